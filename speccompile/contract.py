@@ -8,17 +8,17 @@ them once, and then only runs graphs and reads counts and tokens.
 Sizes that vary from run to run are written as names (window, logit_rows, catch_up, history, and "window+1" for one
 more); everything else is a number.
 
-B, the rows of a batch, is such a name too, batch, in a bundle for more than one row: the first size of everything
-that has a line for each row, states included. A run may be over some rows alone, as a range of them. It then reads and
-writes the lines of these rows, where they lie; links and optional outputs, which are of one run, have as many lines as
-it has rows. In a bundle for one row, and for an engine that takes no ranges, B is a number: see `with_batch`.
+B, the number of batch slots, is such a name too, batch, in a bundle with more than one slot: the first size of every
+buffer with a line for each slot, states included. A run may cover a slice of the slots. It then reads and writes the
+lines of these slots in place; links and optional outputs, which belong to one run, have one line for each slot of the
+run. In a bundle with one slot, and for an engine without batch slices, B is a number: see `with_fixed_batch`.
 
-One round, in the order of its graphs; a bundle without drafts has the first alone:
+One round, in the order of its graphs; a bundle without drafts has only the first one:
 
     verify: window, n_given, n_total, length, logit_rows, caches  ->  path, n_path, logits, caches'
     draft:  path, n_path, length, catch_up, caches                ->  window', n_total', caches'
 
-or, where no graph drafts and there are drafts all the same, the host writes window', n_total' and parents' itself;
+or, with host drafts instead of a graph's, the host writes window', n_total' and parents' itself;
 
 or fused into one, which drafts into buffers of its own that the host copies (autoregressive decoding runs verify):
 
@@ -26,15 +26,15 @@ or fused into one, which drafts into buffers of its own that the host copies (au
             ->  path, n_path, logits, next_window, next_total, all caches'
 
 buffer          dtype, shape            meaning
-window          int64 [B, window]       tokens that are not in the caches yet: first the given, then the drafts
-n_given         int64 [B]               how many of them are certain; 0 leaves the row untouched (idle or finished)
-n_total         int64 [B]               given and drafts together; what lies behind is padding
+window          int64 [B, window]       tokens that are not in the caches yet: first the certain ones, then the drafts
+n_given         int64 [B]               number of certain tokens; 0 leaves the slot untouched (idle or finished)
+n_total         int64 [B]               certain tokens and drafts together; the rest is padding
 length          int64 [B]               committed tokens; written by the host
 logit_rows      int64 [logit_rows]      0, 1, ..: logits are computed from window position n_given - 1 on
 batch_rows      int64 [B]               0, 1, ..: which rows of the batch these are, for what reads all lines of a state
 path            int64 [B, window + 1]   the accepted tokens in order, then the bonus token at index n_path
 n_path          int64 [B]               accepted tokens, the given included
-logits          float32 [B, logit_rows, V]  optional: bound only when somebody asks for it; of all tokens, whatever is
+logits          float32 [B, logit_rows, V]  optional: bound only on request; of all tokens, whatever is
                                         allowed
 catch_up        int64 [catch_up]        0, 1, ..: the drafter catches up over this many tokens, the bonus token last
 pairs           int64 [catch_up]        the same, of a drafter whose rows pair what the target computed at a token with
@@ -50,7 +50,7 @@ target.conv.0 .. float32 [B, 1, K - 1, C]   of a convolution over K tokens: the 
 target.state.0 .. float32 [B, H, K, V]  of a recurrence: what a layer carries from token to token, whatever their
                                         number. Read before the window, written as it is after the accepted tokens;
                                         where length is 0 it counts as zeros, whatever it holds
-next_..                                 what a step drafts: see COPIED
+next_..                                 drafts of a step: see NEXT_ROUND_INPUTS
 
 With N drafts a round, the window of decoding is N + 1 wide. Its last given token is node 0 of a tree, the root, and the
 drafts are nodes 1 to N: a chain, a tree that is constant in the graph, or one that the drafter makes (dynamic):
@@ -58,7 +58,7 @@ drafts are nodes 1 to N: a chain, a tree that is constant in the graph, or one t
 parents         int64 [B, N + 1]        dynamic trees: the node that each node follows, before it; -1 for the root
 nodes           int64 [B, logit_rows]   trees: the node before each new token, 0 first: where its logits are
 
-Sampling (`decoding: sampling`): the host gives every row its settings, and random numbers.
+Sampling (`decoding: sampling`): the host gives every slot its settings and random numbers.
 
 temperature     float32 [B]             0 is greedy
 top_k           int64 [B]               0: all tokens
@@ -75,18 +75,18 @@ draft_probs     float32 [B, N, C]       and their probabilities, which add up to
 Constraints (`constraints: true`): the host says which tokens may follow. It knows the drafts before they are verified.
 
 allowed         bool [B, logit_rows, allowed]  which tokens may stand behind each row of logits, some in every row: of V
-                                        or, where nobody is constrained, of 1 that stands for all. What is chosen and
+                                        or, if no slot is constrained, of 1 that stands for all. What is chosen and
                                         accepted is what a target would choose that finds all others impossible
 
-What a drafter reads of the target beside tokens:
+Inputs of a drafter from the target, in addition to tokens:
 
 features        float32 [B, window, F]  its taps at the accepted tokens, in the order of the path
 successors      int64 [B, logit_rows, K]  the target's K best tokens behind each row of logits, the best first
 row_tokens      int64 [B, logit_rows]   the token at each of these rows, accepted or not; -1 where there is none
-kept.table ..   any                     what a drafter has learned: states that are kept from one generation to the
-                                        next, of all rows together; they begin with zeros, and no token depends on them
+kept.table ..   any                     persistent states of a drafter, which last from one generation to the
+                                        next, shared by all slots; they begin with zeros, and no token depends on them
 
-New tokens of a round in row b: path[b, n_given[b] : n_path[b] + 1]. The host then adds n_path to length.
+New tokens of a round in slot b: path[b, n_given[b] : n_path[b] + 1]. The host then adds n_path to length.
 
 Standard library only: this file is imported by the compiler and by the runtime. The tables below are C++'s too:
 `scripts/contract_header.py` writes them into speccompile/native/contract_table.h.
@@ -105,16 +105,16 @@ BUFFERS = (
     "uniforms", "accept_uniforms", "draft_uniforms", "draft_ids", "draft_probs", "allowed", "features", "successors",
     "row_tokens",
 )  # fmt: skip
-"""Names of buffers that have one; states are called by their part and kind. Some are names of sizes as well."""
+"""Names of buffers with a fixed name; states are named by their component and kind. Some are names of sizes as well."""
 
 GRAPHS = ("verify", "draft", "step")
 """Names of a round's graphs."""
 
 ROLES = ("io", "index", "state", "optional", "link")
-"""What a tensor can be: see `Tensor`."""
+"""Roles of tensors: see `Tensor`."""
 
 COMPONENTS = ("target", "drafter")
-"""What has weights and caches of its own; its name begins the names of its caches."""
+"""Components with weights and caches. The names of a component's caches begin with its name."""
 
 NEXT_ROUND_INPUTS = {
     "next_window": "window",
@@ -123,32 +123,32 @@ NEXT_ROUND_INPUTS = {
     "next_ids": "draft_ids",
     "next_probs": "draft_probs",
 }
-"""What a draft gives -> the buffer in which the next round reads it. `draft` writes there; `step`, which may write an
-output before it has read all inputs, writes to a buffer of the output's own name, and the host copies."""
+"""Output of a draft -> buffer that the next round reads. `draft` writes there; `step`, which may write an output before
+it has read all inputs, writes to a buffer of the output's own name, and the host copies it."""
 
 PERSISTENT_PREFIX = "kept."
-"""What the names of states begin with that outlive a generation. Nobody falls behind who has not read something: they
-may be old, or another text's, and nothing but the number of accepted drafts changes."""
+"""Name prefix of persistent states. They survive a generation and may be stale. Stale states lower acceptance and
+change no token, so that a drafter never has to catch up on them."""
 
 RECURRENT_STATE_KINDS = ("conv", "state")
-"""Kinds of states that have no row for every token: a token must not be given to them twice."""
+"""Kinds of states without a line for every token: they must not read a token twice."""
 
 OUT_OF_PLACE_PREFIX = "next."
-"""What the names of buffers begin with in which an engine writes states, kept or carried, that it does not update in
-place: it puts them where they are read when the graph has run."""
+"""Name prefix of buffers for states, persistent or recurrent, that an engine does not update in place. It copies them
+to the states' buffers when the graph has run."""
 
 BATCH = "batch"
-"""The name of the size that counts rows."""
+"""Name of the size that counts the batch slots of a run."""
 
 MAX_DRAFT_CANDIDATES = 64
-"""C: a draft is drawn among so many of the best tokens. What the others lose is a draft now and then, no exactness."""
+"""C: drafters sample among the C most probable tokens. The cut costs a little acceptance and no exactness."""
 
 Dimension = int | str
 
 
 @dataclass(frozen=True)
 class Dtype:
-    """A kind of number: its bytes, its onnx.TensorProto.DataType, and what safetensors and TensorRT call it."""
+    """A data type: its bytes, its onnx.TensorProto.DataType, and its names in safetensors and TensorRT."""
 
     bytes: int
     onnx: int
@@ -165,10 +165,10 @@ DTYPES = {
     "bool": Dtype(1, 9, "BOOL", "BOOL"),
     "int8": Dtype(1, 3, "I8", "INT8"),
 }
-"""Everything that is said of a dtype is said here, for both runtimes."""
+"""Properties of all dtypes, for both runtimes."""
 
 TENSORRT_DTYPES = {dtype.tensorrt: name for name, dtype in DTYPES.items()}
-"""Names of TensorRT's types -> those of this contract."""
+"""TensorRT's names of types -> those of this contract."""
 
 
 @dataclass(frozen=True)
@@ -188,11 +188,11 @@ class Tensor:
 
     @property
     def is_batched(self) -> bool:
-        """Whether it has a line for each row of a run, whichever rows these are."""
+        """Return whether the tensor has a line for each batch slot of a run."""
         return self.shape[:1] == (BATCH,)
 
     def concrete_shape(self, widths: dict[str, int]) -> tuple[int, ...]:
-        """The shape with every named width replaced. Raises KeyError for a width that is not given."""
+        """Return the shape with every named width replaced. Raise KeyError for a missing width."""
         return tuple(size if isinstance(size, int) else _width(size, widths) for size in self.shape)
 
 
@@ -226,7 +226,7 @@ class Graph:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "Graph":
-        """Inverse of `to_json`. Raises KeyError or TypeError when a field is missing or unknown."""
+        """Parse the result of `to_json`. Raise KeyError or TypeError when a field is missing or unknown."""
 
         def tensors(rows: list[dict[str, Any]]) -> tuple[Tensor, ...]:
             return tuple(Tensor(**(row | {"shape": tuple(row["shape"])})) for row in rows)
@@ -235,28 +235,28 @@ class Graph:
 
 
 def is_recurrent_state(buffer: str) -> bool:
-    """Whether a buffer is a state that is carried from token to token: `target.conv.0`, `drafter.1.state.3`."""
+    """Return whether a buffer is a recurrent state: `target.conv.0`, `drafter.1.state.3`."""
     return any(part in RECURRENT_STATE_KINDS for part in buffer.split("."))
 
 
 def has_recurrent_states(graphs: Iterable[Graph], part: str) -> bool:
-    """Whether a part, of `PARTS`, has such states in these graphs of a round."""
+    """Return whether a component, of `COMPONENTS`, has recurrent states in these graphs of a round."""
     names = (tensor.buffer.removeprefix(OUT_OF_PLACE_PREFIX) for graph in graphs for tensor in graph.outputs)
     return any(name.startswith(f"{part}.") and is_recurrent_state(name) for name in names)
 
 
 def vocabulary_size(graphs: Iterable[Graph]) -> int:
-    """Tokens of the vocabulary; 1 where no graph gives logits."""
+    """Return the size of the vocabulary; 1 if no graph gives logits."""
     return next((int(t.shape[-1]) for graph in graphs for t in graph.outputs if t.name == "logits"), 1)
 
 
 def supports_batch_slices(graphs: Iterable[Graph]) -> bool:
-    """Whether a run of these graphs may be over some rows of a batch alone."""
+    """Return whether a run of these graphs may cover a slice of the batch slots."""
     return any(tensor.is_batched for graph in graphs for tensor in (*graph.inputs, *graph.outputs))
 
 
 def with_fixed_batch(graph: Graph, rows: int) -> Graph:
-    """The graph with the number of rows in the place of its name: every run is over all of them."""
+    """Return the graph with a fixed batch size: every run covers all batch slots."""
 
     def fixed(tensor: Tensor) -> Tensor:
         return replace(tensor, shape=tuple(rows if size == BATCH else size for size in tensor.shape))
@@ -265,7 +265,7 @@ def with_fixed_batch(graph: Graph, rows: int) -> Graph:
 
 
 def with_cache_dtypes(graph: Graph, dtypes: Mapping[str, str]) -> Graph:
-    """The graph of an engine whose caches hold other numbers: `dtypes` by part, as in {"target": "float16"}."""
+    """Return the graph of an engine with other cache dtypes: `dtypes` by component, as in {"target": "float16"}."""
 
     def converted(tensor: Tensor) -> Tensor:
         part = tensor.buffer.partition(".")[0]
@@ -276,8 +276,8 @@ def with_cache_dtypes(graph: Graph, dtypes: Mapping[str, str]) -> Graph:
 
 
 def with_tensorrt_states(graph: Graph) -> Graph:
-    """The graph of an engine that updates in place only what looks like a cache: tokens are float32 [B, 1, S, 1], and
-    states that are kept or carried, any of whose numbers may change, are written beside those that are read."""
+    """Return the graph of an engine that updates only caches in place: tokens are float32 [B, 1, S, 1], and persistent
+    and recurrent states, any of whose numbers may change, are written to separate buffers."""
     written = {tensor.name for tensor in graph.outputs}
 
     def converted(tensor: Tensor) -> Tensor:
@@ -293,7 +293,7 @@ def with_tensorrt_states(graph: Graph) -> Graph:
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory that graphs share by name. One name has several shapes where a width varies from run to run."""
+    """Memory that graphs share by name. A name has several shapes if a width varies from run to run."""
 
     name: str
     dtype: str
@@ -302,7 +302,7 @@ class Buffer:
 
 
 def buffers(graphs: Iterable[Graph]) -> tuple[Buffer, ...]:
-    """The buffers of some graphs, each shape once, states last."""
+    """Return the buffers of some graphs, each shape once, states last."""
     tensors = [tensor for graph in graphs for tensor in (*graph.inputs, *graph.outputs)]
     found: dict[tuple[str, str, tuple[Dimension, ...]], Buffer] = {}
     for each in tensors:

@@ -8,7 +8,7 @@ SpeccompileError                exit 1   failed for a named reason
 ├── UnsupportedModelError       exit 1   an architecture that cannot be traced and proven right
 ├── BundleError                 exit 1   a folder that is not a bundle, or not the one that was built
 ├── EngineError                 exit 1   an engine library that is missing or refuses a graph
-├── BusyError                   exit 1   a service that has no room for a request now
+├── OverloadedError             exit 1   a service that cannot take a request now
 ├── BuildError                  exit 1   a step of the build that failed (output folder, disk, export)
 ├── TrainingError               exit 1   a training that cannot go on (its loss, the disk, another one in its folder)
 └── ProofError                  exit 3   the compiled loop does not give the reference's tokens
@@ -63,8 +63,8 @@ class EngineError(SpeccompileError):
 
 
 class OverloadedError(SpeccompileError):
-    """A service that has no room for a request now. `retry_after`: seconds after which it may, None where it never
-    will, as when it is closing."""
+    """A service that cannot take a request now. `retry_after`: seconds after which it may, None if it never will, for
+    example while it is closing."""
 
     def __init__(self, message: str, *, retry_after: float | None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -86,7 +86,7 @@ class ProofError(SpeccompileError):
 
 
 class Kind(NamedTuple):
-    """A kind of error in the C ABI (`spc_error_kind`): its number, which never changes, and what ends a program."""
+    """A kind of error in the C ABI (`spc_error_kind`): its number, which never changes, and a program's exit code."""
 
     number: int
     exit_code: int
@@ -104,4 +104,4 @@ KINDS = {
     "too_small": Kind(15, 1, "a buffer of the caller's; the size that it needs was written"),
     "defect": Kind(70, DEFECT_EXIT_CODE, "a defect of speccompile"),
 }
-"""Those of the runtime in C++, which `scripts/contract_header.py` writes into its header."""
+"""Kinds of errors of the C++ runtime, which `scripts/contract_header.py` writes into its header."""

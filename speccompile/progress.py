@@ -1,4 +1,4 @@
-"""Progress, told through the logger "speccompile". Library code never prints: the command line shows the logger."""
+"""Progress, reported through the logger "speccompile". Library code never prints: the command line shows the logger."""
 
 import logging
 import math
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 LOGGER = logging.getLogger("speccompile")
 
 INTERVAL = 5.0
-"""Seconds between two lines of how far a step is, and before the first of them: what is short stays quiet."""
+"""Seconds between two progress lines of a step, and before the first one: short steps log none."""
 
 
 @contextmanager
 def log_step(title: str) -> Iterator[None]:
-    """Log that a step of the work begins, and its seconds when it took over one. A step that fails says no more."""
+    """Log that a step of the work begins, and its seconds if it took more than one. A step that fails logs no end."""
     LOGGER.info("%s ...", title)
     start = time.perf_counter()
     yield
@@ -26,7 +26,7 @@ def log_step(title: str) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Within, only warnings are logged."""
+    """Log only warnings inside a `with` block."""
     before = LOGGER.level
     LOGGER.setLevel(logging.WARNING)
     try:
@@ -67,8 +67,8 @@ def _amounts(done: float, total: float, unit: str) -> str:
 
 
 def time_left(seconds: float, done: float, total: float) -> str:
-    """ ", .. left" at the rate so far, rounded up: a step must not outlast what was said of it. Nothing before anything
-    is done."""
+    """Return ", .. left" at the present rate, rounded up: a step should not outlast its estimate. Return "" before any
+    progress."""
     if not 0 < done < total:
         return ""
     left = math.ceil(seconds * (total - done) / done)

@@ -1,6 +1,6 @@
 """Token trees: parents -> depths, ranks, ancestors, paths. Standard library only.
 
-Node 0 is the root: the last given token of a window. The others are drafts, each after its parent.
+Node 0 is the root: the last certain token of a window. All other nodes are drafts, each after its parent.
 """
 
 from collections.abc import Sequence
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 ROOT = -1
-"""What stands in the root's place among the parents."""
+"""Parent of the root in a list of parents."""
 
 
 MOST_DEPTH = 16
-"""Drafts after one another that a recipe may ask for."""
+"""Maximum depth of drafts that a recipe may request."""
 
 
 class TreeError(ValueError):
-    """Something that is no tree. The message says what was received and what was expected."""
+    """Input that is no tree. The message says what was received and what was expected."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Tree:
 
     @property
     def drafts(self) -> int:
-        """Nodes beside the root."""
+        """Number of nodes except the root."""
         return len(self.parents) - 1
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
-        """Steps from the root, of every node."""
+        """Depth of every node: steps from the root."""
         depths = [0]
         for parent in self.parents[1:]:
             depths.append(depths[parent] + 1)
@@ -51,7 +51,7 @@ class Tree:
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
-        """Of every node, the best first."""
+        """Children of every node, the best first."""
         found: list[list[int]] = [[] for _ in self.parents]
         for node, parent in enumerate(self.parents[1:], 1):
             found[parent].append(node)
@@ -59,12 +59,12 @@ class Tree:
 
     @property
     def branching(self) -> int:
-        """The most children that a node has."""
+        """Maximum number of children of a node."""
         return max(map(len, self.children))
 
     @cached_property
     def ranks(self) -> tuple[int, ...]:
-        """The place of every node among its siblings, 0 for the best; 0 for the root."""
+        """Rank of every node among its siblings, 0 for the best; 0 for the root."""
         ranks = [0] * len(self.parents)
         for siblings in self.children:
             for rank, node in enumerate(siblings):
@@ -73,7 +73,7 @@ class Tree:
 
     @cached_property
     def root_paths(self) -> tuple[tuple[int, ...], ...]:
-        """Of every node: the root, .., its parent, itself."""
+        """Path of every node: the root, .., its parent, itself."""
         lineages: list[tuple[int, ...]] = [(0,)]
         for node, parent in enumerate(self.parents[1:], 1):
             lineages.append((*lineages[parent], node))
@@ -84,21 +84,21 @@ class Tree:
         return self.branching <= 1
 
     def ancestors(self) -> list[list[bool]]:
-        """[i][j]: whether node j is node i or lies on its way to the root."""
+        """Return [i][j]: whether node j is node i or lies on its path to the root."""
         return [[j in lineage for j in range(len(self.parents))] for lineage in map(set, self.root_paths)]
 
     def paths(self) -> list[list[int]]:
-        """The ranks that lead to every draft: what `from_paths` takes."""
+        """Return the ranks that lead to every draft: the argument of `from_paths`."""
         return [[self.ranks[node] for node in lineage[1:]] for lineage in self.root_paths[1:]]
 
 
 def chain(drafts: int) -> Tree:
-    """One branch."""
+    """Return a tree of one branch."""
     return Tree(tuple(range(ROOT, drafts)))
 
 
 def from_branching(factors: Sequence[int]) -> Tree:
-    """Every node at depth d has factors[d] children."""
+    """Return a tree whose nodes at depth d have factors[d] children each."""
     wrong = next((factor for factor in factors if factor < 1), None)
     if not factors or wrong is not None:
         received = "no branching factor" if wrong is None else f"a branching factor of {wrong}"
@@ -112,7 +112,7 @@ def from_branching(factors: Sequence[int]) -> Tree:
 
 
 def from_children(*counts: Sequence[int]) -> Tree:
-    """counts: depth by depth, how many children each node has; nodes behind those named have none."""
+    """Return a tree. counts: the number of children of each node, depth by depth; nodes beyond the list have none."""
     parents, level = [ROOT], [0]
     for each in counts:
         start = len(parents)
@@ -122,7 +122,8 @@ def from_children(*counts: Sequence[int]) -> Tree:
 
 
 def from_paths(paths: Sequence[Sequence[int]]) -> Tree:
-    """The tree of Medusa's notation: [0, 2] is the third best token after the best one. In any order."""
+    """Return the tree of Medusa's notation: [0, 2] is the third best token after the best one. Paths come in any
+    order."""
     if not paths or not all(paths):
         raise TreeError("received an empty path or no path, expected paths of one rank or more")
     places: dict[tuple[int, ...], int] = {(): 0}
@@ -143,7 +144,7 @@ def from_paths(paths: Sequence[Sequence[int]]) -> Tree:
 
 
 def from_parents(parents: Sequence[int]) -> Tree:
-    """The tree of any list of parents, whatever the order of its nodes: -1 marks the root."""
+    """Return the tree of any list of parents, with its nodes in any order: -1 marks the root."""
     roots = [node for node, parent in enumerate(parents) if parent == ROOT]
     if len(roots) != 1:
         raise TreeError(f"received {len(roots)} roots, expected one node whose parent is -1")
@@ -164,12 +165,12 @@ def from_parents(parents: Sequence[int]) -> Tree:
 
 
 def merged(trees: Sequence[Tree]) -> Tree:
-    """Trees under one root, the branches of the first before those of the second at every depth (SpecInfer)."""
+    """Return trees merged under one root: at every depth the first tree's branches precede the second's (SpecInfer)."""
     return from_parents(_joined(trees))
 
 
 def merged_indices(trees: Sequence[Tree]) -> list[list[int]]:
-    """Of every draft of every tree, without its root: the node that it is in `merged`."""
+    """Return the node in `merged` for every draft of every tree, without its root."""
     keyed = sorted(
         ((tree.depths[node], number, node) for number, tree in enumerate(trees) for node in range(1, tree.drafts + 1))
     )

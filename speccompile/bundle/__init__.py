@@ -1,4 +1,4 @@
-"""The bundle on disk, written whole or not at all and verified when it is opened; and the cache of builds.
+"""The bundle on disk, written completely or not at all and verified when it is opened; and the build cache.
 
 In: a manifest and files, or a folder. Out: the folder, or what was read of it.
 Imported by every room above it; imports the ground and `machine`, and neither torch nor onnx.

@@ -1,4 +1,4 @@
-"""Acceptance by depth on the prompts of a build's proof: what is known before a first round."""
+"""Acceptance by depth on the prompts of a build's proof: the prior before a first round."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -8,14 +8,14 @@ from speccompile.bundle.manifest import PROOF
 from speccompile.errors import BundleError
 
 KEY = "acceptance"
-"""Key of an engine's row in the proof."""
+"""Key of the acceptance in an engine's entry of the proof."""
 
 
 @dataclass(frozen=True)
 class MeasuredAcceptance:
-    """Counts over rounds of single rows. drafted: rounds that had drafts; tried, accepted: at each depth, drafts whose
-    predecessors were accepted, and those of them that were accepted as well. Tokens decide them, so that they hold on
-    every machine."""
+    """Counts over rounds of single sequences. drafted: rounds with drafts; tried, accepted: at each depth, the drafts
+    whose predecessors were accepted, and those of them that were accepted as well. Tokens alone decide them, so that
+    they hold on every machine."""
 
     rounds: int
     drafted: int
@@ -27,7 +27,8 @@ class MeasuredAcceptance:
 
 
 def measured(proof: Mapping[str, Any], engine: str, depth: int) -> MeasuredAcceptance | None:
-    """Return what a proof has of an engine, None where it has nothing, as without prompts. Raises BundleError."""
+    """Return an engine's acceptance in a proof, or None, as in a proof without prompts. Raise BundleError for a wrong
+    depth."""
     rows: Sequence[Mapping[str, Any]] = proof.get("engines", ())
     found = next((row.get(KEY) for row in rows if engine in row.get("engines", ())), None)
     if found is None or not found.get("rounds"):

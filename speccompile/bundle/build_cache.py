@@ -7,13 +7,13 @@ from speccompile.bundle.cache import FolderCache, cache_folder, default_limit
 
 
 def default_folder() -> Path:
-    """$SPECCOMPILE_CACHE_DIR/builds, or speccompile/builds in the user's folder for caches."""
+    """Return $SPECCOMPILE_CACHE_DIR/builds, or speccompile/builds in the user's cache folder."""
     return cache_folder("builds")
 
 
 @dataclass(frozen=True)
 class BuildCache(FolderCache):
-    """The cache of steps of builds."""
+    """Cache of build steps."""
 
     folder: Path = field(default_factory=default_folder)
     limit: float = field(default_factory=default_limit)

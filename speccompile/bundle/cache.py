@@ -1,8 +1,8 @@
-"""Caches on the disk: what was computed for long is kept, and let go of when it is in the way.
+"""Caches on disk: entries that took long to compute, removed when they exceed a size limit.
 
-An entry is a folder named by the digest of what it was made from, with some files, entry.json and the hashes.json of
-all. It is written under another name, synced and renamed, so a process that is killed leaves a folder that the next one
-removes. Who reads or writes an entry locks its folder; who adds or removes entries locks the cache's.
+An entry is a folder named by the digest of its key, with some files, entry.json and the hashes.json of all. It is
+written under another name, synced and renamed: a killed process leaves a folder that the next process removes. A
+process locks an entry's folder to read or write it, and the cache's folder to add or remove entries.
 """
 
 import contextlib
@@ -31,12 +31,12 @@ DEFAULT_LIMIT = 20
 ENTRY = "entry.json"
 PART = ".part"
 _NAME = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{64}\.\d+-[0-9a-f]{8}\.part")
-"""Folders of ours. Whatever else lies there is left alone: the user chooses the place of the cache."""
+"""Names of the cache's own folders. Other files and folders are left alone: the user chooses the cache's folder."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """digest of the key; size in bytes; used: when it was last, in seconds since 1970; key: None when unreadable."""
+    """Entry of a cache. digest: of the key; size in bytes; last_used: seconds since 1970; key: None when unreadable."""
 
     digest: str
     size: int
@@ -45,41 +45,41 @@ class Entry:
 
 
 def user_folder(name: str) -> Path:
-    """speccompile/<name> in the user's folder for caches."""
+    """Return speccompile/<name> in the user's cache folder."""
     caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not caches.is_absolute():  # and then it must be ignored
+    if not caches.is_absolute():  # the specification says to ignore it then
         caches = Path.home() / ".cache"
     return caches / "speccompile" / name
 
 
 def cache_folder(name: str) -> Path:
-    """$SPECCOMPILE_CACHE_DIR/<name>, or speccompile/<name> in the user's folder for caches."""
+    """Return $SPECCOMPILE_CACHE_DIR/<name>, or speccompile/<name> in the user's cache folder."""
     folder = os.environ.get(FOLDER)
     return Path(folder) / name if folder else user_folder(name)
 
 
 def default_limit() -> float:
-    """$SPECCOMPILE_CACHE_LIMIT_GB in bytes, 20 GB by default. Raises UsageError when it is no number."""
+    """Return $SPECCOMPILE_CACHE_LIMIT_GB in bytes, 20 GB by default. Raise UsageError when it is no number."""
     return read_number_variable(LIMIT, DEFAULT_LIMIT, allow_zero=True) * 1e9
 
 
 @dataclass(frozen=True)
 class FolderCache:
-    """The cache in `folder`, with at most `limit` bytes of entries; a limit of 0 switches it off.
+    """Cache in `folder`, with at most `limit` bytes of entries; a limit of 0 switches it off.
 
-    Raises OSError when the folder cannot be used.
+    Methods raise OSError when the folder cannot be used.
     """
 
     folder: Path
     limit: float
 
     def entries(self) -> list[Entry]:
-        """All entries, the last used first."""
+        """Return all entries, the last used first."""
         found = [_read_entry(path) for path in self._paths() if path.suffix != PART]
         return sorted((entry for entry in found if entry), key=lambda entry: entry.last_used, reverse=True)
 
     def clear(self) -> list[Entry]:
-        """Remove all entries that no process is using. Returns those that are gone."""
+        """Remove all entries that no process is using. Return the removed entries."""
         if not self.folder.exists():
             return []
         with self._exclusive_lock():
@@ -90,9 +90,9 @@ class FolderCache:
     def open_entry(
         self, digest: str, what: str, *, verify: bool = True
     ) -> Iterator[tuple[Path, dict[str, Any]] | None]:
-        """The folder of an entry and its entry.json, which stay until the end; None when there is none.
+        """Context manager that yields the folder of an entry and its entry.json, locked until the end, or None.
 
-        One that is damaged goes, with a warning that calls it `what`. verify: compare its files with their hashes.
+        A damaged entry is removed, with a warning that calls it `what`. verify: compare its files with their hashes.
         """
         entry, damage = self.folder / digest, None
         with _pinned(entry) as is_there:
@@ -103,7 +103,7 @@ class FolderCache:
                 except BundleError as error:
                     damage = error
                 else:
-                    with contextlib.suppress(OSError):  # a cache that may only be read serves as well
+                    with contextlib.suppress(OSError):  # a read-only cache works as well
                         os.utime(entry)
                     yield entry, content
                     return
@@ -115,9 +115,10 @@ class FolderCache:
 
     @contextlib.contextmanager
     def add_entry(self, digest: str, content: dict[str, Any]) -> Iterator[Path]:
-        """A folder for the files of a new entry, which is added at the end with `content` as its entry.json.
+        """Context manager that yields a folder for the files of a new entry. At its end the entry is added, with
+        `content` as its entry.json.
 
-        Those unused for longest that the limit has no room for then go. When the caller fails, nothing is added.
+        The least recently used entries above the limit are then removed. When the caller fails, nothing is added.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._writing(digest) as part:
@@ -144,7 +145,8 @@ class FolderCache:
                 size -= entry.size
 
     def _remove(self, entry: Path) -> bool:
-        """Remove an entry unless somebody is using it. Renamed first: killed on the way, this leaves no half of one."""
+        """Remove an entry unless a process uses it. Rename it first: a killed process then leaves no incomplete
+        entry."""
         if (lock := _lock(entry)) is None:
             return False
         aside = self._temporary_path(entry.name)
@@ -154,7 +156,7 @@ class FolderCache:
         return True
 
     def _remove_parts(self) -> None:
-        """Remove what processes that were killed have left."""
+        """Remove the temporary folders of killed processes."""
         for left in self._paths():
             if left.suffix == PART and (unused := _lock(left)) is not None:
                 shutil.rmtree(left, ignore_errors=True)
@@ -165,7 +167,7 @@ class FolderCache:
 
     @contextlib.contextmanager
     def _exclusive_lock(self) -> Iterator[None]:
-        """Alone in adding and removing entries."""
+        """Hold the lock for adding and removing entries."""
         lock = lock_folder(self.folder, wait=True)
         if lock is None:
             raise OSError(errno.ENOLCK, "the filesystem has no locks", str(self.folder))
@@ -176,7 +178,8 @@ class FolderCache:
 
     @contextlib.contextmanager
     def _writing(self, digest: str) -> Iterator[Path]:
-        """A locked folder for a new entry. It goes unless it was renamed; so do those of processes that were killed."""
+        """Context manager that yields a locked folder for a new entry. It is removed unless it was renamed, and so are
+        those of killed processes."""
         part = self._temporary_path(digest)
         with self._exclusive_lock():
             self._remove_parts()
@@ -192,7 +195,7 @@ class FolderCache:
 
 @contextlib.contextmanager
 def _pinned(entry: Path) -> Iterator[bool]:
-    """Whether the entry is there; until the end it stays."""
+    """Context manager that yields whether the entry exists, and keeps it until the end."""
     lock = _lock(entry, shared=True)
     if lock is None:
         yield False
@@ -205,7 +208,7 @@ def _pinned(entry: Path) -> Iterator[bool]:
 
 
 def _lock(folder: Path, *, shared: bool = False) -> int | None:
-    """As `lock_folder`, and None for a folder that another process has just removed."""
+    """Lock a folder like `lock_folder`; return None also for a folder that another process has just removed."""
     try:
         return lock_folder(folder, shared=shared)
     except FileNotFoundError:
@@ -213,7 +216,7 @@ def _lock(folder: Path, *, shared: bool = False) -> int | None:
 
 
 def _read_entry(path: Path) -> Entry | None:
-    """None for an entry that goes while it is looked at."""
+    """Return an entry, or None if it is removed meanwhile."""
     try:
         stats = [file.stat() for file in path.iterdir()]
         used, key = path.stat().st_mtime, read_json(path / ENTRY)["key"]
@@ -221,5 +224,5 @@ def _read_entry(path: Path) -> Entry | None:
         return None
     except BundleError:
         used, key = path.stat().st_mtime, None
-    # A file that several entries share counts in each for its part.
+    # A file that several entries share counts in each with its share of the size.
     return Entry(path.name, sum(stat.st_size // stat.st_nlink for stat in stats), used, key)

@@ -1,10 +1,10 @@
-"""A file stored as what another file has not: engines of one target hold the same weights, byte for byte.
+"""A file stored as its difference to another file: engines of one target hold the same weights, byte for byte.
 
     patch: 8 bytes of header length, little endian; a JSON header {"base": file name, "bytes": size of the whole,
-    "parts": [[where in the base, bytes], [null, bytes], ..]}; then the bytes of the null parts, one after the other
+    "parts": [[position in the base, bytes], [null, bytes], ..]}; then the bytes of the null parts in order
 
-The base lies beside the patch. Measured: `verify` beside a fused `step`, of a target of 0.13 B parameters in float16:
-1.5 MB instead of 259; of one of 0.2 B in int4: 1.9 MB instead of 187.
+The base lies in the folder of the patch. Measured: `verify` as a patch of a fused `step`, for a target of 0.13 B
+parameters in float16: 1.5 MB instead of 259; for one of 0.2 B in int4: 1.9 MB instead of 187.
 """
 
 import json
@@ -19,27 +19,27 @@ from speccompile.errors import BundleError
 SUFFIX = ".patch"
 
 _ALIGNMENT, _BLOCK = 8, 1 << 16
-"""What is shared lies further on or further back by a multiple of the one, as weights in engines do, and has at least
-the size of the other; the rest is stored again."""
+"""Alignment of the shift between shared bytes, as of weights in engines, and minimum size of a shared block, in bytes.
+Smaller ones are stored again."""
 
 _FILTER = 24  # bits
 
 _WINDOW = 1 << 24
-"""Bytes that are looked at together."""
+"""Bytes that are compared at a time."""
 
 _WORTH = 0.5
-"""A patch of more than that part of the whole is not made."""
+"""Maximum size of a patch, as a share of the whole; otherwise none is made."""
 
 _LENGTH = 8
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Part = tuple[int | None, int]
-"""Where bytes lie in the base, None for those that are in the patch; and how many."""
+"""Position of bytes in the base, None for bytes in the patch; and their number."""
 
 
 def write_patch(file: Path, base: Path) -> Path | None:
-    """Put a patch against `base`, of the same folder, in the place of `file`. Returns it; None, and nothing is changed,
-    where they have little in common. Raises OSError."""
+    """Replace `file` by a patch against `base`, of the same folder, and return the patch. If they have little in
+    common, change nothing and return None. Raise OSError if a file cannot be read or written."""
     whole = _mapped(file)
     parts = list(_parts(whole, _mapped(base)))
     if sum(size for place, size in parts if place is None) >= _WORTH * len(whole):
@@ -58,7 +58,8 @@ def write_patch(file: Path, base: Path) -> Path | None:
 
 
 def read_delta(path: Path) -> bytes:
-    """The content of a file that may be stored as a patch. Raises OSError, or BundleError for a patch that is none."""
+    """Return the content of a file that may be stored as a patch. Raise OSError, or BundleError for an invalid
+    patch."""
     if path.suffix != SUFFIX:
         return path.read_bytes()
     content = memoryview(path.read_bytes())
@@ -94,7 +95,7 @@ def _mapped(path: Path) -> Bytes:
 
 
 def _parts(whole: Bytes, base: Bytes) -> Iterator[Part]:
-    """The whole in parts that the base has and parts that it has not, the longest of both."""
+    """Yield the whole in parts that the base has and parts that it lacks, each as long as possible."""
     done = 0
     for place, found in _common_blocks(whole, base):
         if place < done:
@@ -110,7 +111,7 @@ def _parts(whole: Bytes, base: Bytes) -> Iterator[Part]:
 
 
 def _common(one: Bytes, other: Bytes) -> int:
-    """How many bytes are the same from the start on."""
+    """Return the number of equal bytes at the start."""
     most = min(len(one), len(other))
     for start in range(0, most, _WINDOW):
         end = min(start + _WINDOW, most)
@@ -121,13 +122,13 @@ def _common(one: Bytes, other: Bytes) -> int:
 
 
 def _common_blocks(whole: Bytes, base: Bytes) -> list[tuple[int, int]]:
-    """Blocks of the whole that the base has too: where in the whole, in order, and where in the base."""
+    """Return blocks of the whole that the base has too: position in the whole, in order, and position in the base."""
     places = range(0, len(whole) - _BLOCK + 1, _BLOCK)
     keys: dict[int, list[int]] = {}
     for place in places:
         keys.setdefault(int(_keys(whole[place : place + 2 * _ALIGNMENT])[0]), []).append(int(place))
-    keys.pop(0, None)  # zeros, which are everywhere
-    filtered = np.zeros(1 << _FILTER, np.bool_)  # most of the base is told from all keys by the first bits of its own
+    keys.pop(0, None)  # zeros, which occur everywhere
+    filtered = np.zeros(1 << _FILTER, np.bool_)  # the first bits of a key rule out most of the base
     filtered[np.array(list(keys), np.uint64) >> np.uint64(64 - _FILTER)] = True
     found: dict[int, int] = {}
     for start in range(0, len(base), _WINDOW):
@@ -142,6 +143,6 @@ def _common_blocks(whole: Bytes, base: Bytes) -> list[tuple[int, int]]:
 
 
 def _keys(data: Bytes) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """A number for every two words on end; 0 for zeros."""
+    """Return a number for every two consecutive words; 0 for zeros."""
     words = data[: len(data) // _ALIGNMENT * _ALIGNMENT].view(np.uint64)
     return words[:-1] * np.uint64(0x9E3779B97F4A7C15) + words[1:]

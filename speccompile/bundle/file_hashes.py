@@ -1,7 +1,7 @@
-"""What is in a file, as a hash: computed once a file, and kept in the user's folder for caches.
+"""Content hashes of files: computed once for each file, and cached in the user's cache folder.
 
-A record says what the file was when it was hashed: its size, its time of change and its inode. A file that is still
-that is not read again.
+A record holds the size, modification time and inode of the file when it was hashed. A file with the same values is not
+read again.
 """
 
 import re
@@ -16,29 +16,29 @@ from speccompile.bundle.result_cache import ResultCache
 from speccompile.errors import BundleError
 
 MIN_STAMP_AGE = 2.0
-"""Seconds. A file that was changed so lately may change again within the same time: FAT counts in two seconds, and
-other filesystems in the kernel's ticks of some milliseconds. Its hash is not kept."""
+"""Minimum age of a modification time, in seconds. A file that changed later may change again within the same time: FAT
+has steps of two seconds, other filesystems of the kernel's ticks of some milliseconds. Its hash is not cached."""
 
 _AT_A_TIME = 1 << 24  # bytes: enough for all cores
 
 Advance = Callable[[int], object]
-"""Told how many bytes are done."""
+"""Function that receives the number of further bytes that are done."""
 
 
 def default_folder() -> Path:
-    """Of this module's records."""
+    """Return the folder of the cached hashes."""
     return cache_folder("hashes")
 
 
 @dataclass(frozen=True)
 class FileHashCache(ResultCache):
-    """The hashes of files, by path."""
+    """Cached hashes of files, by path."""
 
     folder: Path = field(default_factory=default_folder)
     limit: float = field(default_factory=default_limit)
 
     def hash_of(self, path: Path, advance: Advance = int) -> str:
-        """As `content_hash`."""
+        """See `cached_file_hash`."""
         try:
             return self._hash_of(path.resolve(strict=True), advance)
         except OSError as error:
@@ -60,10 +60,10 @@ class FileHashCache(ResultCache):
 
 
 def cached_file_hash(path: Path, advance: Advance = int) -> str:
-    """BLAKE3 of a file's content in hexadecimal digits, on all cores; a known file is not read. advance: is told how
-    many bytes are done, for `progress.counted`.
+    """Return BLAKE3 of a file's content in hexadecimal digits, computed on all cores; a known file is not read.
+    advance: receives the number of bytes done, for `progress.progress_counter`.
 
-    Raises BundleError for a file that cannot be read, UsageError for a limit of the caches that is no number.
+    Raise BundleError for a file that cannot be read, UsageError for a limit of the caches that is no number.
     """
     return FileHashCache().hash_of(path, advance)
 
@@ -72,7 +72,8 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def _hash(path: Path, advance: Advance) -> str:
-    """Read, not mapped: what is mapped ends the process when somebody truncates the file."""
+    """Return the hash of a file. It is read, not mapped: if another process truncates a mapped file, this process
+    dies."""
     hasher, block = new_hasher(), memoryview(bytearray(_AT_A_TIME))
     with path.open("rb", buffering=0) as file:
         while count := file.readinto(block):
@@ -82,6 +83,6 @@ def _hash(path: Path, advance: Advance) -> str:
 
 
 def _stamp(path: Path) -> dict[str, int]:
-    """modified: in nanoseconds since 1970."""
+    """Return the values that identify a file's state. modified: in nanoseconds since 1970."""
     stat = path.stat()
     return {"size": stat.st_size, "modified": stat.st_mtime_ns, "inode": stat.st_ino}

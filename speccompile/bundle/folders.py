@@ -1,6 +1,5 @@
-"""Files and folders that several processes use at once: locks that end with their process, files that are on the disk,
-and one file or folder in the place of another.
-"""
+"""Files and folders that several processes use at once: locks that end with their process, syncing to disk, and atomic
+replacement of a file or folder."""
 
 import ctypes
 import os
@@ -13,10 +12,11 @@ _RENAME_EXCHANGE = 2
 
 
 def lock_folder(folder: Path, *, shared: bool = False, wait: bool = False) -> int | None:
-    """An open file that locks `folder` until it is closed. A lock ends with its process, however that ends.
+    """Return an open file that locks `folder` until it is closed. A lock ends with its process, however that ends.
 
-    None when another process holds it (`wait`: waits for that one) and on filesystems without locks. A process id in
-    place of the lock may be taken again, or mean nothing in a container. Raises OSError when there is no such folder.
+    Return None when another process holds the lock (`wait`: wait for it) and on filesystems without locks. A process id
+    would be no substitute: it may be reused, and means nothing in another container. Raise OSError when there is no
+    such folder.
     """
     import fcntl
 
@@ -30,7 +30,7 @@ def lock_folder(folder: Path, *, shared: bool = False, wait: bool = False) -> in
 
 
 def sync(*paths: Path) -> None:
-    """Return when files and folders are on the disk."""
+    """Sync files and folders to disk."""
     for path in paths:
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -40,25 +40,25 @@ def sync(*paths: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Make `content` what the file holds: whoever reads it meanwhile finds the old content or the new, whole.
+    """Replace the content of a file atomically: concurrent readers find the old content or the new, complete.
 
-    It is written beside the file, under a hidden name with the process id. Raises OSError where that cannot be written
-    or moved; the file is then as it was, and nothing beside it.
+    It is first written to the same folder, under a hidden name with the process id. Raise OSError if that file cannot
+    be written or moved; the old file is then unchanged, and no other is left.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         part.write_bytes(content)
         part.replace(path)
     except BaseException:
-        with suppress(OSError):  # it was never made, or the disk has gone
+        with suppress(OSError):  # it was never made, or the disk is gone
             part.unlink()
         raise
 
 
 def replace_folder(folder: Path, output: Path) -> None:
-    """Put `folder` where `output` is, in the same filesystem; what was there is then in `folder`.
+    """Move `folder` to `output`, in the same filesystem; the old content of `output` is then in `folder`.
 
-    Raises OSError when a folder cannot be moved; `output` is then the old one or the new one, whole.
+    Raise OSError when a folder cannot be moved; `output` is then the complete old one or the complete new one.
     """
     if not output.exists():
         folder.rename(output)
@@ -67,7 +67,8 @@ def replace_folder(folder: Path, output: Path) -> None:
 
 
 def _exchange(folder: Path, output: Path) -> bool:
-    """Swap two folders at one stroke. False, and nothing done, where the system or the filesystem has no such call."""
+    """Swap two folders atomically. Return False, with nothing changed, if the system or the filesystem has no such
+    call."""
     call = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
     if call is None:
         return False

@@ -1,8 +1,8 @@
-"""hashes.json: the BLAKE3 hash and the size of every other file of a bundle, and one digest over them all.
+"""hashes.json: the BLAKE3 hash and the size of every other file of a bundle, and one digest of them all.
 
     {"digest": <BLAKE3 of the canonical JSON of "files">, "files": {"graphs/x.onnx": {"blake3": <hex>, "bytes": 12}}}
 
-The digest is the bundle's identity. The file must be canonical JSON, so that no byte of it can change unseen.
+The digest is the bundle's identity. The file must be canonical JSON, so that no byte of it can change undetected.
 """
 
 import json
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 HASHES = "hashes.json"
 
 _WINDOW = 8 << 20
-"""Bytes that are hashed at a time, on all cores, while the system reads the next as many."""
+"""Bytes that are hashed at a time, on all cores, while the system reads the next window."""
 
 _COPY_AGAIN = "copy the bundle again from where it was built, or build it again"
 
@@ -39,14 +39,14 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class Hashes:
-    """`files`: relative posix path -> record; `digest` stands for all of them."""
+    """Hashes of a folder. `files`: relative posix path -> record; `digest` identifies all of them."""
 
     digest: str
     files: dict[str, FileRecord]
 
 
 def hash_folder(folder: Path) -> Hashes:
-    """The hashes of all files below `folder` but hashes.json itself."""
+    """Return the hashes of all files below `folder` except hashes.json itself."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / HASHES)
     files = {path.relative_to(folder).as_posix(): FileRecord(hash_file(path), path.stat().st_size) for path in paths}
     return Hashes(_digest(files), files)
@@ -58,7 +58,7 @@ def write_hashes(folder: Path, hashes: Hashes) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The value in a JSON file. Raises BundleError when it cannot be read or is no JSON."""
+    """Return the value in a JSON file. Raise BundleError when it cannot be read or is no JSON."""
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -70,9 +70,9 @@ def read_json(path: Path) -> Any:
 
 
 def read_hashes(folder: Path, *, verify: bool = True) -> Hashes:
-    """Read hashes.json. Raises BundleError when it is not as `write_hashes` wrote it.
+    """Read hashes.json. Raise BundleError when it is not as `write_hashes` wrote it.
 
-    With verify=False all is checked but the digest, which needs the blake3 package.
+    With verify=False, skip only the digest, which needs the blake3 package.
     """
     path = folder / HASHES
     data = read_json(path)
@@ -89,7 +89,7 @@ def read_hashes(folder: Path, *, verify: bool = True) -> Hashes:
 def check_files(folder: Path, hashes: Hashes, *, verify: bool = True) -> None:
     """Raise BundleError for the first file that is missing, truncated or outside `folder`.
 
-    With `verify` then also for the first that was edited; how long that took is logged when it was over a second.
+    With `verify`, raise also for the first edited file; a check of more than one second logs its duration.
     """
     for relative, record in hashes.files.items():
         path = folder / relative
@@ -125,15 +125,15 @@ def _digest(files: dict[str, FileRecord]) -> str:
 
 
 def hash_file(path: Path, advance: Callable[[int], None] = lambda size: None) -> str:
-    """BLAKE3 of a file's content in hexadecimal digits. advance: is told now and then how many bytes more are hashed.
+    """Return BLAKE3 of a file's content in hexadecimal digits. advance: receives the number of further bytes hashed.
 
-    Raises BundleError when the file cannot be read.
+    Raise BundleError when the file cannot be read.
     """
     hasher = new_hasher()
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if not size:  # which no system maps
+            if not size:  # no system maps an empty file
                 return hasher.hexdigest()
             with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content, memoryview(content) as view:
                 for start in range(0, size, _WINDOW):
@@ -147,13 +147,13 @@ def hash_file(path: Path, advance: Callable[[int], None] = lambda size: None) ->
 
 
 def _read_ahead(file: int, start: int) -> None:
-    """Have the system read the window behind the one at `start`; by itself it waits until a thread comes to a page."""
+    """Ask the system to read the window after the one at `start`; by itself it waits until a thread accesses a page."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(file, start + _WINDOW, _WINDOW, os.POSIX_FADV_WILLNEED)
 
 
 def new_hasher() -> "blake3":
-    """BLAKE3 on all cores. Raises BundleError where the package is missing."""
+    """Return a BLAKE3 hasher on all cores. Raise BundleError if the package is missing."""
     try:
         from blake3 import blake3
     except ImportError:

@@ -1,4 +1,4 @@
-"""manifest.json: what a bundle is, in the terms of the contract; and the one way in which JSON files are written."""
+"""manifest.json: the description of a bundle, in the terms of the contract; and the only writer of JSON files."""
 
 import dataclasses
 import json
@@ -10,7 +10,7 @@ from speccompile.contract import Graph, Tensor, buffers
 from speccompile.errors import BundleError
 
 FORMAT = 3
-"""Version of the folder's layout and of its JSON files. A reader refuses bundles with another one."""
+"""Version of the folder's layout and of its JSON files. A reader refuses bundles of another version."""
 
 MANIFEST = "manifest.json"
 LOCK = "lock.json"
@@ -19,9 +19,9 @@ TOKENIZER = "tokenizer/tokenizer.json"
 CHAT = "tokenizer/chat.json"
 
 BACKENDS = ("onnxruntime", "tensorrt_rtx", "tensorrt")
-"""What runs an engine's files, and"""
+"""Libraries that run an engine's files."""
 PROVIDERS = ("cpu", "cuda", "nv_tensorrt_rtx")
-"""on what."""
+"""Execution providers of engines."""
 DECODINGS = ("greedy", "sampling")
 TREES = ("chain", "static", "dynamic")
 
@@ -31,17 +31,17 @@ T = TypeVar("T")
 
 
 def canonical_json(data: object) -> bytes:
-    """The bytes of a JSON file: equal data gives equal bytes. Raises ValueError for NaN and infinity."""
+    """Return the bytes of a JSON file: equal data gives equal bytes. Raise ValueError for NaN and infinity."""
     text = json.dumps(data, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
     return (text + "\n").encode()
 
 
 @dataclass(frozen=True)
 class TensorRTBuild:
-    """How a TensorRT engine was built, or will be on the device.
+    """Build record of a TensorRT engine, which may be built later on the device.
 
     deferred: why it is not built yet, "" when it is. sources: graph name -> lowered ONNX, for `speccompile finish`.
-    settings, reports: graph name -> the exact settings of the builder, and what it said of the engine it built.
+    settings, reports: graph name -> the exact settings of the builder, and its report on the engine.
     """
 
     deferred: str
@@ -54,8 +54,9 @@ class TensorRTBuild:
 class EngineEntry:
     """One engine of the bundle.
 
-    files: graph name -> path in the bundle, none while the engine is deferred. precision: part ("target", "drafter") ->
-    word. graphs: the round's graphs with this engine's dtypes. build: for the TensorRT backends only.
+    files: graph name -> path in the bundle, empty while the engine is deferred. precision: component ("target",
+    "drafter") -> name of its precision. graphs: the round's graphs with this engine's dtypes. build: for the TensorRT
+    backends only.
     """
 
     name: str
@@ -69,7 +70,7 @@ class EngineEntry:
 
     @property
     def deferred(self) -> str:
-        """Why the engine is not built yet; "" when it is."""
+        """Reason why the engine is not built yet, or ""."""
         return self.build.deferred if self.build else ""
 
     def to_json(self) -> dict[str, Any]:
@@ -77,18 +78,20 @@ class EngineEntry:
 
 
 def engine_files(engine: EngineEntry) -> list[str]:
-    """Every graph or engine file of an entry: what the runtime opens, and what `speccompile finish` builds from."""
+    """Return every graph or engine file of an entry: those that the runtime opens, and the sources for `speccompile
+    finish`."""
     return [*engine.files.values(), *(engine.build.sources.values() if engine.build else ())]
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the runtime must know before it opens an engine.
+    """Properties of a bundle that the runtime needs before it opens an engine.
 
     tokens: drafts per round, all branches together; 0 without a drafter. tree: "chain", "static" or "dynamic". depth:
-    the most drafts that a round can accept. sample: whether drafts are drawn, not the drafter's best. catch_up: tokens
-    that the drafter catches up over when decoding, 0 without one. max_length and prefill_chunk are in tokens. graphs:
-    the round's, before any engine's precision. plan: every decided value of the recipe, for people.
+    maximum number of drafts that a round can accept. sample: whether drafts are sampled instead of the drafter's best.
+    catch_up: tokens of the drafter's catch-up while decoding, 0 without one. max_length and prefill_chunk are in
+    tokens. graphs: the round's graphs, before any engine's precision. plan: every decided value of the recipe,
+    human-readable.
     """
 
     format: int
@@ -114,7 +117,7 @@ class Manifest:
     plan: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """The manifest in plain JSON values: what the file holds."""
+        """Return the manifest in plain JSON values, as in the file."""
         data = dataclasses.asdict(self) | {
             "graphs": [graph.to_json() for graph in self.graphs],
             "engines": [engine.to_json() for engine in self.engines],
@@ -125,7 +128,8 @@ class Manifest:
 
     @classmethod
     def from_json(cls, data: object, file: str = MANIFEST) -> "Manifest":
-        """Inverse of `to_json`. Raises BundleError naming `file` and the field that is missing, unknown or wrong."""
+        """Parse the result of `to_json`. Raise BundleError naming `file` and the field that is missing, unknown or
+        wrong."""
         plain = dict(check_record("manifest", data, file))
         written = plain.pop("buffers")
         plain["eos_token_ids"] = tuple(plain["eos_token_ids"])
@@ -141,8 +145,8 @@ class Manifest:
 class Field:
     """A field of a JSON object.
 
-    kind: its type. items: of a list's items or an object's values, one of these; () for anything. record: in RECORDS,
-    the fields that it, or each of its items, has; "" for none. nullable: whether it may be null.
+    kind: its type. items: allowed types of a list's items or an object's values; () for any. record: name in RECORDS of
+    the fields of its value, or of each item; "" for none. nullable: whether it may be null.
     """
 
     name: str
@@ -153,14 +157,14 @@ class Field:
 
 
 _NAMES = {Tensor: "tensor", Graph: "graph", TensorRTBuild: "build", EngineEntry: "engine", Manifest: "manifest"}
-"""Classes -> their records, each behind those that it has inside."""
+"""Classes -> names of their records, each after the records that it contains."""
 
 _WRITTEN = {Graph: (Field("aliases", dict, (str,)),), Manifest: (Field("buffers", list),)}
-"""What `to_json` writes beside the fields of a class, for other readers."""
+"""Fields that `to_json` adds to those of a class, for other readers."""
 
 
 def _field(name: str, hint: Any) -> Field:
-    """The field of a class whose type is `hint`."""
+    """Return the field for a class attribute of type `hint`."""
     inner = get_args(hint)
     if NoneType in inner:
         return replace(_field(name, inner[0]), nullable=True)
@@ -177,13 +181,13 @@ RECORDS = {
     name: (*(_field(*each) for each in get_type_hints(cls).items()), *_WRITTEN.get(cls, ()))
     for cls, name in _NAMES.items()
 }
-"""The JSON objects of a manifest, field by field: what is checked here, and in C++ by the table that
-`scripts/contract_header.py` makes of it."""
+"""Fields of the JSON objects of a manifest. They are checked here, and in C++ by a table that
+`scripts/contract_header.py` makes from them."""
 
 
 def check_record(record: str, data: object, where: str) -> dict[str, Any]:
-    """The object `data`. Raises BundleError, naming the place, unless it has the fields of a record, of their types,
-    and no others."""
+    """Return the object `data`. Raise BundleError, naming the location, unless it has exactly the fields of a record,
+    with their types."""
     found: dict[str, Any] = _typed(data, dict, where)
     left = dict(found)
     for field in RECORDS[record]:
@@ -211,7 +215,7 @@ def _check_value(field: Field, value: Any, where: str) -> None:
 
 
 def _inner(value: Any, where: str) -> list[tuple[Any, str]]:
-    """The items of a list or values of an object, each with the words that say where it stands."""
+    """Return the items of a list or values of an object, each with its location in words."""
     if isinstance(value, list):
         return [(item, f"{where}[{index}]") for index, item in enumerate(value)]
     return [(item, f"{where}.{key}") for key, item in value.items()] if isinstance(value, dict) else []

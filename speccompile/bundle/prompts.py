@@ -1,8 +1,7 @@
-"""Prompt files, one JSON object a line: prompts, or questions with turns as Spec-Bench, MT-Bench and SPEED-Bench have
-them.
+"""Prompt files, one JSON object a line: prompts, or questions with turns as in Spec-Bench, MT-Bench and SPEED-Bench.
 
-Keys beside those that say what to generate from are nobody's business here, and left alone. Images and the like are
-refused: without them a prompt would be another.
+Keys that are not needed for generation are ignored. Images and other media are refused: without them the prompt would
+be a different one.
 """
 
 import json
@@ -19,34 +18,34 @@ FORMS = '{"prompt": "text"} or {"token_ids": [1, 2, 3]}'
 QUESTION = '{"question_id": 81, "category": "writing", "turns": ["text", ..]}'
 
 MT_BENCH = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
-"""Categories of MT-Bench (Zheng et al. 2023), which Spec-Bench (Xia et al. 2024) takes together as one task."""
+"""Categories of MT-Bench (Zheng et al. 2023), which Spec-Bench (Xia et al. 2024) treats as one task."""
 
 SPEED_BENCH = "sub_category"
-"""A key that SPEED-Bench (Abramovich et al. 2026) alone has. Some of its categories are called as MT-Bench's."""
+"""Key that only SPEED-Bench (Abramovich et al. 2026) has. Some of its categories have names of MT-Bench's."""
 
 UNRESOLVED = "FULL BENCHMARK DATA SHOULD BE FETCHED"
-"""What turns of SPEED-Bench begin with as it is published, where their text is another dataset's."""
+"""Beginning of turns in the published SPEED-Bench whose text belongs to another dataset."""
 
 PLAIN = "prompts"
-"""The group of prompts that are no questions."""
+"""Group of prompts that are no questions."""
 
 SHOWN = 80
-"""Characters of a line that is wrong."""
+"""Maximum number of characters of an invalid line in a message."""
 
 _KEYS = {"question_id", "category", "turns"}
 
 _MEDIA = re.compile(r"(?:input_)?(image|video|audio)s?(?:_url|_path|_file)?")
-"""What keys and types of parts are called that hold no text."""
+"""Names of keys and types of message parts that hold no text."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked in one conversation. Each turn continues it; a prompt is a single one.
+    """One conversation. Each turn continues it; a prompt is a single turn.
 
-    category: as the file says, None for a prompt. Only prompts may be token ids. speed_bench: of that benchmark, whose
-    categories are tasks of their own.
+    category: as in the file, None for a prompt. Only prompts may be token ids. speed_bench: whether it is of
+    SPEED-Bench, whose categories are separate tasks.
     """
 
     turns: tuple[str | list[int], ...]
@@ -55,22 +54,22 @@ class Question:
 
     @property
     def group(self) -> str:
-        """The task of Spec-Bench, "prompts" for a prompt: what results are put together by."""
+        """Task of Spec-Bench, or "prompts" for a prompt: the key by which results are grouped."""
         if self.category is None:
             return PLAIN
         return "mt_bench" if self.category in MT_BENCH and not self.speed_bench else self.category
 
 
 def read_prompts(path: Path) -> list[str | list[int]]:
-    """The prompts of a file in order, each as text or as token ids; blank lines are skipped.
+    """Return the prompts of a file in order, each as text or as token ids; skip blank lines.
 
-    Raises PromptError, with the line's number, for a file that is missing, empty or not in this form.
+    Raise PromptError, with the line's number, for a file that is missing, empty or not in this form.
     """
     return _read(path, _prompt)
 
 
 def read_questions(path: Path) -> list[Question]:
-    """The questions and prompts of a file in order, as `read_prompts`.
+    """Return the questions and prompts of a file in order, like `read_prompts`.
 
     A question is a line of Spec-Bench's or MT-Bench's question.jsonl, or of SPEED-Bench written as such lines, whose
     questions have texts as ids.
@@ -89,7 +88,7 @@ def _read(path: Path, parse: Callable[[str, Path, int], T]) -> list[T]:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise _wrong(path, line, "bytes that are not UTF-8", "text", "save the file as UTF-8") from None
-    # Not splitlines: JSON text may hold U+2028 and the like as they are.
+    # Not splitlines: JSON text may hold U+2028 and similar characters unescaped.
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     if not lines:
         raise PromptError(f"{path}: received no prompts, expected one a line", hint=f"add lines such as {FORMS}")
@@ -130,8 +129,8 @@ def _question(line: str, path: Path, number: int) -> Question:
 
 
 def _refuse_media(data: Any, path: Path, number: int) -> None:
-    """Raises PromptError for a line with an image, a video or a sound: under a key of its own, or as a part of a
-    message, as chat formats have them."""
+    """Raise PromptError for a line with an image, a video or a sound: under a separate key, or as a part of a message,
+    as in chat formats."""
     if isinstance(data, list):
         for each in data:
             _refuse_media(each, path, number)
@@ -148,7 +147,7 @@ def _refuse_media(data: Any, path: Path, number: int) -> None:
 
 
 def _json(line: str) -> Any:
-    """The value of a line, None where it is no JSON."""
+    """Return the value of a line, or None if it is no JSON."""
     try:
         return json.loads(line)
     except ValueError:

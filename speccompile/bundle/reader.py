@@ -1,4 +1,4 @@
-"""Open a bundle: refuse by name what is missing, truncated, edited, from another version or leading elsewhere."""
+"""Open a bundle: refuse files that are missing, truncated, edited, of another version or outside, naming the file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,8 @@ _BUILD = "give the folder that `speccompile build` wrote"
 
 @dataclass(frozen=True)
 class OpenedBundle:
-    """A bundle whose files are those that were built. `lock`: inputs and versions; `proof`: what the build proved."""
+    """Bundle whose files are those that were built. `lock`: inputs and versions; `proof`: results of the build's
+    proof."""
 
     folder: Path
     manifest: Manifest
@@ -23,7 +24,7 @@ class OpenedBundle:
     hashes: Hashes
 
     def path(self, relative: str) -> Path:
-        """Where a file of the bundle lies. Raises BundleError when the bundle has no such file."""
+        """Return the path of a file of the bundle. Raise BundleError when the bundle has no such file."""
         if relative not in self.hashes.files:
             raise BundleError(
                 f"{self.folder}: the bundle has no file {relative!r}",
@@ -35,7 +36,7 @@ class OpenedBundle:
 def open_bundle(folder: Path, *, verify: bool = True) -> OpenedBundle:
     """Open the bundle in `folder`. verify=False skips the hashes, not the structure, versions and paths.
 
-    Raises BundleError naming the file that is wrong.
+    Raise BundleError naming the invalid file.
     """
     manifest = _read_manifest(folder)
     hashes = read_hashes(folder, verify=verify)
@@ -98,7 +99,8 @@ def _check_listed(bundle: OpenedBundle) -> None:
 
 
 def _required_files(engine: EngineEntry) -> list[dict[str, str]]:
-    """What must have an entry for every graph: the engine's files, or what a deferred one is built from."""
+    """Return the mappings that need an entry for every graph: the engine's files, or the sources of a deferred
+    engine."""
     if engine.build is None or not engine.deferred:
         return [engine.files]
     return [engine.build.sources, engine.build.settings]

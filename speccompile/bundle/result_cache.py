@@ -1,6 +1,6 @@
-"""What was found out for long about something, kept: a small file for each, named by the digest of its key.
+"""On-disk cache of small results: one JSON file per key, named by the key's digest.
 
-A file is replaced at one stroke, so that any number of processes may write it; a damaged one counts as none.
+A file is replaced atomically, so that any number of processes may write it; a damaged file counts as absent.
 """
 
 import hashlib
@@ -18,35 +18,36 @@ from speccompile.bundle.manifest import canonical_json
 from speccompile.errors import BundleError
 
 _NAME = re.compile(r"[0-9a-f]{64}\.(json|\d+(-[0-9a-f]{8})?\.part)")
-"""Files of ours. Whatever else lies there is left alone."""
+"""Names of the cache's own files. Other files are left alone."""
 
 
 @dataclass(frozen=True)
 class CachedResult(Entry):
-    """found: what `keep` was given; None when the file is unreadable."""
+    """Entry of the cache. found: the stored result; None when the file is unreadable."""
 
     found: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
 class ResultCache:
-    """The files in `folder`. Nothing is kept where the caches' `limit` is 0; no other counts, as they are so small."""
+    """Results in `folder`. Nothing is cached if `limit` is 0; other limits have no effect, because results are
+    small."""
 
     folder: Path
     limit: float
 
     def read(self, key: dict[str, Any]) -> dict[str, Any] | None:
-        """What was kept for a key; None when nothing was, or its file is damaged."""
+        """Return the result for a key; None if there is none, or its file is damaged."""
         if not self.limit:
             return None
         path = self._path(key)
-        with suppress(OSError):  # a cache that may only be read serves as well
+        with suppress(OSError):  # a read-only cache works as well
             os.utime(path)
         record = _read(path)
         return record.found if record else None
 
     def store(self, key: dict[str, Any], found: dict[str, Any]) -> None:
-        """Keep what was found for a key. A cache that cannot be written is done without."""
+        """Store the result for a key. Ignore a cache that cannot be written."""
         if not self.limit:
             return
         path = self._path(key)
@@ -57,15 +58,15 @@ class ResultCache:
                 part.write_bytes(canonical_json({"key": key, "found": found}))
                 part.replace(path)
             finally:
-                part.unlink(missing_ok=True)  # of a full disk
+                part.unlink(missing_ok=True)  # left on a full disk
 
     def entries(self) -> list[CachedResult]:
-        """All of them, the last used first."""
+        """Return all results, the last used first."""
         found = [_read(path) for path in self._paths() if path.suffix == ".json"]
         return sorted((record for record in found if record), key=lambda record: record.last_used, reverse=True)
 
     def clear(self) -> list[CachedResult]:
-        """Remove all of them, and what processes that were killed have left. Returns what is gone."""
+        """Remove all results, and temporary files of killed processes. Return the removed results."""
         removed = self.entries()
         for path in self._paths():
             path.unlink(missing_ok=True)
@@ -80,7 +81,7 @@ class ResultCache:
 
 
 def _read(path: Path) -> CachedResult | None:
-    """None for a file that is not there, or goes while it is looked at."""
+    """Return a result, or None if its file is missing or removed meanwhile."""
     try:
         stat = path.stat()
         content: Any = read_json(path)

@@ -1,4 +1,4 @@
-"""Folders of work that may be stopped and gone on with: one process at a time, and never with anything else changed."""
+"""Resumable work folders: one process at a time, and only with an unchanged key."""
 
 import json
 import os
@@ -23,14 +23,14 @@ def locked_for(
     command: str,
     begun: Callable[[], bool] = lambda: True,
 ) -> Iterator[None]:
-    """Hold a folder, which is made where it is not there, for the work that `key` says: plain JSON values.
+    """Lock a folder, created if absent, for the work that `key` identifies: plain JSON values.
 
-    name: of the file in it that keeps the key. work: what is done there, for people, as "a comparison"; option: of the
-    command line that names the folder; command: that does the work. begun: whether work of the folder's old key has
-    left anything: where it has not, a new one takes its place.
+    name: file in the folder that stores the key. work: the work in words for messages, as "a comparison"; option:
+    command-line option that names the folder; command: that does the work. begun: whether work with the folder's old
+    key has left any results; without results a new key replaces it.
 
-    Raises UsageError for a folder that holds something else or work of another key (it says what differs), or that
-    another process is filling.
+    Raise UsageError for a folder that holds other things or work with another key (naming the differences), or that
+    another process is using.
     """
     _make(folder, option)
     lock = lock_folder(folder)
@@ -56,7 +56,7 @@ def locked_for(
 
 
 def differing_keys(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
-    """The names of what differs between two keys, within mappings too."""
+    """Return the names of values that differ between two keys, in nested mappings too."""
     names = []
     for name, value in json.loads(canonical_json(now)).items():
         other = before.get(name)
@@ -69,13 +69,14 @@ def differing_keys(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[st
 
 
 def write_record(file: Path, data: Mapping[str, Any]) -> None:
-    """Whole or not at all, in a folder that is made where it is not there."""
+    """Write a record atomically, in a folder that is created if absent."""
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, canonical_json(data))
 
 
 def read_record(file: Path, command: str) -> dict[str, Any]:
-    """Inverse of `write_record`; command: that writes such files. Raises UsageError for a file that cannot be read."""
+    """Read what `write_record` wrote. command: that writes such files. Raise UsageError for a file that cannot be
+    read."""
     try:
         data = json.loads(file.read_bytes())
     except ValueError:
@@ -99,10 +100,11 @@ def _make(folder: Path, option: str) -> None:
 
 
 def _read_key(file: Path, work: str, option: str, command: str) -> dict[str, Any] | None:
-    """The key of a folder, None where it has none yet. Raises UsageError for one that has other things and no key."""
+    """Return the key of a folder, or None if it has none yet. Raise UsageError for a folder with other files and no
+    key."""
     if file.is_file():
         return read_record(file, command)
-    left = f".{file.name}."  # of a process that was killed as it wrote the key
+    left = f".{file.name}."  # left by a process that was killed while it wrote the key
     if any(not path.name.startswith(left) for path in file.parent.iterdir()):
         raise UsageError(
             f"{option}: received '{file.parent}', which holds other things, expected a new folder, or one of {work} "

@@ -1,7 +1,7 @@
-"""Write a bundle: in a hidden folder beside the output, moved into place when it is whole.
+"""Write a bundle: in a hidden folder next to the output, moved to its final path when it is complete.
 
-Whatever happens on the way, the output holds the old bundle or the new one, and the hidden folder goes away. That of a
-build which was killed goes with the next build to the same output.
+After any failure the output holds the old bundle or the new one, and the hidden folder is removed. The hidden folder of
+a killed build is removed by the next build to the same output.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ from speccompile.errors import BuildError
 class BundleWriter:
     """Context manager: fill `folder` with graphs, weights and tokenizer, then call `finish`.
 
-    Entering raises BuildError when the output cannot be used. Leaving without `finish` leaves nothing behind; a write
-    that fails in between becomes a BuildError.
+    Entering raises BuildError when the output cannot be used. Leaving without `finish` leaves no files; a failed write
+    in between becomes a BuildError.
     """
 
     folder: Path
@@ -52,9 +52,9 @@ class BundleWriter:
         return self
 
     def finish(self, manifest: Manifest, lock: dict[str, Any], proof: dict[str, Any]) -> None:
-        """Write the JSON files and the hashes, and put the bundle in the place of the old one.
+        """Write the JSON files and the hashes, and replace the old bundle by the new one.
 
-        Raises BundleError when the folder is not a bundle that a reader takes, BuildError when the disk refuses.
+        Raise BundleError when a reader would refuse the folder, BuildError when a disk operation fails.
         """
         with as_build_error(f"the bundle could not be written to {self._output}"):
             for name, data in ((MANIFEST, manifest.to_json()), (LOCK, lock), (PROOF, proof)):
@@ -74,7 +74,7 @@ class BundleWriter:
                 raise error
 
     def _is_ours(self, error: OSError) -> bool:
-        """Whether a file of the bundle is the reason. A write that fails names no file."""
+        """Return whether a file of the bundle caused the error. The error of a failed write names no file."""
         if error.filename is None:
             return error.errno is not None
         return Path(error.filename).is_relative_to(self.folder)
@@ -90,12 +90,13 @@ class BundleWriter:
         if self._lock is not None:
             os.close(self._lock)
         for folder in reversed(self._created):
-            with contextlib.suppress(OSError):  # the bundle lies in it, or somebody else's work
+            with contextlib.suppress(OSError):  # the bundle lies in it, or other files
                 folder.rmdir()
 
 
 def check_output(output: Path) -> Path:
-    """The output with all links resolved. Raises BuildError when it may not or cannot be written; leaves no trace."""
+    """Return the output path with all links resolved. Raise BuildError when it may not or cannot be written. Leave no
+    files."""
     with as_build_error(f"the output {output} cannot be used"):
         resolved = output.resolve()
         _check_replaceable(resolved)
@@ -119,7 +120,7 @@ def _check_replaceable(output: Path) -> None:
 
 @contextlib.contextmanager
 def as_build_error(failure: str) -> Iterator[None]:
-    """What the disk refuses becomes a BuildError that begins with `failure` and ends with the reason."""
+    """Turn an OSError inside a `with` block into a BuildError that begins with `failure` and ends with the reason."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""The command line. Importing it imports click and nothing heavier: commands import their rooms when they run.
+"""Command line. Importing it imports click and nothing heavier: a command imports its packages when it runs.
 
 In: arguments. Out: results on stdout, progress and errors on stderr, an exit code.
-Imported by nobody; imports every room.
+Imported by no other package; imports every package.
 """
 
 from speccompile.cli.main import main

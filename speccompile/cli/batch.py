@@ -1,4 +1,4 @@
-"""`speccompile batch`: a file of requests in OpenAI's format, and one for the answers."""
+"""`speccompile batch`: answer a file of requests in OpenAI's batch format."""
 
 import json
 from pathlib import Path
@@ -91,21 +91,21 @@ def command(
 
 
 def run(batch: "Batch", answers: "Answers", *, as_json: bool) -> None:
-    """Run it, tell the account, and leave with 1 where it was stopped or requests have failed."""
+    """Run a batch, print its summary, and exit with 1 if it was interrupted or requests failed."""
     account = batch.account
     try:
         batch.run(answers)
     except KeyboardInterrupt:
         LOGGER.warning("interrupted: answers are kept in %s; the same command goes on from there", batch.output)
     finally:
-        if account.seconds:  # else it was refused before any work
+        if account.seconds:  # 0 if it was refused before any work
             _tell(account, batch.output, as_json=as_json)
     if account.failed or account.left:
         click.get_current_context().exit(1)
 
 
 def _tell(account: "BatchSummary", output: Path, *, as_json: bool) -> None:
-    """Warnings, as they are the result: they come with --quiet as well."""
+    """Print the summary as warnings, which also appear with --quiet: they are the result."""
     if account.failed:
         LOGGER.warning("requests have failed: %s says why; the same command asks them again", output)
     LOGGER.warning("%s", account)

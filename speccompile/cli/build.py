@@ -54,7 +54,7 @@ def command(
     for note in plan.notes:
         LOGGER.warning("note: %s", note)
     try:
-        from speccompile.compiler.build import build  # imports torch: all above must answer at once
+        from speccompile.compiler.build import build  # imports torch: the checks above must be fast
         from speccompile.compiler.models.load import quiet_transformers
 
         quiet_transformers()

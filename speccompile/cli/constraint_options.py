@@ -1,4 +1,4 @@
-"""The command line's options of what new tokens may say."""
+"""Command-line options for constraints on new tokens."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,16 +25,16 @@ OPTIONS = (
 
 
 def constraint_options(command: F) -> F:
-    """Options by these names; `take` takes them."""
+    """Add the options to a command; `take` removes their values."""
     for option in reversed(OPTIONS):
         command = option(command)
     return command
 
 
 def take(options: dict[str, Any]) -> tuple[str, Any] | None:
-    """Take these options out of all options: kind and text of the constraint, None where there is none.
+    """Remove the constraint options from `options` and return the constraint's kind and text, or None.
 
-    Raises UsageError for several, and for a file that cannot be read.
+    Raise UsageError for several constraints, and for a file that cannot be read.
     """
     found = [(kind, value) for kind in KINDS if (value := options.pop(kind))]
     if not found:
@@ -49,7 +49,7 @@ def take(options: dict[str, Any]) -> tuple[str, Any] | None:
 
 
 def impose(bundle: "Bundle", asked: tuple[str, Any] | None) -> "Constraint | None":
-    """The bundle's constraint for what `take` took."""
+    """Return the bundle's constraint for the result of `take`."""
     return None if asked is None else bundle.constraint(*asked)
 
 

@@ -1,4 +1,4 @@
-"""`speccompile doctor`: what this machine can build and run, and what to install for the rest."""
+"""`speccompile doctor`: report what this machine can build and run, and what is missing."""
 
 import json
 from collections.abc import Collection, Iterator
@@ -24,8 +24,8 @@ HEADINGS = {RUN: "to run bundles:", COMPILE: "to compile:", GPU: "for engines on
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of an engine of a bundle here: whether windows of several tokens give the logits of single tokens;
-    `exact` is None where that was not tried."""
+    """Result of an engine on this machine. exact: whether windows of several tokens give the logits of single tokens;
+    None if not tried."""
 
     bundle: str
     engine: str
@@ -37,8 +37,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Everything that doctor prints. `can` goes from the name of an ability to its conclusion; `bundle` has the
-    engines of a bundle, where one was given."""
+    """Output of doctor. can: feature name -> availability. bundle: results of a given bundle's engines."""
 
     machine: Machine
     packages: list[Package]
@@ -47,18 +46,18 @@ class Diagnosis:
 
 
 def diagnose(tried: Collection[str] = ()) -> Diagnosis:
-    """Look at this machine, and try the abilities named.
+    """Inspect this machine, and run the smoke tests of the features in `tried`.
 
-    Raises SpeccompileError when speccompile itself is not installed.
+    Raise SpeccompileError if speccompile itself is not installed.
     """
     packages, machine = inspect_packages(), inspect_machine()
     return Diagnosis(machine, packages, conclude(packages, machine, tried))
 
 
 def try_bundle(folder: Path) -> Iterator[Trial]:
-    """Open every engine of a bundle that runs on the processor, and compare its windows, whatever is known of them.
+    """Open every CPU engine of a bundle and check its window invariance, even if a result is cached.
 
-    Raises SpeccompileError where one cannot run.
+    Raise SpeccompileError if an engine cannot run.
     """
     from speccompile.bundle.reader import open_bundle
     from speccompile.runtime import Bundle
@@ -77,7 +76,7 @@ def try_bundle(folder: Path) -> Iterator[Trial]:
 
 
 def render(diagnosis: Diagnosis) -> str:
-    """The diagnosis as text, one finding a line."""
+    """Return the diagnosis as text, one finding per line."""
     machine = diagnosis.machine
     gpus = machine.gpus or [f"none ({machine.gpu_problem})"]
     lines = [
@@ -132,7 +131,7 @@ def _render_conclusion(title: str, conclusion: Availability) -> str:
 
 
 def to_json(diagnosis: Diagnosis) -> str:
-    """The diagnosis as one JSON object; an ability is a key `can_...` of its own."""
+    """Return the diagnosis as one JSON object; each feature has a key `can_...`."""
     found = asdict(diagnosis)
     found |= {f"can_{name}": conclusion for name, conclusion in found.pop("can").items()}
     return json.dumps(found, indent=2)

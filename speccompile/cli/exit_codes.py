@@ -1,4 +1,4 @@
-"""The one place where exceptions become exit codes. Data goes to stdout, talk to stderr."""
+"""Conversion of exceptions to exit codes. Data goes to stdout, messages go to stderr."""
 
 import errno
 import logging
@@ -29,7 +29,7 @@ COMPILE_EXTRA = (
     "transformers",
     "yaml",
 )
-"""Modules of the extra `compile`: a runtime installation does without them."""
+"""Modules of the extra `compile`, which a runtime installation lacks."""
 
 OS_HINTS = {
     errno.ENOSPC: "free some disk space, or choose an output folder elsewhere",
@@ -40,7 +40,7 @@ OS_HINTS = {
 
 
 def run(group: click.Group, arguments: Sequence[str] | None) -> int:
-    """Run a command; whatever ends it, returns the exit code after telling why on stderr."""
+    """Run a command and return its exit code. Report any error on stderr."""
     try:
         with _progress_on_stderr(), _terminate_as_interrupt():
             result = group.main(arguments, prog_name="speccompile", standalone_mode=False)
@@ -48,17 +48,17 @@ def run(group: click.Group, arguments: Sequence[str] | None) -> int:
     except (KeyboardInterrupt, click.Abort):
         _print_error("interrupted; nothing was kept")
         return 1
-    except Exception as error:  # the edge: what is not named below is a defect of ours
+    except Exception as error:  # `_report` treats an unknown error as a defect of speccompile
         return _report(error)
 
 
 def silence_progress() -> None:
-    """Show no progress for the rest of this run; warnings still come."""
+    """Disable progress messages for the rest of this run; warnings stay."""
     LOGGER.setLevel(logging.WARNING)
 
 
 def _report(error: Exception) -> int:
-    """Tell why a command failed; returns the exit code."""
+    """Print the reason of a failed command and return the exit code."""
     if not isinstance(error, BuildError) and (words := out_of_memory_message(error)) is not None:
         limit = tightest_memory_limit()
         return _fail(f"memory ran out: {words}: received {limit.size / 1e9:.1f} GB ({limit.name})", limit.hint, 1)
@@ -108,7 +108,7 @@ def _progress_on_stderr() -> Iterator[None]:
 
 @contextmanager
 def _terminate_as_interrupt() -> Iterator[None]:
-    """Let a termination, and the end of the terminal unless `nohup` has it ignored, clean up as Ctrl-C does."""
+    """Handle SIGTERM and SIGHUP like Ctrl-C, so that both clean up. A signal that `nohup` ignores stays ignored."""
     wanted = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, _interrupt) for number in wanted}
     try:

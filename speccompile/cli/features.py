@@ -1,4 +1,4 @@
-"""What a machine can do, concluded from what is on it and, where that is asked for, tried."""
+"""Features of a machine, derived from its installation and, on request, from smoke tests."""
 
 import subprocess
 import sys
@@ -14,8 +14,8 @@ TRIAL_SECONDS = 120
 
 @dataclass(frozen=True)
 class Feature:
-    """What it takes: all packages of some purposes, other packages by name, one of ONNX Runtime's providers, a GPU, the
-    kernels of `speccompile.native`, its runtime in C++."""
+    """Requirements of a feature: all packages of some purposes, other packages by name, an execution provider of ONNX
+    Runtime, a GPU, the kernels of `speccompile.native`, its C++ runtime."""
 
     title: str
     purposes: tuple[str, ...] = ()
@@ -43,14 +43,14 @@ FEATURES = {
 
 @dataclass(frozen=True)
 class Availability:
-    """Whether this machine can do something, and why (not)."""
+    """Availability of a feature on this machine, and the reason."""
 
     possible: bool
     reason: str
 
 
 def conclude(packages: Sequence[Package], machine: Machine, tried: Collection[str] = ()) -> dict[str, Availability]:
-    """Ability -> conclusion. Those named in `tried` that look possible are tried, which takes some seconds."""
+    """Return feature -> availability. Available features in `tried` are smoke-tested, which takes some seconds."""
     concluded = {}
     for name, ability in FEATURES.items():
         lacks = "; ".join(_lacks(ability, packages, machine))
@@ -80,7 +80,7 @@ def _lacks(ability: Feature, packages: Sequence[Package], machine: Machine) -> I
 
 
 def _try(name: str) -> Availability:
-    """Do it in small, in a process of its own."""
+    """Run the smoke test of a feature in a separate process."""
     command = [sys.executable, "-m", "speccompile.cli.smoke_tests", name]
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=TRIAL_SECONDS, check=False)  # noqa: S603
@@ -95,7 +95,7 @@ def _try(name: str) -> Availability:
 def require(
     names: Sequence[str], concluded: dict[str, Availability], packages: Sequence[Package], machine: Machine
 ) -> None:
-    """Raises SpeccompileError, with what to do about it, when one of these abilities is not there."""
+    """Raise SpeccompileError, with a remedy as hint, unless all these features are available."""
     refused = {name: concluded[name].reason for name in names if not concluded[name].possible}
     if not refused:
         return

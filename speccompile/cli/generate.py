@@ -1,4 +1,4 @@
-"""`speccompile generate`: text from a prompt, as it comes."""
+"""`speccompile generate`: stream text from a prompt."""
 
 import json
 import sys
@@ -135,7 +135,8 @@ def command(
 
 
 def _begin(bundle: "Bundle", state: Path, *, reset: bool) -> None:
-    """Read what was kept, where there is anything. Raises UsageError before any work where nothing could be."""
+    """Load persistent drafter state from the file, if it exists. Raise UsageError, before any work, if the bundle has
+    no such state or the file's folder is missing."""
     bundle.kept.check()
     if not state.parent.is_dir():
         raise UsageError(f"--state {state}: there is no folder {state.parent}", hint="create it, or give another file")
@@ -144,7 +145,7 @@ def _begin(bundle: "Bundle", state: Path, *, reset: bool) -> None:
 
 
 def _prompt(sources: dict[str, str | None], *, chat: bool) -> "Prompt":
-    """The prompt from the one source that is given."""
+    """Return the prompt from the single given source."""
     found = [(option, value) for option, value in sources.items() if value is not None]
     if len(found) != 1:
         received = " and ".join(option for option, _ in found) or "no prompt"
@@ -191,7 +192,7 @@ def _as_json(generation: "Generation") -> str:
 
 
 def _numbered(generation: "Generation", number: int, count: int) -> str:
-    """One of several sequences, below a line that says which."""
+    """Return one of several sequences, with a heading."""
     LOGGER.info(f"sequence {number}: {_summary(generation)}")
     return f"--- sequence {number} of {count} ---\n{_shown(generation)}\n"
 
@@ -201,7 +202,7 @@ def _shown(generation: "Generation") -> str:
 
 
 def _show(bundle: "Bundle", prompt: "Prompt", options: dict[str, Any]) -> None:
-    """Text as it comes, token ids when there is no text; then the summary."""
+    """Stream the text, or print token ids without a tokenizer; then log the summary."""
     generation: Generation | None
     if bundle.text is None:
         generation = bundle.generate(prompt, **options)
@@ -226,4 +227,4 @@ def _summary(generation: "Generation") -> str:
 
 
 def _write(text: str) -> None:
-    click.echo(text.encode(), nl=False)  # bytes: what a model writes is no concern of the terminal's encoding
+    click.echo(text.encode(), nl=False)  # bytes: always UTF-8, whatever the terminal's encoding

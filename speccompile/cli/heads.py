@@ -1,4 +1,4 @@
-"""Heads in words: what the plan found in a folder, and how often its drafts are right."""
+"""Text about heads: the contents of a head's folder, and its accuracy by depth."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def found_rows(head: "HeadPlan") -> list[tuple[str, str]]:
-    """What a folder holds and by what it was recognised."""
+    """Return rows of a head folder's contents and of the evidence for its dialect."""
     found = {
         "folder": str(head.folder),
         "dialect": f"{head.dialect}, by {head.evidence}",
@@ -31,7 +31,7 @@ def hit_title(hits: dict[str, Any]) -> str:
 
 
 def accuracy_rows(hits: dict[str, Any]) -> list[tuple[str, ...]]:
-    """A line for the head as it was read, for the control and for every other reading: the share at depth 1, 2, .."""
+    """Return accuracy at depth 1, 2, .. of the head as configured, of the control, and of alternative readings."""
     rows = [("as its files say", *_shares(hits["hit_rate"])), _row(hits["control"]["reading"], hits["control"])]
     for words, rates in hits["readings"].items():
         better = ("clearly better: set drafter.taps or drafter.switches",) if words in hits["better"] else ()

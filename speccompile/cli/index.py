@@ -1,4 +1,4 @@
-"""`speccompile index`: an index over texts, from which drafts are retrieved."""
+"""`speccompile index`: build an index of texts for retrieval drafting."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`speccompile inspect`: what a bundle holds."""
+"""`speccompile inspect`: show the contents of a bundle."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,8 +82,8 @@ def command(folder: Path, as_json: bool, no_verify: bool) -> None:
 
 
 def size_in_bytes(buffer: Buffer, rows: int = 1) -> int | str:
-    """A number, or a product where a width varies from run to run; of a batch of so many rows, which all lie in memory.
-    Raises BundleError for a dtype of unknown size."""
+    """Return the bytes of a buffer with batch size `rows`, or a product such as "4*window" with a dynamic width. Raise
+    BundleError for a dtype of unknown size."""
     if buffer.dtype not in DTYPES:
         known = ", ".join(DTYPES)
         raise BundleError(
@@ -116,7 +116,7 @@ def _as_object(bundle: "OpenedBundle", *, verified: bool) -> dict[str, Any]:
 
 
 def _found_here(bundle: "OpenedBundle") -> dict[str, "WindowInvariance | None"]:
-    """Engine on the processor -> what was found on this machine."""
+    """Return CPU engine -> cached window invariance on this machine, None if unknown."""
     from speccompile.machine.system import available_cores
     from speccompile.runtime.window_invariance import cached_invariance
 
@@ -170,7 +170,7 @@ def _facts(bundle: "OpenedBundle", *, verified: bool) -> list[tuple[str, str]]:
 
 
 def _method(manifest: "Manifest") -> str:
-    """The rule of acceptance and its parameters."""
+    """Return the acceptance rule and its parameters."""
     parameters = ", ".join(f"{name} {value}" for name, value in manifest.plan["verify"]["parameters"].items())
     return f"{manifest.method} ({parameters})" if parameters else manifest.method
 
@@ -184,7 +184,7 @@ def _drafts(manifest: "Manifest") -> str:
 
 
 def _looked_up(drafter: Mapping[str, Any]) -> Iterator[str]:
-    """What is looked up for the drafter, behind its drafts, and in their place."""
+    """Yield the lookups of a cascade: before the drafter's passes, after its drafts, and instead of them."""
     if inner := drafter.get("inner"):
         yield f"{inner['kind']} drafts {inner['tokens']} for each of the drafter's {inner['passes']} passes"
     cascade = drafter.get("cascade") or {}
@@ -223,7 +223,7 @@ def _tensor_cells(tensor: "Tensor | Buffer") -> tuple[str, str, str]:
 
 
 def _buffer_rows(manifest: "Manifest") -> list[tuple[str, ...]]:
-    """Every buffer, then what those of fixed size take in each engine, whose caches may hold smaller numbers."""
+    """Return a row per buffer, then the fixed sizes of each engine, whose caches may have a narrower dtype."""
     batch = manifest.batch_size
     rows: list[tuple[str, ...]] = [
         (*_tensor_cells(buffer), _size(size_in_bytes(buffer, batch))) for buffer in buffers(manifest.graphs)
@@ -242,7 +242,7 @@ def _quality_title(quality: dict[str, Any]) -> str:
 
 
 def _quality_rows(quality: dict[str, Any]) -> list[tuple[str, ...]]:
-    """A line for transformers, and one for each target that was compared with it."""
+    """Return a row for transformers, and one for each target that was compared with it."""
     rows: list[tuple[str, ...]] = [
         ("engines", "precision", "perplexity", "same best token", "KL divergence"),
         ("transformers", "float32", f"{quality['perplexity']:.4f}"),
@@ -257,7 +257,7 @@ def _quality_rows(quality: dict[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _proof_rows(proof: dict[str, Any]) -> list[tuple[str, str]]:
-    """A line for each graph and each engine that was compared."""
+    """Return a row for each compared graph and engine."""
     rows: list[tuple[str, str]] = []
     for key, found in proof.items():
         if isinstance(found, list) and all(isinstance(each, dict) for each in found):
@@ -278,7 +278,7 @@ def _texts(values: dict[str, str]) -> list[str]:
 
 
 def _flat(data: object, path: str = "") -> list[tuple[str, str]]:
-    """Nested objects as rows of dotted key and value."""
+    """Return nested objects as rows of (dotted key, value)."""
     if not isinstance(data, dict) or not data:
         return [(path or "empty", _short(data))]
     return [row for key, value in data.items() for row in _flat(value, f"{path}.{key}" if path else key)]

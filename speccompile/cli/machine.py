@@ -1,7 +1,7 @@
-"""What is on this machine: the packages that speccompile needs, the processor, and what computes beside it.
+"""Inspect this machine: the packages that speccompile needs, the processor, and accelerators.
 
-Packages are looked up by their metadata and never imported, so that a broken one cannot break the look. What is needed,
-and in which version, is read from speccompile's own metadata.
+Packages are looked up by their metadata and not imported, so that a broken one cannot break the inspection. The
+requirements and their versions come from speccompile's own metadata.
 """
 
 import importlib.metadata
@@ -19,7 +19,7 @@ from speccompile.errors import SpeccompileError
 from speccompile.machine.system import available_cores, physical_cores
 
 RUN, COMPILE, GPU = "run", "compile", "gpu"
-# What engines for GPUs are built and run with; nothing else needs these. Module -> where to get it.
+# Module -> requirement, for building and running engines on GPUs only.
 GPU_PACKAGES = {
     "tensorrt_rtx": "tensorrt-rtx-cu13>=1.7",
     "tensorrt": "tensorrt>=10.15",
@@ -31,7 +31,7 @@ GPU_QUERY = ("--query-gpu=name,compute_cap,memory.total,driver_version", "--form
 
 @dataclass(frozen=True)
 class Package:
-    """One package. `version` is None when it is missing, `install` when nothing need be done."""
+    """One package. `version` is None if it is missing, `install` is None if nothing needs to be installed."""
 
     name: str
     purpose: str
@@ -41,7 +41,7 @@ class Package:
 
     @property
     def lack(self) -> str | None:
-        """What is wrong with it; None when nothing is."""
+        """Problem of the package, or None."""
         if self.install is None:
             return None
         if self.version is None:
@@ -51,12 +51,12 @@ class Package:
 
 @dataclass(frozen=True)
 class Machine:
-    """`available_cores` are those that a process here may use: an engine takes a thread for each, unless it is told.
+    """This machine. available_cores: cores that this process may use, the default number of an engine's threads.
 
-    `kernels` is the path of the project's kernels that is used, "none" without them, of those that can run here;
-    `kernels_absence` says why there are none, what that costs, and what to do about it. `native_runtime` is the path of
-    the command of the runtime in C++, None where that was not compiled.
-    `memory_gib` is the physical memory in GiB; `gpus` are rows of nvidia-smi, or what the driver says of one.
+    kernels: code path of the project's kernels in use, or "none"; kernel_paths: all paths that can run here.
+    kernels_absence: reason, cost and remedy of missing kernels, or None. native_runtime: path of the command of the C++
+    runtime, or None if it was not compiled.
+    memory_gib: physical memory in GiB. gpus: rows of nvidia-smi, or the driver's description of one GPU.
     """
 
     python: str
@@ -75,9 +75,9 @@ class Machine:
 
 
 def inspect_packages() -> list[Package]:
-    """What speccompile needs to run and to compile, then what engines for GPUs need.
+    """Return the packages that speccompile needs to run and to compile, then those for engines on GPUs.
 
-    Raises SpeccompileError when speccompile has no metadata, because nobody then knows what it needs.
+    Raise SpeccompileError if speccompile has no metadata: its requirements are then unknown.
     """
     try:
         lines = importlib.metadata.requires("speccompile") or []
@@ -108,13 +108,13 @@ def _installed_version(name: str, module: str) -> str | None:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        # The module may come from a distribution of another name, as onnxruntime does from onnxruntime-gpu.
+        # A distribution of another name may provide the module, as onnxruntime-gpu provides onnxruntime.
         providing = importlib.metadata.packages_distributions().get(module)
         return importlib.metadata.version(providing[0]) if providing else None
 
 
 def inspect_machine() -> Machine:
-    """Python, processor, memory, and what computes beside it."""
+    """Inspect Python, processor, memory, kernels, providers and GPUs."""
     providers, onnxruntime_problem = _onnxruntime_providers()
     gpus, gpu_problem = _gpus()
     return Machine(
@@ -143,9 +143,9 @@ def _onnxruntime_providers() -> tuple[list[str], str | None]:
 
 
 def _gpus() -> tuple[list[str], str | None]:
-    """The GPUs, or why there are none."""
+    """Return the GPUs, and the reason if there are none."""
     listed, problem = _listed_gpus()
-    if not listed and (gpu := find_gpu()):  # as on a device that comes without nvidia-smi
+    if not listed and (gpu := find_gpu()):  # a device without nvidia-smi
         return [f"{gpu.name}, {gpu.compute_capability}"], None
     return listed, problem
 

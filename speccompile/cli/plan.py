@@ -77,7 +77,7 @@ def command(recipe: Path, overrides: tuple[str, ...], as_json: bool) -> None:
 
 
 def _training(recipe: "Recipe") -> "tuple[TrainingPlan | None, SpeccompileError | None]":
-    """What train would do, or why it would not; neither where the recipe says nothing of it."""
+    """Return the training plan, or the error that prevents it; two None without a section `train`."""
     from speccompile.recipe.training import plan_training
 
     try:
@@ -96,7 +96,7 @@ def _show_training_alone(recipe: "Recipe", training: "TrainingPlan", *, as_json:
 
 
 def _show(rows: list[Row], notes: list[str]) -> None:
-    """Lines: key, value and who decided it, in columns; then the notes."""
+    """Print aligned lines (key, value, source of the decision), then the notes."""
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     lines = [f"{key:{widths[0]}}  {value:{widths[1]}}  {source}" for key, value, source in rows]
     click.echo("\n".join([*lines, *(f"note: {note}" for note in notes)]))
@@ -193,7 +193,7 @@ def _drafter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
 
 
 def _cascade_rows(recipe: "Recipe", drafter: "DrafterPlan") -> list[Row]:
-    """What is looked up for the drafter, behind its drafts, and in their place; and all drafts together."""
+    """Return the rows of a cascade's lookups (before, after and instead of the drafter), and of all drafts together."""
     cascade, keys = drafter.cascade, ("kind", "tokens", "ngram")
     rows = (
         [(f"drafter.drafter.{key}", getattr(drafter.inner, key)) for key in (*keys, "passes", "lenience")]
@@ -237,13 +237,13 @@ def _engine_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
 
 
 def _source(source: str, word: str, model: "ModelPlan | None") -> str:
-    """Who decided a precision: the checkpoint where the recipe does not say and that one is held as it is."""
+    """Return the source of a precision: the checkpoint if the recipe is silent and its 4-bit weights are kept."""
     holds = word == "int4" and model is not None and model.facts.groups_of_4_bits is not None
     return "checkpoint" if source == "default" and holds else source
 
 
 def _precision_row(recipe: "Recipe", engine: "EnginePlan", part: str, word: str, model: "ModelPlan | None") -> Row:
-    """The engine's own precision, or the one for all engines, whoever decided it."""
+    """Return the row of a precision. Its source is the engine's key, or else the key for all engines."""
     key = f"engines.{engine.entry}.precision.{part}"
     block = f", {engine.precision.block_size} weights a scale" if word == "int4" else ""
     source = recipe.source(key)

@@ -93,7 +93,7 @@ def _distributions(
 
 
 def _reference(bundle: "Bundle", target: Path | None) -> "Reference":
-    """transformers where its folder is given, and the engine computes the same; else the engine itself."""
+    """Return transformers as reference if its folder is given and the engine is float32; else the engine itself."""
     from speccompile.compiler.prove.tokens import engine_reference
 
     if target is None or bundle.entry.precision["target"] != "float32":

@@ -1,4 +1,4 @@
-"""`speccompile ray`: what other commands do, on the machines of a Ray cluster."""
+"""`speccompile ray`: other commands, run on the machines of a Ray cluster."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ NO_VERIFY = click.Option(["--no-verify"], is_flag=True, help="Do not compare the
 
 
 def _options(*options: click.Option) -> Any:
-    """A decorator: these, which several commands share."""
+    """Return a decorator that adds these shared options to a command."""
 
     def add(command: click.Command) -> click.Command:
         command.params += options
@@ -222,14 +222,14 @@ def build(
 
 
 def _manifest(folder: Path) -> Any:
-    """Of a bundle: what is none is refused before any machine is asked for."""
+    """Return a bundle's manifest, and so refuse an invalid bundle before any machine is requested."""
     from speccompile.bundle.reader import open_bundle
 
     return open_bundle(folder, verify=False).manifest
 
 
 def _on_cluster(local: click.Command) -> click.Command:
-    """The same command, its builds and measurements tasks of a cluster."""
+    """Return the command with its builds and measurements as tasks of a cluster."""
 
     def run(address: str | None, recipe: Path, **options: Any) -> None:
         from speccompile.serving.cluster.connect import connected

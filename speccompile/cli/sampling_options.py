@@ -1,4 +1,4 @@
-"""The command line's options of sampling, the same for every command that generates."""
+"""Command-line options of sampling, shared by all commands that generate."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -24,11 +24,11 @@ OPTIONS = (
 
 
 NAMES = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
-"""What they are called in Python, in their order."""
+"""Python names of the options, in order."""
 
 
 def sampling_options(command: F) -> F:
-    """Options of the names that `Bundle.generate_batch` knows. Bundles with `decoding: greedy` refuse them."""
+    """Add the options to a command, by their names in `Bundle.generate_batch`. Greedy bundles refuse them."""
     for option in reversed(OPTIONS):
         command = option(command)
     return command

@@ -1,4 +1,4 @@
-"""`speccompile serve`: a bundle behind OpenAI's API."""
+"""`speccompile serve`: serve a bundle behind OpenAI's API."""
 
 import os
 from pathlib import Path
@@ -106,7 +106,7 @@ def command(
         ) from None
     from speccompile.bundle.reader import open_bundle
 
-    manifest = open_bundle(folder, verify=False).manifest  # what is no bundle is refused before anything listens
+    manifest = open_bundle(folder, verify=False).manifest  # refuse an invalid bundle before listening
     limits = _limits(
         requests=waiting, tokens=waiting_tokens, sequences=sequences, queue_seconds=waiting_seconds,
         seconds=request_seconds, client_rows=client_rows, reuse=not no_reuse,
@@ -129,14 +129,14 @@ def command(
 
 
 def _limits(**given: Any) -> "Limits":
-    """What was given, and the service's own defaults."""
+    """Return the limits that are given; the others have the scheduler's defaults."""
     from speccompile.serving.scheduler import Limits
 
     return Limits(**{name: value for name, value in given.items() if value is not None})
 
 
 def api_keys(given: tuple[str, ...], file: Path | None) -> tuple[str, ...]:
-    """All that were given, in any of three ways. Raises UsageError for an empty one, or a file without any."""
+    """Return the API keys of options, file and environment. Raise UsageError for an empty key or a file without one."""
     from speccompile.serving.http.keys import read_keys
 
     read = () if file is None else read_keys(file.read_text(encoding="utf-8").splitlines())

@@ -1,7 +1,7 @@
 """Smoke tests of a machine's features: `python -m speccompile.cli.smoke_tests NAME` runs one and exits 0, or fails.
 
-An installed library may still not load, and may take its process along. So every trial has a process of its own; what
-it writes last says what went wrong.
+An installed library may fail to load, or crash its process. So every test runs in a separate process, whose last output
+line is the reason of a failure.
 """
 
 import ctypes
@@ -21,14 +21,14 @@ RUNTIME_MODULES = ("blake3", "jinja2", "tokenizers")
 
 
 def run() -> None:
-    """Import what the runtime imports and run a graph on the CPU."""
+    """Import the runtime's packages and run a graph on the CPU."""
     for module in RUNTIME_MODULES:
         import_module(module)
     _run_graph("CPUExecutionProvider")
 
 
 def run_kernels() -> None:
-    """Run one of the kernels on the CPU, as an operator of ONNX Runtime's."""
+    """Run one of the kernels on the CPU, as a custom operator of ONNX Runtime."""
     import numpy as np
     import onnxruntime
 
@@ -41,7 +41,7 @@ def run_kernels() -> None:
 
 
 def run_native() -> None:
-    """Start the command in C++, and load its library and ONNX Runtime's."""
+    """Start the C++ command, and load its library and ONNX Runtime's."""
     found = native.locations()
     if found.command is None or found.library is None:
         sys.exit("the runtime in C++ was not compiled")
@@ -55,18 +55,18 @@ def run_native() -> None:
 
 
 def compile_() -> None:
-    """Import what compiling imports."""
+    """Import the packages for compiling."""
     for module in COMPILE_EXTRA:
         import_module(module)
 
 
 def build_tensorrt_rtx() -> None:
-    """Make a builder."""
+    """Create a TensorRT-RTX builder."""
     _make("tensorrt_rtx", "Builder")
 
 
 def build_tensorrt() -> None:
-    """Make a builder. This one asks the GPU."""
+    """Create a TensorRT builder, which needs the GPU."""
     _make("tensorrt", "Builder")
 
 
@@ -114,7 +114,7 @@ def _make(module: str, name: str) -> None:
 
 
 def _run_graph(provider: str, plugin: str = "") -> None:
-    """Run the graph that comes with ONNX Runtime, x * [[1, 2], [3, 4], [5, 6]], for an x of 2."""
+    """Run the example graph of ONNX Runtime, x * [[1, 2], [3, 4], [5, 6]], for x = 2."""
     import numpy as np
     import onnxruntime
     from onnxruntime.datasets import get_example
@@ -137,7 +137,7 @@ def _run_graph(provider: str, plugin: str = "") -> None:
 
 
 def _norm_graph() -> bytes:
-    """y = RmsNorm(x [1, 2], weight [2]), in the messages of onnx.proto: the package onnx need not be here."""
+    """Return the ONNX model y = RmsNorm(x [1, 2], weight [2]), encoded without the package onnx."""
 
     def tensor(name: str, *shape: int) -> bytes:
         dims = [(1, _message((1, size))) for size in shape]
@@ -152,7 +152,7 @@ def _norm_graph() -> bytes:
 
 
 def _message(*fields: tuple[int, int | str | bytes]) -> bytes:
-    """A message of protobuf with these fields, each a number and a value."""
+    """Return a protobuf message with these fields, each (number, value)."""
 
     def field(number: int, value: int | str | bytes) -> bytes:
         if isinstance(value, int):

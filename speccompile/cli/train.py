@@ -106,12 +106,12 @@ def command(
         again = shlex.join([*words, *(["--work", str(work)] if work else []), "--resume"])
         click.echo(f"interrupted; what the last checkpoint has is kept, to go on with it: {again}", err=True)
         context.exit(INTERRUPTED)
-    if report is not None:  # of the first process
+    if report is not None:  # only the first process has a report
         click.echo(json.dumps(report.to_json(), indent=2, ensure_ascii=False) if as_json else _lines(report))
 
 
 def _check_installed(*, tensorboard: bool) -> None:
-    """Raises EngineError for what is missing of the extra, before any work."""
+    """Raise EngineError, before any work, if a package of the extra is missing."""
     from importlib.util import find_spec
 
     missing = [name for name in EXTRA if find_spec(name) is None]
@@ -147,5 +147,5 @@ def _lines(report: "Report") -> str:
 
 
 def _rounds(found: Mapping[str, Any]) -> str:
-    """None were counted where the target's answers to all prompts end at once."""
+    """Return tokens per round as text; "no" if every response ended before a round."""
     return "no" if found["simulated"] is None else f"{found['simulated']:.3f}"

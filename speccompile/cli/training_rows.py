@@ -1,4 +1,4 @@
-"""What a training decides, as rows of a table."""
+"""Decisions of a training plan as rows of a table."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,13 @@ Row = tuple[str, str, str]
 _ANSWERS = {"answers": "by", "prompts": "prompts", "temperature": "temperature", "sampled": "sampled",
             "max_new_tokens": "max_new_tokens", "batch_size": "batch_size", "endpoint": "endpoint",
             "endpoint_model": "model", "endpoint_key": "key"}  # fmt: skip
-"""Fields of the plan that stand under `train.data.answers`, and their keys there."""
+"""Plan field -> its key under `train.data.answers`."""
 _FILES = 3
-"""That are named; of more, their number is said."""
+"""Maximum number of files to name; of more files, the row shows their number."""
 
 
 def training_rows(recipe: "Recipe", plan: "TrainingPlan") -> list[Row]:
-    """Key, value and who decided it. What means nothing for this training is left out."""
+    """Return (key, value, source of the decision) of all settings that apply to this training."""
     rows: list[Row] = [("drafter.kind", plan.kind, recipe.source("drafter.kind"))]
     rows.append(("  output", str(plan.output), "recipe"))
     rows.append(("  work", str(plan.work), "default"))
@@ -45,7 +45,7 @@ def _data_rows(recipe: "Recipe", plan: "TrainingPlan") -> list[Row]:
 
 
 def _loss(plan: "TrainingPlan") -> dict[str, Any]:
-    """Without what means nothing beside the rest."""
+    """Return the settings of the loss that have an effect."""
     loss, training = plan.loss, DRAFTING_METHODS[plan.kind].training
     by_depth = training is not None and not training.is_depth_independent
     meant = {"beta": loss.kind == "jsd", "hard": loss.kind != "ce", "share": loss.contexts == "mixed",
@@ -55,7 +55,7 @@ def _loss(plan: "TrainingPlan") -> dict[str, Any]:
 
 
 def _of(recipe: "Recipe", section: str, values: dict[str, Any]) -> list[Row]:
-    """Those that have a value."""
+    """Return rows of the settings that are not None."""
     return [
         (f"{section}.{name}", _shown(value), recipe.source(f"{section}.{name}"))
         for name, value in values.items()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Counts(click.ParamType):
-    """Whole numbers with commas between them."""
+    """Parameter type of comma-separated whole numbers."""
 
     name = "counts"
 
@@ -134,7 +134,7 @@ def command(
     if file is not None:
         check_new(file)
     job = Job.read(recipe, overrides, Options(**options))
-    from speccompile.compiler.models.load import quiet_transformers  # imports torch: all above must answer at once
+    from speccompile.compiler.models.load import quiet_transformers  # imports torch: the checks above must be fast
 
     quiet_transformers()
     found = job.run() if pool is None else job.run(pool=pool)

@@ -1,9 +1,9 @@
-"""Drafting methods, a folder each: `<kind>/__init__.py` has METHOD (its keys, what it goes with, how its folders are
-read; no torch), `drafter.py` its torch modules, `reference.py` the drafter once more for the proof, `training.py`.
+"""Drafting methods, a folder each: `<kind>/__init__.py` has METHOD (keys, valid combinations, reader of its folders;
+no torch), `drafter.py` the torch modules, `reference.py` an independent copy for the proof, `training.py` the training.
 
-In: a plan and the target. Out: a `step.draft.Drafter` that the round calls, whatever its kind.
-What heads have in common on disk lies beside the folders, and what rounds of drafters share in `compiler/step/draft`.
-To add one: its folder, its line here, its row of the README.
+In: a plan and the target. Out: a `step.draft.Drafter` of any kind, which the round calls.
+Modules next to the folders read and write heads on disk; `compiler/step/draft` has what rounds of drafters share.
+To add a method: its folder, its line here, its row of the README.
 Imported by `recipe`, `compiler.build`, `measure`, `train` and `cli`; imports `compiler.prove`, `.step` and below.
 """
 
@@ -69,7 +69,7 @@ _FOLDERS = (
 )
 
 GROUP = "speccompile.drafters"
-"""Entry points of other packages: each names a module that is such a folder."""
+"""Group of the entry points by which other packages register drafting methods: each names such a folder's module."""
 
 
 def _others() -> Iterator[ModuleType]:
@@ -90,7 +90,7 @@ def _others() -> Iterator[ModuleType]:
 
 
 def _registered(folders: Iterable[ModuleType]) -> dict[str, ModuleType]:
-    """Kind -> its folder. Raises EngineError for a kind that there is already."""
+    """Return kind -> its module. Raise EngineError for a kind that is registered twice."""
     found: dict[str, ModuleType] = {}
     for folder in folders:
         first = found.setdefault(folder.METHOD.kind, folder)
@@ -106,7 +106,7 @@ def _registered(folders: Iterable[ModuleType]) -> dict[str, ModuleType]:
 _FOLDER_OF = _registered([*_FOLDERS, *_others()])
 
 DRAFTING_METHODS: dict[str, DraftingMethod] = {kind: folder.METHOD for kind, folder in _FOLDER_OF.items()}
-"""Kind -> its family, in the order in which the recipe names them."""
+"""Kind -> its drafting method, in the order in which messages list them."""
 
 _CALLED = {name: kind for kind, family in DRAFTING_METHODS.items() for name in (kind, *family.aliases)}
 
@@ -118,15 +118,15 @@ def folders_elsewhere() -> list[Path]:
 
 
 def kind_called(text: str) -> str:
-    """The kind that people call so, as in eagle-3; the text itself where there is none."""
+    """Return the kind of this name or alias, such as eagle-3; the text itself if no kind has it."""
     return _CALLED.get(text.strip().lower().replace("-", "_"), text)
 
 
 NONE = none.METHOD.kind
-"""The kind without drafts."""
+"""Name of the kind that does not draft."""
 
 KINDS_WITH_WEIGHTS = tuple(kind for kind, family in DRAFTING_METHODS.items() if family.weights in (OWN, HEAD))
-"""Kinds with weights of their own."""
+"""Kinds whose drafters have separate weights."""
 KINDS_SHARING_TARGET_WEIGHTS = tuple(
     kind for kind, family in DRAFTING_METHODS.items() if family.weights in (TARGET, MASKS)
 )
@@ -134,9 +134,9 @@ KINDS_SHARING_TARGET_WEIGHTS = tuple(
 TARGET_SPECIFIC_KINDS = tuple(kind for kind, family in DRAFTING_METHODS.items() if family.weights in (HEAD, MASKS))
 """Kinds whose checkpoints were made for one target."""
 KINDS_READING_TARGET_CACHE = tuple(kind for kind, family in DRAFTING_METHODS.items() if family.reads_target_cache)
-"""Kinds that read the target's caches, and have weights of their own."""
+"""Kinds with trained weights that read the target's KV cache."""
 
 
 def module_of(kind: str, name: str) -> Any:
-    """The module `drafter` or `reference` of a family: both import torch, which the recipe must not."""
+    """Import the module `drafter`, `reference` or `training` of a method: they import torch, which recipes must not."""
     return import_module(f"{_FOLDER_OF[kind].__name__}.{name}")

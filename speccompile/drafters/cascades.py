@@ -1,4 +1,4 @@
-"""From the plan to the modules that look up beside a drafter, or for it."""
+"""Make the modules that look up draft tokens together with a drafter, or for it, from the plan."""
 
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Drafter
@@ -12,12 +12,12 @@ from speccompile.tree import Tree, chain
 
 
 def make_lookup(plan: LookupPlan | InnerPlan, tree: Tree | None = None) -> Lookup:
-    """Fills a tree, by default a chain of its own."""
+    """Return a lookup that fills `tree`, by default a chain of `plan.tokens`."""
     return Lookup(tree or chain(plan.tokens), plan.ngram)
 
 
 def cascaded(drafter: Drafter, plan: Plan, shape: CacheShape) -> Drafter:
-    """A drafter with all that the plan has beside it."""
+    """Wrap a drafter in the tail and the gate of its planned cascade."""
     cascade, text, vocabulary = plan.drafter.cascade, _text(shape), plan.target.facts.vocabulary_size
     if cascade is None:
         return drafter
@@ -33,7 +33,7 @@ def cascaded(drafter: Drafter, plan: Plan, shape: CacheShape) -> Drafter:
 
 
 def drafted_for(reader: DraftNetwork, tokens: int, inner: InnerPlan, shape: CacheShape) -> Drafter:
-    """A chain by a language model for which a lookup drafts."""
+    """Return the drafter of a chain by a language model whose own draft tokens come from a lookup."""
     assert isinstance(reader, DecoderReader), "the plan refuses it for others"
     return VerticalCascade(reader, tokens, make_lookup(inner), inner.passes, _text(shape), inner.lenience)
 

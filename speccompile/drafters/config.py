@@ -1,4 +1,4 @@
-"""A config in the words of transformers' Llama and Qwen 3 -> the description of its layers."""
+"""Read the description of decoder layers from a config with the keys of transformers' Llama and Qwen 3."""
 
 from collections.abc import Collection
 from typing import Any
@@ -13,16 +13,16 @@ _FOREIGN = (
     "kv_lora_rank", "q_lora_rank", "num_experts", "num_local_experts", "n_routed_experts", "attention_sinks",
     "final_logit_softcapping", "attn_logit_softcapping", "query_pre_attn_scalar", "partial_rotary_factor",
 )  # fmt: skip
-"""Keys of layers that compute something else."""
+"""Keys of layers with another formula."""
 
 
 def read_layers(
     keys: Keys, tensors: dict[str, TensorSource], count: int | None = None, first: int = 0, known: Collection[str] = ()
 ) -> LayerShape:
-    """The decoder layers that a config describes; a bias is there where the config says so or the file has one.
+    """Return the decoder layers that a config describes. Layers have a bias if the config or the file has one.
 
-    tensors: by our names. count: of the layers, where the config does not say it. first: the number of the first layer.
-    known: keys of other layers that say something else here.
+    tensors: by normalised names. count: number of layers, instead of the config's. first: index of the first layer.
+    known: keys of other formulas that mean something else in this config. Raise CheckpointError.
     """
     for key in _FOREIGN:
         if key not in known:
@@ -53,7 +53,8 @@ def read_layers(
 
 
 def _rope(keys: Keys) -> dict[str, Any]:
-    """transformers' `rope_parameters`; older configs say `rope_theta` and `rope_scaling`. By default 10000."""
+    """Return transformers' `rope_parameters`, also from an older config's `rope_theta` (default 10000) and
+    `rope_scaling`."""
     theta = keys.number("rope_theta", default=10000.0)
     written = keys.get("rope_parameters", "rope_scaling", default={})
     if not isinstance(written, dict):
@@ -70,7 +71,7 @@ def _rope(keys: Keys) -> dict[str, Any]:
 
 
 def _windows(keys: Keys, layers: int) -> tuple[int, ...]:
-    """The attention window of every layer, 0 for none."""
+    """Return the sliding window of every layer, 0 for none."""
     window = keys.get("sliding_window", default=0)
     kinds = keys.get("layer_types")
     uses = keys.get("use_sliding_window", default=kinds is not None)

@@ -1,4 +1,4 @@
-"""Where drafters are made: the plan, the sizes of the buffers, and the models that a drafter may read."""
+"""Context in which drafters are made: the plan, the sizes of the buffers, and the models that a drafter may read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ from speccompile.tree import Tree
 
 @dataclass(frozen=True)
 class DrafterContext:
-    """plan: whole, but for what is drafted beside the drafter; shape: of the caches; load: a model behind the attention
-    hook, by the role that messages name; model: the target in eager torch, where it is loaded anyway."""
+    """Input of a drafter's `make`. plan: the plan without the drafter's cascade; shape: of the caches; load: loads a
+    model with the attention hook, given the role that messages name; model: the eager target, if it is loaded."""
 
     plan: Plan
     shape: CacheShape
@@ -30,38 +30,38 @@ class DrafterContext:
 
     @property
     def tree(self) -> Tree:
-        """The constant tree, or chain, of the drafts."""
+        """Constant tree, or chain, of the drafts."""
         parents = self.plan.drafter.tree.parents
         assert parents is not None, "the plan refuses trees that the drafter makes"
         return Tree(parents)
 
     @property
     def head(self) -> HeadPlan:
-        """The head that drafts."""
+        """Description of the head that drafts."""
         assert self.plan.drafter.head is not None, "the plan reads the head of such kinds"
         return self.plan.drafter.head
 
     def target(self) -> Decoder:
-        """The target, loaded once more for the drafter's graph: what both have is shared when they are written."""
+        """Load the target again for the drafter's graph. Weights of both graphs are stored once."""
         return self.load(self.plan.target, "target", self.shape)
 
     def ends(self) -> TargetEmbeddings:
-        """The target's embedding and head."""
+        """Return the target's embedding and head."""
         return TargetEmbeddings(self.eager)
 
     def eager(self) -> nn.Module:
-        """The target as transformers runs it."""
+        """Return the target as transformers runs it."""
         return self.model or load_model(self.plan.target.folder, self.plan.max_length)
 
     def drafters(self) -> list[Decoder]:
-        """The language models that draft."""
+        """Load the language models that draft."""
         models = self.plan.drafter.models
         roles = ["drafter"] if len(models) == 1 else [f"drafter {number}" for number in range(1, len(models) + 1)]
         return [self.load(model, role, self.shape) for model, role in zip(models, roles, strict=True)]
 
 
 def token_by_token(site: DrafterContext, reader: DraftNetwork, fallback: float | None = None) -> Drafter:
-    """The drafter that the plan asks for, of any shape, by a reader. fallback: as of `FixedDrafter`."""
+    """Return the drafter of the planned tree for an autoregressive draft network. fallback: see `FixedDrafter`."""
     drafter = site.plan.drafter
     if drafter.inner is not None:
         return drafted_for(reader, drafter.tokens, drafter.inner, site.shape)

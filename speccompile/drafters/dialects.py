@@ -1,6 +1,6 @@
-"""A dialect: how somebody writes heads down. Rows of data, and what turns a folder by one into names that we know.
+"""Dialects: published layouts of heads, as data, and the code that maps a folder's tensors to normalised names.
 
-Nothing is dropped: a tensor or a switch that a row does not name is refused by name.
+Nothing is dropped: a tensor or a switch that the dialect does not name raises an error with its name.
 """
 
 import re
@@ -18,15 +18,14 @@ DUPLICATE = "copy or download the folder again, or report the dialect with its c
 
 @dataclass(frozen=True)
 class Dialect:
-    """One way of writing a head.
+    """A published layout of a head.
 
     architectures: fnmatch patterns, of which the config's `architectures` match one (none: any). keys: dotted keys that
     the config has, or such keys with their value, as in "speculators_model_type=eagle3"; lacks: keys that it has not.
     tensors: fnmatch patterns that each match some tensor; without: that match none. names: regular expression of a
-    published name -> ours, where \\1 is a group; None for what a head has no use for here. within: it may lie among the
-    tensors of a whole model, which is then what the folder holds unless the recipe asks for this kind.
-
-    A row with `refused` is one that is recognised and not compiled: the reason.
+    published name -> normalised name, where \\1 is a group; None for tensors that the formula does not use. within: the
+    head may lie among the tensors of a whole model; the folder then counts as the model unless the recipe asks for this
+    kind. refused: the reason why a recognised dialect is not compiled, or None.
     """
 
     name: str
@@ -40,7 +39,7 @@ class Dialect:
     within: bool = False
 
     def evidence(self, folder: HeadFolder) -> str | None:
-        """By what this dialect is recognised in a folder, in words; None where it is another."""
+        """Return a description of the properties that identify this dialect in a folder, or None if it differs."""
         said = folder.config.get("architectures") or ()
         found = [
             f"architecture {name}"
@@ -61,8 +60,8 @@ class Dialect:
         return ", ".join([*found[:1], *(f"key {key}" for key in self.keys), *found[1:]]) or None
 
     def rename(self, folder: HeadFolder) -> dict[str, TensorSource]:
-        """The folder's tensors by our names. Raises CheckpointError for one that the dialect does not have, and for two
-        that are one of ours."""
+        """Return the folder's tensors by normalised names. Raise CheckpointError for a tensor that the dialect does not
+        have, and for two tensors with one normalised name."""
         renamed: dict[str, TensorSource] = {}
         for published, source in folder.tensors.items():
             for pattern, ours in (self.names or {}).items():
@@ -97,7 +96,7 @@ def _has(folder: HeadFolder, key: str) -> bool:
 
 
 def find_dialect(dialects: Iterable[Dialect], folder: HeadFolder) -> tuple[Dialect, str] | None:
-    """The first dialect that fits, and by what it was recognised."""
+    """Return the first dialect that matches a folder, and its evidence; None if no dialect matches."""
     for dialect in dialects:
         evidence = dialect.evidence(folder)
         if evidence is not None:
@@ -108,9 +107,9 @@ def find_dialect(dialects: Iterable[Dialect], folder: HeadFolder) -> tuple[Diale
 def check_tensors(
     folder: HeadFolder, found: Mapping[str, TensorSource], expected: Shapes, optional: Iterable[str] = ()
 ) -> dict[str, TensorSource]:
-    """The tensors found, once they are those that are expected, with their shapes; the optional ones may be missing.
+    """Return `found` after a check that it has the expected tensors and shapes; the optional ones may be missing.
 
-    Raises CheckpointError naming file and tensor.
+    Raise CheckpointError that names file and tensor.
     """
     for name, shape in expected.items():
         if name in found:
@@ -139,10 +138,10 @@ def check_tensors(
 
 
 class Keys:
-    """A config as it is read: what nobody has asked for in the end is unknown."""
+    """Reader of a config that records the keys it has read: the remaining keys are unknown."""
 
     def __init__(self, folder: HeadFolder, section: str = "") -> None:
-        """section: a dotted key of the mapping that is read, the whole config by default."""
+        """Read the mapping at the dotted key `section`, by default the whole config."""
         self.folder, self.section = folder, section
         values = folder.value(section) if section else folder.config
         self.values: Mapping[str, Any] = values if isinstance(values, Mapping) else {}
@@ -152,12 +151,12 @@ class Keys:
         return f"{self.section}.{key}" if self.section else key
 
     def get(self, *names: str, default: Any = None) -> Any:
-        """The value under the first of some names that has one; all of the names count as read."""
+        """Return the value of the first name that has one; all of the names count as read."""
         self.read.update(names)
         return next((self.values[name] for name in names if self.values.get(name) is not None), default)
 
     def count(self, *names: str, default: int | None = None, least: int = 1) -> int:
-        """A whole number from `least` on."""
+        """Return an integer of at least `least`. Raise CheckpointError for another value."""
         value = self.get(*names, default=default)
         if isinstance(value, int) and not isinstance(value, bool) and value >= least:
             return value
@@ -182,7 +181,7 @@ class Keys:
         raise self.wrong(names[0], value, f"one of {', '.join(known)}" if known else "text")
 
     def counts(self, *names: str, least: int = 0) -> tuple[int, ...] | None:
-        """A list of whole numbers, None where there is none."""
+        """Return a list of integers of at least `least`, or None if the key is absent. Raise CheckpointError."""
         value = self.get(*names)
         if value is None:
             return None
@@ -191,11 +190,11 @@ class Keys:
         raise self.wrong(names[0], value, f"a list of whole numbers from {least} on")
 
     def ignore(self, *names: str) -> None:
-        """What may stand there and changes nothing of the formula."""
+        """Count keys as read that do not change the formula."""
         self.read.update(names)
 
     def expect(self, name: str, *allowed: Any, reason: str) -> None:
-        """Refuse a switch whose other settings are not compiled."""
+        """Raise CheckpointError if a switch has a value that is not compiled."""
         value = self.get(name)
         if value is not None and value not in allowed:
             raise self.wrong(name, value, f"{' or '.join(map(repr, allowed)) or 'nothing'}: {reason}")
@@ -208,7 +207,7 @@ class Keys:
         )
 
     def refuse_unknown(self) -> None:
-        """Raises CheckpointError for a key that was not read: it may change what the head computes."""
+        """Raise CheckpointError for a key that was not read: it may change the result of the head."""
         left = sorted(key for key in self.values if key not in self.read | STANDARD and self.values[key] is not None)
         if left:
             raise CheckpointError(
@@ -235,4 +234,4 @@ STANDARD = frozenset(
     resid_pdrop embd_pdrop attn_pdrop rope_interleaved
     """.split()  # noqa: SIM905 (a table of words)
 )
-"""Keys that transformers writes into any config, and that change nothing of what layers compute."""
+"""Keys that transformers writes into any config, and that do not change the result of a layer."""

@@ -1,4 +1,4 @@
-"""What a folder holds: which kind of head, in which dialect, or a language model; and what is not compiled, by name."""
+"""Recognise the drafter in a folder: a head's kind and dialect, or a language model. Name heads without support."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest
 
 MODEL, PARD = "model", "pard"
 AUTO = "auto"
-"""The kind of a drafter whose folder says what it is."""
+"""Value of drafter.kind for a drafter whose folder tells its kind."""
 
 LATER = (
     Dialect("PARD-2", keys=("spd_type=pard2",), refused="what it reads of the target comes later"),
@@ -24,14 +24,14 @@ LATER = (
     Dialect("Laguna DFlash", ("*Laguna*",), refused="its fused projections and gates are not compiled"),
     Dialect("DeepSeek-V4 MTP", ("DeepseekV4*",), refused="its hyper-connections are not compiled"),
 )
-"""What is recognised and not compiled: name, and why."""
+"""Dialects that are recognised but not compiled, each with the reason."""
 
 Found = tuple[str, Dialect, str]
 """Kind, dialect, evidence."""
 
 
 def find_head(folder: HeadFolder) -> Found | None:
-    """The head in a folder; None where no dialect fits. Raises CheckpointError for one that is not compiled."""
+    """Return the head in a folder, or None if no dialect matches. Raise CheckpointError if it is not compiled."""
     _refuse_gguf(folder.path)
     later = find_dialect(LATER, folder)
     if later is not None:
@@ -46,7 +46,7 @@ def find_head(folder: HeadFolder) -> Found | None:
 
 
 def read_head(path: Path, request: HeadRequest) -> HeadPlan:
-    """The head in a folder, of the kind that is asked for. Raises CheckpointError for another, naming what it found."""
+    """Return the head in a folder. Raise CheckpointError if it is not of `request.kind`, naming the kind found."""
     _refuse_gguf(path)
     folder = read_folder(path)
     family = DRAFTING_METHODS[request.kind]
@@ -69,14 +69,14 @@ def read_head(path: Path, request: HeadRequest) -> HeadPlan:
 
 
 def _shown(folder: HeadFolder) -> str:
-    """What lies in a folder of no dialect, in words."""
+    """Describe the content of a folder that matches no dialect, for messages."""
     names = ", ".join(sorted(folder.tensors)[:2])
     return f"a folder with architectures {folder.config.get('architectures')} and tensors such as {names}"
 
 
 def find_kind(path: Path) -> str:
-    """The kind of the drafter in a folder: of a head, or a language model. Raises CheckpointError as `find_head`, and
-    for a folder without config or weights."""
+    """Return the kind of the drafter in a folder: a head's, "pard" or "model". Raise CheckpointError as `find_head`
+    does, and for a folder without config or weights."""
     _refuse_gguf(path)
     folder = read_folder(path)
     found = find_head(folder)
@@ -86,9 +86,9 @@ def find_kind(path: Path) -> str:
 
 
 def refuse_head(path: Path, kind: str) -> None:
-    """Raises CheckpointError for a head where a language model is expected, which could not be loaded, or worse."""
+    """Raise CheckpointError if a folder holds a head instead of the expected language model."""
     if not (path / CONFIG).is_file() or not has_weights(path):
-        return  # which the reading of models complains of
+        return  # loading the model reports it
     found = find_head(read_folder(path))
     if found is not None:
         raise CheckpointError(

@@ -1,4 +1,4 @@
-"""The folder of a head: its config, and which tensors its files hold. Headers alone are read, and no torch."""
+"""Read the folder of a head: its config, and the tensors in its files. Reads headers only; no torch."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ _NOT_WEIGHTS = (
 
 
 def read_folder(path: Path) -> HeadFolder:
-    """Raises CheckpointError for a folder without a config or weights, and for files that are not whole."""
+    """Read a folder. Raise CheckpointError if it has no config or no weights, or if a file is truncated."""
     config = read_json_object(path / CONFIG)
     if config is None:
         raise CheckpointError(
@@ -37,12 +37,12 @@ def read_folder(path: Path) -> HeadFolder:
 
 
 def has_weights(path: Path) -> bool:
-    """Whether any file of a folder may hold weights."""
+    """Return whether any file of a folder may hold weights."""
     return any(any(path.glob(pattern)) for pattern in ("*.safetensors", *PICKLES))
 
 
 def _weight_files(path: Path) -> list[str]:
-    """safetensors where there are any, as an index names them; else the pickles."""
+    """Return the names of the safetensors files, those of the index if it exists; without any, of the pickles."""
     files = sorted(file.name for file in path.glob("*.safetensors"))
     if is_present(path / INDEX):
         files = sorted(set(read_index(path / INDEX).values()))

@@ -1,4 +1,4 @@
-"""Formulas of heads written out over whole texts: no caches, no modules of ours, for the references of the proof."""
+"""Formulas of heads over whole texts, for the references of the proof: no caches and no modules of the compiler."""
 
 import json
 from functools import lru_cache
@@ -18,12 +18,12 @@ Weights = dict[str, Tensor]
 
 
 def weights_of(head: HeadPlan) -> Weights:
-    """All tensors by normalised names, float32 but for ids."""
+    """Return all tensors of a head by normalised names, float32 except ids."""
     return {n: t.float() if t.is_floating_point() else t for n, t in read_tensors(head).items()}
 
 
 def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Root mean square norm (Zhang and Sennrich 2019)."""
+    """Apply the root mean square norm (Zhang and Sennrich 2019)."""
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight
 
 
@@ -32,7 +32,7 @@ def linear(x: Tensor, weights: Weights, name: str) -> Tensor:
 
 
 def causal(rows: int, window: int = 0) -> Tensor:
-    """bool [rows, rows]: which rows each row sees."""
+    """Return the causal mask bool [rows, rows], True where a row sees another; window: of the attention, 0 for none."""
     places = torch.arange(rows)
     behind = places[:, None] - places
     return (behind >= 0) & ((behind < window) if window else True)
@@ -42,8 +42,8 @@ def attention(
     queries: Tensor, rows: Tensor, positions: tuple[Tensor, Tensor], visible: Tensor, weights: Weights, name: str,
     layers: LayerShape,
 ) -> Tensor:  # fmt: skip
-    """Attention of one text: queries [T, ..] at positions[0] over rows [R, ..] at positions[1], visible
-    bool [T, R] -> [T, h]."""
+    """Return the attention output [T, h] of one text: queries [T, ..] at positions[0] over rows [R, ..] at
+    positions[1]; visible bool [T, R]."""
 
     def heads(x: Tensor, kind: str) -> Tensor:
         projected = linear(x, weights, f"{name}.{kind}_proj").unflatten(-1, (-1, layers.head_dim))
@@ -66,7 +66,7 @@ def mlp(x: Tensor, weights: Weights, name: str, layers: LayerShape) -> Tensor:
 
 
 def decoder_layer(x: Tensor, weights: Weights, index: int, layers: LayerShape) -> Tensor:
-    """A plain causal layer over the rows [T, h] of one text, from position 0 on."""
+    """Apply a causal decoder layer to the hidden states [T, h] of one text, from position 0 on."""
     name, places = f"layers.{index}", torch.arange(len(x))
     read = rms(x, weights[f"{name}.input_layernorm.weight"], layers.eps)
     visible = causal(len(x), layers.windows[index])
@@ -76,7 +76,7 @@ def decoder_layer(x: Tensor, weights: Weights, index: int, layers: LayerShape) -
 
 
 def over_target(logits: Tensor, head: HeadPlan, weights: Weights) -> Tensor:
-    """Logits [.., Vd] over the head's own vocabulary -> [.., V], -inf for tokens that it does not have."""
+    """Expand logits [.., Vd] over the draft vocabulary to [.., V], with -inf for tokens outside of it."""
     if "d2t" not in weights and "token_map" not in weights:
         return logits
     whole = logits.new_full((*logits.shape[:-1], head.vocabulary_size), -torch.inf)
@@ -95,7 +95,7 @@ def _turn(layers: LayerShape, positions: Tensor) -> tuple[Tensor, Tensor]:
 def _rotary(
     hidden_size: int, heads: int, kv_heads: int, head_dim: int, positions: int, rope: str
 ) -> LlamaRotaryEmbedding:
-    """Made once: a reference asks for it at every row of every text. rope: as JSON."""
+    """Return the rotary embedding, cached because references use it at every position. rope: as JSON."""
     config = LlamaConfig(
         hidden_size=hidden_size, num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=head_dim,
         max_position_embeddings=positions, rope_parameters=json.loads(rope),

@@ -1,4 +1,4 @@
-"""What new heads begin as: config.json in the words of transformers' Llama, random weights of a seed, in one file."""
+"""Initialize new heads: config.json with the keys of transformers' Llama, and random weights in one file."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,21 +18,21 @@ from speccompile.plan.head import HeadFolder
 from speccompile.plan.layers import LayerShape, Shapes
 
 MASK = "mask_token"
-"""Among the sizes of drafters that read one."""
+"""Size under `train.shape` of drafters that read a mask token."""
 _SCALED = ("linear", "llama3", "yarn")
-"""Scalings of RoPE that a drafter takes over from its target: the same for any head_dim, and for any length of text."""
+"""RoPE scalings that a drafter copies from its target: they do not depend on head_dim or on the length of the text."""
 _TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 def target_sizes(wanted: NewDrafter) -> tuple[int, int]:
-    """(hidden size, vocabulary) of the target."""
+    """Return (hidden size, vocabulary size) of the target."""
     vocabulary, hidden = wanted.ends.head.weight.shape
     return hidden, vocabulary
 
 
 def llama_config(wanted: NewDrafter) -> dict[str, Any]:
-    """The layers that `wanted.sizes` asks for, as config.json says them, with a vocabulary and positions such as the
-    target's; RoPE as the target's own, but for what depends on the size of its heads."""
+    """Return the config.json of layers of the sizes `wanted.sizes`, with the target's vocabulary and positions, and its
+    RoPE parameters except those that depend on the size of its attention heads."""
     config, sizes = wanted.config, wanted.sizes
     return {
         "model_type": "llama",
@@ -57,7 +57,7 @@ def llama_config(wanted: NewDrafter) -> dict[str, Any]:
 
 def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
     written = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    written = written.get("full_attention", written)  # where kinds of layers turn differently
+    written = written.get("full_attention", written)  # some models have RoPE parameters per layer type
     kind = written.get("rope_type") or written.get("type") or "default"
     theta = written.get("rope_theta") or config.get("rope_theta") or 10000.0
     scaling = {key: value for key, value in written.items() if key not in ("rope_theta", "type")}
@@ -65,12 +65,12 @@ def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def layer_shape(words: Mapping[str, Any]) -> LayerShape:
-    """The layers that such words describe."""
+    """Return the layers that a config with the keys of Llama describes."""
     return read_layers(Keys(HeadFolder(Path(), words, {}, ())), {})
 
 
 def random_tensors(shapes: Shapes, seed: int) -> dict[str, Tensor]:
-    """As torch's own Linear begins: evenly within one over the root of what a row reads; norms with ones, biases with
+    """Return initial tensors: matrices uniform within +-1/sqrt(columns), as torch's Linear; norms ones, biases
     zeros."""
     random, found = torch.Generator().manual_seed(seed), dict[str, Tensor]()
     for name, shape in shapes.items():
@@ -82,14 +82,14 @@ def random_tensors(shapes: Shapes, seed: int) -> dict[str, Tensor]:
 
 
 def vocabulary_maps(kept: Tensor, size: int) -> dict[str, Tensor]:
-    """d2t int64 [Vd], how much further each of these tokens lies among the target's; t2d bool [V], which those are."""
+    """Return d2t int64 [Vd], the offset of each draft token's id in the target, and t2d bool [V], True for those."""
     has = torch.zeros(size, dtype=torch.bool)
     has[kept] = True
     return {"d2t": kept - torch.arange(len(kept)), "t2d": has}
 
 
 def proposal(wanted: NewDrafter, algorithm: str) -> dict[str, Any]:
-    """What speculators and vLLM ask of a config: how many drafts, and for which target."""
+    """Return the config keys that speculators and vLLM read: the number of drafts and the target."""
     method = {"proposal_type": "greedy", "speculative_tokens": wanted.depth, "accept_tolerance": 0.0}
     return {
         "speculators_model_type": algorithm,
@@ -107,7 +107,7 @@ def proposal(wanted: NewDrafter, algorithm: str) -> dict[str, Any]:
 
 
 def write_head(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """A new folder, in float32."""
+    """Write a new folder with a config and the tensors in one file, without changing their dtype."""
     folder.mkdir(parents=True)
     write_config(folder, config)
     whole = {name: tensor.clone().contiguous() for name, tensor in tensors.items()}
@@ -115,10 +115,10 @@ def write_head(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Te
 
 
 def mask_token(wanted: NewDrafter) -> int:
-    """The token that stands where one is to come: as asked for, or one that no text has, the target's padding before
-    others, and of these the one whose embedding is smallest, which is least likely to have been trained.
+    """Return the mask token: the one of the recipe, or a token that no text has. The target's padding token comes
+    first, then the token with the smallest embedding norm, which is least likely to have been trained.
 
-    Raises RecipeError where there is none.
+    Raise RecipeError if every token is used.
     """
     asked = wanted.sizes[MASK]
     if isinstance(asked, int):
@@ -144,7 +144,7 @@ def mask_token(wanted: NewDrafter) -> int:
 
 
 def renamed(tensors: Mapping[str, Tensor], pairs: Iterable[tuple[str, str]]) -> dict[str, Tensor]:
-    """By published names: each of ours that begins as a pair's first begins as its second."""
+    """Return the tensors with the first string of a pair, where a name begins with it, replaced by the second."""
     found = dict(tensors)
     for ours, published in pairs:
         found = {name.replace(ours, published, 1) if name.startswith(ours) else name: x for name, x in found.items()}

@@ -1,4 +1,4 @@
-"""Describe a drafting method, as data: its keys, what it goes with, what it reads, how it is tried. No torch."""
+"""Describe a drafting method as data: its recipe keys, valid combinations, inputs and variants. No torch."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,23 +14,23 @@ from speccompile.plan.recipe_source import RecipeSource
 from speccompile.tree import Tree
 
 Row = Mapping[str, tuple[str, ...]]
-"""Dimension -> words, in tables of what goes together."""
+"""A row of a table of valid combinations: dimension -> allowed values."""
 
 ALL_DECODINGS = ("greedy", "sampling")
 STATIC_TREE_KINDS = ("chain", "static")
 
 OWN, TARGET, HEAD, MASKS, NOTHING = "own", "target", "head", "masks", "nothing"
-"""Whose weights a family drafts with: a language model's, the target's alone, those of a head that was made for the
-target, which reads what lies inside it, the target's with rows that were trained for it, or none."""
+"""Weights that a method drafts with: those of a separate language model; the target's alone; those of a head that was
+trained for the target and reads its hidden states; the target's with trained mask rows; or none."""
 
 
 def greedy_draft_row(tree: tuple[str, ...], method: tuple[str, ...]) -> Row:
-    """Drafts that are the drafter's best: their tokens stand for themselves, so both decodings can judge them."""
+    """Return the row of drafts that are the drafter's most probable tokens: both decodings can verify them."""
     return {"decoding": ALL_DECODINGS, "method": method, "tree": tree, "sample": ("false",)}
 
 
 def sampled_draft_row(tree: tuple[str, ...], method: tuple[str, ...]) -> Row:
-    """Drafts that are drawn: their probabilities are needed, and a target that samples."""
+    """Return the row of sampled drafts: verification needs their probabilities and a target that samples."""
     return {"decoding": ("sampling",), "method": method, "tree": tree, "sample": ("true",)}
 
 
@@ -41,7 +41,7 @@ DYNAMIC_TREE_ROWS: tuple[Row, ...] = (
     greedy_draft_row(("chain",), ("lenience",)),
     sampled_draft_row(("chain",), ("lenience",)),
 )
-"""Of drafters that read their own drafts, token by token: any shape, one that grows among them."""
+"""Combinations of autoregressive drafters: any tree, dynamic ones included."""
 
 CHAIN_ROWS: tuple[Row, ...] = (
     greedy_draft_row(("chain",), ("exact",)),
@@ -50,21 +50,21 @@ CHAIN_ROWS: tuple[Row, ...] = (
     greedy_draft_row(("chain",), ("lenience",)),
     sampled_draft_row(("chain",), ("lenience",)),
 )
-"""Of drafters that make all drafts in one pass, which follow each other."""
+"""Combinations of drafters that make a chain of drafts in one pass."""
 
 
 GREEDY_CHAIN_ROWS: tuple[Row, ...] = tuple(
     greedy_draft_row(("chain",), each) for each in (("exact",), ("typical", "top_k"), ("lenience",))
 )
-"""Of drafters whose drafts are certain, and follow each other."""
+"""Combinations of drafters that make a chain of greedy drafts."""
 
 
 @dataclass(frozen=True)
 class DefaultTree:
-    """The tree of drafts that a family has itself, pruned to a number of nodes.
+    """Draft tree that a method brings, pruned to a number of nodes.
 
-    nodes, top_k: how many, and how many of the target's best tokens it reads, where the recipe does not say. prune:
-    both -> the tree; raises TreeError where there are not so many nodes of such ranks.
+    nodes, top_k: default number of nodes, and default number of the target's most probable tokens that the tree uses.
+    prune: (nodes, top_k) -> the tree; raises TreeError if the full tree has fewer nodes of these ranks.
     """
 
     nodes: int
@@ -74,8 +74,8 @@ class DefaultTree:
 
 @dataclass(frozen=True)
 class MethodRequest:
-    """From what a family decides its own part of the plan. written: the recipe's section `drafter`, keys that are left
-    out being None; tree, tokens: what was decided of its drafts; method: of verification; batch_size: rows."""
+    """Input of `DraftingMethod.decide`. section: the recipe's section `drafter`, with None for keys that are left out;
+    tree, tokens: the decided tree and number of drafts; method: of verification; batch_size: batch slots."""
 
     section: Any
     origin: RecipeSource
@@ -87,7 +87,7 @@ class MethodRequest:
 
 @dataclass(frozen=True)
 class Incompatibility:
-    """Why something does not go with a family, in the words of an error, and the kind to take instead."""
+    """A reason, worded for an error message, why a method is unsupported, and the kind to use instead."""
 
     reason: str
     instead: str
@@ -95,45 +95,45 @@ class Incompatibility:
 
 @dataclass(frozen=True)
 class FirstLayers:
-    """So many of the target's layers, as a share of all of them."""
+    """Placeholder for the first layers of the target, as a share of all its layers."""
 
     share: float
 
 
 class GivenIndex:
-    """The folder of --index."""
+    """Placeholder for the folder of --index."""
 
 
 @dataclass(frozen=True)
 class CompareVariant:
-    """A variant of a drafting method that `compare` tries. keys: of the section `drafter`; where the value of one
-    cannot be filled in for a recipe, the variant is left out."""
+    """A variant of a drafting method that `compare` tries. keys: of the section `drafter`, which may have placeholders;
+    `compare` skips the variant if it cannot fill in one of them."""
 
     name: str
     keys: Mapping[str, Any] = field(default_factory=dict)
 
 
 def no_taps(layers: int) -> tuple[str, ...]:
-    """Of what reads nothing that lies inside the target."""
+    """Return the taps of a drafter that reads no features of the target: none."""
     return ()
 
 
 @dataclass(frozen=True)
 class Training:
-    """How a family is trained: what the section `train` may say of it, and what it is where it says nothing.
+    """Training of a method: the keys of the section `train` that it supports, and its defaults.
 
-    sizes: of a new drafter, by their names under `train.shape`, in the order in which `decide_sizes` decides them.
-    dialects: in which a new one can be written, the first one by default. depth: drafts behind one another that are
-    learnt. taps: of a target with so many layers. vocabulary: whether it may have one of its own. anchors: blocks that
-    are learnt of a text, 0 where all places are at the price of one. decay: by how much each draft counts less than the
-    one before, None for what all have by default. rate: AdamW's at its peak, for a new one that has no matrices to
-    train, None for what all have. bounded: whether a new one drafts no further than it has learnt, as it has a head or
-    a row for every draft. even: whether a draft depends on its place alone, as in `Learner`. makes_new: whether there
-    can be a new one; else what there is is trained on. refusal: what is wrong with a new one whose parts are all
-    right each, as (key under `train`, received, expected); taps and sizes as in `Wanted`. unwritable: dialects in which
-    there are heads that can be read and not be trained on, and why. own_text: whether it reads tokens alone, and so can
-    go on from a prompt without the target; says_taps: whether folders say what they read once they were trained,
-    whether or not they did before.
+    sizes: of a new drafter, by their names under `train.shape`, in the order in which `decide_shape` decides them.
+    dialects: layouts in which a new drafter can be written, the default first. depth: default number of consecutive
+    drafts to train. taps: number of target layers -> default taps. vocabulary: whether a reduced draft vocabulary is
+    supported. anchors: default number of blocks to train per text; 0 if one pass trains all positions. depth_decay:
+    factor of the loss weight from one draft to the next; None for the common default. learning_rate: AdamW's peak for a
+    new drafter without matrices; None for the common default. max_depth_is_trained: whether a new drafter drafts at
+    most the trained depth, because it has one head or row per draft. is_depth_independent: whether a draft depends on
+    its position alone, as `TrainableDrafter.even`. makes_new: whether training can start from a new drafter; otherwise
+    it continues existing weights. refusal: (dialect, taps, sizes) of a new drafter -> (key under `train`, received,
+    expected) of an unsupported combination, or None. read_only_dialects: dialects of heads that compile but do not
+    train -> the reason. own_text: whether the drafter reads tokens alone, so that it can continue a prompt without the
+    target. says_taps: whether the config of a trained head names its taps, even if the original config does not.
     """
 
     sizes: Mapping[str, Size] = field(default_factory=dict)
@@ -155,31 +155,31 @@ class Training:
 
 @dataclass(frozen=True)
 class DraftingMethod:
-    """A row of the registry.
+    """A drafting method in the registry.
 
-    keys: of the recipe's section `drafter`, beside `kind`. needs: those without a default: what they are, and an
-    example. rows: which trees, decodings and methods go together. weights: one of the words above. summary: a line for
-    the README's table. graphs: how the round is cut where the recipe does not say. successors: how many of the target's
-    best tokens behind every row it reads.
+    kind: its name in recipes. summary: a line for the README's table. keys: of the recipe's section `drafter`, besides
+    `kind`. required_keys: keys without a default -> (description, example). rows: valid combinations of tree, decoding
+    and verification method. weights: OWN, TARGET, HEAD, MASKS or NOTHING. graphs: "separate" or "fused", if the recipe
+    does not say. default_tree: the tree that it drafts unless the recipe asks for another. target_top_k: number of the
+    target's most probable next tokens that it reads at every position.
 
-    own_tree: where it has one, which it drafts unless the recipe asks for another shape.
-
-    read_mask: of a language model that reads mask tokens: its folder and vocabulary -> that token; raises
+    read_mask: for language models that read mask tokens: (folder, vocabulary size) -> the mask token; raises
     CheckpointError.
 
-    For heads, dialects: in the order in which they are tried; read: a folder in one of them, and by what it was
-    recognised -> its description; raises CheckpointError, or RecipeError for what the recipe asks of it. reads_caches:
-    the target's, and not its features alone. threshold: the probability of a draft below which drafting ends, where
-    drafter.threshold does not say; keeps_unsure: the first such draft is verified all the same. pairs: its rows hold a
-    feature and the next token. by_host: no graph drafts, the host writes the window of every round. lacking: what is
-    said of a folder in none of the dialects. training: of those that learn; trains_as: the kind whose training it has.
+    For heads, dialects: in the order in which they are tried; read: (folder, request, dialect, evidence) -> the
+    description of the head; raises CheckpointError, or RecipeError for a request that the head cannot meet.
+    reads_target_cache: whether it reads the target's KV cache. threshold: default probability of a draft below which
+    drafting ends; verifies_low_confidence: whether the first such draft is verified all the same. pairs_next_token: its
+    cache rows hold a feature and the next token. drafts_on_host: no graph drafts, the host writes the window of every
+    round. not_found_error: returns the error for a folder in none of the dialects. training: None if it cannot be
+    trained; trains_as: the kind whose training it shares.
 
-    drafts: whether there are any. section: those of its keys that no other kind has, as pydantic fields: name ->
-    (annotation, `plan.section.optional(..)`); what is written there is in the plan's `options`. decide: its own fields
-    of `DrafterPlan`; raises RecipeError. looks_up: whether it can look up in the text for another drafter; elsewhere:
-    why it cannot, where somebody might expect it. target_states, own_states: what states of the target, or of a model
-    that drafts, do not allow. aliases: what else people call it, in lower case with underscores. sizes: of a tree of
-    its own, which `tune` tries; tried: what `compare` does.
+    drafts: False for kind none. section: keys that no other kind has, as pydantic fields: name -> (annotation,
+    `plan.section.optional(..)`); their values are in the plan's `options`. decide: returns the method's fields of
+    `DrafterPlan`; raises RecipeError. looks_up: whether it can look up in the text for another drafter; elsewhere: the
+    reason why not, for kinds of which users may expect it. target_states, own_states: why it does not support recurrent
+    states of the target, or of its draft model. aliases: other names, in lower case with underscores. tune_sizes:
+    values of the keys that size its drafts, which `tune` tries; compare_variants: variants that `compare` tries.
     """
 
     kind: str

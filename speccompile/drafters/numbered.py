@@ -1,4 +1,4 @@
-"""Heads that are numbered, one for every token ahead: how many a folder holds."""
+"""Count the numbered heads of a folder, one for every draft depth."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,15 +7,15 @@ from speccompile.plan.head import TensorSource
 
 
 def count_numbered(names: Iterable[str], prefix: str) -> int:
-    """One more than the highest number behind a prefix, `<prefix>.<number>.`; 0 without any."""
+    """Return one more than the highest number in names `<prefix>.<number>.`; 0 without any."""
     names = (name.removeprefix(f"{prefix}.") for name in names if name.startswith(f"{prefix}."))
     return max((int(name.partition(".")[0]) + 1 for name in names), default=0)
 
 
 def count_heads(keys: Keys, found: Mapping[str, TensorSource], prefix: str, *names: str) -> tuple[int, tuple[str, ...]]:
-    """How many heads the file holds, and what is to be said of a config that says fewer: published ones do.
+    """Return the number of heads in the weights, and notes if the config says fewer, as published ones do.
 
-    names: keys of the config, of which the first that is there counts. Raises CheckpointError for one that says more.
+    names: keys of the config; the first that is present counts. Raise CheckpointError if the config says more.
     """
     count = count_numbered(found, prefix)
     said = keys.count(*names, default=max(count, 1))

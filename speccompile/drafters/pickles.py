@@ -1,5 +1,5 @@
-"""Names and shapes in a file of torch.save, read without torch and without unpickling: its opcodes are looked at, and
-nothing that they name is ever called."""
+"""Read names and shapes from a file of torch.save without torch and without unpickling: interpret its opcodes, and
+never call a function that they name."""
 
 import pickletools
 import zipfile
@@ -23,7 +23,7 @@ _DTYPES = {
 
 
 class _Mark:
-    """What stands on the stack where a list of arguments begins."""
+    """Marker on the stack below a list of arguments."""
 
 
 _CONSTANTS: dict[str, Callable[[], Any]] = {
@@ -40,7 +40,7 @@ _LITERALS = ("BININT", "BININT1", "BININT2", "LONG1", "BINUNICODE", "SHORT_BINUN
 
 
 class _Stack:
-    """What a pickle's opcodes leave, with names in the place of what they would call."""
+    """Interpreter of a pickle's opcodes, with names instead of callables on its stack."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
@@ -54,7 +54,7 @@ class _Stack:
         raise ValueError("it ends early")
 
     def _step(self, name: str, argument: Any) -> None:
-        """PROTO and FRAME say nothing of the value, and what BINPERSID names is on the stack as it is."""
+        """Execute an opcode. PROTO and FRAME do not change the value; BINPERSID leaves its argument on the stack."""
         if name in _CONSTANTS:
             self.values.append(_CONSTANTS[name]())
         elif name in _LITERALS:
@@ -101,13 +101,13 @@ class _Stack:
 
 
 class _Shape(tuple[int, ...]):
-    """The shape of a tensor, which remembers its dtype."""
+    """Shape of a tensor, with its dtype."""
 
     dtype: str
 
 
 def _made(name: Any, arguments: Any) -> Any:
-    """What a call would give, of the few calls that a state dict is made of."""
+    """Return the result of one of the few calls in a state dict. Raise ValueError for another name."""
     match name, arguments:
         case "collections.OrderedDict", ():
             return {}
@@ -121,7 +121,7 @@ def _made(name: Any, arguments: Any) -> Any:
 
 
 def read_pickle(path: Path) -> dict[str, TensorSource]:
-    """The tensors of a state dict. Raises CheckpointError, naming the file, for anything else."""
+    """Return the tensors of a state dict. Raise CheckpointError, naming the file, for any other content."""
     try:
         with zipfile.ZipFile(path) as archive:
             name = next(each for each in archive.namelist() if each.endswith("data.pkl"))

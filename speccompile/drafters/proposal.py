@@ -1,11 +1,11 @@
-"""What the speculators library writes beside a head: how many drafts its publisher proposes, and for which target."""
+"""Read the metadata that the speculators library adds to a head's config: the number of drafts and the target."""
 
 from speccompile.drafters.dialects import Keys
 from speccompile.tree import MOST_DEPTH
 
 
 def read_proposal(keys: Keys) -> tuple[int | None, str | None]:
-    """(drafts, target), None for what is not said. keys: of the whole config."""
+    """Return (number of drafts, target name), each None if the config does not say. keys: of the whole config."""
     config = Keys(keys.folder, "speculators_config")
     keys.ignore("speculators_config")
     methods = config.get("proposal_methods", default=[])

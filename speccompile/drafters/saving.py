@@ -1,4 +1,4 @@
-"""A head that was trained -> a folder like the one it came from: the same dialect, and whatever else lay there."""
+"""Save a trained head in a folder of the same dialect as its original, with the original's other files."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from speccompile.plan.head import HeadPlan
 
 _WEIGHTS = "model.safetensors"
 _GENERIC = "pytorch_model"
-"""The name of a pickle that says nothing of what it holds."""
+"""Generic name of a pickle with any weights, which the saved file does not keep."""
 _DTYPE_KEYS = ("torch_dtype", "dtype")
 
 
@@ -28,9 +28,9 @@ def save_head(
     folder: Path,
     dtype: torch.dtype,
 ) -> None:
-    """Write a new folder: the trained tensors, by our names, under those that the head's folder has for them, in
-    `dtype`; all that lies beside them (maps of a vocabulary, copies of the target's embedding) as it is there; its
-    config as `described` makes it, with `dtype` where it says one. All weights are in one file, which is no pickle."""
+    """Write a new folder with all weights in one safetensors file. trained: tensors by normalised names, saved in
+    `dtype` under their published names. Other tensors (vocabulary maps, copies of the target's embedding) keep their
+    values and dtypes. described: maps the original config, with its dtype keys set to `dtype`, to the saved one."""
     folder.mkdir(parents=True)
     tensors = {
         head.tensors[name].name: tensor.detach().to("cpu", dtype).reshape(head.tensors[name].shape).contiguous()
@@ -56,7 +56,8 @@ def write_config(folder: Path, config: Mapping[str, object]) -> None:
 
 
 def _weights_file(head: HeadPlan) -> str:
-    """Of a single file the name that it has, for engines that look for it (medusa_lm_head.safetensors)."""
+    """Return the name of the weights file: of a single original file its stem, because engines look for it
+    (medusa_lm_head.safetensors)."""
     names = {file.stem for file in head.files if file.suffix != ".json"}
     name = names.pop() if len(names) == 1 else _GENERIC
     return _WEIGHTS if name == _GENERIC else f"{name}.safetensors"

@@ -1,6 +1,6 @@
-"""The shape of a new drafter: numbers and words under `train.shape`, whose defaults come from the target's config.
+"""Shape of a new drafter: numbers and words under `train.shape`, whose defaults come from the target's config.
 
-`recipe.shape` decides them. No torch.
+`recipe.drafter_shape` decides them. No torch.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,14 +9,14 @@ from typing import Any
 
 Config = Mapping[str, Any]
 Decided = Callable[[Config, Mapping[str, int | str]], int]
-"""Of the target's config and of the sizes that were decided before."""
+"""Function of the target's config and of the sizes decided before."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """default: itself, or how it is found. least, most: of numbers, which are multiples of `step`; why: what is said of
-    one that is more. words: those that it may be, where it is a word; numbers: or a number as well. divides:
-    another size, decided before, of which it is a divisor."""
+    """A size under `train.shape`. default: a value, or a function that returns it. min, max: bounds of a number, which
+    is a multiple of `step`; reason: shown for a number above `max`. words: allowed words, if it is a word; numbers:
+    whether a number is allowed as well. divides: another size, decided before, of which it must be a divisor."""
 
     default: int | str | Decided
     min: int = 1
@@ -29,7 +29,7 @@ class Size:
 
 
 def config_value(config: Config, *names: str, default: int | None = None) -> int:
-    """A size of the target, by the names that architectures have for it."""
+    """Return a size of the target: the first of the given config keys with an integer, or the default."""
     value = next((config[name] for name in names if isinstance(config.get(name), int)), default)
     assert value is not None, f"the planner has read {names[0]}"
     return value
@@ -40,11 +40,11 @@ HEADS = ("num_attention_heads", "n_head", "num_heads")
 INNER = ("intermediate_size", "n_inner", "ffn_dim")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length")
-"""What architectures call their sizes."""
+"""Config keys of the sizes in different architectures."""
 
 
 UNUSED = "unused"
-"""In the place of a mask token: one that no text has, which is found when the texts have been read."""
+"""Value of a mask token that stands for a token in no text, chosen after the texts are counted."""
 
 
 def last_token(config: Config, found: Mapping[str, int | str]) -> int:
@@ -52,16 +52,16 @@ def last_token(config: Config, found: Mapping[str, int | str]) -> int:
 
 
 MASK_TOKEN = Size(UNUSED, min=0, max=last_token, reason="give a token of the target", words=(UNUSED,), numbers=True)
-"""What stands in the place of tokens that are not there yet."""
+"""Size of drafters that read a mask token at the positions of tokens to be drafted."""
 
 
 def hidden_size(config: Config, found: Mapping[str, int | str]) -> int:
-    """H of the target."""
+    """Return the hidden size H of the target."""
     return config_value(config, *HIDDEN)
 
 
 def intermediate_size(config: Config, found: Mapping[str, int | str]) -> int:
-    """The target's, as wide for its width as the drafter's is."""
+    """Return the target's intermediate size, scaled by the ratio of the drafter's hidden size to the target's."""
     width = config_value(config, *HIDDEN)
     return max(1, config_value(config, *INNER, default=4 * width) * int(found.get("hidden_size", width)) // width)
 
@@ -71,13 +71,13 @@ def heads(config: Config, found: Mapping[str, int | str]) -> int:
 
 
 def kv_heads(config: Config, found: Mapping[str, int | str]) -> int:
-    """The target's, or the next fewer of which the drafter's heads are a multiple."""
+    """Return the target's number of KV heads, or the next smaller divisor of the drafter's number of heads."""
     wanted = min(config_value(config, "num_key_value_heads", default=int(found["heads"])), int(found["heads"]))
     return next(each for each in range(max(1, wanted), 0, -1) if int(found["heads"]) % each == 0)
 
 
 def head_dim(config: Config, found: Mapping[str, int | str]) -> int:
-    """The target's, where the drafter has as many heads; else an even share of the width."""
+    """Return the target's head_dim if heads and hidden size are the target's; else hidden size / heads, made even."""
     width, count = config_value(config, *HIDDEN), int(found["heads"])
     even = max(2, int(found.get("hidden_size", width)) // count // 2 * 2)
     same = count == heads(config, found) and found.get("hidden_size", width) == width
@@ -85,7 +85,7 @@ def head_dim(config: Config, found: Mapping[str, int | str]) -> int:
 
 
 def layer_sizes(layers: int, most_layers: int | None = None, *, narrow: bool = False) -> dict[str, Size]:
-    """Of decoder layers of Llama's form, which are as wide as the target, or narrower where they may be."""
+    """Return the sizes of Llama-like decoder layers. narrow: the hidden size may be smaller than the target's."""
     wider = "a head that is wider than its target costs more than it can save"
     width = {"hidden_size": Size(hidden_size, max=hidden_size, reason=wider, step=2)} if narrow else {}
     return {

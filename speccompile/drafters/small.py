@@ -1,4 +1,4 @@
-"""Random heads for the small model of the proof of distributions."""
+"""Random heads for the small model in the proof of distributions."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,8 +19,8 @@ IDS = ("d2t", "masked_embedding.token_ordering")
 def write_small(
     shapes: Mapping[str, tuple[int, ...]], folder: Path, vocabulary_size: int, given: Mapping[str, Tensor] | None = None
 ) -> dict[str, TensorSource]:
-    """Random tensors of these normalised names and shapes in a file of the folder, wide enough that no distribution is
-    flat; `d2t` spreads over the vocabulary; given: some of them as they are. Returns where they lie."""
+    """Write random tensors of these normalised names and shapes, with a variance that keeps distributions from being
+    flat, and return their sources. `d2t` spreads over the vocabulary. given: tensors to write as they are."""
     random, tensors = torch.Generator().manual_seed(2), dict[str, Tensor]()
     for name, shape in shapes.items():
         if name == "d2t":
@@ -37,13 +37,13 @@ def write_small(
 
 
 def small_taps(head: HeadPlan, target_layers: int) -> tuple[str, ...]:
-    """As many taps of a small target as the head has: what leaves its layers in turn; what was normed stays so."""
+    """Return one tap of a small target for each of the head's: outputs of its layers in turn; final-norm taps stay."""
     places = [f"layers.{index % target_layers}.output" for index in range(len(head.taps))]
     return tuple(NORM if tap == NORM else place for tap, place in zip(head.taps, places, strict=True))
 
 
 def small_layers(layers: LayerShape, hidden_size: int) -> LayerShape:
-    """Layers of the same form that are this wide, at most two heads of sixteen."""
+    """Return layers of the same form with this hidden size and two attention heads of width 16."""
     return replace(
         layers, hidden_size=hidden_size, intermediate_size=48, heads=2, kv_heads=1, head_dim=16,
         rope={"rope_type": "default", "rope_theta": 10000.0},

@@ -1,4 +1,4 @@
-"""Whether a head was made for the target, and where in the target the things lie that it reads."""
+"""Check that a head fits the target, and resolve the taps at which it reads the target's hidden states."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,25 +8,25 @@ from speccompile.plan.head import HeadFolder, HeadRequest
 from speccompile.plan.recipe_source import RecipeSource
 
 NORM = "norm.output"
-"""What the final norm gives: the hidden state that the target's head reads."""
+"""Tap at the output of the final norm: the input of the target's head."""
 
 
 def final_norm(layers: int) -> tuple[str, ...]:
-    """The tap of heads that read what the target's own head reads."""
+    """Return the taps of heads that read the input of the target's own head."""
     return (NORM,)
 
 
 def require_final_norm(
     dialect: str, taps: tuple[str, ...], sizes: Mapping[str, int | str]
 ) -> tuple[str, str, str] | None:
-    """Refuses other taps of a new such head: its dialect has no word for what it reads."""
+    """Return the refusal of other taps than NORM for a new head, or None: its dialect cannot store taps."""
     return None if taps == (NORM,) else ("taps", ", ".join(taps), f"{NORM}, which is what its dialect reads")
 
 
 def check_sizes(keys: Keys, request: HeadRequest, hidden: int | None, vocabulary: int | None) -> None:
-    """Compare the sizes of the target that a head was made for, None where it does not say, with the target's.
+    """Raise RecipeError at `drafter.model` unless a head was made for a target of these sizes.
 
-    Raises RecipeError at `drafter.model`.
+    hidden, vocabulary: of the head's target, None if the head does not say.
     """
     target = request.target
     pairs = (("hidden size", hidden, target.hidden_size), ("vocabulary", vocabulary, target.vocabulary_size))
@@ -41,12 +41,12 @@ def check_sizes(keys: Keys, request: HeadRequest, hidden: int | None, vocabulary
 
 
 def target_hidden_size(request: HeadRequest) -> int:
-    """H. Raises RecipeError where the target does not say."""
+    """Return the target's hidden size H. Raise RecipeError if its config does not say."""
     return _said(request, request.target.hidden_size, "its hidden size")
 
 
 def target_layers(request: HeadRequest) -> int:
-    """L. Raises RecipeError where the target does not say."""
+    """Return the target's number of layers L. Raise RecipeError if its config does not say."""
     return _said(request, request.target.layers, "how many layers it has")
 
 
@@ -60,7 +60,7 @@ def _said(request: HeadRequest, value: int | None, what: str) -> int:
 
 
 def target_mismatch_note(base: object, request: HeadRequest) -> tuple[str, ...]:
-    """What is said of a head that names another target than the recipe does: paths differ, so it is only said."""
+    """Return a note if the head names another target than the recipe. It is no error, because paths differ."""
     name = str(base or "").rstrip("/").rpartition("/")[2].lower()
     known = request.target.reference.rstrip("/").rpartition("/")[2].lower()
     if not name or name == known:
@@ -69,9 +69,9 @@ def target_mismatch_note(base: object, request: HeadRequest) -> tuple[str, ...]:
 
 
 def outputs(ids: Iterable[int], layers: int, where: str) -> tuple[str, ...]:
-    """Taps behind these layers, before the final norm; -1 is the embedding.
+    """Return the taps at the outputs of these layers, before the final norm; -1 is the embedding.
 
-    where: the key that says so, for the CheckpointError that other ids raise.
+    where: the config key, for the CheckpointError that other ids raise.
     """
     return tuple(
         "layers.0.input" if each == -1 else f"layers.{_checked(each, -1, layers - 1, layers, where)}.output"
@@ -80,8 +80,8 @@ def outputs(ids: Iterable[int], layers: int, where: str) -> tuple[str, ...]:
 
 
 def inputs(ids: Iterable[int], layers: int, where: str) -> tuple[str, ...]:
-    """Taps before these layers: boundaries between layers, of which the last lies behind all of them and before the
-    final norm."""
+    """Return the taps at the inputs of these layers; id `layers` is the output of the last layer, before the final
+    norm. where: the config key, for the CheckpointError that other ids raise."""
     return tuple(
         f"layers.{layers - 1}.output" if each == layers else f"layers.{_checked(each, 0, layers, layers, where)}.input"
         for each in ids
@@ -100,9 +100,10 @@ def _checked(layer: int, least: int, most: int, layers: int, where: str) -> int:
 def resolve_taps(
     folder: HeadFolder, request: HeadRequest, taps: tuple[str, ...], wanted: int | None
 ) -> tuple[str, ...]:
-    """The recipe's taps in the place of the file's. wanted: how many the head's first matrix reads, where it tells.
+    """Return the recipe's taps, or the file's if it has none. wanted: number of taps that the head's first matrix
+    reads, None if unknown.
 
-    Raises RecipeError or CheckpointError where there are more or fewer.
+    Raise RecipeError or CheckpointError if the number of taps differs; RecipeError for a tap that does not exist.
     """
     found = request.taps or taps
     if wanted is not None and len(found) != wanted:
@@ -124,7 +125,7 @@ def check_tap(
     key: str = "drafter.taps",
     example: str = "layers.2.input, layers.16.input, layers.29.input",
 ) -> None:
-    """Raises RecipeError for a tap of the recipe that is no place in a target of so many layers."""
+    """Raise RecipeError unless a tap of the recipe exists in a target with this number of layers."""
     parts = tap.split(".")
     is_layer = len(parts) == 3 and parts[0] == "layers" and parts[1].isdecimal() and parts[2] in ("input", "output")
     if tap == NORM or (is_layer and int(parts[1]) < layers):
@@ -139,7 +140,7 @@ def check_tap(
 def switches(
     request: HeadRequest, found: dict[str, bool | int | float | str | None]
 ) -> dict[str, bool | int | float | str | None]:
-    """The file's switches, with those of the recipe in their place. Raises RecipeError for one that there is not."""
+    """Return the file's switches, overridden by the recipe's. Raise RecipeError for an unknown name or wrong type."""
     for name, value in request.switches.items():
         if name not in found:
             raise request.origin.refusal(

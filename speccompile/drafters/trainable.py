@@ -1,11 +1,11 @@
-"""What learns: the modules that are compiled, over whole texts, and the folder that a new drafter begins as.
+"""Trainable drafters: the modules that are compiled, applied to whole texts, and the description of a new drafter.
 
-    <kind>/training.py    learner(site, depth) -> Learner: the modules of `drafter.py`, with the weights of the plan's
-                          head or model; new(folder, wanted) writes a new one in a dialect that the family reads
+    <kind>/training.py    learner(site, depth) -> TrainableDrafter: the modules of `drafter.py`, with the weights of
+                          the plan's head or model; new(folder, wanted) writes a new one in a dialect of the method
 
-A place of a text is called an anchor where drafts stand behind it: the last token that is known, whose own features
-nobody has, because the target has not read it yet. It is the bonus token of a round. Draft d (0 the first) of anchor a
-guesses token a + 1 + d, which the target says behind token a + d.
+An anchor is a position in a text from which drafts are made: the last known token, which is the bonus token of a round.
+Its features are missing, because the target has not processed it yet. Draft d (0 the first) of anchor a predicts token
+a + 1 + d; its label is the target's prediction after token a + d.
 """
 
 from abc import ABC, abstractmethod
@@ -27,11 +27,11 @@ EMBEDDING = "embed_tokens.weight"
 
 @dataclass(frozen=True)
 class TeacherBatch:
-    """Texts, and what the target made of them.
+    """A batch of texts with the target's outputs.
 
-    tokens int64 [B, T]. real bool [B, T]: no padding, which lies behind. learnt bool [B, T]: tokens that are to be
-    guessed, such as those of answers. features float32 [B, T, F]: the learner's taps beside each other, in their order.
-    logits float32 [B, T, V]: the target's, behind every token.
+    tokens int64 [B, T]. attention_mask bool [B, T]: False for padding, which is on the right. loss_mask bool [B, T]:
+    tokens to predict, such as those of answers. features float32 [B, T, F]: the drafter's taps concatenated in their
+    order. logits float32 [B, T, V]: the target's, after every token.
     """
 
     tokens: Tensor
@@ -42,13 +42,13 @@ class TeacherBatch:
 
 
 class TrainableDrafter(nn.Module, ABC):
-    """A drafter while it learns. Its parameters that have gradients are what is trained, in float32.
+    """A drafter in training. Training updates its parameters that require gradients, in float32.
 
-    taps         what it reads of the target, as in `step.taps`
-    depth        drafts behind one another that it learns
-    every        whether all places of a text are anchors at the price of one; else each costs a block of its own
-    even         whether a draft depends on its place alone, and not on how deep it is: a language model's
-    vocabulary   int64 [Vd]: which tokens of the target its own are, None for all
+    taps         names of the target's hidden states that it reads, as in `step.taps`
+    depth        number of consecutive drafts to train
+    every        whether one pass drafts from all positions; otherwise each anchor costs a separate block
+    even         whether a draft depends on its position alone and not on its depth, as a language model's
+    vocabulary   int64 [Vd]: the target's token ids of its draft vocabulary, None for all
     """
 
     taps: tuple[str, ...] = ()
@@ -59,32 +59,31 @@ class TrainableDrafter(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
-        """What it says of each of `depth` drafts behind the anchors, the tokens before a draft being the text's: so
-        many times float32 [B, A, Vd].
+        """Return teacher-forced logits for depths 1 to `depth` after the anchors: `depth` tensors float32 [B, A, Vd].
 
-        anchors int64 [B, A], ascending, from 1 on. Where all are asked for, of every row alike, `every` is cheap.
-        Drafts that would stand behind the text's end are given as well, and mean nothing.
+        anchors int64 [B, A], ascending, from 1 on. If `every`, passing all positions as anchors costs one pass.
+        Logits of drafts past the end of the text are included and have no meaning.
         """
 
     def own_loss(
         self, seen: TeacherBatch, anchors: Tensor, drafted: list[Tensor], accepted: list[Tensor]
     ) -> Tensor | None:
-        """What it learns besides: a loss of each draft, float32 [B, A, depth] or what broadcasts to it, which is
-        weighed as the draft is; None for nothing. No mean over them: the parts of a step have different counts.
+        """Return an additional loss per draft, float32 broadcastable to [B, A, depth] and weighted as the draft's main
+        loss; None for none. It is not averaged: the parts of an accumulated step have different counts.
 
-        accepted: of every draft, float32 [B, A], the probability with which the target takes it, without gradient; 0
-        where a draft is not learnt, and its loss does not count.
+        accepted: for every depth, float32 [B, A] without gradient: the probability that the target accepts the draft; 0
+        for drafts outside of the loss mask, whose loss does not count.
         """
         return None
 
     @abstractmethod
     def save(self, folder: Path, dtype: torch.dtype) -> None:
-        """Write it whole into a new folder, in the dialect that it came in."""
+        """Write the complete drafter to a new folder, in its original dialect."""
 
 
 class TrainableHead(TrainableDrafter):
-    """A head: the network's parameters have the normalised names of its plan. All of them are trained but a copy of the
-    target's embedding, of which a text would move the rows of its own tokens alone."""
+    """A trainable head. The network's parameters have the normalised names of its plan. All of them are trained except
+    a copy of the target's embedding, because a text would update the rows of its own tokens alone."""
 
     def __init__(self, head: HeadPlan, network: nn.Module, depth: int) -> None:
         super().__init__()
@@ -96,26 +95,26 @@ class TrainableHead(TrainableDrafter):
             parameter.requires_grad_(name in head.tensors and parameter.is_floating_point() and not is_copy)
 
     def save(self, folder: Path, dtype: torch.dtype) -> None:
-        """Under the names, and beside the files, as published; one file of weights."""
+        """Write the head with its published tensor names and other files, as `save_head` does."""
         own = dict(self.network.named_parameters()) | dict(self.network.named_buffers())
         trained = {name: own[name] for name in self.head.tensors if name not in IDS}
         save_head(self.head, trained, self.described, folder, dtype)
 
     def described(self, config: dict[str, Any]) -> dict[str, Any]:
-        """config.json of what is saved, from that of the folder where it began."""
+        """Return the config.json to save, given that of the original folder."""
         return config
 
 
 @dataclass(frozen=True)
 class NewDrafter:
-    """A new drafter, as it is asked for.
+    """Specification of a new drafter.
 
-    config: of the target's text decoder, as its config.json has it. ends: its embedding and head, to begin with.
-    depth: drafts that it learns. sizes: what the recipe says of its shape under `train.shape` (layers, hidden_size,
-    ..), every default decided. taps: of the target, by the names of `step.taps`. kept: int64 [Vd], ascending: the
-    tokens of its own vocabulary, None for the target's. dialect: whose layout the folder has. reference: the target's
-    name, as other engines find it. target: its folder, whose tokenizer a language model gets as well. counts: int64
-    [V], how often the texts have each of the target's tokens, where that is known.
+    config: config.json of the target's text decoder. ends: the target's embedding and head, as initial weights.
+    depth: number of drafts to train. sizes: the sizes under `train.shape` (layers, hidden_size, ..) with every default
+    decided. taps: of the target, by the names of `step.taps`. kept: int64 [Vd], ascending: tokens of the draft
+    vocabulary, None for the target's. dialect: layout of the folder. reference: name of the target for other engines.
+    seed: of the random weights. target: the target's folder, whose tokenizer a language model copies. counts: int64
+    [V]: number of occurrences of each token in the texts, None if unknown.
     """
 
     config: Mapping[str, Any]
@@ -132,7 +131,7 @@ class NewDrafter:
 
 
 def has_label(seen: TeacherBatch, places: Tensor) -> Tensor:
-    """bool, of the shape of `places` int64 [B, ..]: whether there is a token to be guessed, in the text and learnt."""
+    """Return bool of the shape of `places` int64 [B, ..]: whether the position is in the text and in the loss mask."""
     last = seen.tokens.shape[1] - 1
     there = (seen.attention_mask & seen.loss_mask).gather(1, places.clamp(max=last).flatten(1)).view(places.shape)
     return there & (places <= last)

@@ -1,4 +1,4 @@
-"""Learners whose rows pair a feature with the next token: the training-time test (section 3 of Li et al. 2025)."""
+"""Trainable heads that pair a feature with the next token: the training-time test (section 3 of Li et al. 2025)."""
 
 import torch
 from torch import Tensor
@@ -9,13 +9,13 @@ from speccompile.drafters.trainable import TeacherBatch, TrainableHead
 
 
 class TrainablePairedHead(TrainableHead):
-    """Row p holds the features of token p and the token p + 1; a row of the next step holds its output and the token
-    behind. Each sees the true rows up to its own, and the rows before it that were made of its own output."""
+    """A head whose row p pairs the features of token p with token p + 1. In the next step, row p pairs its own output
+    with the token after. A row attends to the rows of true features up to its position and to its own earlier steps."""
 
     network: PairedReader
 
     def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
-        """As `Learner.forward`."""
+        """See `TrainableDrafter.forward`."""
         reader, (batch, length) = self.network, seen.tokens.shape
         places = torch.arange(length - 1, device=seen.tokens.device)
         current = TrainingPass(list(reader.shape_of_layers.windows))

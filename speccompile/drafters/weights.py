@@ -1,4 +1,4 @@
-"""Weights of heads -> torch: the head's own by their normalised names, and the ends of the target that it shares."""
+"""Load the weights of heads: the head's tensors by normalised names, and the target's embedding and head."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
@@ -19,18 +19,18 @@ from speccompile.plan.head import OFFSETS, VOCABULARY_MAPS, HeadPlan, TensorSour
 Network = TypeVar("Network", bound=nn.Module)
 
 IDS = (*VOCABULARY_MAPS, "t2d")
-"""Tensors that are no weights."""
+"""Names of the tensors that hold token ids or masks instead of weights."""
 
 
 class Embedding(nn.Module):
-    """The target's raw rows: a scale that its own module may apply is not the head's."""
+    """The target's embedding table without a scale that the target's own module may apply: heads do not apply it."""
 
     def __init__(self, table: Tensor) -> None:
         super().__init__()
         self.register_buffer("table", table, persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """int64 [..] -> float32 [.., H]."""
+        """Return the rows float32 [.., H] of tokens int64 [..]."""
         return functional.embedding(tokens, self.table)
 
 
@@ -47,11 +47,11 @@ class Head(nn.Module):
 
 
 class TargetEmbeddings:
-    """The target's embedding and head, which drafters share: read when the first of them is asked for, because many
-    heads bring their own."""
+    """The target's embedding and head, which drafters share. They are loaded at first access, because many heads bring
+    their own."""
 
     def __init__(self, load: Callable[[], nn.Module]) -> None:
-        """load: gives the target; it is let go when its ends have been taken."""
+        """load: returns the target; no reference to the model stays."""
         self._load = load
 
     @property
@@ -63,7 +63,7 @@ class TargetEmbeddings:
         return self._both[1]
 
     def norm(self) -> Tensor | None:
-        """float32 [H]: by what the final norm multiplies, where it is one over root mean squares; None for others."""
+        """Return the scale float32 [H] of the final norm if it is an RMS norm; None for other norms."""
         return norm_scale(self._load())
 
     @cached_property
@@ -77,8 +77,8 @@ class TargetEmbeddings:
 
 @torch.no_grad()
 def norm_scale(model: nn.Module) -> Tensor | None:
-    """As `Ends.norm`. Some norms keep one less than they multiply by, which their code alone says: so they are asked
-    what they make of ones. One that takes the mean away makes nothing of them."""
+    """Return the scale of a model's final norm, as `TargetEmbeddings.norm`. Some norms store scale - 1, which only
+    their code shows: so the norm is applied to ones. A norm that subtracts the mean returns zeros for ones."""
     try:
         norm = find_norm(model)
     except UnsupportedModelError:
@@ -90,15 +90,15 @@ def norm_scale(model: nn.Module) -> Tensor | None:
     scale = norm(ones)[0, 0]
     if not scale.any() or not torch.allclose(norm(-ones)[0, 0], -scale):
         return None
-    found = weight.data if torch.allclose(scale, weight.data, rtol=1e-3) else scale  # which is rounded
+    found = weight.data if torch.allclose(scale, weight.data, rtol=1e-3) else scale  # `scale` is rounded
     return found.detach().float().cpu().clone()
 
 
 def load_head(network: Network, head: HeadPlan) -> Network:
-    """Fill a network with the head's tensors; its own names are the normalised ones.
+    """Load the head's tensors into a network whose parameters have the normalised names.
 
-    Raises CheckpointError, naming file and tensor, for values that are no numbers and for tensors that differ from what
-    the network has: the plan has compared them already.
+    Raise CheckpointError that names folder or file and tensor, for NaN or infinite values, and for missing or
+    unexpected tensors, although the plan has compared them already.
     """
     found = {name: tensor for name, tensor in read_tensors(head).items() if name not in IDS}
     lacking = network.load_state_dict({name: tensor.float() for name, tensor in found.items()}, strict=False)
@@ -109,7 +109,7 @@ def load_head(network: Network, head: HeadPlan) -> Network:
 
 
 def read_tensors(head: HeadPlan) -> dict[str, Tensor]:
-    """All tensors of a head in the dtypes of their files, by normalised names. Raises CheckpointError."""
+    """Return all tensors of a head by normalised names, in the dtypes of their files. Raise CheckpointError."""
     found = read_sources(head.folder, head.tensors)
     for name, source in head.tensors.items():
         tensor = found[name]
@@ -123,7 +123,7 @@ def read_tensors(head: HeadPlan) -> dict[str, Tensor]:
 
 
 def read_sources(folder: Path, sources: Mapping[str, TensorSource]) -> dict[str, Tensor]:
-    """Tensors of a folder's files, as they lie there. Raises CheckpointError."""
+    """Return tensors of a folder's files, unchanged. Raise CheckpointError if a file cannot be loaded."""
     names: dict[str, set[str]] = {}
     for source in sources.values():
         names.setdefault(source.file, set()).add(source.name)
@@ -144,9 +144,9 @@ def _open(path: Path, names: Iterable[str]) -> dict[str, Tensor]:
 
 
 def draft_vocabulary(head: HeadPlan) -> ListedTokens | None:
-    """The head's own vocabulary, None where it is the target's.
+    """Return the head's draft vocabulary, or None if it is the target's.
 
-    Raises CheckpointError for one that leaves the target's vocabulary, or names a token twice.
+    Raise CheckpointError if it has a token outside of the target's vocabulary, or a token twice.
     """
     name = next((each for each in VOCABULARY_MAPS if each in head.tensors), None)
     if name is None:

@@ -1,7 +1,7 @@
-"""An index over a corpus, from which drafts are retrieved (REST, He et al. 2023): every place where some tokens stand.
+"""Index over a corpus for retrieval drafting (REST, He et al. 2023): it finds all occurrences of given tokens.
 
-In: texts, cut into tokens (`corpus`), whose suffixes `build` and `suffixes` sort. Out: a folder mapped into memory
-(`files`), and a proposer of drafts over it (`search`, `votes`, `retrieval`): counts are integers and ties have rules,
-so that every machine proposes the same.
+In: texts of a corpus (`corpus`), which `build` tokenizes and whose suffixes `suffixes` sorts. Out: a memory-mapped
+folder (`files`), and a proposer of drafts from it (`search`, `votes`, `retrieval`). Counts are integers and ties have
+rules, so that every machine proposes the same drafts.
 No torch. Imported by `runtime`, `recipe`, `compiler`, `train` and `cli`; imports `bundle` and what lies below.
 """

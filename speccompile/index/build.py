@@ -1,7 +1,7 @@
-"""Texts -> the folder of an index. An interrupted build goes on where it was: a journal says what is done.
+"""Build the folder of an index from texts. A journal records the progress, so that an interrupted build can resume.
 
-The work lies in a hidden folder beside the output, which is renamed when it is whole. It is taken up again where the
-tokenizer, the field and the content of every file are what they were; else it is begun anew.
+The work lies in a hidden folder next to the output, and is renamed when it is complete. It resumes if the tokenizer,
+the field and the content of every file are unchanged; otherwise it starts again.
 """
 
 import contextlib
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 CHUNK = 1 << 25
-"""Tokens that are sorted at a time, in about 50 bytes each: 1.7 GB."""
+"""Tokens of a chunk, which are sorted together and need about 50 bytes each: 1.7 GB."""
 BATCH = 4 << 20
-"""Characters that are tokenized at a time, on all cores."""
+"""Characters of a batch, which all cores tokenize together."""
 JOURNAL = "journal.json"
 
 
 @dataclass(frozen=True)
 class Journal:
-    """What is done of a build. key: what it depends on; place: to which the corpus is read; closed: tokens of the
-    chunks that are full; open: of the one that is not; documents: that have ended; largest: token."""
+    """Progress of a build. key: its inputs; place: read position in the corpus; closed: token counts of full chunks;
+    open: token count of the last, incomplete chunk; documents: number of completed ones; largest: largest token id."""
 
     key: dict[str, Any]
     place: ReadPosition = START
@@ -66,20 +66,20 @@ class Journal:
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """Tokens of all chunks."""
+        """Token counts of all chunks."""
         return (*self.closed, self.open) if self.open else self.closed
 
 
 def build_index(
     texts: list[Path], tokenizer: Path, output: Path, *, field: str = "text", chunk: int = CHUNK, batch: int = BATCH
 ) -> Header:
-    """Write the index of a corpus into the folder `output`, which must not be there yet.
+    """Write the index of a corpus to a new folder `output`.
 
-    texts: .jsonl files, whose `field` is a document a line, text files, and folders of both. tokenizer: tokenizer.json,
-    or a folder or bundle with one. chunk: tokens, batch: characters that are worked on at a time.
+    texts: .jsonl files with a document in `field` of every line, text files, and folders of both. tokenizer: a
+    tokenizer.json, or a folder or bundle with one. chunk: tokens per chunk. batch: characters per batch.
 
-    Raises BuildError for a corpus that cannot be read or has no text, naming file and line, and for an output that
-    cannot be written; UsageError where there is no tokenizer.
+    Raise BuildError, naming file and line, for a corpus that cannot be read or has no text, and for an output that
+    cannot be written; UsageError without a tokenizer.
     """
     with as_build_error(f"the index could not be written to {output}"):
         if output.exists():
@@ -129,7 +129,7 @@ def _locked(work: Path) -> Iterator[None]:
     try:
         yield
     except SpeccompileError:
-        shutil.rmtree(work)  # what made it wrong has to change first
+        shutil.rmtree(work)  # the error must be fixed first, so nothing can be resumed
         raise
     except BaseException:
         LOGGER.info("what is done so far lies in %s: the same command goes on from there", work)
@@ -139,7 +139,7 @@ def _locked(work: Path) -> Iterator[None]:
 
 
 def _known(work: Path, key: dict[str, Any]) -> Journal:
-    """How far an earlier build of the same came; the files of one of something else are removed."""
+    """Return the journal of an interrupted build with this key. Remove the files of any other build."""
     path = work / JOURNAL
     if path.is_file():
         with contextlib.suppress(ValueError, KeyError, TypeError):
@@ -154,14 +154,14 @@ def _known(work: Path, key: dict[str, Any]) -> Journal:
 
 
 def _has_tokens(work: Path, journal: Journal) -> bool:
-    """Whether the files hold what the journal says; they may hold more."""
+    """Return whether the files hold at least the journal's tokens."""
     files = [work / file_name(number, TOKENS) for number in range(len(journal.chunks))]
     counts = zip(files, journal.chunks, strict=True)
     return all(file.is_file() and file.stat().st_size >= TOKEN_BYTES * count for file, count in counts)
 
 
 def _tokenize(corpus: Corpus, model: "Tokenizer", journal: Journal, work: Path, sizes: tuple[int, int]) -> Journal:
-    """Write what is missing of the tokens. sizes: tokens of a chunk, characters of a batch."""
+    """Write the missing tokens. sizes: tokens per chunk, characters per batch."""
     chunk, batch = sizes
     places = list(corpus.stamps())
     done = sum(size for size, _ in places[: journal.place.file]) + journal.place.offset
@@ -178,7 +178,7 @@ def _distance(start: ReadPosition, end: ReadPosition, sizes: list[int]) -> int:
 
 
 def _add(pieces: list[Piece], model: "Tokenizer", journal: Journal, work: Path, chunk: int) -> Journal:
-    """Tokenize pieces, write their tokens behind those of the open chunk, and then the journal."""
+    """Tokenize pieces, append their tokens to the open chunk, and then write the journal."""
     found = model.encode_batch_fast([piece.text for piece in pieces], add_special_tokens=False)
     path = work / file_name(len(journal.closed), TOKENS)
     with path.open("r+b" if path.exists() else "w+b") as file:
@@ -205,7 +205,7 @@ def _add(pieces: list[Piece], model: "Tokenizer", journal: Journal, work: Path, 
 
 
 def _in_document(file: Any, tokens: int) -> bool:
-    """Whether the last of so many tokens has no end of a document behind it."""
+    """Return whether the file's first `tokens` tokens end within a document."""
     if not tokens:
         return False
     file.seek(TOKEN_BYTES * (tokens - 1))
@@ -213,7 +213,7 @@ def _in_document(file: Any, tokens: int) -> bool:
 
 
 def _sort(chunks: tuple[int, ...], work: Path) -> None:
-    """Write the suffix arrays that are missing."""
+    """Write the missing suffix arrays."""
     paths = [work / file_name(number, SUFFIXES) for number in range(len(chunks))]
     missing = [number for number, path in enumerate(paths) if not path.is_file()]
     with progress_counter("sorting suffixes", sum(chunks[number] for number in missing), "tokens") as advance:
@@ -226,14 +226,14 @@ def _sort(chunks: tuple[int, ...], work: Path) -> None:
 
 
 def _finish(journal: Journal, tokenizer: str, vocabulary_size: int, work: Path) -> Header:
-    """Leave what belongs to an index, and its header."""
+    """Write the header and remove all files that are not part of the index."""
     names = [file_name(number, kind) for number in range(len(journal.chunks)) for kind in (TOKENS, SUFFIXES)]
     for number, count in enumerate(journal.chunks):
         os.truncate(work / file_name(number, TOKENS), TOKEN_BYTES * count)
     files = {name: {"bytes": (work / name).stat().st_size, "blake3": hash_file(work / name)} for name in names}
     header = Header(FORMAT, tokenizer, vocabulary_size, journal.largest, journal.documents, journal.chunks, files)
     (work / HEADER).write_bytes(canonical_json(header.to_json()))
-    for other in work.iterdir():  # the journal too, as late as can be
+    for other in work.iterdir():  # the journal, too, as late as possible
         if other.name not in (*files, HEADER):
             other.unlink()
     return header

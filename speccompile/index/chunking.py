@@ -1,4 +1,4 @@
-"""Things together, as many as a size allows."""
+"""Group items by total size."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -7,7 +7,7 @@ Each = TypeVar("Each")
 
 
 def batched_by_size(every: Iterable[Each], size: Callable[[Each], int], most: int) -> Iterator[list[Each]]:
-    """Lists of them, in their order, whose sizes add up to `most` or a little more; the last one may have less."""
+    """Yield consecutive lists of items. Close a list when its total size reaches `most`; the last may be smaller."""
     group, total = list[Each](), 0
     for each in every:
         group.append(each)

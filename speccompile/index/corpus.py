@@ -1,6 +1,6 @@
-"""Texts of a corpus in pieces, from any place on.
+"""Read the texts of a corpus in pieces, from any position on.
 
-A line of a .jsonl file is a document; any other file is one. Long files come in pieces that end with a line.
+A line of a .jsonl file is a document; any other file is one document. Long files are split at line ends.
 """
 
 import codecs
@@ -17,17 +17,17 @@ from speccompile.progress import LOGGER
 
 JSON_LINES = (".jsonl", ".ndjson")
 PIECE = 1 << 20
-"""Bytes of a text that are read at a time."""
+"""Maximum bytes of a piece of a text file."""
 
 _HEAD = 1 << 13
-"""Bytes by which texts are told from other files."""
+"""Leading bytes of a file that decide whether it is text."""
 
 _BOM = "\ufeff"
 
 
 @dataclass(frozen=True)
 class ReadPosition:
-    """Where a reader stands: which file, how many bytes and lines of it are read."""
+    """Read position: index of the file, and the bytes and lines of it that have been read."""
 
     file: int = 0
     offset: int = 0
@@ -39,7 +39,7 @@ START = ReadPosition()
 
 @dataclass(frozen=True)
 class Piece:
-    """text: a document or a part of one; ends: whether it is the last part; after: where the next one begins."""
+    """Document or part of one. ends: whether it is the last part; next_position: start of the next piece."""
 
     text: str
     ends: bool
@@ -48,29 +48,29 @@ class Piece:
 
 @dataclass(frozen=True)
 class Corpus:
-    """files: in the order in which they are read. field: of the JSON objects, which holds a document."""
+    """Corpus of files, in reading order. field: key of the document in JSON objects."""
 
     files: tuple[Path, ...]
     field: str
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
         return sum(file.stat().st_size for file in self.files)
 
     def content(self) -> str:
-        """A hash of all that is read, in its order."""
+        """Return a hash of the files' contents, in order."""
         hasher = new_hasher()
         for file in self.files:
             hasher.update(f"{file.suffix} {hash_file(file)}\n".encode())
         return hasher.hexdigest()
 
     def stamps(self) -> list[tuple[int, int]]:
-        """Size and time of change of every file."""
+        """Return the size and the modification time in ns of every file."""
         return [(stat.st_size, stat.st_mtime_ns) for stat in map(Path.stat, self.files)]
 
     def pieces(self, place: ReadPosition) -> Iterator[Piece]:
-        """From `place` on. Raises BuildError, naming file and line, for what is no text."""
+        """Yield the pieces from `place` on. Raise BuildError, naming file and line, for an invalid text."""
         for number in range(place.file, len(self.files)):
             path, start = self.files[number], place if number == place.file else ReadPosition(number)
             read = self._lines if path.suffix.lower() in JSON_LINES else self._parts
@@ -104,10 +104,10 @@ class Corpus:
 
 
 def find_corpus(texts: list[Path], field: str) -> Corpus:
-    """The corpus of files and folders, each file once; of folders all text files that are not hidden, by name, and a
-    warning says what is left out.
+    """Return the corpus of files and folders, without duplicates. Folders contribute all text files that are not
+    hidden, by name; a warning reports other files.
 
-    Raises BuildError for a path where nothing lies, and for a folder without texts.
+    Raise BuildError for a missing path, an unreadable file, and a folder without texts.
     """
     files: dict[Path, None] = {}
     for path in texts:
@@ -138,14 +138,14 @@ def _texts_below(folder: Path) -> list[Path]:
 
 
 def _is_text(file: Path) -> bool:
-    """By its beginning."""
+    """Return whether the beginning of a file is UTF-8 without null bytes."""
     try:
         with file.open("rb") as opened:
             head = opened.read(_HEAD)
     except OSError as error:
         raise _unreadable(file, error) from error
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)  # which may end within a character
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # the incremental decoder accepts a cut character
     except UnicodeDecodeError:
         return False
     return b"\0" not in head
@@ -158,7 +158,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _cut(block: bytes) -> int:
-    """Where the last line of a block ends; where it has no end, where the last character begins."""
+    """Return the end of the last complete line of a block, or else the start of its last character."""
     end = block.rfind(b"\n") + 1
     if end:
         return end

@@ -1,11 +1,11 @@
-"""The folder of an index.
+"""Folder of an index.
 
     index.json     the header, canonical JSON: see `Header`
-    0.tokens       uint32 [n], big-endian: so that bytes are in the order of tokens
-    0.suffixes     int32 [n], little-endian: the suffix array over them, positions counted in tokens
-    1.tokens, ..   the next chunk, where the corpus has more tokens than are sorted at a time
+    0.tokens       uint32 [n], big-endian, so that bytes compare like tokens
+    0.suffixes     int32 [n], little-endian: the suffix array of the tokens, positions counted in tokens
+    1.tokens, ..   the next chunk, if the corpus has more tokens than one chunk
 
-A document ends with `SEPARATOR`, which is no token and above all of them.
+A document ends with `SEPARATOR`, which is no token and greater than all tokens.
 """
 
 from dataclasses import asdict, dataclass
@@ -26,15 +26,15 @@ _AGAIN = "build it again with `speccompile index`"
 
 
 def file_name(chunk: int, kind: str) -> str:
-    """kind: TOKENS or SUFFIXES."""
+    """Return the file name of a chunk. kind: TOKENS or SUFFIXES."""
     return f"{chunk}.{kind}"
 
 
 @dataclass(frozen=True)
 class Header:
-    """What an index holds. tokenizer: see `tokenizer_hash`; vocabulary_size: its tokens, added ones and all;
-    largest_token: in the corpus; documents: that had text. chunks: tokens of each, separators counted. files: name ->
-    {"bytes": .., "blake3": hexadecimal digits}."""
+    """Header of an index. tokenizer: see `tokenizer_hash`; vocabulary_size: of the tokenizer, with added tokens;
+    largest_token: largest id in the corpus; documents: number of documents with text. chunks: token count per chunk,
+    with separators. files: name -> {"bytes": .., "blake3": hexadecimal digits}."""
 
     format: int
     tokenizer: str
@@ -49,15 +49,15 @@ class Header:
 
     @property
     def tokens(self) -> int:
-        """Of the corpus, without separators that end a document."""
+        """Number of tokens of the corpus, without separators."""
         return sum(self.chunks) - self.documents
 
 
 def read_header(folder: Path, *, verify: bool = False) -> Header:
-    """The header of the index in `folder`, whose files are there and as large as it says. verify: and have the content
-    that they were written with.
+    """Read the header of the index in `folder`, and check that its files exist with the recorded sizes. verify: check
+    their hashes, too.
 
-    Raises BundleError naming the file that is wrong.
+    Raise BundleError naming the invalid file.
     """
     path = folder / HEADER
     if not path.is_file():
@@ -99,7 +99,7 @@ def _check_file(path: Path, record: dict[str, Any], *, verify: bool) -> None:
 
 
 def find_tokenizer(path: Path) -> Path:
-    """The tokenizer.json of a model's folder or a bundle, or the file itself. Raises UsageError where there is none."""
+    """Return the tokenizer.json of a model folder or bundle, or the file itself. Raise UsageError without one."""
     places = [path, path / Path(TOKENIZER).name, path / TOKENIZER]
     found = next((place for place in places if place.is_file()), None)
     if found is None:
@@ -111,10 +111,10 @@ def find_tokenizer(path: Path) -> Path:
 
 
 def tokenizer_hash(vocabulary: dict[str, int]) -> str:
-    """BLAKE3, in hexadecimal digits, of which token each number is: what an index depends on.
+    """Return BLAKE3, in hexadecimal digits, of the map from ids to tokens, on which an index depends.
 
-    vocabulary: of the tokenizer without added tokens, as `Tokenizer.get_vocab(with_added_tokens=False)` gives it. A
-    model's tokenizer_config.json and whatever writes tokenizer.json again may change the rest of that file.
+    vocabulary: `Tokenizer.get_vocab(with_added_tokens=False)`. The rest of tokenizer.json is excluded: a model's
+    tokenizer_config.json and programs that rewrite the file may change it.
     """
     hasher = new_hasher()
     for token, number in sorted(vocabulary.items(), key=lambda item: (item[1], item[0])):

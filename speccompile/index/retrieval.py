@@ -1,4 +1,4 @@
-"""Drafts from an index: what followed the longest end of the text that occurs in the corpus."""
+"""Retrieval drafting: the drafts are continuations of the longest suffix of the text that occurs in the corpus."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,13 +12,13 @@ from speccompile.index.search import Index
 from speccompile.index.votes import Drafts, vote
 
 POLICY = "policy.json"
-"""Beside the files of an index in a bundle: how it is asked."""
+"""File of the `RetrievalPolicy`, next to the files of an index in a bundle."""
 
 
 @dataclass(frozen=True)
 class RetrievalPolicy:
-    """fewest, most: tokens of the text's end that are looked for. occurrences: how many of them vote. branching: the
-    most drafts that follow one; 1 for a chain, 0 for any number."""
+    """Policy of a retrieval. fewest, most: minimum and maximum length of the matched suffix in tokens. occurrences:
+    maximum number of occurrences that vote. branching: maximum children of a draft; 1 for a chain, 0 for no limit."""
 
     fewest: int
     most: int
@@ -27,19 +27,19 @@ class RetrievalPolicy:
 
 
 class RetrievalProposer:
-    """A proposer (see `speccompile.runtime.rounds.host_drafts`) that asks an index."""
+    """Proposer (see `speccompile.runtime.rounds.host_drafts`) that drafts from an index."""
 
     def __init__(self, index: Index, policy: RetrievalPolicy, drafts: int, depth: int) -> None:
-        """drafts: the most that are proposed; depth: the most of them after one another."""
+        """drafts: maximum number of drafts; depth: maximum depth of their tree."""
         self.index, self.policy, self.drafts, self.depth = index, policy, drafts, depth
 
     @classmethod
     def open(cls, folder: Path, drafts: int, depth: int) -> "RetrievalProposer":
-        """The index in a bundle's folder, asked as its policy says. Raises BundleError."""
+        """Open the index in a bundle's folder with its policy. Raise BundleError if either is invalid."""
         return cls(Index.open(folder), read_policy(folder), drafts, depth)
 
     def propose(self, tokens: Sequence[int]) -> Drafts:
-        """Where the longest end has nothing behind it, as at the end of a document, the next shorter one is asked."""
+        """Return drafts after the text. A match without continuation, as at the end of a document, is shortened."""
         policy, most = self.policy, self.policy.most
         while (match := self.index.longest_suffix_match(tokens, policy.fewest, most)) is not None:
             rows = self.index.continuations(match, policy.occurrences, self.depth)
@@ -54,7 +54,7 @@ def write_policy(folder: Path, policy: RetrievalPolicy) -> None:
 
 
 def read_policy(folder: Path) -> RetrievalPolicy:
-    """Raises BundleError for a file that holds something else."""
+    """Read the policy of an index. Raise BundleError for an invalid file."""
     data: Any = read_json(folder / POLICY)
     try:
         return RetrievalPolicy(**data)

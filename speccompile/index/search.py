@@ -1,6 +1,6 @@
-"""Where the end of a text occurs in a corpus: binary search in suffix arrays that are mapped into memory.
+"""Find the occurrences of a text's suffix in a corpus by binary search in memory-mapped suffix arrays.
 
-Tokens lie big-endian in their file, so that bytes compare as tokens do: a comparison is a slice and a `memcmp`.
+Tokens are big-endian in their file, so that bytes compare like tokens: a comparison is a slice and a `memcmp`.
 """
 
 import mmap
@@ -16,17 +16,17 @@ from speccompile.index.files import SEPARATOR, SUFFIXES, TOKEN_BYTES, TOKENS, He
 
 
 class Chunk:
-    """Tokens and their suffix array."""
+    """Chunk of an index: tokens and their suffix array."""
 
     def __init__(self, folder: Path, number: int) -> None:
         tokens, suffixes = (_mapped(folder / file_name(number, kind)) for kind in (TOKENS, SUFFIXES))
         self._bytes, self.tokens = tokens, np.frombuffer(tokens, ">u4")
         self.suffixes = np.frombuffer(suffixes, "<i4")
-        # a memoryview gives a plain number in a tenth of the time that an array takes
+        # A memoryview returns a plain integer ten times as fast as an array.
         self._starts = memoryview(suffixes).cast("i") if sys.byteorder == "little" else self.suffixes
 
     def places(self, pattern: bytes) -> range:
-        """Of the suffix array: those whose suffixes begin with the pattern."""
+        """Return the range of the suffix array whose suffixes begin with the pattern."""
         tokens, starts, size = self._bytes, self._starts, len(pattern)
 
         def head(place: int) -> bytes:
@@ -47,19 +47,19 @@ def _mapped(path: Path) -> mmap.mmap:
 
 @dataclass(frozen=True)
 class Match:
-    """The end of a text that occurs: its tokens, and where, chunk by chunk, in the suffix array."""
+    """Matched suffix of a text. length: in tokens. places: per chunk the range of the suffix array."""
 
     length: int
     places: tuple[range, ...]
 
     @property
     def count(self) -> int:
-        """Of its occurrences."""
+        """Number of occurrences."""
         return sum(map(len, self.places))
 
 
 class Index:
-    """An index, opened. Its files are read as they are needed."""
+    """Opened index. Its memory-mapped files are read on demand."""
 
     def __init__(self, folder: Path, header: Header) -> None:
         self.folder, self.header = folder, header
@@ -67,13 +67,13 @@ class Index:
 
     @classmethod
     def open(cls, folder: str | Path, *, verify: bool = False) -> "Index":
-        """The index in a folder. verify: compare its files with their hashes. Raises BundleError as `read_header`."""
+        """Open the index in a folder. verify: check the files' hashes. Raise the BundleError of `read_header`."""
         return cls(Path(folder), read_header(Path(folder), verify=verify))
 
     def longest_suffix_match(self, text: Sequence[int], fewest: int, most: int) -> Match | None:
-        """The longest end of the text, of `fewest` to `most` tokens, that occurs in the corpus; None where none does.
+        """Return the longest suffix of the text, of `fewest` to `most` tokens, that occurs in the corpus, or None.
 
-        An end occurs wherever a longer one does: so the length is searched for by halves too.
+        If a suffix occurs, all shorter ones do, so the length is found by binary search.
         """
         most = min(most, len(text))
         if most < fewest:
@@ -89,10 +89,10 @@ class Index:
         return match if match.count else None
 
     def continuations(self, match: Match, occurrences: int, depth: int) -> list[list[int]]:
-        """The tokens, at most `depth`, that follow at the occurrences: at all, or at so many, spread evenly.
+        """Return the continuations of at most `occurrences` occurrences, each of at most `depth` tokens.
 
-        Of n occurrences, in the order of the chunks and of their suffix arrays, those are taken with the numbers
-        i * n // occurrences, for i from 0 on. What follows ends with its document.
+        Of n occurrences, in the order of chunks and suffix arrays, those numbered i * n // occurrences are used, for i
+        from 0 on. A continuation ends with its document.
         """
         count, rows = match.count, list[list[int]]()
         taken = np.arange(min(count, occurrences)) * count // min(count, occurrences)
@@ -106,7 +106,8 @@ class Index:
 
 
 def _longest_in(chunk: Chunk, whole: bytes, fewest: int, most: int) -> tuple[int, range]:
-    """The most last tokens of `whole` that occur in a chunk, and where; `fewest` and nothing where these do not."""
+    """Return the length of the longest suffix of `whole` in a chunk, and its range; `fewest` and an empty range if none
+    occurs."""
     places = chunk.places(whole[-TOKEN_BYTES * fewest :])
     if not places:
         return fewest, range(0)
@@ -121,7 +122,7 @@ def _longest_in(chunk: Chunk, whole: bytes, fewest: int, most: int) -> tuple[int
 
 
 def _following(chunk: Chunk, starts: np.ndarray, depth: int) -> list[list[int]]:
-    """The tokens from each start on, up to the end of the document or the chunk."""
+    """Return the tokens from each start on, up to `depth` or the end of the document or chunk."""
     ahead = starts[:, None] + np.arange(depth)
     tokens = chunk.tokens[np.minimum(ahead, len(chunk.tokens) - 1)]
     rows = np.where(ahead < len(chunk.tokens), tokens, SEPARATOR).tolist()

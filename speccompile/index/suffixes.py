@@ -1,5 +1,5 @@
-"""Suffix arrays by prefix doubling (Manber and Myers 1990), of the groups alone that are not told apart yet (Larsson
-and Sadakane 1999)."""
+"""Suffix arrays by prefix doubling (Manber and Myers 1990), which sorts only unresolved groups again (Larsson and
+Sadakane 1999)."""
 
 from typing import Any
 
@@ -9,21 +9,21 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 MOST_TOKENS = 2**31 - 1
-"""That a suffix array counts in int32."""
+"""Maximum number of tokens of a suffix array, whose positions are int32."""
 
 
 def suffix_array(tokens: Array) -> Array:
-    """int32 [n]: where each suffix of the tokens, uint32 [n], begins, in their order; one that ends is before all that
-    go on. n is at least 1 and below `MOST_TOKENS`.
+    """Return the start positions of all suffixes in sorted order, int32 [n]. tokens: uint32 [n], n from 1 to below
+    `MOST_TOKENS`. A suffix that is a prefix of another one comes first.
 
-    Time is O(n log n) sorts at worst, of a text that repeats one token; memory about 50 bytes a token.
+    Worst case, for a text of one repeated token: log n sorts of n tokens. Memory: about 50 bytes a token.
     """
     suffixes = np.argsort(tokens, kind="stable").astype(np.int32)
     rank = np.empty(len(tokens), np.int32)
     begins = _changes(tokens[suffixes])
     rank[suffixes] = _group_starts(np.arange(len(tokens), dtype=np.int32), begins)
-    open_ = np.flatnonzero(~_alone(begins)).astype(np.int32)  # places whose suffix shares its rank with another
-    known = 1  # tokens by which suffixes are sorted
+    open_ = np.flatnonzero(~_alone(begins)).astype(np.int32)  # positions of suffixes with equal ranks
+    known = 1  # number of leading tokens that are sorted
     while len(open_):
         starts = suffixes[open_]
         ahead = starts.astype(np.int64) + known
@@ -39,7 +39,7 @@ def suffix_array(tokens: Array) -> Array:
 
 
 def _changes(keys: Array) -> Array:
-    """bool [n]: whether a key is not the one before it."""
+    """Return whether each key differs from the one before it, bool [n]."""
     changes = np.empty(len(keys), bool)
     changes[0] = True
     np.not_equal(keys[1:], keys[:-1], out=changes[1:])
@@ -47,12 +47,12 @@ def _changes(keys: Array) -> Array:
 
 
 def _alone(begins: Array) -> Array:
-    """bool [n]: which groups have one member, by where groups begin."""
+    """Return which members are alone in their group, bool [n]. begins: whether a group begins at a position."""
     ends = np.empty(len(begins), bool)
     ends[-1], ends[:-1] = True, begins[1:]
     return begins & ends
 
 
 def _group_starts(places: Array, begins: Array) -> Array:
-    """int32 [n]: of every member the place of its group's first; `places` ascend."""
+    """Return for every member the place of its group's first member, int32 [n]; `places` ascend."""
     return np.maximum.accumulate(np.where(begins, places, 0))

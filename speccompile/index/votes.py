@@ -1,21 +1,21 @@
-"""What followed at the occurrences, counted: the prefixes that came most often are the drafts (REST, section 3.2)."""
+"""Vote on continuations: the most frequent prefixes become the drafts (REST, section 3.2)."""
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
 ROOT = -1
-"""The parent of a draft that follows the text."""
+"""Parent of a draft that directly follows the text."""
 
 Drafts = tuple[list[int], list[int]]
-"""Tokens, and of each its parent: the number of a draft before it, or ROOT."""
+"""Tokens, and the parent of each: index of an earlier draft, or ROOT."""
 
 
 def vote(rows: Sequence[Sequence[int]], most: int, branching: int) -> Drafts:
-    """The `most` prefixes of the rows that are shared by most of them, as a tree. branching: the most, and best, that
-    follow one; 1 for a chain, 0 for any number.
+    """Return the `most` most frequent prefixes of the rows as a tree. branching: maximum number of children, the most
+    frequent ones; 1 for a chain, 0 for no limit.
 
-    They come in this order: more rows; of as many, less deep; of as deep, the earlier parent; of one parent, the
-    smaller token. So every draft comes behind its parent, and any number of the first ones is a tree too.
+    Order: more rows first; then lower depth; then the earlier parent; then the smaller token. So every draft follows
+    its parent, and every prefix of the list is a tree, too.
     """
     tokens, parents = list[int](), list[int]()
     waiting = list[tuple[int, int, int, int]]()  # -rows, depth, parent, token

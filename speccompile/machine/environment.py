@@ -1,4 +1,4 @@
-"""What users set in the environment."""
+"""Settings in environment variables."""
 
 import math
 import os
@@ -7,7 +7,7 @@ from speccompile.errors import UsageError
 
 
 def read_number_variable(variable: str, default: float, *, allow_zero: bool = False) -> float:
-    """The number in an environment variable. Raises UsageError unless it is above 0, or with `zero` at least 0."""
+    """Return the number in an environment variable. Raise UsageError unless it is above 0, or 0 with `allow_zero`."""
     text = os.environ.get(variable)
     if not text:
         return default

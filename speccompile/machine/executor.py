@@ -1,4 +1,4 @@
-"""Where the parts of a piece of work are done: here, one after the other, or wherever a pool has machines for them."""
+"""Executors of independent tasks: in this process, one after the other, or on other machines."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Task(Generic[T]):
-    """A part that needs no other. about: what is done, for people. alone: it measures, so nothing else of ours may run
-    on its machine meanwhile. What it takes and gives may go to another machine: plain data."""
+    """An independent task. title: for messages. exclusive: it measures time, so that no other task may run on its
+    machine meanwhile. Arguments and result may travel to another machine: plain data."""
 
     title: str
     function: Callable[..., T]
@@ -22,16 +22,16 @@ class Task(Generic[T]):
 
 
 class Executor(Protocol):
-    """Does tasks."""
+    """Interface of an executor of tasks."""
 
     def run(self, tasks: Sequence[Task[T]]) -> Iterator[tuple[int, T | SpeccompileError]]:
-        """The number of each task, and what it gave or raised, as they end. Other exceptions are raised here; whoever
-        closes the iterator ends what is under way."""
+        """Yield (index, result or SpeccompileError) in completion order. Any other exception propagates. Closing the
+        iterator cancels running tasks."""
         ...
 
 
 class LocalExecutor:
-    """This process, in the order of the tasks."""
+    """Executor in this process, in the order of the tasks."""
 
     def run(self, tasks: Sequence[Task[T]]) -> Iterator[tuple[int, T | SpeccompileError]]:
         for number, task in enumerate(tasks):
@@ -48,7 +48,7 @@ LOCAL = LocalExecutor()
 
 
 def run_all(pool: Executor, tasks: Sequence[Task[T]]) -> list[T]:
-    """What each gave, in their order. Raises what the first that ends with an error raised."""
+    """Return the results in the order of the tasks. Raise the error of the first task that ends with one."""
     results: dict[int, T] = {}
     for number, found in pool.run(tasks):
         if isinstance(found, SpeccompileError):

@@ -1,4 +1,4 @@
-"""Errors that mean that memory or the disk ran out, whoever raised them and whatever they were turned into."""
+"""Recognize out-of-memory and disk-full errors, from any library and behind any chain of exceptions."""
 
 import errno
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from speccompile.machine.system import MemoryLimit, memory_limits
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _DISK_WORDS = ("No space left on device", "Disk quota exceeded", "File too large")
-"""The C library's words for them, which a library may have alone."""
+"""The C library's words for these errors, which a library may raise without the number."""
 
 _MEMORY = (
     "can't allocate memory",  # torch
@@ -20,11 +20,11 @@ _MEMORY = (
     "failed to map segment from shared object",  # a library that is imported
     "can't start new thread",  # Python: there is no room for a stack
 )
-"""What libraries say in errors that are no MemoryError."""
+"""Messages of out-of-memory errors that are no MemoryError."""
 
 
 def out_of_memory_message(error: BaseException) -> str | None:
-    """What the library said that had no memory left, in one line; None for any other error."""
+    """Return the one-line message of an out-of-memory error, or None for other errors."""
     for each in _chain(error):
         text = str(each).strip()
         is_known = isinstance(each, OSError | RuntimeError | ImportError | ValueError) or _is_native_error(each)
@@ -34,17 +34,17 @@ def out_of_memory_message(error: BaseException) -> str | None:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether a file could not be written for want of room, in a quota or on the disk."""
+    """Return whether a write failed because a quota or the disk is full."""
     return any(_is_full_disk(each) for each in _chain(error))
 
 
 def tightest_memory_limit() -> MemoryLimit:
-    """The limit of memory that is most likely the reason."""
+    """Return the smallest memory limit, which is the most likely cause."""
     return min(memory_limits(), key=lambda limit: limit.size)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, and what it was raised from or while handling."""
+    """Yield an error, and its causes and contexts."""
     seen: set[int] = set()
     left: BaseException | None = error
     while left is not None and id(left) not in seen:
@@ -55,11 +55,11 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _is_full_disk(error: BaseException) -> bool:
     if isinstance(error, OSError):
-        # numpy knows of a failed write only how much was written
+        # numpy's error of a failed write has only the number of items, no errno
         return error.errno in _DISK or (error.errno is None and "requested and" in str(error))
     return _is_native_error(error) and any(words in str(error) for words in _DISK_WORDS)
 
 
 def _is_native_error(error: BaseException) -> bool:
-    """Whether a library in C++ or Rust raised it, whose errors have classes of their own."""
+    """Return whether a C++ or Rust library raised the error: these have their own exception classes."""
     return type(error).__module__.partition(".")[0] in ("onnxruntime", "safetensors", "safetensors_rust", "torch")

@@ -1,4 +1,4 @@
-"""What the system tells of this process: its memory, and the processors that it may use."""
+"""Memory and processors of this process, as the system reports them."""
 
 import ctypes
 import math
@@ -12,10 +12,10 @@ ROOT = Path("/")
 
 
 def process_sizes(process_id: int | None = None) -> dict[str, int]:
-    """Sizes in bytes by the names that proc(5) gives them, as RssAnon; by default of this process.
+    """Return sizes in bytes by their names in proc(5), such as RssAnon; by default of this process.
 
-    None for a process that has ended, and where the kernel does not tell. Not `resource.getrusage`: its peak begins
-    with that of the parent.
+    Empty for a process that has ended, and on systems without /proc. Not `resource.getrusage`: its peak begins with
+    that of the parent.
     """
     try:
         lines = Path(f"/proc/{process_id or 'self'}/status").read_text().splitlines()
@@ -26,13 +26,14 @@ def process_sizes(process_id: int | None = None) -> dict[str, int]:
 
 
 def proportional_set_size() -> int | None:
-    """Bytes of this process in memory, of a page that is mapped several times its part; None where nobody tells."""
+    """Return the proportional set size in bytes: a shared page counts with its share. None if the system does not
+    report it."""
     words = _read(Path("/proc/self/smaps_rollup")).split()
     return int(words[words.index("Pss:") + 1]) * 1024 if "Pss:" in words else None
 
 
 def trim_heap() -> None:
-    """Return free heap to the system, where the C library can: glibc keeps much of what large buffers leave."""
+    """Return free heap memory to the system if the C library can: glibc keeps much of what large buffers leave."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -40,8 +41,8 @@ def trim_heap() -> None:
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """The most bytes that this process may have. name: for people. kind: "memory" for what it holds of its own,
-    "address space" for that with all that it maps and reserves. hint: what to change."""
+    """Limit of this process's memory in bytes. name: for messages. kind: "memory" for its own data, "address space" for
+    all that it maps and reserves. hint: what to change."""
 
     name: str
     kind: str
@@ -50,14 +51,14 @@ class MemoryLimit:
 
 
 def memory_limits(root: Path = ROOT) -> list[MemoryLimit]:
-    """All limits there are, the machine's memory first: of control groups, and of the process itself."""
+    """Return all limits: first the machine's memory, then those of control groups and of the process itself."""
     size = physical_memory() + _swap(root)
     machine = MemoryLimit("this machine's memory and swap", MEMORY, size, "use a machine with more memory")
     return [machine, *_group_limits(root), *_process_limits()]
 
 
 def physical_memory() -> int:
-    """Bytes of the machine's memory."""
+    """Return the bytes of the machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -94,13 +95,13 @@ _NO_LIMIT = 1 << 60  # bytes: version 1 of control groups writes about 2 ** 63 f
 
 
 def physical_cores(root: Path = ROOT) -> int:
-    """Cores of the machine, each counted once whatever its hyper-threads; processors where the kernel does not say."""
+    """Return the number of physical cores, without hyper-threads; of processors if the kernel does not report cores."""
     siblings = {file.read_text() for file in (root / _TOPOLOGY).glob(f"cpu[0-9]*/{_SIBLINGS}")}
     return len(siblings) or os.cpu_count() or 1
 
 
 def available_cores(root: Path = ROOT) -> int:
-    """Cores that this process may use, at least one: those of its affinity mask, or fewer as its quota says."""
+    """Return the number of cores that this process may use, at least one: by its affinity mask and its quota."""
     affinity = getattr(os, "sched_getaffinity", None)
     processors = affinity(0) if affinity else range(os.cpu_count() or 1)
     siblings = {_read(root / _TOPOLOGY / f"cpu{number}" / _SIBLINGS) or number for number in processors}
@@ -108,7 +109,7 @@ def available_cores(root: Path = ROOT) -> int:
 
 
 def processor(root: Path = ROOT) -> dict[str, str]:
-    """Its architecture, name and instruction sets, the latter two where the kernel tells."""
+    """Return the processor's architecture, name and instruction sets, the last two if the kernel reports them."""
     lines = [line.partition(":") for line in _read(root / "proc/cpuinfo").splitlines()]
     found = {key.strip(): value.strip() for key, _, value in reversed(lines)}  # the first processor's stay
     return {
@@ -122,12 +123,13 @@ _TOPOLOGY, _SIBLINGS, _GROUPS = "sys/devices/system/cpu", "topology/thread_sibli
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Processors that each control group around this process grants."""
+    """Yield the number of processors that each control group around this process grants."""
     return (quota for group in _groups(root, "cpu") if (quota := _quota(group)) is not None)
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """The folders of the control groups around this process, of both versions of control groups. Some are not there."""
+    """Yield the folders of the control groups around this process, for both versions of control groups. Some do not
+    exist."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
@@ -139,7 +141,7 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _quota(group: Path) -> float | None:
-    """None for a group that is not there or has no limit."""
+    """Return the quota of a control group, or None if it does not exist or has no limit."""
     words = _read(group / "cpu.max").split()  # version 2: "200000 100000", or "max 100000"
     if not words:
         words = [_read(group / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]  # -1: no limit

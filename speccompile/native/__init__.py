@@ -1,9 +1,9 @@
-"""The compiled part: kernels for ONNX Runtime on the processor (`kernels/`, `operators/`), and the runtime in C++ that
-runs bundles without Python, room by room as in Python (`bundle/`, `runtime/`, `text/`, `include/`, `cli/`, `triton/`).
+"""C++ code: CPU kernels for ONNX Runtime (`kernels/`, `operators/`), and a runtime that runs bundles without Python,
+with the same packages as in Python (`bundle/`, `runtime/`, `text/`, `include/`, `cli/`, `triton/`).
 
-In: sources that pip compiles where a C++17 compiler is (`packaging`). Out: a library of operators, and what
-`locations()` finds. Without it graphs run on ONNX Runtime's own kernels: what they call has a body in ONNX as well.
-$SPECCOMPILE_KERNELS names the path to take, one of `paths()`, or is "none" for ONNX Runtime's own kernels.
+In: sources that pip compiles if it finds a C++17 compiler (`packaging`). Out: a library of custom ops, and the files of
+`locations()`. Without it graphs run on ONNX Runtime's own kernels: every custom op has a function body as fallback.
+$SPECCOMPILE_KERNELS selects a code path of `paths()`, or "none" for ONNX Runtime's own kernels.
 Imported by `runtime` and what lies above it; imports `errors` alone.
 """
 
@@ -21,17 +21,17 @@ from speccompile.native.locate import Locations as Locations
 from speccompile.native.locate import locations as locations
 
 DOMAIN = "speccompile.native"
-"""Of the operators in graphs."""
+"""Domain of the custom ops in graphs."""
 
 VARIABLE = "SPECCOMPILE_KERNELS"
 ONNXRUNTIME = "SPECCOMPILE_ONNXRUNTIME"
-"""What names the library of ONNX Runtime that the runtime in C++ loads."""
+"""Environment variable with the path of ONNX Runtime's library for the C++ runtime."""
 
 NONE = "none"
-"""The path of ONNX Runtime's own kernels."""
+"""Name of the code path with ONNX Runtime's own kernels."""
 
 FILE = Path(__file__).parent / f"libspeccompile_kernels{'.dylib' if sys.platform == 'darwin' else '.so'}"
-"""Where the library lies, if it was compiled."""
+"""Path of the library, if it was compiled."""
 
 
 COSTS = (
@@ -40,47 +40,47 @@ COSTS = (
     "a process holds its weights, of that model 1.3 GB in float32 and 0.5 in int8, instead of mapping them",
     "other processors give other bits; windows are still compared when a bundle is first opened, and differences told",
 )
-"""Of running on ONNX Runtime's own kernels instead, as measured on a random Llama (scripts/random_llama.py)."""
+"""Costs of ONNX Runtime's own kernels instead, measured on a random Llama (scripts/random_llama.py)."""
 
 
 @dataclass(frozen=True)
 class Absence:
-    """Why the kernels are not in use, and what to do about it."""
+    """Reason why the kernels are not in use, and a remedy."""
 
     problem: str
     hint: str
     wanted: bool = False
-    """It is the user who has switched them off."""
+    """True if the user has disabled them."""
     costs: tuple[str, ...] = COSTS
 
 
 def library() -> Path | None:
-    """The compiled library that sessions load; None where there is none, or where it is not wanted."""
+    """Return the compiled library that sessions load, or None if it is missing or disabled."""
     return FILE if absence() is None else None
 
 
 def absence() -> Absence | None:
-    """None where the kernels are in use."""
+    """Return the reason why the kernels are not in use, or None if they are."""
     if os.environ.get(VARIABLE) == NONE:
         return Absence(f"they are switched off by ${VARIABLE}", f"unset {VARIABLE}", wanted=True)
     if not FILE.is_file():
         return Absence("they were not compiled", HINT)
     try:
         _loaded(FILE)
-    except OSError as error:  # as where a folder came from another processor, or from a newer system
+    except OSError as error:  # e.g. built for another processor or a newer system
         return Absence(f"they cannot be loaded: {error}", HINT)
     return None
 
 
 def register(options: Any) -> None:
-    """Let sessions with these options, of ONNX Runtime, find the operators; without the library nothing happens."""
+    """Register the custom ops in ONNX Runtime's session options; do nothing without the library."""
     path = library()
     if path is not None:
         options.register_custom_ops_library(str(path))
 
 
 def paths() -> list[str]:
-    """The paths that this processor can run, the fastest first; empty without the library."""
+    """Return the code paths that this processor can run, the fastest first; empty without the library."""
     path = library()
     if path is None:
         return []
@@ -91,7 +91,7 @@ def paths() -> list[str]:
 
 
 def kernels() -> str:
-    """The path in use, "none" without the library. Raises UsageError when $SPECCOMPILE_KERNELS names another one."""
+    """Return the code path in use, "none" without the library. Raise UsageError if $SPECCOMPILE_KERNELS is invalid."""
     known, wanted = paths(), os.environ.get(VARIABLE)
     if wanted and wanted not in (*known, NONE):
         why = f": {found.problem}" if (found := absence()) else ""
@@ -104,7 +104,7 @@ def kernels() -> str:
 
 
 def use(path: str) -> None:
-    """Take another of `paths()` from now on, in all sessions of the process. Raises ValueError for another name."""
+    """Switch all sessions of the process to another of `paths()`. Raise ValueError for an unknown name."""
     found = library()
     if found is None or not _loaded(found).speccompile_kernels_use(path.encode()):
         raise ValueError(f"received {path!r}, expected one of {paths()}")

@@ -1,6 +1,6 @@
-"""Where the runtime in C++ lies, for a shell: `cmake -Dspeccompile_DIR=$(python -m speccompile.native --cmake-dir)`.
+"""Print paths of the C++ runtime, for a shell: `cmake -Dspeccompile_DIR=$(python -m speccompile.native --cmake-dir)`.
 
-`command` is what pip installs as speccompile-native.
+pip installs `command` as speccompile-native.
 """
 
 import argparse
@@ -22,7 +22,7 @@ OPTIONS = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the paths that are asked for, a line each. Returns 1 where one is not there."""
+    """Print the requested paths, one per line. Return 1 if one does not exist."""
     parser = argparse.ArgumentParser(prog="python -m speccompile.native", description="Where the runtime in C++ lies.")
     for option, (name, help_) in OPTIONS.items():
         parser.add_argument(option, dest="names", action="append_const", const=name, help=help_)
@@ -49,7 +49,7 @@ def _absent(name: str) -> int:
 
 
 def command() -> int:
-    """Become speccompile-native, with the installed onnxruntime's library where no other is named."""
+    """Replace this process by speccompile-native, with the installed onnxruntime's library as default."""
     found = locations()
     if found.command is None:
         return _absent("command")

@@ -1,4 +1,4 @@
-// What goes wrong: the kinds, messages and hints of speccompile/errors.py.
+// Errors: the kinds, messages and hints of speccompile/errors.py.
 #pragma once
 
 #include <exception>
@@ -9,7 +9,7 @@
 
 namespace spc {
 
-// A message says what was received, what was expected and where; the hint, "" for none, what to change.
+// The message names received and expected values and their place; the hint, "" for none, names a remedy.
 class Error : public std::exception {
  public:
   Error(Kind kind, std::string message, std::string hint = "") : kind(kind), message(std::move(message)), hint(std::move(hint)) {}

@@ -25,7 +25,7 @@ void write_all(int file, std::string_view bytes);
 
 // A path as pathlib writes it: "a//b/./" is "a/b", "" is ".".
 std::string plain_path(std::string_view path);
-// The path of what lies in a folder; the folder of what a path leads to, and its name there.
+// Join a folder and a name; return the parent folder of a path; return the last component of a path.
 std::string join_path(std::string_view folder, std::string_view name);
 std::string parent_path(std::string_view path);
 std::string name_of(const std::string& path);
@@ -34,7 +34,7 @@ std::string name_of(const std::string& path);
 class FileDescriptor {
  public:
   FileDescriptor() = default;
-  // As open(2). Throws FileError.
+  // Open a file, see open(2). Throws FileError.
   FileDescriptor(const std::string& path, int flags);
   ~FileDescriptor();
   FileDescriptor(FileDescriptor&& other) noexcept;
@@ -55,7 +55,7 @@ class MappedFile {
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
   std::string_view bytes() const { return {static_cast<const char*>(data_), size_}; }
-  // Have the system read so many bytes from there on, a multiple of a page, while others are used; none where the file ends.
+  // Ask the system to read `size` bytes from `start`, a multiple of the page size, in the background; no-op past the end.
   void read_ahead(size_t start, size_t size) const;
 
  private:

@@ -54,7 +54,7 @@ class Json {
   bool is_list() const { return type_ == Type::kList; }
   bool is_object() const { return type_ == Type::kObject; }
 
-  // The caller has looked at the type: of another one these give zero, "" or nothing.
+  // The caller must check the type: for another type these return zero, "" or an empty value.
   bool boolean() const { return integer_ != 0; }
   int64_t integer() const { return integer_; }
   double number() const { return is_integer() ? static_cast<double>(integer_) : number_; }
@@ -64,20 +64,20 @@ class Json {
   List& list() { return list_; }
   Object& object() { return object_; }
 
-  // The value of a name, null where there is none or this is no object.
+  // Return the value of a name, or null if there is none or this is no object.
   const Json* find(std::string_view name) const;
   // The same, or a JSON null.
   const Json& operator[](std::string_view name) const;
-  // Sets the value of a name, in its place or at the end.
+  // Set the value of a name, in place or at the end.
   void set(std::string_view name, Json value);
 
-  // Equal as Python's values are, but for 1 == 1.0 == True, which here are three.
+  // Equality as in Python, except that 1, 1.0 and True differ.
   bool operator==(const Json& other) const;
   bool operator!=(const Json& other) const { return !(*this == other); }
 
   // json.dumps(ensure_ascii=False): on one line with ", " and ": ", or with `indent` spaces a level.
   std::string dump(int indent = -1, bool sort_keys = false) const;
-  // What the files of a bundle are written as: sorted names, one space a level, a newline at the end.
+  // Return the format of a bundle's files: sorted names, one space per level, a newline at the end.
   std::string canonical() const { return dump(1, true) + "\n"; }
   // Python's name of the type (int, str, dict, ..) and its repr, for messages.
   const char* python_type() const;
@@ -103,9 +103,9 @@ Json list_of(const std::vector<Value>& values, size_t from = 0, size_t count = s
 // repr() of a Python str (quotes chosen as Python does), and of a float.
 std::string python_repr(std::string_view text);
 std::string python_repr(double value);
-// Whether the bytes are UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
+// Return whether the bytes are UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
 bool is_utf8(std::string_view text);
-// The place of the first byte that is not, npos for none.
+// Return the position of the first byte that is not valid UTF-8, npos for none.
 size_t first_invalid_utf8(std::string_view text);
 
 }  // namespace spc

@@ -1,4 +1,4 @@
-"""Where the runtime in C++ lies in this package, for CMake, pkg-config, a loader and a shell."""
+"""Paths of the C++ runtime in this package, for CMake, pkg-config, a loader and a shell."""
 
 import importlib.util
 import sys
@@ -8,10 +8,10 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 
 PREFIX = "installed"
-"""The folder that the runtime is installed into: include, lib, bin."""
+"""Installation folder of the runtime, with include, lib and bin."""
 
 ABI = 1
-"""SPC_ABI of include/speccompile.h, which is part of the library's name."""
+"""SPC_ABI of include/speccompile.h, a part of the library's name."""
 
 HINT = "install a C++17 compiler (g++ or clang++), then: python -m speccompile.native.packaging"
 
@@ -20,11 +20,11 @@ _DARWIN = sys.platform == "darwin"
 
 @dataclass(frozen=True)
 class Locations:
-    """Files and folders of the runtime, None where it was not compiled.
+    """Files and folders of the runtime; None if it was not compiled.
 
-    library: with the C ABI. include: with speccompile.h and speccompile.hpp. cmake: for CMAKE_PREFIX_PATH or
-    speccompile_DIR. pkgconfig: for PKG_CONFIG_PATH. command: speccompile-native. triton: the backend for Triton,
-    beside the library. onnxruntime: the library of the installed package, for $SPECCOMPILE_ONNXRUNTIME; None without.
+    library: library with the C ABI. include: folder of speccompile.h and speccompile.hpp. cmake: for CMAKE_PREFIX_PATH
+    or speccompile_DIR. pkgconfig: for PKG_CONFIG_PATH. command: speccompile-native. triton: the backend for Triton,
+    next to the library. onnxruntime: library of the installed package, for $SPECCOMPILE_ONNXRUNTIME, or None.
     """
 
     library: Path | None
@@ -37,7 +37,7 @@ class Locations:
 
 
 def locations(package: Path = FOLDER) -> Locations:
-    """Of the runtime that was compiled with this package."""
+    """Return the locations of the runtime that was compiled with this package."""
     prefix = package / PREFIX
     library = f"libspeccompile.{ABI}.dylib" if _DARWIN else f"libspeccompile.so.{ABI}"
     names = {
@@ -53,7 +53,7 @@ def locations(package: Path = FOLDER) -> Locations:
 
 
 def _onnxruntime() -> Path | None:
-    """Looked for, not imported. Python's own copy of it is another file."""
+    """Return ONNX Runtime's library of the installed package, without importing it."""
     package = importlib.util.find_spec("onnxruntime")
     if package is None or package.origin is None:
         return None

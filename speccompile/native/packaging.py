@@ -1,9 +1,9 @@
-"""Compiling the kernels and the runtime: when the package is built or installed, or later by
+"""Compile the kernels and the runtime: when the package is built or installed, or later by
 `python -m speccompile.native.packaging`.
 
-It needs a C++17 compiler (g++ or clang++) and CMake, which pip brings. Where something is missing the package is built
-without them, and says so. $SPECCOMPILE_NATIVE changes that: "require" makes it an error, "kernels" leaves the runtime
-out, "skip" compiles nothing.
+It needs a C++17 compiler (g++ or clang++) and CMake, which pip installs. If either is missing, the package is built
+without C++ code and reports it. $SPECCOMPILE_NATIVE changes that: "require" makes it an error, "kernels" omits the
+runtime, "skip" compiles nothing.
 """
 
 import argparse
@@ -29,13 +29,13 @@ WITHOUT_RUNTIME = 3
 
 
 class CannotCompileError(Exception):
-    """What is missing, or what the compiler said last."""
+    """Compilation failure: a missing program, or the last lines of the compiler."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """The kernels' library, the folder of the runtime or what is wrong with it (neither where it was not wanted), and
-    the seconds that all took."""
+    """Result of a compilation. kernels: their library. runtime: its folder, or None. problem: why the runtime is
+    missing; None also if it was not requested. seconds: total time."""
 
     kernels: Path
     runtime: Path | None
@@ -44,11 +44,10 @@ class Compiled:
 
 
 def compile_into(folder: Path, *, runtime: bool = True, tests: bool = False, scratch: Path | None = None) -> Compiled:
-    """Compile the kernels and the runtime into `folder`, where they replace those that are there.
+    """Compile the kernels and the runtime into `folder`, and replace existing ones.
 
-    tests: compile their programs as well. scratch: a folder that keeps what was compiled, for the next time. Raises
-    CannotCompileError without the kernels; a runtime that cannot be compiled is told in the result, and one that was
-    there is removed.
+    tests: also compile the test programs. scratch: build folder to reuse next time. Raise CannotCompileError if the
+    kernels fail. A failure of the runtime is part of the result, and an existing runtime is then removed.
     """
     start = perf_counter()
     cmake = _cmake()
@@ -66,7 +65,7 @@ def compile_into(folder: Path, *, runtime: bool = True, tests: bool = False, scr
             _build(cmake, build, TARGET)
         (built,) = [path for path in build.iterdir() if path.name.startswith(f"lib{TARGET}.")]
         shutil.copy(built, part)
-        # Renamed: a process that has the old library open keeps it.
+        # Rename, do not overwrite: a process that has the old library open keeps it.
         kernels = (Path(part) / built.name).replace(folder / built.name)
         if (folder / PREFIX).exists():
             (folder / PREFIX).rename(Path(part) / "old")
@@ -86,7 +85,7 @@ def _folder(wanted: Path | None) -> Iterator[Path]:
 
 
 def _compile_tests(cmake: str, build: Path) -> None:
-    wanted = {"RUNTIME": "ON", "NO_LINKS": "OFF", "TESTS": "ON"}  # all said: CMake remembers what an earlier time said
+    wanted = {"RUNTIME": "ON", "NO_LINKS": "OFF", "TESTS": "ON"}  # all explicit: CMake caches earlier settings
     settings = (f"-DSPECCOMPILE_{name}={value}" for name, value in wanted.items())
     _configure(cmake, build, *settings, "-DCMAKE_INSTALL_LIBDIR=lib")
     _build(cmake, build, "all")
@@ -96,7 +95,7 @@ def _compile_all(cmake: str, build: Path, prefix: Path, tests: bool) -> Path:
     if tests:
         _compile_tests(cmake, build)
     else:
-        # A wheel has neither symbolic links nor a system's own name for lib.
+        # A wheel can hold no symbolic links, and its library folder is always called lib.
         _configure(cmake, build, "-DSPECCOMPILE_RUNTIME=ON", "-DSPECCOMPILE_NO_LINKS=ON", "-DCMAKE_INSTALL_LIBDIR=lib")
         _build(cmake, build, TARGET, RUNTIME)
     _run(cmake, "--install", build, "--prefix", prefix, "--strip")
@@ -128,7 +127,7 @@ def _check_compiler() -> None:
 
 
 def _generator() -> list[str]:
-    """Ninja, where pip has brought it: a machine with a compiler may have no make."""
+    """Return the options for Ninja if pip has installed it: a machine with a compiler may lack make."""
     if importlib.util.find_spec("ninja") is None:
         return []
     from ninja import BIN_DIR
@@ -148,7 +147,7 @@ def _run(*command: object) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compile where this package lies. Returns 1 without the kernels, 3 without the runtime alone."""
+    """Compile into this package's folder. Return 1 if the kernels fail, 3 if only the runtime fails."""
     parser = argparse.ArgumentParser(
         prog="python -m speccompile.native.packaging", description="Compile the kernels and the runtime."
     )

@@ -1,4 +1,4 @@
-// What is told beside results: warnings and progress, as Python's logger "speccompile". Silent until somebody listens.
+// Log of warnings and progress, like Python's logger "speccompile". Silent until a sink is set.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,12 @@ enum class Level : int { kInfo = 20, kWarning = 30 };
 
 using Sink = std::function<void(Level, const std::string& line)>;
 
-// Where lines go from now on, from any thread; none where `sink` is empty.
+// Set the sink of log lines, which any thread may call; empty for none.
 void log_to(Sink sink);
 void log(Level level, const std::string& line);
 inline void warn(const std::string& line) { log(Level::kWarning, line); }
 
-// Tells that a step begins, and its seconds when it took over one (speccompile/progress.py: step).
+// Log the start of a step, and its seconds if it took more than one (speccompile/progress.py: log_step).
 class Step {
  public:
   explicit Step(std::string title);

@@ -1,5 +1,5 @@
-"""setuptools' commands, with the kernels and the runtime compiled on the way. Read by pyproject.toml; imported where
-setuptools is."""
+"""setuptools commands that also compile the kernels and the runtime. pyproject.toml names them; only setuptools imports
+them."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
-# setuptools reads this file by its path, in an environment that has no speccompile, or another one.
+# setuptools loads this file by its path, in an environment without speccompile or with another version.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from speccompile.native.locate import FOLDER, PREFIX
@@ -17,13 +17,13 @@ from speccompile.native.packaging import TARGET, VARIABLE, CannotCompileError, c
 
 
 class BuildPy(build_py):
-    """The package's files, and what is compiled among them: for an editable install, in the source folder."""
+    """Command that copies the package and compiles the C++ code; an editable install compiles into the sources."""
 
     def run(self) -> None:
         super().run()
         wanted = os.environ.get(VARIABLE, "")
         if self.editable_mode:
-            folder = FOLDER  # what lies there stays until it can be replaced: somebody may be running it
+            folder = FOLDER  # existing files stay until they are replaced: a process may use them
         else:
             folder = Path(self.build_lib) / "speccompile" / "native"
             _remove_compiled(folder)
@@ -50,24 +50,24 @@ class BuildPy(build_py):
 
 
 def _remove_compiled(folder: Path) -> None:
-    """Remove what an earlier build has left, perhaps of other sources."""
+    """Remove compiled files of an earlier build, perhaps from other sources."""
     for left in folder.glob(f"lib{TARGET}.*"):
         left.unlink()
     shutil.rmtree(folder / PREFIX, ignore_errors=True)
 
 
 class BdistWheel(bdist_wheel):
-    """A wheel for this platform where it holds something compiled, for any where it does not."""
+    """Command that makes a wheel: for this platform if it contains compiled code, else for any platform."""
 
     def run(self) -> None:
         self.run_command("build")
         built = Path(self.get_finalized_command("build_py").build_lib) / "speccompile" / "native"
         self.root_is_pure = not any(built.glob(f"lib{TARGET}.*"))
-        # What setuptools asks before it decides that a package belongs to one platform.
+        # setuptools calls this to decide whether a package is platform-specific.
         self.distribution.has_ext_modules = lambda: not self.root_is_pure  # type: ignore[method-assign]
         super().run()
 
     def get_tag(self) -> tuple[str, str, str]:
-        """Any Python 3: what is compiled knows none."""
+        """Return a tag for any Python 3: the compiled code does not use Python's API."""
         _, _, platform = super().get_tag()
         return "py3", "none", platform

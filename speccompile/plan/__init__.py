@@ -1,6 +1,6 @@
-"""What was decided, as frozen data: of a build (`plan`), of a training, of a head and its layers; and the one form that
-complaints about a recipe take (`refusal`).
+"""Decisions as frozen data: plans of a build (`plan`) and a training (`training_plan`), descriptions of a head and its
+layers; and the form of errors about a recipe (`recipe_source`).
 
-In: values. Out: the same, as JSON for people. No file is read here, and no torch imported.
+In: values. Out: the same values, also as readable JSON. Reads no files and imports no torch.
 Imported by `drafters`, `recipe`, `compiler`, `measure`, `train` and `cli`; imports the ground alone.
 """

@@ -1,4 +1,4 @@
-"""Heads: drafters that were made for one target. Their folders as they are, and the one description of all of them."""
+"""Heads, drafters that were made for one target: their folders as published, and one description for all kinds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from speccompile.plan.recipe_source import RecipeSource
 Switch = bool | int | float | str | None
 
 OFFSETS, TOKEN_MAP = VOCABULARY_MAPS = ("d2t", "token_map")
-"""Which tokens of the target a head's own are: i is i + d2t[i], or token_map[i]."""
+"""Tensors that map the draft vocabulary to the target's: draft token i is target token i + d2t[i], or token_map[i]."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class TensorSource:
 
 @dataclass(frozen=True)
 class HeadFolder:
-    """What lies in a folder, nothing of it understood yet. files: relative to `path`; those with weights hold tensors
-    by their names as published."""
+    """Content of a folder, not interpreted yet. tensors: by their published names. files: the config and the files with
+    weights, relative to `path`."""
 
     path: Path
     config: Mapping[str, Any]
@@ -40,7 +40,7 @@ class HeadFolder:
         return self.path / "config.json"
 
     def value(self, key: str) -> Any:
-        """The config's value at a dotted key, None where it has none."""
+        """Return the config's value at a dotted key, or None if it has none."""
         found: Any = self.config
         for part in key.split("."):
             found = found.get(part) if isinstance(found, Mapping) else None
@@ -49,8 +49,8 @@ class HeadFolder:
 
 @dataclass(frozen=True)
 class HeadTarget:
-    """What the target's checkpoint says, against which a head is judged. Sizes are None where it does not say. folder:
-    where it lies, for heads that are described by the target's own config, or lie among its weights."""
+    """Facts of the target's checkpoint against which a head is checked. Sizes are None if the config does not say.
+    folder: of the checkpoint, for heads that the target's config describes or whose weights lie among the target's."""
 
     reference: str
     vocabulary_size: int
@@ -61,8 +61,8 @@ class HeadTarget:
 
 @dataclass(frozen=True)
 class HeadRequest:
-    """What is wanted of a head: for which target, and what the recipe says of it. taps and switches: in the place of
-    those that the folder says, by `drafter.taps` and `drafter.switches`. threshold: `drafter.threshold`."""
+    """Request to read a head: the kind, the target, and overrides of the recipe. taps and switches: `drafter.taps` and
+    `drafter.switches`, which override those of the folder. threshold: `drafter.threshold`."""
 
     kind: str
     target: HeadTarget
@@ -74,13 +74,13 @@ class HeadRequest:
 
 @dataclass(frozen=True)
 class HeadPlan:
-    """A head, whatever dialect it was published in. The compiler knows this alone.
+    """Description of a head, independent of its dialect. The compiler reads heads through it alone.
 
-    dialect, evidence: which it was, and by what it was recognised. taps: what it reads of the target, as in
-    `step.taps`. hidden_size, vocabulary_size: of the target. layers: its transformer layers, None without any. tokens:
-    the most drafts after one another that it can make, None for any number; default_tokens: how many where the recipe
-    does not say. switches: what changes its formula, by the names of its family. tensors: by the names of its family's
-    modules. base: the target that it was made for, as it says.
+    dialect, evidence: the dialect, and the properties that identify it. taps: names of the target's hidden states that
+    the head reads, as in `step.taps`. hidden_size, vocabulary_size: of the target. layers: its transformer layers, None
+    without any. tokens: maximum number of consecutive drafts, None for no limit; default_tokens: number of drafts if
+    the recipe does not say. switches: variants of the formula, by the names of its method. tensors: by the parameter
+    names of its method's modules. base: name of the target that it was trained for, according to its folder.
     """
 
     kind: str
@@ -105,13 +105,13 @@ class HeadPlan:
 
     @property
     def draft_vocabulary_size(self) -> int:
-        """Vd: tokens among which it chooses."""
+        """Size Vd of the draft vocabulary."""
         maps = (self.tensors[name].shape[0] for name in VOCABULARY_MAPS if name in self.tensors)
         return next(maps, self.vocabulary_size)
 
     @property
     def weight_bytes(self) -> int:
-        """Of its tensors as they are stored, roughly: two bytes for those of sixteen bits, else four."""
+        """Approximate stored size of its tensors in bytes: 2 bytes per number for 16-bit dtypes, otherwise 4."""
         return sum(prod(each.shape) * (2 if "16" in each.dtype else 4) for each in self.tensors.values())
 
     def to_json(self) -> dict[str, Any]:

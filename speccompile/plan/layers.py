@@ -1,19 +1,20 @@
-"""Transformer layers of heads: what a config in Hugging Face's words says of them, and the tensors that they have."""
+"""Transformer layers of heads: their shape, as a Hugging Face config describes it, and their tensors."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 Shapes = dict[str, tuple[int, ...]]
-"""Name of a tensor -> its shape."""
+"""Tensor name -> shape."""
 
 
 @dataclass(frozen=True)
 class LayerShape:
-    """Decoder layers of Llama's form, as many as `windows` has entries: the attention window of each, 0 for none.
+    """Shape of decoder layers of Llama's form. windows: sliding window of every layer, 0 for none.
 
-    rope: as transformers' `rope_parameters`, `rope_type` and `rope_theta` among them. qk_norm: queries and keys are
-    normed head by head (Qwen 3). biases: of queries, keys and values; of the attention's output; of the MLP.
+    rope: transformers' `rope_parameters`, with `rope_type` and `rope_theta`. qk_norm: queries and keys are normed per
+    attention head (Qwen 3). qkv_bias, output_bias, mlp_bias: biases of queries, keys and values; of the attention's
+    output projection; of the MLP.
     """
 
     hidden_size: int
@@ -39,8 +40,8 @@ class LayerShape:
         return asdict(self) | {"windows": list(self.windows), "rope": dict(self.rope)}
 
     def tensors(self, index: int, inputs: int | None = None) -> Shapes:
-        """Those of layer `index` as `layers.<index>.`, whose attention reads rows of width `inputs`, by default of the
-        hidden size, with both of its norms."""
+        """Return the tensors `layers.<index>.*` of a layer, both norms included. inputs: width of the attention's
+        input, by default the hidden size."""
         width, inputs = self.hidden_size, inputs or self.hidden_size
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         found: Shapes = {

@@ -1,4 +1,4 @@
-"""What a build will do, with every default decided. Frozen; made by `make_plan` alone."""
+"""Plan of a build, with every default decided. Frozen; only `make_plan` makes it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -8,16 +8,16 @@ from typing import Any
 from speccompile.plan.head import HeadPlan
 
 RETRIEVAL = "retrieval"
-"""Kind of drafts that the host gives."""
+"""Name of the kind whose drafts come from the host."""
 
 
 @dataclass(frozen=True)
 class CheckpointFacts:
-    """What a checkpoint's files say about the model. `positions` is None where the config sets no limit, `layers` and
-    `hidden_size` where it does not say. left_out: tensors of a multimodal one that are no part of its text decoder.
-    quantization: how its weights are quantized, for people; groups_of_4_bits: weights that share a scale, -1 for all of
-    an output, where they are integers of 4 bits whose groups lie side by side. states: what of it carries states from
-    token to token, None where nothing does."""
+    """Facts about a model from its checkpoint's files. positions: None if the config sets no limit; layers,
+    hidden_size: None if it does not say. left_out: number of tensors of a multimodal model outside of its text decoder.
+    quantization: readable description of the quantization. groups_of_4_bits: weights per scale, -1 for all inputs of an
+    output, of 4-bit integers in contiguous groups; otherwise None. states: readable description of the recurrent state,
+    None without any."""
 
     architecture: str
     model_type: str
@@ -39,7 +39,7 @@ class CheckpointFacts:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """One model: `reference` as written, `commit` when it comes from the Hub, `files` relative to `folder`."""
+    """A model: `reference` as written, `commit` if it comes from the Hub, `files` relative to `folder`."""
 
     reference: str
     revision: str | None
@@ -62,11 +62,11 @@ class ModelPlan:
 
 @dataclass(frozen=True)
 class TreePlan:
-    """How drafts follow each other.
+    """Tree of the drafts.
 
-    kind: "chain", "static" or "dynamic". parents: of all nodes, the root's -1 first; for a dynamic tree, None. depth:
-    the most drafts that one round can accept. top_k: for dynamic trees, how many nodes are expanded at every depth,
-    and by how many tokens each. Drafters that are merged each draft this tree; the window holds all of them.
+    kind: "chain", "static" or "dynamic". parents: of all nodes, the root's -1 first; None for a dynamic tree. depth:
+    maximum number of drafts that one round can accept. top_k: for dynamic trees, the number of nodes that are expanded
+    at every depth, and of tokens per node. Merged drafters each draft this tree; the window holds all of their trees.
     """
 
     kind: str
@@ -80,9 +80,9 @@ class TreePlan:
 
 @dataclass(frozen=True)
 class LookupPlan:
-    """What is looked up for a drafter, in the text, or by the host in an index. kind: of the drafter that does so on
-    its own. tokens: the most that are copied; ngram: the most tokens of a match; match: the fewest that let it through
-    a gate."""
+    """A lookup for a drafter, in the text, or by the host in an index. kind: of the standalone lookup drafter. tokens:
+    maximum number of copied tokens; ngram: maximum length of a match; match: minimum length of a match that passes a
+    gate."""
 
     kind: str
     tokens: int
@@ -91,14 +91,15 @@ class LookupPlan:
 
     @property
     def by_host(self) -> bool:
-        """Whether no graph does it."""
+        """True if the host looks up, and no graph."""
         return self.kind == RETRIEVAL
 
 
 @dataclass(frozen=True)
 class InnerPlan:
-    """What drafts for a drafter, inside its graph. passes: of that drafter, each over `tokens` guesses; lenience: how
-    many times as probable as its best a guess must be that it takes."""
+    """The lookup that drafts for a drafter, inside its graph (vertical cascade). passes: number of passes of that
+    drafter, each over `tokens` looked-up tokens; lenience: minimum ratio of the probability of a looked-up token to the
+    drafter's highest that accepts it."""
 
     kind: str
     tokens: int
@@ -109,7 +110,8 @@ class InnerPlan:
 
 @dataclass(frozen=True)
 class CascadePlan:
-    """What is drafted beside a drafter. tree: of the drafter's own drafts. then: behind them; gate: in their place."""
+    """Lookups that add to a drafter. tree: of the drafter's drafts. then: lookup of tokens after them; gate: lookup of
+    tokens that replace them."""
 
     tree: TreePlan
     then: LookupPlan | None = None
@@ -121,9 +123,9 @@ class CascadePlan:
 
 @dataclass(frozen=True)
 class RetrievalPlan:
-    """Drafts that the host gives. reference: of the index as written, folder: where it lies, header: hash of what it
-    says of itself; asked: the fewest and the most tokens that are looked for, and how many occurrences vote. All None
-    where only a proposer drafts."""
+    """Drafts that the host retrieves. reference: of the index as written; folder: of the index; header: hash of the
+    index's header file; asked: minimum and maximum number of tokens to search for, and the number of occurrences that
+    vote. All are None if only a proposer drafts."""
 
     reference: str | None
     folder: Path | None
@@ -136,8 +138,9 @@ class RetrievalPlan:
 
 @dataclass(frozen=True)
 class SuffixPlan:
-    """How suffixes draft. match: tokens of the longest; one of m tokens drafts factor * m + offset of them. look_again:
-    behind every draft. remember: tokens of earlier answers that are kept, of all rows together; 0 for none."""
+    """Parameters of suffix drafting. match: maximum length of a suffix match; a match of m tokens drafts
+    factor * m + offset tokens. look_again: match again after every draft. remember: number of tokens of earlier answers
+    that persist, over all batch slots; 0 for none."""
 
     match: int
     factor: float
@@ -159,24 +162,24 @@ class LayersPlan:
 
     @property
     def halves(self) -> int:
-        """How many there are."""
+        """Number of attention and MLP halves."""
         return len(self.attention) + len(self.mlp)
 
     def to_json(self) -> Any:
-        """As a recipe writes it: one list, where each layer has both halves."""
+        """Return the recipe's form: one list if each layer has both halves, otherwise a mapping of two lists."""
         return list(self.attention) if self.attention == self.mlp else {k: list(v) for k, v in asdict(self).items()}
 
 
 @dataclass(frozen=True)
 class DrafterPlan:
-    """The drafter. tokens: drafts per round, all branches of all models together (0 for kind none). models: one for
-    kind model, several for kind models. layers: of the target, for layer_skip. sample: drafts are drawn, not the best.
-    head: for kinds that were made for one target. threshold: of confidence, below which drafting
-    ends early; None for the kind's own. mask_token: of a language model that drafts by mask tokens. successors: how
-    many of the target's best tokens behind every row it reads. lookahead: the window's columns, the tokens of an n-gram
-    and how many of these are guessed, W, N and G. inner: what drafts for it. cascade: what is drafted
-    beside it; tokens and tree are then of everything together. retrieval: what the host drafts from, for the kind of
-    this name and for a gate. suffix: for kind suffix. options: what a kind decided that no other has, as JSON takes it.
+    """The drafter. tokens: drafts per round, all branches of all models together (0 for kind none). sample: drafts are
+    sampled instead of the most probable tokens. models: one for kind model, several for kind models. layers: of the
+    target, for layer_skip. head: for kinds that were made for one target. threshold: confidence below which drafting
+    ends early, None for no threshold. mask_token: of a language model that drafts by mask tokens. successors: number of
+    the target's most probable next tokens that it reads at every position. lookahead: (W, N, G), columns of the window,
+    tokens of an n-gram, and n-grams to verify. inner: lookup that drafts for the drafter. cascade: lookups that add to
+    it; tokens and tree then include their tokens. retrieval: source of the host's drafts, for kind retrieval and for a
+    gate. suffix: for kind suffix. options: values of keys that no other kind has, as JSON values.
     """
 
     kind: str
@@ -199,7 +202,7 @@ class DrafterPlan:
 
     @property
     def own(self) -> "DrafterPlan":
-        """The drafter without what is drafted beside it."""
+        """The drafter without its cascade."""
         if self.cascade is None:
             return self
         tree = self.cascade.tree
@@ -229,8 +232,8 @@ class DrafterPlan:
 
 @dataclass(frozen=True)
 class VerifyPlan:
-    """The rule of acceptance. parameters: of an approximate one, by name. exact: it never changes what comes out, or
-    only by chance in sampling, where the distribution is the target's."""
+    """The acceptance rule. parameters: of an approximate rule, by name. exact: whether the output is the target's: the
+    same tokens in greedy decoding, the same distribution in sampling."""
 
     method: str
     exact: bool
@@ -242,21 +245,21 @@ class VerifyPlan:
 
 @dataclass(frozen=True)
 class PrecisionPlan:
-    """What an engine stores and computes in. `block_size`: weights that share a scale, where a word needs it."""
+    """Precision of an engine's weights and computation. block_size: weights per scale, if a precision needs it."""
 
     target: str
     drafter: str | None
     block_size: int | None
 
     def words(self) -> dict[str, str]:
-        """Part -> word: "target", and "drafter" when it has weights."""
+        """Return part -> precision for "target", and for "drafter" if it has weights."""
         return {"target": self.target} | ({"drafter": self.drafter} if self.drafter else {})
 
 
 @dataclass(frozen=True)
 class EnginePlan:
-    """One engine to build; `name` is unique in the bundle. `entry`: its place in the recipe's list, which may name
-    several compute capabilities. `defer`: leave the build to `speccompile finish`."""
+    """An engine to build. name: unique in the bundle. entry: index in the recipe's list, of which one entry may name
+    several compute capabilities. defer: leave the build to `speccompile finish`."""
 
     entry: int
     name: str
@@ -269,8 +272,8 @@ class EnginePlan:
 
 @dataclass(frozen=True)
 class ProvePlan:
-    """The proof: `prompts` is the file (None: the build's own prompts), `reference` the same as written; `held_out` the
-    texts on which quality is measured (None: the file of prompts), `held_out_reference` the same as written."""
+    """The proof. prompts: file of prompts (None: the build's default prompts); held_out: file of texts that measure
+    quality (None: the prompts). reference, held_out_reference: the paths of these files as written in the recipe."""
 
     prompts: Path | None
     max_new_tokens: int
@@ -288,10 +291,10 @@ class ProvePlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that `build` needs to know. Lengths are in tokens. decoding: "greedy" or "sampling".
+    """All decisions of a build. Lengths are in tokens. decoding: "greedy" or "sampling".
 
     graphs: "separate" (verify, draft) or "fused" (step; verify for autoregressive decoding). constraints: whether the
-    host may say which tokens are allowed.
+    host may restrict the allowed tokens.
     """
 
     name: str
@@ -310,11 +313,11 @@ class Plan:
 
     @property
     def common_vocabulary_size(self) -> int:
-        """How many tokens the target and all models that draft have: they differ in padding alone."""
+        """Number of tokens that the target and all draft models share: their vocabularies differ in padding alone."""
         return min(model.facts.vocabulary_size for model in (self.target, *self.drafter.models))
 
     def to_json(self) -> dict[str, Any]:
-        """Every decided value and nothing of the machine: the same for the same recipe and files, wherever it runs."""
+        """Return every decided value and nothing that depends on the machine."""
         return {
             "name": self.name,
             "target": self.target.to_json(),
@@ -322,7 +325,7 @@ class Plan:
             "decoding": self.decoding,
             "graphs": self.graphs,
             "verify": self.verify.to_json(),
-            # said where it is so: bundles without it stay the same, byte for byte
+            # present only if true: bundles without constraints stay the same, byte for byte
             **({"constraints": True} if self.constraints else {}),
             "max_length": self.max_length,
             "batch_size": self.batch_size,

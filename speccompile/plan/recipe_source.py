@@ -1,4 +1,4 @@
-"""The one form that every complaint about a recipe takes: where, received, expected, hint."""
+"""The form of every error about a recipe: location, received, expected, hint."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -13,31 +13,31 @@ LONGEST_VALUE = 80
 
 @dataclass(frozen=True)
 class RecipeSource:
-    """Where a recipe's values stand: its file, and the key paths that the command line set."""
+    """Source of a recipe's values: its file, and the key paths that the command line set."""
 
     path: Path
     overridden: tuple[str, ...] = ()
 
     def is_overridden(self, key: str) -> bool:
-        """Whether `key`, or a section that it lies in, was set on the command line."""
+        """Return whether the command line set `key` or a section that contains it."""
         return any(key == path or key.startswith(f"{path}.") for path in self.overridden)
 
     def resolve(self, reference: str) -> Path:
-        """The path that a recipe's text names: relative to the recipe's folder, `~` expanded."""
+        """Return the path that a recipe names: relative to the recipe's folder, `~` expanded."""
         return self.path.parent / os.path.expanduser(reference)  # noqa: PTH111 (pathlib's raises for unknown users)
 
     def refusal(self, key: str, received: str, expected: str, hint: str) -> RecipeError:
-        """The error for the value at `key`. The caller raises it."""
+        """Return the error for the value at `key`. The caller raises it."""
         return self.error(key, f"received {received}, expected {expected}", hint)
 
     def error(self, key: str, problem: str, hint: str) -> RecipeError:
-        """The same, for a problem that already says what was received and expected."""
+        """Return the error at `key` for a problem that already says what was received and expected."""
         where = f"--set {key}" if self.is_overridden(key) else f"{self.path}: {key}"
         return RecipeError(f"{where}: {problem}", hint=hint)
 
 
 def format_value(value: object) -> str:
-    """A value of a recipe as a message shows it: text in quotes, YAML's own words for the rest."""
+    """Format a value of a recipe for a message: text in quotes, null, booleans and numbers as in YAML."""
     match value:
         case None:
             return "null"
@@ -58,7 +58,7 @@ def format_value(value: object) -> str:
 def inapplicable_key(
     key: str, thing: str, word_key: str, word: str, words: Sequence[str], origin: RecipeSource
 ) -> RecipeError:
-    """The refusal of `key`, which means something only with some `words` at `word_key`, where `word` stands."""
+    """Return the error for `key`, which applies only if `word_key` is one of `words`; it is `word`."""
     return origin.refusal(
         key,
         f"a key that means nothing for this {thing}",
@@ -68,10 +68,10 @@ def inapplicable_key(
 
 
 def one_of(words: Sequence[str]) -> str:
-    """ "a", "a or b", "a, b or c"."""
+    """Join words as "a", "a or b", "a, b or c"."""
     return " or ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` most likely stands for, or None when none is near."""
+    """Return the known word that is most similar to `word`, or None if none is similar."""
     return next(iter(get_close_matches(word, list(known), n=1)), None)

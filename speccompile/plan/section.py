@@ -1,4 +1,4 @@
-"""What sections of a recipe are made of: mappings without unknown keys, whose fields say what is expected there."""
+"""Base of a recipe's sections: mappings without unknown keys, whose fields describe the expected values."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ class Section(BaseModel):
 
 
 def optional(expected: str, example: object, **limits: Any) -> Any:
-    """A field that may be left out; `expected` and `example` are what messages say of it."""
+    """Return a field that may be left out; messages show `expected` and `example`."""
     return Field(None, description=expected, examples=[example], **limits)
 
 

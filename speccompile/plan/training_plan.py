@@ -1,4 +1,4 @@
-"""What `speccompile train` will do, with every default decided. Frozen; made by `plan_training` alone. No torch."""
+"""Plan of `speccompile train`, with every default decided. Frozen; only `plan_training` makes it. No torch."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -8,24 +8,24 @@ from typing import Any
 from speccompile.plan.plan import ModelPlan
 
 PROMPTS, CONVERSATIONS, TEXT = KINDS = ("prompts", "conversations", "text")
-"""Of data."""
+"""Kinds of data."""
 
 BUNDLE, TRANSFORMERS, ENDPOINT, GIVEN = MAKERS = ("bundle", "transformers", "endpoint", "given")
-"""Of answers."""
+"""Sources of answers."""
 
 
 @dataclass(frozen=True)
 class DataPlan:
-    """What is learnt from.
+    """Training data.
 
-    kind: "prompts", "conversations" or "text". files: local ones, in the order of the recipe, or one name of the Hub.
-    answers: who gives what follows a prompt: "bundle", "transformers", "endpoint", or "given" where the data has it.
-    prompts: how many are answered at most, drawn by the seed; None for all. temperature, max_new_tokens, batch_size,
-    endpoint, endpoint_model: of answers that are made; sampled: share of the prompts that are answered at the
-    temperature, the others get the most likely tokens; endpoint_key: the environment variable with its key, None where
-    it asks for none. length: tokens of a text at most; longer ones are cut. held_out: share of the documents that is
-    kept apart, by a hash of each; or a file of its own. features: "online", or "disk". packing: "buckets" or "packed".
-    last_turn: of conversations, that alone is learnt. template: a file in the place of the target's chat template.
+    kind: "prompts", "conversations" or "text". files: local files, in the order of the recipe, or one dataset of the
+    Hub. answers: source of the answers to prompts: "bundle", "transformers", "endpoint", or "given" in the data.
+    prompts: maximum number of prompts to answer, drawn by the seed; None for all. temperature, max_new_tokens,
+    batch_size, endpoint, endpoint_model: of generated answers; sampled: share of the prompts that are answered at the
+    temperature, the rest greedily; endpoint_key: environment variable with the API key, None without one. length:
+    maximum tokens of a text; longer ones are truncated. held_out: share of the documents in the held-out set, selected
+    by hash, or a separate file. features: "online" or "disk". packing: "buckets" or "packed". last_turn: the loss mask
+    has the last turn of a conversation alone. template: a file that replaces the target's chat template.
     """
 
     kind: str
@@ -49,11 +49,11 @@ class DataPlan:
 
 @dataclass(frozen=True)
 class LossPlan:
-    """kind: "ce", "fkl", "rkl", "jsd", "tvd", "nla" or "hybrid". beta: of jsd. hard: share of the target's best token
-    in what is learnt, 0 for the target's distribution as it is. depth_weights: "decay" (`decay` to the power of the
-    depth) or "dpace" (Section A3 of the facts). contexts: "target", "drafter" or "mixed"; `share` of the batches of a
-    mixed one has the drafter's. anchors: blocks learnt of a text, by families whose places cost a pass each. drop: of
-    kind models, folder of the drafter whose prompts are dropped where it gives the target's answer (Col-BT)."""
+    """Loss. kind: "ce", "fkl", "rkl", "jsd", "tvd", "nla" or "hybrid". beta: of jsd. hard: share of the target's most
+    probable token in the labels, 0 for the target's distribution alone. depth_weights: "decay" (`decay` to the power of
+    the depth) or "dpace" (Section A3 of the facts). contexts: "target", "drafter" or "mixed": author of the texts, by
+    the drafter in a `share` of the batches of "mixed". anchors: blocks to train per text, for methods with a pass per
+    anchor. drop: for kind models, folder of the drafter whose correctly answered prompts are dropped (Col-BT)."""
 
     kind: str
     beta: float
@@ -68,10 +68,10 @@ class LossPlan:
 
 @dataclass(frozen=True)
 class SchedulePlan:
-    """steps or seconds: the budget, one of them. batch_size: texts of a step, of all processes together; accumulate:
-    parts in which a step is computed. learning_rate: the peak of AdamW's; matrix_rate: of Muon's, None where AdamW
-    trains everything. warmup: steps; final: share of the peak at the end of a cosine. clip: of the gradient's norm.
-    precision: "float32" or "bfloat16", of activations: weights are float32. checkpointing: of activations."""
+    """Optimization. steps or seconds: the budget, one of them. batch_size: texts per step over all processes;
+    accumulate: gradient accumulation steps. learning_rate: AdamW's peak; matrix_rate: Muon's peak, None if AdamW trains
+    everything. warmup: steps; final: share of the peak at the end of the cosine. clip: maximum gradient norm.
+    precision: "float32" or "bfloat16", of activations; weights are float32. checkpointing: of activations."""
 
     steps: int | None
     seconds: float | None
@@ -90,8 +90,8 @@ class SchedulePlan:
 
 @dataclass(frozen=True)
 class EvaluatePlan:
-    """every: seconds between evaluations. texts: held-out ones that are read. depth: drafts of a simulated round.
-    compiled: whether checkpoints are compiled and run; prompts, max_new_tokens: of what is run."""
+    """Evaluation. every: seconds between evaluations. texts: number of held-out texts. depth: drafts of a simulated
+    round. compiled: whether checkpoints are compiled and run; prompts, max_new_tokens: of these runs."""
 
     every: float
     texts: int
@@ -103,12 +103,12 @@ class EvaluatePlan:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """One training.
+    """A training.
 
-    kind: of the drafter. target: who is asked. output: the folder that it leaves, which `drafter.model` names. work:
-    where data, checkpoints and curves are. begin: folder of the checkpoint to go on from, None for a new drafter, whose
-    shape is `sizes`, of a vocabulary of `vocabulary` tokens, None for the target's, with these taps, in this dialect.
-    depth: drafts behind one another that are learnt. keep: checkpoints that stay; dtype: of the weights that are left.
+    kind: of the drafter. target: the teacher. output: folder of the trained drafter, which `drafter.model` names. work:
+    folder of data, checkpoints and curves. begin: folder of the initial checkpoint, None for a new drafter. sizes,
+    vocabulary (number of draft tokens, None for the target's), taps and dialect: of a new drafter. depth: number of
+    consecutive drafts to train. keep: number of checkpoints to keep; dtype: of the saved weights.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""recipe.yaml -> Recipe -> Plan, without torch. `load_recipe` reads what is written, `make_plan` decides the rest.
+"""recipe.yaml -> Recipe -> Plan, without torch. `load_recipe` reads the file, `make_plan` decides every default.
 
-In: a file and `--set` overrides. Out: a `plan.Plan`, or one error that says what was received, expected and where.
+In: a file and `--set` overrides. Out: a `plan.Plan`, or an error that names the location, received and expected values.
 Imported by `compiler.build`, `measure`, `train` and `cli`; imports `drafters` (their sections and rules),
-`compiler.checkpoints` (facts) and what lies below.
+`compiler.checkpoints` (facts) and lower layers.
 """
 
 from speccompile.plan.plan import (

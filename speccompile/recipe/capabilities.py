@@ -1,6 +1,6 @@
-"""What this version can do, as data: one row for some engines, and in it every word that goes together.
+"""Capabilities of this version as data: a row per group of engines, with the values that may be combined.
 
-A new feature is a word in a row (and gone from PLANNED), or a row.
+To add a feature, add a value to a row (and remove it from PLANNED), or add a row.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,8 @@ _FLOATS, _WEIGHT_ONLY = ("float32", "float16", "bfloat16"), ("int8", "int4")
 
 
 _ON_CPUS = ("float32", "bfloat16", "int8", "int4")
-"""float16 is no faster there than float32, and holds less; bfloat16 are weights, whose products are float32."""
+"""Precisions on CPUs. float16 is not faster than float32 and has a smaller range; bfloat16 means weights in bfloat16
+with float32 products."""
 
 _BLOCKS = ("32", "64", "128")
 
@@ -84,7 +85,7 @@ DRAFTER_KEYS: SupportRow = {
     kind: ("kind", *family.keys, *(("then", "gate") if family.weights not in (NOTHING, MASKS) else ()))
     for kind, family in DRAFTING_METHODS.items()
 }
-"""Keys of the section `drafter` that mean something for each kind."""
+"""Keys of the section `drafter` that apply to each kind."""
 
 VERIFY_KEYS: SupportRow = {
     "exact": ("method",),
@@ -93,19 +94,19 @@ VERIFY_KEYS: SupportRow = {
     "top_k": ("method", "k", "gap"),
     "bild": ("method", "fallback", "rollback"),
 }
-"""Keys of the section `verify` that mean something for each method."""
+"""Keys of the section `verify` that apply to each method."""
 
 EXACT_METHODS = ("exact",)
-"""Verification methods that never change what the target alone would give."""
+"""Verification methods that do not change the target's output."""
 
 BLOCK_SIZE = 32
-"""Weights that share a scale in precision int4, where the recipe does not say."""
+"""Default number of weights that share a scale in precision int4."""
 
 
 def filter_rows(
     rows: tuple[SupportRow, ...], dimension: str, word: str, key: str, origin: RecipeSource, use: str = ""
 ) -> tuple[SupportRow, ...]:
-    """The rows that can do `word`. Raises RecipeError at `key` when there are none; `use` says there what for."""
+    """Return the rows that support `word`. Raise RecipeError at `key` if there are none; `use`: purpose to name."""
     able = tuple(row for row in rows if word in row[dimension])
     if able:
         return able
@@ -129,7 +130,7 @@ def _refuse(
 
 
 def _engine_of(rows: tuple[SupportRow, ...]) -> str:
-    """The engines that some rows of the table describe, in the words of a recipe."""
+    """Describe the engines of some rows of the table in the values of a recipe."""
     backend, provider, capabilities = (
         one_of(list(dict.fromkeys(word for row in rows for word in row[dimension])))
         for dimension in ("backend", "provider", "compute_capability")

@@ -1,4 +1,4 @@
-"""`drafter.then`, `drafter.gate` and `drafter.drafter` -> what is looked up beside a drafter, or for it."""
+"""Decide the lookups that add to a drafter, or draft for it: `drafter.then`, `drafter.gate` and `drafter.drafter`."""
 
 from dataclasses import replace
 
@@ -22,19 +22,19 @@ from speccompile.tree import MOST_DEPTH, chain
 
 THEN, GATE, INNER = "drafter.then", "drafter.gate", "drafter.drafter"
 LOOKUP_KINDS = tuple(kind for kind, family in DRAFTING_METHODS.items() if family.looks_up)
-"""Kinds that look up in the text and can do so for a drafter."""
+"""Kinds that can look up in the text for another drafter."""
 GATES = (*LOOKUP_KINDS, RETRIEVAL)
-"""Kinds that can draft in a drafter's place: a round has drafts of the host or of the graph."""
+"""Kinds that can replace a drafter's drafts in a round, from the graph or from the host."""
 HOST_LOOKUPS = {kind: family.elsewhere for kind, family in DRAFTING_METHODS.items() if family.elsewhere}
-"""Kinds that a cascade might have, and why this version's has not."""
+"""Kinds that users may expect in a cascade -> why this version does not support them."""
 TOKENS, NGRAM, MATCH, PASSES = 4, 3, 5, 3
 
 
 def decide_cascade(recipe: Recipe, target: ModelPlan, draft: DrafterPlan, verify: VerifyPlan) -> DrafterPlan:
-    """The plan of the drafter with what is looked up for it. draft: all that is decided of the drafter itself.
+    """Return the plan of the drafter with its lookups. draft: the plan of the drafter alone.
 
-    Raises RecipeError for what does not go together: a tail behind a tree, a gate for a tree that the drafter makes;
-    and for a gate's index as `decide_index`.
+    Raise RecipeError for unsupported combinations: a tail after a tree, a gate for a dynamic tree; and for a gate's
+    index as `decide_index`.
     """
     written, origin = recipe.drafter or Drafter(), recipe.origin
     if written.drafter is not None:
@@ -63,7 +63,7 @@ def _is_chain(draft: DrafterPlan) -> bool:
 
 
 def _shown(draft: DrafterPlan) -> str:
-    """The tree of the drafts, in words."""
+    """Describe the tree of the drafts, for messages."""
     return f"the tree that {len(draft.models)} models draft" if len(draft.models) > 1 else TREES[draft.tree.kind]
 
 
@@ -77,8 +77,8 @@ def _then(written: Tail, draft: DrafterPlan, origin: RecipeSource) -> LookupPlan
 
 
 def _check_gated(draft: DrafterPlan, written: Drafter, gate: Gate, origin: RecipeSource) -> DrafterPlan:
-    """The drafter, whose drafts are certain ones in a tree, and beside an index. Raises RecipeError for what no lookup
-    can stand for."""
+    """Return the drafter, with greedy drafts in a tree and with an index. Raise RecipeError for a drafter that no
+    lookup can replace."""
     if gate.kind == RETRIEVAL:
         return _check_beside_index(draft, written, origin)
     if draft.tree.kind == "dynamic" or len(draft.models) > 1:
@@ -107,7 +107,7 @@ def _check_beside_index(draft: DrafterPlan, written: Drafter, origin: RecipeSour
 
 
 def _index(written: Gate, gate: LookupPlan, target: ModelPlan, origin: RecipeSource) -> RetrievalPlan | None:
-    """What a gate asks, None where it looks up in the text."""
+    """Return the plan of a gate's index, or None if the gate looks up in the text. Raise RecipeError."""
     key = f"{GATE}.index"
     if not gate.by_host:
         if written.index is not None:

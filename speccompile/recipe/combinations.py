@@ -1,6 +1,6 @@
-"""Which drafters, trees, decodings and methods go together, as data: one row for some, and in it all that may be mixed.
+"""Valid combinations of drafters, trees, decodings and verification methods, as rows of values that may be mixed.
 
-Each family says what goes with it. What engines can do is in `capabilities`; here stands what can be done at all.
+The rows come from the drafting methods and hold for every engine. `capabilities` has the limits of engines.
 """
 
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ KEYS = {
     "tree": "drafter.tree",
     "sample": "drafter.sample",
 }
-"""Dimension of the table -> key of the recipe, in the order in which they are asked."""
+"""Dimension of the table -> key of the recipe, in the order in which they are checked."""
 
 TREES = {"chain": "a chain", "static": "a static tree", "dynamic": "a dynamic tree"}
 
 
 def _rows() -> tuple[SupportRow, ...]:
-    """The rows of all families, those of several families that are the same as one."""
+    """Return the rows of all drafting methods; equal rows of several methods become one."""
     kinds: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     for kind, family in DRAFTING_METHODS.items():
         for row in family.rows:
@@ -33,20 +33,20 @@ def _rows() -> tuple[SupportRow, ...]:
 
 
 _METHODS = [("exact",), ("typical", "top_k"), ("lenience",), ("bild",)]
-"""Methods that go with the same drafters, the exact one first."""
+"""Groups of verification methods that work with the same drafters, the exact one first."""
 _ROW = ("decoding", "method", "tree", "sample")
 
 COMBINATIONS: tuple[SupportRow, ...] = _rows()
 
 
 def matching_rows(words: Mapping[str, str]) -> tuple[SupportRow, ...]:
-    """The rows that can do all of some words, by dimension."""
+    """Return the rows that allow all of these values. words: dimension -> value."""
     return tuple(row for row in COMBINATIONS if all(word in row[dimension] for dimension, word in words.items()))
 
 
 def check_combination(words: Mapping[str, str], origin: RecipeSource) -> None:
-    """`words`: by dimension, in the order of KEYS. Raises RecipeError where the first word stands that does not go with
-    those before it; the hint names what can be changed."""
+    """Raise RecipeError at the key of the first value that cannot be combined with those before it; the hint names
+    possible changes. words: dimension -> value, in the order of KEYS."""
     before: dict[str, str] = {}
     for dimension, word in words.items():
         if not matching_rows(before | {dimension: word}):
@@ -56,7 +56,7 @@ def check_combination(words: Mapping[str, str], origin: RecipeSource) -> None:
 
 def _refuse(before: dict[str, str], dimension: str, word: str, origin: RecipeSource) -> RecipeError:
     possible = _words(before, dimension)
-    changes: dict[str, list[str]] = {}  # of another word alone, which would do
+    changes: dict[str, list[str]] = {}  # changes of one other value that suffice
     for other in before:
         words = _words({name: each for name, each in before.items() if name != other} | {dimension: word}, other)
         changes |= {other: words} if words else {}
@@ -67,7 +67,7 @@ def _refuse(before: dict[str, str], dimension: str, word: str, origin: RecipeSou
 
 
 def _words(others: dict[str, str], dimension: str) -> list[str]:
-    """The words that go with some of the other dimensions."""
+    """Return the values of `dimension` that can be combined with the given values of other dimensions."""
     words = dict.fromkeys(word for row in matching_rows(others) for word in row[dimension])
     return [_shown(dimension, word) for word in words]
 

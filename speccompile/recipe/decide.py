@@ -1,4 +1,4 @@
-"""Recipe -> Plan: every default, and every refusal that needs more than one key or a look at the files."""
+"""Recipe -> Plan: decide every default, and make the checks that need several keys or the files."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +24,9 @@ MAX_NEW_TOKENS = 64
 
 
 def make_plan(recipe: Recipe) -> Plan:
-    """Decide everything that the recipe leaves open, and refuse what cannot be built, before any work.
+    """Decide every default of a recipe, and raise an error for a recipe that cannot be built, before any work.
 
-    Models named by Hub id are fetched. Raises RecipeError, PromptError for the content of a prompts file,
+    Models with a Hub id are downloaded. Raise RecipeError, PromptError for the content of a prompts file,
     CheckpointError and UnsupportedModelError for a model's files.
     """
     if is_untrained(recipe):
@@ -81,7 +81,7 @@ def make_plan(recipe: Recipe) -> Plan:
 
 
 def required_capabilities(recipe: Recipe) -> list[Word]:
-    """What every engine must be able to do."""
+    """Return the capabilities that every engine must have."""
     kind = drafter_kind(recipe)
     own = DRAFTING_METHODS[kind].graphs if kind in DRAFTING_METHODS else "separate"
     return [
@@ -106,7 +106,7 @@ def _refuse_fusing_nothing(recipe: Recipe, graphs: str, kind: str) -> None:
 
 
 def _is_gated_by_host(recipe: Recipe) -> bool:
-    """Whether the host may draft in the drafter's place, between the target's run and the drafter's."""
+    """Return whether the host may replace the drafter's drafts, between the target's run and the drafter's."""
     gate = recipe.drafter.gate if recipe.drafter else None
     return gate is not None and gate.kind == RETRIEVAL
 
@@ -136,7 +136,7 @@ def _multimodal_note(model: ModelPlan) -> str:
 
 
 def _check_prompts(file: Path, target: ModelPlan) -> None:
-    """Refuse prompts that the target cannot take: ids past its vocabulary, text without a tokenizer."""
+    """Raise PromptError for prompts that the target cannot read: ids past its vocabulary, text without a tokenizer."""
     size = target.facts.vocabulary_size
     for number, prompt in enumerate(read_prompts(file), 1):
         if isinstance(prompt, str):

@@ -1,4 +1,4 @@
-"""The section `drafter` -> what drafts: models, layers, the tree, and whether drafts are drawn."""
+"""Decide the drafter from the section `drafter`: models, layers, the tree, and whether drafts are sampled."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ def drafter_kind(recipe: Recipe) -> str:
 
 
 def is_untrained(recipe: Recipe) -> bool:
-    """Whether the drafter is one that `train` is still to leave: then nobody asks the Hub for it."""
+    """Return whether the drafter is the missing output of the section `train`: the Hub is then not asked for it."""
     written = recipe.drafter
     if recipe.train is None or written is None:
         return False
@@ -43,8 +43,8 @@ def is_untrained(recipe: Recipe) -> bool:
 
 
 def with_kind(recipe: Recipe) -> Recipe:
-    """The recipe with the kind of its drafter, where that is for the drafter's folder to say: `kind: auto`, or a model
-    and no kind. Raises RecipeError and CheckpointError as `resolve_folder` and `find_kind`."""
+    """Return the recipe with the kind found in the drafter's folder, for `kind: auto` or a model without kind. Raise
+    RecipeError and CheckpointError as `resolve_folder` and `find_kind`."""
     written = recipe.drafter
     if written is None or written.kind not in (None, AUTO) or (written.kind is None and written.model is None):
         return recipe
@@ -58,9 +58,9 @@ def with_kind(recipe: Recipe) -> Recipe:
 
 
 def decide_draft(recipe: Recipe, decoding: str, method: str) -> DrafterPlan:
-    """Everything about the drafter that is not in a checkpoint; its kind, decoding and method are known ones.
+    """Return the plan of the drafter without facts of checkpoints. Its kind, decoding and method must be known ones.
 
-    Raises RecipeError for keys that mean nothing for the kind, or are missing, and for what does not go together.
+    Raise RecipeError for keys that do not apply to the kind, for missing keys, and for invalid combinations.
     """
     written, kind = recipe.drafter or Drafter(), drafter_kind(recipe)
     _check_keys(written, kind, recipe.origin)
@@ -93,10 +93,10 @@ def decide_draft(recipe: Recipe, decoding: str, method: str) -> DrafterPlan:
 
 
 def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tuple[DrafterPlan, list[str]]:
-    """The plan of the drafter with the models or the head that drafts, and notes on them and on the layers that do.
+    """Return the plan of the drafter with its models or head, and notes on them and on the target's layers that draft.
 
-    Raises RecipeError for what the target's checkpoint, or a drafter's, does not allow, CheckpointError for a drafter's
-    folder that is not what its kind needs.
+    Raise RecipeError for a recipe that the target's checkpoint, or a drafter's, does not allow, CheckpointError for a
+    drafter's folder that does not fit its kind.
     """
     notes = check_layers(draft.layers, target, recipe.origin) if draft.layers else []
     if draft.kind in TARGET_SPECIFIC_KINDS:
@@ -117,7 +117,7 @@ def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tupl
         notes += [f"{about}{note}" for note in check_vocabulary_match(target, model, key, recipe.origin)]
         models.append(model)
     check_successors(draft.successors, target.facts.vocabulary_size, recipe.origin)
-    if draft.lookahead is None:  # whose siblings need not differ
+    if draft.lookahead is None:  # siblings of lookahead need not differ
         check_branching(
             draft.tree, min([each.facts.vocabulary_size for each in (target, *models)]), draft.sample, recipe.origin
         )
@@ -127,7 +127,7 @@ def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tupl
 
 
 def _written_models(written: Drafter) -> list[tuple[str, str, Model]]:
-    """Section, key and content of every drafter model."""
+    """Return section, key and content of every draft model."""
     if written.model is not None:
         return [("drafter", "drafter.model", Model(model=written.model, revision=written.revision))]
     sections = ((f"drafter.models.{index}", model) for index, model in enumerate(written.models or ()))
@@ -135,7 +135,7 @@ def _written_models(written: Drafter) -> list[tuple[str, str, Model]]:
 
 
 def _check_keys(written: Drafter, kind: str, origin: RecipeSource) -> None:
-    """Refuse keys that mean nothing for the kind, and those that it needs and lacks."""
+    """Raise RecipeError for keys that do not apply to the kind, and for missing keys that it requires."""
     known = DRAFTER_KEYS[kind]
     for name in Drafter.model_fields:
         if name not in known and getattr(written, name) is not None:

@@ -1,4 +1,4 @@
-"""The section `train.shape` -> every size of a new drafter, by the table of its family."""
+"""Decide every size of a new drafter from the section `train.shape` and the table of its method."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,9 +12,9 @@ Sizes = dict[str, int | str]
 
 
 def decide_shape(sizes: Mapping[str, Size], config: Config, given: Mapping[str, Any], origin: RecipeSource) -> Sizes:
-    """Every size: as given, or its default. config: of the target's text decoder.
+    """Return every size: as given, or its default. config: of the target's text decoder.
 
-    Raises RecipeError at `train.shape.<name>` for an unknown name and for a value that is not in its range.
+    Raise RecipeError at `train.shape.<name>` for an unknown name and for a value out of range.
     """
     for name in given:
         if name not in sizes:

@@ -1,4 +1,4 @@
-"""The engines of a recipe -> the engines of the plan: one for every compute capability, each refused by its row."""
+"""Decide the engines of the plan: one per compute capability, each checked against the table of capabilities."""
 
 from collections.abc import Iterable
 
@@ -21,16 +21,16 @@ FLOATS = ("float32", "float16", "bfloat16")
 NOT_PREQUANTIZED = PrequantizedPrecision()
 
 Word = tuple[str, str, str]
-"""Key of the recipe, dimension of the capabilities, and the word that stands there or that is taken by default."""
+"""Key of the recipe, dimension of the capabilities, and the value at the key or its default."""
 
 
 def decide_engines(
     recipe: Recipe, words: Iterable[Word], drafter_kind: str, held: PrequantizedPrecision = NOT_PREQUANTIZED
 ) -> tuple[EnginePlan, ...]:
-    """Every engine to build, in the order of the recipe. `words`: what all of them must be able to do. held: what holds
-    the numbers of quantized checkpoints.
+    """Return every engine to build, in the order of the recipe. words: capabilities that all of them must have. held:
+    precisions that keep the weights of pre-quantized checkpoints.
 
-    Raises RecipeError for an engine that no row of the capabilities allows, and for engines that cannot be told apart.
+    Raise RecipeError for an engine that no row of the capabilities allows, and for duplicate engines or names.
     """
     engines: list[EnginePlan] = []
     for index, written in enumerate(recipe.engines or [Engine()]):
@@ -102,9 +102,9 @@ def decide_precision(
     *,
     on_cpu: bool,
 ) -> PrecisionPlan:
-    """The precision of the engine at `key`: what it says itself, else what the recipe says for all, else float32; on a
-    CPU, where every precision goes with every drafter, what holds the numbers of a quantized checkpoint. A drafter with
-    the target's weights has its precision, and so has a head where nobody says, if it is a dtype."""
+    """Return the precision of the engine at `key`: its own section's, else the recipe's, else float32. On a CPU, which
+    supports every precision with every drafter, `held` comes before float32. A drafter with the target's weights has
+    the target's precision; so has a head by default, if that precision is a float dtype."""
     own, common = written.precision or Precision(), recipe.precision or Precision()
     held = held if on_cpu else NOT_PREQUANTIZED
     for place, section in ((f"{key}.precision", own), ("precision", common)):
@@ -120,7 +120,7 @@ def decide_precision(
             raise recipe.origin.refusal(place, f"'{drafter}'", expected, f"remove {place}")
         drafter = target
     elif drafter_kind in TARGET_SPECIFIC_KINDS and drafter is None:
-        # A head reads the target's own matrices: in the target's numbers they are there once.
+        # A head reads the target's embedding and head: in the same precision they are stored once.
         drafter = target if target in FLOATS else PRECISION if on_cpu else "float16"
     elif drafter_kind in KINDS_WITH_WEIGHTS:
         drafter = drafter or held.drafter or PRECISION
@@ -131,7 +131,7 @@ def decide_precision(
 
 
 def _check_caches(recipe: Recipe, place: str, target: str, drafter: str, kind: str, *, on_cpu: bool) -> None:
-    """Refuse a drafter that reads the target's caches and computes in another dtype than they hold."""
+    """Raise RecipeError for a drafter that reads the target's KV cache and computes in another dtype than it has."""
 
     def computes(word: str) -> str:
         return PRECISION if on_cpu else word if word in FLOATS else "float16"
@@ -179,7 +179,7 @@ def _precision_words(key: str, written: Engine, precision: PrecisionPlan, drafte
 def _name(
     written: Engine, backend: str, provider: str, capability: str | None, precision: PrecisionPlan, *, several: bool
 ) -> str:
-    """The name that the recipe gives; else one that says what the engine is."""
+    """Return the recipe's name of the engine; without one, a name of backend, provider or capability, and precision."""
     if written.name:
         return f"{written.name}-{capability}" if several else written.name
     where = provider if backend == "onnxruntime" else capability

@@ -1,4 +1,4 @@
-"""The section `drafter` -> a head that was made for the target: its folder, taps and switches, how far it drafts."""
+"""Decide the head of the section `drafter`: its folder, taps, switches and number of drafts."""
 
 from dataclasses import replace
 
@@ -12,15 +12,15 @@ from speccompile.recipe.trees import KEY, decide_tree
 
 
 def decide_head(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> DrafterPlan:
-    """The plan with the head of the recipe, and as many drafts as its publisher proposes where the recipe does not say.
+    """Return the plan with the recipe's head. The default number of drafts is the one that its publisher proposes.
 
-    Raises CheckpointError for what is wrong with its folder, RecipeError for a head of another target, and for more
-    drafts than it can make.
+    Raise CheckpointError for an invalid folder, RecipeError for a head of another target, and for more drafts than it
+    can make.
     """
     written, origin = recipe.drafter or Drafter(), recipe.origin
     facts, folder, commit = target.facts, target.folder, target.commit
     reference, revision = target.reference, target.revision
-    if written.model is None:  # it lies among the target's own tensors
+    if written.model is None:  # the head lies among the target's tensors
         _refuse_revision(written, origin)
     else:
         reference, revision = written.model, written.revision
@@ -49,7 +49,7 @@ def _refuse_revision(written: Drafter, origin: RecipeSource) -> None:
 
 
 def check_reach(draft: DrafterPlan, reach: int | None, who: str, origin: RecipeSource, *, is_chain: bool) -> None:
-    """Raises RecipeError for more drafts behind one another than `who` makes, `reach`: None for any number."""
+    """Raise RecipeError for more consecutive drafts than `reach`, the maximum of `who`; None for no limit."""
     if reach is not None and draft.tree.depth > reach:
         key = "drafter.tokens" if is_chain else KEY
         received = f"{draft.tree.depth} drafts after one another"

@@ -10,19 +10,19 @@ from speccompile.progress import LOGGER, log_step
 
 PATTERNS = (CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES, INDEX, "*.safetensors")
 HEAD_PATTERNS = (*PATTERNS, "*.bin", "*.pt")
-"""Those of a head, which may be published as a pickle: only tensors are ever read from it."""
+"""Files of a head, which may be published as a pickle: only tensors are read from it."""
 IGNORED = ("*/*", "consolidated*")
-"""Other formats of the same weights, which some repositories hold in folders or beside them."""
+"""Other formats of the same weights, which some repositories have in subfolders or next to the safetensors files."""
 
 PATIENCE = 5.0
-"""Seconds to wait for the Hub's first answer; without it a dead network would hold a build for minutes."""
+"""Timeout in seconds of the Hub's first answer; without it, a dead network would block a build for minutes."""
 
 
 def fetch_snapshot(repository: str, revision: str | None, patterns: tuple[str, ...] = PATTERNS) -> tuple[Path, str]:
-    """The folder of a Hub model at a revision (None: its main branch), and the commit that this is.
+    """Return the folder of a Hub model at a revision (None: its main branch), and the commit.
 
-    Falls back to the local cache when the Hub does not answer. Raises CheckpointError, which says what the Hub said,
-    and OSError when the cache cannot be written.
+    Use the local cache if the Hub does not answer. Raise CheckpointError with the Hub's reason, and OSError if the
+    cache cannot be written.
     """
     from huggingface_hub import snapshot_download
 
@@ -46,7 +46,7 @@ def fetch_snapshot(repository: str, revision: str | None, patterns: tuple[str, .
 
 
 def _failure_to_answer(repository: str, revision: str | None) -> Exception | None:
-    """What keeps the Hub from giving this revision, or None."""
+    """Return the error of a request for this revision, or None if the Hub has it."""
     from huggingface_hub import HfApi
 
     try:

@@ -1,4 +1,4 @@
-"""A head at `train.begin`: refused where what is learnt could not be written down as it was published."""
+"""Check the drafter at `train.begin`: refuse it if the trained weights could not be saved in its published layout."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +15,7 @@ from speccompile.plan.recipe_source import RecipeSource
 
 @dataclass(frozen=True)
 class BeginSource(RecipeSource):
-    """Where `train.begin` stands, for readers of drafters that complain of `drafter.model`."""
+    """Source of `train.begin`: errors of readers of drafters name it instead of `drafter.model`."""
 
     @classmethod
     def of(cls, origin: RecipeSource) -> "BeginSource":
@@ -27,7 +27,10 @@ class BeginSource(RecipeSource):
 
 
 def check_initial_drafter(head: HeadPlan, training: Training, request: HeadRequest, origin: RecipeSource) -> None:
-    """Raises RecipeError. request: by which the head was read, with what the recipe says in the place of its files."""
+    """Raise RecipeError for a dialect that is not trained, and for taps or switches that override the head's config.
+
+    request: by which the head was read, with the recipe's taps and switches.
+    """
     why = training.read_only_dialects.get(head.dialect)
     if why is not None:
         raise origin.refusal(
@@ -39,7 +42,7 @@ def check_initial_drafter(head: HeadPlan, training: Training, request: HeadReque
     try:
         plain = read_head(head.folder, replace(request, taps=(), switches={}))
     except SpeccompileError:
-        plain = None  # it says too little by itself
+        plain = None  # its files alone are not sufficient
     said = head if plain is None else plain
     if request.switches and (plain is None or said.switches != head.switches):
         names = ", ".join(name for name, value in head.switches.items() if said.switches.get(name) != value)
@@ -50,7 +53,7 @@ def check_initial_drafter(head: HeadPlan, training: Training, request: HeadReque
 
 
 def check_begin_model(model: ModelPlan, origin: RecipeSource) -> None:
-    """Raises RecipeError for a language model whose weights are no floats."""
+    """Raise RecipeError for a language model with quantized weights."""
     if model.facts.quantization is not None:
         raise origin.refusal(
             "train.begin", f"'{model.reference}', whose weights are quantized ({model.facts.quantization})",
@@ -59,7 +62,7 @@ def check_begin_model(model: ModelPlan, origin: RecipeSource) -> None:
 
 
 def _place(tap: str) -> int | str:
-    """The same for both names of a place between layers."""
+    """Return the index of the layer boundary, which the output and the next layer's input share, or the tap itself."""
     found = boundary(tap)
     return tap if found is None else found
 

@@ -1,4 +1,4 @@
-"""`drafter.layers` -> the attention and MLP halves of the target's layers that draft."""
+"""Decide from `drafter.layers` which attention and MLP halves of the target's layers draft."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -11,7 +11,7 @@ KEY = "drafter.layers"
 
 
 def decide_layers(written: Sequence[int] | LayersMapping, origin: RecipeSource) -> LayersPlan:
-    """One list stands for both halves. Raises RecipeError for lists out of order, and for no layer at all."""
+    """Return the layers; one list selects both halves. Raise RecipeError for unordered lists and for no layer."""
     if not isinstance(written, LayersMapping):
         _check_order(written, KEY, origin)
         layers = LayersPlan(tuple(written), tuple(written))
@@ -34,7 +34,7 @@ def _check_order(layers: Sequence[int], key: str, origin: RecipeSource) -> None:
 
 
 def check_layers(layers: LayersPlan, target: ModelPlan, origin: RecipeSource) -> list[str]:
-    """Notes on layers that the target has. Raises RecipeError for others."""
+    """Return notes on the layers. Raise RecipeError for layers that the target does not have."""
     count, is_split = target.facts.layers, layers.attention != layers.mlp
     if count is None:
         received, expected = f"{layers.to_json()}", "a target whose config.json says how many layers it has"

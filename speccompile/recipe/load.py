@@ -1,4 +1,4 @@
-"""recipe.yaml -> Recipe: reading, overrides, and pydantic's findings in our own words."""
+"""recipe.yaml -> Recipe: read the file, apply overrides, and translate pydantic's errors."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -16,9 +16,9 @@ FILE_NAME = "recipe.yaml"
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe, or the `recipe.yaml` of a folder, and set what `overrides` ("drafter.tokens=4") say.
+    """Read a recipe, or the `recipe.yaml` of a folder, and apply `overrides` ("drafter.tokens=4").
 
-    Raises RecipeError for what is wrong in the form: text, keys, types, ranges. `make_plan` judges the rest.
+    Raise RecipeError for invalid YAML, keys, types and ranges. `make_plan` makes the other checks.
     """
     file = path / FILE_NAME if path.is_dir() else path
     data = parse_yaml(_read(file), str(file))
@@ -37,7 +37,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe subset without dates, which no key takes; a key that stands twice is an error."""
+    """Loader of YAML's safe subset without dates, which no key takes; a duplicate key is an error."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 (the name and form are PyYAML's)
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
@@ -71,7 +71,7 @@ def _read(file: Path) -> str:
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """The value of YAML's safe subset. Raises RecipeError that names `where`, also for a key that stands twice."""
+    """Return the value of YAML text of the safe subset. Raise RecipeError naming `where`, also for duplicate keys."""
     try:
         return yaml.load(text, _Loader)  # noqa: S506 (a subclass of SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -87,7 +87,8 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def _override(data: dict[str, Any], text: str) -> str:
-    """Set one "a.b=value" in `data`; returns its key path. Sections and one more list entry are made as needed."""
+    """Apply one "a.b=value" to `data` and return its key path. Create missing sections, and one list entry past the
+    end."""
     key, separator, value = text.partition("=")
     if not separator or not key:
         raise RecipeError(f"--set: received '{text}', expected KEY=VALUE", hint="for example --set drafter.tokens=4")
@@ -103,7 +104,7 @@ def _override(data: dict[str, Any], text: str) -> str:
 
 
 def _slot(node: Any, part: str, key: str) -> str | int:
-    """The key or index that `part` names in `node`; an index may be one past the end."""
+    """Return the key or index that `part` names in `node`; an index may be one past the end."""
     if isinstance(node, dict):
         return part
     if isinstance(node, list) and part.isdecimal() and int(part) <= len(node):
@@ -117,7 +118,7 @@ def _slot(node: Any, part: str, key: str) -> str | int:
 
 
 def _refuse(error: ValidationError, origin: RecipeSource) -> RecipeError:
-    # A misspelled key often leaves a required one missing: the misspelling is what the user wants to hear of.
+    # A misspelled key often makes a required one missing: report the misspelling first.
     findings = sorted(error.errors(include_url=False), key=lambda finding: finding["type"] != "extra_forbidden")
     finding = findings[0]
     location = tuple(part for part in finding["loc"] if part not in FORMS)
@@ -125,7 +126,7 @@ def _refuse(error: ValidationError, origin: RecipeSource) -> RecipeError:
         return _unknown_key(location, origin)
     name, field = field_at(location)
     if isinstance(location[-1], str) and (below := location.index(name) + 2) < len(location):
-        location = location[:below]  # behind a key of the user's own, pydantic names the types that it tried
+        location = location[:below]  # after a key that the user names, pydantic adds the types that it tried
     key = ".".join(map(str, location))
     received = "nothing" if finding["type"] == "missing" else format_value(finding["input"])
     hint = f"for example `{name}: {field.examples[0]}`" if field.examples else ""

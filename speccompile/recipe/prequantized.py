@@ -1,4 +1,4 @@
-"""Checkpoints in 4 bits: the precision that holds their numbers as they are, where the recipe names none."""
+"""Default precision of 4-bit checkpoints: the one that keeps their quantized values."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -7,11 +7,11 @@ from speccompile.plan.plan import CheckpointFacts
 
 WORD = "int4"
 BLOCK_SIZES = (128, 64, 32)
-"""Of int4, the largest first: fewer scales are faster."""
+"""Block sizes of int4, the largest first: fewer scales are faster."""
 
 
 class PrequantizedPrecision(NamedTuple):
-    """Precisions of target and drafter, None where it is the usual one, and how many weights share a scale."""
+    """Precisions of target and drafter, None for the usual default, and the number of weights that share a scale."""
 
     target: str | None = None
     drafter: str | None = None
@@ -19,7 +19,8 @@ class PrequantizedPrecision(NamedTuple):
 
 
 def prequantized_precision(target: CheckpointFacts, drafters: Iterable[CheckpointFacts]) -> PrequantizedPrecision:
-    """For models, of which all that draft have one precision. Blocks divide the groups of every one that is held."""
+    """Return the precisions that keep the models' quantized values. Draft models share one precision, so all of them
+    must be in 4 bits. The block size divides the group size of every such model."""
     own, others = _blocks(target), [_blocks(each) for each in drafters]
     alike = bool(others) and None not in others
     sizes = [each for each in (own, *(others if alike else ())) if each]
@@ -27,7 +28,7 @@ def prequantized_precision(target: CheckpointFacts, drafters: Iterable[Checkpoin
 
 
 def _blocks(facts: CheckpointFacts) -> int | None:
-    """The most weights to a scale in which groups are what they were."""
+    """Return the largest block size that divides a checkpoint's group size, or None."""
     if facts.groups_of_4_bits is None:
         return None
     size = facts.groups_of_4_bits

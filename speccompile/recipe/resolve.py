@@ -1,4 +1,4 @@
-"""The word after `model:` -> a folder with a whole checkpoint: a local folder, or a model of the Hub."""
+"""Resolve the value of `model:` to a folder with a complete checkpoint: a local folder, or a model of the Hub."""
 
 from pathlib import Path
 
@@ -14,8 +14,8 @@ def resolve_model(
 ) -> ModelPlan:
     """Find and check the model of `section` ("target", "drafter" or "drafter.models.0").
 
-    A folder beside the recipe comes first; a name that is not a path is then asked for at the Hub. Raises RecipeError
-    for a model that is in neither, CheckpointError for a folder that is not a whole checkpoint.
+    A folder relative to the recipe comes first; a name that is not a path is then requested from the Hub. Raise
+    RecipeError for a model that is in neither, CheckpointError for a folder without a complete checkpoint.
     """
     folder, commit = resolve_folder(section, reference, revision, origin)
     return model_in(folder, reference, precision, revision, commit)
@@ -24,7 +24,7 @@ def resolve_model(
 def model_in(
     folder: Path, reference: str, precision: str, revision: str | None = None, commit: str | None = None
 ) -> ModelPlan:
-    """The model of a folder that was found already. Raises CheckpointError for one that is not a whole checkpoint."""
+    """Return the model in a resolved folder. Raise CheckpointError if it is not a complete checkpoint."""
     files, facts = read_checkpoint(folder)
     return ModelPlan(reference, revision, commit, folder, files, precision, facts)
 
@@ -32,9 +32,9 @@ def model_in(
 def resolve_folder(
     section: str, reference: str, revision: str | None, origin: RecipeSource, *, heads: bool = False
 ) -> tuple[Path, str | None]:
-    """The folder that a reference names, and the commit of one that comes from the Hub.
+    """Return the folder that a reference names, and the commit if it comes from the Hub, else None.
 
-    heads: pickled weights are fetched too, which some heads are published as. Raises RecipeError.
+    heads: download pickled weights too, as some heads are published. Raise RecipeError.
     """
     folder = origin.resolve(reference)
     if folder.is_dir():
@@ -57,7 +57,7 @@ def _fetch(
 
 
 def _is_path(reference: str) -> bool:
-    """Whether a reference can only be a path: Hub ids are `name` or `organisation/name`."""
+    """Return whether a reference can only be a path: Hub ids are `name` or `organisation/name`."""
     return reference.startswith((".", "/", "~")) or reference.count("/") > 1
 
 

@@ -1,7 +1,7 @@
-"""What a build needs of disk and memory, estimated from the headers of checkpoints before any work.
+"""Resource estimate: disk and memory of a build, from the headers of checkpoints, before any work.
 
-Weights stream, so what is held does not grow with the model: of its own, a build holds the libraries, the largest
-weight, the caches of the proof and a window's scores. What it maps beside that, the system can take away again.
+Weights are streamed, so private memory does not grow with the model: a build holds the libraries, the largest weight,
+the KV caches of the proof and the logits of a window. In addition it maps files, whose pages the system can evict.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,34 +20,34 @@ from speccompile.plan.plan import EnginePlan, ModelPlan, Plan
 from speccompile.recipe.sizes import HEAD, LAYER, NATIVE, OTHER, TABLE, Weight, find_weights, layout_of, stored_bytes
 
 TENSORRT = ("tensorrt_rtx", "tensorrt")
-"""Backends that hold the weights of every graph in a file of its own."""
+"""Backends that store the weights of every graph in a separate file."""
 
 GRAPH_BYTES = 150_000
-"""Bytes of a graph without its weights: 55 to 213 thousand for the demo's, of five layers and two."""
+"""Bytes of a graph without its weights: 55 to 213 thousand for the demo's models of five and two layers."""
 
 TENSORRT_KERNEL_BYTES = 7_000_000
 """Bytes of the compiled kernels in a TensorRT engine: 3.6 million in the demo's verify, 9.8 in its draft."""
 
 LIBRARIES, RESERVED, THREAD = 500_000_000, 1_200_000_000, 72 << 20
-"""Bytes that Python, torch, transformers and ONNX Runtime hold while they trace, what they map and reserve beside it
-(the demo with its proof: 0.57 GB held, 2.1 GB of address space), and what each of their threads reserves: a stack of
-8 MiB and an arena of the C library of 64 MiB."""
+"""Bytes that Python, torch, transformers and ONNX Runtime hold while they trace; bytes that they map and reserve in
+addition (the demo with its proof: 0.57 GB held, 2.1 GB of address space); and bytes that each of their threads
+reserves: a stack of 8 MiB and an arena of the C library of 64 MiB."""
 
 CHUNK_ELEMENTS, CHUNK_COPIES = 1 << 22, 4
-"""Numbers of a weight that are read at once, and how often they are there: as they are stored, in float32, and on their
-way to fewer bits."""
+"""Number of elements of a weight that are read at once, and of copies of them: stored, float32, and intermediate copies
+of the quantization."""
 
 CACHE_COPIES = 2
-"""How many copies of the caches and the scores the proof holds: an engine's, and those that it gives. So a random Llama
-of 8 B, in int4 with its proof, should hold 3.9 GB; it held 3.5."""
+"""Number of copies of the KV caches and the logits in the proof: an engine's inputs and its outputs. The estimate for a
+random Llama of 8 B in int4 with its proof is 3.9 GB; 3.5 GB were measured."""
 
 
 @dataclass(frozen=True)
 class ResourceEstimate:
-    """In bytes. bundle: its files. temporary: files beside them until the build ends. memory: the most that a process
-    holds of its own. mapped: files that it maps at once. reserved: of address space, for libraries and threads.
+    """Resources of a build, in bytes. bundle: its files. temporary: additional files until the build ends. memory: peak
+    private memory of a process. mapped: files that it maps at once. reserved: address space for libraries and threads.
 
-    TensorRT's builder, a process of its own, is not counted: it has a limit of its own.
+    TensorRT's builder is not counted: it is a separate process with a separate limit.
     """
 
     bundle: int
@@ -69,7 +69,7 @@ class ResourceEstimate:
 
 
 def estimate_resources(plan: Plan) -> ResourceEstimate:
-    """An estimate for the whole build, its proof included. Raises CheckpointError as `read_checkpoint` does."""
+    """Estimate the whole build, its proof included. Raise CheckpointError as `read_checkpoint` does."""
     models = _Models.of(plan)
     built = [engine for engine in plan.engines if engine.backend in TENSORRT and not engine.defer]
     opened = [engine for engine in plan.engines if engine not in built]
@@ -87,19 +87,20 @@ def estimate_resources(plan: Plan) -> ResourceEstimate:
 
 
 def _weight_bytes(largest: int) -> int:
-    """Of numbers that are read of the largest weight at once: all of it in float32 where ONNX Runtime runs the graph
-    that was traced, else some on their way to fewer bits."""
+    """Return the peak bytes for one weight: the largest weight in float32, which ONNX Runtime reads whole in the traced
+    graph, or the copies of a chunk in quantization, whichever is more."""
     return max(4 * largest, CHUNK_COPIES * 4 * min(CHUNK_ELEMENTS, largest))
 
 
 def largest_graph_bytes(plan: Plan, engine: EnginePlan) -> float:
-    """Bytes of the weights of an engine's largest graph: of `step`, else of `verify` or `draft`, whichever has more."""
+    """Return the weight bytes of an engine's largest graph: of `step` if fused, else of the larger of `verify` and
+    `draft`."""
     parts = [size for _, size in _files(plan, _Models.of(plan), engine)]
     return sum(parts) if plan.graphs == "fused" else max(parts)
 
 
 class _Model(NamedTuple):
-    """The weights of a model, and whether its head is its table of tokens."""
+    """The weights of a model, and whether its head is tied to its embedding."""
 
     weights: list[Weight]
     tied: bool
@@ -109,7 +110,7 @@ class _Model(NamedTuple):
 
 
 class _Models(NamedTuple):
-    """target; drafters: those with weights of their own; borrowed: what a drafter reads of the target's."""
+    """Models of a plan. drafters: those with separate weights; borrowed: the target's weights that a drafter reads."""
 
     target: _Model
     drafters: list[_Model]
@@ -117,7 +118,7 @@ class _Models(NamedTuple):
 
     @property
     def largest(self) -> int:
-        """Numbers in the largest weight."""
+        """Number of elements of the largest weight."""
         return max(weight.size for model in (self.target, *self.drafters) for weight in model.weights)
 
     @classmethod
@@ -152,7 +153,7 @@ def _read(model: ModelPlan) -> _Model:
 
 
 _File = tuple[str, str, str, int | None]
-"""Layout, part, precision and block size: equal ones are one file of weights."""
+"""Key of a weight file: layout, part, precision and block size."""
 
 
 def _all_files(plan: Plan, models: _Models, engines: Iterable[EnginePlan]) -> dict[_File, float]:
@@ -160,18 +161,18 @@ def _all_files(plan: Plan, models: _Models, engines: Iterable[EnginePlan]) -> di
 
 
 def _files(plan: Plan, models: _Models, engine: EnginePlan) -> Iterator[tuple[_File, float]]:
-    """The weight files of an engine's graphs, and their bytes."""
+    """Yield the weight files of an engine's graphs, and their bytes."""
     layout, words = layout_of(engine), engine.precision.words()
     for part, word in words.items():
         own = [models.target] if part == "target" else models.drafters
         size = sum(model.bytes_in(engine, word) for model in own)
         if part == "drafter" and own and layout != NATIVE and word != words["target"]:
-            size += models.borrowed.bytes_in(engine, word)  # only equal numbers are shared there
+            size += models.borrowed.bytes_in(engine, word)  # this layout shares only equal values
         yield (layout, part, word, engine.precision.block_size if word == "int4" else None), size
 
 
 def _plan_bytes(plan: Plan, models: _Models, engine: EnginePlan) -> float:
-    """What the graphs of an engine hold together, where each holds its own."""
+    """Return the weight bytes of all graphs of an engine, each with a separate copy."""
     files = dict(_files(plan, models, engine))
     target = models.target.bytes_in(engine, engine.precision.target)
     if plan.graphs == "fused":
@@ -180,7 +181,7 @@ def _plan_bytes(plan: Plan, models: _Models, engine: EnginePlan) -> float:
 
 
 def _left_out_bytes(plan: Plan, models: _Models) -> float:
-    """What a drafter's graphs have of the target's weights: written with it, and left out again."""
+    """Return the bytes of the target's weights in a drafter's graphs: written during the build, and then removed."""
     return max(models.borrowed.bytes_in(engine, engine.precision.target) for engine in plan.engines)
 
 
@@ -189,7 +190,7 @@ def _tokenizer_bytes(plan: Plan) -> int:
 
 
 def _index_bytes(plan: Plan) -> int:
-    """Of an index, which is copied where it lies on another filesystem."""
+    """Return the bytes of the retrieval index, which is copied if it lies on another filesystem."""
     retrieval = plan.drafter.retrieval
     if retrieval is None or retrieval.folder is None:
         return 0
@@ -197,14 +198,14 @@ def _index_bytes(plan: Plan) -> int:
 
 
 def _cache_bytes(plan: Plan) -> int:
-    """Keys and values of all models with caches of their own, in float32."""
+    """Return the bytes of the KV caches of the target and the draft models, in float32."""
     window = plan.drafter.tokens + 1
     rows = plan.batch_size * (plan.max_length + max(plan.prefill_chunk, window) + window)
     return 4 * rows * sum(_cache_width(model) for model in (plan.target, *plan.drafter.models))
 
 
 def _cache_width(model: ModelPlan) -> int:
-    """Numbers that a model keeps for a token; the most that it may be, where the config does not say."""
+    """Return the number of KV cache elements per token; an upper bound if the config does not say."""
     written = read_json_object(model.folder / CONFIG) or {}
     config = written.get(TEXT) or written
     hidden, heads = model.facts.hidden_size or 0, _number(config, "num_attention_heads", "n_head", default=1)
@@ -217,6 +218,6 @@ def _number(config: Mapping[str, Any], *names: str, default: int) -> int:
 
 
 def _score_bytes(plan: Plan) -> int:
-    """Of the widest window, in float32."""
+    """Return the bytes of the logits of the widest window, in float32."""
     width = max(plan.prefill_chunk, plan.drafter.tokens + 1)
     return 4 * plan.batch_size * width * plan.target.facts.vocabulary_size

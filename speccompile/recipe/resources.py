@@ -1,5 +1,5 @@
-"""Whether there is room for what a build needs: on the disk, and in memory. A build that has clearly less is refused
-before any work; estimates are rough, so one that has a little less may try."""
+"""Resource check: refuse a build, before any work, that finds less than 90 % of its estimated disk or memory. Estimates
+are rough, so a build with a little less may try."""
 
 import shutil
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from speccompile.machine.system import ADDRESS_SPACE, MemoryLimit, memory_limits
 from speccompile.recipe.resource_estimate import ResourceEstimate
 
 REFUSAL_RATIO = 0.9
-"""Part of what is needed below which there is clearly less."""
+"""Share of the estimate below which a build is refused."""
 
 
 @dataclass(frozen=True)
 class AvailableResources:
-    """What there is. disk: bytes that are free in `folder`, the nearest to the output that exists."""
+    """Available disk and memory. disk: free bytes at `folder`, the nearest existing ancestor of the output."""
 
     folder: Path
     disk: int
@@ -25,25 +25,25 @@ class AvailableResources:
 
     @property
     def memory(self) -> int:
-        """The lowest limit, in bytes."""
+        """Lowest memory limit, in bytes."""
         return min(limit.size for limit in self.limits)
 
 
 def find_resources(output: Path) -> AvailableResources:
-    """What this machine has for a build into `output`."""
+    """Return the resources of this machine for a build into `output`."""
     resolved = output.resolve()
     folder = next(each for each in (resolved, *resolved.parents) if each.is_dir())
     return AvailableResources(folder, shutil.disk_usage(folder).free, tuple(memory_limits()))
 
 
 def check_resources(needs: ResourceEstimate, room: AvailableResources) -> None:
-    """Raise BuildError for the first thing of which there is clearly less than needed."""
+    """Raise BuildError for the first resource with less than REFUSAL_RATIO of its estimate."""
     for error in insufficient_resources(needs, room, REFUSAL_RATIO):
         raise error
 
 
 def insufficient_resources(needs: ResourceEstimate, room: AvailableResources, part: float = 1) -> Iterator[BuildError]:
-    """An error for everything of which there is less than a part of what is needed."""
+    """Yield an error for every resource with less than `part` of its estimate."""
     if room.disk < part * needs.disk:
         yield BuildError(
             f"the disk of {room.folder} has too little room: received {gigabytes(room.disk)} free, "
@@ -70,8 +70,7 @@ def _too_small(limit: MemoryLimit, needs: ResourceEstimate) -> BuildError:
 
 
 def with_estimate(error: Exception, needs: ResourceEstimate, room: AvailableResources) -> Exception:
-    """An error of a build as it is; where memory or the disk ran out on the way, a BuildError that says how much of it
-    is needed."""
+    """Return a build's error unchanged; for an out-of-memory or disk-full error, a BuildError with the estimate."""
     if (words := out_of_memory_message(error)) is not None:
         limit = tightest_memory_limit()
         return BuildError(
@@ -88,7 +87,7 @@ def with_estimate(error: Exception, needs: ResourceEstimate, room: AvailableReso
 
 
 def gigabytes(size: float) -> str:
-    """In GB, or in MB below one."""
+    """Format bytes in GB, or in MB below 1 GB."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
 
 

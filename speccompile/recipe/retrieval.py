@@ -1,4 +1,4 @@
-"""`drafter.index` or `drafter.gate.index`, and how it is asked -> the plan of retrieval."""
+"""Decide the plan of retrieval from `drafter.index` or `drafter.gate.index`, and the keys of its search."""
 
 from pathlib import Path
 
@@ -10,14 +10,14 @@ from speccompile.plan.recipe_source import RecipeSource
 from speccompile.recipe.schema import Drafter, TreeMapping
 
 FEWEST, MOST = 2, 16
-"""Tokens of the text's end that are looked for (He et al. 2023)."""
+"""Minimum and maximum number of last tokens of the text to search for (He et al. 2023)."""
 OCCURRENCES = 256
-"""That vote on what follows. REST asks up to 5000; of so many, the most frequent ones are the same."""
+"""Default number of occurrences that vote on the next tokens. REST uses up to 5000, with the same top results."""
 
 
 def decide_retrieval(written: Drafter, target: ModelPlan, origin: RecipeSource) -> RetrievalPlan:
-    """Raises RecipeError for an index that is not there or of another tokenizer than the target's, BundleError for one
-    that is no index, or truncated."""
+    """Return the plan of retrieval. Raise RecipeError for an index that is missing or has another tokenizer than the
+    target, BundleError for a folder that is no index, or a truncated one."""
     if written.index is None:
         for name in ("match", "occurrences"):
             if getattr(written, name) is not None:
@@ -40,7 +40,7 @@ def decide_retrieval(written: Drafter, target: ModelPlan, origin: RecipeSource) 
 def decide_index(
     key: str, reference: str, asked: tuple[int, int, int], target: ModelPlan, origin: RecipeSource
 ) -> RetrievalPlan:
-    """The index that stands at `key` of the recipe. Raises as `decide_retrieval`."""
+    """Return the plan of the index at `key` of the recipe. Raise as `decide_retrieval`."""
     folder = origin.resolve(reference)
     if not folder.is_dir():
         hint = "make it with `speccompile index TEXTS --tokenizer TARGET --output FOLDER`"
@@ -51,7 +51,7 @@ def decide_index(
 
 
 def _check_tokens(header: Header, target: ModelPlan, key: str, reference: str, origin: RecipeSource) -> None:
-    """Refuse an index whose numbers are other tokens."""
+    """Raise RecipeError for an index whose token ids are not the target's."""
     hint = f"build it with `speccompile index TEXTS --tokenizer {target.reference} --output FOLDER`"
     if not target.facts.tokenizer:
         received = f"'{reference}', but the target has no tokenizer.json to compare its own with"

@@ -1,7 +1,7 @@
-"""What a user may write in recipe.yaml. Names, types and ranges only: defaults and refusals belong to the plan.
+"""Schema of recipe.yaml: names, types and ranges only. `make_plan` decides defaults and makes the other checks.
 
-Every field says in `description` what is expected there and in `examples` how that looks; messages are made of both.
-A key that is left out, or null, is None.
+A field's `description` states the expected value and its `examples` show one; messages consist of both. A key that is
+left out, or null, is None.
 """
 
 from pathlib import Path
@@ -26,17 +26,16 @@ NAMED, BRANCHING, PATHS, MAPPING = TREE_FORMS = ("(name)", "(branching)", "(path
 WHOLE, HALVES = LAYERS_FORMS = ("(layers)", "(halves)")
 MOST, BOTH = MATCH_FORMS = ("(most)", "(both)")
 FORMS = (*TREE_FORMS, *LAYERS_FORMS, *MATCH_FORMS, *HELD_OUT_FORMS)
-"""What pydantic calls the forms of a tree and of layers in the location of a finding, where no key of the recipe has
-such a name."""
+"""Tags of union members in the locations of pydantic's errors; no key of the recipe has such a name."""
 NAME_EXPECTED = "a name of letters, digits, '.', '_' and '-' that begins with a letter or digit"
 
 
 Node = Annotated[int, Field(ge=-1, le=1_000_000)]
-"""A number in a tree: a node, a rank or a branching factor. Whether it makes sense there is for the plan to say."""
+"""A number in a tree: a node, a rank or a branching factor. `make_plan` checks whether it fits the tree."""
 
 
 Match = Annotated[int, Field(ge=1, le=64)]
-"""Tokens of a text's end that are looked for."""
+"""Number of last tokens of the text to search for."""
 
 
 class Model(Section):
@@ -49,7 +48,7 @@ def _model_of_text(value: Any) -> Any:
 
 
 class TreeMapping(Section):
-    """The two forms of a tree that are mappings: `parents` alone, or the three others. Which, the plan finds out."""
+    """A tree as a mapping: `parents` alone, or `depth`, `top_k` and `nodes`. `make_plan` checks which."""
 
     parents: list[Node] | None = _optional("a list of nodes, -1 for the root", "[-1, 0, 0, 1]")
     depth: int | None = _optional("a whole number from 1 to 16", 5, ge=1, le=16)
@@ -61,7 +60,7 @@ Layer = Annotated[int, Field(ge=0)]
 
 
 class LayersMapping(Section):
-    """Layers of which one half drafts, or both. That some do, the plan finds out."""
+    """Layers whose attention or MLP half drafts. `make_plan` checks that there is at least one."""
 
     attention: list[Layer] | None = _optional("a list of layers, counted from 0", "[0, 1, 3]")
     mlp: list[Layer] | None = _optional("a list of layers, counted from 0", "[0, 2]")
@@ -72,7 +71,7 @@ def _form_of_layers(value: Any) -> str | None:
 
 
 def _form(value: Any) -> str | None:
-    """Which of a tree's forms a value is meant to have: one of TREE_FORMS."""
+    """Return the form of a tree's value, one of TREE_FORMS, or None."""
     match value:
         case str():
             return NAMED
@@ -92,13 +91,13 @@ def _kind_of_name(value: Any) -> Any:
 
 
 Kind = Annotated[str | None, BeforeValidator(_kind_of_name)]
-"""The name of a drafter kind, or what else it is called."""
+"""Name of a drafter kind; aliases become the kind."""
 
 PRECISIONS = {
     "fp32": "float32", "f32": "float32", "fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16",
     "q8": "int8", "q4": "int4",
 }  # fmt: skip
-"""What precisions are called elsewhere."""
+"""Alias of a precision -> its name."""
 
 
 def _precision_of_name(value: Any) -> Any:
@@ -109,7 +108,7 @@ Word = Annotated[str | None, BeforeValidator(_precision_of_name)]
 
 
 class Tail(Section):
-    """What drafts behind the drafter's chain; its kind alone may stand for it."""
+    """Lookup that drafts after the drafter's chain. Its kind alone is a short form."""
 
     kind: Kind = _optional("the name of a drafter kind that looks up in the text", "prompt_lookup", min_length=1)
     tokens: int | None = _optional("a whole number from 1 to 15", 4, ge=1, le=15)
@@ -117,7 +116,7 @@ class Tail(Section):
 
 
 class Gate(Section):
-    """What drafts in the place of the drafter where it finds a long match."""
+    """Lookup that drafts instead of the drafter if it finds a long match."""
 
     kind: Kind = _optional(
         "the name of a drafter kind that looks up in the text, or retrieval", "retrieval", min_length=1
@@ -129,7 +128,7 @@ class Gate(Section):
 
 
 class Inner(Section):
-    """What drafts for the drafter, inside its graph."""
+    """Lookup that drafts for the drafter, inside its graph."""
 
     kind: Kind = _optional("the name of a drafter kind that looks up in the text", "prompt_lookup", min_length=1)
     tokens: int | None = _optional("a whole number from 1 to 15", 4, ge=1, le=15)
@@ -210,13 +209,13 @@ class _Drafter(Section):
 
 if TYPE_CHECKING:
     Drafter = _Drafter
-else:  # with the keys that one kind alone has
+else:  # adds the keys that only one kind has
     _OWN = {name: each for family in DRAFTING_METHODS.values() for name, each in family.section.items()}
     Drafter = create_model("Drafter", __base__=_Drafter, **_OWN)
 
 
 class Verify(Section):
-    """The method, and the parameters of the approximate ones."""
+    """Verification method, and the parameters of approximate methods."""
 
     method: str | None = _optional("the name of a verification method", "exact", min_length=1)
     epsilon: float | None = _optional("a probability from 0 to 1", 0.09, ge=0, le=1)
@@ -241,8 +240,8 @@ class Precision(Section):
 
 
 def _list_of_texts(value: Any) -> Any:
-    """One capability as a list of one, and 8.9 as "8.9": YAML reads it as a number, and nothing else is meant. The
-    plan knows which there are; it says so of 89 too."""
+    """Return capabilities as a list of texts: YAML reads 8.9 as a number. `make_plan` rejects unknown ones, such as
+    89."""
     if value is None:
         return None
     values = value if isinstance(value, list) else [value]
@@ -267,7 +266,7 @@ class Prove(Section):
 
 
 class Recipe(Section):
-    """A recipe as its user wrote it. `origin` says which file and overrides it came from."""
+    """A recipe as the user wrote it. origin: its file and overrides."""
 
     name: str = _required(NAME_EXPECTED, "demo", pattern=NAME)
     target: Model = _required("a mapping with the key model", "{model: demo/target}")
@@ -291,7 +290,7 @@ class Recipe(Section):
         return self._origin
 
     def source(self, key: str) -> str:
-        """Who decided the value at a key path such as "cache.max_length": "recipe", "--set" or "default"."""
+        """Return the source of the value at a key path such as "cache.max_length": "recipe", "--set" or "default"."""
         value: Any = self
         for part in key.split("."):
             value = None if value is None else _below(value, part)
@@ -307,8 +306,8 @@ def _below(value: Any, part: str) -> Any:
 
 
 def field_at(location: tuple[int | str, ...]) -> tuple[str, FieldInfo]:
-    """Name and field at a location such as ("engines", 0, "provider"); of a list's entry, or of what a mapping with
-    keys of its own holds, the field of the list or mapping."""
+    """Return name and field at a location such as ("engines", 0, "provider"). For an entry of a list, or of a mapping
+    with free keys, return the field of the list or mapping."""
     section: type[Section] | None = Recipe
     for part in location:
         if isinstance(part, str) and section is not None:
@@ -318,7 +317,7 @@ def field_at(location: tuple[int | str, ...]) -> tuple[str, FieldInfo]:
 
 
 def section_at(location: tuple[int | str, ...]) -> type[Section]:
-    """The section that a location such as ("engines", 0) names."""
+    """Return the section at a location such as ("engines", 0)."""
     section: type[Section] = Recipe
     for part in location:
         if isinstance(part, str):
@@ -327,7 +326,7 @@ def section_at(location: tuple[int | str, ...]) -> type[Section]:
 
 
 def key_paths(section: type[Section] = Recipe, prefix: str = "") -> list[str]:
-    """Every key path of the schema, a list's entries without their index."""
+    """Return every key path of the schema; list entries have no index."""
     paths = []
     for name, field in section.model_fields.items():
         below = _section_of(field.annotation)

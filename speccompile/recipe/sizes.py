@@ -1,6 +1,6 @@
-"""How many bytes weights take in the forms that bundles store them in, by the shapes in a checkpoint's headers.
+"""Compute the bytes of weights in the layouts that bundles store, from the shapes in a checkpoint's headers.
 
-The forms are those of `speccompile.compiler.lower.quantize`, which has the table of what goes into what.
+The layouts are those of `speccompile.compiler.lower.quantize`, which has the table of weights and layouts.
 """
 
 import re
@@ -13,26 +13,26 @@ from speccompile.compiler.checkpoints.weights import BITS
 from speccompile.plan.plan import EnginePlan
 
 LAYER, HEAD, TABLE, OTHER = "layer", "head", "table", "other"
-"""What a weight is: any linear layer, the scores of tokens, the rows of tokens, or what stays a float."""
+"""Roles of weights: linear layer, output head, embedding table, or a weight that stays float."""
 
 FLOATS = {"float32": 32, "float16": 16, "bfloat16": 16}
-"""Precisions that are dtypes -> bits of a number."""
+"""Float precision -> bits of a number."""
 
 _TABLES = re.compile(r"(?:.*\.)?(?:embed_tokens|wte|embed_in|word_embeddings|embeddings|embedding)\.weight")
 _POSITIONS = re.compile(r"(?:.*\.)?(?:wpe|embed_positions|position_embeddings)\.weight")
 _PACKED = (".qweight", ".weight_packed", "_blocks")
-"""How names of tensors end that hold several numbers of a weight in one element."""
+"""Name suffixes of tensors that pack several numbers of a weight into one element."""
 _BESIDE = (
     ".scales", ".qzeros", ".g_idx", ".weight_scale", ".weight_scale_inv", ".weight_zero_point", ".weight_shape",
     ".weight_g_idx", ".weight_global_scale", ".input_scale", ".input_global_scale", "_scales",
 )  # fmt: skip
-"""And of those that belong to a quantized weight."""
+"""Name suffixes of the scales, zero points and other companions of a quantized weight."""
 
 
 @dataclass(frozen=True)
 class Weight:
-    """A weight of a model. columns, depth: of all its matrices [depth, columns] together, for a linear layer; for
-    anything else their product alone counts."""
+    """A weight of a model. columns, depth: sizes of its matrices [depth, columns] together, for a linear layer; for
+    other roles only their product counts."""
 
     role: str
     columns: int
@@ -40,14 +40,15 @@ class Weight:
 
     @property
     def size(self) -> int:
-        """Numbers in it."""
+        """Number of elements."""
         return self.columns * self.depth
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How a matrix [K, N] is stored. bits: of a number. block: how many numbers of a column share a scale, 0 for all;
-    beside: bytes for each block; column: bytes for each column. tile, fill: what N and K are filled up to multiples of.
+    """Storage layout of a matrix [K, N]. bits: per number. block: numbers of a column that share a scale, 0 for all;
+    block_bytes: additional bytes per block; column_bytes: additional bytes per column. tile, padding: N is padded to a
+    multiple of `tile`, K to one of `padding`.
     """
 
     bits: int
@@ -67,8 +68,8 @@ class Packing:
 def find_weights(
     tensors: Iterable[tuple[str, str, tuple[int, ...]]], vocabulary_size: int, quantization: Quantization | None = None
 ) -> list[Weight]:
-    """What tensors (name, dtype as safetensors calls it, shape) are to a language model. vocabulary_size: of its head
-    and its table."""
+    """Return the weights of a language model, with roles, among tensors (name, dtype of safetensors, shape).
+    vocabulary_size: of its head and its table."""
     found = []
     for name, dtype, shape in tensors:
         is_packed = quantization is not None and name.endswith(_PACKED)
@@ -95,8 +96,8 @@ def _weight(name: str, shape: tuple[int, ...], vocabulary_size: int) -> Weight:
 
 
 def stored_bytes(weights: Iterable[Weight], layout: str, word: str, block_size: int, *, tied: bool) -> float:
-    """Bytes of a model's weights in a layout (see `layout_of`) and a precision. tied: its head is its table, and no
-    weight of its own counts."""
+    """Return the bytes of a model's weights in a layout (see `layout_of`) and a precision. tied: the head is the
+    embedding table, so a separate weight of the head does not count."""
     found = list(weights)
     has_head = any(weight.role == HEAD for weight in found)
     total = 0.0
@@ -115,7 +116,7 @@ _BLOCKS_OF_8_BITS = 32
 
 
 def layout_of(engine: EnginePlan) -> str:
-    """How an engine's weights are stored."""
+    """Return the layout of an engine's weights."""
     if engine.provider == "cpu":
         return NATIVE
     return MATMUL_NBITS if (engine.backend, engine.provider) == ("onnxruntime", "cuda") else QDQ
@@ -135,7 +136,7 @@ def _packing(layout: str, word: str, block_size: int, role: str) -> Packing:
 
 
 def _native(word: str, block_size: int, role: str) -> Packing:
-    """Tiles of sixteen columns."""
+    """Return the packing of the native kernels: tiles of sixteen columns."""
     if role == OTHER:
         return Packing(32)
     if word in FLOATS:

@@ -1,8 +1,8 @@
-"""What models that carry states from token to token cannot do: read a token twice, or take one back.
+"""Check the limits of models with recurrent state: they cannot process a token twice or undo one.
 
-All refusals of it that need no look at the weights stand here: a tree of a target with states, whose branches would
-each need a state of their own; the same of a drafter with states; and a round in one graph, where a chunk of a text
-would begin with a token that was given before.
+This module makes all such checks that do not need the weights. It refuses a tree for a target or a drafter with
+recurrent state, because every branch would need a separate state, and a fused round whose prefill chunk would begin
+with the previous chunk's last token.
 """
 
 from speccompile.drafters import DRAFTING_METHODS
@@ -15,12 +15,12 @@ CHAINS = "a chain, in which each token follows one"
 
 
 def graphs_beside(target: ModelPlan, recipe: Recipe, graphs: str) -> str:
-    """How the round is cut, where the recipe does not say: in two graphs, if the target carries states."""
+    """Return `graphs`, or by default "separate" if the target has recurrent state."""
     return "separate" if target.facts.states and recipe.graphs is None else graphs
 
 
 def check_states(recipe: Recipe, target: ModelPlan, draft: DrafterPlan, graphs: str) -> None:
-    """Raises RecipeError for what the states of the target, or of a model that drafts, do not allow."""
+    """Raise RecipeError if the recurrent state of the target, or of a draft model, does not allow the plan."""
     if target.facts.states:
         _check_target(recipe, target, draft, graphs)
     for model in draft.models:
@@ -41,7 +41,7 @@ def _check_target(recipe: Recipe, target: ModelPlan, draft: DrafterPlan, graphs:
 
 
 def _blamed(recipe: Recipe, draft: DrafterPlan) -> tuple[str, str]:
-    """The key that asks for a tree, and what would make it a chain."""
+    """Return the key that causes the tree, and a hint that changes it to a chain."""
     if recipe.drafter is not None and recipe.drafter.nodes is not None:
         return "drafter.nodes", "set drafter.tree to chain, and remove drafter.nodes"
     if len(draft.models) > 1:

@@ -1,4 +1,4 @@
-"""The section `train` -> TrainingPlan: every default, and every refusal that can be made before any work."""
+"""The section `train` -> TrainingPlan: decide every default, and make every check that needs no work."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,10 +31,10 @@ from speccompile.recipe.vocabulary_match import check_vocabulary_match
 
 
 def plan_training(recipe: Recipe, work: Path | None = None) -> TrainingPlan:
-    """Decide everything that the recipe leaves open, and refuse what cannot be trained, before any work.
+    """Decide every default of a training, and raise an error for one that is not possible, before any work.
 
-    work: the folder of data and checkpoints, build/<name>-train by default. Models named by Hub id are fetched. Raises
-    RecipeError; CheckpointError and UnsupportedModelError for the files of the target and of what is gone on from.
+    work: the folder of data and checkpoints, build/<name>-train by default. Models with a Hub id are downloaded. Raise
+    RecipeError; CheckpointError and UnsupportedModelError for the files of the target and of the initial drafter.
     """
     written, origin = recipe.train, recipe.origin
     if written is None:
@@ -91,7 +91,7 @@ def plan_training(recipe: Recipe, work: Path | None = None) -> TrainingPlan:
 
 
 def _decide_draft(recipe: Recipe, kind: str) -> DrafterPlan:
-    """How far a round drafts; refuses what `build` would refuse of the recipe's own words."""
+    """Return the plan of the drafter's drafts. Raise the RecipeError that `build` would for keys of the recipe."""
     drafter = (recipe.drafter or Drafter()).model_copy(update={"kind": kind})
     decided = recipe.model_copy(update={"drafter": drafter})
     decided._origin = recipe.origin
@@ -110,7 +110,7 @@ def _target(recipe: Recipe) -> ModelPlan:
 
 
 def _output(recipe: Recipe, kind: str) -> Path:
-    """The folder that `drafter.model` names, or the last of `drafter.models`."""
+    """Return the folder of `drafter.model`, or of the last entry of `drafter.models`."""
     written = recipe.drafter or Drafter()
     if "models" in (DRAFTING_METHODS[kind].required_keys or {}):
         assert written.models, "models are needed"
@@ -124,7 +124,7 @@ def _output(recipe: Recipe, kind: str) -> Path:
 
 @dataclass(frozen=True)
 class _InitialDrafter:
-    """What is trained: in a folder, or a new one. limit: drafts behind one another that it can make."""
+    """Initial drafter of a training, from a folder or new. limit: maximum number of consecutive drafts, or None."""
 
     folder: Path | None
     sizes: dict[str, int | str]
@@ -139,7 +139,8 @@ class _InitialDrafter:
 def _begin(
     recipe: Recipe, written: Train, kind: str, training: Training, target: ModelPlan, draft: DrafterPlan
 ) -> _InitialDrafter | None:
-    """The checkpoint to go on from; None for a new drafter. Refuses one of another kind, dialect or target."""
+    """Return the initial drafter at `train.begin`, or None for a new one. Raise RecipeError or CheckpointError for one
+    of another kind, dialect or target."""
     origin = BeginSource.of(recipe.origin)
     if written.begin is None and training.makes_new:
         return None
@@ -198,7 +199,7 @@ def _begin_head(
 
 
 def _check_reach(recipe: Recipe, draft: DrafterPlan, begun: _InitialDrafter) -> None:
-    """Refuse drafts that `build` would, of what will be left. Where the recipe does not say, it takes what there is."""
+    """Raise RecipeError if the recipe asks for more drafts than the trained drafter can make: `build` would fail."""
     drafter = recipe.drafter or Drafter()
     if drafter.tokens is not None or drafter.tree is not None:
         who = "a new drafter of this train.depth" if begun.folder is None else f"the head in {begun.folder}"
@@ -208,7 +209,8 @@ def _check_reach(recipe: Recipe, draft: DrafterPlan, begun: _InitialDrafter) -> 
 def _new(
     recipe: Recipe, written: Train, kind: str, training: Training, target: ModelPlan, draft: DrafterPlan
 ) -> _InitialDrafter:
-    """A new drafter: its dialect, taps, sizes and vocabulary. Refuses what corrects the files of one that is there."""
+    """Return a new drafter: its dialect, taps, sizes and vocabulary. Raise RecipeError, also for `drafter.taps` and
+    `drafter.switches`, which override an existing head's files."""
     origin, drafter = recipe.origin, recipe.drafter or Drafter()
     for name, hint in (("taps", "name them in train.taps"), ("switches", "remove drafter.switches")):
         if getattr(drafter, name) is not None:
@@ -228,7 +230,7 @@ def _new(
         hint = f"change train.{key}" + (" or train.save.dialect" if len(training.dialects) > 1 else "")
         raise origin.refusal(f"train.{key}", received, expected, hint)
     vocabulary = _vocabulary(written, kind, training, target, origin)
-    wanted = draft.tree.depth if written.depth is None else 0  # a head that is made for a tree reaches its leaves
+    wanted = draft.tree.depth if written.depth is None else 0  # a head for a tree must reach its leaves
     depth = _depth(written, max(training.depth, wanted), None, origin)
     return _InitialDrafter(
         None, sizes, vocabulary, taps, dialect, depth, depth if training.max_depth_is_trained else None
@@ -248,7 +250,7 @@ def _taps(written: Train, kind: str, training: Training, target: ModelPlan, orig
 
 
 def _vocabulary(written: Train, kind: str, training: Training, target: ModelPlan, origin: RecipeSource) -> int | None:
-    """The target's, unless the recipe says how many tokens."""
+    """Return the size of the draft vocabulary, or None for the target's."""
     size, whole = written.vocabulary, target.facts.vocabulary_size
     if size is not None and not training.vocabulary:
         expected = f"nothing: drafters of kind {kind} have the target's vocabulary"
@@ -270,7 +272,8 @@ def _depth(written: Train, default: int, limit: int | None, origin: RecipeSource
 
 
 def _drop(loss: LossPlan, kind: str, target: ModelPlan, origin: RecipeSource) -> Path | None:
-    """The folder of the drafter whose prompts are dropped. Refuses one that could not answer them."""
+    """Return the folder of `train.loss.drop`, or None. Raise RecipeError or CheckpointError if it is not a language
+    model with the target's vocabulary."""
     if loss.drop is None:
         return None
     refuse_head(Path(loss.drop), kind)

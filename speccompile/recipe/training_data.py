@@ -1,4 +1,4 @@
-"""The section `train.data` -> what is learnt from, looked at before any work: files, tokens, the chat template."""
+"""Decide the training data from the section `train.data`, and check files, tokens and chat template before any work."""
 
 import json
 import re
@@ -27,11 +27,11 @@ from speccompile.recipe.training_files import JSON_LINES, TABLES, find_files, is
 from speccompile.recipe.training_schema import Answers, Data
 
 _RECORDS = {"messages": CONVERSATIONS, "conversations": CONVERSATIONS, "prompt": PROMPTS, "text": TEXT}
-"""What the keys of a record say of its kind."""
+"""Key of a record -> its kind of data."""
 _LOOKED_AT = 1000
-"""Lines of a file whose token ids are compared before the work; the others are when they are read."""
+"""Number of first lines of a file whose token ids are checked before any work; the rest is checked when read."""
 _GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
-"""Where a chat template says that what follows is the model's own, as transformers reads it."""
+"""Start of the assistant's tokens in a chat template, as transformers matches it."""
 _ANSWER_KEYS = ("prompts", "temperature", "sampled", "max_new_tokens", "batch_size")
 _ENDPOINT_KEYS = ("endpoint", "model", "key")
 
@@ -43,10 +43,10 @@ _BYTES = {"float32": 4, "bfloat16": 2}
 def decide_data(
     written: Data | None, target: ModelPlan, length: int, new_tokens: int, passages: int, origin: RecipeSource
 ) -> DataPlan:
-    """length, new_tokens: of a text and of an answer, where the recipe does not say; the target takes as many.
-    passages: of texts, so many are answered where it does not say: there are as many as there are words.
+    """Return the plan of the data. length, new_tokens: default lengths of a text and of an answer, at most the target's
+    positions. passages: default number of prompts from plain texts, in which any passage can be a prompt.
 
-    Raises RecipeError for files that are not there, and for what the target's tokenizer or template cannot do.
+    Raise RecipeError for missing files, and for data that the target's tokenizer or chat template cannot process.
     """
     if written is None or not written.files:
         key = "train.data" if written is None else "train.data.files"
@@ -84,13 +84,13 @@ def decide_data(
 
 
 def feature_bytes(tokens: int, taps: Sequence[str], hidden: int, precision: str) -> int:
-    """On the disk, of so many tokens in the precision of activations. hidden: numbers of a tap. What the final norm
-    gives is there in any case, and once."""
+    """Return the bytes of stored features of `tokens` tokens. precision: of activations. hidden: numbers of a tap. The
+    output of the final norm is always stored, once."""
     return tokens * len({*taps, NORM}) * hidden * _BYTES[precision]
 
 
 def _word(name: str, written: str | None, words: tuple[str, ...], origin: RecipeSource) -> str:
-    """What is written under `train.data`, or the first of the words."""
+    """Return the value of a key under `train.data`, by default the first of the words. Raise RecipeError."""
     if written is None or written in words:
         return written or words[0]
     raise origin.refusal(
@@ -107,7 +107,7 @@ def _packing(written: str | None, origin: RecipeSource) -> str:
 
 
 def _names(written: list[str], origin: RecipeSource) -> tuple[str, ...]:
-    """Whole paths of files, folders and patterns, from the recipe's folder on; a data set of the Hub as it is."""
+    """Return absolute paths of files, folders and patterns, resolved from the recipe's folder; a Hub name unchanged."""
     paths = [origin.resolve(text).absolute() for text in written]
     if len(written) == 1 and is_hub_name(written[0]) and not paths[0].exists():
         return tuple(written)
@@ -115,7 +115,7 @@ def _names(written: list[str], origin: RecipeSource) -> tuple[str, ...]:
 
 
 def _kind(written: Data, names: tuple[str, ...], origin: RecipeSource) -> str:
-    """As written, or what the first record's keys say; files that are no records are texts."""
+    """Return the kind of data: as written, or by the keys of the first record; files without records are text."""
     if written.kind is not None:
         return _word("kind", written.kind, KINDS, origin)
     found = find_files(names, TEXT)
@@ -139,7 +139,7 @@ def _length(written: Data, target: ModelPlan, default: int, origin: RecipeSource
 
 
 def _answers(written: Data, kind: str, origin: RecipeSource) -> tuple[str, Answers]:
-    """Who makes them, and how. Those that the data has are learnt, unless others are asked for."""
+    """Return the source of the answers and its section. By default, the data has the answers, except for prompts."""
     answers = written.answers or Answers()
     by = answers.by or (BUNDLE if kind == PROMPTS else GIVEN)
     if by not in MAKERS:
@@ -161,7 +161,7 @@ def _answers(written: Data, kind: str, origin: RecipeSource) -> tuple[str, Answe
 
 
 def _new_tokens(answers: Answers, default: int, length: int, origin: RecipeSource) -> int:
-    """A text is a prompt and its answer: half of it, where the recipe does not say."""
+    """Return the maximum length of an answer. It is less than the text's, which is a prompt and its answer."""
     if answers.max_new_tokens is not None and answers.max_new_tokens >= length:
         expected = f"less than train.data.length, which is {length}: a text is a prompt and its answer"
         hint = "lower it, or raise train.data.length"
@@ -180,8 +180,8 @@ def _held_out(written: Data, origin: RecipeSource) -> float | Path:
 
 
 def _template(written: Data, kind: str, by: str, target: ModelPlan, origin: RecipeSource) -> Path | None:
-    """Refuse conversations without a template, and given answers that it does not mark: nothing would be learnt
-    (EAGLE#286)."""
+    """Return the recipe's chat template file, or None. Raise RecipeError for conversations without a template, and for
+    given answers that the template does not mark: the loss mask would be empty (EAGLE#286)."""
     key = "train.data.template"
     path = None if written.template is None else origin.resolve(written.template)
     if path is not None and not path.is_file():
@@ -210,12 +210,13 @@ def _template(written: Data, kind: str, by: str, target: ModelPlan, origin: Reci
 
 
 def marks_answers(template: str) -> bool:
-    """Whether a chat template says of anything that it is the model's own."""
+    """Return whether a chat template marks the assistant's tokens."""
     return _GENERATION.search(template) is not None
 
 
 def chat_template(folder: Path) -> str | None:
-    """The template of a model's folder: a file of its own, or in the tokenizer's config, there also by name."""
+    """Return the chat template of a model's folder, or None: the separate file, or the tokenizer config's entry, where
+    named templates use "default"."""
     if (folder / CHAT_TEMPLATE).is_file():
         return (folder / CHAT_TEMPLATE).read_text(encoding="utf-8")
     found = (read_json_object(folder / TOKENIZER_CONFIG) or {}).get("chat_template")
@@ -226,8 +227,8 @@ def chat_template(folder: Path) -> str | None:
 
 
 def _check_tokens(kind: str, files: tuple[Path, ...], target: ModelPlan, origin: RecipeSource) -> None:
-    """Refuse text without a tokenizer, and token ids that the target does not have. What tables of other forms hold,
-    the reading of the data says."""
+    """Raise RecipeError for text without a tokenizer, and for token ids out of the target's vocabulary. Other tables
+    than JSON lines are checked when read."""
     size = target.facts.vocabulary_size
     for file in files:
         has_ids = kind != CONVERSATIONS and file.suffix.lower() in TABLES and file.suffix.lower() not in JSON_LINES
@@ -257,7 +258,7 @@ def _foreign(file: Path, number: int, found: Any, target: ModelPlan, origin: Rec
 
 
 def _records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number and object of the first lines that are objects; what is none, the reading of the data complains of."""
+    """Yield number and object of the first lines that are objects; reading the data reports other lines."""
     with file.open(encoding="utf-8-sig", errors="replace") as lines:
         for number, line in zip(range(1, _LOOKED_AT + 1), lines, strict=False):
             try:

@@ -1,4 +1,4 @@
-"""Which files a recipe names. No torch: a plan asks here as well."""
+"""Find the data files that a recipe names. No torch: planning uses it as well."""
 
 import glob
 import os
@@ -16,10 +16,10 @@ from speccompile.progress import LOGGER
 JSON_LINES = (".jsonl", ".ndjson")
 JSON, PARQUET = ".json", ".parquet"
 TABLES = (*JSON_LINES, JSON, PARQUET)
-"""What holds a document in every row; any other file is text."""
+"""Suffixes of files with a document per row; any other file is text."""
 
 TEXTS = (".txt", ".md", ".rst", ".py")
-"""Texts that are taken out of a folder. A file that is named may be called as it likes."""
+"""Suffixes of text files that are read from a folder. A file named in the recipe may have any suffix."""
 
 _HUB = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*(?:@[\w./-]+)?")
 _PATTERN = re.compile(r"[*?\[]")
@@ -28,21 +28,22 @@ _GIVE = "name files, folders of them or patterns such as texts/*.jsonl, or one d
 
 @dataclass(frozen=True)
 class Files:
-    """paths: every file once, in the order of the recipe. hub: the data set in their place, as it was named."""
+    """Data files of a training. paths: every file once, in the order of the recipe. hub: name of a Hub dataset that
+    replaces them."""
 
     paths: tuple[Path, ...] = ()
     hub: str | None = None
 
     def stamp(self) -> list[str]:
-        """What their content is, in their order. A data set of the Hub is asked of `rows.hub_stamp`."""
+        """Return suffix and content hash of every file, in order. `rows.hub_stamp` covers a Hub dataset."""
         return [f"{path.suffix} {cached_file_hash(path)}" for path in self.paths]
 
 
 def find_files(written: Sequence[str], kind: str) -> Files:
-    """What the names stand for: a file, all data below a folder, a pattern; or one data set of the Hub, which alone is
-    no whole path.
+    """Return the files of the names: a file, all data below a folder, a pattern; or a single Hub dataset, the only name
+    that is not an absolute path.
 
-    Raises RecipeError for what is not there, cannot be read or holds no data of this kind.
+    Raise RecipeError for a name that does not exist, cannot be read or has no data of this kind.
     """
     found: dict[Path, None] = {}
     for name in written:
@@ -64,7 +65,7 @@ def find_files(written: Sequence[str], kind: str) -> Files:
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether a data set of the Hub can be called so."""
+    """Return whether a name can be that of a Hub dataset."""
     return _HUB.fullmatch(name) is not None and Path(name).suffix.lower() not in (*TABLES, *TEXTS)
 
 
@@ -93,12 +94,12 @@ def _matching(pattern: str) -> list[Path]:
 
 
 def _names(pattern: str) -> list[str]:
-    # pathlib's own wants patterns below a folder that is there
+    # pathlib's glob needs an existing folder and a relative pattern
     return sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207
 
 
 def library(name: str) -> Any:
-    """A package of the extra `[train]`. Raises RecipeError where it is missing."""
+    """Import a package of the extra `[train]`. Raise RecipeError if it is not installed."""
     try:
         return import_module(name)
     except ImportError:

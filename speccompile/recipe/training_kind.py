@@ -1,4 +1,4 @@
-"""Which kind is trained, and whether there is anything to train of it, beside this target."""
+"""Decide the kind that is trained, and check that it can be trained for this target."""
 
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.find import AUTO, find_kind
@@ -11,7 +11,7 @@ from speccompile.recipe.schema import Drafter, Recipe
 
 
 def training_kind(recipe: Recipe) -> str:
-    """The kind that is trained: the recipe's, or that of the folder which is gone on from."""
+    """Return the kind to train: the recipe's, or that of the folder at `train.begin`. Raise RecipeError."""
     written, origin = recipe.drafter or Drafter(), recipe.origin
     if written.kind not in (None, AUTO):
         if written.kind in DRAFTING_METHODS:
@@ -27,21 +27,21 @@ def training_kind(recipe: Recipe) -> str:
 
 
 def trainable() -> list[str]:
-    """Kinds that can be trained."""
+    """Return the kinds that can be trained."""
     return [kind for kind in DRAFTING_METHODS if training_of(kind) is not None]
 
 
 SEVERAL = tuple(kind for kind, family in DRAFTING_METHODS.items() if family.trains_as)
-"""Kinds of several models, of which one is trained at a time."""
+"""Kinds with several models, of which one is trained at a time."""
 
 
 def trained_as(kind: str) -> str:
-    """The kind of what is trained: of several models, one at a time."""
+    """Return the kind of the trained drafter: for a kind with several models, the kind of one of them."""
     return DRAFTING_METHODS[kind].trains_as or kind
 
 
 def training_of(kind: str) -> Training | None:
-    """None for a kind that cannot be trained."""
+    """Return the training of a kind, or None if it cannot be trained."""
     return DRAFTING_METHODS[trained_as(kind)].training
 
 
@@ -49,11 +49,11 @@ _WHY_NOT = {
     NOTHING: "it has no weights: what it drafts, it looks up",
     TARGET: "it drafts with the target's own weights, which stay as they are",
 }
-"""Whose weights a family has -> why it cannot be trained."""
+"""`weights` of a drafting method -> why it cannot be trained."""
 
 
 def find_training(kind: str, origin: RecipeSource) -> Training:
-    """Raises RecipeError for a kind that cannot be trained, with the reason."""
+    """Return the training of a kind. Raise RecipeError with the reason if it cannot be trained."""
     training = training_of(kind)
     if training is not None:
         return training
@@ -68,7 +68,8 @@ def find_training(kind: str, origin: RecipeSource) -> Training:
 
 
 def check_masks(kind: str, target: ModelPlan, origin: RecipeSource) -> None:
-    """Refuse rows of a target that learn behind every place of a text in one run of it: states have one place."""
+    """Raise RecipeError for trained mask rows with a target that has recurrent state: one pass trains them after every
+    position of a text, and a recurrent state exists at one position only."""
     if DRAFTING_METHODS[kind].weights == MASKS and target.facts.states:
         received = f"'{kind}', but the target '{target.reference}' carries states from token to token"
         expected = f"a target of attention alone ({target.facts.states})"

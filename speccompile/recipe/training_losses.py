@@ -1,4 +1,4 @@
-"""Losses that a training cannot have, refused before any work."""
+"""Check the loss of a training before any work."""
 
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.plan.recipe_source import RecipeSource, format_value, one_of
@@ -11,13 +11,13 @@ CONTEXTS = ("target", "drafter", "mixed")
 KINDS_WITH_OWN_TEXT = frozenset(
     kind for kind, family in DRAFTING_METHODS.items() if family.training is not None and family.training.own_text
 )
-"""Drafters that read tokens alone, and so can go on from a prompt without the target."""
+"""Kinds that read tokens alone, and so can continue a prompt without the target."""
 
 
 def check_loss(loss: LossPlan, kind: str, packing: str, origin: RecipeSource) -> None:
-    """Raises RecipeError for a loss that this kind of drafter cannot learn by, or that would teach it nothing.
+    """Raise RecipeError for a loss that does not work with this kind of drafter, or that would not improve it.
 
-    Names and ranges are the recipe's. packing: as in `DataPlan`.
+    `decide_loss` and the schema check names and ranges. packing: as in `DataPlan`.
     """
     if loss.contexts != "target":
         _check_own_text(loss, kind, packing, origin)

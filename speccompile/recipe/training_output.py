@@ -1,4 +1,4 @@
-"""Where a training writes: the folder of the drafter, and the one of its work. What lies there is not overwritten."""
+"""Check the folders that a training writes, of the drafter and of its work: other content is never overwritten."""
 
 import json
 import os
@@ -10,15 +10,15 @@ from speccompile.errors import UsageError
 from speccompile.plan.recipe_source import RecipeSource
 
 REPORT = "training.json"
-"""Beside the weights: what was done, and the figures."""
+"""Report of the training and its results, next to the weights."""
 MADE_BY = "speccompile train"
 STATE = "plan.json"
-"""In the work folder: the plan of what is under way."""
+"""Plan of the current training, in the work folder."""
 
 
 def check_output(output: Path, read: Mapping[str, Path | None], work: Path, origin: RecipeSource) -> None:
-    """Raises RecipeError for a folder that holds something else than what a training left, for one that is read, that
-    would take the work with it when it is replaced, or that cannot be made. read: by the keys that name them."""
+    """Raise RecipeError for an output folder with other content than a training's output, or that is also an input,
+    contains the work folder or lies in it, or cannot be created. read: key of the recipe -> input folder."""
     resolved, works = output.resolve(), work.resolve()
     for what, folder in read.items():
         if folder is not None and folder.resolve() == resolved:
@@ -45,18 +45,18 @@ def check_output(output: Path, read: Mapping[str, Path | None], work: Path, orig
 
 
 def _can_hold(path: Path) -> bool:
-    """Whether what is there above a path is a folder, and no file."""
+    """Return whether the nearest existing ancestor of a path is a folder."""
     return next(each for each in path.absolute().parents if os.path.lexists(each)).is_dir()
 
 
 def is_training_output(output: Path) -> bool:
-    """Whether a training left this folder."""
+    """Return whether a training wrote this folder."""
     report = read_json(output / REPORT)
     return report is not None and report.get("made_by") == MADE_BY
 
 
 def check_work(work: Path) -> None:
-    """Raises UsageError for a folder that holds something else than a training's work."""
+    """Raise UsageError for a work folder with other content than a training's work, or that cannot be created."""
     if work.is_dir() and any(work.iterdir()) and read_json(work / STATE) is None:
         found = "a folder that holds something else"
     elif work.exists() and not work.is_dir():
@@ -71,7 +71,7 @@ def check_work(work: Path) -> None:
 
 
 def read_json(file: Path) -> dict[str, Any] | None:
-    """The object in a file, None where there is none."""
+    """Return the JSON object in a file, or None without one."""
     try:
         found = json.loads(file.read_bytes())
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""Loss, schedule, evaluation and saving of a training: defaults by the size of the target, and refusals.
+"""Decide loss, schedule, evaluation and saving of a training: defaults by the size of the target, and checks.
 
-The defaults are those of published recipes (section A8 of the facts), and, for targets that train on a processor, those
-that the demo's own drafters were trained with.
+The defaults are those of published recipes (section A8 of the facts). For targets that are small enough for a CPU, they
+are those of the demo's drafters.
 """
 
 from dataclasses import dataclass, replace
@@ -22,20 +22,19 @@ PRECISIONS = ("float32", "bfloat16")
 DTYPES = ("float32", "bfloat16", "float16")
 
 BETA = 0.5  # of jsd: the symmetric one
-DECAY = 0.8  # EAGLE-3's and Medusa's weight of a depth over the one before
-SHARE = 0.5  # of batches with the drafter's own texts: DistillSpec's mix
-FINAL = 0.05  # a cosine to a twentieth of the peak
-ONE_TOKEN = 0.5  # share of the target's best token for a greedy loop, which accepts that one alone
+DECAY = 0.8  # ratio of EAGLE-3's and Medusa's loss weights from one depth to the next
+SHARE = 0.5  # of batches with texts that the drafter wrote: DistillSpec's mix
+FINAL = 0.05  # share of the peak at the end of the cosine
+ONE_TOKEN = 0.5  # share of the target's most probable token, the only one that greedy decoding accepts
 
 
 @dataclass(frozen=True)
 class TrainingDefaults:
-    """Defaults by the size of the target. length, new_tokens: of a text and an answer. passages: of texts, that are
-    answered. batch_size: texts of a step;
-    new_rate, old_rate: AdamW's for a new drafter and for one that is trained on; muon: its rate for the matrices of a
-    new head, None for AdamW's. warmup: share of the steps, or steps where the budget is time. anchors: blocks of a
-    text. texts: that an evaluation reads; every: share of a budget of time between evaluations, else seconds. compiled:
-    whether it compiles. save_every: seconds; dtype: of what is left."""
+    """Defaults by the size of the target. length, new_tokens: maximum tokens of a text and an answer. passages: number
+    of prompts from plain texts. batch_size: texts per step. new_rate, old_rate: AdamW's learning rate for a new drafter
+    and for a `train.begin`; muon: Muon's for the matrices of a new head, None for AdamW. warmup: (share of the steps,
+    number of steps if the budget is time). anchors: maximum blocks per text. texts: of an evaluation; every: minimum
+    seconds between evaluations. compiled: whether evaluations compile. save_every: seconds; dtype: of saved weights."""
 
     length: int
     new_tokens: int
@@ -56,20 +55,20 @@ class TrainingDefaults:
 
 
 TINY_BYTES = 2**28
-"""Weights of a target that trains in minutes on a processor: 64 million parameters in float32."""
+"""Maximum weight bytes of a target that trains in minutes on a CPU: 64 million parameters in float32."""
 
 SMALL = TrainingDefaults(
     length=256, new_tokens=128, passages=2048,
     batch_size=16, new_rate=1e-3, old_rate=1e-4, muon=6e-3, warmup=(0.05, 50), clip=1.0,
     anchors=24, texts=64, compiled=True, every=30.0, save_every=30.0, precision="float32",
-    # what was judged is what is compiled, to the bit, and it is small
+    # the evaluated weights are the compiled ones, bit for bit, and they are small
     dtype="float32",
 )  # fmt: skip
 FULL_SIZE = TrainingDefaults(
     length=2048, new_tokens=1024, passages=50_000,
     batch_size=32, new_rate=1e-4, old_rate=2e-5, muon=None, warmup=(0.04, 200), clip=0.5,
     anchors=512, texts=256, every=600.0, save_every=600.0,
-    # compiling a target of gigabytes takes longer than an interval: on request
+    # compiling a target of gigabytes takes longer than an interval: only on request
     compiled=False, precision="bfloat16", dtype="bfloat16",
 )  # fmt: skip
 
@@ -81,13 +80,13 @@ def defaults_for(target: ModelPlan) -> TrainingDefaults:
 def decide_loss(
     written: Loss | None, kind: str, training: Training, scale: TrainingDefaults, packing: str, recipe: Recipe
 ) -> LossPlan:
-    """Raises RecipeError for keys that mean nothing for the kind, or for each other."""
+    """Return the plan of the loss. Raise RecipeError for keys that do not apply to the kind or to other keys."""
     loss, origin = written or Loss(), recipe.origin
     word = _word("loss.kind", loss.kind or "fkl", LOSSES, origin)
     weights = "dpace" if training.anchors else "decay"
     weights = _word("loss.depth_weights", loss.depth_weights or weights, DEPTH_WEIGHTS, origin)
     contexts = _word("loss.contexts", loss.contexts or "target", CONTEXTS, origin)
-    is_even = training.is_depth_independent  # which say the same of a place however deep it is drafted
+    is_even = training.is_depth_independent  # its logits of a position are the same at every depth
     _mean("loss.beta", loss.beta, word == "jsd", "train.loss.kind jsd", origin)
     _mean("loss.share", loss.share, contexts == "mixed", "train.loss.contexts mixed", origin)
     _mean("loss.anchors", loss.anchors, training.anchors > 0, "drafters whose blocks cost a pass each", origin)
@@ -110,7 +109,8 @@ def decide_loss(
 
 
 def _hard(kind: str, decoding: str) -> float:
-    """Greedy rounds accept the target's best token alone; sampling ones by the whole distribution."""
+    """Return the default share of hard labels: greedy rounds accept only the target's most probable token, sampling
+    rounds use the whole distribution."""
     return ONE_TOKEN if decoding == "greedy" and kind in ("fkl", "jsd", "hybrid") else 0.0
 
 
@@ -133,7 +133,7 @@ def _word(key: str, written: str, words: tuple[str, ...], origin: RecipeSource) 
 
 
 def _mean(key: str, written: object, means: bool, where: str, origin: RecipeSource) -> None:
-    """Refuse a key that means nothing."""
+    """Raise RecipeError for a written key that does not apply."""
     if written is not None and not means:
         raise origin.refusal(
             f"train.{key}", "a key that means nothing for this training", f"it only with {where}", f"remove train.{key}"
@@ -149,7 +149,7 @@ def decide_schedule(
     *,
     is_new: bool,
 ) -> SchedulePlan:
-    """Raises RecipeError for no budget, two, and for keys that mean nothing for each other."""
+    """Return the plan of the schedule. Raise RecipeError unless there is one budget, and for keys that do not apply."""
     schedule = written or Schedule()
     if (schedule.steps is None) is (schedule.seconds is None):
         received = "steps and seconds" if schedule.steps else "no budget"
@@ -172,7 +172,7 @@ def decide_schedule(
         accumulate=accumulate,
         optimizer=optimizer,
         learning_rate=rate,
-        # Muon's steps are scaled to those of AdamW, so that its rate is that of AdamW where nothing better is known.
+        # Muon's steps are scaled to AdamW's, so AdamW's rate is its default.
         matrix_rate=(schedule.matrix_rate or muon or rate) if optimizer == MUON else None,
         weight_decay=(0.0 if kind in TARGET_SPECIFIC_KINDS else 0.1)
         if schedule.weight_decay is None
@@ -198,9 +198,10 @@ def _warmup(schedule: Schedule, scale: TrainingDefaults, origin: RecipeSource) -
 def decide_evaluate(
     written: Train, draft: DrafterPlan, limit: int | None, scale: TrainingDefaults, origin: RecipeSource
 ) -> EvaluatePlan:
-    """limit: drafts behind one another that the drafter can make, None for any number. Raises RecipeError for more."""
+    """Return the plan of the evaluation. limit: maximum number of consecutive drafts that the drafter can make, None
+    for no limit. Raise RecipeError for a larger depth."""
     evaluate, schedule = written.evaluate or Evaluate(), written.schedule or Schedule()
-    # A fifth of a budget of time: five points of a curve, and most of the time is training's.
+    # A fifth of a time budget: a curve of five points, and training gets most of the time.
     every = max(scale.every, schedule.seconds / 5) if schedule.seconds else 10 * scale.every
     depth = evaluate.depth or draft.tree.depth
     if evaluate.depth is not None and limit is not None and depth > limit:
@@ -219,7 +220,7 @@ def decide_evaluate(
 def decide_save(
     plan: TrainingPlan, written: Save | None, scale: TrainingDefaults, origin: RecipeSource
 ) -> TrainingPlan:
-    """The plan with what the recipe says of its checkpoints. The dialect is decided with what is trained."""
+    """Return the plan with the settings of its checkpoints. The dialect is decided with the initial drafter."""
     save = written or Save()
     return replace(
         plan,

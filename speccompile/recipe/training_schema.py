@@ -25,7 +25,7 @@ def _form_of_held_out(value: Any) -> str | None:
 
 
 class Answers(Section):
-    """Who answers the prompts. Its maker alone may stand for it."""
+    """Source of the answers to prompts. The value of `by` alone is a short form."""
 
     by: str | None = optional("bundle, transformers, endpoint or given", "bundle", min_length=1)
     temperature: float | None = optional("a number from 0 to 10", 0, ge=0, le=10)
@@ -41,7 +41,7 @@ class Answers(Section):
 
 
 class Data(Section):
-    """What is learnt from."""
+    """Training data."""
 
     kind: str | None = optional("prompts, conversations or text", "text", min_length=1)
     files: Annotated[list[Annotated[str, Field(min_length=1)]] | None, BeforeValidator(_list_of_one)] = optional(
@@ -76,7 +76,7 @@ class Loss(Section):
 
 
 class Schedule(Section):
-    """The budget, and the optimizer on its way through it."""
+    """Budget and optimizer."""
 
     steps: int | None = optional("a whole number from 1 on", 1000, ge=1)
     seconds: float | None = optional("a number above 0", 600, gt=0, allow_inf_nan=False)
@@ -110,7 +110,7 @@ class Save(Section):
 
 
 class Train(Section):
-    """How the drafter at `drafter.model` is trained. Which sizes are in its shape, its kind says."""
+    """Training of the drafter at `drafter.model`. Its kind determines the sizes in `shape`."""
 
     seed: int | None = optional("a whole number from 0 on", 0, ge=0, lt=2**31)
     begin: str | None = optional("the folder of a drafter to go on from, or a Hub id", "demo/drafter", min_length=1)

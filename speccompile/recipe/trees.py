@@ -1,4 +1,4 @@
-"""`drafter.tree` and `drafter.tokens` -> how drafts follow each other. The forms of a tree are in `schema`."""
+"""Decide the tree of the drafts from `drafter.tree` and `drafter.tokens`. `schema` has the forms of a tree."""
 
 from collections.abc import Callable
 from itertools import accumulate
@@ -16,16 +16,16 @@ KEY = "drafter.tree"
 CHAIN = "chain"
 TOKENS = 4
 MOST_DRAFTS = 127
-"""Of all drafters together: the window also holds the root."""
+"""Maximum number of drafts of all drafters together: the window also has the root."""
 NO_TREE = TreePlan(CHAIN, (ROOT,), 0)
-"""Where nothing is drafted."""
+"""Tree without drafts."""
 
 
 def decide_tree(written: Drafter, copies: int, origin: RecipeSource, *, by_votes: bool = False) -> tuple[TreePlan, int]:
-    """The tree that each of `copies` drafters drafts, and the drafts of all of them together. by_votes: a tree that
-    grows takes the best of all nodes, whichever they follow: top_k, the most that follow one, may be left out.
+    """Return the tree of each of `copies` drafters, and the number of drafts of all of them. by_votes: a dynamic tree
+    takes the best nodes regardless of their parents, so that top_k, the maximum number of children, is optional.
 
-    Raises RecipeError for what is no tree, and for one that no window holds.
+    Raise RecipeError for an invalid tree, and for one that is too large for the window.
     """
     if written.tree is None or written.tree == CHAIN:
         tokens = written.tokens or TOKENS
@@ -44,9 +44,9 @@ def decide_tree(written: Drafter, copies: int, origin: RecipeSource, *, by_votes
 
 
 def decide_default_tree(written: Drafter, own: DefaultTree, origin: RecipeSource) -> tuple[TreePlan, int]:
-    """The tree that a kind of drafter has itself, unless the recipe asks for another; and its drafts.
+    """Return the default tree of a drafting method, unless the recipe asks for another, and its number of drafts.
 
-    Raises RecipeError as `decide_tree`, for keys of both, and for a node with more children than the drafter knows.
+    Raise RecipeError as `decide_tree`, for keys of both trees, and for a node with more children than drafter.top_k.
     """
     if written.tree is None and written.tokens is None:
         try:
@@ -69,8 +69,8 @@ def decide_default_tree(written: Drafter, own: DefaultTree, origin: RecipeSource
 
 
 def decide_lookahead(written: Drafter, origin: RecipeSource) -> tuple[tuple[int, int, int], TreePlan, int]:
-    """Columns, tokens of an n-gram and guesses of a lookahead; the tree of all of them, and its drafts. Raises
-    RecipeError for one that no window holds."""
+    """Return (window columns, tokens of an n-gram, n-grams to verify) of lookahead decoding, their tree, and its number
+    of drafts. Raise RecipeError if it is too large for the window."""
     window, level, guesses = written.window or WINDOW, written.level or LEVEL, written.guesses or GUESSES
     tree = lay_out(window, level, guesses).tree
     if tree.drafts > MOST_DRAFTS:
@@ -85,7 +85,7 @@ def decide_lookahead(written: Drafter, origin: RecipeSource) -> tuple[tuple[int,
 
 
 def check_branching(tree: TreePlan, vocabulary: int, sample: bool, origin: RecipeSource) -> None:
-    """Raises RecipeError for a node with more children than there are tokens to choose them from."""
+    """Raise RecipeError for a node with more children than there are tokens to choose from."""
     limits = [(vocabulary, "the tokens of the vocabulary", f"give no node of {KEY} more children than that")]
     if sample:
         limits.append((MAX_DRAFT_CANDIDATES, "among which a sampled draft is drawn", "set drafter.sample to false"))
@@ -97,14 +97,14 @@ def check_branching(tree: TreePlan, vocabulary: int, sample: bool, origin: Recip
 
 
 def check_successors(successors: int, vocabulary: int, origin: RecipeSource) -> None:
-    """Raises RecipeError for more of the target's best tokens than it has."""
+    """Raise RecipeError if `successors`, a number of most probable tokens, exceeds the target's vocabulary."""
     if successors > vocabulary:
         expected = f"at most {vocabulary}, the tokens of the vocabulary"
         raise origin.refusal("drafter.top_k", str(successors), expected, f"set drafter.top_k to {vocabulary} or less")
 
 
 def _plan(tree: Tree) -> TreePlan:
-    """A tree with one branch is a chain, however it was written."""
+    """Return the plan of a tree; a tree with one branch is a chain in every form."""
     return TreePlan(CHAIN if tree.is_chain else "static", tree.parents, tree.depth)
 
 
@@ -145,7 +145,7 @@ def _named(name: str, origin: RecipeSource) -> Tree:
 
 
 def _limit(drafts: int, depth: int, copies: int, key: str, origin: RecipeSource) -> None:
-    """Refuse what no window holds, before anything of that size is made."""
+    """Raise RecipeError for a tree that is too large for the window, before it is created."""
     if drafts * copies > MOST_DRAFTS:
         each = f" ({copies} models with {drafts} each)" if copies > 1 else ""
         raise origin.refusal(
@@ -172,7 +172,7 @@ def _dynamic(written: TreeMapping, copies: int, origin: RecipeSource, by_votes: 
 
 
 def _check_names(written: TreeMapping, origin: RecipeSource, by_votes: bool) -> None:
-    """Refuse a dynamic tree that lacks a key."""
+    """Raise RecipeError for a dynamic tree with a missing key."""
     for name in ("depth", "nodes") if by_votes else ("depth", "top_k", "nodes"):
         if getattr(written, name) is None:
             received, expected = "nothing", "it beside the other keys of a dynamic tree"

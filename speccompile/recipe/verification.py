@@ -1,4 +1,4 @@
-"""The section `verify` -> the rule of acceptance."""
+"""Decide the acceptance rule from the section `verify`."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ PARAMETERS: Mapping[str, float] = {
     "fallback": 0.5,
     "rollback": 3.0,  # nats
 }
-"""What the parameters of the approximate methods are where the recipe does not say."""
+"""Defaults of the parameters of approximate methods."""
 
 
 def verify_method(recipe: Recipe) -> str:
@@ -26,7 +26,7 @@ def verify_method(recipe: Recipe) -> str:
 
 
 def decide_verification(recipe: Recipe) -> VerifyPlan:
-    """The rule, its method being a known one. Raises RecipeError for keys that mean nothing for it."""
+    """Return the acceptance rule of a known method. Raise RecipeError for keys that do not apply to it."""
     written, method = recipe.verify or Verify(), verify_method(recipe)
     parameters = {}
     for name, default in PARAMETERS.items():

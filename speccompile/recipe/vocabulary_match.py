@@ -1,8 +1,8 @@
-"""Whether a drafter's tokens are its target's: a drafter that counts tokens otherwise would draft nonsense.
+"""Check that a drafter's token ids are its target's: with other ids it would draft nonsense.
 
-A model may have more rows than its tokenizer has tokens: padding, to a size that suits the hardware. So one tokenizer
-may belong to models with different vocabularies (Qwen2.5: 152064 rows at 7B, 151936 at 0.5B). Such a pair drafts among
-the rows that both have.
+A model may have more embedding rows than its tokenizer has tokens: padding, to a size that suits the hardware. So one
+tokenizer may belong to models with different vocabularies (Qwen2.5: 152064 rows at 7B, 151936 at 0.5B). Such a pair
+drafts among the rows that both have.
 """
 
 import gc
@@ -28,10 +28,10 @@ NO_TOKENIZER = f"{HINT}; where the sizes differ in padding alone, put its {TOKEN
 
 
 def check_vocabulary_match(target: ModelPlan, drafter: ModelPlan, key: str, origin: RecipeSource) -> tuple[str, ...]:
-    """Compare vocabulary sizes, tokenizers token by token, and special tokens. `key`: where the drafter stands.
+    """Compare vocabulary sizes, tokenizers token by token, and special tokens. key: of the drafter in the recipe.
 
-    Returns notes on what could not be compared, or differs without harm. Raises RecipeError for a pair that cannot
-    work and CheckpointError for a tokenizer that cannot be read.
+    Return notes on missing information and harmless differences. Raise RecipeError for an incompatible pair and
+    CheckpointError for an unreadable tokenizer.
     """
     return (
         *_check_vocabularies(target, drafter, key, origin),
@@ -40,7 +40,7 @@ def check_vocabulary_match(target: ModelPlan, drafter: ModelPlan, key: str, orig
 
 
 def _check_vocabularies(target: ModelPlan, drafter: ModelPlan, key: str, origin: RecipeSource) -> tuple[str, ...]:
-    """The tokenizers must say the same of every id, added tokens included, whatever the sizes are."""
+    """Raise RecipeError unless both tokenizers have the same token at every id, added tokens included. Return notes."""
     ours, theirs = target.facts.vocabulary_size, drafter.facts.vocabulary_size
     without = [name for name, model in (("target", target), ("drafter", drafter)) if not model.facts.tokenizer]
     if without and ours != theirs:
@@ -69,7 +69,7 @@ def _check_equal(ours: Mapping[int, str], theirs: Mapping[int, str], key: str, o
 
 
 class _Tokens(NamedTuple):
-    """Id -> token: of the tokenizer's model, and those that were added to it, which may stand in both."""
+    """Id -> token: tokens of the tokenizer's model, and added tokens. A token may be in both."""
 
     model: dict[int, str]
     added: dict[int, str]
@@ -79,7 +79,8 @@ class _Tokens(NamedTuple):
 
 
 def _check_padding(tokens: _Tokens, ours: int, theirs: int, key: str, origin: RecipeSource) -> tuple[str, ...]:
-    """Rows for all tokens but added ones must be there in both: no model says a token for which it has no row."""
+    """Raise RecipeError unless both models have rows for all tokens except added ones. A model cannot predict a token
+    without a row. Return notes."""
     common, needed = min(ours, theirs), max(tokens.model.keys() - tokens.added.keys(), default=-1) + 1
     if needed > common:
         expected = f"the target's vocabulary of {ours}, or both with rows for the {needed} tokens of their tokenizer"
@@ -91,14 +92,14 @@ def _check_padding(tokens: _Tokens, ours: int, theirs: int, key: str, origin: Re
 
 
 def read_vocabulary(path: Path) -> dict[int, str]:
-    """Token id -> token of a tokenizer.json, added tokens included. Raises CheckpointError."""
+    """Return token id -> token of a tokenizer.json, added tokens included. Raise CheckpointError."""
     return _read_tokens(path).all()
 
 
 def _read_tokens(path: Path) -> _Tokens:
-    """Raises CheckpointError.
+    """Read the tokens of a tokenizer.json. Raise CheckpointError.
 
-    Read as JSON: the tokenizers library would give the same, but raises bare Exception for files that it cannot read.
+    The file is read as JSON, because the tokenizers library raises bare Exception for files that it cannot read.
     """
     with _without_gc():
         data = read_json_object(path) or {}
@@ -119,8 +120,8 @@ def _read_tokens(path: Path) -> _Tokens:
 
 @contextmanager
 def _without_gc() -> Iterator[None]:
-    """Without Python's search for cycles: JSON has none, and looking for some in a million merges takes longer than
-    reading them."""
+    """Context manager that disables Python's cyclic garbage collector: JSON has no cycles, and collection would take
+    longer than reading a million merges."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -135,9 +136,9 @@ def _shown(vocabulary: Mapping[int, str], token_id: int) -> str:
 
 
 def _check_special_tokens(target: ModelPlan, drafter: ModelPlan, key: str, origin: RecipeSource) -> tuple[str, ...]:
-    """A special token must agree where both models name it: by id, or by text where one of them gives no id.
+    """Raise RecipeError if both models name a special token and differ in its id, or in its text if one has no id.
 
-    Ids agree when one is shared: instruction-tuned models add ends to those of their base model.
+    One shared id suffices: instruction-tuned models add end tokens to those of their base model. Return notes.
     """
     notes = []
     for name in SPECIAL_TOKENS:

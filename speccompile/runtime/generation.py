@@ -1,4 +1,4 @@
-"""What is asked of a generation, how far each row is, and what comes out."""
+"""State of each sequence while it is generated, and the finished generation."""
 
 import dataclasses
 from collections.abc import Collection, Sequence
@@ -11,7 +11,7 @@ from speccompile.runtime.options import GREEDY, SamplingParams
 from speccompile.runtime.text.tokenizer import IncrementalDetokenizer
 
 FINISH_REASONS = ("length", "stop", "capacity", "cancelled", "timeout", "error")
-"""Why a row has ended. The last two a service alone has."""
+"""Reasons why a sequence has ended. Only a service cancels sequences or lets them time out."""
 
 MODES = ("speculative", "autoregressive")
 
@@ -21,9 +21,9 @@ class Generation:
     """One finished generation. The first fields are what `speccompile generate --json` prints."""
 
     text: str | None
-    """None where the bundle has no tokenizer."""
+    """None if the bundle has no tokenizer."""
     token_ids: list[int]
-    """New tokens only; an end-of-sequence token, if one came, is the last."""
+    """New tokens only; an end-of-sequence token, if there is one, is the last."""
     prompt_tokens: int
     rounds: int
     """Runs of `verify` after the prefill."""
@@ -32,42 +32,42 @@ class Generation:
     seconds: float
     tokens_per_second: float
     finish_reason: str
-    """length | stop | capacity; of a service also cancelled | timeout"""
+    """length | stop | capacity; in a service also cancelled | timeout"""
     mode: str
     """speculative | autoregressive"""
     engine: str
     exact: bool = True
-    """Whether neither the bundle's method nor its engine, on this processor, changes what the target says, or only by
-    chance: see the manifest, and `Bundle.exactness`."""
+    """True if neither the bundle's drafting method nor its engine, on this processor, changes the target's output,
+    except by chance: see the manifest, and `Bundle.exactness`."""
     kernels: str | None = None
-    """The path of the kernels for the processor, "none" for ONNX Runtime's own; None for engines that run elsewhere."""
+    """Code path of the kernels for the processor, "none" for ONNX Runtime's own; None for engines on other devices."""
     seed: int | None = None
-    """Of the random numbers, also where none was given; None for greedy decoding."""
+    """Seed of the random numbers, including one that the system chose; None for greedy decoding."""
     logprobs: list[float] | None = None
-    """Of each new token, the natural logarithm of the target's own probability at temperature 1, before any penalty,
-    limit or constraint. None where they were not asked for."""
+    """Natural logarithm of the target's own probability of each new token at temperature 1, before any penalty, limit
+    or constraint. None unless requested."""
     top_logprobs: list[list[tuple[int, float]]] | None = None
-    """At the place of each new token, the most probable tokens and their log-probabilities, the best first. None where
-    they were not asked for."""
+    """Most probable tokens at the position of each new token with their log-probabilities, the best first. None unless
+    requested."""
     prefill_seconds: float = field(kw_only=True)
     verify_seconds: float = field(kw_only=True)
     draft_seconds: float = field(kw_only=True)
     path_lengths: list[int] = field(kw_only=True)
-    """Tokens that each round verified, the bonus token included, before the end cut any off."""
+    """Number of tokens that each round accepted, the bonus token included, before the end cut any off."""
     draft_lengths: list[int] = field(kw_only=True)
-    """Drafts that each round verified, of a tree all its nodes; 0 where there were none."""
+    """Number of drafts that each round verified, for a tree all nodes; 0 for a round without drafts."""
     round_seconds: list[float] = field(kw_only=True, default_factory=list)
-    """From the end of the prefill, or of a round, to the end of the next: until its tokens come, all at once. What is
-    left of `seconds` is the prefill, in which the first draft is made."""
+    """Seconds from the end of the prefill or of a round to the end of the next round, when its tokens come all at once.
+    The rest of `seconds` is the prefill, which also makes the first draft."""
     cached_tokens: int = field(kw_only=True, default=0)
-    """Of the prompt, that were not read, because the row, or another, held them already."""
+    """Number of prompt tokens that were not read, because this batch slot or another already held them."""
     queue_seconds: float = field(kw_only=True, default=0.0)
-    """That it waited for a row, before `seconds`."""
+    """Seconds of waiting for a batch slot, before `seconds`."""
     first_token_seconds: float | None = field(kw_only=True, default=None)
-    """From when it was asked for to its first token; None where none came."""
+    """Seconds from the request to the first token; None if no token came."""
 
     def to_json(self) -> dict[str, Any]:
-        """The documented object of `generate --json`."""
+        """Return the documented JSON object of `generate --json`."""
         shown = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if not f.kw_only}
         for name in ("logprobs", "top_logprobs"):
             if shown[name] is None:
@@ -77,7 +77,7 @@ class Generation:
 
 @dataclass(frozen=True)
 class GenerationTimes:
-    """Where the time of one generation went, in seconds, and what it was spared: fields of `Generation`."""
+    """Times of one generation in seconds, and its reused prompt tokens: fields of `Generation`."""
 
     seconds: float
     prefill: float
@@ -90,7 +90,8 @@ class GenerationTimes:
 
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
-    """The index at which two lists of tokens part, the shorter one's length where it is the other's beginning."""
+    """Return the first index at which two lists of tokens differ: the shorter one's length if it is a prefix of the
+    other, None if they are equal."""
     if list(one) == list(other):
         return None
     shorter = min(len(one), len(other))
@@ -98,7 +99,7 @@ def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
 
 
 class SequenceState:
-    """One row of a batch: a prompt, its new tokens, and why it ended."""
+    """State of one sequence: a prompt, its new tokens, and its finish reason."""
 
     def __init__(
         self,
@@ -112,9 +113,9 @@ class SequenceState:
         top_logprobs: int = 0,
         constraint: Constraint | None = None,
     ) -> None:
-        """capacity: the most tokens, prompt and new together, that the buffers hold. logprobs: whether to keep them;
-        top_logprobs: of how many of the best tokens too, which keeps those of the new ones as well. constraint: what
-        the new tokens may say."""
+        """capacity: maximum number of tokens, prompt and new ones, that the buffers hold. logprobs: whether to keep
+        them; top_logprobs: number of most probable tokens to keep at each position, which keeps `logprobs` too.
+        constraint: the grammar of the new tokens."""
         self.prompt, self.stream, self.token_ids = list(prompt), stream, list[int]()
         self.max_new_tokens = min(max_new_tokens, capacity - len(self.prompt))
         self.length_finish_reason = "length" if max_new_tokens <= capacity - len(self.prompt) else "capacity"
@@ -127,16 +128,16 @@ class SequenceState:
         self.path_lengths: list[int] = []  # the prefill's single token first
         self.draft_lengths: list[int] = []
         self.decodes_every_round = stream is not None and stream.has_stop
-        """Whether the text is decoded in every round. Once at the end costs far less."""
+        """True if the text is decoded in every round. Decoding once at the end costs far less."""
         self._eos = frozenset(eos_token_ids)
         self.matcher = None if constraint is None else constraint.matcher(self._eos)
-        """How far the new tokens are in what they may say."""
+        """State of the new tokens in the constraint's grammar."""
         self.min_forced_tokens = 0
-        """The fewest tokens without an alternative that it takes at once, without asking the target; 0: it never does.
-        It has the same tokens either way."""
+        """Minimum number of forced tokens (those without an alternative) that are appended at once, without asking the
+        target; 0 for never. The tokens are the same either way."""
         self._n_read = 0
         self.error: Exception | None = None
-        """What went wrong with its tokens, and ended it; the rows beside it go on."""
+        """Error in processing the tokens, which ended this sequence; other sequences of the batch go on."""
 
     @property
     def is_active(self) -> bool:
@@ -147,18 +148,18 @@ class SequenceState:
 
     @property
     def all_token_ids(self) -> list[int]:
-        """The prompt and the new tokens."""
+        """Prompt and new tokens."""
         return self.prompt + self.token_ids
 
     def append_tokens(self, tokens: list[int], drafts: int, logprobs: Logprobs | None = None) -> None:
-        """Append the tokens of a round, up to whatever ends the generation first, and theirs of the logprobs, which
-        there are where the row keeps them.
+        """Append the tokens of a round, and their logprobs if the sequence keeps these, up to whatever ends the
+        generation first.
 
-        drafts: how many were verified. What goes wrong is `error`.
+        drafts: number of drafts that were verified. An exception becomes `error`.
         """
         try:
             self._take(tokens, drafts, logprobs)
-        except Exception as error:  # noqa: BLE001 -- whatever a tokenizer says
+        except Exception as error:  # noqa: BLE001 -- a tokenizer may raise anything
             self.error, self.finish_reason = error, "error"
 
     def _take(self, tokens: list[int], drafts: int, logprobs: Logprobs | None) -> None:
@@ -183,26 +184,26 @@ class SequenceState:
             self._read()
 
     def _go_on(self, matcher: "Matcher") -> None:
-        """End where nothing can follow, and take what must."""
+        """End the sequence if no token can follow, and append forced tokens."""
         self.finish_reason = matcher.end
         if self.is_active and self.min_forced_tokens:
             self.token_ids += matcher.forced_tokens(self.max_new_tokens - len(self.token_ids), self.min_forced_tokens)
             self.finish_reason = matcher.end
 
     def finish(self, reason: str) -> None:
-        """Come to an end that others decide."""
+        """End the sequence for an external reason."""
         self.finish_reason = reason
         self._read()
 
     def _keep(self, logprobs: Logprobs, count: int) -> None:
-        """Those of the first so many tokens of a round."""
+        """Keep the log-probabilities of the first `count` tokens of a round."""
         if self.logprobs is not None:
             self.logprobs += logprobs.chosen[:count]
         if self.top_logprobs is not None:
             self.top_logprobs += logprobs.best[:count]
 
     def _read(self) -> None:
-        """Decode what has not been decoded."""
+        """Decode the tokens that have not been decoded."""
         if self.stream is None:
             return
         self.pieces.append(self.stream.push(self.token_ids[self._n_read :]))
@@ -215,14 +216,14 @@ class SequenceState:
         self._n_read = len(self.token_ids)
         if not self.is_active:
             self.pieces.append(self.stream.finish())
-            if self.stream.stopped:  # by the last character, whose other bytes never came
+            if self.stream.stopped:  # by the last character, which is incomplete
                 self.finish_reason = "stop"
 
     def generation(
         self, spent: GenerationTimes, *, mode: str, engine: str, exact: bool, kernels: str | None
     ) -> Generation:
-        """What came of it, once it has ended. spent: with the times of its rounds, or of more that began with them.
-        Raises its `error`."""
+        """Return the finished generation. spent: its times; `spent.rounds` may go on with rounds after its end. Raise
+        `error` if there is one."""
         if self.error is not None:
             raise self.error
         n_new, rounds = len(self.token_ids), max(0, len(self.path_lengths) - 1)

@@ -1,4 +1,4 @@
-"""How rows sample: the options of `generate_batch`, checked, one `Sampling` a row."""
+"""Sampling options of `generate_batch`: check them and make one `SamplingParams` for each sequence."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +13,16 @@ from speccompile.runtime.rounds.random import SEEDS, fresh_seed
 
 _LARGEST, _SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
 COLDEST, PENALTIES = 1e-4, (1e-3, 1e3)
-"""Beyond them logits leave float32."""
+"""Lowest temperature above 0, and range of the repetition penalty: beyond these, logits exceed float32."""
 
 NEW_TOKENS = 128
-"""`max_new_tokens` where none is given."""
+"""`max_new_tokens` by default."""
 
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How one row samples. The fields up to `repetition_penalty` are inputs of the graphs: see `contract`."""
+    """Sampling parameters of one sequence. The fields up to `repetition_penalty` are inputs of the graphs: see
+    `contract`."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -33,7 +34,7 @@ class SamplingParams:
 
     @property
     def shown_seed(self) -> int | None:
-        """The seed, None where it decides nothing."""
+        """Seed, or None if it decides nothing."""
         return self.seed if self.temperature > 0 else None
 
 
@@ -41,7 +42,7 @@ GREEDY = SamplingParams()
 
 
 class _Option(NamedTuple):
-    """kind: what its values are instances of. changes_nothing: the value that a greedy bundle takes as well."""
+    """A sampling option. kind: type of its values. changes_nothing: the value that a greedy bundle accepts as well."""
 
     kind: type
     accepts: Callable[[Any], bool]
@@ -69,12 +70,12 @@ _OPTIONS = {
         "leave it out, and one is drawn",
     ),
 }  # fmt: skip
-"""What may be one value or a sequence with one for each prompt."""
+"""Options with one value, or a sequence with one for each prompt."""
 
 
 def check_sequences(asked: object, prompts: int, manifest: Manifest | None) -> int:
-    """`num_return_sequences`. manifest: of the bundle whose rows have to hold all of them at once, None where they come
-    in turn. Raises UsageError or PromptError where it is no count or the rows are too few."""
+    """Return `num_return_sequences`, checked. manifest: of the bundle that needs a batch slot for each sequence at
+    once; None if they run in turn. Raise UsageError or PromptError if it is no count or the slots are too few."""
     if not _is(Integral, asked) or asked < 1:  # type: ignore[operator]
         raise UsageError(
             f"num_return_sequences: received {asked!r}, expected a whole number from 1 on", hint="give 1 or more"
@@ -90,15 +91,15 @@ def check_sequences(asked: object, prompts: int, manifest: Manifest | None) -> i
 
 
 def check_new_tokens(asked: object) -> int:
-    """`max_new_tokens`. Raises UsageError where it is no count."""
+    """Return `max_new_tokens`, checked. Raise UsageError if it is no count."""
     if not _is(Integral, asked) or asked < 1:  # type: ignore[operator]
         raise UsageError(f"max_new_tokens is {asked!r}: expected at least 1", hint="give a whole number")
     return int(asked)  # type: ignore[call-overload,no-any-return]
 
 
 def resolve_stop_token_ids(stop_token_ids: Any, ignore_eos: bool, manifest: Manifest) -> frozenset[int]:
-    """Tokens that end a generation: `stop_token_ids`, and the target's own unless `ignore_eos`. Raises UsageError for
-    what is no token."""
+    """Return the tokens that end a generation: `stop_token_ids`, and the target's own unless `ignore_eos`. Raise
+    UsageError for an invalid token."""
     asked = list(stop_token_ids) if isinstance(stop_token_ids, Iterable) else [stop_token_ids]
     wrong = [token for token in asked if not (_is(Integral, token) and 0 <= token < manifest.vocabulary_size)]
     if wrong:
@@ -110,7 +111,7 @@ def resolve_stop_token_ids(stop_token_ids: Any, ignore_eos: bool, manifest: Mani
 
 
 def check_top_logprobs(asked: Any, manifest: Manifest) -> int:
-    """`top_logprobs`. Raises UsageError where it is no count, or one of more tokens than there are."""
+    """Return `top_logprobs`, checked. Raise UsageError if it is no count, or larger than the vocabulary."""
     if not _is(Integral, asked) or not 0 <= asked <= manifest.vocabulary_size:
         raise UsageError(
             f"top_logprobs: received {asked!r}, expected a whole number from 0 to {manifest.vocabulary_size}",
@@ -120,10 +121,10 @@ def check_top_logprobs(asked: Any, manifest: Manifest) -> int:
 
 
 def row_samplings(manifest: Manifest, prompts: int, sequences: int, asked: Mapping[str, Any]) -> list[SamplingParams]:
-    """How every row samples: the sequences of the first prompt, of the second, ..
+    """Return the sampling parameters of every sequence: those of the first prompt, of the second, ..
 
-    asked: the options of `generate_batch` by name, None where one was not given. Raises UsageError for an option
-    that is out of range, or that a greedy bundle does not have.
+    asked: the options of `generate_batch` by name, None for one that was not given. Raise UsageError for an option that
+    is out of range, or that a greedy bundle does not have.
     """
     values = {name: _values(name, value, prompts) for name, value in asked.items()}
     if manifest.decoding == "greedy":
@@ -139,7 +140,7 @@ def row_samplings(manifest: Manifest, prompts: int, sequences: int, asked: Mappi
 
 
 def _values(name: str, asked: Any, prompts: int) -> list[Any]:
-    """One value for each prompt, checked; None where there is none."""
+    """Return one checked value for each prompt; None for an option that was not given."""
     if isinstance(asked, str | bytes) or not isinstance(asked, Sequence | np.ndarray) or np.ndim(asked) == 0:
         return [_checked(name, name, asked)] * prompts
     if len(asked) != prompts:
@@ -154,7 +155,7 @@ def _checked(name: str, where: str, value: Any) -> int | float | None:
     option = _OPTIONS[name]
     if value is None:
         return None
-    if isinstance(value, np.generic):  # float16 has no room for the limits
+    if isinstance(value, np.generic):  # float16 cannot represent the limits
         value = value.item()
     if not (_is(option.kind, value) and option.accepts(value)):
         raise UsageError(f"{where}: received {value!r}, expected {option.expected}", hint=option.hint)
@@ -168,7 +169,7 @@ def _is(kind: type, value: object) -> bool:
 
 
 def _refuse(values: Mapping[str, list[Any]], asked: Mapping[str, Any], sequences: int) -> None:
-    """Raise UsageError for whatever a greedy bundle would have to leave undone."""
+    """Raise UsageError for options that a greedy bundle would have to ignore."""
     refused = {
         name: asked[name]
         for name, each in values.items()

@@ -1,4 +1,4 @@
-"""The time that rounds take, the host's part and all; not the time of whoever reads their tokens."""
+"""Time of rounds, with the host's part, but without the time of the caller that reads their tokens."""
 
 import time
 from collections.abc import Callable
@@ -8,10 +8,10 @@ FINE = 1e-5
 
 
 def clock(*, on_device: bool) -> Callable[[], float]:
-    """What tells how long a round takes. on_device: it runs on a GPU, and the processor waits for it.
+    """Return the clock that times rounds. on_device: they run on a GPU, and the processor waits for it.
 
-    Elsewhere the thread that decodes computes: its processor time is the round's, whoever else wants the processor.
-    Other threads of the session compute beside it, and it waits for them by spinning.
+    Otherwise the decoding thread computes: its processor time is the round's, even if other processes use the
+    processor. Other threads of the session compute at the same time, while it waits for them by spinning.
     """
     if on_device or time.get_clock_info("thread_time").resolution > FINE:
         return time.perf_counter
@@ -19,18 +19,18 @@ def clock(*, on_device: bool) -> Callable[[], float]:
 
 
 class Stopwatch:
-    """Laps without gaps: what lies between two is part of the second, unless it was a pause."""
+    """Laps without gaps: time between two laps belongs to the second, unless it was a pause."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._start = self._paused = now()
 
     def start(self) -> None:
-        """A lap begins now."""
+        """Start a lap."""
         self._start = self._now()
 
     def lap(self) -> float:
-        """Seconds of the lap that ends now; the next one begins."""
+        """End the lap and return its seconds; the next one begins."""
         now = self._now()
         seconds, self._start = now - self._start, now
         return seconds
@@ -39,5 +39,6 @@ class Stopwatch:
         self._paused = self._now()
 
     def resume(self) -> None:
-        """On any thread: what its clock says now goes on from what the other's said at `pause`."""
+        """Resume, on any thread: this thread's clock now continues from the value of the other thread's clock at
+        `pause`."""
         self._start += self._now() - self._paused

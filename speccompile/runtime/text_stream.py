@@ -1,4 +1,4 @@
-"""A generation, read as its text comes."""
+"""Generation whose text is read as it comes."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -16,7 +16,7 @@ class Running(Protocol):
         ...
 
     def generations(self) -> list[Generation]:
-        """What came of it, a row each."""
+        """Return the finished generations, one for each sequence."""
         ...
 
 

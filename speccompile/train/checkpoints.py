@@ -1,12 +1,12 @@
-"""Where a training stands, in folders that are whole or not there: from the last of them it goes on, to the same bits.
+"""Training checkpoints in atomically written folders. A training resumes from the last one, bit for bit.
 
-    <folder>/step-0000001200/learner.safetensors      the trained weights, float32, and what buffers hold
-                             optimizers.safetensors   what the optimizers keep, by "optimizer/key/parameter"
-                             state.json               step, seconds, what the watch saw, the best, and of which plan
-    <folder>/latest, best                             links to the last one, and to the one that was judged best
+    <folder>/step-0000001200/learner.safetensors      trained weights, float32, and buffers
+                             optimizers.safetensors   optimizer state, by "optimizer/key/parameter"
+                             state.json               step, seconds, divergence guard, best step, plan
+    <folder>/latest, best                             links to the last checkpoint, and to the best one
 
-A folder is written under a hidden name, brought to the disk and renamed: a process that is killed at any moment leaves
-the one before. Random numbers are functions of the seed, the step and the part, so there is no state of theirs.
+A folder is written under a hidden name, synced to the disk and renamed: a process that is killed at any moment leaves
+the previous one. Random numbers are functions of seed, step and part, so no random state is stored.
 """
 
 import json
@@ -37,7 +37,7 @@ _HIDDEN = re.compile(r"\.step-\d{10}\.(part|old)|\.(latest|best)\.link")
 
 @dataclass(frozen=True)
 class BestStep:
-    """The step whose checkpoint was judged best so far, and its score, of which more is better."""
+    """Step of the best checkpoint so far, and its score; a higher score is better."""
 
     step: int
     score: float
@@ -45,8 +45,8 @@ class BestStep:
 
 @dataclass(frozen=True)
 class TrainingState:
-    """step: how many were done. elapsed: seconds that they took. watch: as `Watch` gives and takes it. best: of all
-    checkpoints so far. score: of this one, None where it was not judged. plan: which training this is."""
+    """State of a training. step: number of steps done. elapsed: their seconds. watch: state of the `DivergenceGuard`.
+    best: best checkpoint so far. score: score of this one, None if it was not evaluated. plan: key of the training."""
 
     step: int = 0
     elapsed: float = 0.0
@@ -57,18 +57,18 @@ class TrainingState:
 
 
 class Checkpoints:
-    """Those of one training, of which the last `keep` stay, and the best. One process uses it at a time."""
+    """Checkpoints of one training. The last `keep` and the best one stay. One process uses the folder at a time."""
 
     def __init__(self, folder: Path, keep: int, plan: Mapping[str, Any], size: int) -> None:
-        """plan: which training this is, as JSON has it. size: bytes of one, about."""
+        """plan: key of the training, as JSON values. size: approximate bytes of a checkpoint."""
         self.folder, self.keep, self.plan, self.size = folder, keep, plan, size
         self._lock: int | None = None
 
     def open(self) -> Path | None:
-        """Take the folder, remove what a killed process left, and say where to go on from: None from the beginning.
+        """Lock the folder, remove leftovers of a killed process, and return the last checkpoint or None.
 
-        Raises TrainingError where another process trains here or the disk has too little room for all that will be
-        kept, RecipeError where a checkpoint of another plan lies here, CheckpointError where it cannot be read.
+        Raise TrainingError if another process trains here, or if the disk cannot hold the checkpoints to keep;
+        RecipeError for a checkpoint of another plan; CheckpointError for one that cannot be read.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lock = lock_folder(self.folder)
@@ -92,23 +92,23 @@ class Checkpoints:
         return there[-1]
 
     def close(self) -> None:
-        """Let others in."""
+        """Unlock the folder."""
         if self._lock is not None:
             os.close(self._lock)
         self._lock = None
 
     def path(self, step: int) -> Path:
-        """Of the checkpoint behind so many steps."""
+        """Return the path of the checkpoint after `step` steps."""
         return self.folder / _name(step)
 
     def save(self, state: TrainingState, learner: Mapping[str, Tensor], optimizers: Mapping[str, Tensor]) -> Path:
-        """Write one, and remove those that need not stay. Raises TrainingError where the disk refuses it, or has no
-        room for the next one: this one is then written, and no interval is lost."""
+        """Write a checkpoint and remove outdated ones. Raise TrainingError if it cannot be written, or, after it is
+        written, if the disk has no room for the next one: then no work is lost."""
         path = self.path(state.step)
         part = self.folder / f".{path.name}.part"
         try:
             _write(part, state, learner, optimizers)
-            replace_folder(part, path)  # there is one where a step was judged after it was saved
+            replace_folder(part, path)  # it may exist: a step can be evaluated after it was saved
             sync(self.folder)
             shutil.rmtree(part, ignore_errors=True)
             self._link(LATEST, path.name)
@@ -122,7 +122,7 @@ class Checkpoints:
         return path
 
     def _folders(self) -> Iterator[Path]:
-        """Those that are there, in the order of their steps."""
+        """Return the existing checkpoints in the order of their steps."""
         return (path for path in sorted(self.folder.iterdir()) if _FOLDER.fullmatch(path.name))
 
     def _rotate(self, state: TrainingState) -> None:
@@ -155,7 +155,7 @@ class Checkpoints:
 
 
 def read_state(path: Path) -> TrainingState:
-    """What state.json of a checkpoint says. Raises CheckpointError."""
+    """Read state.json of a checkpoint. Raise CheckpointError if it is invalid."""
     try:
         found = json.loads((path / STATE).read_bytes())
         best = found["best"]
@@ -168,7 +168,7 @@ def read_state(path: Path) -> TrainingState:
 
 
 def check_same(found: Mapping[str, Any], wanted: Mapping[str, Any], path: Path) -> None:
-    """Raise RecipeError with all that differs between the plan of a checkpoint and the one to go on with."""
+    """Raise RecipeError with all differences between a checkpoint's plan and the current one."""
     ours, theirs = dict(_flat(wanted)), dict(_flat(found))
     keys = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
     if keys:
@@ -180,16 +180,17 @@ def check_same(found: Mapping[str, Any], wanted: Mapping[str, Any], path: Path) 
 
 
 def trainable_state(learner: nn.Module) -> dict[str, Tensor]:
-    """What a checkpoint has of a learner: the parameters that are trained, and the buffers that are part of its state.
-    What is frozen comes from where it came from."""
+    """Return the tensors of a checkpoint: the trained parameters and the persistent buffers of the drafter.
+
+    Frozen parameters are loaded from their original files."""
     kept = set(learner.state_dict())
     trained = {name: value for name, value in learner.named_parameters() if value.requires_grad}
     return trained | {name: value for name, value in learner.named_buffers() if name in kept}
 
 
 def load_learner(learner: nn.Module, checkpoint: Path) -> None:
-    """Give a learner, as its family makes it, the weights of a checkpoint. Raises CheckpointError with the tensors that
-    are missing, or too many, or of another shape or type."""
+    """Load the weights of a checkpoint into a drafter. Raise CheckpointError with all tensors that are missing,
+    unexpected, or of another shape or dtype."""
     stored, own = read_tensors(checkpoint / LEARNER), trainable_state(learner)
     wrong = [f"{name} is missing" for name in sorted(own.keys() - stored.keys())]
     wrong += [f"{name} is no tensor of this learner" for name in sorted(stored.keys() - own.keys())]
@@ -205,7 +206,7 @@ def load_learner(learner: nn.Module, checkpoint: Path) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All of a file. Raises CheckpointError where it is not whole."""
+    """Read all tensors of a file. Raise CheckpointError if it is damaged."""
     try:
         with safe_open(path, framework="pt") as opened:
             return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (it is no mapping)
@@ -225,7 +226,7 @@ def _write(part: Path, state: TrainingState, learner: Mapping[str, Tensor], opti
 
 
 def _remove(path: Path) -> None:
-    """A folder under its own name is whole at any moment, also while it goes."""
+    """Remove a file or folder. A checkpoint is renamed first, so that its name never shows an incomplete folder."""
     if not path.is_dir() or path.is_symlink():
         path.unlink()
         return
@@ -240,7 +241,7 @@ def _name(step: int) -> str:
 
 
 def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of a tree of JSON, by the path to each."""
+    """Yield (dotted path, value) of every leaf of nested JSON values."""
     if isinstance(value, Mapping) and value:
         for name, inner in value.items():
             yield from _flat(inner, f"{key}.{name}" if key else str(name))

@@ -1,7 +1,7 @@
-"""Drafts judged piece by piece: gradients come with the loss, and nothing as large as all logits is made but them.
+"""Loss in chunks: the gradient is computed with the loss, and is the only new tensor of the logits' full size.
 
-A loss reads and writes some twenty tensors of the logits' size. In pieces that stay in a processor's cache this costs a
-fraction, and where a vocabulary is large, as much less memory.
+A loss reads and writes about twenty tensors of the logits' size. Chunks that fit a processor's cache need a fraction of
+the time, and, with a large vocabulary, of the memory.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,8 @@ Judge = Callable[[Tensor, slice], DraftLoss]
 
 
 class Summed(NamedTuple):
-    """total: the weighted sum of the losses, a scalar with a graph; loss, accepted float32 [N], counted bool [N]: as
-    `Worth`, without one. best int64 [N]: the drafter's own best token, as its logits have it."""
+    """Loss of N drafts. total: weighted sum of the losses, a scalar with gradient. loss, accepted float32 [N], counted
+    bool [N]: as in `DraftLoss`, without gradient. best int64 [N]: index of the drafter's highest logit."""
 
     total: Tensor
     loss: Tensor
@@ -30,15 +30,15 @@ class Summed(NamedTuple):
 
 
 def chunked_loss(logits: Tensor, rows: Tensor, weights: Tensor, judge: Judge) -> Summed:
-    """Those rows, int64 [N], different ones, of logits [M, Vd], each with its weight, float32 [N].
+    """Return the loss over some rows of logits [M, Vd]. rows: int64 [N], distinct; weights: float32 [N].
 
-    judge: says what some of them are worth, of their logits [n, Vd] and where they stand among the rows.
+    judge: computes the `DraftLoss` of a chunk from its logits [n, Vd] and its slice of `rows`.
     """
     return Summed(*_Pieces.apply(logits, rows, weights, judge))
 
 
 def chunk_rows(logits: Tensor) -> int:
-    """How many rows of logits [.., Vd] one piece has."""
+    """Return the number of rows of logits [.., Vd] in one chunk."""
     return max(1, (GPU_PIECE if logits.is_cuda else CPU_PIECE) // logits.shape[-1])
 
 

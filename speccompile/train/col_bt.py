@@ -1,7 +1,7 @@
-"""Collective boost-tuning (SpecInfer, section 3.1 of Miao et al. 2024): several drafters that cover each other.
+"""Collective boost-tuning (SpecInfer, section 3.1 of Miao et al. 2024): several drafters that complement each other.
 
-The first learns from all prompts; those whose answers it gives exactly as the target does are marked, and the next
-learns from the rest. Drafted together, they are right more often than one.
+The first drafter trains on all prompts. The next one trains on the prompts whose responses the first does not reproduce
+exactly. Drafting together, they are right more often than one.
 """
 
 import zlib
@@ -16,21 +16,21 @@ from speccompile.errors import RecipeError
 from speccompile.train.data.corpus import Dataset
 
 WHOLE = 1.0
-"""The published rule: a prompt is marked where all tokens of its answer are the drafter's own."""
+"""Published threshold: a prompt is solved if the drafter predicts every token of its response."""
 
-BATCH = 16  # texts that are read at a time
+BATCH = 16  # samples per forward pass
 
 
 @torch.no_grad()
 def solved_by_drafter(
     learner: TrainableDrafter, batches: Iterable[tuple[Tensor, Tensor, Tensor]], threshold: float = WHOLE
 ) -> Iterator[Tensor]:
-    """Which prompts of each batch a drafter answers as the target does: bool [B].
+    """Yield for each batch which prompts the drafter answers like the target: bool [B].
 
-    learner: an even one, which reads tokens alone. batches: tokens int64 [B, T]; real, learnt bool [B, T], learnt being
-    the target's greedy answers. threshold: share of an answer, from above 0 to 1, that has to be the drafter's best
-    token behind the target's own tokens: where it is the whole answer, that is what the drafter says by itself. The
-    first token behind the first of a text is left out, as no draft stands there.
+    learner: an `even` drafter, which reads tokens only. batches: tokens int64 [B, T]; attention mask and loss mask
+    bool [B, T], the latter on the target's greedy responses. threshold: share of a response, above 0 and up to 1, that
+    the drafter must predict after the target's own tokens; with 1 the drafter generates this response by itself. The
+    tokens 0 and 1 of a text are excluded: drafts begin at token 2.
     """
     assert learner.even, "the plan refuses drafters that read the target's features"
     was_training = learner.training
@@ -48,10 +48,9 @@ def solved_by_drafter(
 
 
 def unsolved_texts(corpus: Dataset, learner: TrainableDrafter, drafter: str, threshold: float = WHOLE) -> Dataset:
-    """The texts that are left for the next drafter: all that `reproduced` does not mark.
+    """Return the samples for the next drafter: those that `solved_by_drafter` does not mark.
 
-    learner: the first one, where it computes; drafter: its folder, for messages. Raises RecipeError where nothing is
-    left.
+    learner: the first drafter, on its device. drafter: its folder, for messages. Raise RecipeError if none is left.
     """
     device = next(learner.parameters()).device
     marks = torch.cat(list(solved_by_drafter(learner, _batches(corpus, device), threshold))).cpu().numpy()

@@ -1,15 +1,15 @@
-"""How a training goes: lines of JSON, lines on the terminal, a page, and TensorBoard where it is asked for.
+"""Metrics of a training: JSON lines, log lines, an HTML page, and TensorBoard on request.
 
-curves.jsonl has an object a line. Lines are only added; where a training goes on from a checkpoint, those of steps that
-are made again are taken away first.
+curves.jsonl has one object per line. Lines are only appended; when a training resumes from a checkpoint, lines of later
+steps are removed first.
 
     {"kind": "steps", "step": 120, "steps": 10, "elapsed": 61.2, "loss": 2.31, "learning_rate": 0.0009,
      "gradient_norm": 0.8, "shown": {"accepted/1": 0.61}}
     {"kind": "evaluation", "step": 120, "elapsed": 61.2, "score": 2.4, "is_best": true, "figures": {..}}
 
-step: how many are done. elapsed: seconds that steps took. A line of steps is of the `steps` before `step` (loss, norm
-and `shown` are their means, by weight or count; the norm is that before clipping, the rate AdamW's or Muon's, of the
-last of them). score: what the best checkpoint is chosen by, in tokens a round; figures: what else the evaluation found.
+step: number of steps done. elapsed: their seconds. A "steps" line covers the last `steps` steps: loss, gradient norm
+(before clipping) and `shown` are means, by weight or count; learning_rate is the highest of the optimizers' at the last
+step. score: selects the best checkpoint, in tokens per round. figures: other results of the evaluation.
 """
 
 import json
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 CURVES, PAGE, TENSORBOARD = "curves.jsonl", "curves.html", "tensorboard"
 
 POINTS = 200
-"""Lines of steps in a whole training, about: as many as a plot can show apart."""
+"""Approximate number of "steps" lines in a training: more points would overlap in a plot."""
 
 
 @dataclass
 class MetricsAccumulator:
-    """Sums over the steps since the last line."""
+    """Sums of metrics over the steps since the last line."""
 
     steps: int = 0
     total: float = 0.0
@@ -46,34 +46,34 @@ class MetricsAccumulator:
     shown: dict[str, tuple[Tensor | float, Tensor | float]] = field(default_factory=dict)
 
     def add(self, total: float, weight: float, norm: float) -> None:
-        """A step, of all processes."""
+        """Add a step: sums over all processes."""
         self.steps, self.total, self.weight = self.steps + 1, self.total + total, self.weight + weight
         self.norms += norm
 
     def show(self, shown: Mapping[str, tuple[Tensor | float, Tensor | float]]) -> None:
-        """Sums and counts of a part, of this process."""
+        """Add the (sum, count) pairs of a part in this process."""
         for name, (amount, count) in shown.items():
             before = self.shown.get(name, (0.0, 0.0))
             self.shown[name] = (before[0] + amount, before[1] + count)
 
     def counts(self) -> dict[str, tuple[float, float]]:
-        """What was shown in this process, as numbers."""
+        """Return the (sum, count) pairs of this process as numbers."""
         return {name: (float(amount), float(count)) for name, (amount, count) in self.shown.items()}
 
 
 class MetricsLog:
-    """The curves of one training, which the first process writes into `folder`."""
+    """Log of one training's metrics in `folder`, which the first process writes."""
 
     def __init__(
         self, folder: Path, title: str, *, tensorboard: bool = False, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        """Raises EngineError where TensorBoard is asked for and not installed. clock: seconds that only grow."""
+        """clock: monotonic seconds. Raise EngineError if `tensorboard` is requested and not installed."""
         self.file, self.page, self.title = folder / CURVES, folder / PAGE, title
         self.clock, self.told, self.began = clock, clock(), (clock(), 0.0)
         self.writer = _writer(folder / TENSORBOARD) if tensorboard else None
 
     def go_on(self, step: int, used: float) -> None:
-        """Begin behind a step, `used` of the budget (0 to 1) being gone: what was said of later ones is taken away."""
+        """Resume after a step and drop lines of later steps. used: used share of the budget, from 0 to 1."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         kept = [line for line in read_curves(self.file) if line["step"] <= step]
         write_atomically(self.file, b"".join(_line(each) for each in kept))
@@ -83,7 +83,7 @@ class MetricsLog:
         self, interval: MetricsAccumulator, counts: list[dict[str, tuple[float, float]]], *,
         step: int, elapsed: float, rate: float,
     ) -> None:  # fmt: skip
-        """A line of steps. counts: what every process has shown."""
+        """Write a "steps" line. counts: the (sum, count) pairs of every process."""
         shown: dict[str, float] = {}
         for name in dict.fromkeys(name for each in counts for name in each):
             amounts, numbers = zip(*(each[name] for each in counts if name in each), strict=True)
@@ -97,7 +97,7 @@ class MetricsLog:
         self._draw(step, figures | {f"shown/{name}": value for name, value in shown.items()})
 
     def evaluation(self, score: float, figures: Mapping[str, Any], *, step: int, elapsed: float, is_best: bool) -> None:
-        """A line of an evaluation, and the page anew."""
+        """Write an "evaluation" line and rewrite the page."""
         self._write({"kind": "evaluation", "step": step, "elapsed": elapsed, "score": score, "is_best": is_best,
                      "figures": dict(figures)})  # fmt: skip
         self._draw(step, {"score": score} | {f"evaluation/{name}": value for name, value in figures.items()})
@@ -105,7 +105,7 @@ class MetricsLog:
         self.write_page()
 
     def log_line(self, step: int, used: float, budget: str, loss: float) -> None:
-        """A line on the terminal, now and then. used: share of the budget that is gone; budget: it, in words."""
+        """Log a progress line at intervals. used: used share of the budget; budget: the budget as text."""
         now = self.clock()
         if now - self.told < INTERVAL:
             return
@@ -114,7 +114,7 @@ class MetricsLog:
         LOGGER.info("training: step %d, %.0f %% of %s, loss %.3f%s", step, 100 * used, budget, loss, left)
 
     def write_page(self) -> None:
-        """One page of all that was written."""
+        """Write the HTML page of all lines so far."""
         write_atomically(self.page, make_page(self.title, read_curves(self.file)).encode())
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class MetricsLog:
 
 
 def read_curves(file: Path) -> list[dict[str, Any]]:
-    """The lines that are there, whole ones: a process that was killed may have left a part of one."""
+    """Return the complete lines of a file: a killed process may have left a partial last line."""
     if not file.exists():
         return []
     lines = file.read_bytes().split(b"\n")[:-1]
@@ -146,7 +146,7 @@ def _line(values: Mapping[str, Any]) -> bytes:
 
 
 def _numbers(value: Any) -> Iterator[tuple[str, float]]:
-    """What can be drawn of a figure: a number, or those of a list by their places."""
+    """Yield (name suffix, number) of a figure: a number, or the numbers of a list by position."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         yield "", float(value)
     elif isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The curves of a training as one HTML page."""
+"""HTML page of a training's curves."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ Line = Mapping[str, Any]
 
 
 def make_page(title: str, lines: Sequence[Line]) -> str:
-    """The page's text. lines: of curves.jsonl."""
+    """Return the page's HTML. lines: the objects of curves.jsonl."""
     steps = [line for line in lines if line["kind"] == "steps"]
     judged = [line for line in lines if line["kind"] == "evaluation"]
     return make_html(
@@ -46,7 +46,7 @@ def _plots(steps: Sequence[Line], judged: Sequence[Line]) -> Iterator[tuple[str,
 
 
 def _groups(names: Sequence[str]) -> dict[str, list[str]]:
-    """Names by what stands before their slash, as many as have colours of their own."""
+    """Group names by the part before the slash, at most one per colour in a group."""
     groups: dict[str, list[str]] = {}
     for name in names:
         members = groups.setdefault(name.partition("/")[0], [])
@@ -56,7 +56,7 @@ def _groups(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _by_depth(judged: Sequence[Line]) -> Iterator[tuple[str, str]]:
-    """Figures that are lists, of the first evaluation, the best and the last."""
+    """Yield plots of list-valued figures, for the first, the best and the last evaluation."""
     best = max(judged, key=lambda line: line["score"])
     chosen = {f"step {line['step']}": line["figures"] for line in (judged[0], best, judged[-1])}
     for name, value in judged[-1]["figures"].items():
@@ -72,7 +72,7 @@ def _over_steps(rows: Mapping[str, Sequence[Line]], key: str, title: str) -> str
 
 
 def _table(judged: Sequence[Line]) -> Table:
-    """Every evaluation, with those of its figures that are numbers."""
+    """Return a table of all evaluations with their numeric figures."""
     names = [name for name, value in judged[-1]["figures"].items() if isinstance(value, int | float)]
     rows = [
         (str(line["step"]), f"{line['elapsed']:.0f}", f"{line['score']:.3f}",

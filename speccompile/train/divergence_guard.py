@@ -1,4 +1,4 @@
-"""What stops a training before its weights are lost: numbers that are none, and a loss that explodes."""
+"""Guard against divergence: stop a training on non-finite numbers and on an exploding loss, before weights are lost."""
 
 import math
 from collections import deque
@@ -8,34 +8,34 @@ from typing import Any
 from speccompile.errors import TrainingError
 
 PATIENCE = 5
-"""Steps in a row whose loss must be too high. A single spike passes by itself in most trainings (Chowdhery et al. 2022,
-PaLM, section 5.1), and clipping bounds what it does."""
+"""Number of consecutive steps whose loss must be too high. Most trainings recover from a single spike (Chowdhery et al.
+2022, PaLM, section 5.1), and clipping bounds its effect."""
 
 FACTOR = 3.0
-"""Times the lowest loss so far, above which a loss is too high; it must also be worse than before any training. Batches
-differ by less: in 150 steps of the demo's language model and of its EAGLE-3 head, 8 texts each, no loss was more than
-1.22 times the mean of the ten around it, and none of the second half more than 1.32 times the lowest."""
+"""A loss is too high above this multiple of the lowest loss so far; it must also exceed the first loss. Batches differ
+by less: in 150 steps of the demo's language model and of its EAGLE-3 head, 8 samples each, no loss exceeded 1.22 times
+the mean of its ten neighbours, and none of the second half 1.32 times the lowest."""
 
 MIN_LOSS_LIMIT = 1.0
-"""Nats below which no loss is too high: trainings that begin near zero have batches many times as hard as others."""
+"""No loss below this number of nats is too high: near zero, losses of batches differ by large factors."""
 
 SHOWN = 32
-"""Samples that a message names."""
+"""Maximum number of samples that a message names."""
 
 Samples = Callable[[int, int, int], Sequence[int]]
-"""(step, part, parts) -> the samples of that part."""
+"""Function (step, part, parts) -> numbers of the samples of that part."""
 
 
 class DivergenceGuard:
-    """Looks at every step before its weights change.
+    """Check of every step before its weights change.
 
-    A loss is too high above `limit`, the highest of: the first step's loss, before any training; FACTOR times the
-    lowest mean of PATIENCE losses in a row, or the first loss where that is lower; and LEAST. PATIENCE such losses in a
-    row are an explosion. Losses with a bound, as total variation has, cannot explode.
+    A loss is too high above `limit`, the maximum of three numbers: the loss of the first step; FACTOR times the lowest
+    mean of PATIENCE consecutive losses, or the first loss if that is lower; MIN_LOSS_LIMIT. PATIENCE consecutive losses
+    above it are an explosion. Bounded losses, such as total variation, cannot explode.
     """
 
     def __init__(self, samples: Samples | None, kept: str = "") -> None:
-        """samples: names what a batch is of. kept: said in messages, such as where the last good checkpoint is."""
+        """samples: names the samples of a part. kept: end of messages, such as the place of the last checkpoint."""
         self.samples, self.kept = samples, kept
         self.began: float | None = None
         self.lowest: float | None = None
@@ -49,12 +49,12 @@ class DivergenceGuard:
 
     @property
     def is_stable(self) -> bool:
-        """Whether the last loss is not too high: only then are weights worth keeping."""
+        """True if the last loss is within the limit. Only then are the weights worth saving."""
         return not self.last or self.last[-1] <= self.limit
 
     def see_loss(self, step: int, totals: Sequence[float], weights: Sequence[float]) -> float:
-        """The loss of a step, from the totals and weights of its parts. Raises TrainingError where it is none, weighs
-        nothing, or explodes."""
+        """Return the loss of a step from the totals and weights of its parts. Raise TrainingError if it is not finite,
+        if the weights add up to zero, or if it explodes."""
         parts = len(totals)
         bad = [at for at in range(parts) if not (math.isfinite(totals[at]) and math.isfinite(weights[at]))]
         if bad:
@@ -72,16 +72,16 @@ class DivergenceGuard:
         return loss
 
     def see_gradient(self, step: int, norm: float, parts: int) -> None:
-        """Raises TrainingError where the gradient's norm is no number."""
+        """Raise TrainingError if the gradient's norm is not finite."""
         if not math.isfinite(norm):
             raise self._stopped(step, f"the norm of the gradient is {norm}", "a finite one", range(parts), parts)
 
     def state(self) -> dict[str, Any]:
-        """What it saw, as JSON has it."""
+        """Return the guard's state as JSON values."""
         return {"began": self.began, "lowest": self.lowest, "last": list(self.last)}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state` gave."""
+        """Restore a state that `state` returned."""
         self.began, self.lowest = state["began"], state["lowest"]
         self.last = deque(state["last"], PATIENCE)
 

@@ -1,4 +1,4 @@
-"""The judge of a training: the same held-out texts and prompts for every checkpoint, as it would be left."""
+"""Evaluator of a training: it evaluates every checkpoint, as it would be exported, on the same held-out samples."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ from speccompile.train.loop import EvaluationResult
 from speccompile.train.teacher import Teacher
 
 _TOGETHER = 8
-"""Held-out texts that are read side by side."""
+"""Number of held-out samples per batch."""
 
 
 @dataclass
 class Evaluator:
-    """model: the target. answers: its own to prompts of the held-out part, once they are made."""
+    """Evaluator of checkpoints. model: the target. answers: its responses to held-out prompts, None until first use."""
 
     plan: TrainingPlan
     model: nn.Module
@@ -24,7 +24,7 @@ class Evaluator:
     answers: list[Answer] | None = None
 
     def judge(self, checkpoint: Checkpoint, step: int, seconds: float) -> EvaluationResult:
-        """What is built of it lies beside it for so long. Raises what a build raises."""
+        """Evaluate a checkpoint. Its temporary bundle lies in the checkpoint's parent folder. Raise build errors."""
         evaluation = self.plan.evaluate
         learner = checkpoint.learner(evaluation.depth, self.model)
         learner = learner.to(next(self.model.parameters()).device)

@@ -1,4 +1,4 @@
-"""What a training leaves: a folder in a published dialect, with the weights of the best checkpoint and a report."""
+"""Export of a training: a folder in a published dialect, with the weights of the best checkpoint and a report."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ from speccompile.train.work import disk_errors
 
 
 def export_drafter(plan: TrainingPlan, learner: TrainableDrafter, report: Mapping[str, Any]) -> None:
-    """Put the learner where the recipe names its drafter, whole or not at all; what a training left there goes."""
+    """Write the drafter atomically to the folder that the recipe names, and replace an earlier training's output."""
     output = plan.output
     output.parent.mkdir(parents=True, exist_ok=True)
     part = output.with_name(f".{output.name}.part")
@@ -26,7 +26,7 @@ def export_drafter(plan: TrainingPlan, learner: TrainableDrafter, report: Mappin
             learner.save(part, getattr(torch, plan.dtype))
             said = {"made_by": MADE_BY, "version": __version__, **report}
             (part / REPORT).write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-            for file in part.iterdir():  # safetensors are its user's alone, who need not be the one that serves
+            for file in part.iterdir():  # safetensors files are private to the user; a server may run as another one
                 if file.is_file() and file.stat().st_nlink == 1:
                     file.chmod((part / REPORT).stat().st_mode)
             sync(*(file for file in part.iterdir() if file.is_file()), part)

@@ -1,4 +1,4 @@
-"""What a training begins with: the drafter of a folder, or a new one, whose vocabulary the data decides."""
+"""Starting point of a training: the drafter of a folder, or a new one, whose vocabulary is selected from the data."""
 
 import shutil
 from pathlib import Path
@@ -20,7 +20,7 @@ from speccompile.train.work import BEGIN, disk_errors
 
 
 def initial_drafter_folder(plan: TrainingPlan, model: nn.Module, corpus: Dataset) -> Path:
-    """The folder of the drafter that is trained. A new one is written once, whole or not at all."""
+    """Return the folder of the drafter to train. A new drafter is written once, atomically."""
     if plan.begin is not None:
         return plan.begin
     folder = plan.work / BEGIN
@@ -56,7 +56,7 @@ def _wanted(plan: TrainingPlan, model: nn.Module, corpus: Dataset) -> NewDrafter
         taps=plan.taps,
         kept=kept,
         dialect=plan.dialect,
-        # Other engines look for the target: on the Hub, or where it lies.
+        # Other engines look the target up by this name: on the Hub, or in its folder.
         reference=plan.target.reference if plan.target.commit else str(plan.target.folder.resolve()),
         seed=plan.seed,
         target=plan.target.folder,
@@ -65,7 +65,7 @@ def _wanted(plan: TrainingPlan, model: nn.Module, corpus: Dataset) -> NewDrafter
 
 
 def _counts(plan: TrainingPlan, corpus: Dataset) -> Tensor | None:
-    """How often the texts have each of the target's tokens, where one that none of them has is looked for."""
+    """Return the number of occurrences of each of the target's tokens, if the drafter needs an unused mask token."""
     if plan.sizes.get(MASK) != UNUSED:
         return None
     texts = (text.tokens for text in map(corpus.sample, range(len(corpus))))

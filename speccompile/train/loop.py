@@ -1,7 +1,7 @@
-"""The steps of a training, until its budget is used: weigh a batch in parts, divide once, look, change the weights.
+"""Training loop until the budget is used: sum the loss of a batch in parts, divide once, check, update the weights.
 
-A step is the same however it is split: parts, in this process or others, give sums and weights, and the gradient of all
-sums is divided once by the weight of all. What is random is a function of seed, step and part.
+A step does not depend on its split. Parts, in one or several processes, give sums and weights; the gradient of all sums
+is divided once by the total weight. Random numbers are functions of seed, step and part.
 """
 
 import math
@@ -38,12 +38,12 @@ from speccompile.train.optimizers import Optimizers, state_bytes
 from speccompile.train.processes import Processes, whole_tensor
 
 LossFunction = Callable[[int, int, int], WeightedLoss]
-"""(step, part, parts) -> what that part of the step's batch adds."""
+"""Function (step, part, parts) -> loss of that part of the step's batch."""
 
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """What an evaluation found. score: tokens a round; more is better. figures: what else, as JSON has it."""
+    """Result of an evaluation. score: tokens per round; higher is better. figures: further results as JSON values."""
 
     score: float
     figures: Mapping[str, Any] = field(default_factory=dict)
@@ -51,8 +51,8 @@ class EvaluationResult:
 
 @dataclass(frozen=True)
 class Saving:
-    """Where checkpoints go, and when. folder: theirs. every: seconds between them, at most that is lost; keep: how many
-    stay besides the best. plan: which training this is, as JSON has it: another one cannot go on from them."""
+    """Checkpointing. folder: folder of the checkpoints. every: seconds between them, the most work that a crash loses.
+    keep: number that stay in addition to the best. plan: key of the training as JSON values; only it can resume."""
 
     folder: Path
     every: float
@@ -62,8 +62,8 @@ class Saving:
 
 @dataclass(frozen=True)
 class EvaluationSchedule:
-    """judge: of the step, in the first process, whose learner has all of its weights. every: seconds between two.
-    first: whether it is judged before anything is learnt, too."""
+    """Evaluation during a training. judge: evaluates a step in the first process, with the drafter's full weights.
+    every: seconds between evaluations. first: whether to evaluate before the first step, too."""
 
     judge: Callable[[int], EvaluationResult]
     every: float
@@ -72,8 +72,8 @@ class EvaluationSchedule:
 
 @dataclass(frozen=True)
 class Trained:
-    """steps: how many were done. elapsed: seconds that they took. last, best: checkpoints; best is the last one where
-    nothing was judged."""
+    """Result of a training. steps: number of steps done. elapsed: their seconds. last, best: checkpoints; without an
+    evaluation, best is the last one."""
 
     steps: int
     elapsed: float
@@ -87,14 +87,14 @@ def train(
     seed: int, judging: EvaluationSchedule | None = None, samples: Samples | None = None,
     curves: MetricsLog | None = None,
 ) -> Trained:  # fmt: skip
-    """Train `learner`, from the last checkpoint on where there is one. All processes call this alike.
+    """Train `learner`; resume from the last checkpoint, if any. All processes make the same call.
 
-    weigh: is called with gradients on, under the schedule's precision. samples: names what a part is of, for messages.
-    curves: of the first process; others give None. Afterwards the learner holds the last weights, on its device, in
-    parts where processes share them: `load_learner` gives one the best.
+    weigh: called with gradients enabled, in the schedule's precision. samples: names the samples of a part, for
+    messages. curves: the first process's log; None in other processes. Afterwards the learner holds the last weights on
+    its device, sharded with FSDP; `load_learner` loads the best ones.
 
-    Raises TrainingError where the loss is none or explodes, or the disk is full; RecipeError where the checkpoints are
-    another training's; CheckpointError where they cannot be read; UsageError for a batch of fewer texts than parts.
+    Raise TrainingError if the loss is not finite or explodes, or the disk is full; RecipeError for checkpoints of
+    another training; CheckpointError for unreadable ones; UsageError for a batch with fewer samples than parts.
     """
     loop = _Loop(processes, learner, weigh, schedule, saving, seed, judging, samples, curves)
     try:
@@ -105,11 +105,11 @@ def train(
 
 
 class _Weighing(nn.Module):
-    """What processes share: the weights, under all that is computed of them in a part. So a learner may be used in any
-    way, several times a part, and still be wrapped once."""
+    """Module that DDP or FSDP wraps: its forward is the whole loss of a part. The drafter inside may run any number of
+    times per part, and is still wrapped once."""
 
     def __init__(self, learner: nn.Module, weigh: LossFunction, low: torch.device | None) -> None:
-        """low: where bfloat16 stands for float32 in what allows it; None for nowhere."""
+        """low: device of bfloat16 autocast; None for float32."""
         super().__init__()
         self.learner, self.weigh, self.low = learner, weigh, low
 
@@ -137,7 +137,7 @@ class _Loop:
         self.state, self.saved, self.interval, self.rate = TrainingState(), -1, MetricsAccumulator(), 0.0
 
     def begin(self) -> None:
-        """Take the folder, and what it has."""
+        """Lock the checkpoint folder and load the last checkpoint, if any."""
         found: Path | None = self.processes.run_on_main(self.checkpoints.open)
         if found is not None:
             self.state = read_state(found)
@@ -155,7 +155,7 @@ class _Loop:
         self.last_saved = self.last_judged = time.perf_counter()
 
     def run(self) -> Trained:
-        """Steps until the budget is used; then a judgement and a checkpoint, where the last step has none."""
+        """Take steps until the budget is used. Then evaluate and save the last step unless that is done."""
         if self.judging is not None and self.judging.first and self.state.step == 0:
             self._judge()
             self._save()
@@ -186,7 +186,7 @@ class _Loop:
 
     @property
     def used(self) -> float:
-        """Share of the budget that is gone."""
+        """Used share of the budget."""
         if self.schedule.steps is not None:
             return self.state.step / self.schedule.steps
         assert self.schedule.seconds is not None, "the plan has one of both"
@@ -199,7 +199,7 @@ class _Loop:
         totals, weights = sums.tolist()
         loss = self.watch.see_loss(step, totals, weights)
         trained = [each for each in self.learner.parameters() if each.grad is not None]
-        # DDP and FSDP2 give the mean of the processes' gradients.
+        # DDP and FSDP2 return the mean of the processes' gradients, hence the factor `count`.
         torch._foreach_mul_([each.grad for each in trained], self.processes.count / sum(weights))
         norm = self.processes.clip(trained, self.schedule.clip)
         self.watch.see_gradient(step, norm, self.parts)
@@ -211,7 +211,7 @@ class _Loop:
             self.curves.log_line(self.state.step, self.used, self._budget(), loss)
 
     def _weigh(self, step: int) -> Tensor:
-        """float64 [2, parts]: totals and weights of all parts, whose gradients are then in the parameters."""
+        """Return totals and weights of all parts, float64 [2, parts], and leave the gradients in the parameters."""
         sums = torch.zeros(2, self.parts, dtype=torch.float64, device=self.processes.device)
         mine = range(self.processes.rank, self.parts, self.processes.count)
         for part in mine:
@@ -224,8 +224,8 @@ class _Loop:
         return self.processes.all_reduce_sum(sums)
 
     def _due(self) -> tuple[bool, bool]:
-        """Whether it is time to judge, and to save, by the first process's clock. Not while the loss is too high: what
-        it leaves is not worth keeping, and it comes down, or the watch ends the training."""
+        """Return whether to evaluate and whether to save now, by the first process's clock. Never while the loss is too
+        high: either it falls again, or the guard ends the training."""
         now = time.perf_counter()
         judge = self.judging is not None and now - self.last_judged >= self.judging.every
         save = now - self.last_saved >= self.saving.every
@@ -233,7 +233,7 @@ class _Loop:
         return judge and self.watch.is_stable, save and self.watch.is_stable
 
     def _draw(self) -> None:
-        """A line of the steps since the last one."""
+        """Write a metrics line of the steps since the last one."""
         if not self.interval.steps:
             return
         counts = self.processes.all_gather(self.interval.counts())
@@ -260,7 +260,7 @@ class _Loop:
         self.last_judged = time.perf_counter()
 
     def _save(self) -> None:
-        """Gathered by all processes, written by the first."""
+        """Save a checkpoint: all processes gather it, the first one writes it."""
         own = {name: whole_tensor(value.detach()).cpu() for name, value in trainable_state(self.learner).items()}
         kept = {name: value.cpu() for name, value in self.optimizers.state().items()}
         state = TrainingState(**(vars(self.state) | {"watch": self.watch.state()}))
@@ -272,8 +272,8 @@ class _Loop:
 
 
 def parts_of(schedule: SchedulePlan, processes: int) -> int:
-    """Into how many parts a step's batch is split: `accumulate`, or the next number that processes can share alike.
-    Raises UsageError where the batch has fewer texts."""
+    """Return the number of parts of a step's batch: `accumulate`, rounded up to a multiple of `processes`.
+    Raise UsageError if the batch has fewer samples."""
     parts = math.ceil(schedule.accumulate / processes) * processes
     if parts > schedule.batch_size:
         raise UsageError(
@@ -285,18 +285,17 @@ def parts_of(schedule: SchedulePlan, processes: int) -> int:
 
 
 def seed_part(seed: int, step: int, part: int) -> None:
-    """Begin the random streams of Python, numpy and torch for a part."""
+    """Seed Python, numpy and torch for a part."""
     from accelerate.utils import set_seed
 
     set_seed(int(np.random.SeedSequence((seed, step, part)).generate_state(1)[0]))
 
 
 def checkpoint_activations(learner: nn.Module) -> None:
-    """Compute activations again where they are needed backwards, and keep them not: of every layer, in transformers'
-    models; of the learner's forward pass as a whole elsewhere, and of models behind our hook, whose rows of attention
-    may be put down once only, in a cache that transformers would take away.
+    """Enable gradient checkpointing: per layer in transformers' models, else of the drafter's whole forward pass.
 
-    Raises UnsupportedModelError for a model that transformers has no such way for.
+    Models with our attention hook belong to the second case: the hook must write its cache once, and transformers'
+    checkpointing disables the cache. Raise UnsupportedModelError for a model of transformers without checkpointing.
     """
     found = [
         module

@@ -1,4 +1,4 @@
-"""What a draft is worth: divergences between what the drafter says of a token (q) and what the target says of it (p).
+"""Losses of a draft: divergences between the token distributions of the drafter (q) and of the target (p).
 
     ce      -log q(y), y the text's token                    sequence-level distillation (Kim and Rush 2016)
     fkl     KL(p || q)                                       DistillSpec (Zhou et al. 2024)
@@ -6,10 +6,10 @@
     jsd     beta KL(p || m) + (1 - beta) KL(q || m)          GKD (Agarwal et al. 2024), m = beta p + (1 - beta) q
     tvd     1 - alpha                                        DistillSpec
     nla     -log alpha
-    hybrid  w KL(p || q) + (1 - w) (1 - alpha)               w = exp(-3 alpha), which no gradient goes through
+    hybrid  w KL(p || q) + (1 - w) (1 - alpha)               w = exp(-3 alpha), without gradient
 
-alpha = sum min(p, q) is the probability with which speculative sampling takes a draft (Leviathan et al. 2023). As in
-GKD and in `trl`, jsd is fkl where beta is 0 and rkl where it is 1.
+alpha = sum min(p, q) is the probability that speculative sampling accepts a draft (Leviathan et al. 2023). As in GKD
+and in `trl`, jsd is fkl for beta 0 and rkl for beta 1.
 """
 
 import math
@@ -23,8 +23,8 @@ HYBRID_SLOPE = 3.0  # how fast `hybrid` leaves KL behind as alpha grows: publish
 
 
 class DraftLoss(NamedTuple):
-    """Of drafts [..]: loss, float32, 0 where it does not count. accepted: float32, alpha with the target as it is, no
-    gradient. counted: bool, whether there is a loss: not where the goal lies outside the drafter's vocabulary."""
+    """Loss of drafts [..]. loss: float32, 0 for drafts that do not count. accepted: float32, alpha with the unmodified
+    target, without gradient. counted: bool, False if the label lies outside the drafter's vocabulary."""
 
     loss: Tensor
     accepted: Tensor
@@ -41,16 +41,16 @@ def divergence(
     hard: float = 0.0,
     vocabulary: Tensor | None = None,
 ) -> DraftLoss:
-    """How far the drafter is from the target, in nats but for tvd and hybrid, which have shares in them.
+    """Return the divergence of the drafter from the target, in nats; tvd and hybrid contain probabilities, too.
 
-    drafter_logits [.., Vd], target_logits [.., V]: any floating dtype, computed in float32 at least; gradients go to
-    the drafter alone. tokens int64 [..]: the text's. beta: of jsd, from 0 to 1. hard: share of the target's
-    probabilities that is moved to its best token before it is compared. vocabulary int64 [Vd]: the target's tokens that
-    the drafter has, different ones in any order, None for all: p is then normalised over them in KL and jsd, and over
-    all tokens in alpha, so that what the drafter cannot say counts as refused.
+    drafter_logits [.., Vd], target_logits [.., V]: any floating dtype, computed in float32 or wider; only the drafter
+    gets gradients. tokens int64 [..]: the text's. beta: of jsd, from 0 to 1. hard: share of the target's probability
+    mass that moves to its best token before the comparison. vocabulary int64 [Vd]: the target's token ids in the
+    drafter's vocabulary, distinct, in any order; None for all. KL and jsd normalise p over this vocabulary. alpha uses
+    all tokens, so that tokens outside the vocabulary count as rejected.
     """
     said = _log_shares(drafter_logits)
-    with torch.no_grad():  # what the target excludes is finite, and still nothing: 0 times infinity would not be
+    with torch.no_grad():  # excluded tokens get a finite logarithm: exp(-inf) * -inf is NaN
         meant = _log_shares(target_logits).clamp_(min=torch.finfo(torch.float32).min)
     places = None if vocabulary is None else draft_token_index(vocabulary.to(said.device), meant.shape[-1])
     counted = torch.ones_like(tokens, dtype=torch.bool)
@@ -67,20 +67,21 @@ def divergence(
 
 
 def token_log_probs(said: Tensor, tokens: Tensor, places: Tensor | None) -> Tensor:
-    """log q [.., Vd] at the target's tokens [..]; the drafter's first token stands in for those it does not have."""
+    """Return log q [.., Vd] at the target's tokens [..]; tokens outside the vocabulary read the drafter's token 0."""
     own = tokens if places is None else places[tokens].clamp(min=0)
     return said.gather(-1, own[..., None])[..., 0]
 
 
 def draft_token_index(vocabulary: Tensor, size: int) -> Tensor:
-    """Where each of the target's tokens stands in the drafter's vocabulary [Vd]: int64 [size], -1 for nowhere."""
+    """Return the index of each of the target's tokens in the drafter's vocabulary [Vd]: int64 [size], -1 if absent."""
     places = torch.full((size,), -1, dtype=torch.int64, device=vocabulary.device)
     places[vocabulary] = torch.arange(len(vocabulary), device=vocabulary.device)
     return places
 
 
 def _distance(kind: str, said: Tensor, whole: Tensor, goal: Tensor, beta: float) -> Tensor:
-    """said: log q; whole: log p where the drafter has the token, over all tokens; goal: the same over those alone."""
+    """Return a divergence. said: log q; whole: log p of the drafter's tokens, normalised over all tokens; goal: log p
+    normalised over the drafter's tokens."""
     match kind:
         case "fkl":
             return _kl(goal, said)

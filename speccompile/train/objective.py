@@ -1,7 +1,7 @@
-"""What a part of a step adds to the loss: drafts behind anchors, by depth, each with its weight.
+"""Loss of a part of a step: weighted drafts after anchors, by depth.
 
-The loop adds the parts up and divides once, so that a step is the same however it was split: nothing in here is a mean
-over a part, and what is drawn for a text depends on the text, not on those beside it.
+The loop adds the parts and divides once, so that a step does not depend on its split. Hence nothing here is a mean over
+a part, and random choices for a sample depend on the sample, not on its neighbours.
 """
 
 import zlib
@@ -18,15 +18,15 @@ from speccompile.plan.training_plan import LossPlan
 from speccompile.train.chunked_loss import Summed, chunk_rows, chunked_loss
 from speccompile.train.losses import DraftLoss, divergence, draft_token_index, token_log_probs
 
-DPACE_FLOOR = 0.5  # alpha of D-PACE: a draft counts at least so much of the one before it
+DPACE_FLOOR = 0.5  # alpha of D-PACE: minimum factor of a draft's weight relative to the draft before it
 
 
 @dataclass(frozen=True)
 class WeightedLoss:
-    """total: the sum of the weighted losses, a scalar with a graph; weight: the sum of their weights, without one.
-    shown: name -> (sum, count) of what curves show, scalars, which add up over parts and processes as well: `loss/D`,
-    `accepted/D` (the probability with which sampling takes the draft) and `right/D` (whether it is the target's own
-    best token), of the drafts at depth D, 1 the first."""
+    """Loss of a part. total: sum of the weighted losses, a scalar with gradient; weight: sum of the weights, without
+    gradient. shown: metric -> (sum, count), scalars that add up over parts and processes: `loss/D`, `accepted/D`
+    (probability that sampling accepts the draft) and `right/D` (whether the draft is the target's best token), of the
+    drafts at depth D, from 1 on."""
 
     total: Tensor
     weight: Tensor
@@ -35,8 +35,8 @@ class WeightedLoss:
 
 @dataclass(frozen=True)
 class _Drafts:
-    """What stands where drafts guess, [B, A, D]. places int64: inside the text; tokens int64: the text's; counted bool:
-    whether there is something to learn."""
+    """Labels of drafts, [B, A, D]. places int64: positions, clamped to the text; tokens int64: the text's tokens there;
+    counted bool: whether the position is in the loss mask."""
 
     places: Tensor
     tokens: Tensor
@@ -44,7 +44,7 @@ class _Drafts:
 
 
 class _AtDepth(NamedTuple):
-    """Of the drafts at one depth, as in `Weighed`; accepted float32 [B, A]: 0 for drafts that do not count."""
+    """Loss of the drafts at one depth, see `WeightedLoss`. accepted: float32 [B, A], 0 for drafts that do not count."""
 
     total: Tensor
     weight: Tensor
@@ -53,14 +53,14 @@ class _AtDepth(NamedTuple):
 
 
 class Objective:
-    """The loss of a plan."""
+    """Loss function of a plan."""
 
     def __init__(self, plan: LossPlan, depth: int) -> None:
-        """depth: drafts behind one another. A draft that does not depend on its depth is learnt once, at the first."""
+        """depth: number of consecutive drafts. A draft that does not depend on its depth is trained at depth 1 only."""
         self.plan, self.depth = plan, depth
 
     def __call__(self, learner: TrainableDrafter, seen: TeacherBatch, seed: int, step: int) -> WeightedLoss:
-        """Of the texts of a part of step `step`. Where not all places are anchors, seed and step draw them."""
+        """Return the loss of a part of step `step`. Unless all positions are anchors, seed and step select them."""
         whole = learner.every or learner.even
         anchors, chosen = _all_anchors(seen) if whole else drawn_anchors(seen, self.plan.anchors, seed, step)
         depth = 1 if learner.even else self.depth
@@ -104,7 +104,7 @@ class Objective:
 
     @torch.no_grad()
     def _weights(self, drafted: list[Tensor], drafts: _Drafts, places: Tensor | None) -> Tensor:
-        """float32 [B, A, D], 0 for drafts that do not count. places: as `places_of`."""
+        """Return the weights, float32 [B, A, D], 0 for drafts that do not count. places: see `draft_token_index`."""
         counted = drafts.counted.float()
         if self.plan.depth_weights == "decay":
             return counted * self.plan.decay ** torch.arange(len(drafted), device=counted.device)
@@ -113,20 +113,21 @@ class Objective:
 
 
 def dpace(chances: Tensor, counted: Tensor) -> Tensor:
-    """D-PACE's weights of drafts by depth, of the probabilities [B, A, D] with which the text's tokens are drafted.
+    """Return D-PACE's weights of drafts by depth. chances [B, A, D]: the drafter's probability of the text's token.
 
-    w_k = sum over j >= k of the product over i <= j of s_i, with s_i = (1 - alpha) q_i + alpha: the share of the
-    expected run that hangs on draft k. Drafts that do not count, bool [B, A, D], add nothing to it.
+    w_k = sum over j >= k of the product over i <= j of s_i, with s_i = (1 - alpha) q_i + alpha: the part of the
+    expected accepted length that depends on draft k. Drafts that do not count (`counted` bool [B, A, D]) add nothing.
     """
     runs = (DPACE_FLOOR + (1 - DPACE_FLOOR) * chances).cumprod(-1) * counted
     return runs.flip(-1).cumsum(-1).flip(-1) * counted
 
 
 def drawn_anchors(seen: TeacherBatch, count: int, seed: int, step: int) -> tuple[Tensor, Tensor]:
-    """`count` different places of each text behind which something is learnt, ascending: int64 [B, A]; A is smaller
-    where no text has so many. A text that has fewer repeats one: bool [B, A] says which ones count.
+    """Select `count` distinct anchors of each sample, each followed by a token in the loss mask, ascending.
 
-    Drawn from seed, step and the tokens of the text: whatever stands beside it in a part, its anchors are the same.
+    Return int64 [B, A] and bool [B, A]. A is below `count` if no sample has that many. A sample with fewer anchors
+    repeats its last one; the mask marks those that count. The choice depends on seed, step and the sample's tokens, not
+    on other samples of the part.
     """
     found = []
     for tokens, real, learnt in zip(
@@ -143,7 +144,7 @@ def drawn_anchors(seen: TeacherBatch, count: int, seed: int, step: int) -> tuple
 
 
 def _all_anchors(seen: TeacherBatch) -> tuple[Tensor, Tensor]:
-    """Every place that has one behind it; which ones count is said by what is learnt."""
+    """Return every position from 1 on that has a next token. The loss mask decides later which drafts count."""
     batch, length = seen.tokens.shape
     anchors = torch.arange(1, max(2, length - 1), device=seen.tokens.device).expand(batch, -1)
     return anchors, torch.ones_like(anchors, dtype=torch.bool)
@@ -157,7 +158,7 @@ def _drafts(seen: TeacherBatch, anchors: Tensor, chosen: Tensor, depth: int) -> 
 
 
 def _chances(drafted: list[Tensor], tokens: Tensor, places: Tensor | None) -> Tensor:
-    """q [B, A, D] of the text's tokens [B, A, D]; 0 for those outside the drafter's vocabulary."""
+    """Return q [B, A, D] of the text's tokens [B, A, D]; 0 for tokens outside the drafter's vocabulary."""
     found = []
     for at, logits in enumerate(drafted):
         wanted = tokens[..., at]

@@ -1,4 +1,4 @@
-"""Texts of the drafter's own, which the target then judges: what a drafter meets when it drafts.
+"""On-policy data: continuations that the drafter samples and the target labels.
 
 On-policy distillation as in DistillSpec (Zhou et al. 2024), Online Speculative Decoding (Liu et al. 2024) and GKD
 (Agarwal et al. 2024).
@@ -18,7 +18,7 @@ from speccompile.plan.training_plan import LossPlan
 
 
 def is_on_policy_step(plan: LossPlan, seed: int, step: int) -> bool:
-    """Whether the batch of a step has the drafter's texts: the same in all its parts."""
+    """Return whether a step trains on the drafter's continuations; equal for all parts of the step."""
     if plan.contexts == "mixed":
         return bool(np.random.default_rng((seed, step)).random() < plan.share)
     return plan.contexts == "drafter"
@@ -28,12 +28,12 @@ def is_on_policy_step(plan: LossPlan, seed: int, step: int) -> bool:
 def sample_on_policy(
     learner: ModelLearner, tokens: Tensor, real: Tensor, learnt: Tensor, ends: Sequence[int], seed: int, step: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The batch with what the drafter says behind each prompt, sampled at temperature 1.
+    """Replace the text after each prompt by the drafter's continuation, sampled at temperature 1.
 
-    A prompt is what stands before a text's first learnt token, its first token at least. tokens int64 [B, T]; real,
-    learnt bool [B, T], padding behind; ends: tokens that end a text. Returns the same three: no text becomes longer
-    than it was, the drafter's tokens are the learnt ones, and a text of prompt alone stays as it is. What is drawn is a
-    function of seed, step and the prompt, however a batch is split.
+    A prompt is the text before the first token of the loss mask, or at least the first token. tokens int64 [B, T];
+    attention mask and loss mask bool [B, T], padding on the right; ends: tokens that end a text. Return the same three.
+    No text becomes longer, the loss mask covers the drafter's tokens, and a text without continuation is unchanged.
+    Random numbers are functions of seed, step and the prompt, not of the split of a batch.
     """
     places, lengths = torch.arange(tokens.shape[1], device=tokens.device), real.sum(1)
     first = torch.where(learnt & real, places, tokens.shape[1]).amin(1)
@@ -42,12 +42,12 @@ def sample_on_policy(
     if not room:
         return tokens, real, torch.zeros_like(learnt)
     said = _continued(learner, tokens, prompts, width, room, ends, seed, step)
-    shifts = width - prompts[:, None]  # the prompts stand at the end of what was read
+    shifts = width - prompts[:, None]  # prompts are padded on the left
     written = said.gather(1, (places + shifts).clamp(max=said.shape[1] - 1))
     is_prompt = places < prompts[:, None]
     is_own = ~is_prompt & (places < lengths[:, None])
     is_end = torch.isin(written, written.new_tensor(list(ends))) & is_own
-    is_own &= is_end.cumsum(1) - is_end.long() == 0  # the end itself is learnt
+    is_own &= is_end.cumsum(1) - is_end.long() == 0  # the loss mask includes the end token
     return torch.where(is_prompt, tokens, torch.where(is_own, written, 0)), is_prompt | is_own, is_own
 
 
@@ -61,7 +61,7 @@ def _continued(
     seed: int,
     step: int,
 ) -> Tensor:
-    """[B, width + n]: the prompts, padded before, and up to `room` tokens behind them."""
+    """Return [B, width + n]: the prompts, padded on the left, and up to `room` new tokens."""
     index = torch.arange(width, device=tokens.device) - (width - prompts[:, None])
     is_read, read = index >= 0, tokens.gather(1, index.clamp(min=0))
     randoms = [
@@ -70,7 +70,7 @@ def _continued(
     ]
     network, was_training = learner.network, learner.network.training
     network.eval()
-    with patched_attribute(network, "generation_config", GenerationConfig()):  # its own may cut, punish or force tokens
+    with patched_attribute(network, "generation_config", GenerationConfig()):  # the model's config may force tokens
         said = network.generate(
             read.clamp(max=learner.rows - 1), attention_mask=is_read.long(), max_new_tokens=room, do_sample=False,
             logits_processor=LogitsProcessorList([_Sampled(randoms, learner.size)]),
@@ -81,11 +81,11 @@ def _continued(
 
 
 class _Sampled(LogitsProcessor):
-    """Gumbel noise, under which the largest logit is a sample: each row has a generator of its own, so that what it
-    draws does not depend on the rows beside it."""
+    """Gumbel noise, with which the argmax of the logits is a sample. Each sequence has a separate generator, and its
+    samples do not depend on other sequences."""
 
     def __init__(self, randoms: Sequence[np.random.Generator], size: int) -> None:
-        """size: how many of the tokens the target has."""
+        """size: number of tokens that the target has."""
         self.randoms, self.size = randoms, size
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:

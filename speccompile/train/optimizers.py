@@ -1,4 +1,4 @@
-"""What turns gradients into steps: AdamW, or Muon for the matrices and AdamW for the rest; rates over the budget."""
+"""Optimizers: AdamW, or Muon for matrices and AdamW for the rest; learning rates over the budget."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -14,15 +14,15 @@ from speccompile.plan.training_plan import SchedulePlan
 from speccompile.train.processes import put, whole_tensor
 
 OVER_TOKENS = ("lm_head", "embed_tokens", "markov")
-"""In names of matrices with a row for every token, which AdamW trains: Muon makes all directions of a matrix alike,
-and rows of tokens that are rare are not (Jordan et al. 2024, "Muon: an optimizer for hidden layers")."""
+"""Name parts of matrices with one row per token, which AdamW trains: Muon equalizes all directions of an update, which
+is wrong for rows of rare tokens (Jordan et al. 2024, "Muon: an optimizer for hidden layers")."""
 
 BETAS = (0.9, 0.95)
-"""Of AdamW, as in every published training of a drafter that says them (EAGLE, SpecForge, Automodel)."""
+"""Betas of AdamW, as in every published training of a drafter that states them (EAGLE, SpecForge, Automodel)."""
 
 
 def trained_parameters(learner: nn.Module) -> dict[str, nn.Parameter]:
-    """What is trained of a learner, by name. Raises UnsupportedModelError where that is nothing, or not float32."""
+    """Return the trained parameters by name. Raise UnsupportedModelError if there are none, or any is not float32."""
     found = {name: parameter for name, parameter in learner.named_parameters() if parameter.requires_grad}
     if not found:
         raise UnsupportedModelError(
@@ -40,8 +40,8 @@ def trained_parameters(learner: nn.Module) -> dict[str, nn.Parameter]:
 
 @dataclass(frozen=True)
 class Optimizers:
-    """The optimizers by name, each with its highest rate. `names` are of the parameters of the learner that they train,
-    whose own objects change where processes share them."""
+    """Optimizers by name, each with its peak learning rate. names: names of the parameters that each one trains;
+    parameters are identified by name, because FSDP replaces their objects."""
 
     learner: nn.Module
     schedule: SchedulePlan
@@ -50,7 +50,7 @@ class Optimizers:
 
     @classmethod
     def of(cls, learner: nn.Module, schedule: SchedulePlan) -> "Optimizers":
-        """For the trained parameters. Vectors do not decay: they are gains and offsets."""
+        """Create the optimizers of the trained parameters. Vectors, which are gains and offsets, have no decay."""
         parameters = trained_parameters(learner)
         matrices = _matrices(learner, parameters) if schedule.matrix_rate is not None else ()
         others = [name for name in parameters if name not in matrices]
@@ -75,7 +75,7 @@ class Optimizers:
         return [optimizer for optimizer, _ in self.by_name.values()]
 
     def set_rates(self, step: int, used: float) -> float:
-        """Those of a step (0 the first), `used` of the budget (0 to 1) being gone. Returns the share of the highest."""
+        """Set the learning rates of a step (from 0 on); return their share of the peak. used: budget share, 0 to 1."""
         share = rate_share(step, used, self.schedule.warmup, self.schedule.final)
         for optimizer, highest in self.by_name.values():
             for group in optimizer.param_groups:
@@ -83,17 +83,17 @@ class Optimizers:
         return share
 
     def step(self) -> None:
-        """Use the gradients up."""
+        """Update the weights and clear the gradients."""
         for optimizer in self.all:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
 
     def state(self) -> dict[str, Tensor]:
-        """What they keep, whole: by "optimizer/key/parameter". All processes call this."""
+        """Return the unsharded optimizer state, by "optimizer/key/parameter". All processes call this."""
         return {f"{name}/{key}/{of}": whole_tensor(value) for name, of, key, value in self._kept()}
 
     def load(self, stored: Mapping[str, Tensor]) -> None:
-        """Take back what `state` gave, for parameters of the same names and shapes. Raises CheckpointError."""
+        """Restore a state for parameters of the same names and shapes. Raise CheckpointError if names differ."""
         parameters = dict(self.learner.named_parameters())
         places = {of: name for name, trained in self.names.items() for of in trained}
         for path, value in stored.items():
@@ -117,22 +117,21 @@ class Optimizers:
 
 
 def rate_share(step: int, used: float, warmup: int, final: float) -> float:
-    """A line up over `warmup` steps, times half a cosine from 1 to `final` over the budget (Loshchilov and Hutter 2017,
-    SGDR, without restarts). used: share of the budget that is gone, of steps or of time."""
+    """Return the rate's share of its peak: linear warmup over `warmup` steps, times a half cosine from 1 to `final`
+    over the budget (Loshchilov and Hutter 2017, SGDR, without restarts). used: used share of the budget."""
     rising = min(1.0, (step + 1) / warmup) if warmup else 1.0
     return rising * (final + (1 - final) * 0.5 * (1 + math.cos(math.pi * min(used, 1.0))))
 
 
 def state_bytes(learner: nn.Module, schedule: SchedulePlan) -> int:
-    """What optimizers keep of the trained parameters: two numbers each in AdamW, one in Muon."""
+    """Return the bytes of optimizer state: two numbers per trained parameter in AdamW, one in Muon."""
     parameters = trained_parameters(learner)
     matrices = _matrices(learner, parameters) if schedule.matrix_rate is not None else ()
     return sum((1 if name in matrices else 2) * p.numel() * p.element_size() for name, p in parameters.items())
 
 
 def _matrices(learner: nn.Module, parameters: Mapping[str, nn.Parameter]) -> list[str]:
-    """Names of those that Muon trains: of two dimensions, and not over tokens, as embeddings and what is tied to them,
-    and heads."""
+    """Return the names of the matrices that Muon trains: all except embeddings, weights tied to them, and heads."""
     over_tokens = {id(module.weight) for module in learner.modules() if isinstance(module, nn.Embedding)}
     for module in learner.modules():
         head = getattr(module, "get_output_embeddings", lambda: None)()

@@ -1,9 +1,9 @@
-"""The processes of a training, by accelerate: one; or several, with DDP or FSDP2, as they were launched.
+"""Processes of a training, by accelerate: one, or several with DDP or FSDP2, as launched.
 
     accelerate launch --cpu --num_processes 2 -m speccompile train recipe.yaml
     accelerate launch --use_fsdp --fsdp_version 2 -m speccompile train recipe.yaml
 
-All of them go through the same steps; the first alone writes, judges and speaks.
+All processes take the same steps; only the first one writes, evaluates and logs.
 """
 
 import atexit
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 LONGEST_WAIT = timedelta(days=1)
-"""That processes wait for the first, which may compile and run a checkpoint meanwhile."""
+"""Timeout of processes that wait for the first one, which may compile and run a checkpoint."""
 
 _TO_LET_GO = 0.5
-"""Seconds. They need microseconds; a busy machine may give them late."""
+"""Seconds for gloo's threads to release tensors. They need microseconds, but may be scheduled late."""
 
 _REFUSED = ("DEEPSPEED", "MEGATRON_LM", "XLA")
 
 
 class Processes:
-    """This process, and those beside it.
+    """This process and its peers.
 
-    device: where the learner is. rank: which of `count` this is, 0 the first.
+    device: device of the drafter. rank: index of this process among `count`, from 0 on.
     """
 
     def __init__(self) -> None:
-        """Raises EngineError without accelerate, UsageError for a way of launching that is none of the above."""
+        """Raise EngineError without accelerate, and UsageError for an unsupported launch mode."""
         self._accelerator = _accelerator()
         kind = self._accelerator.distributed_type.name
         if kind == "FSDP" and not self._accelerator.is_fsdp2:
@@ -70,8 +70,8 @@ class Processes:
         return self.rank == 0
 
     def put_target(self, model: nn.Module) -> nn.Module:
-        """The target, whose weights are still in its files, in memory on this device. With FSDP each process has a part
-        of every layer, and gathers one layer at a time while the target reads."""
+        """Load the target's weights from its files to this device. With FSDP each process holds a shard of every layer
+        and gathers one layer at a time during a forward pass."""
         if self._shares_weights:
             mesh = init_device_mesh(self.device.type, (self.count,))
             for layer in _shardable_layers(model):
@@ -80,30 +80,30 @@ class Processes:
         return with_numbers(model).to(self.device)
 
     def prepare(self, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> nn.Module:
-        """The model on its device, wrapped for those processes, whose parameters the optimizers then have."""
+        """Return the model on its device, wrapped for the processes. The optimizers then hold its parameters."""
         prepared: nn.Module = self._accelerator.prepare(model, *optimizers)[0]
         return prepared
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
-        """In which gradients stay in this process."""
+        """Return a context in which gradients are not synchronized."""
         return self._accelerator.no_sync(model) if self.count > 1 else nullcontext()
 
     def clip(self, parameters: Iterable[nn.Parameter], norm: float) -> float:
-        """Scale gradients down to `norm`, if theirs is higher. Returns theirs, that of all processes."""
+        """Clip the gradients to `norm`. Return their norm before clipping, over all processes."""
         return float(whole_tensor(self._accelerator.clip_grad_norm_(parameters, norm)))
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
-        """Added up over all processes, in every one."""
+        """Return the sum over all processes, in every process."""
         return self._accelerator.reduce(values, "sum")
 
     def all_gather(self, value: Any) -> list[Any]:
-        """One of every process, in their order, in every one."""
+        """Return the values of all processes by rank, in every process."""
         from accelerate.utils import gather_object
 
         return gather_object([value]) if self.count > 1 else [value]
 
     def broadcast(self, *values: float) -> list[float]:
-        """The first process's numbers, in every one: clocks differ."""
+        """Return the first process's numbers in every process, because clocks differ."""
         if self.count == 1:
             return list(values)
         from accelerate.utils import broadcast
@@ -112,7 +112,7 @@ class Processes:
         return broadcast(given, from_process=0).tolist()
 
     def run_on_main(self, work: Callable[[], Any]) -> Any:
-        """What the first process's work returns, in every one; its SpeccompileError is raised in every one."""
+        """Run `work` in the first process. Return its result, or raise its SpeccompileError, in every process."""
         if self.count == 1:
             return work()
         from accelerate.utils import broadcast_object_list
@@ -130,21 +130,21 @@ class Processes:
 
     @contextmanager
     def full_parameters(self, model: nn.Module) -> Iterator[None]:
-        """In which every process has all of the weights, as plain tensors, also in state_dict(), and all of the
-        target's: one may use them while the others wait."""
+        """Unshard the drafter's and the target's weights in every process: plain tensors, also in state_dict().
+        One process may then use them while the other ones wait."""
         shards = [module for module in model.modules() if isinstance(module, FSDPModule)]
         with ExitStack() as stack:
             stack.enter_context(self.whole_target())
             for shard in shards:
                 shard.unshard()
                 stack.callback(shard.reshard)
-            for module in model.modules() if shards else ():  # hooks that would take the weights apart before that
+            for module in model.modules() if shards else ():  # these hooks would reshard the weights first
                 stack.enter_context(patched_attribute(module, "_state_dict_pre_hooks", OrderedDict()))
             yield
 
     @contextmanager
     def whole_target(self) -> Iterator[None]:
-        """In which every process has all of the target's weights, and runs it alone."""
+        """Unshard the target in every process, which then can run it alone."""
         for layer in self._target:
             layer.set_reshard_after_forward(False)
             layer.unshard()
@@ -157,7 +157,7 @@ class Processes:
 
 
 def _shardable_layers(model: nn.Module) -> list[nn.Module]:
-    """The layers that share no weight with any other part of the model; none where they stand in no list."""
+    """Return the layers that share no weight with another module; none if the model has no list of layers."""
     try:
         layers = find_layers(model)
     except UnsupportedModelError:
@@ -167,20 +167,20 @@ def _shardable_layers(model: nn.Module) -> list[nn.Module]:
 
 
 def _shutdown() -> None:
-    """Before Python ends. A thread of gloo lets go of the last tensors that it sent, which takes the interpreter, some
-    time after they arrived: one that came too late for that would end the process by SIGABRT."""
+    """Destroy the process group before Python ends, and wait. A thread of gloo releases its last sent tensors with a
+    delay and needs the interpreter for it: too late a release would end the process by SIGABRT."""
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
         time.sleep(_TO_LET_GO)
 
 
 def whole_tensor(value: Tensor) -> Tensor:
-    """A tensor of which every process may have a part. All of them call this."""
+    """Return a possibly sharded tensor, unsharded. All processes call this."""
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 def put(value: Tensor, like: Tensor) -> Tensor:
-    """A whole tensor, where and as another one is: on its device, with its parts in its processes."""
+    """Return an unsharded tensor with the device and the sharding of `like`."""
     if isinstance(like, DTensor):
         return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
     return value.to(like.device)
@@ -200,14 +200,14 @@ def _accelerator() -> "Accelerator":
             f"this training was launched with --mixed_precision {asked}, expected it without",
             hint="train.schedule.precision in the recipe says the precision; leave --mixed_precision out, or say no",
         )
-    # A step may use a part of the parameters: heads of depths that no text reaches.
+    # A step may leave parameters unused: heads of depths that no sample reaches.
     parallel = DistributedDataParallelKwargs(find_unused_parameters=True)
     patience = InitProcessGroupKwargs(timeout=LONGEST_WAIT)
-    # Without `cpu`, accelerate takes processes that have no device each for one that is alone.
+    # Without `cpu`, accelerate treats processes without an accelerator each as a single process.
     alone = not torch.accelerator.is_available()
     return Accelerator(cpu=alone, mixed_precision="no", kwargs_handlers=[parallel, patience])
 
 
 def _is_set(name: str) -> bool:
-    """Whether a variable by which accelerate launches says yes."""
+    """Return whether an environment variable of accelerate's launcher is set to true."""
     return os.environ.get(name, "false").lower() in ("true", "1")

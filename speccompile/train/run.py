@@ -1,4 +1,4 @@
-"""A training from its plan to the folder that it leaves: answers, data, what it begins with, steps, the best one."""
+"""Run a training from plan to exported folder: responses, data, initial drafter, steps, best checkpoint."""
 
 import json
 import logging
@@ -43,7 +43,8 @@ from speccompile.train.work import ANSWERS, CHECKPOINTS, DATA, JUDGED, disk_erro
 
 @dataclass(frozen=True)
 class Source:
-    """recipe, overrides: as of `load_recipe`; alone: overrides that make one language model of several."""
+    """Recipe of a training. recipe, overrides: see `load_recipe`; alone: overrides that replace several draft models by
+    one."""
 
     recipe: Path
     overrides: tuple[str, ...]
@@ -56,14 +57,14 @@ class Source:
         return cls(recipe.origin.path, overrides, (f"drafter={drafter}",) if several else ())
 
     def checkpoint(self, plan: TrainingPlan, folder: Path) -> Checkpoint:
-        """A folder in the place of the recipe's drafter."""
+        """Return a checkpoint whose folder replaces the recipe's drafter."""
         return Checkpoint(self.recipe, (*self.overrides, *self.alone), plan.kind, folder)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What was done. begun, best: what was gone on from, None for a new drafter, and the step whose weights were left,
-    with their tokens a round, simulated and compiled."""
+    """Report of a training. begun: evaluation of the initial drafter, None for a new one. best: evaluation of the
+    exported step. Both have tokens per round, simulated and compiled."""
 
     recipe: str
     kind: str
@@ -83,15 +84,15 @@ class Report:
 def run_training(
     plan: TrainingPlan, source: Source, *, restart: bool = False, tensorboard: bool = False
 ) -> Report | None:
-    """Train what `plan` says, from where the work folder stands, and leave it in `plan.output`.
+    """Train by `plan`, resume from the work folder, and export to `plan.output`.
 
-    All processes of a launch call this alike; the first writes, and has the report. Raises what the rooms of `train`
-    raise.
+    All processes of a launch make the same call; only the first writes, and returns the report. Raise the errors of the
+    modules of `train`.
     """
     quiet_transformers()
     processes = Processes()
     if not processes.is_first:
-        LOGGER.setLevel(logging.WARNING)  # the first speaks
+        LOGGER.setLevel(logging.WARNING)  # only the first process logs
     if not restart:
         processes.run_on_main(lambda: _check_same(plan))
     processes.run_on_main(lambda: open_work(plan, restart=restart))
@@ -112,15 +113,15 @@ def run_training(
 
 
 def _check_same(plan: TrainingPlan) -> None:
-    """Raises RecipeError where another training is under way, before its data and its beginning are taken for this
-    one's. Whether the data are the same is known when they are read."""
+    """Raise RecipeError if the work folder belongs to another training, before its data or initial drafter are used.
+    The data is compared later, after it is read."""
     for last in sorted((plan.work / CHECKPOINTS).glob("step-*"))[-1:]:
         found = read_state(last).plan
         check_same(found, run_key(plan, found["data"]), last)
 
 
 def _tokenizer(plan: TrainingPlan) -> Any:
-    """The target's, with the chat template of the recipe; None where there is none."""
+    """Return the target's tokenizer with the recipe's chat template, or None if the target has no tokenizer."""
     if not plan.target.facts.tokenizer:
         return None
     tokenizer = AutoTokenizer.from_pretrained(plan.target.folder, local_files_only=True)
@@ -130,7 +131,7 @@ def _tokenizer(plan: TrainingPlan) -> Any:
 
 
 def _data(plan: TrainingPlan, tokenizer: Any, processes: Processes) -> tuple[Dataset, Dataset, dict[str, int]]:
-    """What is learnt from, what is held out, and the account of the answers. The first process makes them."""
+    """Return the training set, the held-out set, and the counts of responses. The first process makes them."""
     answers, folder = None, plan.work / DATA
     counts: dict[str, int] = {}
     if plan.data.answers != GIVEN:
@@ -153,7 +154,7 @@ def _answers(plan: TrainingPlan, tokenizer: Any, folder: Path) -> Path:
 
 
 class _TrainingRun:
-    """One training: what learns, what it learns from, and who judges it."""
+    """Running training: the drafter, its data and its evaluator."""
 
     def __init__(
         self, plan: TrainingPlan, source: Source, processes: Processes, model: nn.Module, learnt: Dataset,
@@ -168,19 +169,19 @@ class _TrainingRun:
         self.judging, self.began = Evaluator(plan, model, held_out), time.perf_counter()
 
     def _learner(self) -> TrainableDrafter:
-        """With the weights that it begins with, where this process computes."""
+        """Return the drafter with its initial weights, on this process's device."""
         found = self.source.checkpoint(self.plan, self.begun).learner(self.plan.depth, self.model)
         return found.to(self.processes.device)
 
     def _kept(self, corpus: Dataset) -> CachedFeatureTeacher | None:
-        """What was written of the target's features, where the recipe wants them on the disk."""
+        """Write the target's features to the disk and return their reader; None if they are computed online."""
         if self.plan.data.features != "disk":
             return None
         folder = self.plan.work / DATA
         rank, count = self.processes.rank, self.processes.count
         with self.processes.whole_target():
             written = write_features(self.plan, self.model, corpus, folder, "features", rank, count)
-            self.processes.all_gather(None)  # all have written theirs
+            self.processes.all_gather(None)  # wait until all processes have written
         return CachedFeatureTeacher(self.plan, self.model, corpus, written)
 
     def train(self, *, tensorboard: bool) -> Trained:
@@ -196,18 +197,18 @@ class _TrainingRun:
         )  # fmt: skip
 
     def samples(self, step: int, part: int, parts: int) -> tuple[int, ...]:
-        """Numbers of the texts of a part."""
+        """Return the numbers of the samples of a part."""
         return self._batch(step, part, parts).samples
 
     def _batch(self, step: int, part: int, parts: int) -> Batch:
         return self.corpus.batch(self.plan.seed, step, self.plan.schedule.batch_size, part, parts)
 
     def weigh(self, step: int, part: int, parts: int) -> WeightedLoss:
-        """What a part of a step's batch adds to the loss."""
+        """Return the loss of a part of a step's batch."""
         return self.objective(self.learner, self._seen(self._batch(step, part, parts), step), self.plan.seed, step)
 
     def _seen(self, batch: Batch, step: int) -> TeacherBatch:
-        """What the target makes of texts: the data's, or the drafter's own behind their prompts."""
+        """Return the target's outputs for the data, or for the drafter's continuations of its prompts."""
         device = self.processes.device
         batch = Batch(
             batch.tokens.to(device), batch.attention_mask.to(device), batch.loss_mask.to(device), batch.samples
@@ -219,26 +220,26 @@ class _TrainingRun:
         return self.teacher.forward(*texts) if self.kept is None else self.kept.read(batch)
 
     def judge(self, number: int) -> EvaluationResult:
-        """What the learner, as it would be left after so many steps, accepts."""
+        """Evaluate the drafter after `number` steps, as it would be exported."""
         folder = self.plan.work / JUDGED / f"step-{number}"
         shutil.rmtree(folder.parent, ignore_errors=True)
         try:
             with disk_errors(folder.parent):
                 self.learner.save(folder, getattr(torch, self.plan.dtype))
-            with log_step(f"judging step {number}"), quiet():  # a build has much to say
+            with log_step(f"judging step {number}"), quiet():  # a build logs much
                 seconds = time.perf_counter() - self.began
                 return self.judging.judge(self.source.checkpoint(self.plan, folder), number, seconds)
         finally:
             shutil.rmtree(folder.parent, ignore_errors=True)
 
     def found(self, number: int, score: float | None = None) -> dict[str, Any]:
-        """What was found of the drafter after so many steps; its score alone where somebody took the curves away."""
+        """Return the evaluation of a step; only its score if curves.jsonl was deleted."""
         lines = read_curves(self.plan.work / CURVES)
         own = (line["figures"] for line in reversed(lines) if line["kind"] == "evaluation" and line["step"] == number)
         return {"step": number} | next(own, {"simulated": score, "compiled": None})
 
     def leave(self, trained: Trained, answers: Mapping[str, int]) -> Report:
-        """Put the best checkpoint where the recipe names its drafter."""
+        """Export the best checkpoint to the folder that the recipe names, and return the report."""
         plan, best = self.plan, self.found(read_state(trained.best).step, trained.score)
         learner = self.source.checkpoint(plan, self.begun).learner(plan.depth, self.model)
         load_learner(learner, trained.best)
@@ -255,7 +256,7 @@ class _TrainingRun:
             answers=answers,
         )
         said = report.to_json() | {"target": plan.target.reference, "loss": asdict(plan.loss)}
-        for name in ("recipe", "output", "curves"):  # of this machine
+        for name in ("recipe", "output", "curves"):  # paths of this machine
             del said[name]
         export_drafter(plan, learner, said | {"schedule": asdict(plan.schedule), "evaluation": best})
         return report

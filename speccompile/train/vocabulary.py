@@ -1,4 +1,4 @@
-"""A drafter's own vocabulary: those of the target's tokens that its texts have most often."""
+"""Draft vocabulary: the most frequent of the target's tokens in the training samples."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +10,7 @@ from speccompile.errors import RecipeError
 
 
 def count_learnt(texts: Iterable[tuple[np.ndarray, np.ndarray]], size: int) -> Tensor:
-    """How often each of the target's tokens is learnt: int64 [size]. texts: tokens int [T] and learnt bool [T] each."""
+    """Count each of the target's tokens in the loss mask: int64 [size]. texts: tokens int [T], loss mask bool [T]."""
     counts = np.zeros(size, np.int64)
     for tokens, learnt in texts:
         counts += np.bincount(tokens[learnt], minlength=size)
@@ -18,11 +18,11 @@ def count_learnt(texts: Iterable[tuple[np.ndarray, np.ndarray]], size: int) -> T
 
 
 def select_tokens(counts: Tensor, size: int, special: Sequence[int] = ()) -> Tensor:
-    """The `size` tokens with the highest counts, int64 [V]: int64 [size], ascending.
+    """Return the `size` tokens with the highest counts, int64 [V], as int64 [size], ascending.
 
-    Of equal counts the lowest ids are kept, so that where too few tokens occur the rest is filled with the lowest of
-    the others. special: tokens that are kept wherever they occur, such as those that end a text: without them a drafter
-    runs past its end. Raises RecipeError for a size that leaves no choice.
+    Of equal counts the lowest ids win; hence, if too few tokens occur, the lowest unused ids fill the rest. special:
+    tokens that are included whenever they occur, such as end tokens: without them a drafter runs past the end of a
+    text. Raise RecipeError for a size out of range.
     """
     occur = [token for token in dict.fromkeys(special) if counts[token] > 0]
     if not max(1, len(occur)) <= size <= len(counts):
@@ -37,13 +37,13 @@ def select_tokens(counts: Tensor, size: int, special: Sequence[int] = ()) -> Ten
 
 
 def maps(kept: Tensor, target_size: int) -> dict[str, Tensor]:
-    """The tensors that heads publish: `d2t` int64 [Vd], the target's token of each draft token minus that draft token;
-    `t2d` bool [V], which of the target's tokens there are (EAGLE-3, SafeAILab/EAGLE)."""
+    """Return the tensors that heads publish: `d2t` int64 [Vd], the target's id of each draft token minus the draft id;
+    `t2d` bool [V], whether a target token is in the draft vocabulary (EAGLE-3, SafeAILab/EAGLE)."""
     has = torch.zeros(target_size, dtype=torch.bool)
     has[kept] = True
     return {"d2t": kept - torch.arange(len(kept)), "t2d": has}
 
 
 def coverage(counts: Tensor, kept: Tensor) -> float:
-    """Share of the learnt tokens that the kept ones are, from 0 to 1: no draft can be right beyond it."""
+    """Return the share of loss-mask tokens that the vocabulary covers, from 0 to 1: an upper bound of acceptance."""
     return float(counts[kept].sum() / counts.sum().clamp(min=1))

@@ -1,12 +1,12 @@
-"""The work folder of a training: what is under way there, and whether this run may go on with it.
+"""Work folder of a training, and the check whether a run may resume it.
 
-<work>/plan.json      what is under way
-       data/          texts and prompts, tokenised; features on request
-       answers/       the target's own
-       begin/         the new drafter, before it has learnt
-       checkpoints/   where it can go on from
-       judged/        the checkpoint that is being judged, and what is built of it
-       curves.jsonl   and curves.html
+<work>/plan.json      plan of the training
+       data/          tokenized samples and prompts; features on request
+       answers/       responses of the target
+       begin/         the new drafter before training
+       checkpoints/   checkpoints to resume from
+       judged/        the checkpoint under evaluation, and its bundle
+       curves.jsonl   metrics, and curves.html
 """
 
 import shutil
@@ -28,14 +28,14 @@ from speccompile.recipe.training_output import STATE
 DATA, ANSWERS, BEGIN, CHECKPOINTS, JUDGED = "data", "answers", "begin", "checkpoints", "judged"
 
 _BUDGET = ("steps", "seconds", "warmup")
-"""Of the schedule: a training may go on for longer than planned, and where it warms up by a share, that grows."""
+"""Keys of the schedule that may change on resume: a training may run longer, and a relative warmup then grows."""
 
 _SCORED = ("depth", "prompts", "max_new_tokens")
-"""Of the evaluation: what a score depends on."""
+"""Keys of the evaluation on which a score depends."""
 
 
 def check_resume(work: Path, *, resume: bool, restart: bool) -> None:
-    """Raises UsageError where the user must say whether a training goes on, and for nothing to go on with."""
+    """Raise UsageError if the user must choose between resume and restart, or if there is nothing to resume."""
     if resume and restart:
         raise UsageError("received --resume and --restart, expected one of the two", hint="leave one out")
     if resume and not (work / STATE).is_file():
@@ -51,7 +51,7 @@ def check_resume(work: Path, *, resume: bool, restart: bool) -> None:
 
 
 def open_work(plan: TrainingPlan, *, restart: bool) -> None:
-    """Make the folder, without what an earlier training learnt where it is to begin anew: data and answers stay."""
+    """Create the folder. restart: remove an earlier training's checkpoints and curves; data and responses stay."""
     plan.work.mkdir(parents=True, exist_ok=True)
     if restart:
         for name in (CHECKPOINTS, BEGIN, JUDGED):
@@ -64,7 +64,7 @@ def open_work(plan: TrainingPlan, *, restart: bool) -> None:
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """In which a disk that is full is a TrainingError, whichever library met it. folder: what is written."""
+    """Convert disk-full errors of any library to TrainingError. folder: the folder that is written."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -77,10 +77,10 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
 
 def run_key(plan: TrainingPlan, data: str) -> dict[str, Any]:
-    """What must be the same for a training to go on: all that decides what is learnt, but not for how long, and by what
-    the best checkpoint is chosen, as scores of other rounds are no measure of its own.
+    """Return the key that must be unchanged to resume: everything that decides the weights except the budget, and the
+    evaluation's settings, because scores must stay comparable.
 
-    data: key of the corpus.
+    data: key of the dataset.
     """
     schedule = {key: value for key, value in vars(plan.schedule).items() if key not in _BUDGET}
     return {

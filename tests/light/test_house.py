@@ -67,6 +67,23 @@ def test_no_python_file_is_long() -> None:
     assert {name: length for name, length in lengths.items() if length > LONGEST_FILE} == {}
 
 
+PRIVATE_OPENINGS = {"What", "Whether", "How", "Whose", "Which", "Where", "Who", "Of", "Those", "Inside"}
+"""Words that open a riddle: a function's docstring begins with a verb, any other one with a noun."""
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
+    riddles = []
+    for file in SOURCES:
+        if not name_of(file).startswith("speccompile/") or name_of(file).startswith("speccompile/cli/"):
+            continue  # the commands' docstrings are their help
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Expr(value=ast.Constant(value=str(text))) if text.split(maxsplit=1)[:1]:
+                    first = text.split(maxsplit=1)[0].strip(",:")
+                    riddles += [f"{name_of(file)}:{node.lineno}: {text[:60]}"] * (first in PRIVATE_OPENINGS)
+    assert riddles == []
+
+
 def test_no_path_of_one_machine() -> None:
     files = [*SOURCES, *SHELL_SCRIPTS, ROOT / "pyproject.toml", *(ROOT / "recipes").rglob("*.yaml")]
     found = {name_of(file): MACHINE_PATH.findall(file.read_text(encoding="utf-8")) for file in files}

@@ -45,12 +45,12 @@ def build(
 ) -> Path:
     """Build the bundle that `plan` describes into `output` and return its folder.
 
-    prove=False leaves the proof out, and the bundle says so. dump_graphs: a folder for the neutral and lowered graphs.
-    reduce: leave the smallest graph that fails in the same way, for each that TensorRT refuses, in OUTPUT.reduced.
-    remember: take steps from the cache of builds, and keep them there (see `build.steps`).
-    Raises PromptError for a prompt of the proof or a held-out text of a wrong length, before the work; ProofError, and
-    keeps nothing, when the bundle does not give the reference's tokens; CheckpointError for files that change under the
-    build; EngineError for engines that could not be built, when the others have been.
+    prove=False skips the proof, and the bundle says so. dump_graphs: a folder for the neutral and lowered graphs.
+    reduce: write the smallest graph that fails in the same way, for each that TensorRT refuses, to OUTPUT.reduced.
+    remember: use the build cache (see `build.cached_steps`). Raises PromptError for a prompt of the proof or a held-out
+    text of a wrong length, before the work; ProofError, and keeps nothing, when the bundle does not give the
+    reference's tokens; CheckpointError for files that change during the build; EngineError for engines that could not
+    be built, after all other engines.
     """
     if dump_graphs:
         _make_folder(dump_graphs)
@@ -120,7 +120,7 @@ def _prove(
 
 
 def _checkpoints(plan: Plan) -> list[ChangeGuard]:
-    """The files of all models, as they are when a build begins."""
+    """Return guards over the files of all models, as they are at the beginning of the build."""
     models: list[ModelPlan | HeadPlan] = [plan.target, *plan.drafter.models]
     models += [plan.drafter.head] if plan.drafter.head else []
     return [ChangeGuard(model.folder, model.files) for model in models]
@@ -133,7 +133,7 @@ def _check(checkpoints: list[ChangeGuard], interrupts: Interrupts) -> None:
 
 
 def _make_folder(folder: Path) -> None:
-    """Raises BuildError now rather than after the work."""
+    """Make a folder. Raise BuildError now rather than after the work."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""Builds remember: a step whose key was met before is taken from a cache instead of done.
+"""Build cache: skip a step whose key has a stored result.
 
-A key is made of all that a step depends on: the content of checkpoints and of the graphs that it reads, the part of the
-plan that it looks at, the versions of what works on it, our own code and the processor. So whatever changes, what does
-not depend on it is not done again, and a bundle is the same with and without the cache.
+A key covers all that a step depends on: the content of checkpoints and of the graphs that it reads, its part of the
+plan, the versions of the packages involved, our own code and the processor. So a change repeats only the steps that
+depend on it, and a bundle is the same with and without the cache.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from speccompile.machine.system import processor
 from speccompile.progress import LOGGER
 
 PACKAGES = ("torch", "transformers", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "tokenizers", "numpy")
-"""What takes part in a build."""
+"""Packages whose versions affect a build."""
 
 _FORMAT = 1
 """Version of the entries."""
@@ -40,15 +40,16 @@ class CachedSteps:
     """The steps of one build."""
 
     def __init__(self, kept: BuildCache | None = None) -> None:
-        """kept: where results are looked for and kept; None to do everything, and keep nothing."""
+        """kept: the cache; None to run every step and store nothing."""
         self._cache = kept if kept is not None and kept.limit else None
 
     def result(self, title: str, key: Mapping[str, Any], make: Callable[[], T]) -> T:
-        """What `make` returns, as JSON, or what it returned for the same key. title: says what it is, for people."""
+        """Return the JSON result of `make`, or its stored result for the same key. title: description of the step in
+        messages."""
         return self.files(title, key, Path(), [], make)
 
     def files(self, title: str, key: Mapping[str, Any], folder: Path, names: Iterable[str], make: Callable[[], T]) -> T:
-        """The same for a step that writes files as well: those of `names` that there are then in `folder`."""
+        """Return the result of a step that also writes files: those of `names` that exist in `folder` afterwards."""
         if self._cache is None:
             return make()
         whole = {"format": _FORMAT, "step": title, "made by": toolchain_key(), **key}
@@ -65,7 +66,7 @@ class CachedSteps:
                     return known
         except OSError as error:
             if error.filename is None or not str(error.filename).startswith(str(self._cache.folder)):
-                raise  # it is the disk of the build that is full
+                raise  # the disk of the build is full
             self._give_up(error)
             return make()
         result = make()
@@ -73,7 +74,8 @@ class CachedSteps:
         return result
 
     def write(self, tensors: Sequence[ir.TensorProtocol], folder: Path, name: str) -> Sequence[ir.ExternalTensor]:
-        """As `lower.files.write_tensors`: a file of the same tensors is copied, whatever graph they were made for."""
+        """Write tensors as `lower.files.write_tensors` does; a stored file of the same tensors is copied, for whichever
+        graph."""
         kinds = [[tensor.dtype.name, list(tensor.shape.numpy())] for tensor in tensors]
 
         def make() -> list[list[int]]:
@@ -89,7 +91,7 @@ class CachedSteps:
         ]
 
     def _keep(self, digest: str, title: str, folder: Path, names: list[str], result: Any) -> None:
-        """Keep a result, where there is room for it."""
+        """Store a result, if the cache has space for it."""
         if self._cache is None:
             return
         size = sum((folder / name).stat().st_size for name in names)
@@ -112,14 +114,14 @@ class CachedSteps:
 
 
 def _flat(name: str) -> str:
-    """Entries have no folders."""
+    """Return the name of a file in an entry, which has no folders."""
     return name.replace("/", "|")
 
 
 @cache
 def toolchain_key() -> dict[str, Any]:
-    """What decides what any step gives: versions, our own code and that of methods from elsewhere, the kernels, and the
-    processor."""
+    """Return the part of a key that affects every step: versions, our own code and that of external drafting methods,
+    the kernels, and the processor."""
     hasher = new_hasher()
     for folder in (Path(speccompile.__file__).parent, *folders_elsewhere()):
         for path in sorted(folder.rglob("*.py")):
@@ -134,12 +136,13 @@ def toolchain_key() -> dict[str, Any]:
 
 
 def file_hashes(folder: Path, files: Iterable[Path | str]) -> dict[str, str]:
-    """File -> BLAKE3 of its content, for keys. files: relative to `folder`; those that there are."""
+    """Return file -> BLAKE3 of its content, for keys. files: relative to `folder`; missing ones are omitted."""
     paths = {str(file): folder / file for file in files}
     return {name: cached_file_hash(path) for name, path in paths.items() if path.is_file()}
 
 
 def graph_hashes(folder: Path, *files: str) -> dict[str, str]:
-    """Of graphs in `folder` and of the weight files that they read there; a checkpoint's are named by their content."""
+    """Return hashes of graphs in `folder` and of the weight files that they read there; names of a checkpoint's files
+    contain their hash."""
     read = {f"{Path(file).parent.as_posix()}/{name}" for file in files for name in weights_of(folder / file)}
     return file_hashes(folder, sorted({*files, *(name for name in read if not name.endswith(LINK_SUFFIX))}))

@@ -12,15 +12,15 @@ from speccompile.recipe import Plan
 
 
 def is_calibrated(plan: Plan) -> bool:
-    """Whether any engine needs the prompts for its scales."""
+    """Return whether any engine needs the prompts for its scales."""
     return any(word in ACTIVATIONS for engine in plan.engines for word in engine.precision.words().values())
 
 
 def calibrated_ranges(
     graph: Graph, numbers: WeightFormat, folder: Path, prompts: list[list[int]], verify: Graph, steps: CachedSteps
 ) -> Ranges | None:
-    """Tensor name -> smallest and largest value over the prompts; None where the precision needs none. verify: what a
-    drafter that reads the target runs behind."""
+    """Return tensor name -> smallest and largest value over the prompts; None if the precision needs no ranges. verify:
+    the graph that runs before a drafter that reads the target."""
     if numbers.word not in ACTIVATIONS:
         return None
     title = f"calibrating {graph.name} on {len(prompts)} prompts"

@@ -26,9 +26,9 @@ from speccompile.runtime import Bundle
 from speccompile.runtime.devices.onnxruntime import OnnxRuntimeEngine
 
 SMALL_SAMPLES = 3000
-"""For each of the settings: enough for every mistake that the test suite tries."""
+"""Number of samples for each of the settings: enough for every mistake that the test suite tries."""
 
-_OTHERS = 4  # engines behind the first draw so many times less
+_OTHERS = 4  # divisor of the samples of all engines after the first
 
 
 def prove_distributions(
@@ -39,9 +39,10 @@ def prove_distributions(
     prompts: Sequence[list[int]],
     steps: CachedSteps,
 ) -> list[dict[str, Any]]:
-    """What all bundles draw, against the target's own probabilities: rows of the proof, none for greedy decoding.
+    """Prove the distributions that all bundles sample, against the target's own probabilities. Return rows of the
+    proof, none for greedy decoding.
 
-    engines: the recipe's lowered graphs in `folder`. Raises ProofError; see `prove.distribution`.
+    engines: the recipe's lowered graphs in `folder`. Raise ProofError; see `prove.distribution`.
     """
     if plan.decoding != "sampling":
         return []
@@ -93,13 +94,14 @@ def _prove(
     request: Request,
     threads: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Against transformers in float32. Other precisions have other weights: against the engine's own logits."""
+    """Compare samples with transformers in float32. Other precisions have other weights: compare with the engine's
+    logits."""
     proposer = proof_proposer(folder, manifest)
     opened = OnnxRuntimeEngine(folder, engine.entry, threads, batch_size=manifest.batch_size)
     bundle = Bundle(manifest, opened, engine.entry, None, None, proposer)
     drawn = distribution.draw_all(bundle, distribution.make_prompt(bundle, prompt), request)
     if engine.entry.precision["target"] != "float32":
         return distribution.check(manifest, drawn, engine_reference(bundle))
-    del bundle  # before its model comes again
+    del bundle  # before its model is loaded again
     free_memory()
     return distribution.check(manifest, drawn, eager_reference(load_model(plan.target.folder, plan.max_length)))

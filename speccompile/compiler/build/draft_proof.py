@@ -1,5 +1,5 @@
-"""Drafts against eager torch: of a language model, by transformers; of a head, by its formula without caches; of a
-drafter without weights, by its module; what is looked up beside a drafter, by a lookup in plain Python."""
+"""Check drafts against eager torch: a language model's by transformers; a head's by its formula without caches; a
+drafter's without weights by its module; lookups by a lookup in plain Python."""
 
 from typing import Any
 
@@ -16,12 +16,13 @@ from speccompile.tree import Tree, chain
 
 
 def reads_target(plan: Plan) -> bool:
-    """Whether a draft can only be judged behind the target's own graph, whose features, caches or choices it reads."""
+    """Return whether drafts can only be checked together with the target's graph, whose features, caches or choices the
+    drafter reads."""
     return plan.drafter.kind in TARGET_SPECIFIC_KINDS or plan.drafter.layers is not None or plan.drafter.successors > 0
 
 
 def check_draft(plan: Plan, driven: Recording) -> dict[str, Any]:
-    """What a graph drafted, against the drafter itself: a row of the proof. Raises ProofError."""
+    """Check a graph's drafts against the drafter itself, and return a row of the proof. Raise ProofError."""
     if DRAFTING_METHODS[plan.drafter.kind].weights == NOTHING:
         return _check_module(plan, driven)
     reference = module_of(plan.drafter.kind, "reference")
@@ -41,13 +42,13 @@ def check_draft(plan: Plan, driven: Recording) -> dict[str, Any]:
 
 
 def _view(drafter: DrafterPlan) -> drafts.CaseFilter | None:
-    """What leaves a drafter's own drafts, None where there are no others."""
+    """Return the filter that selects a drafter's own drafts, None if there are no other drafts."""
     cascade = drafter.cascade
     if cascade is None:
         return None
     own = Tree(cascade.tree.parents or ())
     then = None if cascade.then is None else _lookup(cascade.then)
-    if cascade.gate is None or cascade.gate.by_host:  # the host does not write here
+    if cascade.gate is None or cascade.gate.by_host:  # host drafts are not part of this check
         return CascadeView(own, then, None)
     gate = _lookup(cascade.gate, None if own.is_chain else own)
     return CascadeView(own, then, gate)

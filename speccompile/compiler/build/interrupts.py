@@ -1,7 +1,7 @@
-"""Ctrl-C that nobody can swallow.
+"""Ctrl-C that no library can swallow.
 
-Python raises an interrupt wherever it happens to be. In a destructor it is printed and forgotten; torch's tracer turns
-it into an error of its own, so that the model would be blamed.
+Python raises an interrupt at an arbitrary point. In a destructor it is printed and dropped; torch's tracer turns it
+into another error, so that the model would be blamed.
 """
 
 import signal
@@ -16,9 +16,10 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 class Interrupts:
-    """Context manager that remembers an interrupt: `check` raises it again, and so does leaving with another error.
+    """Context manager that records an interrupt: `check` raises it again, and so does an exit with another error.
 
-    Signals whose handler is not Python's are left alone. Does nothing outside the main thread, which gets them all.
+    Signals whose handler is not Python's are left alone. Does nothing outside the main thread, which receives all
+    signals.
     """
 
     def __init__(self) -> None:
@@ -31,7 +32,7 @@ class Interrupts:
         return self
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt when there was an interrupt."""
+        """Raise KeyboardInterrupt if there was an interrupt."""
         if self._arrived:
             raise KeyboardInterrupt
 

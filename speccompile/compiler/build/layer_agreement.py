@@ -1,8 +1,8 @@
-"""How often the target without some halves says what the whole target wrote: SWIFT's matchness (Xia et al. 2024).
+"""Share of tokens that the target predicts alike without some sublayers: SWIFT's matchness (Xia et al. 2024).
 
-By teacher forcing, all at once: every block of the text begins where a round might, behind keys and values that the
-whole target left, and reads what was written. So what is right at depth d, all before it being right, is what a chain
-would have accepted there. In float32, whatever the engine computes in: a draft loses what the target loses.
+Teacher forcing, all at once: every block of the text begins where a round might, after the whole target's keys and
+values, and reads the target's text. So a prediction at depth d that is right, with all before it right, is a draft that
+a chain would have accepted there. In float32, for every compute dtype: a draft loses the same precision as the target.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,30 +24,32 @@ from speccompile.progress import LOGGER, log_step
 from speccompile.recipe import Plan
 
 MOST_TOKENS = 4096
-"""Of text: its keys and values are held, in an 8 B model of 32 layers and 8 key heads 1 GiB of them."""
+"""Maximum number of tokens of text: their keys and values stay in memory, 1 GiB for an 8 B model of 32 layers and 8 key
+heads."""
 BATCH = 16
 """Blocks of one run."""
 FEWEST = 32
-"""Blocks of a judgement, however little time there is."""
+"""Minimum number of blocks of an evaluation, however short the time."""
 
 
 @dataclass(frozen=True)
 class TargetText:
-    """Tokens, of which the target wrote all behind the first `prompt`."""
+    """Tokens of a text. The target wrote all tokens after the first `prompt`."""
 
     prompt: int
     tokens: list[int]
 
 
 class LayerAgreement:
-    """Made, it has run the whole target over the text once. has_halves: whether each layer's can be skipped apart.
+    """Evaluates sublayers. The constructor runs the whole target over the text once. has_halves: attention and MLP of a
+    layer can be skipped separately.
 
-    blocks: how many places of the text a judgement looks at. seconds: how long one took, with all layers.
+    blocks: number of positions in the text that an evaluation uses.
     """
 
     def __init__(self, plan: Plan, texts: Sequence[TargetText], depth: int, seconds: float, threads: int) -> None:
-        """depth: of the drafts, less where every text is shorter. seconds: that a judgement may take, by which some of
-        the text is left out. threads: of torch, while it runs the target."""
+        """depth: of the drafts, less if every text is shorter. seconds: time of one evaluation, by which the text is
+        thinned. threads: of torch, while it runs the target."""
         target = load_decoder(plan.target, "target", cache_shape(plan), CachedSteps(BuildCache()))
         if target.is_recurrent:
             raise UnsupportedModelError(
@@ -66,11 +68,11 @@ class LayerAgreement:
 
     @property
     def blocks(self) -> int:
-        """How many beginnings of rounds a judgement looks at."""
+        """Return the number of round beginnings that an evaluation uses."""
         return len(self._chosen)
 
     def __call__(self, layers: LayersPlan) -> tuple[float, ...]:
-        """The share of blocks in which these layers are right at depth 1, at depths 1 and 2, .."""
+        """Return the share of blocks in which these layers are right at depth 1, at depths 1 and 2, .."""
         every = set(range(self.layers))
         self._decoder.skipped = frozenset(every - set(layers.attention))
         self._decoder.skipped_mlps = frozenset(every - set(layers.mlp))
@@ -90,7 +92,7 @@ class LayerAgreement:
         return True
 
     def _read(self, texts: Sequence[TargetText]) -> list[tuple[TargetText, Tensor, list[Tensor]]]:
-        """Of as many texts as fit: the tokens int64 [1, n], and what the whole target leaves in its caches."""
+        """Return the texts that fit: each with its tokens int64 [1, n] and the whole target's cache rows."""
         found: list[tuple[TargetText, Tensor, list[Tensor]]] = []
         with log_step("reading what the target wrote"), _torch_threads(self._threads):
             for text in texts:
@@ -112,7 +114,7 @@ class LayerAgreement:
         return current.rows()
 
     def _blocks(self) -> list[tuple[int, int]]:
-        """(text, place of the bonus token) of every round that might begin in what the target wrote."""
+        """Return (text, position of the bonus token) of every round that might begin in the target's text."""
         return [
             (number, start)
             for number, (text, _, _) in enumerate(self._texts)
@@ -120,7 +122,7 @@ class LayerAgreement:
         ]
 
     def _thinned(self, seconds: float) -> list[tuple[int, int]]:
-        """Evenly, so that a judgement with all layers takes about so long."""
+        """Thin the blocks evenly, so that an evaluation with all layers takes about `seconds`."""
         every, whole = self._chosen, LayersPlan(*[tuple(range(self.layers))] * 2)
         self._chosen = every[:: max(1, len(every) // FEWEST)]
         self(whole)  # the first run of a process takes longer
@@ -131,7 +133,8 @@ class LayerAgreement:
 
     @torch.no_grad()
     def _right(self, number: int, starts: Tensor) -> Tensor:
-        """bool [B, depth]: which tokens behind each start int64 [B] are what these layers say, those before given."""
+        """Return bool [B, depth]: which tokens after each start int64 [B] these layers predict, given the tokens
+        before."""
         _, tokens, rows = self._texts[number]
         batch, kept = len(starts), self._decoder.cache_shapes()
         caches = [rows[self._cached.index(name)].expand(batch, -1, -1, -1) for name in kept]

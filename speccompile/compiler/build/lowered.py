@@ -1,4 +1,4 @@
-"""Neutral graphs -> the graphs of every engine. Engines that differ only in compute capability share theirs."""
+"""Neutral graphs -> the graphs of every engine. Engines that differ only in compute capability share their graphs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,30 +26,30 @@ from speccompile.progress import LOGGER, log_step
 from speccompile.recipe import EnginePlan, Plan
 
 GRAPH_COMPONENTS = {"verify": "target", "draft": "drafter"}
-"""Graph -> the part whose numbers it has."""
+"""Graph -> the component whose weight format it has."""
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """The graphs of one form in one precision, with the dtypes of that precision in their contract."""
+    """The graphs of one lowering target in one precision, with the dtypes of that precision in their contract."""
 
     name: str
     form: LoweringTarget
     precision: PrecisionPlan
     graphs: tuple[Graph, ...]
     shares_weights: bool
-    """Whether the drafter has weights that are the target's."""
+    """True if the drafter reads weights of the target."""
     in_place: bool = False
-    """Whether the weights stay in the checkpoint, for the proof alone."""
+    """True if the weights stay in the checkpoint, for the proof alone."""
 
     @property
     def identity(self) -> tuple[LoweringTarget, PrecisionPlan]:
-        """What engines that share these graphs have in common."""
+        """Return the key that engines with the same graphs have in common."""
         return self.form, self.precision
 
     @property
     def files(self) -> dict[str, str]:
-        """Graph -> its lowered ONNX."""
+        """Return graph -> its lowered ONNX file."""
         return {graph.name: engine_file(graph, self.name) for graph in self.graphs}
 
     def weight_format(self, graph: str) -> WeightFormat:
@@ -58,19 +58,20 @@ class Lowered:
         return weight_format(self.form, self.precision, GRAPH_COMPONENTS[graph], shares=self.shares_weights)
 
     def entry(self, planned: EnginePlan) -> EngineEntry:
-        """An engine of the bundle that opens the lowered graphs themselves."""
+        """Return an engine of the bundle that opens the lowered graphs themselves."""
         return EngineEntry(
             planned.name, planned.backend, planned.provider, self.files, planned.precision.words(), self.graphs
         )
 
 
 def sharing_key(planned: EnginePlan) -> tuple[LoweringTarget, PrecisionPlan]:
-    """What tells the graphs of one engine from those of another."""
+    """Return the key that distinguishes the graphs of engines."""
     return lowering_target(planned), planned.precision
 
 
 def round_graphs(plan: Plan, parts: Iterable[TracedGraph]) -> tuple[Graph, ...]:
-    """The graphs of a round, in order. A fused step comes with `verify`, which autoregressive decoding runs alone."""
+    """Return the graphs of a round, in order. A fused step comes with `verify`, which autoregressive decoding runs
+    alone."""
     graphs = {part.graph.name: part.graph for part in parts}
     if plan.graphs == "fused":
         return step_graph(graphs["verify"], graphs["draft"]), graphs["verify"]
@@ -80,9 +81,9 @@ def round_graphs(plan: Plan, parts: Iterable[TracedGraph]) -> tuple[Graph, ...]:
 def lower_all(
     plan: Plan, parts: list[TracedGraph], folder: Path, prompts: list[list[int]], steps: CachedSteps
 ) -> dict[str, Lowered]:
-    """Write the lowered graphs of every engine into `folder`. Returns them by the names of the engines.
+    """Write the lowered graphs of every engine into `folder`. Return them by engine name.
 
-    prompts: token ids on which activations are calibrated, where a precision needs it.
+    prompts: token ids for the calibration of activations, if a precision needs it.
     """
     found: dict[tuple[LoweringTarget, PrecisionPlan], Lowered] = {}
     for planned in plan.engines:
@@ -97,10 +98,10 @@ def lower_all(
 def lower_traced(
     plan: Plan, lowered: Iterable[Lowered], parts: list[TracedGraph], folder: Path, steps: CachedSteps
 ) -> list[Lowered]:
-    """The same lowerings over the checkpoint's own weights, for the proof alone: what they get wrong cannot hide there
-    in what rounding costs.
+    """Return the same lowerings over the checkpoint's own weights, for the proof alone: there, rounding cannot hide an
+    error of the lowering.
 
-    Those that some engine has anyway are left out.
+    Lowerings that some engine has anyway are omitted.
     """
     known = {each.identity: each.form for each in lowered}
     traced = PrecisionPlan("float32", "float32" if plan.drafter.models or shares_weights(plan) else None, None)
@@ -150,7 +151,7 @@ def _lower(
 def _write_numbers(
     part: TracedGraph, numbers: WeightFormat, folder: Path, prompts: list[list[int]], verify: Graph, steps: CachedSteps
 ) -> None:
-    """Once for every pair of a graph and its numbers."""
+    """Write a graph in a weight format, once per pair of graph and format."""
     path = folder / neutral_file(part.graph, numbers)
     if path.exists():
         return

@@ -1,4 +1,4 @@
-"""The proof of lowered graphs: what an engine's builder will read runs in ONNX Runtime on the CPU first."""
+"""The proof of lowered graphs: the input of an engine's builder runs in ONNX Runtime on the CPU first."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -31,20 +31,22 @@ from speccompile.runtime.devices.engine import Array
 
 @dataclass(frozen=True)
 class ProofEngine:
-    """Lowered graphs as ONNX Runtime runs them on a CPU: `entry` has their files and the precision they stand for."""
+    """Lowered graphs as ONNX Runtime runs them on a CPU. `entry`: their files, and the precision that they
+    represent."""
 
     lowered: Lowered
     entry: EngineEntry
 
     def open(self, folder: Path, *names: str, batch_size: int = 1) -> LinkedEngine:
-        """An engine over the graphs of these names. batch_size: rows of the bundle, where runs are over some alone."""
+        """Open an engine over the graphs of these names. batch_size: of the bundle, if runs may use some batch slots
+        alone."""
         files = {name: self.entry.files[name] for name in names}
         graphs = tuple(graph for graph in self.entry.graphs if graph.name in names)
         return LinkedEngine(folder, replace(self.entry, files=files, graphs=graphs), batch_size=batch_size)
 
 
 def proof_engine(lowered: Lowered, folder: Path) -> ProofEngine:
-    """The lowered graphs, or what computes the same where ONNX Runtime's CPU kernels lack a dtype."""
+    """Return the lowered graphs, or emulated ones if ONNX Runtime's CPU kernels lack a dtype."""
     pairs = [stand_in(graph, lowered.files[graph.name], folder) for graph in lowered.graphs]
     graphs, files = tuple(graph for graph, _ in pairs), {graph.name: file for graph, file in pairs}
     backend = "onnxruntime" if lowered.form is CPU else f"{lowered.form.name} on a CPU"
@@ -55,7 +57,7 @@ def proof_engine(lowered: Lowered, folder: Path) -> ProofEngine:
 def prove_weights(
     engines: Iterable[ProofEngine], parts: Iterable[TracedGraph], folder: Path, steps: CachedSteps
 ) -> list[dict[str, Any]]:
-    """Compare the weights of every graph in every numbers with those of the model. Raises ProofError."""
+    """Compare the weights of every graph in every weight format with the model's. Raise ProofError."""
     known, rows = {part.graph.name: part.graph for part in parts}, []
     found = {(name, engine.lowered.weight_format(name)): None for engine in engines for name in known}
     for name, numbers in found:
@@ -75,7 +77,7 @@ def prove_weights(
 
 
 def log_requantization(plan: Plan, rows: Iterable[dict[str, Any]]) -> None:
-    """What became of weights that were quantized already, in the rows of `prove_weights`."""
+    """Log how pre-quantized weights were passed through or requantized, from the rows of `prove_weights`."""
     models = {"target": [plan.target], "drafter": list(plan.drafter.models)}
     for row in rows:
         part = GRAPH_COMPONENTS[row["graph"]]
@@ -91,12 +93,13 @@ def log_requantization(plan: Plan, rows: Iterable[dict[str, Any]]) -> None:
 def prove_graphs(
     plan: Plan, engine: ProofEngine, parts: Iterable[TracedGraph], folder: Path, steps: CachedSteps
 ) -> list[dict[str, Any]]:
-    """Compare every lowered graph with the neutral ones in the same numbers, over the same script. Raises ProofError.
+    """Compare every lowered graph with the neutral ones in the same weight format, over the same schedule. Raise
+    ProofError.
 
-    So what lowering costs is bounded, in every precision; what a precision costs the tokens show (`prove_tokens`).
-    Graphs for the runtime's own engine are driven as it drives them, and a fused step against the graphs that it was
-    made of. Graphs that another engine will run are compared with theirs window by window, each from the same state.
-    Drafts that differ in what was traced must be the drafter's own all the same.
+    This bounds the error of lowering in every precision; the error of a precision shows in the tokens (`prove_tokens`).
+    Graphs for the runtime's own engine run as in the runtime, and a fused step is compared with its two graphs. Graphs
+    for another engine are compared with theirs window by window, each from the same state. Drafts that differ from the
+    traced graph's must still be the drafter's own.
     """
     known, rows = {part.graph.name: part for part in parts}, []
     for graph in engine.entry.graphs:
@@ -108,7 +111,7 @@ def prove_graphs(
                 return _proven(plan, engine, graph, known, folder, level)
 
         files = [neutral_file(part.graph, engine.lowered.weight_format(name)) for name, part in known.items()]
-        if graph.name == "verify":  # which is judged alone
+        if graph.name == "verify":  # checked without the drafter
             files = files[:1]
         key = {
             "files": graph_hashes(folder, *files, engine.entry.files[graph.name]), "graph": graph.to_json(),
@@ -137,16 +140,16 @@ def _check_drafts(
 ) -> dict[str, Any]:
     verify, level = known["verify"].graph, f"{engine.lowered.name} against eager"
     script, graphs, files = known["verify"].script, [graph], {graph.name: engine.entry.files[graph.name]}
-    if reads_target(plan) and graph.name != STEP:  # as it was traced, whatever the engine's target is in
+    if reads_target(plan) and graph.name != STEP:  # as traced, for every format of the engine's target
         graphs, files = [verify, graph], {verify.name: neutral_file(verify), **files}
     entry = replace(engine.entry, files=files, graphs=tuple(graphs))
     outputs = drive(LinkedEngine(folder, entry), script, graphs)
     free_memory()
     links: tuple[dict[str, Array], ...] = ()
-    if reads_target(plan) and graph.name == STEP:  # which hands them on inside: they are those of its two graphs
+    if reads_target(plan) and graph.name == STEP:  # the step's links are internal: take those of its two graphs
         numbers = {name: engine.lowered.weight_format(name) for name in known}
         names = {tensor.name for tensor in verify.outputs if tensor.role == "link"}
-        if plan.drafter.successors:  # which of two that are as good is the better, the engine's own arithmetic decides
+        if plan.drafter.successors:  # the engine's own arithmetic decides between equal choices
             both = run_alone(engine.open(folder, verify.name), script, engine.entry.graphs, verify.name)
         else:
             both = _round(list(known.values()), numbers, folder, overlapped(script, graphs))
@@ -155,7 +158,7 @@ def _check_drafts(
 
 
 def _depth(plan: Plan) -> int:
-    """Layers of the deepest model."""
+    """Return the number of layers of the deepest model."""
     return max(model.facts.layers or 1 for model in (plan.target, *plan.drafter.models))
 
 
@@ -178,7 +181,7 @@ def _drive(
     script = parts[0].script
     outputs = drive(running, script, [graph])
     word = max((each.arithmetic for each in numbers.values()), key=TOLERANCE.__getitem__)
-    # What its two graphs hand on to each other stays inside a step.
+    # The links between its two graphs are internal to a step.
     links = {t.name for part in parts for t in part.graph.outputs if t.role == "link"} if graph.name == STEP else set()
     is_traced = all(each.word == TRACED for each in numbers.values())
     expected = (
@@ -193,6 +196,7 @@ def _drive(
 
 
 def _round(parts: list[TracedGraph], numbers: dict[str, WeightFormat], folder: Path, script: Schedule) -> Outputs:
-    """What the neutral graphs give for a script in the engine's numbers, run one after the other."""
+    """Run the neutral graphs one after the other over a schedule, in the engine's weight formats, and return their
+    outputs."""
     engine = neutral_engine([neutral(part.graph, numbers[part.graph.name], folder) for part in parts], folder)
     return drive(engine, script, [part.graph for part in parts])

@@ -18,7 +18,7 @@ from speccompile.recipe.resource_estimate import estimate_resources
 
 @dataclass(frozen=True)
 class BuildVariant:
-    """One combination. settings: KEY=VALUE, as --set takes them; memory: bytes that its build needs."""
+    """One combination. settings: KEY=VALUE, as for --set; memory: bytes that its build needs."""
 
     settings: tuple[str, ...]
     output: Path
@@ -26,7 +26,8 @@ class BuildVariant:
 
 
 def combinations(varied: Sequence[str]) -> list[tuple[str, ...]]:
-    """Settings of every combination of "KEY=[VALUE, ..]", the last one changing fastest. Raises UsageError."""
+    """Return the settings of every combination of "KEY=[VALUE, ..]", the last key changing fastest. Raise
+    UsageError."""
     axes = []
     for each in varied:
         key, _, text = each.partition("=")
@@ -43,8 +44,8 @@ def combinations(varied: Sequence[str]) -> list[tuple[str, ...]]:
 def read_cells(
     recipe: Path, overrides: Sequence[str], varied: Sequence[str], output: Path | None
 ) -> list[BuildVariant]:
-    """Plan every combination, before any work. output: what holds their folders; by default build/<name>-matrix.
-    Raises RecipeError for one that the recipe cannot have, UsageError for a folder that is in the way."""
+    """Plan every combination, before any work. output: parent of their folders; by default build/<name>-matrix. Raise
+    RecipeError for a combination that the recipe does not allow, UsageError for a folder that is in the way."""
     cells: dict[Path, BuildVariant] = {}
     for settings in combinations(varied):
         plan = make_plan(load_recipe(recipe, [*overrides, *settings]))
@@ -70,7 +71,7 @@ def build_cells(
     prove: bool,
     remember: bool,
 ) -> Iterator[tuple[BuildVariant, SpeccompileError | None]]:
-    """Each, and what its build failed with, as they end."""
+    """Yield (variant, error of its build or None) in completion order."""
     tasks = [
         Task(
             f"building {cell.output.name}", _build, (recipe, (*overrides, *cell.settings), cell.output, prove, remember)
@@ -82,7 +83,7 @@ def build_cells(
 
 
 def _build(recipe: Path, overrides: Sequence[str], output: Path, prove: bool, remember: bool) -> None:
-    """On the machine that builds."""
+    """Build one variant, on the machine that runs the task."""
     from speccompile.compiler.build import build  # imports torch
     from speccompile.compiler.models.load import quiet_transformers
     from speccompile.recipe.resources import check_resources, find_resources
@@ -95,11 +96,11 @@ def _build(recipe: Path, overrides: Sequence[str], output: Path, prove: bool, re
 
 
 def _name(settings: Sequence[str]) -> str:
-    """A folder's."""
+    """Return a folder's name for the settings."""
     return ",".join(re.sub(r"[^\w.=-]+", "_", each).strip("_") for each in settings)
 
 
 def variant_json(cell: BuildVariant, error: SpeccompileError | None) -> dict[str, Any]:
-    """Of the documented object of `ray build --json`."""
+    """Return a variant's entry in the documented object of `ray build --json`."""
     failure = None if error is None else {"message": str(error), "hint": error.hint}
     return {"settings": list(cell.settings), "output": str(cell.output), "error": failure}

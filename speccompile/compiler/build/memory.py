@@ -1,4 +1,4 @@
-"""Give memory back between the steps of a build."""
+"""Release memory between the steps of a build."""
 
 import gc
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ from speccompile.machine.system import trim_heap
 
 @contextmanager
 def settled_heap() -> Iterator[None]:
-    """Leave out of garbage collection what stands when a build begins, torch and transformers above all.
+    """Exclude the objects at the beginning of a build, mainly torch and transformers, from garbage collection.
 
-    Each step of a build ends with a full collection, which would look through all of it (measured: a third of a second
-    each, a sixth of a small build). Nothing changes where a program has frozen its heap by itself.
+    Each step of a build ends with a full collection, which would scan all of them (measured: a third of a second each,
+    a sixth of a small build). Nothing changes in a program that has frozen its heap itself.
     """
     frozen = gc.get_freeze_count() > 0
     if not frozen:
@@ -26,10 +26,10 @@ def settled_heap() -> Iterator[None]:
 
 
 def free_memory() -> None:
-    """Free what only cycles hold, and return free heap to the system.
+    """Free objects in reference cycles, and return free heap to the system.
 
-    A traced program holds its model in cycles. Freed weights of an engine stay in glibc's heap otherwise (measured:
-    1.3 GB of 1.8 after a 1.4 GB model), and the next step would come on top.
+    A traced program holds its model in cycles. Freed weights of an engine stay in glibc's heap otherwise (measured: 1.3
+    GB of 1.8 after a 1.4 GB model), and the next step would add to them.
     """
     gc.collect()
     trim_heap()

@@ -1,4 +1,4 @@
-"""What a bundle says of itself: the manifest, and the lock of what went into it."""
+"""Metadata of a bundle: the manifest, and the lock of its inputs."""
 
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +18,7 @@ from speccompile.recipe import ModelPlan, Plan
 
 
 def make_manifest(plan: Plan, parts: list[TracedGraph], folder: Path) -> Manifest:
-    """The manifest of the bundle in `folder`, before its engines are built."""
+    """Return the manifest of the bundle in `folder`, before its engines are built."""
     return Manifest(
         format=FORMAT,
         contract=contract.VERSION,
@@ -45,7 +45,7 @@ def make_manifest(plan: Plan, parts: list[TracedGraph], folder: Path) -> Manifes
 
 
 def make_lock(plan: Plan) -> dict[str, Any]:
-    """What went in: the hash of every input file and the version of every package that took part."""
+    """Return the lock: the hash of every input file and the version of every package involved."""
     drafters = plan.drafter.models
     head = plan.drafter.head
     names = ["drafter"] if len(drafters) == 1 else [f"drafter {number}" for number in range(1, len(drafters) + 1)]

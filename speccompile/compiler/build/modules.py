@@ -22,22 +22,22 @@ from speccompile.recipe import ModelPlan, Plan
 from speccompile.tree import ROOT, Tree, chain, from_parents, merged
 
 _NODES = 16
-"""Nodes of a window by which buffers grow."""
+"""Granularity of the buffers' growth, in nodes of a window."""
 _SCRIPT = 8
-"""Drafts by which the chain of a proof grows."""
+"""Granularity of the growth of a proof's chain, in drafts."""
 _LONG_ENOUGH = 64
-"""Positions that such a chain needs not to be most of."""
+"""Minimum cache.max_length, in positions, for a rounded chain: it must not fill most of them."""
 
 
 def cache_shape(plan: Plan) -> CacheShape:
-    """Buffers hold the longest sequence, the widest window, and what a drafter reads ahead: for as many drafts as make
-    whole steps, so that the target's graph stays the same when a few are added."""
+    """Return the shape of buffers for the longest sequence, the widest window, and the drafter's lookahead. The number
+    of drafts is rounded up, so that the target's graph stays the same when a few are added."""
     nodes = -(-(plan.drafter.tokens + 1) // _NODES) * _NODES
     return CacheShape(plan.batch_size, plan.max_length + max(plan.prefill_chunk, nodes) + nodes, plan.max_length)
 
 
 def window_tree(plan: Plan) -> Tree | None:
-    """The tree of all drafts of a round; None where the drafter makes it, or there is no drafter."""
+    """Return the tree of all drafts of a round; None if the drafter makes it, or if there is no drafter."""
     parents = plan.drafter.tree.parents
     if parents is None or not plan.drafter.tokens:
         return None
@@ -46,8 +46,8 @@ def window_tree(plan: Plan) -> Tree | None:
 
 
 def script_tree(plan: Plan) -> Tree | None:
-    """How drafts follow each other where the graphs are driven for the proof: as in a round. Where the target's graph
-    takes any chain, one of whole steps, so that its proof stays the same when a few drafts are added."""
+    """Return the tree of the drafts in the proof's schedule, by default the round's. If the target's graph accepts any
+    chain, a chain of rounded length, so that its proof stays the same when a few drafts are added."""
     tree = proof_tree(plan)
     if tree is None or not is_chain_independent(plan) or plan.max_length < _LONG_ENOUGH:
         return tree
@@ -55,13 +55,13 @@ def script_tree(plan: Plan) -> Tree | None:
 
 
 def is_chain_independent(plan: Plan) -> bool:
-    """Whether the target's graph is the same whatever is drafted: it compares what it is given with its own choices."""
+    """Return whether the target's graph is the same for all drafts: it compares its input with its own choices."""
     is_plain = plan.decoding == "greedy" and plan.verify.method == "exact" and not plan.drafter.successors
     return tree_kind(plan) == "chain" and is_plain
 
 
 def proof_tree(plan: Plan) -> Tree | None:
-    """A tree that the window can hold: the round's own, or one with a long branch and many short ones."""
+    """Return a tree that the window can hold: the round's own, or one with a long branch and many short ones."""
     if plan.drafter.tree.kind != "dynamic":
         return window_tree(plan)
     long = min(plan.drafter.tree.depth, plan.drafter.tokens)
@@ -69,13 +69,13 @@ def proof_tree(plan: Plan) -> Tree | None:
 
 
 def tree_kind(plan: Plan) -> str:
-    """ "chain", "static" or "dynamic": what the drafts of a round are together."""
+    """Return "chain", "static" or "dynamic": the shape of a round's drafts."""
     tree = window_tree(plan)
     return "static" if tree is not None and not tree.is_chain else plan.drafter.tree.kind
 
 
 def make_verify(plan: Plan, decoder: Decoder) -> Verify:
-    """The target's part of the round."""
+    """Return the target's part of the round."""
     tree, nodes = window_tree(plan), plan.drafter.tokens + 1
     has_branches = tree_kind(plan) != "chain"
     depth = tree.depth if tree else plan.drafter.tree.depth
@@ -89,12 +89,12 @@ def make_verify(plan: Plan, decoder: Decoder) -> Verify:
 
 
 def drafts_in_graph(plan: Plan) -> bool:
-    """Whether there are drafts, and they do not come from the host."""
+    """Return whether there are drafts that do not come from the host."""
     return plan.drafter.tokens > 0 and not DRAFTING_METHODS[plan.drafter.kind].drafts_on_host
 
 
 def make_drafter(plan: Plan, steps: CachedSteps | None = None) -> Drafter | None:
-    """The drafter's part of the round, None where no graph drafts."""
+    """Return the drafter's part of the round, None if no graph drafts."""
     if not drafts_in_graph(plan):
         return None
     site = drafter_context(plan, steps)
@@ -102,13 +102,13 @@ def make_drafter(plan: Plan, steps: CachedSteps | None = None) -> Drafter | None
 
 
 def drafter_context(plan: Plan, steps: CachedSteps | None = None) -> DrafterContext:
-    """Where the drafter of a plan, and its reference, find what they are made of."""
+    """Return the context from which a plan's drafter, and its reference, are made."""
     own = replace(plan, drafter=plan.drafter.own)
     return DrafterContext(own, cache_shape(plan), partial(load_decoder, steps=steps or CachedSteps()))
 
 
 def load_decoder(model: ModelPlan, role: str, shape: CacheShape, steps: CachedSteps) -> Decoder:
-    """The model behind the attention hook, known to go through it."""
+    """Load a model with the attention hook, and check that all its attention goes through it."""
     loaded, probed = load_model(model.folder, shape.max_length), list[Decoder]()
 
     def find() -> list[dict[str, Any]]:
@@ -122,17 +122,17 @@ def load_decoder(model: ModelPlan, role: str, shape: CacheShape, steps: CachedSt
 
 
 def drafter_key(plan: Plan) -> dict[str, Any]:
-    """What a drafter is made from, by the plan and by the content of all files; with the target, which it may read."""
+    """Return the key of a drafter: its plan and the content of all files; with the target, which it may read."""
     drafter = plan.drafter
     made = drafter.to_json() | {"models": [model_key(model) for model in drafter.models]}
     if drafter.head is not None:
         made["head"] = drafter.head.to_json() | dict.fromkeys(("reference", "revision", "commit", "precision"))
         made["head"]["files"] = file_hashes(drafter.head.folder, drafter.head.files)
-    # What it reads of a target that it is no part of is the number of its tokens.
+    # Of a target that it does not read, the drafter needs only the vocabulary size.
     reads = drafter.head is not None or drafter.layers
     return made | {"target": model_key(plan.target) if reads else plan.target.facts.vocabulary_size}
 
 
 def model_key(model: ModelPlan) -> dict[str, str]:
-    """What a model is made from: the content of its config and its weights, by file."""
+    """Return the key of a model: the content of its config and its weights, by file."""
     return file_hashes(model.folder, [CONFIG, *(file for file in model.files if file.suffix == ".safetensors")])

@@ -1,4 +1,4 @@
-"""Drafts that the host gives, where a bundle is built: its index, and who proposes in the proof."""
+"""Drafts from the host during a build: the bundle's index, and the proposer of the proof."""
 
 import os
 import shutil
@@ -14,9 +14,9 @@ from speccompile.runtime.rounds.host_drafts import INDEX, Proposer, find_propose
 
 
 def put_index(plan: Plan, folder: Path) -> None:
-    """Put the recipe's index, if it has one, into the bundle `folder`: linked where that can be, else copied.
+    """Put the recipe's index, if it has one, into the bundle `folder`: hard-linked if possible, else copied.
 
-    Raises BundleError for an index that is not what it was when it was built.
+    Raise BundleError for an index that has changed since it was built.
     """
     retrieval = plan.drafter.retrieval
     if retrieval is None or retrieval.folder is None or retrieval.asked is None:
@@ -27,7 +27,7 @@ def put_index(plan: Plan, folder: Path) -> None:
         for name in (HEADER, *header.files):
             try:
                 os.link(retrieval.folder / name, inside / name)
-            except OSError:  # another filesystem, or one without links
+            except OSError:  # another filesystem, or one without hard links
                 shutil.copyfile(retrieval.folder / name, inside / name)
         tree = plan.drafter.tree
         write_policy(
@@ -36,9 +36,9 @@ def put_index(plan: Plan, folder: Path) -> None:
 
 
 def proof_proposer(folder: Path, manifest: Manifest) -> Proposer | None:
-    """Who drafts for the graphs in `folder` while they are proven, alone or through a gate: the bundle's index; where
-    there is none, as where a user's proposer will, or for the small model of the proof of distributions, one that
-    repeats the text. None where nothing but graphs drafts."""
+    """Return the host's proposer for the proof of the graphs in `folder`, alone or through a gate: the bundle's index;
+    without one (a user's proposer, or the small model of the distribution proof) a proposer that repeats the text. None
+    if only graphs draft."""
     if not needs_proposer(manifest.graphs, manifest.tokens) and not gate_config(manifest):
         return None
     given = (

@@ -1,4 +1,4 @@
-"""What each precision of a build costs on text: perplexity of the target, and agreement with float32."""
+"""Quality of each precision on text: perplexity of the target, and agreement with float32."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -21,17 +21,19 @@ from speccompile.progress import log_step
 from speccompile.recipe import EnginePlan, Plan
 
 Target = tuple[LoweringTarget, WeightFormat]
-"""What tells the target of one engine from that of another."""
+"""Key that distinguishes the targets of engines."""
 
 TREE_TOKENS = 1024
-"""Tokens on which quality is measured where drafts are a tree: they are read one by one, ten times as slowly."""
+"""Maximum number of tokens for measuring quality if drafts are a tree: they are read one at a time, ten times as
+slowly."""
 
 
 def quality_texts(plan: Plan, folder: Path, prompts: Sequence[list[int]]) -> list[list[int]]:
-    """Token ids of prove.held_out, by the tokenizer in `folder`; without it those of the recipe's prompts.
+    """Return token ids of prove.held_out, by the tokenizer in `folder`; without it those of the recipe's prompts.
 
-    None where there are only the build's own prompts: they are random, and a model's perplexity of them says nothing.
-    Raises PromptError, naming file and text, for one that predicts nothing, or that the buffers cannot hold.
+    Return no texts if there are only the build's own prompts: they are random, so a model's perplexity on them means
+    nothing. Raise PromptError, naming file and text, for one that is too short to predict a token, or longer than the
+    buffers.
     """
     if plan.prove.held_out is not None:
         texts = _held_out(plan, plan.prove.held_out, folder)
@@ -52,7 +54,7 @@ def _held_out(plan: Plan, file: Path, folder: Path) -> list[list[int]]:
 
 
 def _first(texts: list[list[int]], tokens: int) -> list[list[int]]:
-    """Whole texts that have at most so many tokens together; the first in any case."""
+    """Return whole texts with at most `tokens` tokens together, and at least the first text."""
     ends = accumulate(map(len, texts))
     return [text for number, (text, end) in enumerate(zip(texts, ends, strict=True)) if end <= tokens or not number]
 
@@ -60,7 +62,7 @@ def _first(texts: list[list[int]], tokens: int) -> list[list[int]]:
 def measure_quality(
     plan: Plan, engines: Sequence[ProofEngine], folder: Path, texts: list[list[int]], steps: CachedSteps
 ) -> dict[str, Any]:
-    """As `_measure`, or what that gave before."""
+    """Return the result of `_measure`, perhaps from the build cache."""
     files = [each.entry.files["verify"] for each in engines]
     key: dict[str, Any] = {
         "files": graph_hashes(folder, *files),
@@ -74,7 +76,7 @@ def measure_quality(
 
 
 def _measure(plan: Plan, engines: Sequence[ProofEngine], folder: Path, texts: list[list[int]]) -> dict[str, Any]:
-    """The target of every engine beside transformers in float32, on the same texts. Raises ProofError.
+    """Compare the target of every engine with transformers in float32, on the same texts. Raise ProofError.
 
     Graphs for a GPU run on the CPU here, as in the rest of the proof; those with the same target are measured once.
     """

@@ -1,4 +1,4 @@
-"""The TensorRT engines of a build: built here, or deferred to the device with everything that it needs."""
+"""The TensorRT engines of a build: built here, or deferred to the device with all inputs of the builder."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,11 +36,11 @@ class BuildResult:
 
 
 def check_builders(plan: Plan) -> dict[str, str]:
-    """Engine name -> why its build is left to the device. Raises EngineError for one that cannot wait, and UsageError
-    for limits of the builder or the cache that are no numbers.
+    """Return engine name -> the reason why its build is deferred to the device. Raise EngineError for an engine that
+    cannot be deferred, and UsageError for limits of the builder or the cache that are no numbers.
 
-    TensorRT builds only for the GPU that it finds, so without one its engines are deferred. TensorRT-RTX needs none.
-    One whose builder cannot stay below its limit of memory is refused before any work.
+    TensorRT builds only for the GPU of this machine, so without one its engines are deferred. TensorRT-RTX needs none.
+    An engine whose builder cannot stay below its memory limit is refused before any work.
     """
     engines = [planned for planned in plan.engines if planned.backend in BACKENDS]
     if engines:
@@ -69,7 +69,7 @@ def _check_memory(plan: Plan, planned: EnginePlan, limits: Limits) -> None:
 
 
 def _why_not_here(planned: EnginePlan) -> str:
-    """Why TensorRT cannot build this engine on this machine; "" when it can."""
+    """Return the reason why TensorRT cannot build this engine on this machine; "" if it can."""
     try:
         check_buildable(planned.backend)
     except EngineError as error:
@@ -85,10 +85,10 @@ def build_engines(
     reduce_into: Path | None,
     catch_up: int,
 ) -> BuildResult:
-    """Every engine of the plan; what TensorRT refuses is left out, and the others go on.
+    """Build every engine of the plan; skip those that TensorRT refuses.
 
-    catch_up: width of the drafter's catch-up when decoding, which engines are made quick for.
-    reduce_into: a folder for the smallest graph that fails in the same way, one for each engine that is left out.
+    catch_up: width of the drafter's catch-up when decoding, for which engines are optimized. reduce_into: a folder for
+    the smallest graph that fails in the same way, one for each refused engine.
     """
     built, limits = BuildResult(), Limits()
     for planned in plan.engines:
@@ -128,7 +128,7 @@ def _lint(source: Path, graph: str, planned: EnginePlan) -> None:
 
 
 def _reduce(source: Path, settings: Settings, output: Path, limits: Limits) -> None:
-    """A reduction that fails as well must not hide why the engine was refused."""
+    """Reduce a refused graph. A failed reduction must not hide the reason of the refusal."""
     try:
         LOGGER.warning("the smallest graph that fails is in %s", reduce_failure(source, settings, output, limits))
     except SpeccompileError as error:
@@ -161,7 +161,7 @@ def _entry(
 
 
 def combined_error(failures: dict[str, EngineError], kept: list[EngineEntry], output: Path) -> EngineError:
-    """One error for all engines that could not be built."""
+    """Return one error for all engines that could not be built."""
     lines = [f"engine {name}: {error}" for name, error in failures.items()]
     hints = dict.fromkeys(error.hint for error in failures.values() if error.hint)
     names = ", ".join(entry.name for entry in kept)

@@ -1,8 +1,8 @@
-"""A model of few tokens with the recipe's own drafter: small enough to draw thousands of samples from.
+"""A small model with the recipe's own drafter, for thousands of samples.
 
-Its weights are random and wide, so that no distribution is flat; its drafters are like it, and wrong often enough that
-drafts are accepted and refused. Everything else is the recipe's: kind of drafter, tree, drawn or certain drafts, rule,
-and whether a drafter's vocabulary ends in more or less padding.
+Its weights are random and wide, so that no distribution is flat; its drafters are noisy copies, so that drafts are both
+accepted and refused. Everything else is the recipe's: drafting method, tree, sampled or deterministic drafts,
+acceptance rule, and whether a drafter's vocabulary has more or less padding.
 """
 
 from copy import deepcopy
@@ -19,7 +19,7 @@ from speccompile.tree import Tree
 
 VOCABULARY, MAX_LENGTH, BATCH_SIZE, LAYERS, HIDDEN = 24, 64, 128, 2, 32
 PADDING = 3
-"""Tokens that a drafter has more or less than the target, where the recipe's does."""
+"""Difference in vocabulary size between drafter and target, if the recipe's models differ."""
 
 
 def tiny_plan(plan: Plan, folder: Path) -> Plan:
@@ -55,19 +55,19 @@ def tiny_plan(plan: Plan, folder: Path) -> Plan:
 
 
 def _vocabulary_size(plan: Plan) -> int:
-    """Twice as many tokens as any node has children, or more: a drafter may have a few less."""
+    """Return at least twice the number of children of any node: a drafter may have a few tokens less."""
     tree = plan.drafter.tree
     branching = Tree(tree.parents).branching if tree.parents else 0
     return max(VOCABULARY, 2 * branching, 2 * (tree.top_k or 0))
 
 
 def _first_or_last(layers: tuple[int, ...]) -> tuple[int, ...]:
-    """The first layer where it is among some, else the last, if there are any."""
+    """Return the first layer if it is among `layers`, else the last layer, or none for no layers."""
     return (0,) if 0 in layers else (LAYERS - 1,) if layers else ()
 
 
 def _padding(target: ModelPlan, drafter: ModelPlan) -> int:
-    """What the drafter has more than the target, in the small model."""
+    """Return the number of tokens that the drafter has more than the target, in the small model."""
     ours, theirs = target.facts.vocabulary_size, drafter.facts.vocabulary_size
     return PADDING * ((theirs > ours) - (theirs < ours))
 
@@ -89,7 +89,7 @@ def _model(vocabulary_size: int, seed: int) -> LlamaForCausalLM:
 
 @torch.no_grad()
 def _noisy(target: LlamaForCausalLM, rows: int, seed: int) -> LlamaForCausalLM:
-    """A model that is somewhat like the target, with so many tokens: the same ones first."""
+    """Return a noisy copy of the target with `rows` tokens, the first of which are the target's."""
     config, random = deepcopy(target.config), torch.Generator().manual_seed(seed)
     config.vocab_size = rows
     model = LlamaForCausalLM(config)

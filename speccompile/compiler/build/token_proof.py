@@ -28,9 +28,9 @@ from speccompile.runtime.text.tokenizer import Tokenizer
 
 
 def proof_prompts(plan: Plan, folder: Path) -> list[list[int]]:
-    """Token ids of the prompts to prove on: the recipe's, by the tokenizer in `folder`, or random ones without any.
+    """Return token ids of the proof's prompts: the recipe's, by the tokenizer in `folder`, or random ones by default.
 
-    Raises PromptError, naming file and prompt, for one that the buffers cannot hold.
+    Raise PromptError, naming file and prompt, for one that is longer than the buffers.
     """
     if plan.prove.prompts is None:
         return tokens.default_prompts(plan.target.facts.vocabulary_size, plan.max_length, plan.prefill_chunk)
@@ -38,7 +38,7 @@ def proof_prompts(plan: Plan, folder: Path) -> list[list[int]]:
 
 
 def token_ids(plan: Plan, file: Path, folder: Path) -> list[list[int]]:
-    """Token ids of a prompts file, by the tokenizer in `folder`. Raises PromptError as `proof_prompts`."""
+    """Return token ids of a prompts file, by the tokenizer in `folder`. Raise PromptError as `proof_prompts` does."""
     text = Tokenizer(folder / TOKENIZER) if plan.target.facts.tokenizer else None
     prompts = []
     for number, prompt in enumerate(read_prompts(file), 1):
@@ -63,17 +63,17 @@ def prove_tokens(
     prompts: list[list[int]],
     steps: CachedSteps,
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """The token level for all lowered graphs: speculative against autoregressive, both against transformers; and how
-    often a head is right on what the target wrote (`drafters.probe`), None for other drafters.
+    """Prove the tokens of all lowered graphs: speculative against autoregressive, both against transformers. Also
+    return a head's accuracy on the target's text (`drafters.probe`), None for other drafters.
 
-    Graphs for a GPU run on the CPU here: each row names the engines it stands for, and what executed the graphs.
+    Graphs for a GPU run on the CPU here: each row names the engines that it covers, and the executor of the graphs.
     """
     rows: list[dict[str, Any]] = []
     found: list[list[tokens.GeneratedTokens]] = []
     loaded: list[nn.Module] = []
 
     def model() -> nn.Module:
-        """The reference, when it is needed."""
+        """Return the reference model, loaded at first use."""
         if not loaded:
             loaded.append(load_model(plan.target.folder, plan.max_length))
         return loaded[0]
@@ -91,7 +91,7 @@ def prove_tokens(
         title = f"proving tokens of {engine.lowered.name} against transformers"
         row["transformers"] = steps.result(title, key, against)
         rows.append(row)
-    if plan.drafter.head is None or not plan.drafter.head.taps:  # without features there is no other reading of them
+    if plan.drafter.head is None or not plan.drafter.head.taps:  # without features there is only one interpretation
         return rows, None
 
     def probe() -> dict[str, Any] | None:
@@ -106,7 +106,7 @@ def prove_tokens(
 def _prove_engine(
     plan: Plan, manifest: Manifest, engine: ProofEngine, folder: Path, prompts: list[list[int]], steps: CachedSteps
 ) -> tuple[dict[str, Any], list[tokens.GeneratedTokens]]:
-    """The row of one engine's graphs, and what they wrote that a reference is to judge."""
+    """Return the row of one engine's graphs, and its tokens for the reference to check."""
     lowered, entry = engine.lowered, engine.entry
     title, names = f"proving tokens on {lowered.name}", [graph.name for graph in entry.graphs]
     asked = {"prompts": prompts, "max_new_tokens": plan.prove.max_new_tokens, "precision": entry.precision}
@@ -129,7 +129,7 @@ def _prove_engine(
             cases = list(tokens.cases(bundle, prompts, speculative, [Generation(**each) for each in alone]))
             ties = [tie for case in cases if (tie := tokens.check_equal(bundle, case))]
             row = tokens.summary(cases, ties)
-            if plan.prove.prompts is not None and manifest.tokens:  # random tokens say nothing of texts
+            if plan.prove.prompts is not None and manifest.tokens:  # random prompts tell nothing about texts
                 row[acceptance.KEY] = tokens.acceptance_of(speculative, manifest).to_json()
             if seeds.applies(bundle):
                 row["seeds"] = seeds.check(bundle, prompts, plan.prove.max_new_tokens)
@@ -150,7 +150,7 @@ def _prove_engine(
 _OF_THE_TARGET = (
     "batch_size", "max_length", "prefill_chunk", "decoding", "method", "eos_token_ids", "vocabulary_size",
 )  # fmt: skip
-"""What autoregressive decoding depends on, of a manifest."""
+"""Fields of a manifest on which autoregressive decoding depends."""
 
 
 def _json(written: Sequence[tokens.GeneratedTokens]) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Graphs as they are traced: load, probe, trace, write, let go, one after the other."""
+"""Tracing of graphs: load, probe, trace, write and release, one model after the other."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -28,12 +28,12 @@ from speccompile.progress import log_step, progress_counter
 from speccompile.recipe import ModelPlan, Plan
 
 WEIGHTS = {"verify": "target.traced.weights", "draft": "drafter.traced.weights"}
-"""Graph -> the file of those of its constants that do not stay in a checkpoint."""
+"""Graph -> the file of its constants that do not stay in a checkpoint."""
 
 
 @dataclass(frozen=True)
 class TracedDraft:
-    """What is left of a drafter when it has been traced; longest_window: of its attention, 0 for none."""
+    """Facts about a traced drafter. longest_window: its longest attention window, 0 for none."""
 
     graph: Graph
     width: DraftWidth
@@ -50,7 +50,7 @@ class TracedDraft:
 
 
 def link_checkpoints(plan: Plan, folder: Path) -> None:
-    """Let graphs in `folder` name the files of all models by their content."""
+    """Link the files of all models into `folder` under names of their content."""
     (folder / GRAPHS).mkdir(exist_ok=True)
     head = plan.drafter.head
     models: list[ModelPlan | HeadPlan] = [plan.target, *plan.drafter.models, *([head] if head else [])]
@@ -65,7 +65,7 @@ def link_checkpoints(plan: Plan, folder: Path) -> None:
 
 
 def trace_draft(plan: Plan, folder: Path, steps: CachedSteps) -> TracedDraft | None:
-    """Into `folder`. None where no graph drafts."""
+    """Trace the drafter into `folder`. Return None if no graph drafts."""
     if not drafts_in_graph(plan):
         return None
 
@@ -86,7 +86,8 @@ def trace_draft(plan: Plan, folder: Path, steps: CachedSteps) -> TracedDraft | N
 
 
 def trace_verify(plan: Plan, width: DraftWidth, folder: Path, steps: CachedSteps) -> tuple[Graph, int]:
-    """Into `folder`: the contract, and the target's longest attention window. width: of what it judges."""
+    """Trace the verification into `folder`. Return the contract, and the target's longest attention window. width: of
+    the verified drafts."""
 
     def make() -> dict[str, Any]:
         decoder = load_decoder(plan.target, "target", cache_shape(plan), steps)

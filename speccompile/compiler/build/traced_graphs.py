@@ -1,4 +1,4 @@
-"""The compiled graphs of a round, and the first level of the proof: what was traced, against eager torch."""
+"""The compiled graphs of a round, and the first level of the proof: traced graphs against eager torch."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -26,12 +26,12 @@ from speccompile.progress import log_step
 from speccompile.recipe import Plan
 
 Check = Callable[[scripts.Outputs, scripts.Schedule], list[dict[str, Any]]]
-"""What a driven graph gave -> its rows of the proof; raises ProofError."""
+"""Outputs of a graph over the schedule -> its rows of the proof; raises ProofError."""
 
 
 @dataclass(frozen=True)
 class TracedGraph:
-    """One compiled graph, and what was proven of it so far. drive: gives what its neutral form gives for the script."""
+    """One compiled graph, and its proofs so far. drive: returns the outputs of its neutral graph over the schedule."""
 
     graph: Graph
     catch_up: int
@@ -43,7 +43,7 @@ class TracedGraph:
 def trace_graphs(plan: Plan, folder: Path, steps: CachedSteps, *, prove: bool) -> list[TracedGraph]:
     """Trace every graph of the round into `folder`, and compare the neutral ones with eager torch.
 
-    Raises UnsupportedModelError, CheckpointError or ProofError.
+    Raise UnsupportedModelError, CheckpointError or ProofError.
     """
     link_checkpoints(plan, folder)
     draft = trace_draft(plan, folder, steps)
@@ -71,13 +71,13 @@ def trace_graphs(plan: Plan, folder: Path, steps: CachedSteps, *, prove: bool) -
 
 
 def shares_weights(plan: Plan) -> bool:
-    """Whether the drafter's graph may read weights that the target has too."""
+    """Return whether the drafter's graph may read weights of the target."""
     return bool(plan.drafter.layers) or plan.drafter.head is not None
 
 
 @dataclass(frozen=True)
 class _Proof:
-    """The first level: neutral graphs driven over the script and compared with eager torch."""
+    """The first level: neutral graphs run over the schedule and compared with eager torch."""
 
     plan: Plan
     folder: Path
@@ -86,11 +86,12 @@ class _Proof:
     def of(
         self, graph: Graph, catch_up: int, script: scripts.Schedule, check: Check, graphs: Mapping[str, Graph]
     ) -> TracedGraph:
-        """The part of a graph; its script gets rounds where it is the target's. graphs: those that `check` drives."""
+        """Return a traced graph with its proof; the target's adds rounds to the schedule. graphs: those that `check`
+        runs."""
         driven: list[scripts.Outputs] = []
 
         def drive(script: scripts.Schedule) -> scripts.Outputs:
-            """Once, and only where somebody asks."""
+            """Run the graph over the schedule, once, at the first call."""
             if not driven:
                 engine = neutral_engine([(graph, neutral_file(graph))], self.folder)
                 driven.append(scripts.drive(engine, script, [graph]))
@@ -143,13 +144,14 @@ def _check_draft(
 
 
 def neutral(graph: Graph, numbers: WeightFormat, folder: Path) -> tuple[Graph, str]:
-    """The contract and the file of a neutral graph in some numbers, as ONNX Runtime's CPU kernels can run it."""
+    """Return the contract and the file of a neutral graph in a weight format, as ONNX Runtime's CPU kernels can run
+    it."""
     typed = with_cache_dtypes(graph, dict.fromkeys(COMPONENTS, numbers.compute))
     return stand_in(typed, neutral_file(graph, numbers), folder)
 
 
 def neutral_engine(graphs: list[tuple[Graph, str]], folder: Path) -> LinkedEngine:
-    """Neutral graphs in `folder`, each with its file."""
+    """Return an engine over neutral graphs in `folder`, each with its file."""
     files = {graph.name: file for graph, file in graphs}
     typed = tuple(graph for graph, _ in graphs)
     return LinkedEngine(folder, EngineEntry("neutral", "onnxruntime", "cpu", files, {"target": "float32"}, typed))

@@ -1,4 +1,4 @@
-"""Files that must stay what they are while something is made from them."""
+"""Files that must not change while they are used."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from speccompile.errors import CheckpointError
 
 @dataclass(frozen=True)
 class FileStamp:
-    """What changes when a file does. size in bytes, modified in nanoseconds since 1970, inode: another file's, when
-    one was put in its place."""
+    """Stamp of a file that changes with it. size in bytes, modified in nanoseconds since 1970, inode: that of another
+    file after a replacement."""
 
     size: int
     modified: int
@@ -21,7 +21,7 @@ class FileStamp:
 
     @classmethod
     def of(cls, path: Path) -> Self:
-        """Of the file that a link leads to. Raises OSError."""
+        """Return the stamp of the file to which a link leads. Raise OSError."""
         stat = path.stat()
         return cls(stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
@@ -32,13 +32,14 @@ class FileStamp:
 
 
 class ChangeGuard:
-    """Files of a checkpoint, as they are now.
+    """Files of a checkpoint, with their stamps now.
 
-    As a context manager, it checks them when an error leaves it: what is changed under a reader makes it say anything.
+    As a context manager, it checks them when an error leaves it: a file that changes while it is read can cause any
+    error.
     """
 
     def __init__(self, folder: Path, files: Iterable[Path]) -> None:
-        """files: relative to `folder`. Raises OSError for one that is not there."""
+        """files: relative to `folder`. Raise OSError for a missing one."""
         self._stamps = {folder / file: FileStamp.of(folder / file) for file in files}
 
     def __enter__(self) -> Self:
@@ -51,7 +52,7 @@ class ChangeGuard:
             self.check()
 
     def check(self) -> None:
-        """Raise CheckpointError for the first file that is another one than it was."""
+        """Raise CheckpointError for the first file that has changed."""
         for path, before in self._stamps.items():
             try:
                 now = str(found) if (found := FileStamp.of(path)) != before else None

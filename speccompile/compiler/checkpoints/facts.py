@@ -1,4 +1,5 @@
-"""A checkpoint folder in Hugging Face layout, read without torch: the facts that a plan needs, and that it is whole."""
+"""A checkpoint folder in Hugging Face layout, read without torch: the facts for a plan, and a check that it is
+complete."""
 
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -21,22 +22,22 @@ CHAT_TEMPLATE = "chat_template.jinja"
 TOKENIZER_FILES = (TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP, CHAT_TEMPLATE)
 
 POSITION_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length")
-"""What architectures call the longest sequence that they take."""
+"""Config keys of architectures for the longest sequence."""
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-"""What they call the number of their layers."""
+"""Config keys for the number of layers."""
 STORED_LAYER_KEYS = ("num_layers_per_stack", *LAYER_KEYS)
-"""And of those that a checkpoint holds: HRM goes through the layers of its stacks several times."""
+"""Config keys for the number of stored layers: HRM runs the layers of its stacks several times."""
 HIDDEN_KEYS = ("hidden_size", "n_embd", "d_model")
-"""What they call the width of the residual stream."""
+"""Config keys for the width of the residual stream."""
 
 
 def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
-    """The files of a checkpoint that will be read (relative to `folder`, which exists) and its facts, which of a
-    multimodal one are those of its text decoder.
+    """Return the files of a checkpoint that will be read (relative to `folder`, which exists) and its facts; for a
+    multimodal one those of its text decoder.
 
-    Raises CheckpointError for files that are missing or not what they should be, UnsupportedModelError for an
-    encoder-decoder model, for a kind of layer that is not known, for a multimodal checkpoint whose decoder is not
-    compiled, and for weights that are quantized by a method that is not read.
+    Raise CheckpointError for files that are missing or invalid, UnsupportedModelError for an encoder-decoder model, an
+    unknown kind of layer, a multimodal checkpoint whose decoder is not supported, and an unsupported quantization
+    method.
     """
     config = read_json_object(folder / CONFIG)
     if config is None:
@@ -73,8 +74,8 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
 
 
 def special_ids(folder: Path, name: str) -> tuple[int, ...]:
-    """The ids of `bos`, `eos` or `pad` in config.json, where a multimodal model may leave them to its text decoder.
-    Raises CheckpointError."""
+    """Return the ids of `bos`, `eos` or `pad` in config.json, where a multimodal model may leave them to its text
+    decoder. Raise CheckpointError."""
     path, key = folder / CONFIG, f"{name}_token_id"
     config = read_json_object(path) or {}
     decoder = text_config(config, folder) or {}
@@ -82,7 +83,8 @@ def special_ids(folder: Path, name: str) -> tuple[int, ...]:
 
 
 def token_ids(value: Any, key: str, path: Path) -> tuple[int, ...]:
-    """The ids of a config's `eos_token_id` and the like: a number, a list of them, or null. Raises CheckpointError."""
+    """Return the ids of a config's `eos_token_id` and the like: a number, a list of them, or null. Raise
+    CheckpointError."""
     ids = value if isinstance(value, list) else [] if value is None else [value]
     if all(isinstance(one, int) and not isinstance(one, bool) for one in ids):
         return tuple(ids)
@@ -90,7 +92,7 @@ def token_ids(value: Any, key: str, path: Path) -> tuple[int, ...]:
 
 
 def _check_kind(config: dict[str, Any], folder: Path) -> None:
-    """transformers would make a language model of the decoder of an encoder-decoder, which nobody has trained."""
+    """Refuse an encoder-decoder: transformers would make an untrained language model of its decoder."""
     if config.get("is_encoder_decoder"):
         raise UnsupportedModelError(
             f"{folder / CONFIG}: received an encoder-decoder model, expected a language model, a decoder alone",
@@ -114,7 +116,8 @@ def _model_type(config: dict[str, Any], folder: Path) -> str:
 
 
 def _vocabulary_size(config: dict[str, Any], rows: int | None, folder: Path) -> int:
-    """rows: of the embedding, where the config may leave the size to transformers, as Gemma 3's does."""
+    """Return the vocabulary size. rows: of the embedding, for configs that leave the size to transformers, as Gemma 3's
+    does."""
     size = config.get("vocab_size", rows)
     if _is_count(size):
         return size
@@ -128,7 +131,7 @@ def _eos_token_ids(folder: Path) -> tuple[int, ...]:
 
 
 def _count(config: dict[str, Any], names: tuple[str, ...]) -> int | None:
-    """The number above zero that stands under the first of some names, or None."""
+    """Return the positive number under the first of these names, or None."""
     return next((config[name] for name in names if _is_count(config.get(name))), None)
 
 

@@ -1,4 +1,4 @@
-"""JSON files that hold an object, as configs do; and what stands in the place of any file that was not fetched."""
+"""JSON files that hold an object, such as configs, and placeholders of files that were not fetched."""
 
 import json
 from pathlib import Path
@@ -11,15 +11,15 @@ CONFIG = "config.json"
 COPY_AGAIN = "copy or download the file again"
 
 _POINTER = b"version https://git-lfs"
-"""How a file begins that stands for a large one in a Git repository."""
+"""First bytes of a Git LFS pointer, which replaces a large file in a Git repository."""
 
 
 class RepeatedKeyError(ValueError):
-    """A JSON object says the same key twice: readers differ in which of the two they take."""
+    """A JSON object has a key twice: parsers differ in which value they use."""
 
 
 def read_json_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file, or None when there is no such file. Raises CheckpointError for anything else."""
+    """Return the JSON object in a file, or None if there is no such file. Raise CheckpointError for anything else."""
     if not is_present(path):
         return None
     try:
@@ -34,7 +34,7 @@ def read_json_object(path: Path) -> dict[str, Any] | None:
 
 
 def refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """For `json.loads(object_pairs_hook=)`. Raises RepeatedKeyError, which is the key."""
+    """Build an object for `json.loads(object_pairs_hook=)`. Raise RepeatedKeyError with the repeated key."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
@@ -44,8 +44,8 @@ def refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def is_present(path: Path) -> bool:
-    """Whether a file is there. Raises CheckpointError for what only stands for it: a link that leads nowhere, as in
-    the copy of a folder of the Hub's cache, and a pointer of Git LFS."""
+    """Return whether a file exists. Raise CheckpointError for a placeholder: a dangling link, as in a copy of a folder
+    of the Hub's cache, or a pointer of Git LFS."""
     if path.is_symlink() and not path.exists():
         raise CheckpointError(
             f"{path}: received a link to {path.readlink()}, where nothing is, expected a file",
@@ -65,5 +65,5 @@ def is_present(path: Path) -> bool:
 
 
 def wrong(path: Path, received: str, expected: str) -> CheckpointError:
-    """The error for what stands in a file."""
+    """Return the error for the content of a file."""
     return CheckpointError(f"{path}: received {received}, expected {expected}", hint="check the checkpoint's files")

@@ -1,4 +1,4 @@
-"""The kinds of layers that a config lists, one for each layer. An unknown one is refused before any work."""
+"""Kinds of layers that a config lists, one for each layer. An unknown kind is refused before any work."""
 
 from pathlib import Path
 from typing import Any
@@ -7,21 +7,21 @@ from speccompile.compiler.checkpoints.json_files import wrong
 from speccompile.errors import UnsupportedModelError
 
 LISTS = ("layer_types", "layers_block_type")
-"""What configs call the list."""
+"""Names of the list in configs."""
 
 KNOWN = (
     "full_attention", "sliding_attention", "chunked_attention", "window_attention", "reference_sliding_attention",
     "indexed_attention", "compressed_sparse_attention", "heavily_compressed_attention", "minimax_m3_sparse",
     "linear_attention", "conv", "hybrid", "hybrid_sliding", "moe", "mlp",
-    # As older checkpoints say it.
+    # Names in older checkpoints.
     "attention", "mamba", "recurrent", "deepseek_sparse_attention", "qwen_sparse_attention",
 )  # fmt: skip
-"""Every kind that a class of transformers has. Which of them are compiled, the probe finds out."""
+"""Every kind that a class of transformers has. The probe finds out which of them are supported."""
 
 
 def check_layer_types(config: dict[str, Any], path: Path) -> None:
-    """Raise UnsupportedModelError, naming the layer, for a kind that is not known; CheckpointError for no list.
-    config: of the text decoder, as it stands in the file `path`."""
+    """Raise UnsupportedModelError, naming the layer, for an unknown kind; CheckpointError for a value that is no list.
+    config: of the text decoder, in the file `path`."""
     for name in LISTS:
         kinds = config.get(name)
         if kinds is None:

@@ -1,4 +1,4 @@
-"""Checkpoints of models that read images beside text: which part of config and tensors is the text decoder.
+"""Text decoders of multimodal checkpoints: their part of config and tensors.
 
 config.json describes the decoder in `text_config`. Tensors lie in one of two layouts, among those of vision towers and
 projectors: `language_model.model.*` with `language_model.lm_head`, as Gemma 3 and Mistral 3 are published and
@@ -17,7 +17,7 @@ from speccompile.errors import CheckpointError, UnsupportedModelError
 TEXT = "text_config"
 
 TYPES = ("gemma3", "gemma3n", "gemma4", "mistral3", "qwen3_5")
-"""`model_type` of those whose decoder, on text, is known to say what the whole model says."""
+"""`model_type` of models whose decoder is known to give, on text, the whole model's output."""
 
 PREFIXES = {
     "language_model.model.": "model.",
@@ -25,15 +25,15 @@ PREFIXES = {
     "model.language_model.": "model.",
     "lm_head.": "lm_head.",
 }
-"""How names in the checkpoint begin -> how they do in the decoder."""
+"""Prefix of names in the checkpoint -> prefix in the decoder."""
 
 _EMBEDDING = "model.embed_tokens.weight"
 
 
 def text_config(config: dict[str, Any], folder: Path) -> dict[str, Any] | None:
-    """What the config of a multimodal checkpoint says of its text decoder; None for a language model alone.
+    """Return the text decoder's config in a multimodal checkpoint's config; None for a plain language model.
 
-    Raises UnsupportedModelError for a multimodal model whose decoder nobody has compared with the whole.
+    Raise UnsupportedModelError for a multimodal model whose decoder has not been compared with the whole model.
     """
     text, model_type = config.get(TEXT), config.get("model_type")
     if text is None:
@@ -50,15 +50,16 @@ def text_config(config: dict[str, Any], folder: Path) -> dict[str, Any] | None:
 
 
 def decoder_names(names: Iterable[str]) -> dict[str, str]:
-    """Name in a multimodal checkpoint -> name in the causal language model of its decoder, for tensors of the decoder
-    alone: what is left out belongs to vision towers, projectors, and heads for the tokens after the next."""
+    """Return name in a multimodal checkpoint -> name in the causal language model of its decoder. Tensors of vision
+    towers, projectors, and heads for later tokens are omitted."""
     return {
         name: new + name.removeprefix(old) for name in names for old, new in PREFIXES.items() if name.startswith(old)
     }
 
 
 def decoder_tensors(stored: Mapping[str, StoredTensor], folder: Path) -> dict[str, StoredTensor]:
-    """Those of the decoder, by their names in the checkpoint. Raises CheckpointError for one without an embedding."""
+    """Return the decoder's tensors, by their names in the checkpoint. Raise CheckpointError if there is no
+    embedding."""
     names = decoder_names(stored)
     if _EMBEDDING not in names.values():
         layouts = " or ".join(old + _EMBEDDING.removeprefix(new) for old, new in PREFIXES.items() if new == "model.")
@@ -70,5 +71,5 @@ def decoder_tensors(stored: Mapping[str, StoredTensor], folder: Path) -> dict[st
 
 
 def embedding_rows(tensors: Mapping[str, StoredTensor]) -> int:
-    """How many tokens the embedding among a decoder's tensors has."""
+    """Return the number of tokens in the embedding among a decoder's tensors."""
     return next(tensors[name].shape[0] for name, new in decoder_names(tensors).items() if new == _EMBEDDING)

@@ -1,6 +1,6 @@
-"""What config.json says of weights that are stored in fewer bits: by which method, and whether that one is read.
+"""Quantization of stored weights by config.json: the method, and whether it is supported.
 
-Only weights count: a checkpoint that was made for quantized activations or caches is one of weights all the same, and
+Only weights count: a checkpoint made for quantized activations or caches counts as one of quantized weights, and
 activations and caches stay floats here.
 """
 
@@ -13,24 +13,24 @@ from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.errors import CheckpointError, UnsupportedModelError
 
 KEYS = ("quantization_config", "compression_config")
-"""Where config.json says it; compressed-tensors wrote the second one once."""
+"""Keys in config.json; older versions of compressed-tensors wrote the second one."""
 
 BITS = (4, 8)
-"""Of integers."""
+"""Supported bits of integers."""
 
 CHANNEL = -1
-"""A group that is all the weights of an output."""
+"""Group size that stands for all weights of an output."""
 
 _HINT = "use the checkpoint that this one was quantized from; the recipe's precision quantizes it again"
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """How the weights of a checkpoint are stored. method: as its config says, one of METHODS.
+    """Storage of a checkpoint's weights. method: the config's, one of METHODS.
 
     bits: of an integer, None for floats. group_size: weights of an output that share a scale, or CHANNEL. block:
-    outputs and inputs of a weight that share a scale. stored_less_one: zero points are one more than what is stored.
-    text: for people.
+    outputs and inputs of a weight that share a scale. stored_less_one: zero points are one more than the stored
+    numbers. text: description for messages.
     """
 
     method: str
@@ -40,23 +40,25 @@ class Quantization:
     block: tuple[int, int] | None = None
     stored_less_one: bool = False
     in_order: bool = True
-    """Whether weights that share a scale lie side by side."""
+    """True if weights that share a scale are consecutive."""
 
     @property
     def groups_of_4_bits(self) -> int | None:
-        """The size of groups that a precision of 4 bits may hold as they are; None for others."""
+        """Return the size of groups that a 4-bit precision may pass through; None for other methods."""
         return self.group_size if self.bits == 4 and self.in_order else None
 
 
 def read_quantization(folder: Path) -> Quantization | None:
-    """What a checkpoint's config.json says; None for weights that are floats. Raises as `quantization_of`."""
+    """Return the quantization in a checkpoint's config.json; None if the weights are floats. Raise as
+    `quantization_of`."""
     return quantization_of(read_json_object(folder / CONFIG) or {}, folder / CONFIG)
 
 
 def quantization_of(config: Mapping[str, Any], path: Path) -> Quantization | None:
-    """The same of a config, which `path` names in messages.
+    """Return the quantization in a config, which `path` names in messages; None if the weights are floats.
 
-    Raises UnsupportedModelError, naming it, for a method that is not read; CheckpointError for what no library writes.
+    Raise UnsupportedModelError, naming it, for an unsupported method; CheckpointError for values that no library
+    writes.
     """
     written = next((config[key] for key in KEYS if config.get(key)), None)
     if written is None:
@@ -91,7 +93,7 @@ def _awq(written: Mapping[str, Any], path: Path) -> Quantization:
 
 
 def _compressed_tensors(written: Mapping[str, Any], path: Path) -> Quantization:
-    """Documented in compressed_tensors.quantization.QuantizationConfig."""
+    """Read the config documented in compressed_tensors.quantization.QuantizationConfig."""
     name, groups = "compressed-tensors", written.get("config_groups")
     if not isinstance(groups, dict) or not groups or not all(isinstance(group, dict) for group in groups.values()):
         raise wrong(path, f"config_groups: {groups!r}", "what each group of layers is quantized to")
@@ -131,7 +133,7 @@ def _group(group: Mapping[str, Any], written: Mapping[str, Any], path: Path) -> 
 
 
 def _fp8(written: Mapping[str, Any], path: Path) -> Quantization:
-    """transformers' FineGrainedFP8Config."""
+    """Read transformers' FineGrainedFP8Config."""
     block = written.get("weight_block_size")
     if written.get("expert_dtype", "fp8") != "fp8":
         raise _unsupported(path, f"'fp8' with experts in {written['expert_dtype']}", "experts in fp8")
@@ -148,7 +150,7 @@ def _mxfp4(written: Mapping[str, Any], path: Path) -> Quantization:
 
 
 class Method(NamedTuple):
-    """How the rest of a config is read, and what is taken, for people."""
+    """Parser of the rest of a config, and a description of the supported values for messages."""
 
     read: Callable[[Mapping[str, Any], Path], Quantization]
     taken: str
@@ -161,7 +163,7 @@ METHODS = {
     "fp8": Method(_fp8, "a scale for a block, an output or a whole weight"),
     "mxfp4": Method(_mxfp4, "experts as in GPT-OSS"),
 }
-"""By `quant_method`."""
+"""Methods by `quant_method`."""
 
 
 def one_of(words: Mapping[str, Any] | tuple[str, ...]) -> str:
@@ -193,7 +195,7 @@ def _unsupported(path: Path, received: str, expected: str) -> UnsupportedModelEr
 
 
 def missing_tensors_error(folder: Path, quantization: Quantization, received: str, expected: str) -> CheckpointError:
-    """The error for tensors that are not what the config says."""
+    """Return the error for tensors that do not match the config."""
     return CheckpointError(
         f"{folder}: {quantization.method} weights: received {received}, expected {expected}",
         hint="check that config.json belongs to these weights and that every file is there",

@@ -1,7 +1,7 @@
-"""Whether a checkpoint's tensors can be those of its config.json, as far as their names say it without the model.
+"""Check a checkpoint's tensors against its config.json by their names, without the model.
 
-Only what every language model has is compared: as many rows in the table of tokens as tokens, and as many layers. The
-rest is compared where the weights are loaded.
+Only what every language model has is compared: rows of the embedding with tokens, and the number of layers. Loading the
+weights compares the rest.
 """
 
 import re
@@ -12,7 +12,7 @@ from speccompile.compiler.checkpoints.weights import StoredTensor
 from speccompile.errors import CheckpointError
 
 _TABLE = re.compile(r"(?:.*\.)?(?:embed_tokens|wte|embed_in|word_embeddings|lm_head)\.weight")
-"""What architectures call the table of tokens, and the head, which may lack the rows of tokens that are never said."""
+"""Names of embedding and head in architectures. The head may lack the rows of tokens that are never generated."""
 
 _LAYER = re.compile(r"(?:.*?\.)?(?:layers|h|blocks)\.(\d+)\.")
 
@@ -20,10 +20,10 @@ _HINT = "check that config.json belongs to these weights, and that all of them a
 
 
 def check_shapes(folder: Path, tensors: Mapping[str, StoredTensor], vocabulary_size: int, layers: int | None) -> None:
-    """Raise CheckpointError, naming tensor and file, where the config says something else. layers: None when it says
-    nothing, or means others than the decoder's."""
+    """Raise CheckpointError, naming tensor and file, if the config disagrees. layers: None if the config has no number,
+    or one that does not count the decoder's layers."""
     tables = {name: each for name, each in tensors.items() if _TABLE.fullmatch(name) and len(each.shape) == 2}
-    # A checkpoint of several modalities has tables of several vocabularies.
+    # A multimodal checkpoint has embeddings of several vocabularies.
     if tables and all(table.shape[0] != vocabulary_size for table in tables.values()):
         name, table = next(iter(tables.items()))
         raise CheckpointError(

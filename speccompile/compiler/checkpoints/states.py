@@ -1,14 +1,14 @@
-"""Whether a model carries states from token to token, as its config says: convolutions and linear recurrences."""
+"""Recurrent states of a model by its config: convolutions and linear recurrences."""
 
 from typing import Any
 
 from speccompile.compiler.checkpoints import layer_types
 
 LISTS = (*layer_types.LISTS, "block_types")
-"""What configs call the list with the kind of every layer, or of those of a pattern that is repeated."""
+"""Config keys of the list with the kind of every layer, or of a repeated pattern."""
 
 KINDS = ("linear_attention", "conv", "hybrid", "hybrid_sliding", "mamba", "recurrent")
-"""Those whose layers carry a state."""
+"""Kinds of layers with a recurrent state."""
 
 MODEL_TYPES = (
     "bailing_hybrid", "bamba", "falcon_h1", "falcon_mamba", "glm5_next_text", "granitemoehybrid", "inkling2_text",
@@ -16,11 +16,12 @@ MODEL_TYPES = (
     "olmo_hybrid", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "qwen4_exp_text", "recurrent_gemma", "rwkv",
     "xlstm", "zamba", "zamba2", "zaya",
 )  # fmt: skip
-"""Families whose layers do so where the config has no list."""
+"""Model types with such layers whose config has no list."""
 
 
 def recurrent_layers(config: dict[str, Any]) -> str | None:
-    """What carries states, in words; None where nothing does. config: of a language model, or of the text decoder."""
+    """Return a description of what has recurrent states; None for a model without them. config: of a language model, or
+    of the text decoder."""
     listed = [config[name] for name in LISTS if isinstance(config.get(name), list)]
     for kinds in listed:
         for layer, kind in enumerate(kinds):

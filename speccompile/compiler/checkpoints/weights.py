@@ -1,8 +1,9 @@
-"""The safetensors files of a checkpoint folder: which they are, and whether they are whole. Reads headers only.
+"""The safetensors files of a checkpoint folder: their names and tensors, and a check that they are complete. Reads
+headers only.
 
 Format: 8 bytes of header length, little endian; a JSON header {name: {dtype, shape, data_offsets}}; then the data,
-without holes. An index, {"weight_map": {tensor: file}}, says which files belong together. As in transformers, every
-tensor of those files is part of the checkpoint, and the `total_size` of an index says nothing: the headers do.
+without holes. An index, {"weight_map": {tensor: file}}, lists the files. As in transformers, every tensor of those
+files is part of the checkpoint, and the `total_size` of an index is ignored: the headers decide.
 """
 
 import json
@@ -34,7 +35,7 @@ BITS = (
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """Where a tensor lies: a file of its folder, its first byte there, and its bytes. dtype: one of BITS."""
+    """Location of a tensor: a file of its folder, its first byte there, and its bytes. dtype: one of BITS."""
 
     file: str
     dtype: str
@@ -44,16 +45,16 @@ class StoredTensor:
 
 
 def files_of(stored: Mapping[str, StoredTensor]) -> tuple[Path, ...]:
-    """The files, an index first, of what `stored_tensors` found; relative to the folder."""
+    """Return the files of tensors from `stored_tensors`, an index first; relative to the folder."""
     files = sorted({tensor.file for tensor in stored.values()})
     return tuple(map(Path, files if files == [WEIGHTS] else [INDEX, *files]))
 
 
 def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
-    """Tensor name -> where it lies in the weight files of a folder.
+    """Return tensor name -> its location in the weight files of a folder.
 
-    Raises CheckpointError for weights that are missing, in a pickle format, truncated or corrupt, for two tensors of
-    one name, and for an index that names one where it is not.
+    Raise CheckpointError for weights that are missing, in a pickle format, truncated or corrupt, for two tensors of one
+    name, and for an index that names a tensor in the wrong file.
     """
     if is_present(folder / WEIGHTS):
         return read_tensors(folder / WEIGHTS)
@@ -75,8 +76,8 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
 
 
 def read_tensors(path: Path) -> dict[str, StoredTensor]:
-    """Tensor name -> where it lies in a safetensors file, in the order of the data. Raises CheckpointError for a file
-    whose header and length do not agree."""
+    """Return tensor name -> its location in a safetensors file, in the order of the data. Raise CheckpointError if
+    header and file length disagree."""
     entries, data_bytes = _read_entries(path)
     spans = sorted((*_span(path, name, entry), name) for name, entry in entries.items())
     end, start_of_data = 0, path.stat().st_size - data_bytes
@@ -95,8 +96,8 @@ def read_tensors(path: Path) -> dict[str, StoredTensor]:
 
 
 def read_index(path: Path) -> dict[str, str]:
-    """Tensor name -> shard, from an index file. Raises CheckpointError for one that is none, and for shards that are
-    not plain file names or are missing."""
+    """Return tensor name -> shard, from an index file. Raise CheckpointError for a file that is no index, and for
+    shards that are not plain file names or are missing."""
     try:
         weight_map = json.loads(path.read_bytes(), object_pairs_hook=refuse_duplicate_keys)["weight_map"]
         shards = set(weight_map.values())
@@ -119,7 +120,7 @@ def read_index(path: Path) -> dict[str, str]:
 
 
 def _read_entries(path: Path) -> tuple[dict[str, Any], int]:
-    """The header without its metadata, and how many bytes follow it."""
+    """Return the header without its metadata, and the number of bytes after it."""
     is_present(path)
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -140,7 +141,7 @@ def _read_entries(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _span(path: Path, name: str, entry: Any) -> tuple[int, int]:
-    """First and last byte of a tensor's data, when its dtype, shape and offsets agree."""
+    """Return first and last byte of a tensor's data, if its dtype, shape and offsets agree."""
     match entry:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)]} if dtype in BITS and all(
             isinstance(size, int) and size >= 0 for size in shape

@@ -1,6 +1,7 @@
-"""Before a build: which nodes of a lowered graph TensorRT's parser refuses, by polygraphy's `inspect capability`.
+"""Before a build: find the nodes of a lowered graph that TensorRT's parser refuses, by polygraphy's `inspect
+capability`.
 
-It maps the graph's weights and reads none of them, so it costs the same for every model: half a second.
+It maps the graph's weights and reads none of them, so it takes half a second for every model.
 """
 
 import json
@@ -23,7 +24,8 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class Finding:
-    """A node that the parser refuses: its operator, its name, and why. A file that it cannot read has neither name."""
+    """A node that the parser refuses: its operator, its name, and the reason. A file that cannot be read has neither
+    name."""
 
     op: str
     name: str
@@ -31,24 +33,24 @@ class Finding:
 
     @property
     def where(self) -> str:
-        """How messages name it."""
+        """Return its name in messages."""
         return f"node {self.name!r} ({self.op})" if self.op else "the file"
 
 
 @dataclass(frozen=True)
 class Capability:
-    """What the parser refuses; nothing when it takes the whole graph. not_checked: why it was not asked, or ""."""
+    """The parser's refusals; none if it accepts the whole graph. not_checked: why the parser did not run, or ""."""
 
     findings: tuple[Finding, ...]
     not_checked: str
 
 
 def check_capability(onnx: Path, backend: str) -> Capability:
-    """Ask the parser of `backend`, "tensorrt_rtx" or "tensorrt", about a graph, in a process of its own.
+    """Ask the parser of `backend`, "tensorrt_rtx" or "tensorrt", about a graph, in a separate process.
 
-    The parser checks every node by itself, and then translates the graph as far as the first node that it cannot; a
-    node that only fails in translation is found when no other is refused before.
-    Raises EngineError when the parser crashes or does not end.
+    The parser checks every node by itself, and then translates the graph up to the first node that it cannot; a node
+    that only fails in translation is found if no other is refused before. Raise EngineError if the parser crashes or
+    does not end.
     """
     variables = {FLAVOUR: "1" if backend == "tensorrt_rtx" else "0"}
     where = f"{backend}'s parser, asked about {onnx.name},"
@@ -68,7 +70,7 @@ _REPORT = "this is a fault of TensorRT: report it with the graph, which `speccom
 
 
 def raise_unsupported(findings: Sequence[Finding], graph: str, engine: str) -> NoReturn:
-    """Raise EngineError naming engine, graph and every node that was found, with its operator and the reason."""
+    """Raise EngineError naming engine, graph and every refused node, with its operator and the reason."""
     rows = [f"  {each.where}: {each.reason}" for each in findings[:_SHOWN]]
     if len(findings) > _SHOWN:
         rows.append(f"  and {len(findings) - _SHOWN} more")

@@ -1,4 +1,4 @@
-"""Python modules in a process of their own: polygraphy chooses TensorRT's flavour once a process, and parsers crash."""
+"""Python modules in separate processes: polygraphy chooses TensorRT's flavour once a process, and parsers crash."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def python_command(*arguments: str) -> list[str]:
-    """The command that runs this interpreter. -P: no file of the working directory takes the place of a module."""
+    """Return the command that runs this interpreter. -P: no file of the working directory shadows a module."""
     return [sys.executable, "-P", *arguments]
 
 
@@ -18,9 +18,9 @@ def run_python(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> "subprocess.CompletedProcess[str]":
-    """Run this interpreter to its end and return what it wrote. It finds the modules that this process finds.
+    """Run this interpreter to its end and return its output. It has this process's module search path.
 
-    environment: variables beside ours. Raises subprocess.TimeoutExpired after `seconds`, when it is killed.
+    environment: variables in addition to ours. Raise subprocess.TimeoutExpired after `seconds`, and kill it.
     """
     return subprocess.run(  # noqa: S603  # our own interpreter
         python_command(*arguments),

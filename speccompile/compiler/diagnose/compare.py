@@ -1,7 +1,7 @@
-"""Beside a build: two forms of one graph, window by window from the same state, by polygraphy's Comparator.
+"""During a build: compare two versions of one graph, window by window from the same state, by polygraphy's Comparator.
 
-The proof lets each graph live with its own caches, where a difference of one window hides in the next. Here both start
-every window from what the reference had, so that a difference is named where it arises. One graph is open at a time.
+In the proof each graph has its own caches, where a difference in one window hides in the next. Here both start every
+window from the reference's state, so that a difference is reported where it arises. One graph is open at a time.
 """
 
 from collections import OrderedDict
@@ -28,12 +28,12 @@ _ERRORS_ONLY = 3  # ONNX Runtime's severities
 def compare_graphs(
     reference: Path, candidate: Path, graph: Graph, script: Schedule, *, level: str, tolerance: float, exact: bool
 ) -> dict[str, Any]:
-    """Run both ONNX files in ONNX Runtime on the CPU over a script; `graph` is the reference's contract.
+    """Run both ONNX files in ONNX Runtime on the CPU over a schedule; `graph` is the reference's contract.
 
-    Numbers may differ by `tolerance` of the largest value of their tensor, or of 1. Integers must be equal when
-    `exact`, but for drafts, some of which lie within noise of others; those that are the same are counted. The
-    candidate gets every state in its own dtype.
-    Returns counts: equal graphs give equal ones. Raises ProofError naming graph, output, window, difference, tolerance.
+    Numbers may differ by `tolerance` of the largest value of their tensor, or of 1. Integers must be equal if `exact`,
+    except drafts, some of which are near-ties; equal drafts are counted. The candidate receives every state in its own
+    dtype. Return counts: equal graphs give equal ones. Raise ProofError naming graph, output, window, difference,
+    tolerance.
     """
     return _compare(_cpu(reference), _cpu(candidate), graph, script, level, tolerance, exact=exact)
 
@@ -42,10 +42,11 @@ def compare_engine(
     reference: Path, engine: Path, graph: Graph, script: Schedule, *,
     backend: str, level: str, tolerance: float, exact: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """The same for the engine of a graph, which runs on the GPU at hand by polygraphy's TrtRunner.
+    """Compare the engine of a graph, which runs on this machine's GPU by polygraphy's TrtRunner, as `compare_graphs`
+    does.
 
-    Raises EngineError when polygraphy has been imported in this process for TensorRT's other flavour.
-    Not run yet: no GPU was at hand.
+    Raise EngineError if polygraphy has been imported in this process for TensorRT's other flavour. Not run yet: no GPU
+    was available.
     """
     from polygraphy import config
 
@@ -69,7 +70,7 @@ def _cpu(onnx: Path) -> Any:
         if is_linked(onnx):
             return open_linked(onnx, available_cores())
         options = session_options(available_cores())
-        options.log_severity_level = _ERRORS_ONLY  # it warns that caches are copied, as they must be here
+        options.log_severity_level = _ERRORS_ONLY  # it warns that caches are copied, as intended here
         providers = ["CPUExecutionProvider"]
         return ort.InferenceSession(str(onnx), options, providers=providers, disabled_optimizers=AS_WRITTEN)
 
@@ -104,7 +105,7 @@ _HINT = "the graph computes something else than its reference: please report it 
 
 
 class _Checker:
-    """polygraphy's comparison function for one window: expected and got, as `meaningful` gives them."""
+    """polygraphy's comparison function for one window: expected and got, as `meaningful` returns them."""
 
     def __init__(self, tolerance: float, *, exact: bool) -> None:
         self._tolerance, self._exact = tolerance, exact
@@ -137,10 +138,10 @@ class _Checker:
         return verdicts
 
     def describe(self, name: str, verdict: Any) -> str:
-        """Words for a bad verdict of the last window."""
+        """Return a message for a failed comparison of the last window."""
         if name not in self._largest:
             return "other integers than expected"
-        if verdict is False:  # that is polygraphy's word for it
+        if verdict is False:  # polygraphy's value for it
             return "another shape than expected"
         return (
             f"differs by {verdict.max_absdiff:.3g}, more than {self._tolerance} of the largest value "
@@ -149,7 +150,8 @@ class _Checker:
 
 
 def _reference(runner: Any, graph: Graph, fed: list[Window]) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
-    """What the reference gives for every window, and the used part of the states that it starts each one from."""
+    """Return the reference's outputs for every window, and the used part of the states from which it starts each
+    one."""
     states = {tensor.name: _empty(tensor) for tensor in graph.inputs if tensor.role == "state"}
     found, before = [], []
     with closing(_run(runner, (window.feed | states for window in fed))) as runs:
@@ -179,7 +181,8 @@ def _candidate(
 
 
 def _used(state: str, most: int) -> int | None:
-    """How many rows of a state mean something; None for all: what is kept or carried has none of a text's."""
+    """Return the number of meaningful rows of a state; None for all: persistent and recurrent states have no row per
+    token."""
     return None if state.startswith(PERSISTENT_PREFIX) or is_recurrent_state(state) else most
 
 
@@ -188,14 +191,14 @@ def _empty(tensor: Tensor) -> Array:
 
 
 def _rows(state: Array) -> Array:
-    """A view of a state, [B, G, S, D] or [B, S], whose axis before the last is that of the rows."""
+    """Return a view of a state, [B, G, S, D] or [B, S], whose axis before the last is that of the rows."""
     return state if state.ndim == 4 else state[..., None]
 
 
 def _run(runner: Any, feeds: Iterable[dict[str, Array]]) -> Generator[dict[str, Array]]:
-    """The outputs of a runner, which takes a feed when the last one's outputs have been used, and casts it.
+    """Yield the outputs of a runner, which takes the next feed once the last outputs have been used, and casts it.
 
-    It is open until the generator is closed: one that nobody closes tells so on stdout.
+    The runner is open until the generator is closed: an unclosed one reports that on stdout.
     """
     from polygraphy.comparator import Comparator
 

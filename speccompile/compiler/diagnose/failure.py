@@ -1,4 +1,4 @@
-"""How TensorRT fails on a graph, so that a smaller graph can be seen to fail in the same way."""
+"""TensorRT's failure on a graph, in a form that tells whether a smaller graph fails in the same way."""
 
 import re
 from collections.abc import Iterable
@@ -19,32 +19,32 @@ TYPES = tuple(TENSORRT_DTYPES.values())
 """Types that inputs and outputs of a network may have."""
 
 _SPECIFIC = re.compile(r"'[^']*'|\{[^}]*\}|\d+")
-"""What differs between two graphs that fail in the same way: names and numbers."""
+"""Parts of a message that differ between two graphs with the same failure: names and numbers."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """stage: "parser" or "builder". reasons: without names and numbers. message: all that was said."""
+    """A failure. stage: "parser" or "builder". reasons: without names and numbers. message: the full text."""
 
     stage: str
     reasons: frozenset[str]
     message: str
 
     def is_like(self, other: "Failure | None") -> bool:
-        """Whether the other is this failure, or one of several that this one has."""
+        """Return whether the other failure is of the same stage, and shares a reason."""
         return other is not None and self.stage == other.stage and bool(self.reasons & other.reasons)
 
     def happens(self, path: Path, settings: Settings, limits: Limits) -> bool:
-        """Whether a graph fails like this."""
+        """Return whether a graph fails in this way."""
         if self.stage == "parser":
             return self.is_like(_parse(path, settings))
         return self.is_like(find_failure(path, settings, limits))
 
 
 def find_failure(path: Path, settings: Settings, limits: Limits) -> Failure | None:
-    """Have TensorRT parse and build a graph: how it fails, None when it does not. The engine is thrown away.
+    """Let TensorRT parse and build a graph, and return its failure, None if it succeeds. The engine is discarded.
 
-    Inputs that vary take their shapes from the settings. Raises EngineError when TensorRT cannot be asked.
+    Inputs of dynamic shape take their shapes from the settings. Raise EngineError if TensorRT cannot be run.
     """
     return _parse(path, settings) or _build(path, settings, limits)
 
@@ -80,7 +80,7 @@ def _without_specifics(reasons: Iterable[str]) -> frozenset[str]:
 
 
 def _interface(graph: onnx.GraphProto) -> Graph:
-    """The contract that a graph fulfils by being itself."""
+    """Return the contract that describes the graph itself."""
     return Graph("reduced", tuple(map(_tensor, graph.input)), tuple(map(_tensor, graph.output)))
 
 
@@ -95,6 +95,6 @@ def _size(dimension: Any) -> Dimension:
 
 
 def dtype_of(info: onnx.ValueInfoProto) -> str:
-    """The contract's word for a value's type; "" for one that is not known."""
+    """Return the contract's name of a value's type; "" for an unknown one."""
     kind = info.type.tensor_type.elem_type
     return str(helper.tensor_dtype_to_np_dtype(kind)) if kind else ""

@@ -1,4 +1,4 @@
-"""The process that asks TensorRT's parser about a graph: `python -m speccompile.compiler.diagnose.parser BACKEND ONNX`.
+"""The process that runs TensorRT's parser on a graph: `python -m speccompile.compiler.diagnose.parser BACKEND ONNX`.
 
 stdout gets one JSON object: {"findings": [{"op", "name", "reason"}], "not_checked"}. All else goes to stderr.
 """
@@ -13,7 +13,7 @@ from speccompile.errors import EngineError
 
 
 def main() -> None:
-    """Answer for the graph that the command line names."""
+    """Check the graph of the command line."""
     backend, onnx = sys.argv[1:]
     answer = os.dup(1)
     os.dup2(2, 1)  # polygraphy and TensorRT talk on stdout

@@ -1,7 +1,7 @@
-"""Behind a build: the smallest graph that TensorRT still refuses or crashes on, with polygraphy's `debug reduce`.
+"""After a build: find the smallest graph that TensorRT still refuses or crashes on, with polygraphy's `debug reduce`.
 
-`debug reduce` looks for the earliest output that fails, `cut` goes on from the inputs. Both work on a graph without
-weights, so that neither the work nor the report holds a model.
+`debug reduce` looks for the earliest output that fails, `reduce_nodes` continues from the inputs. Both work on a graph
+without weights, so that neither the work nor the report holds a model.
 """
 
 import platform
@@ -26,18 +26,17 @@ from speccompile.errors import BuildError
 from speccompile.progress import LOGGER, log_step
 
 GRAPH, REPORT = "reduced.onnx", "report.txt"
-"""The files of a reduction, beside the placeholders of its weights."""
+"""Files of a reduction, besides the placeholders of its weights."""
 
 _POLYGRAPHY = "import sys; from polygraphy.tools import main; sys.exit(main())"
 
 
 def reduce_failure(path: Path, settings: Settings, output: Path, limits: Limits) -> Path:
-    """Leave the smallest graph that fails as the lowered graph `path` does in the folder `output`, and return it.
+    """Write the smallest graph that fails as the lowered graph `path` does to the folder `output`, and return it.
 
-    The folder: GRAPH, WEIGHTS where the graph reads large ones, REPORT with versions, the command that shows the
-    failure, and the failure. limits: of every trial.
-    Raises BuildError when the graph builds, when it fails only with its own weights, or when the folder cannot be
-    written; EngineError when TensorRT cannot be asked.
+    The folder: GRAPH, WEIGHTS if the graph reads large ones, REPORT with versions, the command that shows the failure,
+    and the failure. limits: of every attempt. Raise BuildError if the graph builds, if it fails only with its own
+    weights, or if the folder cannot be written; EngineError if TensorRT cannot be run.
     """
     with log_step(f"trying {path.name} again"):
         failure = find_failure(path, settings, limits)
@@ -80,7 +79,7 @@ def _make_folder(folder: Path) -> None:
 
 @dataclass
 class _Reduction:
-    """A folder with the smallest failing graph so far, `graph`, and how it must fail."""
+    """A folder with the smallest failing graph so far, `graph`, and its required failure."""
 
     folder: Path
     settings: Settings
@@ -92,15 +91,15 @@ class _Reduction:
         return self.folder / "smallest.onnx"
 
     def still_fails(self, model: onnx.ModelProto) -> bool:
-        """Whether a graph fails as the first one did."""
+        """Return whether a graph fails as the first one did."""
         path = self.folder / "trial.onnx"
         onnx.save(model, path)
         return self.failure.happens(path, self.settings, self.limits)
 
     def write_start(self, path: Path) -> Mapping[str, tuple[int, ...]]:
-        """Write the graph without its weights, its sizes fixed if it then still fails. Returns the fixed shapes.
+        """Write the graph without its weights, its sizes fixed if it then still fails. Return the fixed shapes.
 
-        `debug reduce` would fix them by itself, all to 1.
+        `debug reduce` would fix them itself, all to 1.
         """
         usual = {name: shapes[1] for name, shapes in self.settings.profile.items()}
         for shapes in (usual, {}) if usual else ({},):
@@ -116,7 +115,7 @@ class _Reduction:
         )
 
     def reduce_outputs(self) -> None:
-        """By polygraphy. What it cannot do is left to the cut behind it, and logged."""
+        """Reduce with polygraphy. Its failure is logged, and left to the following `cut`."""
         job, trial, result = (self.folder / name for name in ("job.json", "step.onnx", "result.onnx"))
         write_job(job, self.settings, self.limits, self.failure)
         ended = run_python(

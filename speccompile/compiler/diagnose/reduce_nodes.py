@@ -1,7 +1,7 @@
-"""The last part of a reduction: leave out nodes, and make inputs of what the others read from them.
+"""The last part of a reduction: drop nodes, and turn the values that other nodes read from them into inputs.
 
-`debug reduce` makes constants of such values instead, which it computes by running the whole graph in ONNX Runtime: a
-graph that reads an optional input, or that needs more than 2 GB of weights, it cannot reduce from that side.
+`debug reduce` turns such values into constants instead, which it computes by running the whole graph in ONNX Runtime:
+from that side it cannot reduce a graph that reads an optional input, or that needs more than 2 GB of weights.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,9 +13,9 @@ from speccompile.compiler.diagnose.failure import TYPES, dtype_of
 
 
 def cut(model: onnx.ModelProto, still_fails: Callable[[onnx.ModelProto], bool]) -> onnx.ModelProto:
-    """Leave out runs of nodes, long ones first, as long as the rest `still_fails`. Returns what is left.
+    """Drop runs of nodes, long ones first, as long as the rest `still_fails`. Return the remaining graph.
 
-    From the end on: behind an operator that nobody knows, values have no type and cannot become inputs.
+    From the end on: after an unknown operator, values have no type and cannot become inputs.
     """
     smallest, kept = model, list(range(len(model.graph.node)))
     size = len(kept)
@@ -32,7 +32,7 @@ def cut(model: onnx.ModelProto, still_fails: Callable[[onnx.ModelProto], bool]) 
 
 
 def part(model: onnx.ModelProto, kept: Sequence[int]) -> onnx.ModelProto | None:
-    """The graph of these nodes alone; None when what they read has no type or shape that an input could have.
+    """Return the graph of these nodes alone; None if an input of theirs has no type or shape.
 
     Outputs are the values that none of them reads, and those that were outputs before.
     """
@@ -63,7 +63,8 @@ def part(model: onnx.ModelProto, kept: Sequence[int]) -> onnx.ModelProto | None:
 
 
 def _read(node: onnx.NodeProto) -> list[str]:
-    """What a node reads, and what the bodies of its branches and loops read from around it."""
+    """Return the names that a node reads, including those that the bodies of its branches and loops read from
+    outside."""
     names = [name for name in node.input if name]
     for body in (attribute.g for attribute in node.attribute if attribute.HasField("g")):
         inside = {name for each in body.node for name in each.output} | {info.name for info in body.input}

@@ -21,7 +21,7 @@ def write_job(path: Path, settings: Settings, limits: Limits, failure: Failure) 
 
 
 def main() -> int:
-    """Try the graph that the command line names."""
+    """Try the graph of the command line."""
     job, graph = map(Path, sys.argv[1:])
     data = json.loads(job.read_bytes())
     expected = Failure(**(data["failure"] | {"reasons": frozenset(data["failure"]["reasons"])}))

@@ -1,4 +1,4 @@
-"""polygraphy without its talk: it logs to stdout, which is data here."""
+"""Silence polygraphy's messages: it logs to stdout, which holds data here."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,10 +6,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence polygraphy's logger. What it cannot go on from it still raises."""
+    """Silence polygraphy's logger inside a `with` block. It still raises its fatal errors."""
     from polygraphy.logger import G_LOGGER
 
-    colors, G_LOGGER.colors = G_LOGGER.colors, False  # looking for colors, it prints that it has none
+    colors, G_LOGGER.colors = G_LOGGER.colors, False  # its search for colors prints that there are none
     try:
         with G_LOGGER.verbosity(G_LOGGER.CRITICAL):
             yield

@@ -1,4 +1,4 @@
-"""Lowered graphs without their weights: what takes their place has the same types and shapes, and says nothing."""
+"""Lowered graphs without their weights: placeholders have the same types and shapes, and meaningless values."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,8 @@ _BYTE = b"\x3c"
 """In every type a number near 1 that is neither zero nor infinite, so that a scale may be made of it."""
 
 _STEP = 256
-"""Placeholders overlap in the file. TensorRT tells weights apart by where they begin."""
+"""Offset in bytes between placeholders, which overlap in the file. TensorRT distinguishes weights by their first
+byte."""
 
 _SMALLEST = 1024  # bytes: shorter tables stay as they are
 _INDEX = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL)
@@ -44,7 +45,7 @@ def write_weightless(model: ir.Model, folder: Path, name: str) -> Path:
 
 
 def fix_sizes(model: ir.Model, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Give inputs these shapes, and every value behind them the shape that follows; what computes them is folded."""
+    """Set the shapes of inputs, and the resulting shape of every later value; nodes that compute shapes are folded."""
     for value in model.graph.inputs:
         if value.name in shapes:
             value.shape = ir.Shape(shapes[value.name])

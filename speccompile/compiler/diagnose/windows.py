@@ -1,4 +1,4 @@
-"""What the host feeds to a graph, window by window, and what of its outputs means something."""
+"""Inputs of a graph from the host, window by window, and the meaningful parts of its outputs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +16,8 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Window:
-    """One run of a graph. feed: its inputs but for the states; fed: tokens of each row; committed: those before."""
+    """One run of a graph. feed: its inputs except the states; fed: tokens of each batch slot; committed: those
+    before."""
 
     feed: dict[str, Array]
     fed: list[int]
@@ -24,9 +25,9 @@ class Window:
 
 
 def windows(graph: Graph, script: Schedule, *, drafts: bool) -> Iterator[Window]:
-    """The windows of a script as inputs of `verify`, `draft` or `step`.
+    """Yield the windows of a schedule as inputs of `verify`, `draft` or `step`.
 
-    drafts: whether those of decoding are among them, which two graphs may accept otherwise that round otherwise.
+    drafts: include those of decoding, of which two graphs may accept different drafts.
     """
     for window in scripts.windows(script if drafts else replace(script, rounds=()), [graph]):
         feed = {t.name: np.ascontiguousarray(window.input(t)) for t in graph.inputs if t.role != "state"}
@@ -34,15 +35,16 @@ def windows(graph: Graph, script: Schedule, *, drafts: bool) -> Iterator[Window]
 
 
 def meaningful(graph: Graph, window: Window, outputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Copies of what a run gave for the rows that it fed, and of the used part of every state, in the contract's types.
+    """Return copies of a run's outputs for the batch slots that it fed, and of the used part of every state, in the
+    contract's types.
 
-    Another form of the graph may hold its states in another dtype and shape, but in the same order.
+    Another version of the graph may hold its states in another dtype and shape, but in the same order.
     """
     found, sizes = {}, {BATCH: len(window.fed)}
     for row, (fed, committed) in enumerate(zip(window.fed, window.committed, strict=True)):
         for tensor in graph.outputs:
             got = outputs[tensor.name]
-            if tensor.buffer.startswith(PERSISTENT_PREFIX):  # of all rows together
+            if tensor.buffer.startswith(PERSISTENT_PREFIX):  # of all batch slots together
                 found[tensor.name] = got.astype(tensor.dtype)
                 continue
             if is_recurrent_state(tensor.buffer):
@@ -59,5 +61,5 @@ def meaningful(graph: Graph, window: Window, outputs: Mapping[str, Array]) -> di
 
 
 def used(state: Array, rows: int) -> Array:
-    """The first rows of a state of one sequence: [G, S, D] or [S]."""
+    """Return the first rows of a state of one sequence: [G, S, D] or [S]."""
     return state[:, :rows] if state.ndim == 3 else state[:rows]

@@ -1,4 +1,4 @@
-"""ONNX -> TensorRT engine, for both flavours: settings, a builder in a process of its own, a cache.
+"""ONNX -> TensorRT engine, for both flavours: settings, a builder in a separate process, a cache.
 
 It also runs on the device (`speccompile finish`), so it imports only errors, contract, progress, bundle, the standard
 library and a TensorRT module, which comes as an argument.

@@ -1,4 +1,4 @@
-"""One engine: from the cache, else built in a process of its own."""
+"""One engine: from the cache, else built in a separate process."""
 
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -16,12 +16,12 @@ from speccompile.progress import LOGGER, log_step
 
 
 def plan_file(source: str, graph: str, engine: str) -> str:
-    """Where the engine of a graph lies in a bundle: beside the lowered graph `source` that it is built from."""
+    """Return the path of a graph's engine in a bundle: next to the lowered graph `source` from which it is built."""
     return str(PurePosixPath(source).with_name(f"{graph}.{engine}.engine"))
 
 
 def check_limits() -> None:
-    """Read the limits of builds and cache from the environment. Raises UsageError for one that is no number."""
+    """Read the limits of builds and cache from the environment. Raise UsageError for a limit that is no number."""
     Limits()
     Cache()
 
@@ -54,12 +54,12 @@ def build_or_load(onnx: Path, graph: Graph, settings: Settings, output: Path, *,
 
 
 def store_weights_once(entry: EngineEntry, folder: Path) -> EngineEntry:
-    """A built entry of the bundle in `folder`, its `verify` engine stored as a patch of the fused `step`: both hold all
-    weights of the target. Where there is no room for the patch, both stay as they are.
+    """Store the `verify` engine of a built entry as a patch of the fused `step`, and return the entry: both hold all
+    weights of the target. If the disk has no space for the patch, both stay unchanged.
 
-    TensorRT-RTX 1.7 has no way of its own here. WEIGHT_STREAMING does not change the size of an engine; STRIP_PLAN,
-    REFIT and REFIT_IDENTICAL, with which several engines could be filled from one file, fail without a GPU
-    (`graph_jit.cpp: CHECK(status == CUDA_SUCCESS)`, cudaError 35); and a profile leaves no part of a graph out.
+    TensorRT-RTX 1.7 offers no alternative. WEIGHT_STREAMING does not change the size of an engine; STRIP_PLAN, REFIT
+    and REFIT_IDENTICAL, with which several engines could be filled from one file, fail without a GPU (`graph_jit.cpp:
+    CHECK(status == CUDA_SUCCESS)`, cudaError 35); and a profile omits no part of a graph.
     """
     if "step" not in entry.files:
         return entry

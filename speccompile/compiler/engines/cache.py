@@ -1,6 +1,6 @@
-"""Built engines by what they were built from, so that nothing is built twice.
+"""Cache of built engines by their inputs, so that nothing is built twice.
 
-Engines are copied in and out: nothing that happens to a bundle reaches the cache.
+Engines are copied in and out: changes of a bundle never reach the cache.
 """
 
 import os
@@ -17,7 +17,7 @@ _PART = ".part"
 
 
 def default_folder() -> Path:
-    """$SPECCOMPILE_CACHE_DIR, or speccompile/engines in the user's folder for caches."""
+    """Return $SPECCOMPILE_CACHE_DIR, or speccompile/engines in the user's cache folder."""
     folder = os.environ.get(FOLDER)
     return Path(folder) if folder else user_folder("engines")
 
@@ -30,7 +30,7 @@ class Cache(FolderCache):
     limit: float = field(default_factory=default_limit)
 
     def load(self, key: Key, output: Path) -> dict[str, Any] | None:
-        """Copy the engine of a key to `output` and return its report; None when there is none. A damaged one goes."""
+        """Copy the engine of a key to `output` and return its report; None if there is none. Delete a damaged entry."""
         with self.open_entry(key.digest, "engine") as found:
             if found is None:
                 return None
@@ -40,7 +40,7 @@ class Cache(FolderCache):
             return report
 
     def store(self, key: Key, engine: Path, report: dict[str, Any]) -> None:
-        """Keep a copy of an engine, and let go of those unused for longest that the limit has no room for."""
+        """Store a copy of an engine, and evict the least recently used entries beyond the size limit."""
         if engine.stat().st_size > self.limit:
             return
         with self.add_entry(key.digest, {"key": key.to_json(), "report": report}) as part:

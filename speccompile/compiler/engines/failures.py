@@ -1,4 +1,4 @@
-"""How the builder's process ended, and the error that says so."""
+"""The builder process's ending, and the error that reports it."""
 
 import errno
 import signal
@@ -20,7 +20,8 @@ _DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True)
 class BuilderExit:
-    """code: exit code, negative for a signal. limit: "seconds" or "memory" when it passed one. lines: what it told.
+    """Ending of the builder process. code: exit code, negative for a signal. limit: "seconds" or "memory" if it
+    exceeded one. lines: its output.
 
     Then the worker's result, if it gave one: report; refusal and hint; errno and reason.
     """
@@ -36,7 +37,7 @@ class BuilderExit:
 
 
 def to_engine_error(ending: BuilderExit, graph: str, settings: Settings, limits: Limits) -> EngineError:
-    """The error for a build that gave no engine: which graph, for what, what happened, the builder's last messages."""
+    """Return the error for a build without an engine: graph, target, what happened, and the builder's last messages."""
     what, hint = _explain(ending, limits)
     if ending.code < 0 or ending.refusal is not None:
         hint = "; ".join(filter(None, [*_short_of_addresses(), hint]))
@@ -46,7 +47,8 @@ def to_engine_error(ending: BuilderExit, graph: str, settings: Settings, limits:
 
 
 def _short_of_addresses() -> Iterator[str]:
-    """Where addresses are limited TensorRT crashes, refuses or finds no file, and never says why."""
+    """Yield a hint about limited address space, in which TensorRT crashes, refuses or finds no file, without a
+    reason."""
     for limit in memory_limits():
         if limit.kind == ADDRESS_SPACE:
             size = f"{limit.size / 1e9:.3g} GB"
@@ -54,7 +56,7 @@ def _short_of_addresses() -> Iterator[str]:
 
 
 def _explain(ending: BuilderExit, limits: Limits) -> tuple[str, str | None]:
-    """What happened, and what to change."""
+    """Return what happened, and what to change."""
     if ending.refusal is not None:
         return ending.refusal, ending.hint
     if ending.reason is not None:

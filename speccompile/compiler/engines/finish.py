@@ -1,6 +1,6 @@
 """Build the deferred engines of a bundle, on the device that will run them.
 
-The new bundle is prepared beside the old one, of the same files and the new engines, and takes its place at one stroke.
+The new bundle is prepared next to the old one, of the same files and the new engines, and replaces it atomically.
 """
 
 import os
@@ -21,10 +21,10 @@ from speccompile.progress import log_step
 
 @dataclass
 class Finished:
-    """What became of the deferred engines.
+    """Outcome of the deferred engines.
 
-    built: their entries in the new manifest. waiting: engine name -> why this machine's GPU is not the one it is for.
-    failed: engine name -> what went wrong. Waiting and failed ones are deferred as before.
+    built: their entries in the new manifest. waiting: engine name -> the reason why this machine's GPU is not its
+    target. failed: engine name -> error. Waiting and failed engines stay deferred.
     """
 
     built: list[EngineEntry] = field(default_factory=list)
@@ -36,9 +36,9 @@ def finish(folder: Path, *, engine: str | None = None, limits: Limits | None = N
     """Build the deferred engines of the bundle in `folder`, or the one named `engine`, into it. Their lowered graphs
     stay in the bundle: another version of TensorRT will need other engines.
 
-    Does nothing when none is deferred. Raises BundleError when a file is not the one that was built, UsageError for an
-    unknown engine or a limit that is no number, BuildError when the new bundle cannot be written; the bundle is then as
-    it was. When two processes finish one bundle at once, the engines of the last one stay.
+    Do nothing if none is deferred. Raise BundleError for a file that has changed since the build, UsageError for an
+    unknown engine or a limit that is no number, BuildError if the new bundle cannot be written; the bundle is then
+    unchanged. If two processes finish one bundle at once, the engines of the last one stay.
     """
     check_limits()
     with log_step(f"verifying {folder}"):
@@ -79,7 +79,7 @@ def _deferred(bundle: OpenedBundle, engine: str | None) -> list[EngineEntry]:
 
 
 def _buildable(entries: Iterable[EngineEntry], finished: Finished) -> list[EngineEntry]:
-    """The engines that this machine can build; why it cannot build the others goes into `finished`."""
+    """Return the engines that this machine can build; the reasons for the other engines go into `finished`."""
     gpu, buildable = flavour.find_gpu(), []
     for entry in entries:
         try:
@@ -95,7 +95,7 @@ def _buildable(entries: Iterable[EngineEntry], finished: Finished) -> list[Engin
 
 
 def _take_over(bundle: OpenedBundle, folder: Path) -> None:
-    """Put the bundle's files into `folder`, but for those that will be written anew. No copies where links will do."""
+    """Put the bundle's files into `folder`, except those that will be rewritten, as hard links if possible."""
     for name in bundle.hashes.files.keys() - {MANIFEST, LOCK, PROOF}:
         source, target = bundle.path(name), folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ def _take_over(bundle: OpenedBundle, folder: Path) -> None:
 
 
 def _build(entry: EngineEntry, folder: Path, limits: Limits) -> EngineEntry:
-    """The entry of an engine that was built into `folder`. Raises EngineError, and leaves nothing of it there."""
+    """Build an engine into `folder` and return its entry. Raise EngineError, and leave nothing of the engine there."""
     assert entry.build is not None, "only what has a build is deferred"
     sources = entry.build.sources
     files = {graph.name: plan_file(sources[graph.name], graph.name, entry.name) for graph in entry.graphs}

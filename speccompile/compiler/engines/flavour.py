@@ -1,7 +1,7 @@
-"""The two flavours of TensorRT: which module a backend needs, and why a machine cannot build for it.
+"""The two flavours of TensorRT: the module that a backend needs, and reasons why a machine cannot build for it.
 
 `tensorrt_rtx` builds for any GPU it knows, on a machine that may have none. `tensorrt` (10.15 and later, 11) builds for
-the GPU that it finds.
+the GPU of the machine.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ from typing import Any
 from speccompile.errors import EngineError
 
 PACKAGES = {"tensorrt_rtx": "tensorrt-rtx-cu13", "tensorrt": "tensorrt"}
-"""Backend, which is also the module's name -> the package that has it."""
+"""Backend, which is also the module's name -> its package."""
 
 DRIVER = "libcuda.so.1"
 _MAJOR, _MINOR = 75, 76  # CUdevice_attribute: compute capability
@@ -29,7 +29,7 @@ class Gpu:
 
 @cache
 def load(backend: str) -> Any:
-    """The TensorRT module of a backend. Raises EngineError when it is not installed or cannot be loaded."""
+    """Return the TensorRT module of a backend. Raise EngineError if it is not installed or cannot be loaded."""
     try:
         return import_module(backend)
     except (ImportError, OSError) as error:
@@ -40,7 +40,7 @@ def load(backend: str) -> Any:
 
 
 def find_gpu() -> Gpu | None:
-    """The GPU that CUDA takes by default; None without a driver or a GPU."""
+    """Return CUDA's default GPU; None without a driver or a GPU."""
     try:
         driver = ctypes.CDLL(DRIVER)
     except OSError:
@@ -58,7 +58,7 @@ def find_gpu() -> Gpu | None:
 
 
 def check_buildable(backend: str) -> None:
-    """Raise EngineError when this machine cannot build for `backend` now: no module, or no GPU where one is needed.
+    """Raise EngineError if this machine cannot build for `backend` now: no module, or no GPU although it needs one.
 
     A build catches it, marks the engine deferred and records the message.
     """
@@ -71,9 +71,9 @@ def check_buildable(backend: str) -> None:
 
 
 def reason_to_defer(gpu: Gpu | None, compute_capability: str | None) -> str:
-    """Why an engine for `compute_capability` should wait for another machine; "" when this machine's GPU has it.
+    """Return the reason to defer an engine for `compute_capability`; "" if this machine's GPU has it.
 
-    Without a GPU nothing speaks against it, nor where the engine is for whatever GPU there is.
+    Also return "" without a GPU, or if the engine is for any GPU.
     """
     if gpu is None or compute_capability in (None, gpu.compute_capability):
         return ""

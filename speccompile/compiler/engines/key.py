@@ -1,4 +1,4 @@
-"""What an engine is built from: the key of the cache, in one place."""
+"""Key of the engine cache: all inputs of an engine, in one place."""
 
 import hashlib
 from dataclasses import asdict, dataclass
@@ -12,14 +12,14 @@ from speccompile.compiler.engines.settings import Settings
 from speccompile.contract import Graph
 
 FORMAT = 1
-"""Version of the cache's entries and of what goes into a key."""
+"""Version of the cache's entries and of the contents of a key."""
 
 
 @dataclass(frozen=True)
 class Key:
     """Everything that decides an engine and its report.
 
-    builder: version of TensorRT; the settings have its flavour. gpu: name of the GPU where the engine is for that one
+    builder: version of TensorRT; the settings have its flavour. gpu: name of the GPU if the engine is for that one
     alone, else "". files: BLAKE3 of the graph, under "", and of the weight files that it names.
     """
 
@@ -36,21 +36,21 @@ class Key:
 
     @property
     def digest(self) -> str:
-        """Of all but the words for the precision, which only name what the graph has."""
+        """Return the digest without the precision's name, which only describes the graph."""
         data = self.to_json()
         del data["settings"]["precision"]
         return hashlib.sha256(canonical_json(data)).hexdigest()
 
 
 def make_key(onnx: Path, graph: Graph, settings: Settings, *, builder: str, gpu: str) -> Key:
-    """The key of the engine of one graph. Raises BundleError for a file that cannot be read."""
+    """Return the key of the engine of one graph. Raise BundleError for a file that cannot be read."""
     return Key(FORMAT, contract.VERSION, builder, gpu, graph, settings, {"": hash_file(onnx)} | _weights(onnx))
 
 
 def _weights(onnx: Path) -> dict[str, str]:
-    """Hashes of the files beside the graph whose names stand in it. Those of its weights do.
+    """Return hashes of files next to the graph whose names occur in it, as those of its weights do.
 
-    So no reader of ONNX is needed. A name that stands there for another reason makes a key too special, never wrong.
+    So no ONNX reader is needed. A name that occurs for another reason makes a key too specific, never wrong.
     """
     graph = onnx.read_bytes()
     files = (path for path in onnx.parent.iterdir() if path != onnx and path.is_file())

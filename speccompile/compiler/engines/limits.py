@@ -1,4 +1,4 @@
-"""What a build and the cache may take, and where the user says so."""
+"""Limits of a build and of the cache, and the environment variables that set them."""
 
 import os
 from dataclasses import dataclass, field
@@ -10,15 +10,16 @@ SECONDS = "SPECCOMPILE_BUILDER_SECONDS"
 MEMORY = "SPECCOMPILE_BUILDER_MEMORY_GB"
 
 _SHARE = 0.9
-"""Of the memory that there is: whoever started the builder has some too."""
+"""Share of the available memory: the process that started the builder needs some too."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """seconds: wall time of one build. memory: bytes that the builder may hold beside the weight files it maps.
+    """Limits of one build. seconds: wall time. memory: bytes that the builder may hold besides the weight files it
+    maps.
 
-    By default an hour and nine tenths of what the machine has or a control group grants, or what the environment says;
-    UsageError when that is no number above 0.
+    By default an hour and nine tenths of the memory of the machine or of its control group, or the environment's
+    values; UsageError if one is no number above 0.
     """
 
     seconds: float = field(default_factory=lambda: read_number_variable(SECONDS, 3600))
@@ -26,12 +27,12 @@ class Limits:
 
     @property
     def memory_source(self) -> str:
-        """Where the limit of memory comes from, in words."""
+        """Return a description of the source of the memory limit."""
         return f"${MEMORY}" if os.environ.get(MEMORY) else f"nine tenths of {_granted()[0]}"
 
 
 def _granted() -> tuple[str, int]:
-    """What grants this process the least memory, in words, and its bytes. Swap is none to build in."""
+    """Return the smallest grant of memory to this process: its description and its bytes. Swap does not count."""
     _, *others = system.memory_limits()
     granted = {limit.name: limit.size for limit in others if limit.kind == system.MEMORY}
     granted["this machine's memory"] = system.physical_memory()

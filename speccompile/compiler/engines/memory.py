@@ -7,13 +7,14 @@ from speccompile.machine.system import process_sizes
 
 @dataclass(frozen=True)
 class Memory:
-    """In bytes. own: what the process holds now beside the files it maps; peak: the most it held, with them."""
+    """Memory in bytes. own: held now without mapped files; peak: maximum so far, mapped files included."""
 
     own: int
     peak: int
 
 
 def read_memory(process_id: int | None = None) -> Memory:
-    """Memory of a process, by default this one. Zeros for one that has ended, and where the kernel does not tell."""
+    """Return the memory of a process, by default this one. Zeros for an ended process, and if the kernel does not
+    report it."""
     sizes = process_sizes(process_id)
     return Memory(own=sizes.get("RssAnon", 0) + sizes.get("RssShmem", 0), peak=sizes.get("VmHWM", 0))

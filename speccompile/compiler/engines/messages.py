@@ -1,4 +1,4 @@
-"""What the builder says: the one logger of a process, and the engine's layers as its log lists them."""
+"""Messages of the builder: the only logger of a process, and the engine's layers as its log lists them."""
 
 import re
 import sys
@@ -18,10 +18,10 @@ BUILDING = "building the engine"
 
 
 class Messages:
-    """What the builder said so far.
+    """Messages of the builder so far.
 
-    errors: messages of the severity ERROR and worse. layers: the list of layers of the built engine as text, "" while
-    the builder has not given one.
+    errors: messages of the severity ERROR and worse. layers: the list of layers of the built engine as text, "" before
+    the builder has logged one.
     """
 
     def __init__(self) -> None:
@@ -31,9 +31,9 @@ class Messages:
 
 @cache
 def make_logger(trt: Any) -> Any:
-    """The logger of this process: TensorRT keeps the first one it gets and ignores any other.
+    """Return the logger of this process: TensorRT keeps the first one it gets and ignores any other.
 
-    Its attribute `messages` collects. What helps to understand a crash also goes to stderr, at once.
+    Its attribute `messages` collects. Messages that help to understand a crash also go to stderr, at once.
     """
 
     class Logger(trt.ILogger):  # type: ignore[misc]  # the module is an argument
@@ -59,7 +59,7 @@ def write_stderr(line: str) -> None:
 
 
 def last_phase(lines: list[str]) -> str:
-    """What the builder was doing when it told the last of these lines."""
+    """Return the builder's phase at the last of these lines."""
     if BUILDING in lines:
         return "it was building the engine"
     node = next((line.partition(PARSING)[2] for line in reversed(lines) if PARSING in line), None)
@@ -67,9 +67,9 @@ def last_phase(lines: list[str]) -> str:
 
 
 def fused_layers(text: str) -> dict[str, Any]:
-    """What became of the graph's nodes, from the list of the engine's layers in the log.
+    """Return the fusion of the graph's nodes, from the list of the engine's layers in the log.
 
-    Returns {"available": whether there was such a list, "types": layer type -> how many,
+    Return {"available": whether there was such a list, "types": layer type -> number,
     "layers": [{"name", "type", "nodes": the ONNX nodes in it}]}.
     """
     layers = [

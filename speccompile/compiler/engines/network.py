@@ -1,4 +1,4 @@
-"""A parsed TensorRT network: what its interface is, and whether that is the contract's."""
+"""The interface of a parsed TensorRT network, and its comparison with the contract."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ _HINT = "the lowering and the contract disagree: report the recipe, with the gra
 
 
 def describe(network: Any) -> dict[str, Any]:
-    """Inputs, outputs, aliases (output -> input that it updates in place) and parsed layers by type."""
+    """Return inputs, outputs, aliases (output -> input that it updates in place) and parsed layers by type."""
     inputs = [network.get_input(index) for index in range(network.num_inputs)]
     outputs = [network.get_output(index) for index in range(network.num_outputs)]
     return {
@@ -23,7 +23,7 @@ def describe(network: Any) -> dict[str, Any]:
 
 
 def check(network: Any, found: dict[str, Any], graph: Graph) -> None:
-    """Raise EngineError naming the first tensor that is not as the contract says. `found`: the network described."""
+    """Raise EngineError naming the first tensor that differs from the contract. `found`: the network described."""
     _check_tensors("input", found["inputs"], graph.inputs)
     _check_tensors("output", found["outputs"], graph.outputs)
     for output, wanted in graph.aliases.items():

@@ -1,4 +1,4 @@
-"""A build in a process of its own, within limits: what ends the builder does not end us."""
+"""A build in a separate process, within limits: a crash of the builder does not end this process."""
 
 import json
 import os
@@ -23,12 +23,12 @@ _KEPT_LINES = 400
 
 
 def build(onnx: Path, graph: Graph, settings: Settings, output: Path, limits: Limits) -> dict[str, Any]:
-    """Build the engine of one graph into `output`, which appears whole or not at all. Returns the builder's report.
+    """Build the engine of one graph into `output`, which appears whole or not at all. Return the builder's report.
 
-    Raises EngineError for whatever keeps the builder from finishing: a refusal, a crash, a limit, a full disk.
+    Raise EngineError for everything that prevents an engine: a refusal, a crash, a limit, a full disk.
     """
     try:
-        # Beside the output, so that the engine is moved and not copied.
+        # In the output's folder, so that the engine is moved and not copied.
         with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as work:
             plan = Path(work).resolve() / "plan"
             ending = _run(_write_job(onnx, graph, settings, plan, limits), limits)
@@ -58,7 +58,7 @@ def _write_job(onnx: Path, graph: Graph, settings: Settings, plan: Path, limits:
 def _run(job: Path, limits: Limits) -> BuilderExit:
     result = job.with_name("result.json")
     lines: deque[str] = deque(maxlen=_KEPT_LINES)
-    # -P: a file of the working directory must not take the place of a module. The search path is this process's own.
+    # -P: a file of the working directory must not shadow a module. The search path is this process's own.
     command = [sys.executable, "-P", "-m", "speccompile.compiler.engines.worker", str(job), str(result)]
     with subprocess.Popen(  # noqa: S603  # our own interpreter and module
         command,
@@ -87,10 +87,10 @@ def _read(stream: IO[bytes], lines: "deque[str]") -> None:
 
 
 def _watch(process: "subprocess.Popen[bytes]", limits: Limits) -> str | None:
-    """Wait for the process. Returns the limit that it passed, "seconds" or "memory"; None when it ended by itself.
+    """Wait for the process. Return the limit that it exceeded, "seconds" or "memory"; None if it ended by itself.
 
     Its memory is watched rather than limited with RLIMIT_AS or RLIMIT_DATA: with CUDA it reserves many times the
-    addresses that it uses, and a builder that is refused memory crashes without a word.
+    addresses that it uses, and a builder without memory crashes without a message.
     """
     end = time.monotonic() + limits.seconds
     while True:

@@ -1,4 +1,4 @@
-"""What decides an engine beside its graph: the exact settings of the TensorRT builder, as the manifest records them."""
+"""Exact settings of the TensorRT builder, as the manifest records them."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -9,16 +9,16 @@ from speccompile.errors import EngineError
 
 Shape = tuple[int, ...]
 Profile = dict[str, tuple[Shape, Shape, Shape]]
-"""Input name -> its smallest, usual and largest shape. Inputs of fixed shape are left out."""
+"""Input name -> its smallest, usual and largest shape. Inputs of fixed shape are omitted."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """Settings of one build.
 
-    backend: "tensorrt_rtx" or "tensorrt". compute_capability: as in "8.9"; None is that of the GPU at hand.
-    precision: part ("target", "drafter") -> word; the graph has it already, the words are for messages.
-    tf32: whether products of float32 may be rounded to ten bits; they may not, or float32 would not mean it.
+    backend: "tensorrt_rtx" or "tensorrt". compute_capability: as in "8.9"; None is that of this machine's GPU.
+    precision: component ("target", "drafter") -> precision; the graph has it already, this is for messages. tf32:
+    whether products of float32 may be rounded to ten bits; they may not, or float32 would not mean it.
     decomposable_attention: without it float32 and unusual head sizes do not build.
     """
 
@@ -37,7 +37,7 @@ class Settings:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Settings":
-        """Inverse of `to_json`. Raises EngineError naming the fields that are missing or unknown."""
+        """Return settings from their JSON. Raise EngineError naming the fields that are missing or unknown."""
         names = {field.name for field in fields(cls)}
         if data.keys() != names:
             odd = ", ".join(sorted(names ^ data.keys()))
@@ -48,7 +48,7 @@ class Settings:
         return cls(**(dict(data) | {"profile": {name: _shapes(*rows) for name, rows in data["profile"].items()}}))
 
     def describe(self) -> str:
-        """The settings in the words of a message: capability and precision."""
+        """Return the settings for a message: capability and precision."""
         capability = f"compute capability {self.compute_capability or 'of the GPU at hand'}"
         words = [f"{part} {self.precision[part]}" for part in ("target", "drafter") if part in self.precision]
         return ", ".join([capability, *words])
@@ -65,10 +65,11 @@ def make_settings(
     prefill_chunk: int,
     max_length: int,
 ) -> Settings:
-    """The settings for a graph of the contract.
+    """Return the settings for a graph of the contract.
 
     tokens: drafts per round. catch_up: width of the drafter's catch-up when decoding. prefill_chunk: widest given
-    window. max_length: the most tokens of a row. Raises KeyError for a named width that the contract does not know.
+    window. max_length: maximum number of tokens of a sequence. Raise KeyError for a named width that the contract does
+    not have.
     """
     widths = _widths(tokens, catch_up, prefill_chunk, max_length, vocabulary_size([graph]))
     profile = {
@@ -82,7 +83,8 @@ def make_settings(
 def _widths(
     tokens: int, catch_up: int, prefill_chunk: int, max_length: int, vocabulary: int
 ) -> tuple[dict[str, int], ...]:
-    """Named widths at their smallest, in a decoding round (what the engine is tuned for), and at their largest."""
+    """Return named widths at their smallest, in a decoding round (for which the engine is tuned), and at their
+    largest."""
     widest = max(prefill_chunk, tokens + 1)
     return (
         {"window": 1, "logit_rows": 1, "catch_up": 2, "history": 1, "allowed": 1},

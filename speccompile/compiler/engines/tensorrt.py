@@ -1,6 +1,6 @@
 """ONNX -> TensorRT engine, for both flavours: the TensorRT module is an argument.
 
-Runs in the process that calls it, which a fault of the builder ends. `process.build` runs it in one of its own.
+Runs in the calling process, which a crash of the builder ends. `process.build` runs it in a separate one.
 """
 
 import os
@@ -22,13 +22,12 @@ from speccompile.errors import EngineError
 def build_engine(
     trt: Any, onnx: Path, graph: Graph, settings: Settings, output: Path, limits: Limits
 ) -> dict[str, Any]:
-    """Build the engine of one graph of the contract into `output`. Returns the report.
+    """Build the engine of one graph of the contract into `output`. Return the report.
 
-    The report: inputs, outputs (name, dtype, shape; -1 is a size that varies), profile, aliases, parsed_layers,
-    fusion (see `fused_layers`), weight_bytes (of the graph), seconds, bytes, peak_memory_bytes (of this process, mapped
-    weights included), builder. Raises EngineError when the builder refuses the graph, the network is not the contract's
-    or building it takes more memory than the limits allow, OSError when `output` cannot be written, and then leaves a
-    part of it.
+    The report: inputs, outputs (name, dtype, shape; -1 is a dynamic size), profile, aliases, parsed_layers, fusion (see
+    `fused_layers`), weight_bytes (of the graph), seconds, bytes, peak_memory_bytes (of this process, mapped weights
+    included), builder. Raise EngineError if the builder refuses the graph, the network differs from the contract or its
+    build needs more memory than the limits allow, OSError if `output` cannot be written, and then leave a partial file.
     """
     start = time.perf_counter()
     logger = make_logger(trt)
@@ -119,13 +118,13 @@ def _capability(trt: Any, word: str | None) -> Any:
 
 
 def _as_word(member: str) -> str:
-    """SM89 -> 8.9, SM120 -> 12.0; "" for a member that is no capability."""
+    """Map SM89 -> 8.9, SM120 -> 12.0; "" for a member that is no capability."""
     found = re.fullmatch(r"SM(\d+)(\d)", member)
     return f"{found[1]}.{found[2]}" if found else ""
 
 
 def _build(trt: Any, builder: Any, network: Any, config: Any, output: Path) -> None:
-    """Write the engine while it is serialized: the whole would lie in memory a second time."""
+    """Write the engine while it is serialized: otherwise memory would hold it twice."""
     messages: Messages = builder.logger.messages
     with output.open("wb") as file:
 
@@ -135,7 +134,7 @@ def _build(trt: Any, builder: Any, network: Any, config: Any, output: Path) -> N
                 self.failure: OSError | None = None
 
             def write(self, data: bytes) -> int:
-                # An exception would be printed by the builder, which then calls the engine finished.
+                # The builder would print an exception and then report success.
                 try:
                     return file.write(data) if self.failure is None else 0
                 except OSError as error:
@@ -153,7 +152,7 @@ def _build(trt: Any, builder: Any, network: Any, config: Any, output: Path) -> N
 
 
 def _refusal(network: Any, messages: Messages) -> str:
-    """The builder's refusal, with the first of the network's layers that it names."""
+    """Return the builder's refusal, with the first layer of the network that it names."""
     text = _first_line(messages.errors[0]) if messages.errors else "it gave no reason"
     named = next((layer.name for layer in network if f"'{layer.name}'" in text or f"({layer.name}:" in text), None)
     where = f" at node {named!r}" if named else ""

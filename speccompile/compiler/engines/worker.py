@@ -1,7 +1,7 @@
 """The process that builds one engine: `python -m speccompile.compiler.engines.worker JOB RESULT`.
 
 JOB is a JSON file: {"onnx", "output", "graph", "settings", "limits", "parent": process id}. RESULT is written as one:
-{"report": ..} or {"refusal": .., "hint": ..} or {"errno": .., "reason": ..}. stderr is talk.
+{"report": ..} or {"refusal": .., "hint": ..} or {"errno": .., "reason": ..}. stderr has messages.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Do the job that the command line names."""
+    """Run the job of the command line."""
     job, result = map(Path, sys.argv[1:])
     data = json.loads(job.read_bytes())
     _exit_with_parent(data["parent"])
@@ -40,12 +40,12 @@ def _work(job: dict[str, Any]) -> dict[str, Any]:
     except EngineError as error:
         return {"refusal": str(error), "hint": error.hint}
     except OSError as error:
-        output.unlink(missing_ok=True)  # on a full disk this makes room for the result
+        output.unlink(missing_ok=True)  # frees space for the result on a full disk
         return {"errno": error.errno, "reason": error.strerror}
 
 
 def _exit_with_parent(parent: int) -> None:
-    """Have the kernel end this process when its parent ends, however it ends."""
+    """Let the kernel end this process when its parent ends, in any way."""
     call = getattr(ctypes.CDLL(None), "prctl", None)
     if call is not None:
         call(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -54,7 +54,7 @@ def _exit_with_parent(parent: int) -> None:
 
 
 def _prefer_for_oom_kill() -> None:
-    """When memory runs out, the kernel ends this process rather than its parent, which can tell the user."""
+    """Raise this process's oom_score_adj: the OOM killer then ends the builder, and its parent reports the error."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 

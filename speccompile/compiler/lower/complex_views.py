@@ -11,8 +11,8 @@ _AXIS_MOVES = {torch.ops.aten.unsqueeze.default, torch.ops.aten.slice.Tensor}
 def real_axis_moves(program: torch.export.ExportedProgram) -> int:
     """Before: y = unsqueeze(x, axis), x complex. After: y = view_as_complex(unsqueeze(view_as_real(x), axis)).
 
-    torch's exporter has complex numbers as pairs behind the last axis, knows how they are multiplied, and nothing of
-    moving them. Returns how many it did.
+    torch's exporter represents complex numbers as pairs on an additional last axis. It can multiply them, but not move
+    their axes. Return the number of rewrites.
     """
     moves = [node for node in program.graph.nodes if node.target in _AXIS_MOVES and _is_complex(node)]
     fake = detect_fake_mode([node.meta["val"] for node in moves])

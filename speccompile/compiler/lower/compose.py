@@ -1,4 +1,4 @@
-"""The fused step: verification and drafting in one graph, put together from their two neutral graphs."""
+"""The fused step: verification and drafting in one graph, composed of their two neutral graphs."""
 
 import onnx_ir as ir
 
@@ -9,9 +9,9 @@ _PASSED_ON = ("path", "n_path", "features", "successors", "row_tokens")
 
 
 def step_graph(verify: Graph, draft: Graph) -> Graph:
-    """The contract of the `step` graph: everything that goes into either, and everything that comes out.
+    """Return the contract of the `step` graph: the inputs and the outputs of both graphs.
 
-    Its drafts go to buffers of their own, `next_window` and `next_total`, which the host copies into the next round's
+    Its drafts go to separate buffers, `next_window` and `next_total`, which the host copies into the next round's
     window: a graph may write an output before it has read all inputs.
     """
     known = {tensor.name for tensor in verify.inputs} | set(_PASSED_ON)
@@ -24,14 +24,14 @@ def step_graph(verify: Graph, draft: Graph) -> Graph:
 
 
 def compose_step(verify: ir.Model, draft: ir.Model, graph: Graph) -> ir.Model:
-    """The `step` graph out of both; they are used up. `graph`: its contract, as `step_graph` gives it.
+    """Return the `step` graph of both models, which are consumed. `graph`: its contract, from `step_graph`.
 
-    The draft reads the path, its length and what else is handed on from the verification, and shares the inputs and the
+    The draft part reads the path, its length and the other links from the verification, and shares the inputs and the
     weights that both have.
     """
     made = {value.name: value for value in (*verify.graph.inputs, *verify.graph.outputs)}
     for value in list(draft.graph.inputs):
-        # A cache that the draft borrows is read as the commit leaves it.
+        # The draft reads a cache of the target as the commit leaves it.
         known = made.get(f"{value.name}.out", made.get(value.name))
         if known is not None:
             ir.convenience.replace_all_uses_with(value, known)
@@ -60,7 +60,7 @@ def compose_step(verify: ir.Model, draft: ir.Model, graph: Graph) -> ir.Model:
 
 
 def _place(weight: ir.Value) -> tuple[str, int, str] | None:
-    """Where a weight lies, and as what; None for one that lies in the graph."""
+    """Return file, offset and dtype of a weight; None for one inside the graph."""
     tensor = weight.const_value
     if not isinstance(tensor, ir.ExternalTensor):
         return None
@@ -68,7 +68,8 @@ def _place(weight: ir.Value) -> tuple[str, int, str] | None:
 
 
 def _prefix(model: ir.Model, kept: set[str | None]) -> None:
-    """Names that the other graph cannot have, for everything but inputs and outputs, and for sizes that vary."""
+    """Rename everything but inputs and outputs, and symbolic sizes as well, to names that the other graph cannot
+    have."""
     for node in model.graph:
         node.name = f"draft/{node.name}"
     made = [value for node in model.graph for value in node.outputs]
@@ -82,6 +83,6 @@ def _prefix(model: ir.Model, kept: set[str | None]) -> None:
 def _renamed(size: int | ir.SymbolicDim) -> int | str | None:
     if isinstance(size, int):
         return size
-    if size.value == BATCH:  # of both
+    if size.value == BATCH:  # both graphs have this size
         return BATCH
     return None if size.value is None else f"draft/{size.value}"

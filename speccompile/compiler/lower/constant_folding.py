@@ -1,4 +1,4 @@
-"""What a trace computes from constants alone, where ONNX has no operator for it: known now, so it becomes a number."""
+"""Fold operators over constants that ONNX lacks."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 _WITHOUT_OPERATOR = (torch.ops.aten.erfinv.default,)
-"""Gemma 3n: the cutoff of a normal distribution, of the sparsity that its config says."""
+"""Gemma 3n: the cutoff of a normal distribution at the config's sparsity."""
 
 
 def fold_unsupported(program: torch.export.ExportedProgram) -> None:
-    """Before: erfinv(2 * constant - 1). After: the number that it is. Others stay, and the exporter names them."""
+    """Before: erfinv(2 * constant - 1). After: its value. The exporter reports operators that cannot be folded."""
     constants = program.graph_signature.inputs_to_lifted_tensor_constants
     known = {name: program.constants[key] for name, key in constants.items()}
     graph = program.graph
@@ -33,9 +33,9 @@ def fold_unsupported(program: torch.export.ExportedProgram) -> None:
 
 
 def _value(node: Node, known: dict[str, Tensor]) -> Any:
-    """What a node gives. Raises KeyError where it depends on an input."""
+    """Return the value of a node. Raise KeyError if it depends on an input."""
     if node.op == "placeholder":
-        return known[node.name].clone()  # operators in place may follow
+        return known[node.name].clone()  # in-place operators may follow
     if node.op != "call_function" or not callable(node.target):
         raise KeyError(node.name)
     args = map_arg(node.args, lambda each: _value(each, known))

@@ -1,10 +1,10 @@
 """Decompose a traced program into the operators that torch's ONNX exporter translates, node by node.
 
 `ExportedProgram.run_decompositions` runs the whole program twice more, which takes longer than the trace itself, though
-nine nodes of ten stay as they are. Here those stay and are not run again; each of the others is traced alone, with the
-same tables, and its expansion takes its place. Programs that write in place or hold other programs go torch's way.
+nine nodes of ten stay unchanged. Here those nodes are not run again; each of the other nodes is traced alone, with the
+same tables, and replaced by its expansion. Programs that write in place or hold other programs use torch's function.
 
-Names with an underscore are private to torch 2.13, to which `pyproject.toml` holds this project.
+Names with an underscore are private to torch 2.13, which `pyproject.toml` pins.
 """
 
 import operator
@@ -35,18 +35,19 @@ from speccompile.compiler.step.monkeypatch import patched_attribute
 _aten = torch.ops.aten
 
 _REMOVED = {_aten._assert_tensor_metadata.default, _aten.detach_.default}
-"""A check of what the trace took for granted, which the exporter would remove later; an end of gradients."""
+"""A check of the trace's assumptions, which the exporter would remove later; an end of gradients."""
 
 _Table = dict[Any, Callable[..., Any]]
 
 
 class _NeedsWholeProgramError(Exception):
-    """An expansion cannot stand for its node alone."""
+    """An expansion cannot replace its node alone."""
 
 
 @contextmanager
 def quick_translation() -> Iterator[None]:
-    """Inside, torch's exporter reads its registry once a process, and decomposes and promotes types node by node."""
+    """Patch torch's exporter inside a `with` block: it reads its registry once a process, and decomposes and promotes
+    types node by node."""
     with (
         patched_attribute(ONNXRegistry, "from_torchlib", classmethod(_registry)),
         patched_attribute(_fx_passes, "decompose_with_registry", decompose),
@@ -62,7 +63,7 @@ _known_registry = cache(lambda opset_version: _read_registry(opset_version=opset
 
 
 def _registry(_: type[ONNXRegistry], opset_version: int) -> ONNXRegistry:
-    """Return a registry of its own, which callers add to, with the functions that were read before."""
+    """Return a new registry, to which callers may add, with the functions that were read before."""
     known, copy = _known_registry(opset_version), ONNXRegistry()
     copy._opset_version = known.opset_version
     copy.functions = {target: list(functions) for target, functions in known.functions.items()}
@@ -81,8 +82,8 @@ def _share_rules(table: TypePromotionTable) -> None:
 
 
 def _promote_node(interpreter: _TypePromotionInterpreter, node: Node) -> Any:
-    """Insert the casts that ONNX needs before a node. What the node gives is known from the trace: it runs again only
-    where its arguments have changed."""
+    """Insert the casts that ONNX needs before a node. The trace knows the node's result: it runs again only if its
+    arguments have changed."""
     if node.op != "call_function":
         return torch.fx.Interpreter.run_node(interpreter, node)
     with interpreter._set_current_node(node):
@@ -100,15 +101,15 @@ def decompose(program: torch.export.ExportedProgram, registry: ONNXRegistry) -> 
     try:
         _decompose_nodes(program, composites, others)
     except _NeedsWholeProgramError:
-        return program.run_decompositions(dict(table))  # which decomposes the rest of what has been begun
+        return program.run_decompositions(dict(table))  # torch decomposes the rest of a half-finished program
     return program
 
 
 @cache
 def _tables(translated: frozenset[Any], namespaces: int) -> tuple[_Table, _Table, _Table]:
-    """Return the decompositions of all that is not translated: whole, of composite operators, and of the others.
+    """Return the decompositions of all operators that are not translated: all, those of composite operators, the rest.
 
-    namespaces: of operators, whose number changes when a library registers more.
+    namespaces: number of operator namespaces, which changes when a library registers more.
     """
     table = _decomp.create_onnx_friendly_decomposition_table(set(translated))
     return (table, *torch_export._split_decomp_table_to_cia_and_python_decomp(dict(table)))
@@ -119,7 +120,7 @@ def _can_go_by_node(graph: Graph) -> bool:
         if node.op == "get_attr" or isinstance(node.target, HigherOrderOperator):
             return False
         writes = isinstance(node.target, OpOverload) and node.target._schema.is_mutable
-        if writes and node.target is not _aten.detach_.default:  # of a constant that the trace has made
+        if writes and node.target is not _aten.detach_.default:  # detach_ of a constant of the trace
             return False
     return True
 
@@ -132,7 +133,7 @@ def _decompose_nodes(program: torch.export.ExportedProgram, composites: _Table, 
     sizes: dict[Any, Node] = {}
     with fake, torch_export._override_composite_implicit_decomp(composites):
         for node in list(graph.nodes):
-            if node.target is _aten.item.default:  # run again, it would be another number that nobody knows
+            if node.target is _aten.item.default:  # run again, it would give a new unknown symbol
                 node.target = _aten._local_scalar_dense.default
             if node.op == "call_function" and not _stays(node.target, composites, others):
                 _replace(program, node, others, sizes)
@@ -142,16 +143,16 @@ def _decompose_nodes(program: torch.export.ExportedProgram, composites: _Table, 
 
 
 def _stays(target: Any, composites: _Table, others: _Table) -> bool:
-    """Return whether `run_decompositions` leaves an operator as it is."""
+    """Return whether `run_decompositions` leaves an operator unchanged."""
     if not isinstance(target, OpOverload):
-        return True  # arithmetic of sizes
+        return True  # arithmetic on sizes
     if target in others or target in _REMOVED or target is _aten.lift_fresh_copy.default:
         return False
     return not _is_cia_op(target) or composites.get(target) is torch_export._special_op_to_preserve_cia
 
 
 def _replace(program: torch.export.ExportedProgram, node: Node, table: _Table, sizes: dict[Any, Node]) -> None:
-    """Put what an operator decomposes to in its place."""
+    """Replace an operator by its decomposition."""
     graph = program.graph
     results = _expansion(graph, node, table, sizes)
     if isinstance(results, Node):
@@ -169,10 +170,10 @@ def _replace(program: torch.export.ExportedProgram, node: Node, table: _Table, s
 
 
 def _expansion(graph: Graph, node: Node, table: _Table, sizes: dict[Any, Node]) -> Any:
-    """Insert what a node decomposes to before it: the node that gives its result, or a list of them."""
+    """Insert the decomposition of a node before it. Return the node of its result, or a list of them."""
     if node.target in _REMOVED:
         return node.args[0]
-    if node.meta.get("unbacked_bindings"):  # a size that depends on data, which the nodes after it go by
+    if node.meta.get("unbacked_bindings"):  # a data-dependent size, which later nodes use
         raise _NeedsWholeProgramError
     leaves, spec = pytree.tree_flatten((node.args, node.kwargs))
     inputs = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
@@ -186,14 +187,14 @@ def _expansion(graph: Graph, node: Node, table: _Table, sizes: dict[Any, Node]) 
     target: Any = _aten.clone.default if node.target is _aten.lift_fresh_copy.default else node.target
     result = run(*values)
     for each, value in zip(inputs, values, strict=True):
-        if result is value:  # a cast to the dtype that it has
+        if result is value:  # a cast to the same dtype
             return each
     traced = make_fx(dispatch_functionalize(run), decomposition_table=table, tracing_mode="real")(*values).graph
     return _insert(traced, graph, node, inputs, sizes)
 
 
 def _insert(traced: Graph, graph: Graph, node: Node, inputs: list[Node], sizes: dict[Any, Node]) -> Any:
-    """Copy the nodes of an expansion before `node`. Sizes that the graph knows are not worked out again."""
+    """Copy the nodes of an expansion before `node`. Sizes that the graph already computes are reused."""
     placeholders = iter(inputs)
     found: dict[Node, Node] = {}
     for each in traced.nodes:

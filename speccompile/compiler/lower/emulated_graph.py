@@ -1,4 +1,4 @@
-"""What ONNX Runtime's CPU kernels run in the place of a graph whose dtype they lack. For the proof alone."""
+"""Emulation of a graph whose dtype ONNX Runtime's CPU kernels lack. For the proof alone."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from speccompile.contract import Graph, Tensor
 
 
 def stand_in(graph: Graph, file: str, folder: Path) -> tuple[Graph, str]:
-    """A graph that computes the same, and its file in `folder`; the same two when ONNX Runtime runs them as they are.
+    """Return a graph that computes the same, and its file in `folder`; the arguments if ONNX Runtime can run them.
 
     Every bfloat16 result becomes a float32 one that is rounded to bfloat16, as tensor cores round it.
     """

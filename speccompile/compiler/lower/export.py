@@ -34,13 +34,13 @@ from speccompile.contract import BATCH, Graph
 from speccompile.contract import Tensor as Spec
 from speccompile.errors import UnsupportedModelError
 
-# Sizes for the trace. Different ones, so that no two varying widths are taken for the same.
+# Sizes for the trace. All different, so that no two dynamic widths are unified.
 _TRACE_WIDTHS = {BATCH: 3, "window": 7, "logit_rows": 5, "catch_up": 4, "history": 11, "allowed": 6}
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A neutral graph and its part of the contract."""
+    """A neutral graph and its contract."""
 
     graph: Graph
     model: ir.Model
@@ -49,8 +49,8 @@ class Exported:
 def export_verify(
     verify: Verify, width: DraftWidth | None = None, *, is_sampling: bool = False, constraints: bool = False
 ) -> Exported:
-    """Trace the verification of drafts of this width, by default of those in a greedy chain. constraints: it is told
-    which tokens are allowed."""
+    """Trace the verification of drafts of this width, by default those of a greedy chain. constraints: it has an input
+    of allowed tokens."""
     graph = verify_graph(verify, width or DraftWidth(), is_sampling=is_sampling, constraints=constraints)
     return _export(graph, _Flat(verify, graph, RoundInputs))
 
@@ -61,7 +61,7 @@ def export_draft(drafter: Drafter, batch: int, n_features: int = 0) -> Exported:
     return _export(graph, _Flat(drafter, graph, Accepted))
 
 
-# Contract -> field, where an argument of a module has another name, or the place of its own in a tuple.
+# Contract -> field, if an argument of a module has another name or its own index in a tuple.
 _FIELDS = {
     "next_window": "window",
     "next_total": "n_total",
@@ -76,7 +76,7 @@ _FIELDS = {
 
 
 class _Flat(nn.Module):
-    """The module with one flat list of inputs and outputs, in the order of the contract."""
+    """The module with flat lists of inputs and outputs, in the order of the contract."""
 
     def __init__(self, module: nn.Module, graph: Graph, given: Callable[..., Any]) -> None:
         """given: makes the module's first argument of the inputs that are no states, by their fields' names."""
@@ -97,7 +97,7 @@ class _Flat(nn.Module):
 
 
 def _example(spec: Spec) -> Tensor:
-    """Values for the trace: any that are valid together; graphs must not depend on them."""
+    """Return values for the trace: any that are valid together; graphs must not depend on them."""
     shape = spec.concrete_shape(_TRACE_WIDTHS)
     dtype = getattr(torch, spec.dtype)
     if spec.role == "index":
@@ -111,7 +111,7 @@ def _dynamic(spec: Spec) -> dict[int, Any]:
 
 
 def translation() -> dict[Any, Any]:
-    """Operators that torch's exporter does not know: ours, and transformers' for experts."""
+    """Return translations of operators that torch's exporter lacks: ours, and transformers' for experts."""
     neutral.register_schemas()
     domain = onnxscript.values.Opset(neutral.DOMAIN, 1)
 
@@ -145,7 +145,7 @@ def translation() -> dict[Any, Any]:
 
 
 def _states(domain: onnxscript.values.Opset) -> dict[Any, Any]:
-    """Of these, the operators of layers that carry a state."""
+    """Return translations of the operators of layers with recurrent states."""
 
     def convolve(rows, state, weight):
         return domain.Convolve(rows, state, weight)
@@ -172,9 +172,10 @@ def _states(domain: onnxscript.values.Opset) -> dict[Any, Any]:
 
 
 def _grouped_matmul(rows: Any, weights: Any, ends: Any) -> Any:
-    """rows [M, K] sorted by expert, weights [E, K, N], ends int [E] -> [M, N]: expert e takes rows ends[e-1]:ends[e].
+    """Multiply rows [M, K], sorted by expert, by weights [E, K, N], ends int [E] -> [M, N]: expert e takes rows
+    ends[e-1]:ends[e].
 
-    One MatMul an expert, over no rows where none chose it: no weight is copied, whatever the window's width.
+    One MatMul per expert, over no rows if no token chose it: no weight is copied, for any window width.
     """
     op = onnxscript.values.Opset("", neutral.OPSET)
     start, axis = op.Constant(value_ints=[0]), op.Constant(value_ints=[0])
@@ -189,37 +190,38 @@ def _grouped_matmul(rows: Any, weights: Any, ends: Any) -> Any:
 
 @torch.no_grad()
 def _export(graph: Graph, module: _Flat) -> Exported:
-    # What torch remembers of an operation it finds by the formulas of sizes, which takes longer than the operation.
+    # torch looks up cached fake-tensor operations by symbolic sizes, which takes longer than the operation.
     uncached = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
     untold = patched_attribute(
         torch.fx.config, "do_not_emit_stack_traces", True
-    )  # which line made a node: removed below
+    )  # the source line of each node: removed below
     with _without_noise(), uncached, untold, without_numbers(module) as sources:
         model = _traced(graph, module).model
     put_weights(model, sources)
     _name(model, graph)
     neutral.add_functions(model)
-    common.ClearMetadataAndDocStringPass()(model)  # stack traces hold paths of the machine that traced
+    common.ClearMetadataAndDocStringPass()(model)  # stack traces hold paths of the tracing machine
     model.producer_name = model.producer_version = None
     model.graph.name = graph.name
     return Exported(graph, model)
 
 
 def _traced(graph: Graph, module: _Flat) -> torch.onnx.ONNXProgram:
-    """Raises UnsupportedModelError when the model's code cannot be traced, or not for every width at once."""
+    """Trace a graph. Raise UnsupportedModelError if the model's code cannot be traced, or not for all widths at
+    once."""
     try:
         program = _program(graph, module)
-        # A branch on a width is followed at the widths of the trace, and would then be followed at every other.
+        # A branch on a width is resolved at the widths of the trace, and would then hold for every other width.
         if program._guards_code and not _holds_always(program, graph):
             raise _untraceable(graph, module, f"it branches on the width of the window ({program._guards_code[0]})")
         real_axis_moves(program)
-        # onnxscript's default rewrites take most of the time and hardly ever fire; a backend's passes do what matters.
+        # onnxscript's default rewrites take most of the time and hardly ever fire; the backend's passes do the work.
         with quick_translation():
             return torch.onnx.export(
                 program, dynamo=True, opset_version=neutral.OPSET, optimize=False, verbose=False,
                 custom_translation_table=translation(),
             )  # fmt: skip
-    except RuntimeError as error:  # the base of all that torch's exporters raise
+    except RuntimeError as error:  # the base of all errors of torch's exporters
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
@@ -227,9 +229,9 @@ def _traced(graph: Graph, module: _Flat) -> torch.onnx.ONNXProgram:
 
 
 def _holds_always(program: torch.export.ExportedProgram, graph: Graph) -> bool:
-    """Whether all that a trace took for granted is so at every width, of one token or more. torch cannot tell that
-    (4 * w + 16) % (w + 4) is 0, which views of w + 4 tokens ask, nor that min(64, 64 * w) is 64; sympy can. Nor does it
-    know that the rows of all inputs are those of one batch."""
+    """Return whether all guards of a trace hold at every width of one token or more. torch cannot tell that (4 * w +
+    16) % (w + 4) is 0, as views of w + 4 tokens require, nor that min(64, 64 * w) is 64; sympy can. Nor does it know
+    that the first sizes of all batched inputs are one batch."""
     fake = detect_fake_mode([node.meta.get("val") for node in program.graph.nodes])
     if fake is None:
         return False
@@ -239,7 +241,7 @@ def _holds_always(program: torch.export.ExportedProgram, graph: Graph) -> bool:
 
 
 def _row_counts(graph: Graph) -> Iterator[str]:
-    """What torch calls the first sizes of inputs that have a line for each row."""
+    """Yield torch's names of the first sizes of batched inputs."""
     for name, specs in zip(("io", "states"), _inputs(graph), strict=True):
         yield from (f"L['{name}'][{index}].size()[0]" for index, spec in enumerate(specs) if spec.is_batched)
 
@@ -249,7 +251,7 @@ def _size() -> sympy.Basic:
 
 
 def _of_any_width(expression: sympy.Basic, rows: dict[sympy.Basic, sympy.Basic]) -> sympy.Basic:
-    """torch's guard in sympy's own terms, its sizes 1 + n, and those that count rows what `rows` says."""
+    """Translate torch's guard into plain sympy, with sizes 1 + n, and batch sizes as in `rows`."""
     sizes = {size: rows.get(size) or _size() for size in expression.free_symbols}
     for ours, theirs in ((Mod, sympy.Mod), (PythonMod, sympy.Mod), (Min, sympy.Min), (Max, sympy.Max)):
         expression = expression.replace(ours, theirs)
@@ -257,14 +259,14 @@ def _of_any_width(expression: sympy.Basic, rows: dict[sympy.Basic, sympy.Basic])
 
 
 def _inputs(graph: Graph) -> tuple[list[Spec], list[Spec]]:
-    """Those that are no states, and those that are."""
+    """Return the inputs that are no states, and the states."""
     states = [spec for spec in graph.inputs if spec.role == "state"]
     return [spec for spec in graph.inputs if spec.role != "state"], states
 
 
 def _program(graph: Graph, module: _Flat) -> torch.export.ExportedProgram:
     io, states = _inputs(graph)
-    with redirect_stderr(StringIO()) as said:  # on failure torch prints the whole graph so far
+    with redirect_stderr(StringIO()) as said:  # on failure torch prints the whole partial graph
         program = torch.export.export(
             module,
             ([_example(s) for s in io], [_example(s) for s in states]),
@@ -284,7 +286,7 @@ def _untraceable(graph: Graph, module: _Flat, reason: str) -> UnsupportedModelEr
 
 @contextmanager
 def _without_noise() -> Iterator[None]:
-    """Leave out what the exporters say on every export and nobody can act on."""
+    """Suppress messages that the exporters print on every export and that need no action."""
 
     def is_news(record: logging.LogRecord) -> bool:
         return not record.msg.startswith(("torchvision is not installed", "Attribute type is ambiguous"))
@@ -302,7 +304,7 @@ def _without_noise() -> Iterator[None]:
 
 
 def _name(model: ir.Model, graph: Graph) -> None:
-    """Give inputs and outputs the contract's names and shapes, and the batch its name everywhere."""
+    """Set the contract's names and shapes of inputs and outputs, and the name of the batch size everywhere."""
     pairs = zip(model.graph.inputs, graph.inputs, strict=True)
     traced = {value.shape[0] for value, spec in pairs if spec.is_batched and value.shape is not None}
     for value in (value for node in model.graph for value in node.outputs if value.shape is not None):

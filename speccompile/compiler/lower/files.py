@@ -1,5 +1,5 @@
-"""Graphs on disk: a traced one reads the checkpoint's own files; each of its numbers has one weights file, which every
-graph of an engine shares."""
+"""Graphs on disk: a traced graph reads the checkpoint's own files; each weight format has one weights file, which all
+graphs of an engine share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,31 +22,33 @@ from speccompile.errors import BuildError
 from speccompile.progress import progress_counter
 
 GRAPHS = "graphs"
-"""The folder of graphs and weights in a bundle."""
+"""Folder of graphs and weights in a bundle."""
 
 Ranges = Mapping[str, tuple[float, float]]
-"""Tensor name -> smallest and largest value that calibration met."""
+"""Tensor name -> smallest and largest value in calibration."""
 
 Write = Callable[[Sequence[ir.TensorProtocol], Path, str], Sequence[ir.ExternalTensor]]
-"""Writes tensors into a file of a folder, and returns them as they lie there."""
+"""Writes tensors into a file of a folder, and returns them as external tensors of that file."""
 
 _SMALLEST_EXTERNAL = 1024  # bytes: scalars and short tables stay in the graph
 
 
 def neutral_file(graph: Graph, numbers: WeightFormat | None = None) -> str:
-    """Where a neutral graph lies while a bundle is built, as traced or in other numbers: no part of the bundle."""
+    """Return the path of a neutral graph during a build, as traced or in a weight format; it is not part of the
+    bundle."""
     if numbers is None or numbers.is_traced:
         return f"{GRAPHS}/{graph.name}.neutral.onnx"
     return f"{GRAPHS}/{graph.name}.{numbers.name}.neutral.onnx"
 
 
 def engine_file(graph: Graph, engine: str) -> str:
-    """Where a lowered graph lies in a bundle."""
+    """Return the path of a lowered graph in a bundle."""
     return f"{GRAPHS}/{graph.name}.{engine}.onnx"
 
 
 def write_neutral(model: ir.Model, graph: Graph, folder: Path, weights: str, *, in_place: bool = False) -> Path:
-    """Tidy a traced graph and write it, its large weights into the file `weights` beside it. Returns its path.
+    """Tidy a traced graph and write it, with its large weights in the file `weights` of the same folder. Return its
+    path.
 
     in_place: matrices stay in the checkpoint. Otherwise transposes are folded, as every backend reads the same file.
     """
@@ -58,7 +60,7 @@ def write_neutral(model: ir.Model, graph: Graph, folder: Path, weights: str, *, 
 
 
 def read_neutral(path: Path) -> ir.Model:
-    """A traced graph, its weights as linear layers multiply with them. They are read when they are written."""
+    """Load a traced graph with its weights in the layout of linear layers. Weights are read when they are written."""
     model = weights_graph.load(path)
     transposed_weights(model)
     return model
@@ -73,11 +75,12 @@ def write_quantized(
     target: Path | None = None,
     write: Write | None = None,
 ) -> QuantizeReport | None:
-    """Write the neutral graph of a part in other numbers, with a weights file of its own. What was traced is there.
+    """Write the neutral graph of a component in another weight format, with its own weights file. The traced graph
+    exists.
 
-    ranges: of activations, for w8a8 and fp8. target: the neutral graph whose weights a drafter may read as they are
-    stored there. write: as of `save`. Returns what was quantized, None for plain dtypes and for what keeps the
-    checkpoint's weights.
+    ranges: of activations, for w8a8 and fp8. target: the neutral graph whose stored weights a drafter may read. write:
+    as in `save`. Return the quantization report, None for plain dtypes and for graphs that keep the checkpoint's
+    weights.
     """
     traced, path, report = folder / neutral_file(graph), folder / neutral_file(graph, numbers), None
     weights = f"{part}.{numbers.name}.weights"
@@ -99,10 +102,10 @@ def write_quantized(
 
 
 def share_weights(path: Path, other: Path) -> int:
-    """Let a graph read those of its weights that another graph of the same folder has too from that one's file.
+    """Let a graph read the weights that it has in common with another graph of the same folder from that graph's file.
 
-    Returns how many. What is left for its own file is written anew; a file of which nothing is left lies there in vain:
-    see `drop_unread`.
+    Return their number. The remaining weights are written again into the graph's own file; a file without remaining
+    weights stays until `delete_unreferenced`.
     """
     model, shared = ir.load(path), 0
     own, others = _external(model), [tensor for _, tensor in _external(ir.load(other))]
@@ -122,7 +125,7 @@ def share_weights(path: Path, other: Path) -> int:
 
 
 def _without_shared(model: ir.Model, folder: Path, others: set[str]) -> None:
-    """Write the file of a graph's own weights again, without those that lie in other files as well."""
+    """Rewrite the file of a graph's own weights without those that other files hold as well."""
     own = [(value, tensor) for value, tensor in _external(model) if str(tensor.location) not in others]
     for name in sorted({str(tensor.location) for _, tensor in own if not str(tensor.location).endswith(LINK_SUFFIX)}):
         its = [(value, tensor) for value, tensor in own if str(tensor.location) == name]
@@ -136,8 +139,8 @@ def _without_shared(model: ir.Model, folder: Path, others: set[str]) -> None:
 
 
 def find_shared(target: Path, numbers: WeightFormat) -> Shared | None:
-    """What a drafter's graph may read of a target's neutral graph as it is stored there; None where their numbers are
-    one, or where only equal numbers are shared."""
+    """Return the stored weights of a target's neutral graph that a drafter's graph may read; None if both have one
+    weight format, or if only equal formats are shared."""
     word = numbers.target_word or (numbers.word if numbers.weights == NATIVE else None)
     if word is None:
         return None
@@ -162,7 +165,7 @@ def _form(tensor: ir.ExternalTensor) -> tuple[str, tuple[int, ...]]:
 
 
 def _content(tensor: ir.ExternalTensor) -> bytes:
-    """Digest of a tensor, equal for equal tensors of one form."""
+    """Return a digest of a tensor, equal for equal tensors of one dtype and shape."""
     hasher = blake3()
     if (stored := weights_graph.stored_in(tensor)) is not None:
         for part in stored.parts():
@@ -176,7 +179,7 @@ def _content(tensor: ir.ExternalTensor) -> bytes:
 def write_lowered(model: ir.Model, graph: Graph, folder: Path, engine: str, form: LoweringTarget) -> dict[str, int]:
     """Lower a neutral graph, loaded from `folder`, for an engine; graph: its contract. It reads the same weights.
 
-    Returns how often each pass fired.
+    Return the number of rewrites of each pass.
     """
     (length,) = (tensor for tensor in graph.inputs if tensor.name == "length")
     if isinstance(rows := length.shape[0], int):
@@ -187,10 +190,10 @@ def write_lowered(model: ir.Model, graph: Graph, folder: Path, engine: str, form
 
 
 def save(model: ir.Model, path: Path, weights: str, *, in_place: bool = False, write: Write | None = None) -> Path:
-    """Write a model, its large weights into the file `weights` beside it, if it has any.
+    """Write a model, with its large weights, if any, in the file `weights` of the same folder.
 
-    in_place: what lies in a checkpoint stays there. write: in the place of `write_tensors`. Raises OSError, or
-    BuildError where numpy knows of a failed write only how much was written.
+    in_place: tensors of a checkpoint stay there. write: replaces `write_tensors`. Raise OSError, or BuildError for a
+    failed write of which numpy reports only the number of items written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if in_place:
@@ -213,7 +216,7 @@ def save(model: ir.Model, path: Path, weights: str, *, in_place: bool = False, w
 
 
 def write_tensors(tensors: Sequence[ir.TensorProtocol], folder: Path, name: str) -> Sequence[ir.ExternalTensor]:
-    """Into the file `name` of a folder, one after the other: each is made when it is written."""
+    """Write tensors into the file `name` of a folder, one after the other: each is computed when it is written."""
     with progress_counter(f"writing {name}", sum(tensor.nbytes for tensor in tensors), "bytes") as advance:
         return ir.external_data.convert_tensors_to_external(
             tensors, folder, name, callback=lambda tensor, _: advance(tensor.nbytes)
@@ -228,7 +231,7 @@ def _is_written(value: ir.Value) -> bool:
 
 
 def delete_unreferenced(folder: Path, kept: set[str]) -> None:
-    """Remove every file of the graphs folder that is neither kept nor read by a kept graph."""
+    """Delete every file of the graphs folder that is neither in `kept` nor read by a graph in `kept`."""
     read = set(kept)
     for file in kept:
         if file.endswith(".onnx"):
@@ -239,5 +242,5 @@ def delete_unreferenced(folder: Path, kept: set[str]) -> None:
 
 
 def weights_of(path: Path) -> set[str]:
-    """The names of the files beside a graph in which its constants lie."""
+    """Return the names of the files, next to a graph, that hold its constants."""
     return {str(tensor.location) for _, tensor in _external(ir.load(path))}

@@ -1,4 +1,4 @@
-"""The forms that graphs take for backends, as data: which lowering, which quantized weights, which dtype computes."""
+"""Lowering targets of backends, as data: the lowering, the layout of quantized weights, and the compute dtype."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -10,16 +10,16 @@ from speccompile.contract import Graph, with_cache_dtypes, with_fixed_batch, wit
 from speccompile.plan.plan import EnginePlan, PrecisionPlan
 
 FLOATS = ("float32", "float16", "bfloat16")
-"""Precisions that are a dtype of their own; all others are formats of weights."""
+"""Precisions that are a dtype; all other precisions are weight formats."""
 
 NATIVE = "native"
-"""How weights are written for the kernels of `native/`, which compute in float32 whatever they are."""
+"""Layout of weights for the kernels of `native/`, which compute in float32 for every precision."""
 
 
 @dataclass(frozen=True)
 class LoweringTarget:
-    """One way of lowering. weights: how quantized weights are written; compute: the dtype beside quantized weights.
-    has_ranges: whether a run may be over some rows of a batch alone."""
+    """Target of a lowering. weights: layout of quantized weights; compute: dtype of activations with quantized weights.
+    supports_batch_slices: a run may use some of the batch slots."""
 
     name: str
     lower: Callable[[ir.Model], dict[str, int]]
@@ -28,12 +28,12 @@ class LoweringTarget:
     supports_batch_slices: bool = False
 
     def contract(self, graph: Graph, dtypes: Mapping[str, str], rows: int = 1) -> Graph:
-        """What a lowered graph takes and gives. dtypes: part -> what it computes in; rows: of a batch."""
+        """Return the contract of a lowered graph. dtypes: component -> its compute dtype; rows: batch size."""
         typed = with_cache_dtypes(graph if self.supports_batch_slices else with_fixed_batch(graph, rows), dtypes)
         return with_tensorrt_states(typed) if self.lower is static_cache.lower else typed
 
     def compute_dtype(self, word: str) -> str:
-        """The dtype that caches and activations have in a precision."""
+        """Return the dtype of caches and activations in a precision."""
         return word if word in FLOATS and self.weights != NATIVE else self.compute
 
 
@@ -48,21 +48,20 @@ LOWERING_TARGETS = {
     ("tensorrt_rtx", "cuda"): TENSORRT,
     ("tensorrt", "cuda"): TENSORRT,
 }
-"""(backend, provider) -> its form."""
+"""(backend, provider) -> its lowering target."""
 
 
 def lowering_target(engine: EnginePlan) -> LoweringTarget:
-    """The form of an engine's graphs."""
+    """Return the lowering target of an engine's graphs."""
     return LOWERING_TARGETS[engine.backend, engine.provider]
 
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """What one part's weights are stored as, and what it computes in: equal ones share one weights file.
+    """Stored format of one component's weights, and its compute dtype: equal formats share one weights file.
 
     in_place: the weights are the model's own and stay in its checkpoint, for the proof alone. target_word,
-    target_block_size: of a drafter that reads weights of the target as they are stored there, those of the target,
-    where they are others.
+    target_block_size: the target's format, for a drafter that reads stored weights of the target in another format.
     """
 
     word: str
@@ -75,28 +74,28 @@ class WeightFormat:
 
     @property
     def is_dtype(self) -> bool:
-        """Whether the word is the dtype of everything, and weights are written as they were traced."""
+        """Return whether the precision is the dtype of everything, and weights are written as traced."""
         return self.word in FLOATS and self.weights != NATIVE
 
     @property
     def is_traced(self) -> bool:
-        """Whether the graph is the one that was traced."""
+        """Return whether the graph is the traced one."""
         return self.in_place and self.is_dtype
 
     @property
     def arithmetic(self) -> str:
-        """The precision whose rounding decides how far two computations may lie apart."""
+        """Return the precision whose rounding decides the tolerance between two computations."""
         formats = [word for word in (self.word, self.target_word) if word is not None and word not in FLOATS]
         return formats[0] if formats else self.compute
 
     @property
     def has_traced_weights(self) -> bool:
-        """Whether every weight is the model's own."""
+        """Return whether every weight is the model's own."""
         return {self.word, self.target_word} <= {"float32", None}
 
     @property
     def name(self) -> str:
-        """ "float16", or "int4-32.qdq.float16"."""
+        """Return the name in files: "float16", or "int4-32.qdq.float16"."""
         if self.in_place:
             return f"in-place.{self.weights}"
         if self.is_dtype:
@@ -111,13 +110,14 @@ def _sized(word: str, block_size: int | None) -> str:
 
 
 def numbers_in_place(form: LoweringTarget) -> WeightFormat:
-    """A form of graphs over the model's own weights."""
+    """Return the format of graphs over the model's own weights."""
     return WeightFormat("float32", None, form.weights, "float32", in_place=True)
 
 
 def weight_format(form: LoweringTarget, precision: PrecisionPlan, part: str, *, shares: bool = False) -> WeightFormat:
-    """The numbers of the part "target" or "drafter"; float32 for a drafter without weights. shares: the drafter reads
-    weights of the target, which on a CPU stay in the target's numbers; elsewhere only equal numbers are shared."""
+    """Return the weight format of the component "target" or "drafter"; float32 for a drafter without weights. shares:
+    the drafter reads weights of the target, which on a CPU stay in the target's format; other targets share only equal
+    formats."""
     words = precision.words()
     word = words.get(part, "float32")
     block_size = precision.block_size if word == "int4" else None

@@ -1,7 +1,7 @@
 """The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `Allow`, `Nucleus` and `Draw`; of states: `neutral_states`.
 
-They are ONNX functions: their bodies say, in standard ops, what the ops mean, so a neutral graph runs in any runtime
-(slowly: over the full static buffer). Backends replace them by what is fast there.
+They are ONNX functions whose bodies define the ops in standard ones, so a neutral graph runs in any runtime (slowly:
+over the full static buffer). Backends replace them by fast implementations.
 """
 
 import onnx
@@ -27,31 +27,32 @@ VISIBLE = """
     is_in_window = Or (is_near, has_no_window)
     is_seen = And (is_committed, is_in_window)
 """
-"""Which committed columns [B, 1, T, columns] a query sees: `is_seen`, of the length, the positions and the window.
+"""Body that computes `is_seen`, the committed columns [B, 1, T, columns] that a query sees, from the length, the
+positions and the window.
 
-`column` holds their numbers, `first` the number 0.
+`column` holds the column numbers, `first` the number 0.
 """
 
 ATTENDS = ("Attend", "AttendSinks", "AttendLatent", "AttendLatentSinks")
-"""The neutral op `attend`: without sinks and with them, over keys and values and over latent rows."""
+"""Variants of the neutral op `attend`: without and with sinks, over keys and values and over latent rows."""
 
 CACHED = "query, key_rows, value_rows, key_cache, value_cache, length, positions, bias"
 SINKS = 8
-"""Where sinks stand among the inputs of an Attend that has them."""
+"""Index of the sinks among the inputs of an Attend with sinks."""
 
 
 def attend_name(*, is_latent: bool, has_sinks: bool) -> str:
-    """One of ATTENDS."""
+    """Return the name of a variant, one of ATTENDS."""
     return ATTENDS[2 * is_latent + has_sinks]
 
 
 def is_attend(op: str) -> bool:
-    """Whether it is one of ATTENDS."""
+    """Return whether an op is one of ATTENDS."""
     return op in ATTENDS
 
 
 def is_latent(op: str) -> bool:
-    """Whether one of ATTENDS is over latent rows: its context is as wide as a row of keys, not of values."""
+    """Return whether an op of ATTENDS works on latent rows: its context is as wide as a row of keys, not of values."""
     return op in ATTENDS[2:]
 
 
@@ -64,7 +65,7 @@ LATENT_KEYS = """
     tails = Concat <axis = 2> ({value_cache}, value_rows)
     keys = Concat <axis = 3> (values, tails)
 """
-"""Of the op over keys and values, and over latent rows."""
+"""Keys and values of the op over keys and values, and of the op over latent rows."""
 
 _SPREAD = """
     batch = Shape <start = 0, end = 1> (query)
@@ -108,7 +109,7 @@ _SPREAD = """
 
 """
 
-# Scores of committed columns behind the length, or out of the attention window, get -1e30: step/ops.py, HIDDEN.
+# Scores of committed columns after the length, or outside the attention window, get -1e30: step/ops.py, HIDDEN.
 _BIASED = (
     """
     first = Constant <value_int = 0> ()
@@ -170,7 +171,7 @@ Commit <axis: int> (buffer, rows, length) => (updated)
 """
 
 
-# What is not allowed: step/ops.py, HIDDEN.
+# Logits that are not allowed: step/ops.py, HIDDEN.
 _ALLOW = """
 <domain: "speccompile", opset_import: ["" : 24]>
 Allow (logits, allowed) => (possible)
@@ -268,7 +269,7 @@ Draw (weights, threshold, uniforms) => (tokens)
 
 
 def functions() -> list[onnx.FunctionProto]:
-    """The neutral ops as ONNX functions."""
+    """Return the neutral ops as ONNX functions."""
     head = f'<domain: "{DOMAIN}", opset_import: ["" : {OPSET}]>\n'
     attends = [_attend(is_latent, has_sinks) for is_latent in (False, True) for has_sinks in (False, True)]
     texts = [*attends, _COMMIT, _ALLOW, _NUCLEUS, _DRAW, *(head + text for text in neutral_states.TEXTS.values())]
@@ -276,7 +277,7 @@ def functions() -> list[onnx.FunctionProto]:
 
 
 def add_functions(model: ir.Model) -> None:
-    """Give a graph that calls the neutral ops their bodies, so that it runs anywhere."""
+    """Add the bodies of the neutral ops to a graph that calls them, so that any runtime can run it."""
     for proto in functions():
         function = ir.from_proto(proto)
         model.functions[function.identifier()] = function
@@ -301,7 +302,7 @@ _SIGNATURES = {
 
 
 def register_schemas() -> None:
-    """Let onnxscript know the ops. Doing it again changes nothing."""
+    """Register the ops with onnxscript. A second call changes nothing."""
     if onnx.defs.has("Attend", DOMAIN):
         return
     for proto in functions():

@@ -1,10 +1,10 @@
 """The neutral ops of states in ONNX: `speccompile::Convolve`, `Shift`, `Recur`, `Advance`; see `neutral`, `step.ops`.
 
-A recurrence is a Scan over the tokens: each of them is computed by the same operators over the same shapes, so that no
-bit depends on how many there are.
+A recurrence is a Scan over the tokens: the same operators over the same shapes compute each token, so that no bit
+depends on the number of tokens.
 """
 
-# `beta` is left out where there is no delta rule: values are then added as they are.
+# `beta` is absent without a delta rule: values are then added unchanged.
 _PREPARED = """
     value_heads = Shape <start = 1, end = 2> (value)
     key_heads = Shape <start = 1, end = 2> (key)
@@ -65,10 +65,10 @@ _DELTA = """
 
 
 def _moved(delta: bool, outputs: str, carried: tuple[str, str], own: tuple[str, str], results: str, tail: str) -> str:
-    """A Scan over the tokens that moves the state on, and what it reads.
+    """Return a Scan over the tokens that advances the state, and the inputs of the Scan.
 
-    carried: what goes from token to token, by its names in the body, and what it begins with; own: what is scanned
-    beside keys, values, gates and betas, by its name in the body, and by its own; tail: what the body does more.
+    carried: names of the loop state in the body, and its initial values; own: name in the body, and value, of the
+    scanned input besides keys, values, gates and betas; tail: additional statements of the body.
     """
     body = _STEP.format(update=_DELTA if delta else _PLAIN) + tail
     count = 5 if delta else 4
@@ -115,7 +115,7 @@ def _advance(delta: bool) -> str:
 """
 
 
-# Tap by tap, the oldest first: products of a row are added up in the same order wherever it stands.
+# Tap by tap, the oldest first: products of a row are added in the same order at every row.
 _CONVOLVE = """
     behind = Concat <axis = 2> (state, rows)
     width = Shape <start = 2, end = 3> (rows)
@@ -143,7 +143,7 @@ _CONVOLVE = """
 """
 
 CONVOLVE_TAPS = _CONVOLVE
-"""Its body, over a weight that is turned: `taps` [K, C]."""
+"""Body of Convolve with a transposed weight: `taps` [K, C]."""
 
 _SHIFT = """
     length_shape = Constant <value_ints = [-1, 1, 1, 1]> ()
@@ -179,8 +179,8 @@ TEXTS = {
     "AdvanceDelta": "AdvanceDelta (key, value, decay, beta, state, length, count) => (updated) "
     f"{{ {_advance(delta=True)} }}",
 }
-"""Op -> its function, without the head. ONNX functions cannot ask whether an input is there, so that a recurrence with
-a delta rule is an op of its own."""
+"""Op -> its function, without the head. ONNX functions cannot test whether an input is present, so a recurrence with a
+delta rule is a separate op."""
 
 SIGNATURES: dict[str, tuple[str, str, dict[str, str]]] = {
     "Convolve": ("T T T", "T", {}),

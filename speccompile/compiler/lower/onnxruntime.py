@@ -1,4 +1,4 @@
-"""Neutral ONNX -> ONNX for ONNX Runtime on a CPU. The whole lowering, in order, with its reasons."""
+"""Lowering of neutral ONNX for ONNX Runtime on a CPU: all passes in order, with their reasons."""
 
 import onnx_ir as ir
 
@@ -81,7 +81,7 @@ PASSES: tuple[Pass, ...] = (
 
 
 def lower(model: ir.Model) -> dict[str, int]:
-    """Lower in place. Returns how often each pass fired."""
+    """Lower in place. Return the number of rewrites of each pass."""
     fired = run_passes(model, PASSES)
     add_functions(model)  # of the kernels that are called now
     return fired

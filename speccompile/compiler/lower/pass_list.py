@@ -1,4 +1,4 @@
-"""Ordered lists of passes: what a backend's lowering is."""
+"""Ordered lists of passes, which make up a backend's lowering."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,7 +18,7 @@ def _library(make: Callable[[], ir.passes.PassBase]) -> Callable[[ir.Model], int
 
 
 def shared(reason: str) -> Pass:
-    """What is computed twice is computed once."""
+    """Return a pass that eliminates common subexpressions."""
     return "common_subexpressions", _library(common.CommonSubexpressionEliminationPass), reason
 
 
@@ -31,13 +31,13 @@ TIDY: tuple[Pass, ...] = (
     ("order", _library(common.TopologicalSortPass), "a valid file lists producers first"),
     ("name_branches", name_branches, "no two values of a graph and its branches may share a name"),
 )
-"""The end of every list."""
+"""The last passes of every list."""
 
 
 def run_passes(model: ir.Model, passes: tuple[Pass, ...]) -> dict[str, int]:
-    """Lower in place. Returns how often each pass fired (library passes: 1 when they changed anything).
+    """Lower in place. Return the number of rewrites of each pass (library passes: 1 if they changed anything).
 
-    Raises AssertionError when a neutral op is left: every lowered graph must be standard ONNX.
+    Raise AssertionError if a neutral op is left: every lowered graph must be standard ONNX.
     """
     fired = Counter[str]()
     for name, run, _ in passes:

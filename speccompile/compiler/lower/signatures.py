@@ -1,4 +1,4 @@
-"""The contract of the traced graphs: what a module of the round takes and gives, as `speccompile.contract` names it."""
+"""Contracts of the traced graphs: inputs and outputs of a round's modules, named as in `speccompile.contract`."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -13,8 +13,9 @@ from speccompile.contract import Tensor as Spec
 
 @dataclass(frozen=True)
 class DraftWidth:
-    """What `verify` must know of the drafts. tokens: N; nodes: of the window of decoding, the root among them, N + 1
-    unless the drafter has further rows; candidates: C, 0 for drafts that are certain; successors: K, which it reads."""
+    """Sizes of the drafts that `verify` needs. tokens: N; nodes: of the decoding window, the root included, N + 1 plus
+    the drafter's rows that are never accepted; candidates: C, 0 for deterministic drafts; successors: K, number of best
+    tokens that it reads."""
 
     tokens: int = 0
     nodes: int = 1
@@ -29,7 +30,7 @@ class DraftWidth:
 
 
 def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constraints: bool = False) -> Graph:
-    """The contract of the `verify` graph, for drafts of this width."""
+    """Return the contract of the `verify` graph for drafts of this width."""
     batch, vocabulary = rows_of(verify.decoder.shape.batch_size), verify.decoder.model.config.vocab_size
     shapes = verify.decoder.cache_shapes()
     caches = [_state(f"target.{name}", "float32", (batch, *each[1:])) for name, each in shapes.items()]
@@ -65,7 +66,7 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constr
 
 
 def draft_graph(drafter: Drafter, rows: int, n_features: int = 0) -> Graph:
-    """The contract of the `draft` graph. rows: of a batch; n_features: width of the taps that it reads together."""
+    """Return the contract of the `draft` graph. rows: batch size; n_features: width of all taps that it reads."""
     width, batch = DraftWidth.of(drafter), rows_of(rows)
     states, borrowed = (_states(its, batch) for its in (drafter.states(), drafter.target_caches()))
     inputs = [_io("path", (batch, "window+1")), _io("n_path", (batch,)), _io("length", (batch,))]
@@ -89,7 +90,8 @@ def draft_graph(drafter: Drafter, rows: int, n_features: int = 0) -> Graph:
 
 
 def rows_of(batch_size: int) -> Dimension:
-    """The first size of what has a line for each row: a name where there are several, which a run may have fewer of."""
+    """Return the first dimension of batched tensors: a symbolic one if there are several batch slots, because a run may
+    use fewer."""
     return BATCH if batch_size > 1 else 1
 
 

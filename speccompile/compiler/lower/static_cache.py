@@ -1,4 +1,4 @@
-"""Neutral ONNX -> ONNX for TensorRT and for CUDA. The whole lowering, in order, with its reasons."""
+"""Lowering of neutral ONNX for TensorRT and CUDA: all passes in order, with their reasons."""
 
 import onnx_ir as ir
 
@@ -31,9 +31,9 @@ PASSES: tuple[Pass, ...] = (
     ("draw_blocks", draw_blocks, "a running sum over the vocabulary is no work for many cores"),
     *TIDY,
 )
-"""Norms and rotary embeddings stay in pieces: TensorRT finds them, and puts them into the kernels beside them."""
+"""Norms and rotary embeddings stay decomposed: TensorRT recognizes them, and fuses them into neighboring kernels."""
 
 
 def lower(model: ir.Model) -> dict[str, int]:
-    """Lower in place. Returns how often each pass fired."""
+    """Lower in place. Return the number of rewrites of each pass."""
     return run_passes(model, PASSES)

@@ -1,1 +1,1 @@
-"""From a checkpoint folder to a torch module that is known to go through the attention hook."""
+"""From a checkpoint folder to a torch module whose attention is known to go through the attention hook."""

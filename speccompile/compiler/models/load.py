@@ -21,16 +21,16 @@ from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.progress import LOGGER
 
 _WRONG = (KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError)
-"""What transformers and safetensors raise over weights that are not those of a config."""
+"""Errors of transformers and safetensors over weights that do not match a config."""
 
 
 def load_model(folder: Path, max_length: int) -> nn.Module:
-    """The causal LM in `folder` in float32 and eval mode, with transformers' eager attention, for at most `max_length`
-    positions. Its weights stay in the folder's files: see `speccompile.compiler.weights`.
+    """Load the causal LM in `folder` in float32 and eval mode, with transformers' eager attention, for at most
+    `max_length` positions. Its weights stay in the folder's files: see `speccompile.compiler.weights`.
 
-    Raises UnsupportedModelError for an architecture that transformers does not know, for weights that are quantized by
-    a method that is not read and for position scaling that would change within `max_length`; CheckpointError for
-    weights that are missing or unreadable.
+    Raise UnsupportedModelError for an architecture that transformers does not know, for an unsupported quantization
+    method and for position scaling that would change within `max_length`; CheckpointError for weights that are missing
+    or unreadable.
     """
     model, unused = assemble(folder, *read_model(folder), max_length)
     if unused:
@@ -41,8 +41,8 @@ def load_model(folder: Path, max_length: int) -> nn.Module:
 
 
 def read_model(folder: Path) -> tuple[PretrainedConfig, dict[str, Tensor]]:
-    """The config of the causal LM in `folder`, and its tensors by the names there, weights unread; of a multimodal
-    checkpoint those of its text decoder, by the names of a causal LM. Raises as `load_model`."""
+    """Return the config of the causal LM in `folder`, and its tensors by the names there, weights unread; for a
+    multimodal checkpoint those of its text decoder, by the names of a causal LM. Raise as `load_model`."""
     config = _config(folder)
     try:
         return text_decoder(config, _tensors(folder))
@@ -53,8 +53,8 @@ def read_model(folder: Path) -> tuple[PretrainedConfig, dict[str, Tensor]]:
 def assemble(
     folder: Path, config: PretrainedConfig, tensors: dict[str, Tensor], max_length: int
 ) -> tuple[nn.Module, list[str]]:
-    """The causal LM of a config over tensors from `folder`, as `load_model` gives it, and names of tensors that are no
-    part of it. Raises as `load_model`."""
+    """Return the causal LM of a config over tensors from `folder`, as `load_model` does, and names of tensors that are
+    no part of it. Raise as `load_model`."""
     try:
         model, report = _model_over(tensors, config)
     except _WRONG as error:
@@ -70,7 +70,7 @@ def assemble(
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:
-    """Everything in the checkpoint's files by the names there, weights unread."""
+    """Return all tensors of the checkpoint's files by the names there, weights unread."""
     weights, others = checkpoint_sources(folder)
     tensors: dict[str, Tensor] = {name: WeightTensor(source) for name, source in weights.items()}
     for file in sorted({tensor.file for tensor in others.values()}):
@@ -80,8 +80,9 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def _model_over(tensors: dict[str, Tensor], config: PretrainedConfig) -> tuple[nn.Module, dict[str, Any]]:
-    """transformers' model over some tensors, renamed and put together as it does with those of a folder; its report."""
-    with torch.device("meta"):  # the class, and the config of the part that is a causal language model
+    """Return transformers' model over some tensors, renamed and combined as transformers does for a folder, and its
+    report."""
+    with torch.device("meta"):  # the class, and the config of the causal language model
         empty = AutoModelForCausalLM.from_config(config)
     with _as_loaded():
         model, report = type(empty).from_pretrained(
@@ -92,8 +93,8 @@ def _model_over(tensors: dict[str, Tensor], config: PretrainedConfig) -> tuple[n
 
 
 def _as_loaded() -> AbstractContextManager[None]:
-    """Inside, transformers makes up no part of a module whose tensors are all in the checkpoint. It does where the code
-    of a class writes into them (Youtu's row of padding, Zaya's last bias)."""
+    """Keep transformers from initializing a module whose tensors are all in the checkpoint, inside a `with` block. It
+    does so for classes whose code writes into them (Youtu's row of padding, Zaya's last bias)."""
     known = PreTrainedModel._initialize_weights
 
     def initialize(model: PreTrainedModel, module: nn.Module, is_custom_code: bool = False) -> None:
@@ -134,14 +135,14 @@ def _unreadable(folder: Path, config: PretrainedConfig, error: Exception) -> Exc
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error that is not ours, for a message that names what we were doing."""
+    """Return the first line of a foreign error, for a message that names our operation."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def quiet_transformers() -> None:
     """Keep transformers' bars and tables off stderr, where our own lines go. For the command line.
 
-    What they say that matters (tensors that lack or are left over) is said here.
+    Our own messages report what matters of them (missing and unused tensors).
     """
     logging.disable_progress_bar()
     logging.set_verbosity_error()

@@ -1,8 +1,8 @@
-"""Find out how a model attends, and prove in eager torch that the hook sees all of it.
+"""Probe a model's attention, and prove in eager torch that the hook covers all of it.
 
-An architecture that does its attention elsewhere would export without an error and be wrong. So before any export the
-model runs over the same tokens as transformers runs it and through the hook: in several windows over a committed cache,
-and at the model's last positions. Every layer must have passed through the hook, and the logits must be the same.
+An architecture that attends elsewhere would export without an error and be wrong. So before any export the model runs
+over the same tokens as transformers runs it and through the hook: in several windows over a committed cache, and at the
+model's last positions. Every layer must have passed through the hook, and the logits must be the same.
 """
 
 from bisect import bisect_left
@@ -32,8 +32,9 @@ TOLERANCE = 3e-5
 """Largest difference of logits, hook against eager, relative to the largest logit. float32."""
 
 CARRIED_TOLERANCE = 2e-4
-"""The same of models with states, through which rounding runs from token to token: transformers' own forms of one
-recurrence differ by as much. Random Mamba: 4e-5, of which transformers' float32 has 1.2e-5 against its float64."""
+"""Tolerance of models with recurrent states, where rounding errors propagate from token to token: transformers' own
+implementations of one recurrence differ as much. Random Mamba: 4e-5, of which transformers' float32 has 1.2e-5 against
+its float64."""
 
 SPARSE_ATTENTION_WORDS = (
     "indexed_attention",
@@ -41,17 +42,17 @@ SPARSE_ATTENTION_WORDS = (
     "heavily_compressed_attention",
     "minimax_m3_sparse",
 )
-"""What transformers' configs call layers that attend to rows of their choice, or to rows put together."""
+"""Names in transformers' configs of layers that attend to selected or compressed rows."""
 
 PROBE_TOKENS = 24
 LONGEST_PROBE = 512
 
 _RUNS = 9
-"""Of the model: one to see its layers, six in windows, two at its last positions."""
+"""Runs of the model: one to see its layers, six in windows, two at its last positions."""
 
 
 class _Recorder(CachedPass):
-    """A pass that attends within itself and writes down what every layer asked for."""
+    """A pass that attends within itself and records the request of every layer."""
 
     def __init__(self, n_layers: int, length: Tensor) -> None:
         super().__init__([length] * (2 * n_layers), length, [0] * n_layers)
@@ -85,7 +86,7 @@ class _Recorder(CachedPass):
         known.append(RecurrentState(kind, index, shape, rows))
 
     def layer(self, index: int, max_length: int) -> LayerAttention:
-        """What a layer asked for. Raises UnsupportedModelError for a mask that is no causal window."""
+        """Return a layer's attention. Raise UnsupportedModelError for a mask that is no causal window."""
         carried = tuple(self.found.get(index, ()))
         if index not in self.tags:
             return LayerAttention((0, 0), (0, 0), 0, carried)
@@ -98,10 +99,10 @@ class _Recorder(CachedPass):
 
 @torch.no_grad()
 def probe(model: nn.Module, shape: CacheShape) -> Decoder:
-    """The model behind the hook, proven equal to transformers' eager on random tokens.
+    """Return the model with the hook, proven equal to transformers' eager on random tokens.
 
-    Raises UnsupportedModelError, naming the architecture, when a layer bypasses the hook, attends in a way that the
-    hook cannot express, or the logits differ.
+    Raise UnsupportedModelError, naming the architecture, if a layer bypasses the hook, attends in a way that the hook
+    cannot express, or the logits differ.
     """
     name = type(model).__name__
     try:
@@ -118,7 +119,7 @@ def probe(model: nn.Module, shape: CacheShape) -> Decoder:
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{name} cannot be compiled: {error}", hint=error.hint) from error
     except (AssertionError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        # Model code that expects something else of its cache or masks: whatever it raises, the answer is the same.
+        # Model code that expects something else of its cache or masks may raise anything; the answer is the same.
         raise UnsupportedModelError(
             f"{name} cannot be compiled: it does not run behind the attention hook ({first_line(error)})"
         ) from error
@@ -126,7 +127,7 @@ def probe(model: nn.Module, shape: CacheShape) -> Decoder:
 
 
 def with_hook(model: nn.Module, layers: list[LayerAttention], shape: CacheShape) -> Decoder:
-    """A model of which `probe` found out these layers."""
+    """Return a decoder over a model whose layers `probe` has found before."""
     model.set_attn_implementation(HOOK)
     return Decoder(model, layers, shape)
 
@@ -150,7 +151,7 @@ def _check_layer_types(model: nn.Module) -> None:
 
 
 def _check_indexers(model: nn.Module) -> None:
-    """Of sparse attention: transformers gives each such layer a module that chooses rows, with a cache of its own."""
+    """Raise for sparse attention: transformers gives each such layer an indexer module with a separate cache."""
     for name, module in model.named_modules():
         if type(module).__name__.endswith("Indexer"):
             raise UnsupportedModelError(
@@ -180,14 +181,14 @@ def _layers(model: nn.Module, max_length: int) -> list[LayerAttention]:
 
 
 def attention_window(tag: MaskTag, max_length: int) -> int:
-    """What a mask lets a query see: all positions up to its own (0), the n latest ones (n), or those of its own chunk
-    of n (-n). Raises UnsupportedModelError when it is any other mask."""
+    """Return the window of a mask: 0 for all positions up to the query's own, n for the n latest ones, -n for those of
+    its own chunk of n. Raise UnsupportedModelError for any other mask."""
     keys, index = torch.arange(max_length), torch.tensor(0)
 
     def seen(query: int) -> Tensor:
         return torch.as_tensor(tag.visible(index, index, torch.tensor(query), keys)).expand(max_length).bool()
 
-    limit = bisect_left(range(max_length), True, key=lambda query: not seen(query)[0])  # none of those sees the first
+    limit = bisect_left(range(max_length), True, key=lambda query: not seen(query)[0])  # later ones do not see it
     limit = 0 if limit == max_length else limit
     asked = {0, 1, 2, limit - 1, limit, limit + 1, 2 * limit - 1, 2 * limit, max_length // 2, max_length - 1}
     queries = sorted(query for query in asked if 0 <= query < max_length)
@@ -207,7 +208,7 @@ def _expected(query: int, keys: Tensor, window: int) -> Tensor:
 
 
 def _compare_windows(model: nn.Module, decoder: Decoder) -> None:
-    """Three windows, the last of one token, each over a cache that holds those before it."""
+    """Compare three windows, the last of one token, each over a cache that holds the previous ones."""
     longest = min((abs(layer.window) for layer in decoder.layers if layer.window), default=0) + PROBE_TOKENS
     n_tokens = min(longest, LONGEST_PROBE, decoder.shape.max_length)
     tokens = _random_tokens(model, n_tokens)
@@ -233,7 +234,7 @@ def _compare_windows(model: nn.Module, decoder: Decoder) -> None:
 
 
 def _check_rows(decoder: Decoder, tokens: Tensor, expected: Tensor) -> None:
-    """Logits of chosen rows must be those rows of all logits: rows are chosen before the head."""
+    """Check that logits of chosen rows equal those rows of all logits: rows are chosen before the head."""
     index = torch.tensor([[tokens.shape[1] - 1, 0]])
     current = _begin(decoder, decoder.empty(1), 0, torch.arange(tokens.shape[1])[None])
     got = decoder.run(current, tokens, index)
@@ -247,13 +248,13 @@ def _check_rows(decoder: Decoder, tokens: Tensor, expected: Tensor) -> None:
 
 
 def _compare_last_positions(model: nn.Module, decoder: Decoder) -> None:
-    """One window at the last positions, over an empty cache that claims to hold another number of tokens.
+    """Compare one window at the last positions, over an empty cache that claims to hold another number of tokens.
 
-    Finds what grows with the position, and what takes positions from anywhere else than from `position_ids`.
+    Finds buffers that grow with the position, and positions that do not come from `position_ids`.
     """
     n_tokens = min(PROBE_TOKENS, decoder.shape.max_length)
     start = decoder.shape.max_length - n_tokens
-    # transformers counts chunks from the first token that it is given.
+    # transformers counts chunks from the first token of its input.
     start -= start % max([1, *(-layer.window for layer in decoder.layers)])
     positions = torch.arange(start, start + n_tokens)[None]
     tokens = _random_tokens(model, n_tokens)
@@ -278,7 +279,7 @@ def _random_tokens(model: nn.Module, n_tokens: int) -> Tensor:
 
 
 def _eager(model: nn.Module, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
-    """float32 logits [1, T, V] as transformers computes them, without a cache. positions [1, T]: not its own."""
+    """Return float32 logits [1, T, V] of transformers, without a cache. positions [1, T]: replace transformers' own."""
     model.set_attn_implementation("eager")
     if positions is None:
         logits: Tensor = model(input_ids=tokens, use_cache=False).logits.float()
@@ -297,7 +298,7 @@ def _eager(model: nn.Module, tokens: Tensor, positions: Tensor | None = None) ->
 
 
 def _begin(decoder: Decoder, caches: list[Tensor], length: int, positions: Tensor) -> CachedPass:
-    """A pass over `length` committed rows that sees a causal window at `positions`."""
+    """Return a pass over `length` committed rows with a causal window at `positions`."""
     width = positions.shape[1]
     current = decoder.begin(caches, torch.tensor([length]))
     current.set_positions(positions, positions, torch.ones(1, width, width, dtype=torch.bool).tril())
@@ -305,7 +306,7 @@ def _begin(decoder: Decoder, caches: list[Tensor], length: int, positions: Tenso
 
 
 def _tolerance(decoder: Decoder) -> float:
-    """Of what a decoder gives, against transformers."""
+    """Return the tolerance of a decoder's output against transformers."""
     return CARRIED_TOLERANCE if decoder.is_recurrent else TOLERANCE
 
 

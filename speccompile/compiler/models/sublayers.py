@@ -1,4 +1,4 @@
-"""Whether one half of a layer can be skipped alone: found out by a run, as the probe finds out how a model attends."""
+"""Check by a run whether attention or MLP of a layer can be skipped alone, as the probe checks attention."""
 
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -23,9 +23,10 @@ TOKENS = 3
 
 @torch.no_grad()
 def check_sublayers(model: nn.Module, layers: Iterable[int]) -> None:
-    """Each of these layers hands its input on where both its halves add nothing: only then is a half all that it adds.
+    """Check that each of these layers returns its input when both its sublayers add nothing: only then is a sublayer
+    all that it adds.
 
-    A norm over the sum would not, and neither would a third part. The model is left behind the attention hook. Raises
+    A norm over the sum, or a third part, would violate that. The model keeps the attention hook. Raise
     UnsupportedModelError, naming the architecture.
     """
     watched = sorted(layers)
@@ -45,7 +46,7 @@ def check_sublayers(model: nn.Module, layers: Iterable[int]) -> None:
         tokens = torch.arange(TOKENS)[None] % model.config.vocab_size
         try:
             model(input_ids=tokens, attention_mask=torch.ones_like(tokens), use_cache=False)
-        except RuntimeError as error:  # what a half gives is given another shape there, as Llama 4 does
+        except RuntimeError as error:  # the layer reshapes a sublayer's output, as Llama 4 does
             raise cannot_skip_sublayer(
                 model, watched[0], "zeros of one row do not stand for all rows of its output"
             ) from error

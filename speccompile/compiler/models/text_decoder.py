@@ -7,9 +7,9 @@ from speccompile.compiler.checkpoints.multimodal import TEXT, decoder_names
 
 
 def decoder_config(config: PretrainedConfig) -> PretrainedConfig:
-    """The config of what is compiled: the text decoder's of a multimodal model, else `config` itself.
+    """Return the config of the compiled model: the text decoder's of a multimodal model, else `config` itself.
 
-    The whole model ties the head to the embedding, or does not, by its own word, whatever its decoder's config says.
+    The whole model's config decides whether the head is tied to the embedding, not the decoder's.
     """
     decoder = getattr(config, TEXT, None)
     if not isinstance(decoder, PretrainedConfig):
@@ -19,8 +19,8 @@ def decoder_config(config: PretrainedConfig) -> PretrainedConfig:
 
 
 def text_decoder(config: PretrainedConfig, tensors: dict[str, Tensor]) -> tuple[PretrainedConfig, dict[str, Tensor]]:
-    """Config and tensors of what is compiled: as they are in a language model, of a multimodal checkpoint those of its
-    text decoder, by the names that they have in a causal language model."""
+    """Return config and tensors of the compiled model: unchanged for a language model; for a multimodal checkpoint
+    those of its text decoder, by their names in a causal language model."""
     decoder = decoder_config(config)
     if decoder is config:
         return config, tensors

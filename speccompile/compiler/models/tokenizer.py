@@ -12,11 +12,11 @@ from speccompile.errors import CheckpointError
 from speccompile.progress import LOGGER
 
 LEFT_BEHIND = ("tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json", "vocab.txt")
-"""What a folder may hold of a tokenizer beside tokenizer.json."""
+"""Files of a tokenizer besides tokenizer.json that a folder may hold."""
 
 
 def warn_without_tokenizer(folder: Path) -> None:
-    """Say that a bundle takes no text, where parts of a tokenizer let expect that it does."""
+    """Log that a bundle takes no text, if the folder has parts of a tokenizer."""
     found = [name for name in LEFT_BEHIND if (folder / name).is_file()]
     if found:
         LOGGER.warning(
@@ -33,7 +33,7 @@ def write_tokenizer(folder: Path, output: Path) -> None:
     Raises CheckpointError when it cannot be loaded.
     """
     try:
-        # Asked first, because behind AutoTokenizer the library refuses a file with a bare Exception.
+        # Checked first, because behind AutoTokenizer the library refuses a file with a bare Exception.
         Tokenizer.from_buffer((folder / "tokenizer.json").read_bytes())
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         backend = tokenizer.backend_tokenizer

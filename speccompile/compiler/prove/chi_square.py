@@ -14,7 +14,7 @@ SMALLEST = 5.0
 
 @dataclass(frozen=True)
 class Cell:
-    """A count. index: its place in what was given; None for the pool of small ones."""
+    """A count. index: its index in the input; None for the pool of small ones."""
 
     index: int | None
     observed: float
@@ -22,13 +22,13 @@ class Cell:
 
     @property
     def deviation(self) -> float:
-        """Its part of the statistic."""
+        """Return its term of the statistic."""
         return (self.observed - self.expected) ** 2 / self.expected
 
 
 @dataclass(frozen=True)
 class ChiSquare:
-    """worst: the cell that deviates most."""
+    """Result of the test. worst: the cell that deviates most."""
 
     statistic: float
     degrees: int
@@ -39,8 +39,8 @@ class ChiSquare:
 def chi_square(observed: Floats, expected: Floats) -> ChiSquare:
     """Test counts [cells] against expected ones [cells] of the same sum, which is above zero.
 
-    Cells with an expected count below 5 are pooled; a pool that is still smaller takes the next cell in. With one cell
-    left there is nothing to test: no degrees of freedom, and a p-value of 1.
+    Cells with an expected count below 5 are pooled; a pool that is still smaller takes the next cell in. With one
+    remaining cell nothing can be tested: no degrees of freedom, and a p-value of 1.
     """
     order = np.argsort(-expected, kind="stable")
     kept = int((expected >= SMALLEST).sum())
@@ -56,11 +56,11 @@ def chi_square(observed: Floats, expected: Floats) -> ChiSquare:
 
 
 def survival(statistic: float, degrees: int) -> float:
-    """The probability that chi-square with so many degrees of freedom is at least the statistic.
+    """Return the probability that chi-square with `degrees` degrees of freedom is at least the statistic.
 
     Closed forms for whole degrees (Abramowitz and Stegun, 26.4.4 and 26.4.5), with y half the statistic: for even ones
-    exp(-y) times the sum of y^i / i!, i below degrees / 2; for odd ones erfc(sqrt(y)) and exp(-y) times the sum of
-    y^(i - 1/2) / Gamma(i + 1/2), i from 1. Each term is taken from its logarithm, so that none overflows.
+    exp(-y) times the sum of y^i / i!, i below degrees / 2; for odd ones erfc(sqrt(y)) and exp(-y) times the sum of y^(i
+    - 1/2) / Gamma(i + 1/2), i from 1. Each term is computed from its logarithm, so that none overflows.
     """
     y = statistic / 2
     if degrees == 0 or y <= 0:

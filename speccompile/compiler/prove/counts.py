@@ -1,4 +1,4 @@
-"""What was drawn, counted beside what the target's own probabilities let expect. No torch."""
+"""Counts of sampled tokens, and their expectation by the target's own probabilities. No torch."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from speccompile.runtime import Generation
 from speccompile.runtime.options import SamplingParams
 
 CONTEXTS = 8
-"""First tokens after which the second is told apart."""
+"""Number of first tokens for which the second token is counted separately."""
 
 MOST_TEXTS = 1000
-"""Texts, one for each sample, that the reference reads for one test."""
+"""Maximum number of texts, one for each sample, that the reference reads for one test."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """Generations from one prompt, and the settings that they were drawn with."""
+    """Generations from one prompt, and their sampling settings."""
 
     prompt: list[int]
     sampling: SamplingParams
@@ -29,8 +29,8 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Counts:
-    """Of some tokens, observed and expected, float64 [cells]; `name` of a cell. outside: the tokens among
-    them that no rounding lets through the filters."""
+    """Counts of some tokens, observed and expected, float64 [cells]; `name` of a cell. outside: tokens that no rounding
+    lets through the filters."""
 
     tokens: str
     observed: Floats
@@ -40,7 +40,7 @@ class Counts:
 
 
 def first(drawn: Drawn, reference: Reference) -> Counts:
-    """The first new token: what the prefill draws."""
+    """Count the first new token, which the prefill draws."""
     (expected,) = reference.expected([drawn.prompt], drawn.sampling)
     tokens = [each.token_ids[0] for each in drawn.generations]
     observed = _counted(tokens, len(expected.probabilities))
@@ -48,9 +48,10 @@ def first(drawn: Drawn, reference: Reference) -> Counts:
 
 
 def first_two(drawn: Drawn, reference: Reference, ends: Sequence[int]) -> Counts:
-    """The first and the second together, p(x1) p(x2 | x1), for the most probable x1; everything else is one cell.
+    """Count the first and the second token together, p(x1) p(x2 | x1), for the most probable x1; all other pairs are
+    one cell.
 
-    ends: tokens that end a generation, behind which there is no second.
+    ends: tokens that end a generation, after which there is no second.
     """
     count = len(drawn.generations)
     begin = reference.expected([drawn.prompt], drawn.sampling)[0].probabilities
@@ -72,11 +73,11 @@ def first_two(drawn: Drawn, reference: Reference, ends: Sequence[int]) -> Counts
 
 
 def bonus_after_full_acceptance(drawn: Drawn, reference: Reference, depth: int) -> Counts | None:
-    """The bonus token of rounds in which a path of `depth` drafts was accepted; None where there was none.
+    """Count the bonus token of rounds in which a path of `depth` drafts was accepted; None if there was no such round.
 
-    Each stands in a text of its own, so what is counted is how probable it was there: the most probable token, the
-    second, .. Counts of samples that have different distributions vary less than those of samples from their mean, so
-    that the p-value is rather too large.
+    Each follows another text, so the cells are its rank there: the most probable token, the second, .. Counts of
+    samples with different distributions vary less than those of samples from their mean, so the p-value is rather too
+    large.
     """
     found = list(islice(full_paths(drawn, depth), MOST_TEXTS))
     if not found:
@@ -95,7 +96,7 @@ def bonus_after_full_acceptance(drawn: Drawn, reference: Reference, depth: int) 
 
 
 def full_paths(drawn: Drawn, depth: int) -> Iterator[tuple[list[int], int]]:
-    """The bonus token behind `depth` accepted drafts, with the tokens before it."""
+    """Yield (tokens before it, bonus token) for each bonus token after `depth` accepted drafts."""
     for each in drawn.generations:
         end = 1  # the prefill's token
         for length in each.path_lengths:

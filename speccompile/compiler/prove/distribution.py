@@ -1,7 +1,7 @@
-"""The distribution level: what a bundle draws at temperature > 0 against the target's own probabilities. No torch.
+"""The distribution level: samples of a bundle at temperature > 0 against the target's own probabilities. No torch.
 
-The first new token comes from the prefill; the second is the first that drafts and their acceptance decide. Whatever is
-drafted, an exact rule draws from the target's distribution, so that counts can be tested with chi-square.
+The first new token comes from the prefill; the second is the first one that drafts and their acceptance affect. An
+exact rule samples the target's distribution for any drafts, so the counts can be tested with chi-square.
 """
 
 import math
@@ -19,13 +19,13 @@ from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.options import SamplingParams
 
 P_VALUE = 1e-6
-"""What chance does less often than this is no chance."""
+"""Significance level: smaller p-values count as errors."""
 
 SETTINGS = (SamplingParams(1.0), SamplingParams(0.7, top_k=5), SamplingParams(1.0, top_p=0.8))
-"""Those that every bundle is proven at."""
+"""Settings of every bundle's proof."""
 
 MORE_SETTINGS = (*SETTINGS, SamplingParams(1.3, top_k=12, top_p=0.9, min_p=0.05, repetition_penalty=1.4))
-"""Those of a small model, where a sample costs little."""
+"""Settings of a small model's proof, where a sample costs little."""
 
 
 _HINT = "speculation changed what is drawn: please report it with the recipe"
@@ -33,7 +33,7 @@ _HINT = "speculation changed what is drawn: please report it with the recipe"
 
 @dataclass(frozen=True)
 class Request:
-    """How much is drawn: `count` generations of `new_tokens`, for each of some settings."""
+    """Number of samples: `count` generations of `new_tokens`, for each of some settings."""
 
     settings: tuple[SamplingParams, ...]
     count: int
@@ -41,16 +41,16 @@ class Request:
 
 
 def sample_count(weight_bytes: int) -> int:
-    """How many generations prove a target of this size: 1000 up to 16 MB, at least 100.
+    """Return the number of generations that prove a target of this size: 1000 up to 16 MB, at least 100.
 
-    A sample costs passes over the weights, and what it adds falls with the root of their number.
+    A sample costs passes over the weights, and its benefit falls with the root of their number.
     """
     return int(max(100, 1000 * math.sqrt(min(1.0, 16e6 / max(1, weight_bytes)))))
 
 
 def make_prompt(bundle: Bundle, prompt: Sequence[int]) -> list[int]:
-    """The beginning of a prompt and what the bundle makes of it greedily, so that there is something to look up; less
-    where the buffers hold no more."""
+    """Return the beginning of a prompt and the bundle's greedy continuation, so that lookups find matches; less if the
+    buffers hold no more."""
     room = max(1, bundle.manifest.max_length - Request.new_tokens)
     begin = list(prompt[: min(8, room)])
     if len(begin) == room:
@@ -59,7 +59,7 @@ def make_prompt(bundle: Bundle, prompt: Sequence[int]) -> list[int]:
 
 
 def draw_all(bundle: Bundle, prompt: list[int], request: Request, seed: int = 0) -> list[Drawn]:
-    """What the bundle draws after a prompt, for each of the settings; the same from equal bundles."""
+    """Sample the bundle after a prompt, for each of the settings; equal bundles give equal samples."""
     return [
         draw(bundle, prompt, sampling, request, seed + number * 1_000_000)
         for number, sampling in enumerate(request.settings)
@@ -67,7 +67,7 @@ def draw_all(bundle: Bundle, prompt: list[int], request: Request, seed: int = 0)
 
 
 def draw(bundle: Bundle, prompt: list[int], sampling: SamplingParams, request: Request, seed: int) -> Drawn:
-    """Generations by the bundle's own loop, in full batches; each has a seed of its own, from `seed` on."""
+    """Generate by the bundle's own loop, in full batches; each generation has its own seed, from `seed` on."""
     found, batch = list[Generation](), bundle.manifest.batch_size
     while len(found) < request.count:
         first = seed + len(found)
@@ -79,11 +79,11 @@ def draw(bundle: Bundle, prompt: list[int], sampling: SamplingParams, request: R
 
 
 def check(manifest: Manifest, all_drawn: Sequence[Drawn], reference: Reference) -> list[dict[str, Any]]:
-    """The rows of the proof, for all that a bundle has drawn.
+    """Return the rows of the proof for all samples of a bundle.
 
-    Tests the first new token, the first two together, and, where there are any, the tokens behind a whole path of
-    accepted drafts. Raises ProofError where a test says that the distribution is not the target's, unless the bundle's
-    rule is approximate: that is measured, and the row says so.
+    Tests the first new token, the first two together, and, if there are any, the tokens after a whole path of accepted
+    drafts. Raise ProofError if a test shows another distribution than the target's, unless the bundle's rule is
+    approximate: the row then reports the measurement.
     """
     rows = list[dict[str, Any]]()
     for drawn in all_drawn:
@@ -148,6 +148,6 @@ def _kind(manifest: Manifest) -> str:
 
 
 def _accepted(drawn: Drawn) -> float | None:
-    """Of the first rounds, the share in which a draft was accepted."""
+    """Return the share of first rounds in which a draft was accepted."""
     firsts = [each.path_lengths[0] for each in drawn.generations if each.path_lengths]
     return round(sum(length > 1 for length in firsts) / len(firsts), 3) if firsts else None

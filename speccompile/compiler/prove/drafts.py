@@ -1,6 +1,6 @@
-"""Drafts against transformers eager, by teacher forcing: after those before it, is each what its drafter should say?
+"""Check drafts against eager transformers by teacher forcing: each draft is the drafter's choice after those before.
 
-A case is one row of one window. The latest are looked at first: their caches hold what all windows before committed.
+A case is one batch slot of one window. The latest are checked first: their caches hold all earlier commits.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,8 +21,8 @@ from speccompile.tree import Tree, merged_indices
 
 @dataclass(frozen=True)
 class DrafterInputs:
-    """What a drafter has read. known: the text and the bonus token. Of drafters that read features, of every committed
-    token: features float32 [n, F], and the token that stood behind it when it was committed, following."""
+    """Inputs of a drafter so far. known: the text and the bonus token. For drafters that read features, of every
+    committed token: features float32 [n, F], and the token that followed it when it was committed, following."""
 
     known: list[int]
     features: Array | None = None
@@ -30,28 +30,29 @@ class DrafterInputs:
 
 
 ReferenceLogits = Callable[[DrafterInputs, list[int]], Logits]
-"""What was fed, and drafts after it -> float32 [1 + drafts, V]: the logits after the bonus token and after each draft,
--inf for tokens that the drafter does not have."""
+"""(inputs, drafts) -> float32 [1 + drafts, V]: the logits after the bonus token and after each draft, -inf for tokens
+that the drafter does not have."""
 
 CaseFilter = Callable[["Case"], "Case | None"]
-"""A case -> what of it the drafter drafted itself, None where nothing did. Raises ProofError for what is wrong with the
+"""A case -> the part that the drafter drafted itself, None without such a part. Raises ProofError for an error in the
 rest."""
 
 Confidence = Callable[[DrafterInputs, list[int]], Array]
-"""The same -> float32 [1 + drafts]: how sure a drafter with a head for it is of the draft after each of them."""
+"""(inputs, drafts) -> float32 [1 + drafts]: confidence of a drafter's confidence head in the draft after each of
+them."""
 
 FORWARDS = 96
-"""Eager forwards that a proof takes at most, of which each is over a whole text. One window more, once it has begun."""
+"""Maximum number of eager forwards of a proof, each over a whole text. A window that has begun is finished."""
 
 TRACED = "float32"
 TINY = 1e-300
-"""For the logarithm of a probability that is zero."""
+"""Lower bound of a probability before its logarithm."""
 HINT = "the graph computes something else than the drafter: please report it with the recipe"
 
 
 @dataclass(frozen=True)
 class Case:
-    """outputs: of the whole window; tokens: of the nodes, the bonus first."""
+    """One batch slot of one window. outputs: of the whole window; tokens: of the nodes, the bonus first."""
 
     where: str
     row: int
@@ -66,7 +67,7 @@ class Case:
 
 
 def teacher(model: nn.Module) -> ReferenceLogits:
-    """transformers eager."""
+    """Return the logits function of transformers eager."""
 
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         return sequence_logits(model, [*fed.known, *drafts])[-1 - len(drafts) :]
@@ -75,8 +76,8 @@ def teacher(model: nn.Module) -> ReferenceLogits:
 
 
 def cases(driven: Recording) -> Iterator[Case]:
-    """What was drafted for every row that was fed, the latest first. Raises ProofError for a wrong bonus token, and
-    for an idle row with drafts."""
+    """Yield the drafts of every batch slot that was fed, the latest first. Raise ProofError for a wrong bonus token,
+    and for an idle batch slot with drafts."""
     pairs = _paired(driven)
     for number, (step, window, outputs) in reversed(list(enumerate(driven.runs()))):
         for row, (n, start) in enumerate(zip(window.fed, window.committed, strict=True)):
@@ -92,8 +93,8 @@ def cases(driven: Recording) -> Iterator[Case]:
 
 
 def _paired(driven: Recording) -> list[list[tuple[Array, list[int]]]]:
-    """For every window and row: the features of all committed tokens, and the tokens behind them when they were
-    committed, which in the middle of a text are the target's own guess. Empty without features."""
+    """Return for every window and batch slot the features of all committed tokens, and the tokens after them at their
+    commit, which in the middle of a text are the target's own guess. Empty without features."""
     found: list[list[tuple[Array, list[int]]]] = []
     for _, window, outputs in driven.runs():
         features = (driven.links[len(found)] if driven.links else outputs).get("features")
@@ -120,13 +121,13 @@ def check_tree(
     sure: Confidence | None = None,
     view: CaseFilter | None = None,
 ) -> dict[str, Any]:
-    """Children of every node of a constant tree, a chain included: the best tokens, in the order of their rank, or
-    where the graph says from what they were drawn, drawn right. Raises ProofError.
+    """Check the children of every node of a constant tree, a chain included: the best tokens, in the order of their
+    rank, or, if the graph returns distributions, correct draws. Raise ProofError.
 
-    teachers: one, or one for each of several drafters that draft this tree and are merged. max_length: of a sequence,
-    behind which drafts mean nothing. fallback: the probability below which a draft ends a chain; late: drafts that are
-    kept from there on. sure: what says that probability, by default the best token's own. view: where others drafted
-    beside it.
+    teachers: one, or one for each of several drafters that draft this tree and are merged. max_length: of a sequence;
+    drafts beyond it mean nothing. fallback: the probability below which a draft ends a chain; late: number of drafts
+    that are kept from that draft on, 0 or 1. sure: source of that probability, by default the best token's own. view:
+    selects the drafter's own drafts if there are others.
     """
     places = [[0, *its] for its in merged_indices([tree] * len(teachers))]
     compared = spent = 0
@@ -154,7 +155,8 @@ def check_tree(
 def _lineages(
     each: ReferenceLogits, fed: DrafterInputs, tokens: list[int], tree: Tree, max_length: int
 ) -> Iterator[list[tuple[int, Logits]]]:
-    """(node, its logits [V]) of every node whose children mean something, those on one path from the root together."""
+    """Yield (node, its logits [V]) of every node whose children mean something, those on one path from the root
+    together."""
     left = [n for n, its in enumerate(tree.children) if its and len(fed.known) + tree.depths[n] < max_length]
     while left:
         lineage = tree.root_paths[left[-1]]
@@ -164,7 +166,7 @@ def _lineages(
 
 
 def _check_children(case: Case, node: int, logits: Logits, tokens: list[int], tree: Tree) -> int:
-    """Returns how many tokens were looked at."""
+    """Check the children of a node. Return the number of compared tokens."""
     children = [tokens[child] for child in tree.children[node]]
     candidates = case.outputs["next_ids"][case.row, node].tolist() if "next_ids" in case.outputs else children
     if not all(0 <= token < len(logits) for token in candidates):
@@ -192,8 +194,8 @@ def _check_children(case: Case, node: int, logits: Logits, tokens: list[int], tr
 
 
 def _check_stop(case: Case, node: int, logits: Logits, n_drafts: int, fallback: float, probability: float) -> None:
-    """In a chain: the draft behind node `node` is among the window's `n_drafts` only where what decides that, by these
-    logits or beside them, is sure enough."""
+    """Check the end of a chain: the draft after node `node` is among the window's `n_drafts` only if its confidence,
+    from these logits or from a separate head, is high enough."""
     surplus = float(np.log(max(probability, TINY)) - np.log(max(fallback, TINY)))
     is_kept, tolerance = node < n_drafts, 2 * tolerance_of(logits)
     if node <= n_drafts and not (surplus >= -tolerance if is_kept else surplus <= tolerance):
@@ -205,9 +207,9 @@ def _check_stop(case: Case, node: int, logits: Logits, n_drafts: int, fallback: 
 
 
 def check_dynamic(driven: Recording, each: ReferenceLogits, depth: int, top_k: int, max_length: int) -> dict[str, Any]:
-    """The nodes of a tree that the drafter made are the best of those that transformers' logits would expand it to.
+    """Check that the nodes of a dynamic tree are the best of those to which transformers' logits would expand it.
 
-    Raises ProofError. Where two nodes of which one is expanded are as good as equal, nothing is said of the others.
+    Raise ProofError. If two nodes, of which one is expanded, are near-ties, the other nodes are not checked.
     """
     compared = spent = 0
     for case in cases(driven):
@@ -234,7 +236,8 @@ def check_dynamic(driven: Recording, each: ReferenceLogits, depth: int, top_k: i
 
 
 def _token_paths(case: Case) -> list[tuple[int, ...]]:
-    """The tokens from the root to every draft. Raises ProofError for parents that make no tree, and for equal paths."""
+    """Return the tokens from the root to every draft. Raise ProofError for parents that make no tree, and for equal
+    paths."""
     parents, tokens = case.outputs["next_parents"][case.row].tolist(), case.tokens
     check_equal(case, "the number of drafts", int(case.outputs["next_total"][case.row]), len(tokens))
     if parents[0] != -1 or not all(0 <= parent < node for node, parent in enumerate(parents[1:], 1)):
@@ -254,8 +257,8 @@ def _token_paths(case: Case) -> list[tuple[int, ...]]:
 def _expanded_tree(
     each: ReferenceLogits, fed: DrafterInputs, depth: int, top_k: int
 ) -> tuple[dict[tuple[int, ...], float], bool, float]:
-    """Logarithms of the joint probabilities of all nodes that EAGLE-2 (Li et al. 2024) considers, by their paths;
-    whether it was clear at every depth which to expand; and how much rounding may change them."""
+    """Return the log joint probabilities of all nodes that EAGLE-2 (Li et al. 2024) considers, by their paths; whether
+    the choice of expanded nodes was clear at every depth; and the possible change by rounding."""
     scores: dict[tuple[int, ...], float] = {}
     front: list[tuple[int, ...]] = [()]
     is_clear, tolerance = True, 0.0
@@ -277,7 +280,7 @@ def _expanded_tree(
 
 
 def _margin(ordered: Array, count: int) -> float:
-    """Between the last of the `count` first and the next."""
+    """Return the margin between the last of the `count` first and the next."""
     return float(ordered[count - 1] - ordered[count]) if count < len(ordered) else np.inf
 
 
@@ -287,16 +290,16 @@ def _softmax(logits: Logits) -> Array:
 
 
 def tolerance_of(logits: Logits) -> float:
-    """How far two right computations of these logits may lie apart."""
+    """Return the largest difference between two correct computations of these logits."""
     return QUANTIZATION_TOLERANCE[TRACED] * max(float(np.abs(logits[np.isfinite(logits)]).max()), 1.0)
 
 
 def check_equal(case: Case, what: str, got: int, expected: int) -> None:
-    """Raises ProofError where they differ."""
+    """Raise ProofError if they differ."""
     if got != expected:
         raise ProofError(f"{case.where}: {what} is {got}, expected {expected}", hint=HINT)
 
 
 def report(driven: Recording, compared: int) -> dict[str, Any]:
-    """The row of the proof, of so many values that were compared."""
+    """Return the row of the proof, for `compared` compared values."""
     return {"graph": driven.graph.name, "level": driven.level, "values": compared, "tolerance": TOLERANCE[TRACED]}

@@ -1,4 +1,4 @@
-"""Drafts that were drawn: their distribution against transformers' logits processors, and the draws themselves."""
+"""Check sampled drafts: their distribution against transformers' logits processors, and the draws themselves."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from speccompile.runtime.devices.engine import Array
 from speccompile.tree import Tree
 
 ROUNDING = 1e-5
-"""How far a sum of probabilities may lie from the uniform number that it is compared with. float32."""
+"""Maximum distance of a cumulated probability from the uniform number to which it is compared. float32."""
 HINT = "the graph draws from another distribution than the drafter's: please report it with the recipe"
 
 
@@ -28,7 +28,7 @@ def check_drawn(
     path: list[int],
     tree: Tree,
 ) -> None:
-    """The candidates of a node, their probabilities and the children drawn among them. Raises ProofError.
+    """Check the candidates of a node, their probabilities and the children drawn among them. Raise ProofError.
 
     logits: transformers' after the node, float32 [V]; path: the drafts up to it.
     """
@@ -60,7 +60,7 @@ def _unfiltered(sampling: SamplingParams) -> SamplingParams:
 
 
 def _check_best(place: str, ids: Array, whole: Array, tolerance: float) -> None:
-    """The candidates are different, the most probable of all tokens, and the best is first."""
+    """Check that the candidates are distinct, the most probable of all tokens, and the best is first."""
     others = np.delete(whole, ids)
     ordered = np.log(np.append(whole[ids], others.max(initial=0) or whole[ids[-1]]))
     if len(set(ids.tolist())) < len(ids) or np.diff(ordered).max() > tolerance:
@@ -70,7 +70,8 @@ def _check_best(place: str, ids: Array, whole: Array, tolerance: float) -> None:
 def _check_probs(
     place: str, ids: Array, probs: Array, logits: Logits, seen: list[int], sampling: SamplingParams, tolerance: float
 ) -> None:
-    """The candidates' probabilities are transformers', restricted to them. A filter may cut a little to either side."""
+    """Check that the candidates' probabilities are transformers', restricted to them, with a tolerance at a filter's
+    edge."""
     restricted = np.full_like(logits, -np.inf)
     restricted[ids] = logits[ids]
     differences = []
@@ -85,11 +86,11 @@ def _check_probs(
 
 
 def _check_draws(place: str, children: list[int], uniforms: list[float], ids: list[int], probs: Array) -> None:
-    """Each child is the candidate to which its number points, among those not drawn before it."""
+    """Check that each child is the candidate selected by its uniform number, among those not drawn before it."""
     left = probs.copy()
     for child, uniform in zip(children, uniforms, strict=True):
         if left.sum() <= 0:
-            return  # used up: any token may stand there
+            return  # nothing is left: any token is correct
         index = ids.index(child) if child in ids else None
         above = np.cumsum(left) / left.sum()
         is_drawn = index is not None and left[index] > 0

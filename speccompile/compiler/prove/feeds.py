@@ -1,4 +1,4 @@
-"""What the host feeds to a graph of the proof beside tokens and counts: settings, random numbers, drafts to judge."""
+"""Inputs of a proof's graphs besides tokens and counts: settings, random numbers, draft distributions."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ SETTINGS: tuple[dict[str, float], ...] = (
     {"temperature": 0.7, "top_k": 5, "repetition_penalty": 1.3},
     {"temperature": 1.3, "top_p": 0.7, "min_p": 0.02},
 )
-"""How windows sample, in turn."""
+"""Sampling settings of windows, in turn."""
 
 _OFF = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
 def make_input(tensor: Tensor, shape: tuple[int, ...], step: int, path: Array, tree: Tree) -> Array:
-    """An input by its name and shape, the same in every run. step: number of the window; path int64 [B, W + 1]: its
-    tokens; tree: of its drafts, where it has any. Raises KeyError for one that the contract does not have."""
+    """Return an input by its name and shape, the same in every run. step: number of the window; path int64 [B, W + 1]:
+    its tokens; tree: of its drafts, if any. Raise KeyError for an input that the contract does not have."""
     name, random = tensor.buffer, np.random.Generator(np.random.Philox([step, len(tensor.buffer)]))
     if name in _OFF:
         return np.full(shape, (_OFF | SETTINGS[step % len(SETTINGS)])[name])
@@ -43,14 +43,14 @@ def make_input(tensor: Tensor, shape: tuple[int, ...], step: int, path: Array, t
 
 
 def _allowed(shape: tuple[int, ...], random: np.random.Generator) -> Array:
-    """bool: most tokens, in every row the first among them; where one stands for all, that one."""
+    """Return bool: most tokens, the first among them in every row; true if one value stands for all tokens."""
     found: Array = random.random(shape) < 0.8
     found[..., 0] = True
     return found
 
 
 def _candidates(shape: tuple[int, ...], path: Array, tree: Tree) -> Array:
-    """int64 [B, N, C]: distinct tokens, the children of each node among them where the window has them all."""
+    """Return int64 [B, N, C]: distinct tokens, among them the children of each node if the window has them all."""
     batch, nodes, count = shape
     ids = np.empty(shape, np.int64)
     for row in range(batch):

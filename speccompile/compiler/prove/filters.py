@@ -1,4 +1,5 @@
-"""What the target says under sampling settings: the reference, and its filters in numpy, in transformers' order."""
+"""The target's distribution under sampling settings: the reference, and its filters in numpy, in transformers'
+order."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,21 +16,22 @@ Logits = NDArray[np.float32]
 Text = Sequence[int]
 
 EDGE = 1e-3
-"""How far two right computations may lie apart where a filter cuts: in top-p's mass, and relative to a probability."""
+"""Tolerance at a filter's cut: in top-p's mass, and relative to a probability."""
 
 
 def options(sampling: SamplingParams) -> dict[str, Any]:
-    """The settings as options of `Bundle.generate`, without the seed."""
+    """Return the settings as options of `Bundle.generate`, without the seed."""
     return {name: getattr(sampling, name) for name in SETTINGS}
 
 
 def described(sampling: SamplingParams) -> dict[str, Any]:
-    """Those that change anything: how proofs name the settings."""
+    """Return the settings that differ from the defaults, by which proofs name them."""
     return {name: value for name, value in options(sampling).items() if value != getattr(GREEDY, name)}
 
 
 def unfiltered(logits: Logits, tokens: Text, sampling: SamplingParams) -> Floats:
-    """float64 [V]: probabilities after repetition penalty and temperature, of logits [V] that follow `tokens`."""
+    """Return float64 [V]: probabilities after repetition penalty and temperature, of logits [V] that follow
+    `tokens`."""
     scores = logits.astype(np.float64)
     seen = np.unique(tokens)
     factor = sampling.repetition_penalty
@@ -39,19 +41,19 @@ def unfiltered(logits: Logits, tokens: Text, sampling: SamplingParams) -> Floats
 
 
 def filtered(probabilities: Floats, sampling: SamplingParams) -> Floats:
-    """float64 [V]: what top-k, top-p and min-p leave of unfiltered probabilities [V], adding up to one."""
+    """Return float64 [V]: unfiltered probabilities [V] after top-k, top-p and min-p, summing to one."""
     left = np.where(probabilities >= _cut(probabilities, sampling), probabilities, 0.0)
     return left / left.sum()
 
 
 def possible(probabilities: Floats, sampling: SamplingParams) -> NDArray[np.bool_]:
-    """bool [V]: tokens that rounding may let through the filters. Nothing else may ever be drawn."""
+    """Return bool [V]: tokens that rounding may let through the filters. No other token may ever be drawn."""
     wider = replace(sampling, top_p=min(1.0, sampling.top_p + EDGE))
     return probabilities >= (1 - EDGE) * _cut(probabilities, wider)
 
 
 def _cut(probabilities: Floats, sampling: SamplingParams) -> float:
-    """The smallest probability that passes; those equal to it pass too."""
+    """Return the smallest probability that passes; equal ones pass too."""
     ordered = np.sort(probabilities)[::-1]
     left = ordered[ordered >= ordered[min(sampling.top_k, len(ordered)) - 1]] if sampling.top_k else ordered
     above = np.cumsum(left) - left
@@ -60,12 +62,12 @@ def _cut(probabilities: Floats, sampling: SamplingParams) -> float:
 
 
 def shaped(logits: Logits, tokens: Text, sampling: SamplingParams) -> Floats:
-    """float64 [V]: the distribution after `tokens`, of their logits [V]."""
+    """Return float64 [V]: the distribution after `tokens`, of their logits [V]."""
     return filtered(unfiltered(logits, tokens, sampling), sampling)
 
 
 class Expected(NamedTuple):
-    """What may come after some tokens. probabilities float64 [V], after all filters; possible bool [V]."""
+    """Expected next token. probabilities float64 [V], after all filters; possible bool [V]."""
 
     probabilities: Floats
     possible: NDArray[np.bool_]
@@ -73,15 +75,15 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True)
 class Reference:
-    """The target. name: how the proof calls it. logits: after each of some texts, float32 [V]. shaped: (logits, text,
-    settings) -> the distribution of the token behind, float64 [V]."""
+    """The target. name: in the proof. logits: after each of some texts, float32 [V]. shaped: (logits, text, settings)
+    -> the distribution of the next token, float64 [V]."""
 
     name: str
     logits: Callable[[Sequence[Text]], Sequence[Logits]]
     shaped: Callable[[Logits, Text, SamplingParams], Floats] = shaped
 
     def expected(self, texts: Sequence[Text], sampling: SamplingParams) -> list[Expected]:
-        """What may come after each of some texts."""
+        """Return the expected next token of each text."""
         return [
             Expected(self.shaped(logits, text, sampling), possible(unfiltered(logits, text, sampling), sampling))
             for logits, text in zip(self.logits(texts), texts, strict=True)

@@ -1,6 +1,6 @@
 """The graph level: neutral ONNX against transformers eager, lowered ONNX against neutral.
 
-The logits of every window of a script are compared with one eager forward over the whole text, and two graphs of the
+The logits of every window of a schedule are compared with one eager forward over the whole text, and two graphs of the
 same round must agree in everything: outputs and committed caches.
 """
 
@@ -21,29 +21,30 @@ from speccompile.errors import ProofError
 from speccompile.runtime.devices.engine import Array
 
 TRACED = "float32"
-"""What models are traced in."""
+"""Precision of traced models."""
 EAGER = "neutral against eager"
-"""The level of what was traced."""
+"""Name of the level of traced graphs."""
 
 _HINT = "the graph computes something else than the model: please report it with the recipe"
 
 
 @torch.no_grad()
 def eager_logits(model: nn.Module, script: Schedule) -> list[Logits]:
-    """transformers eager over each whole text: float32 [n, V] a row."""
+    """Run transformers eager over each whole text, and return float32 [n, V] for each batch slot."""
     with counting_layers(model, "running transformers", len(script.texts)):
         return [sequence_logits(model, text[:-1]) for text in script.texts]
 
 
 def noise_of(graph: Graph) -> float:
-    """How far a traced graph may be from transformers: more where states carry rounding from token to token."""
+    """Return the tolerance of a traced graph against transformers: larger if recurrent states propagate rounding."""
     return CARRIED_NOISE if has_recurrent_states([graph], COMPONENTS[0]) else TOLERANCE[TRACED]
 
 
 def check_verify(
     outputs: Outputs, script: Schedule, eager: Sequence[Logits], limit: float, *, all_given: bool
 ) -> dict[str, Any]:
-    """Logits of every window of text against the eager ones. Raises ProofError naming window, row and difference.
+    """Check the logits of every window of text against the eager ones. Raise ProofError naming window, batch slot and
+    difference.
 
     limit: of the difference, relative to the largest value, or to one. all_given: every token of a window is given, and
     only the last one's logits are computed.
@@ -61,9 +62,10 @@ def check_verify(
 
 @torch.no_grad()
 def check_nodes(model: nn.Module, outputs: Outputs, script: Schedule, limit: float) -> dict[str, Any]:
-    """Logits of every node of the script's first tree against eager ones over the text and the way to the node."""
+    """Check the logits of every node of the schedule's first tree against eager ones over the text and the path to the
+    node."""
     assert script.tree is not None
-    compared, step = 0, len(script.widths) + 1  # behind the text and the states
+    compared, step = 0, len(script.widths) + 1  # after the text and the states
     leaves = [node for node, children in enumerate(script.tree.children) if not children]
     for row, tokens in enumerate(script.rounds[0]):
         for leaf in leaves:
@@ -78,9 +80,9 @@ def check_nodes(model: nn.Module, outputs: Outputs, script: Schedule, limit: flo
 
 @torch.no_grad()
 def eager_taps(model: nn.Module, tokens: list[int], taps: Sequence[str]) -> Array:
-    """float32 [n, F]: what transformers eager has at these places (see `step.taps`) over n tokens, beside each other.
+    """Return float32 [n, F]: the taps (see `step.taps`) of transformers eager over n tokens, concatenated.
 
-    By its own hidden states, of which the last is what the final norm gives: what enters that, a hook sees.
+    They are its own hidden states, of which the last is the output of the final norm; a hook reads the norm's input.
     """
     model.set_attn_implementation("eager")
     last: list[Tensor] = []
@@ -98,8 +100,8 @@ def eager_taps(model: nn.Module, tokens: list[int], taps: Sequence[str]) -> Arra
 
 
 def check_features(outputs: Outputs, script: Schedule, expected: Sequence[Array], limit: float) -> dict[str, Any]:
-    """The features of every window of text against the eager ones, float32 [n, F] of each row's text. Raises
-    ProofError."""
+    """Check the features of every window of text against the eager ones, float32 [n, F] of each batch slot's text.
+    Raise ProofError."""
     compared = 0
     for step, (width, fed, committed) in enumerate(script.windows()):
         for row, start in enumerate(committed):
@@ -117,7 +119,8 @@ def check_features(outputs: Outputs, script: Schedule, expected: Sequence[Array]
 
 @torch.no_grad()
 def module_drafts(drafter: Drafter, driven: Recording) -> Outputs:
-    """A drafter without weights, run in eager torch over what its graph read: drafts, and states behind the text."""
+    """Run a drafter without weights in eager torch over its graph's inputs, and return drafts, and states after the
+    text."""
     names = [state.name for state in drafter.states()]
     states = [torch.zeros(state.shape, dtype=state.dtype) for state in drafter.states()]
     found: Outputs = []
@@ -140,11 +143,11 @@ def module_drafts(drafter: Drafter, driven: Recording) -> Outputs:
 
 
 def check_same(got: Outputs, expected: Outputs, graph: str, level: str, precision: str) -> dict[str, Any]:
-    """Two runs of one script agree in every output: integers exactly, numbers within noise. Raises ProofError.
+    """Check that two runs of one schedule agree in every output: integers exactly, numbers within noise. Raise
+    ProofError.
 
-    Drafts are the exception, and what is kept of the target's best tokens: among many some lie within noise of each
-    other. Where a window's differ, they are counted in the row's `other_drafts`, and whoever asks has to have them
-    checked against the drafter itself.
+    Drafts are the exception, and states made of the target's best tokens: some of many are near-ties. Windows in which
+    they differ are counted in the row's `other_drafts`, and the caller must check them against the drafter itself.
     """
     compared, others = 0, set[str]()
     for where, a, b in _pairs(got, expected, graph, level):
@@ -163,7 +166,8 @@ def check_same(got: Outputs, expected: Outputs, graph: str, level: str, precisio
 
 
 def check_exact(got: Outputs, expected: Outputs, graph: str, level: str) -> dict[str, Any]:
-    """Two runs of one script of a graph without numbers agree in everything, drafts included. Raises ProofError."""
+    """Check that two runs of one schedule of an integer-only graph agree in everything, drafts included. Raise
+    ProofError."""
     compared = 0
     for where, a, b in _pairs(got, expected, graph, level):
         _check_equal(a, b, where)
@@ -174,9 +178,9 @@ def check_exact(got: Outputs, expected: Outputs, graph: str, level: str) -> dict
 def check_near(
     got: Outputs, expected: Outputs, graph: str, level: str, precision: str, layers: int = 1
 ) -> dict[str, Any]:
-    """Two runs of one script in the same reduced precision: numbers within its noise. Raises ProofError.
+    """Check two runs of one schedule in the same reduced precision: numbers within its noise. Raise ProofError.
 
-    layers: of the model. Tokens may then differ: the row of the proof counts how many agree.
+    layers: of the model. Tokens may then differ: the row of the proof counts equal ones.
     """
     compared = tokens = same = 0
     limit = tolerance(precision, layers)
@@ -191,12 +195,13 @@ def check_near(
 
 
 def _pairs(got: Outputs, expected: Outputs, graph: str, level: str) -> Iterator[tuple[str, Array, Array]]:
-    """Words that say where, and both arrays, for every output of every window; the first in the form of the second."""
+    """Yield (location for messages, both arrays) for every output of every window; the first in the second's shape and
+    dtype."""
     for step, (a, b) in enumerate(zip(got, expected, strict=True)):
         assert a.keys() == b.keys(), f"{graph}, {level}: outputs {sorted(a)} and {sorted(b)}"
         for name in a:
             one, other = a[name].reshape(b[name].shape).astype(b[name].dtype), b[name]
-            if name == "successors" and "logits" in b:  # of two that are as good, either may come first
+            if name == "successors" and "logits" in b:  # equally good tokens may come in either order
                 one, other = (np.take_along_axis(b["logits"], each, 2) for each in (one, other))
             yield f"{graph}, {level}, {name} after window {step}", one, other
 

@@ -1,4 +1,4 @@
-"""What drafters look up in their graphs, once more in plain Python: beside a drafter's own drafts, and for it."""
+"""Lookups of the drafters' graphs in plain Python: in addition to a drafter's own drafts, and for its drafts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,18 +25,18 @@ from speccompile.tree import Tree
 
 @dataclass(frozen=True)
 class Lookup:
-    """What is looked up: a draft for every node of the tree, behind a match of at most `ngram` tokens, and in a gate of
-    at least `match`."""
+    """A lookup: a draft for every node of the tree, after a match of at most `ngram` tokens, and in a gate of at least
+    `match`."""
 
     tree: Tree
     ngram: int
     match: int = 1
 
     def find(self, text: Sequence[int]) -> tuple[list[int], int]:
-        """What followed the longest matches of the text's end, of equal ones the latest: the best along the tree's
-        first path, the next along the second, and so on; and how many tokens the best has, 0 without a match.
+        """Return the tokens after the longest matches of the text's end, of equal ones the latest: the best along the
+        tree's first path, the next along the second, and so on; and the length of the best match, 0 without one.
 
-        Where a copy reaches the end, it goes on with what it has copied. Paths without a match copy the best one.
+        A copy that reaches the end repeats its own tokens. Paths without a match copy the best one.
         """
         ends = self._matches(text)
         if not ends:
@@ -52,7 +52,7 @@ class Lookup:
         return [drafts[node] for node in range(1, self.tree.drafts + 1)], ends[0][0]
 
     def _matches(self, text: Sequence[int]) -> list[tuple[int, int]]:
-        """(tokens, where it ends) of every match, the best first."""
+        """Return (length, end position) of every match, the best first."""
         last, found = len(text) - 1, []
         for end in range(last):
             size = 0
@@ -63,10 +63,10 @@ class Lookup:
 
 
 class CascadeView:
-    """Takes away what was looked up beside a drafter, when it has been found right: a `View`."""
+    """A `CaseFilter` that checks the looked-up drafts next to a drafter's own, and removes them."""
 
     def __init__(self, own: Tree, then: Lookup | None, gate: Lookup | None) -> None:
-        """own: of the drafter's own drafts; then: of a tail behind them; gate: in their place."""
+        """own: of the drafter's own drafts; then: of a tail after them; gate: replaces them."""
         self.own, self.then, self.gate = own, then, gate
 
     def __call__(self, case: Case) -> Case | None:
@@ -82,7 +82,7 @@ class CascadeView:
         return _drop_first(case, self.own.drafts, count)
 
     def _before_tail(self, then: Lookup, case: Case, total: int) -> int:
-        """How many of all drafts come before the tail, which is there wherever there is a match."""
+        """Return the number of drafts before the tail, which exists whenever there is a match."""
         known, drafts, size = case.fed.known, case.tokens[1 : total + 1], then.tree.drafts
         count = total - size
         if count >= 0:
@@ -90,7 +90,7 @@ class CascadeView:
             if found == drafts[count:]:
                 _check_found(case, count, found, size)
                 return count
-        # A tail has been copied: its last token has been there before, and so has a match.
+        # A tail is a copy: its last token has occurred before, and so has a match.
         found, matched = then.find([*known, *drafts])
         if matched:
             raise ProofError(
@@ -102,7 +102,8 @@ class CascadeView:
 
 
 def _check_found(case: Case, start: int, found: Sequence[int], count: int) -> None:
-    """Drafts `start` and on are these, no more and no fewer, and said to be certain where drafts are drawn."""
+    """Check that drafts `start` and on are these, no more and no fewer, and have probability one if drafts are
+    sampled."""
     check_equal(case, "the number of drafts that are looked up", count, len(found))
     drafts = case.tokens[1 + start : 1 + start + count]
     if drafts != list(found):
@@ -120,7 +121,7 @@ def _check_found(case: Case, start: int, found: Sequence[int], count: int) -> No
 
 
 def _drop_first(case: Case, most: int, count: int) -> Case:
-    """The case as it were with the first `count` drafts, of at most `most`."""
+    """Return the case with only the first `count` drafts, of at most `most`."""
     cut = {"next_window": most + 1, "next_ids": most, "next_probs": most}
     outputs = {name: value[:, : cut[name]] if name in cut else value for name, value in case.outputs.items()}
     totals = outputs["next_total"].copy()
@@ -130,7 +131,7 @@ def _drop_first(case: Case, most: int, count: int) -> Case:
 
 @dataclass(frozen=True)
 class DraftedFor:
-    """What drafts for a language model: `passes` of that model, each over what is looked up."""
+    """A lookup that drafts for a language model: `passes` of that model, each over looked-up tokens."""
 
     lookup: Lookup
     passes: int
@@ -145,8 +146,8 @@ def check_drafted_for(
     max_length: int,
     view: CaseFilter | None = None,
 ) -> dict[str, Any]:
-    """A chain of at most `tokens` drafts by a model that takes of what is looked up what it finds right: as many, and
-    the tokens, as transformers' logits say. Raises ProofError."""
+    """Check a chain of at most `tokens` drafts by a model that verifies looked-up tokens: their number, and the tokens,
+    follow transformers' logits. Raise ProofError."""
     compared = spent = 0
     for case in filter(None, map(view, cases(driven)) if view else cases(driven)):
         if spent >= FORWARDS:
@@ -181,7 +182,7 @@ def _check_passes(case: Case, drafts: list[int], logits: Logits, inner: DraftedF
 
 
 def _check_said(case: Case, drafts: list[int], logits: Logits, place: int, tokens: int) -> int:
-    """The draft at a place is the model's own best token; returns the next place."""
+    """Check that the draft at a position is the model's own best token; return the next position."""
     if place >= tokens:
         return place
     if place >= len(drafts):

@@ -1,4 +1,4 @@
-"""What a token's distribution is under sampling settings, by transformers' own logits processors."""
+"""A token's distribution under sampling settings, by transformers' own logits processors."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
@@ -22,7 +22,7 @@ _AT_ONCE = 32  # texts
 
 
 def processors(sampling: SamplingParams) -> LogitsProcessorList:
-    """Those that `generate` would run for these settings, in its order."""
+    """Return the processors that `generate` would run for these settings, in its order."""
     found = LogitsProcessorList([RepetitionPenaltyLogitsProcessor(float(sampling.repetition_penalty))])
     found.append(TemperatureLogitsWarper(float(sampling.temperature)))
     if sampling.top_k:
@@ -35,14 +35,14 @@ def processors(sampling: SamplingParams) -> LogitsProcessorList:
 
 
 def probabilities(logits: Logits, tokens: Text, sampling: SamplingParams) -> Floats:
-    """float64 [V], of logits [V] that follow `tokens`."""
+    """Return float64 [V], of logits [V] that follow `tokens`."""
     scores: Tensor = processors(sampling)(torch.tensor([list(tokens)]), torch.from_numpy(logits)[None].double())
     found: Floats = scores[0].softmax(-1).numpy()
     return found
 
 
 def eager_reference(model: nn.Module) -> Reference:
-    """A model of transformers, in eager attention, and transformers' filters."""
+    """Return a reference: a model of transformers, in eager attention, and transformers' filters."""
     known: dict[tuple[int, ...], Logits] = {}
 
     def after(texts: Sequence[Text]) -> list[Logits]:
@@ -55,7 +55,7 @@ def eager_reference(model: nn.Module) -> Reference:
 
 
 def _groups(texts: Iterable[tuple[int, ...]]) -> Iterator[list[tuple[int, ...]]]:
-    """Texts of equal length, a few at a time."""
+    """Yield texts of equal length, a few at a time."""
     for _, equal in groupby(sorted(texts, key=len), len):
         while group := list(islice(equal, _AT_ONCE)):
             yield group
@@ -63,7 +63,7 @@ def _groups(texts: Iterable[tuple[int, ...]]) -> Iterator[list[tuple[int, ...]]]
 
 @torch.no_grad()
 def last_logits(model: nn.Module, texts: Sequence[Text]) -> Logits:
-    """float32 [n, V]: the logits after each of n texts of one length, in one eager forward without a cache."""
+    """Return float32 [n, V]: the logits after each of n texts of one length, in one eager forward without a cache."""
     model.set_attn_implementation("eager")
     logits = model(input_ids=torch.tensor(texts), use_cache=False).logits
     return np.asarray(logits[:, -1].float().numpy())

@@ -1,6 +1,6 @@
-"""What a precision costs: perplexity of texts, and agreement with float32. No torch: logits come from anywhere.
+"""Quality of a precision: perplexity of texts, and agreement with float32. No torch: any source of logits.
 
-A text of n tokens has n - 1 positions: each predicts the token behind it. Positions of all texts are counted through.
+A text of n tokens has n - 1 positions: each predicts the next token. Positions are numbered through all texts.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,18 +19,18 @@ from speccompile.tree import chain
 Texts = Sequence[Sequence[int]]
 Logits = NDArray[np.float32]
 Block = tuple[int, Logits]
-"""A position, and the logits [n, V] of it and those behind it."""
+"""A position, and the logits [n, V] of it and the following ones."""
 
 MAX_STORED_LOGPROBS = 1 << 25
-"""Log-probabilities that are kept for comparison, 128 MB: of every position, or of every second, third, .. one."""
+"""Maximum number of stored log-probabilities, 128 MB: of every position, or of every second, third, .. one."""
 
-_AT_A_TIME = 1 << 22  # logits that become float64
-_LOGITS = 1 << 24  # of one window, all rows of the batch together: 64 MB
+_AT_A_TIME = 1 << 22  # logits that become float64 at a time
+_LOGITS = 1 << 24  # of one window, all batch slots together: 64 MB
 
 
 class Predictions(NamedTuple):
-    """What a model says of n positions. losses float64 [n]: negative log-likelihood of the token behind, in nats; best
-    int64 [n]; logprobs float32 [k, V]: of k positions at equal distances, the first among them."""
+    """A model's predictions at n positions. losses float64 [n]: negative log-likelihood of the next token, in nats;
+    best int64 [n]; logprobs float32 [k, V]: of k positions at equal distances, the first included."""
 
     losses: NDArray[np.float64]
     best: NDArray[np.int64]
@@ -38,13 +38,13 @@ class Predictions(NamedTuple):
 
     @property
     def perplexity(self) -> float:
-        """exp of the mean loss."""
+        """Return exp of the mean loss."""
         return float(np.exp(self.losses.mean()))
 
 
 def predictions(blocks: Iterable[Block], texts: Texts, vocabulary_size: int, who: str) -> Predictions:
-    """Take the logits of every position, in any order. Raises ProofError, naming `who`, for a loss that is infinite or
-    no number."""
+    """Collect predictions from the logits of every position, in any order. Raise ProofError, naming `who`, for a loss
+    that is infinite or NaN."""
     behind = np.concatenate([np.asarray(text[1:], np.int64) for text in texts])
     count = len(behind)
     distance = -(-count * vocabulary_size // MAX_STORED_LOGPROBS)
@@ -66,24 +66,23 @@ def predictions(blocks: Iterable[Block], texts: Texts, vocabulary_size: int, who
 
 
 def agreement(found: Predictions, float32: Predictions) -> dict[str, float]:
-    """perplexity; same_argmax: share of positions with float32's best token; kl_divergence: of `found` from float32,
-    mean over the positions that were kept, in nats: sum p (log p - log q), p of float32 (Kullback & Leibler 1951)."""
+    """Return perplexity; same_argmax: share of positions with float32's best token; kl_divergence: of `found` from
+    float32, mean over the stored positions, in nats: sum p (log p - log q), p of float32 (Kullback & Leibler 1951)."""
     divergences = [_divergence(p, q) for p, q in zip(float32.logprobs, found.logprobs, strict=True)]
     return {
         "perplexity": round(found.perplexity, 4),
         "same_argmax": round(float((found.best == float32.best).mean()), 4),
-        "kl_divergence": round(max(0.0, float(np.mean(divergences))), 6),  # rounding alone makes it negative
+        "kl_divergence": round(max(0.0, float(np.mean(divergences))), 6),  # rounding alone can make it negative
     }
 
 
 def engine_logits(engine: Engine, verify: Graph, texts: Texts, chunk: int, rows: int = 1) -> Iterator[Block]:
-    """The engine's logits of every position, teacher-forced through `verify`, as many texts at once as it has rows, or
-    `rows` where any number will do.
+    """Yield the engine's logits of every position, teacher-forced through `verify`, with one text per batch slot, or
+    `rows` texts at once for a dynamic batch.
 
-    A chain's window holds one given token, and text in the place of drafts: whatever is accepted of it, all rows are
-    committed as they stand, and the host moves `length` past them. Where drafts are a tree, a window has the logits of
-    one of its given tokens alone, the last: windows of one token. So has a target that carries states, which move on by
-    what is accepted alone.
+    A chain's window holds one given token, and text instead of drafts: all rows are committed unchanged, accepted or
+    not, and the host moves `length` past them. With tree drafts, a window gives the logits of its last given token
+    only: windows of one token. So do targets with recurrent states, which advance over accepted tokens only.
     """
     (logits,) = (tensor for tensor in with_fixed_batch(verify, rows).outputs if tensor.name == "logits")
     batch, _, vocabulary_size = logits.shape
@@ -107,7 +106,7 @@ def engine_logits(engine: Engine, verify: Graph, texts: Texts, chunk: int, rows:
 
 
 class _Teacher:
-    """`verify`, bound at one width, and what the host writes and reads."""
+    """`verify`, bound at one width, and its buffers on the host."""
 
     def __init__(self, engine: Engine, verify: Graph, batch: int, width: int, vocabulary_size: int) -> None:
         widths = {BATCH: batch, "window": width, "logit_rows": width, "history": 1, "allowed": 1}
@@ -123,7 +122,7 @@ class _Teacher:
                 engine.host_view(tensor.buffer, shape)[:] = make_input(tensor, shape, 0, self.window, tree)
 
     def read(self, texts: Texts) -> Iterator[tuple[int, int, Logits]]:
-        """Place, row and the logits behind it of a window's tokens, for texts in the rows of one batch."""
+        """Yield (position, batch slot, logits after it) for a window's tokens, for texts in the slots of one batch."""
         for start in range(0, max(map(len, texts)), self.width):
             for array in (self.window, self.n_given, self.n_total, self.length):
                 array[:] = 0
@@ -137,7 +136,7 @@ class _Teacher:
 
 
 def _parts(blocks: Iterable[Block], size: int) -> Iterator[Block]:
-    """The same positions in blocks of at most `size`."""
+    """Yield the same positions in blocks of at most `size`."""
     for start, logits in blocks:
         for place in range(0, len(logits), size):
             yield start + place, logits[place : place + size]
@@ -150,7 +149,7 @@ def _log_softmax(logits: Logits) -> NDArray[np.float64]:
 
 
 def _divergence(p: NDArray[np.float32], q: NDArray[np.float32]) -> float:
-    """Of two rows of log-probabilities; what p excludes adds nothing."""
+    """Return the divergence of two rows of log-probabilities; tokens that p excludes add nothing."""
     possible = p > -np.inf
     wanted, got = p[possible].astype(np.float64), q[possible].astype(np.float64)
     return float((np.exp(wanted) * (wanted - got)).sum())

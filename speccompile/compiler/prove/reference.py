@@ -1,4 +1,4 @@
-"""The reference: transformers eager, which knows nothing of windows, caches and drafts of ours."""
+"""The reference: transformers eager, without our windows, caches and drafts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ Logits = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class NearTie:
-    """Two tokens whose logits lie within rounding, so that either is right."""
+    """Two tokens whose logits lie within rounding, so that either is correct."""
 
     index: int
     token: int
@@ -32,13 +32,13 @@ class NearTie:
     margin: float
 
     def to_json(self) -> dict[str, Any]:
-        # Margins are noise by nature: written to one digit, so that equal builds give equal proofs.
+        # Margins are noise: they are rounded to one digit, so that equal builds give equal proofs.
         return {"index": self.index, "token": self.token, "other": self.other, "margin": f"{self.margin:.0e}"}
 
 
 def whole_caches(model: PreTrainedModel) -> DynamicCache:
-    """transformers' caches for all that a model keeps: states too, which they hold if they know its config alone; but
-    not caches of a window, which would forget rows that a compiled target keeps."""
+    """Return transformers' caches for a whole model: with recurrent states, which they hold if they know its config
+    alone; but no sliding-window caches, which would drop rows that a compiled target keeps."""
     caches = DynamicCache(config=model.config)
     if not carries_states(caches):
         return DynamicCache()
@@ -50,24 +50,24 @@ def whole_caches(model: PreTrainedModel) -> DynamicCache:
 
 
 def carries_states(caches: DynamicCache) -> bool:
-    """Whether some of them are states: then a model reads on one token at a time, or forgets them."""
+    """Return whether some caches hold recurrent states: a model then continues one token at a time, or loses them."""
     return any(isinstance(each, LinearAttentionCacheLayerMixin) for each in caches.layers)
 
 
 @torch.no_grad()
 def sequence_logits(model: nn.Module, tokens: list[int]) -> Logits:
-    """float32 [n, V]: the logits after each of n tokens, in one eager forward without a cache."""
+    """Return float32 [n, V]: the logits after each of n tokens, in one eager forward without a cache."""
     model.set_attn_implementation("eager")
     logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits
     return np.asarray(logits[0].float().numpy())
 
 
 def check_greedy(logits: Logits, tokens: list[int], precision: str, where: str, who: str) -> list[NearTie]:
-    """Check that each token is the argmax of its logits; returns the near-ties among those that are not.
+    """Check that each token is the argmax of its logits; return the near-ties among those that are not.
 
     logits float32 [n, V] before each of n tokens. Teacher forcing: as long as every token is the reference's argmax
-    given those before it, greedy decoding with the reference gives exactly these tokens.
-    Raises ProofError, which says `where`, the position, both tokens and the margin, for a difference beyond noise.
+    given those before it, greedy decoding with the reference gives exactly these tokens. Raise ProofError, which says
+    `where`, the position, both tokens and the margin, for a difference beyond noise.
     """
     ties = []
     for index, (row, token) in enumerate(zip(logits, tokens, strict=True)):
@@ -86,24 +86,24 @@ def check_greedy(logits: Logits, tokens: list[int], precision: str, where: str, 
 
 
 def judging_precision(model: nn.Module, entry: EngineEntry) -> str:
-    """The precision as which `check_cases` judges an engine: float32, where it computes in that and its weights are the
-    model's, as those of a bfloat16 checkpoint in bfloat16."""
+    """Return the precision as which `check_cases` judges an engine: float32, if it computes in float32 and its weights
+    are the model's, as those of a bfloat16 checkpoint in bfloat16."""
     word, arithmetic = entry.precision["target"], rounding(entry)
     return arithmetic if word != arithmetic and _is_lossless(model, word) else word
 
 
 def check_cases(model: nn.Module, cases: Sequence[Case], precision: str) -> dict[str, Any]:
-    """Check what a bundle generated against the eager float32 model. Raises ProofError; returns what the proof says.
+    """Check a bundle's tokens against the eager float32 model. Raise ProofError; return the proof's entry.
 
-    Where the method is approximate, that is what it generated autoregressively.
+    For an approximate method, the tokens of autoregressive decoding are checked.
 
-    Precisions with fewer bits are counted: how many tokens are the reference's choice.
+    For precisions with fewer bits, tokens that are the reference's choice are counted.
     """
     return check_tokens(model, [case.written for case in cases], precision)
 
 
 def check_tokens(model: nn.Module, cases: Sequence[GeneratedTokens], precision: str) -> dict[str, Any]:
-    """The same, of what is left of cases."""
+    """Check tokens as `check_cases` does, without the generations."""
     if precision not in QUANTIZATION_TOLERANCE:
         return _agreement(model, cases)
     ties: list[dict[str, Any]] = []
@@ -114,7 +114,7 @@ def check_tokens(model: nn.Module, cases: Sequence[GeneratedTokens], precision: 
 
 
 def _is_lossless(model: nn.Module, precision: str) -> bool:
-    """Whether the model's matrices are the same in a precision that is a dtype."""
+    """Return whether the model's matrices are unchanged in a precision that is a dtype."""
     return all(_fits(parameter, precision) for parameter in model.parameters() if parameter.dim() > 1)
 
 
@@ -135,7 +135,7 @@ def _agreement(model: nn.Module, cases: Sequence[GeneratedTokens]) -> dict[str, 
 
 
 def _forced(model: nn.Module, cases: Sequence[GeneratedTokens]) -> Iterator[tuple[GeneratedTokens, Logits]]:
-    """Each case that has new tokens, with the reference's logits [n, V] before each of them."""
+    """Yield each case that has new tokens, with the reference's logits [n, V] before each of them."""
     judged = [case for case in cases if case.token_ids]
     with counting_layers(model, "running transformers", len(judged)):
         for case in judged:
@@ -143,6 +143,6 @@ def _forced(model: nn.Module, cases: Sequence[GeneratedTokens]) -> Iterator[tupl
 
 
 def top_two_margin(row: Logits) -> float:
-    """The difference of the two largest logits."""
+    """Return the difference of the two largest logits."""
     second, first = np.partition(row, -2)[-2:]
     return float(first - second)

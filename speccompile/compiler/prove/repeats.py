@@ -1,11 +1,11 @@
-"""A proposer that needs nothing but the text: for proofs of bundles whose own one is the user's."""
+"""A proposer that needs only the text: for proofs of bundles whose own proposer is the user's."""
 
 from collections.abc import Sequence
 
 
 class RepeatProposer:
-    """Proposes what followed the last token where it stood before: the latest time, and in a tree each time before
-    that which went on in another way, on branches of their own, while there is room."""
+    """Propose the tokens after the last token's previous occurrences: the latest one, and in a tree, as long as nodes
+    are left, each earlier one with another continuation, on separate branches."""
 
     def __init__(self, drafts: int, depth: int, is_chain: bool) -> None:
         self._drafts, self._depth, self._is_chain = drafts, depth, is_chain

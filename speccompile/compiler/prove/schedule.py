@@ -1,6 +1,6 @@
-"""How a graph is driven for the proof: a script of windows, some wide, some narrow, some rows idle, then drafts.
+"""Schedules for running a graph in the proof: windows, some wide, some narrow, some batch slots idle, then drafts.
 
-No torch: the script runs through the runtime's own engines, whatever they are.
+No torch: the schedule runs through the runtime's own engines, on any backend.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,23 +26,23 @@ from speccompile.runtime.devices.engine import Array, Engine
 from speccompile.tree import Tree, chain
 
 DRAFTED = "next_"
-"""What the names of outputs that hold drafts begin with: tokens before numbers."""
+"""Name prefix of outputs that hold drafts: tokens before numbers."""
 
 RARE = 7
-"""Every so many tokens of a text stands one that a drafter lacks, if it lacks any."""
+"""Distance in a text between tokens that a drafter lacks, if it lacks any."""
 
 Outputs = list[dict[str, Array]]
-"""What a graph gave for each window of a script; among them, behind the text, the used part of its states."""
+"""Outputs of a graph for each window of a schedule; after the text, also the used part of its states."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A text a row, and the widths in which it is fed. Later rows sit out the first windows, as ragged prompts do.
+    """A text for each batch slot, and the widths of its windows. As with ragged prompts, later slots skip the first
+    ones.
 
-    tree: how drafts follow each other. rounds: windows of decoding, each the tokens of a tree's nodes in every row,
-    over the text's first `rounds_at` tokens; none until `with_rounds` has found drafts that are accepted. overlap: how
-    many tokens of a window of the text are given once more in the next one (see `pairs` in the contract). chunk: the
-    widest window of text.
+    tree: of the drafts. rounds: windows of decoding, each the tokens of a tree's nodes in every batch slot, over the
+    text's first `rounds_at` tokens; none until `with_rounds` finds drafts that are accepted. overlap: tokens of a text
+    window that the next one repeats (see `pairs` in the contract). chunk: the widest window of text.
     """
 
     texts: list[list[int]]
@@ -57,8 +57,8 @@ class Schedule:
         return asdict(self) | {"tree": None if self.tree is None else list(self.tree.parents)}
 
     def windows(self) -> Iterator[tuple[int, list[int], list[int]]]:
-        """Width, tokens fed to each row, none or all of the window in rows that were fed before, and tokens committed
-        in each row before."""
+        """Yield width, tokens fed to each batch slot (none or, in slots fed before, the whole window), and committed
+        tokens."""
         committed = [0] * len(self.texts)
         for step, width in enumerate(self.widths):
             again = [min(self.overlap, start) for start in committed]
@@ -69,16 +69,16 @@ class Schedule:
 
     @property
     def ends(self) -> list[int]:
-        """Tokens committed in each row behind the text."""
+        """Return the number of tokens committed in each batch slot after the text."""
         *_, (_, fed, committed) = self.windows()
         return [a + b for a, b in zip(committed, fed, strict=True)]
 
 
 @dataclass(frozen=True)
 class ScheduledWindow:
-    """One run of a round's graphs. values: what the host writes, by buffer; fed: tokens of each row, committed: those
-    before; drafted: whether all but one of them are drafts; before: what is run first, for the states alone; is_told:
-    whether the token behind a window of text takes the place of the target's guess before the draft."""
+    """One run of a round's graphs. values: written by the host, by buffer; fed: tokens of each batch slot, committed:
+    those before; drafted: whether all but one are drafts; before: an earlier run, for the states alone; is_told:
+    whether the token after a text window replaces the target's guess before the draft."""
 
     widths: dict[str, int]
     values: dict[str, Array]
@@ -89,7 +89,7 @@ class ScheduledWindow:
     is_told: bool = False
 
     def input(self, tensor: Tensor) -> Array:
-        """What an input that is no state reads."""
+        """Return the value of an input that is no state."""
         shape = tensor.concrete_shape(self.widths)
         if tensor.role == "index":
             return np.arange(shape[0], dtype=tensor.dtype)
@@ -98,10 +98,10 @@ class ScheduledWindow:
 
 @dataclass(frozen=True)
 class Recording:
-    """What a graph that drafts, `draft` or `step`, gave for a script. level: of the proof, as its rows name it.
+    """Outputs of a drafting graph, `draft` or `step`, over a schedule. level: of the proof, as its rows name it.
 
-    all_graphs: of the round that was driven, where `draft` was driven behind `verify`. links: what one graph handed on
-    to the next, of every run, where the outputs do not have it.
+    all_graphs: of the round, if `draft` ran after `verify`. links: outputs passed from one graph to the next, of every
+    run, if `outputs` lacks them.
     """
 
     graph: Graph
@@ -112,12 +112,12 @@ class Recording:
     links: tuple[dict[str, Array], ...] = ()
 
     def runs(self) -> Iterator[tuple[int, ScheduledWindow, dict[str, Array]]]:
-        """Every run's place in `outputs`, its window as the drafter read it, and its outputs.
+        """Yield every run's index in `outputs`, its window as the drafter read it, and its outputs.
 
-        The drafter of a `step` reads the path that the target made there: `fed` is then what was accepted.
+        The drafter of a `step` reads the target's path: `fed` then counts the accepted tokens.
         """
         for number, window in enumerate(windows(self.script, self.all_graphs or [self.graph])):
-            place = number + window.drafted  # between the text and the drafts lie the states
+            place = number + window.drafted  # the states lie between the text and the drafts
             outputs = self.outputs[place]
             fed = [int(n) for n in outputs.get("n_path", window.fed)]
             values = window.values | {"path": outputs.get("path", window.values["path"])}
@@ -135,10 +135,10 @@ def make_script(
     *,
     repeats: bool = False,
 ) -> Schedule:
-    """Random tokens; prefill, single tokens and drafts in turn, past any attention window that is not too long.
+    """Return a schedule of random tokens: prefill, single tokens and drafts in turn, beyond any short attention window.
 
-    common: where a drafter lacks the tokens from there on. Some stand in every text: the proof must meet them. repeats:
-    the second half of every text repeats the first, so that what looks up in it finds long matches.
+    common: first token that a drafter lacks; every text has some, to cover them. repeats: the second half of every text
+    repeats the first, so that lookups find long matches.
     """
     wanted = min(max_length, max(40, longest_window + 24 if longest_window <= 512 else 0))
     widths: list[int] = []
@@ -153,15 +153,16 @@ def make_script(
     if repeats:
         half = texts.shape[1] // 2
         texts[:, half : 2 * half] = texts[:, :half]
-    committed = sum(widths) - (widths[0] if batch > 1 else 0)  # in the rows that have the least
+    committed = sum(widths) - (widths[0] if batch > 1 else 0)  # in the batch slots with the fewest
     longest = max_length - 1 - (tree.depth if tree else 0)
     return Schedule(texts.tolist(), widths, tree, max(0, min(committed, longest)), chunk=chunk)
 
 
 def with_rounds(engine: Engine, script: Schedule, graph: Graph) -> Schedule:
-    """The script with windows of drafts, of which `verify` accepts all of the tree's first path, half of it, and few.
+    """Return the schedule with draft windows. `verify` accepts all of the tree's first path in some, or half of it, or
+    few.
 
-    Along that path each draft becomes what the target chose there the round before.
+    Along that path each draft becomes the target's choice of the round before.
     """
     if script.tree is None:
         return script
@@ -181,8 +182,8 @@ def with_rounds(engine: Engine, script: Schedule, graph: Graph) -> Schedule:
 
 
 def windows(script: Schedule, graphs: Sequence[Graph]) -> Iterator[ScheduledWindow]:
-    """Everything that is fed to the graphs of a round. In a `step`, where drafts are a tree, and where states move on
-    by what is accepted, the text is given."""
+    """Yield all windows of a round's graphs. In a `step`, with tree drafts, and with states that advance over accepted
+    tokens, the text is given."""
     script, names, is_given = overlapped(script, graphs), {graph.name for graph in graphs}, all_given(graphs)
     for step, (width, fed, committed) in enumerate(script.windows()):
         texts = zip(script.texts, committed, strict=True)
@@ -200,7 +201,7 @@ def windows(script: Schedule, graphs: Sequence[Graph]) -> Iterator[ScheduledWind
 
 
 def _from_the_beginning(graphs: Sequence[Graph], script: Schedule) -> Iterator[ScheduledWindow]:
-    """The text before a round of drafts, given once more: states have moved on, and cannot go back."""
+    """Yield the text before a round of drafts again: states cannot go back."""
     batch, start = len(script.texts), 0
     while start < script.rounds_at:
         width = min(script.chunk, script.rounds_at - start)
@@ -210,13 +211,13 @@ def _from_the_beginning(graphs: Sequence[Graph], script: Schedule) -> Iterator[S
 
 
 def all_given(graphs: Sequence[Graph]) -> bool:
-    """Whether every token of the text is given to these graphs, so that only the last one's logits are computed."""
+    """Return whether these graphs receive every token of the text as given, and compute only the last one's logits."""
     return {graph.name for graph in graphs} != {"verify"} or _has_tree(graphs) or _carries(graphs)
 
 
 def overlapped(script: Schedule, graphs: Iterable[Graph]) -> Schedule:
-    """The script as the runtime feeds it to a drafter that pairs features with the next token: where one graph makes
-    the path and drafts, the last row of a window holds the target's guess, and is given once more."""
+    """Return the schedule as the runtime feeds a drafter that pairs features with the next token: if one graph makes
+    the path and drafts, a window ends with the target's guess, which the next window repeats."""
     is_fused = any(graph.name == "step" for graph in graphs)
     return replace(script, overlap=1) if is_fused and _pairs(graphs) else script
 
@@ -249,7 +250,7 @@ def _window(
 
 
 def allowed_width(graphs: Iterable[Graph], step: int) -> int:
-    """How wide a window's `allowed` is: all tokens in every other one, else 1, which is everything."""
+    """Return the width of a window's `allowed`: all tokens in every second window, else 1, which allows everything."""
     return vocabulary_size(graphs) if step % 2 else 1
 
 
@@ -266,7 +267,7 @@ def _carries(graphs: Sequence[Graph]) -> bool:
 
 
 def drive(engine: Engine, script: Schedule, graphs: Sequence[Graph]) -> Outputs:
-    """Feed the script to the graphs of a round, `verify`, `draft`, both or `step`, asking for every optional output.
+    """Run the schedule through the graphs of a round, `verify`, `draft`, both or `step`, with all optional outputs.
 
     The host moves `length`, not the acceptance.
     """
@@ -276,7 +277,7 @@ def drive(engine: Engine, script: Schedule, graphs: Sequence[Graph]) -> Outputs:
 
 
 def run_alone(engine: Engine, script: Schedule, graphs: Sequence[Graph], name: str) -> Outputs:
-    """What one graph gives for the windows in which a round of `graphs` is driven, text and drafts."""
+    """Run one graph over the windows of a round of `graphs`, text and drafts, and return its outputs."""
     (graph,) = (each for each in graphs if each.name == name)
     return [_run_window(engine, window, [graph]) for window in windows(script, graphs)]
 
@@ -292,7 +293,7 @@ def _run_all(engine: Engine, script: Schedule, graphs: Sequence[Graph]) -> Itera
 def _run_window(engine: Engine, window: ScheduledWindow, graphs: Sequence[Graph]) -> dict[str, Array]:
     for each in window.before:
         _run_window(engine, each, graphs)
-    made = {t.buffer for graph in graphs[:-1] for t in graph.outputs}  # one graph gives it to the next
+    made = {t.buffer for graph in graphs[:-1] for t in graph.outputs}  # one graph passes it to the next
     runs = [engine.bind(graph.name, window.widths, _optional(graph)) for graph in graphs]
     for tensor in (t for graph in graphs for t in graph.inputs if t.role in ("io", "link")):
         if tensor.buffer not in made:
@@ -307,7 +308,7 @@ def _run_window(engine: Engine, window: ScheduledWindow, graphs: Sequence[Graph]
 
 
 def _tell_next(engine: Engine, window: ScheduledWindow) -> Array:
-    """The path with the text's next token in the place of the target's guess, as the runtime writes it."""
+    """Return the path with the text's next token instead of the target's guess, as the runtime writes it."""
     told = window.values["path"]
     path = engine.host_view("path", told.shape)
     for row, fed in enumerate(window.fed):
@@ -326,7 +327,7 @@ def _read(engine: Engine, graph: Graph, widths: Mapping[str, int]) -> dict[str, 
 
 
 def committed_states(engine: Engine, graphs: Sequence[Graph], script: Schedule) -> dict[str, Array]:
-    """The used part of the states that these graphs update, when the script has been fed."""
+    """Return the used part of the states that these graphs update, after the schedule."""
     states = (
         (t, t.buffer.removeprefix(OUT_OF_PLACE_PREFIX)) for graph in graphs for t in graph.outputs if t.role == "state"
     )
@@ -336,8 +337,8 @@ def committed_states(engine: Engine, graphs: Sequence[Graph], script: Schedule) 
 
 
 def committed_part(arrays: Mapping[str, Array], script: Schedule) -> dict[str, Array]:
-    """The committed part of every state, without rows that will be given once more: what lies behind is never read.
-    What is kept for longer, or carried, is whole."""
+    """Return the committed part of every state, without rows that will be repeated. Persistent and recurrent states are
+    whole."""
     found = {}
     for name, whole in arrays.items():
         for row, end in enumerate(script.ends):

@@ -1,8 +1,8 @@
-"""The token level at temperature > 0, where drafts are certain: equal seeds give the tokens of autoregressive sampling.
+"""The token level at temperature > 0 with deterministic drafts: equal seeds give the tokens of autoregressive sampling.
 
-There verification draws the target's token with a number that belongs to its place in the text, and accepts the draft
-that equals it. So nothing is left to chance, and the check is exact but for rounding: a number may lie so close to the
-border between two tokens that either is right.
+There verification draws the target's token with a number that belongs to its position in the text, and accepts an equal
+draft. So the check is exact but for rounding: a number may lie so close to the border between two tokens that either is
+correct.
 """
 
 from collections.abc import Sequence
@@ -20,20 +20,20 @@ from speccompile.runtime.options import SamplingParams
 from speccompile.runtime.rounds.random import Purpose, Uniforms
 
 SAMPLING = SamplingParams(0.8, seed=1)
-"""Without filters: a border between two tokens is then all that rounding can move."""
+"""Settings without filters: rounding can then move only a border between two tokens."""
 
 MOST_TIES = 0.1
-"""Largest share of prompts that may part at a near-tie in float32. Measured: none of 20 on the demo."""
+"""Maximum share of prompts that may diverge at a near-tie in float32. Measured: none of 20 on the demo."""
 
 
 def applies(bundle: Bundle) -> bool:
-    """Whether the bundle promises equal tokens."""
+    """Return whether the bundle promises equal tokens."""
     manifest = bundle.manifest
     return manifest.decoding == "sampling" and manifest.exact and not manifest.sample and bundle.speculative
 
 
 def check(bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int) -> dict[str, Any]:
-    """What the proof says of equal seeds. Raises ProofError at a difference that is no near-tie, or at too many."""
+    """Return the proof's entry on equal seeds. Raise ProofError at a difference that is no near-tie, or at too many."""
     cases = list(tokens.run(bundle, prompts, max_new_tokens, seed=SAMPLING.seed, **options(SAMPLING)))
     ties = [tie for case in cases if (tie := check_equal(bundle, case))]
     if rounding(bundle.entry) == "float32" and len(ties) > max(1, MOST_TIES * len(cases)):
@@ -46,7 +46,8 @@ def check(bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int) -> dic
 
 
 def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
-    """The near-tie at which the two ways part, None when they do not. Raises ProofError for another difference."""
+    """Return the near-tie at which the two generations diverge, None if they do not. Raise ProofError for another
+    difference."""
     a, b = case.speculative.token_ids, case.autoregressive.token_ids
     index = first_difference(a, b)
     if index is None:
@@ -59,7 +60,7 @@ def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
     ends = unfiltered(logits, case.prompt_ids, SAMPLING).cumsum()
     uniform = float(Uniforms(SAMPLING.seed, 0, Purpose.NEW_TOKEN).draw(index + 1)[index])
     distance = max(_distance(uniform, ends, token) for token in (a[index], b[index]))
-    # Logits that move by n, some up and some down, move a sum c of probabilities by 2 n c (1 - c), at most n / 2.
+    # Logits that change by up to n in either direction change a sum c of probabilities by 2 n c (1 - c), at most n / 2.
     noise = TOLERANCE[rounding(bundle.entry)] * max(float(np.abs(logits).max()), 1.0)
     if distance <= noise / (2 * SAMPLING.temperature):
         return {"prompt": case.number, "index": index, "tokens": [a[index], b[index]], "distance": f"{distance:.0e}"}
@@ -71,6 +72,6 @@ def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
 
 
 def _distance(uniform: float, ends: Any, token: int) -> float:
-    """How far a number in [0, 1) lies outside a token's share of the cumulated probabilities `ends` [V]."""
+    """Return the distance of a number in [0, 1) from a token's share of the cumulated probabilities `ends` [V]."""
     start = float(ends[token - 1]) if token else 0.0
     return max(0.0, start - uniform, uniform - float(ends[token]))

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Case:
-    """One prompt, continued in both ways."""
+    """One prompt, continued speculatively and autoregressively."""
 
     number: int
     prompt_ids: list[int]
@@ -31,17 +31,18 @@ class Case:
 
     @property
     def exact_generation(self) -> Generation:
-        """The one that must have the target's own tokens: speculation by an approximate method may change them."""
+        """Return the generation that must have the target's own tokens: speculation by an approximate method may change
+        them."""
         return self.speculative if self.speculative.exact else self.autoregressive
 
     @property
     def where(self) -> str:
-        """How messages name it."""
+        """Return its name in messages."""
         return self.written.where
 
     @property
     def written(self) -> "GeneratedTokens":
-        """What a reference judges."""
+        """Return the tokens that a reference judges."""
         return GeneratedTokens(
             self.number, self.prompt_ids, self.exact_generation.token_ids, self.exact_generation.mode
         )
@@ -49,7 +50,7 @@ class Case:
 
 @dataclass(frozen=True)
 class GeneratedTokens:
-    """What a bundle wrote behind a prompt that must be the target's own tokens. mode: of decoding."""
+    """Tokens of a bundle after a prompt that must be the target's own. mode: of decoding."""
 
     number: int
     prompt_ids: list[int]
@@ -58,13 +59,14 @@ class GeneratedTokens:
 
     @property
     def where(self) -> str:
-        """How messages name it."""
+        """Return its name in messages."""
         shown = ", ".join(map(str, self.prompt_ids[:8])) + (", .." if len(self.prompt_ids) > 8 else "")
         return f"prompt {self.number} (token ids {shown})"
 
 
 def default_prompts(vocabulary_size: int, max_length: int, chunk: int, seed: int = 0) -> list[list[int]]:
-    """Prompts for a recipe without any: random tokens; one alone, a repeated text, a little more than a chunk."""
+    """Return prompts for a recipe without any: random tokens; one alone, a repeated text, a little more than a
+    chunk."""
     random = np.random.default_rng(seed)
     longest = max(1, max_length // 2)
     prompts = [random.integers(0, vocabulary_size, n).tolist() for n in (1, 7, chunk + 3)]
@@ -77,7 +79,7 @@ def _groups(items: Sequence[T], size: int) -> list[Sequence[T]]:
 
 
 def run(bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int, **options: Any) -> Iterator[Case]:
-    """Continue every prompt speculatively and autoregressively, as many at once as the bundle takes.
+    """Continue every prompt speculatively and autoregressively, in batches of the bundle's size.
 
     Every round has all drafts, so that counts are the same in every run. options: of sampling, as in `Bundle.generate`.
     """
@@ -89,7 +91,8 @@ def run(bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int, **option
 def written(
     bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int, autoregressive: bool, **options: Any
 ) -> list[Generation]:
-    """Every prompt continued in one of the two ways, as in `run`. The first begins with nothing learned."""
+    """Continue every prompt speculatively or autoregressively, as in `run`. Persistent states are empty at the
+    first."""
     bundle.reset()
     way: dict[str, Any] = {"max_new_tokens": max_new_tokens, "autoregressive": autoregressive, "adaptive": False}
     found: list[Generation] = []
@@ -103,7 +106,7 @@ def written(
 
 
 def acceptance_of(speculative: Sequence[Generation], manifest: Manifest) -> MeasuredAcceptance:
-    """Return acceptance by depth over all rounds, every one of which had all drafts that there were."""
+    """Return acceptance by depth over all rounds, each of which had the maximum number of drafts."""
     rounds = [each for one in speculative for each in zip(one.path_lengths, one.draft_lengths, strict=True)]
     return count_rounds(rounds, manifest.depth, is_chain=manifest.tree == "chain")
 
@@ -111,19 +114,20 @@ def acceptance_of(speculative: Sequence[Generation], manifest: Manifest) -> Meas
 def cases(
     bundle: Bundle, prompts: Sequence[Prompt], speculative: Sequence[Generation], autoregressive: Sequence[Generation]
 ) -> Iterator[Case]:
-    """Both ways of every prompt, numbered from 1."""
+    """Yield both continuations of every prompt, numbered from 1."""
     for number, (prompt, *both) in enumerate(zip(prompts, speculative, autoregressive, strict=True), 1):
         yield Case(number, bundle.token_ids(prompt), *both)
 
 
 def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
-    """The near-tie at which the two ways part, None when they do not, or may: where the method is approximate.
+    """Return the near-tie at which the two continuations diverge, None if they do not, or may: with an approximate
+    method.
 
-    Raises ProofError for a difference that the engine's own logits do not show to be a near-tie.
+    Raise ProofError for a difference that the engine's own logits do not show to be a near-tie.
     """
     a, b = case.speculative.token_ids, case.autoregressive.token_ids
     index = first_difference(a, b)
-    # An engine that is not exact on this processor is no excuse: what it gives is compared all the same.
+    # Checked also for an engine that is not exact on this processor.
     may_differ = not case.speculative.exact and (bundle.exactness.exact or not bundle.manifest.exact)
     if index is None or may_differ:
         return None
@@ -145,7 +149,7 @@ def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
 
 
 def next_logits(bundle: Bundle, tokens: Sequence[int]) -> Array:
-    """float32 [V]: the engine's logits after `tokens`, computed in chunks from an empty cache."""
+    """Return float32 [V]: the engine's logits after `tokens`, computed in chunks from an empty cache."""
     manifest, engine = bundle.manifest, bundle.engine
     batch = (manifest.batch_size,)
     n_given, n_total, length = (engine.host_view(name, batch) for name in ("n_given", "n_total", "length"))
@@ -162,7 +166,7 @@ def next_logits(bundle: Bundle, tokens: Sequence[int]) -> Array:
 
 
 def engine_reference(bundle: Bundle) -> Reference:
-    """The engine's own logits of autoregressive decoding, and the filters in numpy."""
+    """Return a reference: the engine's own logits of autoregressive decoding, and the filters in numpy."""
 
     known: dict[tuple[int, ...], Array] = {}
 
@@ -176,7 +180,7 @@ def engine_reference(bundle: Bundle) -> Reference:
 
 
 def summary(cases: Sequence[Case], ties: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the proof says of the token level. Counts only: equal builds give equal proofs."""
+    """Return the proof's entry on the token level. Counts only: equal builds give equal proofs."""
     rounds = sum(case.speculative.rounds for case in cases)
     new = sum(len(case.speculative.token_ids) - 1 for case in cases if case.speculative.rounds)
     return {

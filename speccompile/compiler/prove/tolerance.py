@@ -1,4 +1,4 @@
-"""How far two right computations of the same logits may lie apart."""
+"""Tolerances between two correct computations of the same logits."""
 
 from speccompile.bundle.manifest import EngineEntry
 
@@ -21,38 +21,39 @@ windows. A wrong mask may hide in the larger ones, so every lowering is compared
 """
 
 CARRIED_NOISE = 2e-3
-"""The same of float32 graphs with states, moved on token by token, against transformers' recurrences in chunks: random
-Qwen 3.5 measures 2.5e-4."""
+"""Tolerance of float32 graphs with recurrent states, advanced token by token, against transformers' recurrences in
+chunks: random Qwen 3.5 measures 2.5e-4."""
 
 _LAYERS = 4
-"""Layers of a model up to which NOISE holds as it is."""
+"""Number of layers up to which the table holds unchanged."""
 
 
 def tolerance(precision: str, layers: int) -> float:
-    """NOISE of a model with so many layers. Beyond a few, differences of rounding add up as independent ones do, with
-    the root of the layers: where activations are quantized, any difference moves numbers over the border between two
-    steps, and behind some layers all roundings are others. Measured on a random Llama of 32 layers (8 B) in int4: two
-    graphs of it lie 8.5e-2 apart, and 2e-4 or less over the same weights in float32, whose tolerance stays as it is."""
+    """Return the tolerance of a model with `layers` layers. Beyond a few, rounding differences add up as independent
+    ones do, with the root of the layers: with quantized activations, any difference moves numbers over the border
+    between two steps, and after some layers all roundings differ. Measured on a random Llama of 32 layers (8 B) in
+    int4: two graphs of it lie 8.5e-2 apart, and 2e-4 or less over the same weights in float32, whose tolerance stays
+    unchanged."""
     return TOLERANCE[precision] * (1.0 if precision == "float32" else max(1.0, (layers / _LAYERS) ** 0.5))
 
 
 QUANTIZATION_TOLERANCE = {"float32": 2e-4, "float16": 5e-2}
-"""Precision -> largest margin, relative to the largest logit, at which its token may not be that of transformers.
+"""Precision -> largest margin, relative to the largest logit, at which its token may differ from transformers'.
 
-What other precisions lose is counted and not bounded: their tokens are those of other weights, or rounded too coarsely.
-Measured, root mean square over the test zoo: float16 up to 1.6e-2, bfloat16 up to 0.1, with experts 0.4.
+The loss of other precisions is counted and not bounded: their tokens are those of other weights, or rounded too
+coarsely. Measured, root mean square over the test zoo: float16 up to 1.6e-2, bfloat16 up to 0.1, with experts 0.4.
 """
 
 
 def rounding(entry: EngineEntry) -> str:
-    """The precision that decides how far logits of an engine's target lie apart.
+    """Return the precision that decides the tolerance between logits of an engine's target.
 
-    ONNX Runtime on the CPU has no arithmetic in bfloat16: there it is what weights are stored as.
+    ONNX Runtime on the CPU has no arithmetic in bfloat16: there it is only a storage format of weights.
     """
     word = entry.precision["target"]
     return "float32" if word == "bfloat16" and (entry.backend, entry.provider) == ("onnxruntime", "cpu") else word
 
 
 def within_noise(difference: float, largest: float, precision: str) -> bool:
-    """Whether a difference of logits can come from rounding. NaN cannot."""
+    """Return whether a difference of logits can come from rounding. NaN cannot."""
     return difference <= TOLERANCE[precision] * max(largest, 1.0)

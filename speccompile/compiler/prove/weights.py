@@ -1,6 +1,6 @@
-"""The weights of a neutral graph in other numbers against those of the model.
+"""Compare the weights of a neutral graph in another weight format with those of the model.
 
-Graphs in the same numbers agree however wrong these are: what a quantizer does is seen here alone.
+Graphs in one format agree even if its weights are wrong: only this check sees a quantizer's errors.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,21 +35,21 @@ _LARGEST_ERROR = {
     "bfloat16": 2**-8,
     "float32": 0.0,
 }
-"""How a weight is stored, as its name ends -> largest error of a number, as a part of the largest one in its block.
+"""Storage of a weight, by its name suffix -> largest error of a number, relative to the largest one in its block.
 
 Half a step, and a little for scales that are rounded to float16; a whole one for the blocks of MatMulNBits, whose
-numbers reach further on one side. A float is a block of its own.
+numbers extend further on one side. Each float is its own block.
 """
 
 _TINY = 2e-5
-"""Scales that float16 cannot hold make numbers about as large as this zero."""
+"""Scales that float16 cannot hold turn numbers of about this size into zero."""
 
 _AT_A_TIME = 1 << 20  # elements of a weight
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """A weight [K, N] in other numbers. block_size: along K. restored: columns -> the floats that they stand for."""
+    """A weight [K, N] in another format. block_size: along K. restored: columns -> their dequantized floats."""
 
     name: str
     block_size: int
@@ -58,15 +58,15 @@ class _Stored:
 
 @dataclass
 class _Loss:
-    """Of one weight: how far a number is off at most, as a part of the largest in its block; all together; and all
-    numbers together."""
+    """Loss of one weight: largest error of a number, relative to the largest one in its block; the sum of all errors;
+    and the sum of all numbers."""
 
     largest: float = 0.0
     error: float = 0.0
     numbers: float = 0.0
 
     def add(self, error: Floats, wanted: Floats, largest: Floats) -> None:
-        """error and wanted: [K, n]. largest: of the block of each number."""
+        """Add errors. error and wanted: [K, n]. largest: of the block of each number."""
         relative = np.divide(error, largest, out=np.zeros_like(error), where=largest > 0)
         self.largest = max(self.largest, float(relative.max()))
         self.error += float(error.sum(dtype=np.float64))
@@ -84,11 +84,11 @@ class _Loss:
 
 
 def check_weights(traced: Path, converted: Path, graph: str, precision: str) -> dict[str, Any]:
-    """Compare the weights of a neutral graph in other numbers with those in float32, a few columns at a time.
+    """Compare the weights of a neutral graph in another format with those in float32, a few columns at a time.
 
-    Both are ONNX files. The row says how many are what they were, how far a number is off at most, as a part of the
-    largest one in its block, and how far all of them are in the mean, as a part of the mean number. Raises ProofError
-    naming the weight whose error is more than rounding.
+    Both are ONNX files. The row reports the number of unchanged weights, the largest error of a number, relative to the
+    largest one in its block, and the mean error, relative to the mean number. Raise ProofError naming the weight whose
+    error is more than rounding.
     """
     before, after = read_neutral(traced), ir.load(converted)
     originals: dict[str, LazyWeight] = {
@@ -97,7 +97,7 @@ def check_weights(traced: Path, converted: Path, graph: str, precision: str) -> 
         if (tensor := value.const_value) is not None and tensor.dtype == ir.DataType.FLOAT
     }
     matrices = sum(len(each.shape) > 1 for each in originals.values())
-    # A table of embeddings is kept as the head that is, or could be, tied to it.
+    # An embedding has the format of the head that is, or could be, tied to it.
     originals |= {f"{name}.T": each.transpose((1, 0)) for name, each in originals.items() if len(each.shape) == 2}
     split_gemm(before)
     split_heads(before)
@@ -119,7 +119,7 @@ def check_weights(traced: Path, converted: Path, graph: str, precision: str) -> 
 
 
 def _mapped(graph: ir.Graph) -> list[ir.ExternalTensor]:
-    """Weights that are mapped when they are read. Until they are released their file counts as resident."""
+    """Return weights that are memory-mapped on reading. Until they are released their file counts as resident."""
     tensors = (value.const_value for value in graph.initializers.values())
     return [tensor for tensor in tensors if isinstance(tensor, ir.ExternalTensor)]
 
@@ -151,7 +151,7 @@ def _check(weight: LazyWeight, stored: _Stored, first: int, form: str, where: st
 
 
 def _stored(graph: ir.Graph) -> Iterator[_Stored]:
-    """Every weight that is not what it was, once."""
+    """Yield every changed weight, once."""
     constants = graph.initializers
     seen: set[str] = set()
     for node in graph:
@@ -178,7 +178,7 @@ def _low(name: str, floats: NDArray[Any]) -> _Stored:
 
 
 def _by_scale(node: ir.Node) -> _Stored:
-    """DequantizeLinear(numbers [K, N], scales [N], or [K / block_size, N])."""
+    """Read DequantizeLinear(numbers [K, N], scales [N], or [K / block_size, N])."""
     numbers, scales = _array(node.inputs[0]), _array(node.inputs[1]).astype(np.float32)
     axis, block = node.attributes.get_int("axis", 1), node.attributes.get_int("block_size", 0)
 
@@ -193,7 +193,7 @@ def _by_scale(node: ir.Node) -> _Stored:
 
 
 def _packed(node: ir.Node) -> _Stored:
-    """MatMulNBits(x, numbers uint8 [N, blocks, block_size * bits / 8], scales [N, blocks], zero points)."""
+    """Read MatMulNBits(x, numbers uint8 [N, blocks, block_size * bits / 8], scales [N, blocks], zero points)."""
     numbers, scales, *zeros = (_array(value) for value in node.inputs[1:])
     rows, bits, block = (node.attributes[name].as_int() for name in ("K", "bits", "block_size"))
 
@@ -212,7 +212,7 @@ def _packed(node: ir.Node) -> _Stored:
 
 
 def _native(node: ir.Node) -> _Stored:
-    """Linear..(x, numbers, .., bias) or Embed..(ids, numbers, ..): see `lower.quantize.formats`."""
+    """Read Linear..(x, numbers, .., bias) or Embed..(ids, numbers, ..): see `lower.quantize.formats`."""
     numbers, *beside = (_array(value) for value in node.inputs[1:])
     depth, form = node.attributes["depth"].as_int(), node.op_type.removeprefix("Linear").removeprefix("Embed")
 
@@ -244,4 +244,4 @@ _READERS: dict[str, tuple[int, Callable[[ir.Node], _Stored]]] = {
     "DequantizeLinear": (0, _by_scale),
     **dict.fromkeys(_NATIVE, (1, _native)),
 }
-"""Operator -> the place of its weight, and how it reads it."""
+"""Operator -> the index of its weight input, and its reader."""

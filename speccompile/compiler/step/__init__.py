@@ -1,14 +1,14 @@
-"""The round as torch modules: a window over committed caches, verified, accepted, committed; then the next draft.
+"""One round as torch modules: verify a window over committed caches, accept, commit, then draft the next window.
 
-ops        the neutral ops, with their meaning in eager torch
-attention  the hook through which any transformers decoder attends to `[committed rows | in-step rows]`
-layers     where a model has its layers and its final norm, and how to skip layers
-frequencies rotary ones that would change with the sequence, pinned
-recurrence the hook for layers that keep a state; `carried`: these states in a pass
-taps       what is read inside a model as it runs
+ops        neutral ops and their meaning in eager torch
+attention  hook through which any transformers decoder attends to `[committed rows | in-step rows]`
+layers     decoder layers and final norm of a model; skip attention or MLP of layers
+frequencies freeze rotary frequencies that would change with the sequence length
+recurrence hook for layers with a recurrent state; `recurrent_state`: these states in a pass
+taps       read hidden states inside a model during its run
 decoder    a transformers model as a function of tokens, positions and caches
-sampling   distributions as the host's settings shape them, and drawing from candidates
-window     how the tokens of a window follow each other
-verify     the target over the window, acceptance, commit
-draft      one file per drafter family
+sampling   distributions under the sampling settings, and draws among candidates
+window     chain or tree layout of a window
+verify     run the target over the window, accept, commit
+draft      one file per drafting method
 """

@@ -1,9 +1,9 @@
 """The attention hook: every transformers decoder attends through here, and no model file is copied.
 
 transformers asks three things of a decoder layer: a mask (from the mask interface), its keys and values (put into the
-cache), and the attention itself (from the attention interface). All three lead to one `Pass`: the mask interface hands
-out a `MaskTag`, the cache keeps the in-step rows, and the attention function calls `speccompile::attend`. Layers that
-keep a state come to the same pass: see `recurrence`.
+cache), and the attention itself (from the attention interface). All three lead to one `CachedPass`: the mask interface
+returns a `MaskTag`, the cache keeps the in-step rows, and the attention function calls `speccompile::attend`. Layers
+with a recurrent state use the same pass: see `recurrence`.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -27,7 +27,7 @@ from speccompile.errors import UnsupportedModelError
 
 HOOK = "speccompile"
 
-# Arguments of transformers' attention functions that change nothing here: bookkeeping, or said again by the mask.
+# Arguments of transformers' attention functions without effect here: bookkeeping, or redundant with the mask.
 _WITHOUT_EFFECT = {
     "cache",
     "cache_position",
@@ -45,11 +45,11 @@ _WITHOUT_EFFECT = {
 
 @dataclass(frozen=True)
 class LayerAttention:
-    """How one layer attends, and which states it carries beside. Found by the probe, used by the export.
+    """Attention and recurrent states of one layer. Found by the probe, used by the export.
 
-    key_shape, value_shape: heads and width, no heads in a layer that does not attend. window: how many of the latest
-    positions are seen, 0 for all, -n for those of the position's own chunk of n (Llama 4). source: the layer before it
-    whose keys and values it attends to, None where they are its own.
+    key_shape, value_shape: heads and width, no heads in a layer that does not attend. window: number of latest
+    positions that are seen, 0 for all, -n for those of the position's own chunk of n (Llama 4). source: the earlier
+    layer whose keys and values it attends to, None for its own.
     """
 
     key_shape: tuple[int, int]
@@ -60,32 +60,33 @@ class LayerAttention:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "LayerAttention":
-        """Of its fields."""
+        """Return the layer with these fields."""
         carried = tuple(map(RecurrentState.from_json, data["carried"]))
         return cls(tuple(data["key_shape"]), tuple(data["value_shape"]), data["window"], carried, data["source"])
 
     def states(self, layer: int) -> dict[str, tuple[int, int, int]]:
-        """What this layer keeps, by name, in the order of the caches: the shape of one row of the batch, whose second
-        size is -1 where there is a row for every token."""
+        """Return the cached buffers of this layer by name, in the order of the caches: the shape for one batch slot,
+        whose second size is -1 if there is a row for every token."""
         shapes = {"key": self.key_shape, "value": self.value_shape} if self.source is None else {}
         rows = {f"{kind}.{layer}": (heads, -1, width) for kind, (heads, width) in shapes.items() if heads}
         return rows | {each.name(layer): each.shape for each in self.carried}
 
 
 def cached_layers(layers: Sequence[LayerAttention], skipped: Collection[int]) -> list[int]:
-    """The layers of which something is kept: those that are not skipped, and those whose keys they attend to."""
+    """Return the layers that have cached buffers: those that are not skipped, and those whose keys they attend to."""
     run = {index: layer for index, layer in enumerate(layers) if index not in skipped}
     return sorted({*run, *(layer.source for layer in run.values() if layer.source is not None)})
 
 
 @dataclass(frozen=True)
 class MaskTag:
-    """Stands where transformers would put a mask tensor: `visible(batch, head, query, key)`, on index tensors."""
+    """Replaces transformers' mask tensor: `visible(batch, head, query, key)`, on index tensors."""
 
     visible: Callable[..., Tensor]
 
     def __getitem__(self, parts: tuple[slice, ...]) -> "MaskTag":
-        """The same, of all queries and keys: models that could do with the last query cut there (Gemma 4)."""
+        """Return the mask itself for a slice over all queries and keys: models that need only the last query slice
+        there (Gemma 4)."""
         if any(part not in (slice(None), slice(0, None)) for part in parts):
             raise UnsupportedModelError(f"a layer attends with a part of its mask, {parts}")
         return self
@@ -93,10 +94,10 @@ class MaskTag:
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """What a layer that attends asks for beside its queries.
+    """Arguments of one attention besides its queries.
 
-    layer: its number; source: that of the layer whose rows it attends to; tag: what the mask interface gave it; shift:
-    heads by which values stand behind their keys; the others: see `ops.attend`.
+    layer: its number; source: number of the layer whose rows it attends to; tag: its mask from the mask interface;
+    shift: number of heads by which values are rolled against their keys; all other fields: see `ops.attend`.
     """
 
     layer: int
@@ -110,13 +111,13 @@ class AttentionCall:
 
 
 class InStepKV(CacheLayerMixin):
-    """In-step keys and values of one layer, in the order in which they were made. n_attended: how often it has attended
-    since the last were made."""
+    """In-step keys and values of one layer, in the order of the runs. n_attended: number of attentions since the last
+    update."""
 
     is_compileable = True
     is_sliding = False
     n_seen = 0
-    """What a model is told when it asks how many tokens the cache holds. It must not matter: positions are given."""
+    """Number of cached tokens that a model is told. It must not matter: positions are passed explicitly."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,7 +127,7 @@ class InStepKV(CacheLayerMixin):
         self.n_attended = 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing to prepare: rows are kept as they come."""
+        """Do nothing: rows are stored as they come."""
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
@@ -157,9 +158,9 @@ class CachedPass(RecurrentStates, Cache):
         skipped: frozenset[int] = frozenset(),
         layers: Sequence[LayerAttention] = (),
     ) -> None:
-        """caches: key and value of each layer that is not skipped, and what else it keeps, or whose it reads, where
-        `layers` say so; length int64 [B]; windows: attention window of every layer; skipped: layers whose output is
-        thrown away."""
+        """caches: key and value of each layer that is not skipped, and, if `layers` say so, its recurrent states and
+        the caches of layers that it reads; length int64 [B]; windows: attention window of every layer; skipped: layers
+        whose output is unused."""
         Cache.__init__(self, layers=[InStepKV() for _ in windows])
         every = [layer for layer in range(len(windows)) if layer not in skipped]
         self.kept, self.skipped = cached_layers(layers, skipped) if layers else every, skipped
@@ -178,14 +179,14 @@ class CachedPass(RecurrentStates, Cache):
         """Set what the next run of the decoder may see.
 
         positions int64 [B, T] of the queries, row_positions int64 [B, R] of all in-step rows, visible bool [B, T, R].
-        count int64 [B]: how many of the queries' tokens are no padding, which states must know where another run of
-        this pass follows; None: all.
+        count int64 [B]: number of the queries' tokens that are no padding, which states need if another run of this
+        pass follows; None: all.
         """
         self.positions, self.row_positions, self.visible, self.biases = positions, row_positions, visible, {}
         self.count = count
 
     def bias(self, window: int) -> Tensor:
-        """float32 [B, 1, T, R], added to the scores of in-step rows by a layer with this attention window."""
+        """Return float32 [B, 1, T, R], added to the scores of in-step rows by a layer with this attention window."""
         if window not in self.biases:
             visible = self.visible
             if window:
@@ -195,7 +196,7 @@ class CachedPass(RecurrentStates, Cache):
         return self.biases[window]
 
     def attend(self, query: Tensor, asked: "AttentionCall") -> Tensor:
-        """[B, N, T, D] -> [B, N, T, E], see `ops.attend`; the rows have just been put into this cache."""
+        """Attend: [B, N, T, D] -> [B, N, T, E], see `ops.attend`; this cache has just received the rows."""
         rows, window = self.layers[asked.source], self.windows[asked.layer]
         if asked.layer in self.skipped:
             return query.new_zeros((*query.shape[:3], (rows.keys if asked.is_latent else rows.values).shape[3]))
@@ -209,8 +210,8 @@ class CachedPass(RecurrentStates, Cache):
         )  # fmt: skip
 
     def commit(self, rows: list[Tensor], count: Tensor | None = None) -> list[Tensor]:
-        """The caches with some rows [B, G, R, D] behind what is committed, in the order of the caches; states after the
-        first `count` int64 [B] of them, which must be given where there are any."""
+        """Return the caches with rows [B, G, R, D] written after the committed ones, in the order of the caches, and
+        states advanced by the first `count` int64 [B] rows. `count` is required if there are states."""
         left, committed = iter(rows), []
         for name, cache in self.named.items():
             carried = self.carried.get(name)
@@ -223,7 +224,8 @@ class CachedPass(RecurrentStates, Cache):
         return committed
 
     def rows(self) -> list[Tensor]:
-        """The in-step rows of all caches, in their order: keys, values, and what states move on by: [B, G, R, D]."""
+        """Return the in-step rows [B, G, R, D] of all caches, in the order of the caches: keys, values, and rows that
+        advance states."""
         found = list[Tensor]()
         for name in self.named:
             if name in self.carried:
@@ -236,8 +238,8 @@ class CachedPass(RecurrentStates, Cache):
 
 
 def window_reference(positions: Tensor, window: int) -> Tensor:
-    """Positions of which a window of abs(window) latest ones begins where attention does: the end of each one's chunk,
-    where the window is one of chunks; else as they are."""
+    """Return the reference positions for a window of the latest abs(window) ones: the end of each position's chunk if
+    the window is one of chunks, else the positions themselves."""
     return positions - positions % -window - window - 1 if window < 0 else positions
 
 
@@ -246,7 +248,7 @@ _current: ContextVar[CachedPass] = ContextVar("current_pass")
 
 @contextmanager
 def attending_through(current: CachedPass) -> Iterator[None]:
-    """Everything that attends inside attends through `current`."""
+    """Route all attention inside a `with` block through `current`."""
     token = _current.set(current)
     try:
         yield
@@ -291,11 +293,11 @@ def _attention(
 
 
 def _asked(current: CachedPass, module: nn.Module, key: Tensor, tag: object) -> AttentionCall:
-    """Which layer attends, and to whose rows.
+    """Return which layer attends, and to whose rows.
 
-    Rows are found by the keys. They are those of a layer before it where the layer has put none into the cache (Gemma
-    3n); else the layer is the one that has, whatever its module calls itself: HRM and Zamba 2 run some several times,
-    with a cache for each.
+    Rows are found by the keys. They are an earlier layer's if this layer has put none into the cache (Gemma 3n). Else
+    the layer is the one that put them there, whatever `layer_idx` its module has: HRM and Zamba 2 run some modules
+    several times, with a cache for each.
     """
     owners = (index for index, rows in enumerate(current.layers) if rows.keys is key)
     layer: int | None = getattr(module, "layer_idx", None)

@@ -18,7 +18,7 @@ from speccompile.errors import UnsupportedModelError
 
 @dataclass(frozen=True)
 class CacheShape:
-    """Shapes of a decoder's caches: `rows` is the length of the static buffers, batch included in every shape."""
+    """Shapes of a decoder's caches. `rows` is the length of the static buffers; every shape includes the batch."""
 
     batch_size: int
     rows: int
@@ -26,10 +26,10 @@ class CacheShape:
 
 
 class Decoder(nn.Module):
-    """The model behind the attention hook, with what the probe found out about its layers.
+    """The model with the attention hook, and the probe's results about its layers.
 
-    The attention of `skipped` layers is left out of its runs, and has no caches; so is the MLP of `skipped_mlps`, by
-    default the same layers. Decoders may share one model.
+    Its runs omit the attention of `skipped` layers, which have no caches, and the MLP of `skipped_mlps`, by default the
+    same layers. Decoders may share one model.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Decoder(nn.Module):
         model.get_output_embeddings().register_forward_pre_hook(self._keep_rows)
 
     def _keep_rows(self, head: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
-        """Gather the hidden states whose logits are wanted before the head: prefill needs one row, not all."""
+        """Gather, before the head, the hidden states whose logits are needed: prefill needs one row, not all."""
         if self._logit_index is None:
             return None
         hidden = inputs[0]
@@ -56,19 +56,19 @@ class Decoder(nn.Module):
 
     @property
     def skips(self) -> bool:
-        """Whether anything of the model is left out."""
+        """Return whether some attention or MLP is skipped."""
         return bool(self.skipped or self.skipped_mlps)
 
     def cache_shapes(self) -> dict[str, tuple[int, ...]]:
-        """By name, what each layer keeps whose attention is not skipped, or which such a layer reads: `key.0`,
-        `value.0`, .. [B, G, S, D], one row a token, and its states."""
+        """Return the shapes of caches by name, for each layer whose attention runs or whose keys and values such a
+        layer reads: `key.0`, `value.0`, .. [B, G, S, D], one row per token, and its recurrent states."""
         return {
             name: (self.shape.batch_size, heads, self.shape.rows if size < 0 else size, width)
             for name, (heads, size, width) in self._states().items()
         }
 
     def empty(self, rows: int) -> list[Tensor]:
-        """Caches of one row of a batch, of zeros, with room for so many tokens, in the order of `cache_shapes`."""
+        """Return zero-filled caches of one batch slot for `rows` tokens, in the order of `cache_shapes`."""
         shapes = self._states().values()
         return [torch.zeros(1, heads, rows if size < 0 else size, width) for heads, size, width in shapes]
 
@@ -78,24 +78,24 @@ class Decoder(nn.Module):
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether any layer that is run carries a state."""
+        """Return whether a layer that is not skipped has a recurrent state."""
         return any(layer.carried for index, layer in enumerate(self.layers) if index not in self.skipped)
 
     def begin(self, caches: list[Tensor], length: Tensor) -> CachedPass:
-        """A pass over caches of which `length` int64 [B] rows are committed."""
+        """Return a pass over caches of which `length` int64 [B] rows are committed."""
         return CachedPass(caches, length, [layer.window for layer in self.layers], self.skipped, self.layers)
 
     def clamp(self, positions: Tensor) -> Tensor:
-        """Keep padding behind the last token of the longest sequence inside the model's positions."""
+        """Keep padding after the last token of the longest sequence inside the model's positions."""
         return positions.clamp(max=self.shape.max_length - 1)
 
     def run(
         self, current: CachedPass, tokens: Tensor, logit_index: Tensor | None = None, taps: Taps | None = None
     ) -> Tensor:
-        """tokens int64 [B, T], or in their place rows float32 [B, T, H] as the embedding gives them -> logits float32
-        [B, T, V], or [B, R, V] at `logit_index` int64 [B, R].
+        """Run the model over tokens int64 [B, T], or over embeddings float32 [B, T, H], and return logits float32 [B,
+        T, V], or [B, R, V] at `logit_index` int64 [B, R].
 
-        `current.look` must have been called for these tokens. Their keys and values stay in the pass. Fills `taps`.
+        Call `current.set_positions` for these tokens first. Their keys and values stay in the pass. Fills `taps`.
         """
         self._logit_index = logit_index
         skips = skipping(self.model, self.skipped, self.skipped_mlps) if self.skips else nullcontext()
@@ -106,7 +106,7 @@ class Decoder(nn.Module):
 
 
 def no_tree(decoder: Decoder, role: str) -> UnsupportedModelError:
-    """That a model with states is given a tree."""
+    """Return the error for a tree given to a model with recurrent states."""
     found = next(each.name(index) for index, layer in enumerate(decoder.layers) for each in layer.carried)
     return UnsupportedModelError(
         f"{role}, {type(decoder.model).__name__}, carries states from token to token, the first is {found}: received a "
@@ -116,7 +116,7 @@ def no_tree(decoder: Decoder, role: str) -> UnsupportedModelError:
 
 
 def call(model: nn.Module, tokens: Tensor, current: CachedPass) -> Any:
-    """What the model gives for tokens int64 [B, T], or rows [B, T, H] in their place, at the positions of a pass, which
+    """Return the model's output for tokens int64 [B, T], or for embeddings [B, T, H], at the positions of a pass, which
     is its cache."""
     read = "inputs_embeds" if tokens.is_floating_point() else "input_ids"
     with at_positions(model, current.positions):

@@ -1,4 +1,4 @@
-"""Rotary frequencies that would change with the sequence, pinned."""
+"""Freeze rotary frequencies that would change with the sequence length."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from speccompile.errors import UnsupportedModelError
 
 
 def freeze_positions(model: nn.Module, max_length: int) -> None:
-    """Pin rotary frequencies that would change with the sequence to those of the first `max_length` positions.
+    """Freeze rotary frequencies that would change with the sequence to those of the first `max_length` positions.
 
-    `dynamic` scaling and `longrope` switch their frequencies once a sequence outgrows a number of positions. Rows in a
-    cache would then belong to other frequencies than their queries, so this is refused; below that they are constant.
+    `dynamic` scaling and `longrope` switch their frequencies once a sequence outgrows a number of positions. Cached
+    keys would then have other frequencies than the queries, so a larger `max_length` raises UnsupportedModelError.
     """
     for name, module in model.named_modules():
         rope_type = getattr(module, "rope_type", None)
@@ -31,7 +31,7 @@ def freeze_positions(model: nn.Module, max_length: int) -> None:
 
 
 def _constant_positions(module: nn.Module, layer: str | None, kind: str) -> int:
-    """How many positions a sequence may have before transformers (modeling_rope_utils) changes the frequencies."""
+    """Return the number of positions up to which transformers (modeling_rope_utils) keeps the frequencies."""
     if kind == "longrope":
         parameters = module.config.rope_parameters
         return int((parameters if layer is None else parameters[layer])["original_max_position_embeddings"])
@@ -39,7 +39,7 @@ def _constant_positions(module: nn.Module, layer: str | None, kind: str) -> int:
 
 
 def _freeze(model: nn.Module, name: str, max_length: int, kinds: dict[Any, str]) -> None:
-    """Give a rotary module these rope types, by layer type, and prove that it says the same as before."""
+    """Set these rope types, by layer type, in a rotary module, and prove that its output is unchanged."""
     module = model.get_submodule(name)
 
     def angles(length: int) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Layers whose recurrence is no function of its own in transformers: what of each module is replaced, by class name."""
+"""Layers whose recurrence is not a separate function in transformers: patches of their modules, by class name."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -14,11 +14,11 @@ from speccompile.compiler.step.recurrent_state import RecurrentStates
 
 @contextmanager
 def _griffin(current: RecurrentStates, block: Any, layer: int) -> Iterator[None]:
-    """RecurrentGemma's block: a convolution, then the RG-LRU (De et al. 2024, arXiv 2402.19427), whose every channel is
-    a head of one value with a decay of its own.
+    """Patch RecurrentGemma's block: a convolution, then the RG-LRU (De et al. 2024, arXiv 2402.19427), whose every
+    channel is a head of one value with its own decay.
 
-    The unit's gates are one linear layer a head. transformers has them as a batched product, of which ONNX Runtime
-    computes one row otherwise than several.
+    The unit's gates are one linear layer per head. transformers computes them as a batched product, for which ONNX
+    Runtime gives other results with one row than with several.
     """
     unit = block.rg_lru
 
@@ -28,12 +28,13 @@ def _griffin(current: RecurrentStates, block: Any, layer: int) -> Iterator[None]
         return (rows + block.conv_1d.bias).transpose(1, 2)
 
     def gate(heads: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """heads [B, T, H, D], weight [H, D, D], bias [H, D] -> [B, T, H D]."""
+        """Return a gate: heads [B, T, H, D], weight [H, D, D], bias [H, D] -> [B, T, H D]."""
         parts = [functional.linear(heads[:, :, head], weight[head].T, bias[head]) for head in range(heads.shape[2])]
         return torch.sigmoid(torch.cat(parts, 2))
 
     def recur(activations: Tensor, position_ids: Tensor) -> Tensor:
-        """activations [B, T, C], position_ids int64 [B, T]: the first token of a text is taken as it is."""
+        """Run the RG-LRU over activations [B, T, C]. position_ids int64 [B, T]: the first token of a text is not
+        scaled."""
         current.asked["state"] = layer, 0
         heads = activations.unflatten(2, (unit.num_attention_heads, -1))
         decay = -8.0 * gate(heads, unit.recurrent_gate_weight, unit.recurrent_gate_bias)
@@ -45,7 +46,7 @@ def _griffin(current: RecurrentStates, block: Any, layer: int) -> Iterator[None]
         return current.recur(ones, [ones, *rows])[..., 0].transpose(1, 2).to(activations.dtype)
 
     def forward(*args: Any, use_cache: bool, **more: Any) -> Any:
-        """Without the states that the block keeps itself."""
+        """Run the block without its own states."""
         return type(block).forward(block, *args, use_cache=False, **more)
 
     with (
@@ -57,8 +58,8 @@ def _griffin(current: RecurrentStates, block: Any, layer: int) -> Iterator[None]
 
 
 def _lightning(current: RecurrentStates, attention: Any, layer: int) -> AbstractContextManager[None]:
-    """MiniMax's lightning attention (Qin et al. 2024, arXiv 2401.04658): a linear one with a constant decay a head. Its
-    module computes it in blocks of its own, between projections that are called here as there."""
+    """Patch MiniMax's lightning attention (Qin et al. 2024, arXiv 2401.04658), linear attention with a constant decay
+    per head. Its module computes the attention in blocks; the patch calls the same projections before and after it."""
 
     def forward(hidden_states: Tensor, *args: object, **more: object) -> tuple[Tensor, None]:
         batch, width, _ = hidden_states.shape
@@ -78,11 +79,11 @@ PATCHES: dict[str, Callable[[RecurrentStates, Any, int], AbstractContextManager[
     "RecurrentGemmaRecurrentBlock": _griffin,
     "MiniMaxLightningAttention": _lightning,
 }
-"""Class of a module -> what goes through the pass in its place, given the pass, the module and its layer's number."""
+"""Class of a module -> its patch, a context manager of (pass, module, layer number)."""
 
 
 def patched_layers(model: nn.Module) -> Iterator[tuple[int, nn.Module]]:
-    """(layer, module) of all modules of a model that are named in `OWN`."""
+    """Yield (layer, module) for all modules of a model that are named in `PATCHES`."""
     for holder in model.modules():
         if isinstance(holder, nn.ModuleList):
             for layer, each in enumerate(holder):

@@ -1,9 +1,9 @@
-"""Latent attention: keys and values of all heads are made of one row, which is what the cache holds.
+"""Latent attention (MLA): keys and values of all heads derive from one compressed row, which the cache holds.
 
-transformers writes it alike wherever a model has it: `update` is given the compressed row [B, 1, R, rank] and the
-turned columns that all heads share [B, 1, R, turned], and the method `expand_kv` makes keys and values of both with the
+transformers implements it alike in all models: `update` receives the compressed row [B, 1, R, rank] and the rotary
+columns that all heads share [B, 1, R, turned], and the method `expand_kv` makes keys and values of both with the
 linear layer `kv_b_proj`. That is linear in the row, so it moves to the other side of both products (DeepSeek-V2,
-arXiv 2405.04434, section 2.1.2): queries are brought to the row's width, and no row is ever expanded.
+arXiv 2405.04434, section 2.1.2): queries are projected to the row's width, and no row is ever expanded.
 """
 
 import torch
@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 
 def is_latent(module: nn.Module, rows: Tensor, turned: Tensor) -> bool:
-    """Whether an attention layer of transformers, whose cache was given these, expands them as said above."""
+    """Return whether an attention layer of transformers expands these cached tensors as the module docstring
+    describes."""
     project = getattr(module, "kv_b_proj", None)
     return (
         hasattr(module, "expand_kv")
@@ -23,9 +24,9 @@ def is_latent(module: nn.Module, rows: Tensor, turned: Tensor) -> bool:
 
 
 def absorb_query(module: nn.Module, query: Tensor) -> tuple[Tensor, Tensor]:
-    """A query [B, N, T, own + turned] as one of rows, [B, N, T, rank + turned]; and what makes values of the
-    attention's result, [N, rank, E]. `kv_b_proj` holds for each head the columns of its keys, then those of its
-    values."""
+    """Return a query [B, N, T, own + turned] in the space of cached rows, [B, N, T, rank + turned], and the weight [N,
+    rank, E] that turns the attention's result into values. `kv_b_proj` holds, for each head, the columns of its keys,
+    then those of its values."""
     heads, own = query.shape[1], module.qk_nope_head_dim
     weight = module.kv_b_proj.weight.view(heads, own + module.v_head_dim, -1)
     first, turned = query.split([own, query.shape[3] - own], 3)

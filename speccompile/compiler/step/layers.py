@@ -1,4 +1,4 @@
-"""Where a transformers decoder has its layers, their halves and its final norm, and how to run it without some."""
+"""Decoder layers of a transformers model, their sublayers (attention, MLP) and its final norm; skip some of them."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,16 +12,16 @@ from speccompile.progress import progress_counter
 
 
 def find_layers(model: nn.Module) -> nn.ModuleList:
-    """The list of decoder layers: as long as the config says, and item i holds an attention module of layer i.
+    """Return the list of decoder layers: of the length in the config; item i holds an attention module of layer i.
 
-    Raises UnsupportedModelError, naming the architecture, where there is no such list.
+    Raise UnsupportedModelError, naming the architecture, if there is no such list.
     """
     return _holder(model)[1]
 
 
 @contextmanager
 def counting_layers(model: nn.Module, title: str, runs: int) -> Iterator[None]:
-    """Tell how many of its layers a model has gone through, in so many runs."""
+    """Show a progress counter of the layers that a model runs through in `runs` runs."""
     try:
         watched, unit = list(find_layers(model)), "layers"
     except UnsupportedModelError:
@@ -34,8 +34,8 @@ def counting_layers(model: nn.Module, title: str, runs: int) -> Iterator[None]:
 
 
 def find_norm(model: nn.Module) -> nn.Module:
-    """The norm behind the last layer: the one norm beside the list of layers that is as wide as what goes through them,
-    which one of an embedding for every layer is not. Raises UnsupportedModelError."""
+    """Return the norm after the last layer: the only norm next to the list of layers that is as wide as the residual
+    stream; the norm of a per-layer embedding is not. Raise UnsupportedModelError if there is not exactly one."""
     holder, _ = _holder(model)
     width = model.config.hidden_size
     norms = [
@@ -53,7 +53,7 @@ def find_norm(model: nn.Module) -> nn.Module:
 
 
 def _holder(model: nn.Module) -> tuple[nn.Module, nn.ModuleList]:
-    """The module whose child the list of layers is, and the list."""
+    """Return the module that holds the list of layers as a child, and the list."""
     wanted = model.config.num_hidden_layers
     for holder in model.modules():
         for child in holder.children():
@@ -70,13 +70,14 @@ def _holder(model: nn.Module) -> tuple[nn.Module, nn.ModuleList]:
 
 
 def attending(model: nn.Module) -> set[int]:
-    """The layers that hold a module of attention. One that several layers share has no number (Zamba)."""
+    """Return the layers that hold an attention module. A module that several layers share has no layer number
+    (Zamba)."""
     found = {getattr(module, "layer_idx", None) for module in model.modules() if _is_attention(module)}
     return {layer for layer in found if isinstance(layer, int) and layer >= 0}
 
 
 def _is_attention(module: nn.Module) -> bool:
-    """By transformers' names: experts too may know the number of their layer."""
+    """Return whether a module is attention, by its class name: experts may have a `layer_idx` too."""
     return hasattr(module, "layer_idx") and "attention" in type(module).__name__.lower()
 
 
@@ -85,7 +86,7 @@ def _attends_as(layer: nn.Module, index: int) -> bool:
 
 
 def check_layers(model: nn.Module, layers: Iterable[int]) -> None:
-    """Raises UnsupportedModelError where one of these layers does not exist, naming it."""
+    """Raise UnsupportedModelError, naming the layer, if one of these layers does not exist."""
     n_layers = model.config.num_hidden_layers
     for layer in layers:
         if not 0 <= layer < n_layers:
@@ -97,10 +98,10 @@ def check_layers(model: nn.Module, layers: Iterable[int]) -> None:
 
 @contextmanager
 def skipping(model: nn.Module, attentions: Iterable[int], mlps: Iterable[int] | None = None) -> Iterator[None]:
-    """Inside, these halves of the model's layers add nothing to the residual stream; mlps: by default those of the same
-    layers. A layer without either hands its input on as its output. What the others compute, nobody reads.
+    """Skip sublayers inside a `with` block: they add nothing to the residual stream. mlps: layers whose MLP is skipped,
+    by default those of `attentions`. A layer without both returns its input, and the result of its modules is unused.
 
-    Raises UnsupportedModelError where a layer of which one half is skipped has no halves.
+    Raise UnsupportedModelError if a layer has no separate sublayers and only one of them is to be skipped.
     """
     layers, without = find_layers(model), set(attentions)
     silent = without if mlps is None else set(mlps)
@@ -114,10 +115,10 @@ def skipping(model: nn.Module, attentions: Iterable[int], mlps: Iterable[int] | 
 
 
 def halves(model: nn.Module, index: int) -> tuple[list[nn.Module], list[nn.Module]]:
-    """What computes the attention half of a layer, and its MLP half: the part that attends, and all others with
-    matrices, which are the one block of experts or of an MLP, or its linear layers.
+    """Return the modules of a layer's attention sublayer and of its MLP sublayer: the child that attends, and all other
+    children with matrices, which are one block of experts or of an MLP, or its linear layers.
 
-    Raises UnsupportedModelError, naming the architecture, where they are not apart.
+    Raise UnsupportedModelError, naming the architecture, if they are not separate.
     """
     parts = list(find_layers(model)[index].children())
     attention = [part for part in parts if any(map(_is_attention, part.modules()))]
@@ -130,7 +131,7 @@ def halves(model: nn.Module, index: int) -> tuple[list[nn.Module], list[nn.Modul
 
 
 def cannot_skip_sublayer(model: nn.Module, layer: int, reason: str) -> UnsupportedModelError:
-    """That one half of this layer cannot be skipped alone."""
+    """Return the error for a layer whose attention or MLP cannot be skipped alone."""
     return UnsupportedModelError(
         f"layer {layer} of {type(model).__name__} has no halves of which one can be skipped alone: {reason}",
         hint="name whole layers, for example `layers: [0, 2]`",
@@ -138,13 +139,13 @@ def cannot_skip_sublayer(model: nn.Module, layer: int, reason: str) -> Unsupport
 
 
 def hidden_input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """What a layer is given: the residual stream [B, T, H]."""
+    """Return the input of a layer: the residual stream [B, T, H]."""
     hidden: Tensor = args[0] if args else kwargs["hidden_states"]
     return hidden
 
 
 def hidden_output(output: Any) -> Tensor:
-    """What a layer gives: the residual stream [B, T, H], alone or first of several things."""
+    """Return the output of a layer: the residual stream [B, T, H], alone or the first item of a tuple."""
     hidden: Tensor = output[0] if isinstance(output, tuple) else output
     return hidden
 
@@ -155,7 +156,7 @@ def identity_output(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def zero_output(half: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-    """Zeros that are constants in a graph, where they fold away with the norm and the sum behind them."""
+    """Return zeros that are constants in a graph, where they fold away with the norm and the sum after them."""
     hidden = hidden_output(output)
     zeros = torch.zeros((*(1 for _ in hidden.shape[:-1]), hidden.shape[-1]), dtype=hidden.dtype)
     return (zeros, *output[1:]) if isinstance(output, tuple) else zeros

@@ -1,4 +1,4 @@
-"""Another thing under a name of somebody else's, for a time."""
+"""Monkeypatch an attribute inside a `with` block."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,8 +7,8 @@ from typing import Any
 
 @contextmanager
 def patched_attribute(holder: Any, name: str, value: object) -> Iterator[None]:
-    """Inside, a module of Python's or of torch's, or a class, has another thing of this name; what it inherits comes
-    back by itself."""
+    """Replace an attribute of a Python or torch module, or of a class, inside a `with` block; an inherited attribute
+    comes back by deleting the replacement."""
     before = vars(holder).get(name)
     setattr(holder, name, value)
     try:

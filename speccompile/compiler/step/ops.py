@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 HIDDEN = -1e30
-"""Added to a score that must not be seen. Finite: a row that sees nothing stays a number."""
+"""Added to a score that must not be seen. Finite: a row that sees nothing gives no NaN."""
 
 
 @torch.library.custom_op("speccompile::attend", mutates_args=())
@@ -37,9 +37,9 @@ def attend(
     Scores are scaled by `scale`, then, where `softcap` > 0, become softcap * tanh(score / softcap).
     N is a multiple of G: query head n reads key head n // (N / G). Returns [B, N, T, E].
 
-    sinks [N] (gpt-oss): one score more for every query of a head, neither scaled nor capped, of a row whose value is
-    zero. is_latent (absorbed latent attention, DeepSeek-V2, section 2.1): a key is the row of keys with the row of
-    values behind it, its value is the row of keys; query [B, N, T, D + E], returns [B, N, T, D].
+    sinks [N] (gpt-oss): one additional score for every query of a head, neither scaled nor capped, for a row whose
+    value is zero. is_latent (absorbed latent attention, DeepSeek-V2, section 2.1): a key is the row of keys followed by
+    the row of values, its value is the row of keys; query [B, N, T, D + E], returns [B, N, T, D].
     """
     columns = torch.arange(int(length.max()), device=query.device)
     keys = torch.cat([key_cache[:, :, : len(columns)], key_rows], 2)
@@ -57,7 +57,7 @@ def attend(
 
 
 def shares(scores: Tensor, bias: Tensor, softcap: float, sinks: Tensor | None) -> Tensor:
-    """Of every row in what a query reads, by its scaled scores [B, N, T, R], as `attend` says. bias: broadcasts."""
+    """Return the attention weights of all rows, from scaled scores [B, N, T, R], as `attend` says. bias: broadcasts."""
     if softcap > 0:
         scores = softcap * torch.tanh(scores / softcap)
     scores = scores + bias
@@ -106,10 +106,10 @@ def _(buffer: Tensor, rows: Tensor, length: Tensor, axis: int) -> Tensor:
 
 @torch.library.custom_op("speccompile::convolve", mutates_args=())
 def convolve(rows: Tensor, state: Tensor, weight: Tensor) -> Tensor:
-    """A causal convolution of every channel with itself, over `[state | rows]`.
+    """Causal convolution of every channel separately, over `[state | rows]`.
 
     rows [B, 1, T, C], state [B, 1, K - 1, C] the rows before them, weight [C, K], its last column for the row itself.
-    Returns [B, 1, T, C]. The products are added up one after the other, the oldest first, whatever T is.
+    Returns [B, 1, T, C]. The products are added one after the other, the oldest first, for any T.
     """
     behind = torch.cat([state, rows], 2)
     result = torch.zeros_like(rows)
@@ -125,10 +125,11 @@ def _(rows: Tensor, state: Tensor, weight: Tensor) -> Tensor:
 
 @torch.library.custom_op("speccompile::shift", mutates_args=())
 def shift(rows: Tensor, state: Tensor, length: Tensor, count: Tensor) -> Tensor:
-    """The state of a convolution after the first `count` int64 [B] of rows [B, 1, T, C]; as it was where that is 0.
+    """Return the state of a convolution after the first `count` int64 [B] rows of [B, 1, T, C]; unchanged where it is
+    0.
 
-    state [B, 1, K - 1, C], length int64 [B]: where it is 0, the state counts as zeros. Returns the last rows of
-    `[state | rows taken]`; engines update it in place.
+    state [B, 1, K - 1, C], length int64 [B]: where it is 0, the state counts as zeros. Returns the last rows of `[state
+    | first count rows]`; engines update it in place.
     """
     kept, channels = state.shape[2:]
     index = (count[:, None] + torch.arange(kept, device=count.device))[:, None, :, None]
@@ -145,15 +146,15 @@ def _(rows: Tensor, state: Tensor, length: Tensor, count: Tensor) -> Tensor:
 def recur(
     query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, state: Tensor, length: Tensor
 ) -> Tensor:
-    """What a linear recurrence gives at every token, computed token by token in one order, whatever their number.
+    """Return the result of a linear recurrence at every token, computed token by token in one order, for any T.
 
     query, key [B, G, T, K], value [B, H, T, V], decay [B, H, T, 1] or [B, H, T, K], the logarithm, beta [B, H, T, 1],
-    state float32 [B, H, K, V], length int64 [B]: where it is 0, nothing came before, and the state counts as zeros.
-    H is a multiple of G: head h reads key head h // (H / G). For each token t
+    state float32 [B, H, K, V], length int64 [B]: where it is 0, there is no earlier token, and the state counts as
+    zeros. H is a multiple of G: head h reads key head h // (H / G). For each token t
 
         S = exp(decay_t) S;  S = S + key_t (x) u_t;  context_t = query_t S
 
-    where u_t = value_t or, where there is a beta, the gated delta rule's beta_t (value_t - key_t S), Yang et al. 2024
+    where u_t = value_t or, with a beta, the gated delta rule's beta_t (value_t - key_t S), Yang et al. 2024
     (arXiv 2412.06464). Mamba 2 (2405.21060) is the first form; a decay of every key channel makes it Kimi's delta rule
     (2510.26692), or Mamba's scan (2312.00752), whose heads are channels of one value each. Returns [B, H, T, V].
     """
@@ -174,9 +175,10 @@ def _(
 def advance(
     key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, state: Tensor, length: Tensor, count: Tensor
 ) -> Tensor:
-    """The state of a recurrence after the first `count` int64 [B] of some tokens; as it was where that is 0.
+    """Return the state of a recurrence after the first `count` int64 [B] tokens; unchanged where it is 0.
 
-    The others as in `recur`, computed in the same order. Returns float32 [B, H, K, V]; engines update it in place.
+    All other arguments as in `recur`, computed in the same order. Returns float32 [B, H, K, V]; engines update it in
+    place.
     """
     result = state.clone()
     for step, current in _steps(key, value, decay, beta, _begun(state, length)):
@@ -194,7 +196,7 @@ def _(
 def _steps(
     key: Tensor, value: Tensor, decay: Tensor, beta: Tensor | None, state: Tensor
 ) -> Iterator[tuple[int, Tensor]]:
-    """(token, state float32 [B, H, K, V] after it)."""
+    """Yield (token index, state float32 [B, H, K, V] after it)."""
     keys, values, gates = _spread(key, value.shape[1]).float(), value.float(), decay.float().exp()
     for step in range(value.shape[2]):
         column, update = keys[:, :, step, :, None], values[:, :, step, None, :]
@@ -215,10 +217,10 @@ def _spread(rows: Tensor, heads: int) -> Tensor:
 
 @torch.library.custom_op("speccompile::allow", mutates_args=())
 def allow(logits: Tensor, allowed: Tensor) -> Tensor:
-    """logits float32 [B, R, V] where they are allowed, bool [B, R, V] or [B, R, 1], else what no softmax gives a share.
+    """Return logits float32 [B, R, V] where `allowed`, bool [B, R, V] or [B, R, 1], is true, else HIDDEN.
 
-    An op, because the trace cannot keep open whether an axis is 1 or V. Finite, so that a row without any allowed token
-    gives some token, and no NaN.
+    An op, because the trace cannot keep open whether an axis is 1 or V. HIDDEN has no share in a softmax. It is finite,
+    so that a row without any allowed token gives some token, and no NaN.
     """
     return torch.where(allowed, logits, HIDDEN)
 
@@ -230,12 +232,12 @@ def _(logits: Tensor, allowed: Tensor) -> Tensor:
 
 @torch.library.custom_op("speccompile::nucleus", mutates_args=())
 def nucleus(probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> tuple[Tensor, Tensor]:
-    """Which tokens may be chosen: those whose probability reaches a threshold.
+    """Return the probability threshold that a token must reach to be chosen, and the mass of these tokens.
 
     probs float32 [B, R, V], each row adding up to one; top_k int64 [B], 0 for all; top_p, min_p float32 [B]. Top-k
-    keeps the k most probable tokens and those as probable as the last of them. Top-p (Holtzman et al. 2020) keeps, of
-    the tokens that are left, each before which the more probable ones add up to less than top_p of the sum of all, and
-    those as probable as the last of them. Min-p (Nguyen et al. 2024) keeps those with at least min_p of the largest
+    keeps the k most probable tokens and those as probable as the last of them. Top-p (Holtzman et al. 2020) keeps,
+    among the remaining tokens, each before which the more probable ones add up to less than top_p of the sum of all,
+    and those as probable as the last of them. Min-p (Nguyen et al. 2024) keeps those with at least min_p of the largest
     probability. Returns the threshold and the mass of the tokens that reach it, float32 [B, R] each; without any limit
     they are 0 and 1.
     """
@@ -262,7 +264,7 @@ def _(probs: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> tuple[Tenso
 
 @torch.library.custom_op("speccompile::draw", mutates_args=())
 def draw(weights: Tensor, threshold: Tensor, uniforms: Tensor) -> Tensor:
-    """One token a row, drawn in proportion to the weights that reach a threshold.
+    """Draw one token per row, in proportion to the weights that reach a threshold.
 
     weights float32 [B, R, V], not negative, at least one of a row above zero and at the threshold; threshold float32
     [B, R]; uniforms float32 [B, R] in [0, 1). The token is the first to which the weights add up to more than the

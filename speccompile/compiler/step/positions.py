@@ -1,6 +1,6 @@
-"""Positions for models that do not take `position_ids` and count from the rows of their cache instead.
+"""Positions for models without `position_ids`, which count the rows of their cache instead.
 
-Their tables of positions do take them (Bart's, Whisper's and their kin): a hook on the table gives it the run's.
+Their position embeddings do take `position_ids` (Bart, Whisper and similar): a hook on the embedding passes them.
 """
 
 import inspect
@@ -16,13 +16,13 @@ _GIVEN = "position_ids"
 
 @contextmanager
 def at_positions(model: nn.Module, positions: Tensor) -> Iterator[None]:
-    """Inside, a run of the model is at `positions` int64 [B, T], if it takes none itself."""
+    """Run a model at `positions` int64 [B, T] inside a `with` block, if it takes no positions itself."""
 
     def give(table: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         return args, kwargs | {_GIVEN: positions}
 
     def shape(table: nn.Module, args: tuple[Any, ...], found: Tensor) -> Tensor:
-        return found.reshape(*positions.shape, found.shape[-1])  # some put a dimension before the positions
+        return found.reshape(*positions.shape, found.shape[-1])  # some models add a dimension before the positions
 
     with ExitStack() as hooks:
         for table in _tables(model):
@@ -32,7 +32,7 @@ def at_positions(model: nn.Module, positions: Tensor) -> Iterator[None]:
 
 
 def _tables(model: nn.Module) -> list[nn.Module]:
-    """The modules that are told how many rows the cache holds, and may be told positions."""
+    """Return the modules that take both a cache length and `position_ids`, if the model itself takes no positions."""
     if _GIVEN in inspect.signature(model.forward).parameters:
         return []
     takes = ((module, inspect.signature(module.forward).parameters.keys()) for module in model.modules())

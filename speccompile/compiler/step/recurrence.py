@@ -1,9 +1,9 @@
-"""The hook for layers that keep a state: convolutions and linear recurrences, as transformers' modeling code has them.
+"""The hook for layers with a recurrent state: convolutions and linear recurrences of transformers' modeling code.
 
-Its decoder layers ask the cache for their states, and hand rows to a few functions of their module, which are the same
-in all architectures. While a model runs in a `Pass`, the pass answers that there are no states, and `REPLACED` stand
-where those functions do: they take the state from the pass, and leave there the rows by which it moves on. So a state
-is read before the window, and written once, as it is after the tokens that were accepted.
+Decoder layers request their states from the cache, and hand rows to a few functions of their module, which are the same
+in all architectures. While a model runs in a `CachedPass`, the pass answers that there are no states, and the functions
+in `REPLACED` are patched in: they take the state from the pass, and store there the rows that advance it. So a state
+is read before the window, and written once, after the accepted tokens.
 """
 
 import sys
@@ -24,12 +24,12 @@ from speccompile.errors import UnsupportedModelError
 
 @contextmanager
 def recurring(model: nn.Module, current: RecurrentStates) -> Iterator[None]:
-    """Inside, the model's convolutions and recurrences go through `current`."""
+    """Route the model's convolutions and recurrences through `current` inside a `with` block."""
     with ExitStack() as places:
         for module in {sys.modules[type(each).__module__] for each in model.modules()}:
             for name in REPLACED.keys() & vars(module).keys():
                 places.enter_context(patched_attribute(module, name, _through(current, REPLACED[name])))
-            if hasattr(module, "MiniMaxCache"):  # it insists on a cache of its own class
+            if hasattr(module, "MiniMaxCache"):  # it requires a cache of its own class
                 places.enter_context(patched_attribute(module, "MiniMaxCache", type(current)))
         for layer, each in patched_layers(model):
             places.enter_context(PATCHES[type(each).__name__](current, each, layer))
@@ -44,7 +44,7 @@ def _through(current: RecurrentStates, function: Callable[..., Any]) -> Callable
 
 
 def _rows(tensor: Tensor) -> Tensor:
-    """[B, T, H, D] -> float32 [B, H, T, D]."""
+    """Transpose [B, T, H, D] -> float32 [B, H, T, D]."""
     return tensor.transpose(1, 2).float()
 
 
@@ -52,7 +52,8 @@ def _convolution(
     current: RecurrentStates, hidden_states: Tensor, weight: Tensor, bias: Tensor | None = None,
     activation: str | None = None, **more: object,
 ) -> Tensor:  # fmt: skip
-    """`causal_conv1d_fn`: hidden_states [B, C, T], which the pass was shown as the rows of a state; weight [C, K]."""
+    """Replace `causal_conv1d_fn`: hidden_states [B, C, T], which the layer registered as a state's rows; weight [C,
+    K]."""
     rows = hidden_states.transpose(1, 2)[:, None]
     result = current.convolve(rows, weight)[:, 0]
     result = result if bias is None else result + bias
@@ -64,8 +65,8 @@ def _delta_rule(
     current: RecurrentStates, query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, *args: object,
     use_qk_l2norm_in_kernel: bool = False, **more: object,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The gated delta rule: query, key [B, T, G, K], value [B, T, H, V], beta [B, T, H]; g, the logarithm of the decay,
-    [B, T, H], or [B, T, H, K] as Kimi has it."""
+    """Replace the gated delta rule: query, key [B, T, G, K], value [B, T, H, V], beta [B, T, H]; g, the logarithm of
+    the decay, [B, T, H], or [B, T, H, K] for Kimi."""
     queries, keys, values = _rows(query), _rows(key), _rows(value)
     if use_qk_l2norm_in_kernel:
         queries, keys = _normalized(queries), _normalized(keys)
@@ -84,7 +85,7 @@ def _mamba2(
     dt_softplus: bool = False, dt_limit: tuple[float, float] = (0.0, float("inf")), return_final_states: bool = False,
     z: Tensor | None = None, **more: object,
 ) -> Any:  # fmt: skip
-    """`mamba2_chunk_scan`: hidden_states [B, T, H, V], dt [B, T, H], A [H], B and C [B, T, G, K], D [H]."""
+    """Replace `mamba2_chunk_scan`: hidden_states [B, T, H, V], dt [B, T, H], A [H], B and C [B, T, G, K], D [H]."""
     step = _step_sizes(dt if dt_bias is None else dt + dt_bias, softplus=dt_softplus).clamp(*dt_limit)
     values = hidden_states.float() * step[..., None].float()
     decay = (A.float() * step.float())[..., None]
@@ -101,8 +102,8 @@ def _mamba(
     z: Tensor | None = None, delta_bias: Tensor | None = None, delta_softplus: bool = False,
     return_last_state: bool = False, **more: object,
 ) -> Any:  # fmt: skip
-    """`mamba_selective_scan`: hidden_states, dt, z [B, C, T], A [C, K], B and C [B, K, T], D [C]. Every channel is a
-    head of one value; the key channels are its states."""
+    """Replace `mamba_selective_scan`: hidden_states, dt, z [B, C, T], A [C, K], B and C [B, K, T], D [C]. Every channel
+    is a head of one value; the key channels are its states."""
     step = _step_sizes(dt if delta_bias is None else dt + delta_bias[:, None], softplus=delta_softplus).float()
     decay = A[:, None, :] * step[..., None]  # [B, C, T, K]
     values = (hidden_states.float() * step)[..., None]
@@ -114,7 +115,7 @@ def _mamba(
 
 
 def _no_state(result: Tensor) -> Tensor:
-    """What is handed to the cache as the state after a run: the pass does not read it."""
+    """Return an empty tensor as the state after a run: the pass does not read it."""
     return result.new_empty(0)
 
 
@@ -129,5 +130,5 @@ REPLACED: dict[str, Callable[..., Any]] = {
     "mamba2_chunk_scan": _mamba2,
     "mamba_selective_scan": _mamba,
 }
-"""Name in a modeling module -> what stands for it, given the pass. The forms for one token alone, as
-`causal_conv1d_update`, are never called: the pass has no states to give."""
+"""Name in a modeling module -> its replacement, which receives the pass first. The variants for one token, such as
+`causal_conv1d_update`, are never called: the pass returns no states."""

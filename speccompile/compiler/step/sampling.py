@@ -1,8 +1,8 @@
 """Sampling in torch: temperature, repetition penalty, and the distribution of a drafter's candidates.
 
-In the order of transformers' logits processors: repetition penalty, temperature, top-k, top-p, min-p. What the target
-may choose (top-k and on) is decided by the neutral ops `nucleus` and `draw`, over the whole vocabulary; a drafter draws
-from its C best tokens alone, which changes how many drafts are accepted, and not what comes out.
+The order is that of transformers' logits processors: repetition penalty, temperature, top-k, top-p, min-p. For the
+target, the neutral ops `nucleus` and `draw` apply top-k and the later ones over the whole vocabulary. A drafter draws
+among its C best tokens only, which changes the number of accepted drafts and not the output.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,8 @@ from torch import Tensor
 
 
 class Settings(NamedTuple):
-    """How each row samples: see `contract`. history int64 [B, H]; top_k int64 [B]; the others float32 [B]."""
+    """Sampling settings of each batch slot: see `contract`. history int64 [B, H]; top_k int64 [B]; all other fields
+    float32 [B]."""
 
     temperature: Tensor
     top_k: Tensor
@@ -23,27 +24,27 @@ class Settings(NamedTuple):
 
 
 def apply_temperature_and_penalty(logits: Tensor, settings: Settings, seen: Tensor) -> Tensor:
-    """float32 [B, R, V] logits -> penalized and divided by the temperature; greedy rows are only penalized.
+    """Penalize float32 [B, R, V] logits and divide them by the temperature; greedy batch slots are only penalized.
 
-    seen int64 [B, R, H]: tokens that stood before each row, in any order and any number of times.
+    seen int64 [B, R, H]: tokens before each row, in any order and any number of times.
     """
     temperature = settings.temperature
     heated = logits * torch.where(temperature > 0, 1 / temperature.clamp(min=1e-6), 1.0)[:, None, None]
     penalty = settings.repetition_penalty[:, None, None]
     score = heated.gather(2, seen)
-    # Equal tokens get equal values: whichever is written last, the result is the same.
+    # Duplicates in `seen` write equal values, so the order of the writes does not matter.
     return heated.scatter(2, seen, torch.where(score < 0, score * penalty, score / penalty))
 
 
 class Candidates(NamedTuple):
-    """ids int64 [B, R, C], best first, and probs float32 [B, R, C], which add up to one."""
+    """Candidates of each row. ids int64 [B, R, C], best first, and probs float32 [B, R, C], which sum to one."""
 
     ids: Tensor
     probs: Tensor
 
 
 def candidates(heated: Tensor, count: int, settings: Settings) -> Candidates:
-    """The distribution over the `count` best of heated logits [B, R, V], after top-k, top-p and min-p."""
+    """Return the distribution over the `count` best of scaled logits [B, R, V], after top-k, top-p and min-p."""
     scores, ids = heated.topk(count, dim=2)
     weights = torch.exp(scores - scores[:, :, :1])
     rank = torch.arange(count, device=heated.device)
@@ -56,7 +57,7 @@ def candidates(heated: Tensor, count: int, settings: Settings) -> Candidates:
 
 
 def draw_candidate(weights: Tensor, uniform: Tensor) -> Tensor:
-    """Indices int64 [..] of weights [.., C], drawn by uniforms [..]; never of weight zero, unless all are."""
+    """Draw indices int64 [..] of weights [.., C] by uniforms [..]; never one of weight zero, unless all are zero."""
     total = weights.cumsum(-1)
     index = (total <= uniform[..., None] * total[..., -1:]).long().sum(-1)
-    return torch.minimum(index, total.argmax(-1))  # rounding may carry it past the last
+    return torch.minimum(index, total.argmax(-1))  # rounding may carry the index past the last

@@ -1,7 +1,7 @@
-"""Taps: what a drafter reads inside the target, taken by hooks on the traced model.
+"""Taps: hidden states of the target that a drafter reads, taken by hooks on the traced model.
 
-`layers.3.input`, `layers.3.output`: the residual stream that enters or leaves a layer. `norm.output`: what the final
-norm gives, which the head reads.
+`layers.3.input`, `layers.3.output`: the residual stream that enters or leaves a layer. `norm.output`: the output of
+the final norm, which the head reads.
 """
 
 import re
@@ -18,11 +18,11 @@ from speccompile.errors import UnsupportedModelError
 _LAYER = re.compile(r"layers\.(\d+)\.(input|output)")
 _NORM = "norm.output"
 _DIMENSIONS = 3
-"""Of what is tapped: [B, T, H]."""
+"""Number of dimensions of a tapped tensor: [B, T, H]."""
 
 
 class Taps:
-    """What one run of a model leaves at some places. Raises UnsupportedModelError for a name that has no place."""
+    """Tapped tensors of one run of a model. Raise UnsupportedModelError for a name that is no tap."""
 
     def __init__(self, model: nn.Module, names: Sequence[str]) -> None:
         self.model, self.names = model, tuple(names)
@@ -38,7 +38,7 @@ class Taps:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Inside, the model's run fills the taps."""
+        """Fill the taps during the model's run inside a `with` block."""
         with ExitStack() as hooks:
             for name in self.names:
                 match = _LAYER.fullmatch(name)
@@ -61,5 +61,5 @@ class Taps:
         return register(keep, with_kwargs=True)
 
     def features(self) -> Tensor:
-        """float32 [B, T, F]: the taps of the last run beside each other, in the order of their names."""
+        """Return float32 [B, T, F]: the taps of the last run, concatenated in the order of their names."""
         return torch.cat([self.values[name].to(torch.float32) for name in self.names], 2)

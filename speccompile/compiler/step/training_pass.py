@@ -1,7 +1,7 @@
-"""A pass over whole texts, without caches, which gradients go through: what is trained attends here.
+"""A pass over whole texts without caches, through which gradients flow: drafters attend here in training.
 
-The modules are those that are compiled; their rows see each other as `look` says, whatever a round would have put into
-a cache. Differentiable torch stands where a round has neutral ops.
+The modules are those that are compiled. Their rows see each other as `set_positions` says, including rows that a round
+would read from a cache. Differentiable torch replaces the neutral ops of a round.
 """
 
 import torch
@@ -14,10 +14,10 @@ from speccompile.compiler.step.attention import AttentionCall, CachedPass, InSte
 
 
 class TrainingPass(CachedPass):
-    """In-step rows alone. Layers put theirs in one run after the other, as in a round's pass."""
+    """A pass of in-step rows alone. Layers append their rows in one run after the other, as in a round's pass."""
 
     def __init__(self, windows: list[int]) -> None:
-        """windows: attention window of every layer, as in `Pass`."""
+        """windows: attention window of every layer, as in `CachedPass`."""
         Cache.__init__(self, layers=[InStepKV() for _ in windows])
         self.windows, self.skipped, self.named = windows, frozenset(), {}
         self.visible: Tensor | None = None
@@ -27,13 +27,14 @@ class TrainingPass(CachedPass):
     def set_positions(
         self, positions: Tensor, row_positions: Tensor, visible: Tensor, count: Tensor | None = None, n_own: int = 0
     ) -> None:
-        """As `Pass.look`. n_own: how many runs of T rows, the last ones, are such that query t sees row t of each:
-        `visible` and `row_positions` are of the rows before them. Scores then have one column for a run, not T."""
+        """Set what the next run sees, as `CachedPass.set_positions`. n_own: the last `n_own` runs of T rows are such
+        that query t sees row t of each run; `visible` and `row_positions` cover the rows before them. Scores then have
+        one column for a run, not T."""
         super().set_positions(positions, row_positions, visible, count)
         self.n_own = n_own
 
     def attend(self, query: Tensor, asked: AttentionCall) -> Tensor:
-        """[B, N, T, D] -> [B, N, T, E], as `ops.attend` where nothing is committed."""
+        """Attend: [B, N, T, D] -> [B, N, T, E], as `ops.attend` with nothing committed."""
         rows = self.layers[asked.source]
         keys, values = rows.keys, rows.values
         if asked.shift:
@@ -58,7 +59,8 @@ class TrainingPass(CachedPass):
         return context
 
     def _own_bias(self, window: int) -> Tensor:
-        """[B, 1, T, n_own], as `bias`: the last run is of the queries' own rows, each before it one position behind."""
+        """Return the bias [B, 1, T, n_own] of own rows, as `bias`: the last run holds the queries' own rows, each run
+        before it rows one position earlier."""
         behind = torch.arange(self.n_own - 1, -1, -1, device=self.positions.device)
         reached = window_reference(self.positions, window)[:, :, None] - (self.positions[:, :, None] - behind)
         seen = reached < abs(window) if window else torch.ones_like(reached, dtype=torch.bool)

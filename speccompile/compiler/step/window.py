@@ -1,7 +1,7 @@
-"""How the tokens of a window follow each other: in a chain, or from the last given token on in a tree.
+"""Layout of a window: a chain, or a tree that begins at the last given token.
 
 Node 0 of a tree is the last given token, its other nodes are the drafts: node k stands at window position
-n_given - 1 + k. Before it lie the given tokens, in a chain; behind the last draft, padding.
+n_given - 1 + k. The given tokens precede it in a chain; padding follows the last draft.
 """
 
 from typing import NamedTuple
@@ -13,15 +13,16 @@ from speccompile.tree import Tree
 
 
 class Layout(NamedTuple):
-    """Where a window's tokens stand. positions int64 [B, W]; visible bool [B, W, W]: which ones each of them sees."""
+    """Positions and visibility of a window's tokens. positions int64 [B, W]; visible bool [B, W, W]: the tokens that
+    each token sees."""
 
     positions: Tensor
     visible: Tensor
 
 
 class TreeNodes(NamedTuple):
-    """A tree in every row. parents, depths int64 [B, M]; ancestors float32 [B, M, M], one where node j is node i or
-    lies on its way to the root. The root is its own parent."""
+    """A tree for every batch slot. parents, depths int64 [B, M]; ancestors float32 [B, M, M], one if node j is node i
+    or an ancestor of it. The root is its own parent."""
 
     parents: Tensor
     depths: Tensor
@@ -31,8 +32,8 @@ class TreeNodes(NamedTuple):
 class AcceptedPath(NamedTuple):
     """The accepted path. n_accepted int64 [B]: drafts on it; last int64 [B]: the node at which it ends.
 
-    order int64 [B, W]: window positions, those of the path in front; None where they lie there as they are. nodes int64
-    [B, D + 1]: the path's node at every depth; None for a chain, where a node's number is its depth.
+    order int64 [B, W]: window positions, those of the path first; None if the window is already in this order. nodes
+    int64 [B, D + 1]: the path's node at every depth; None for a chain, where a node's number is its depth.
     """
 
     n_accepted: Tensor
@@ -42,7 +43,7 @@ class AcceptedPath(NamedTuple):
 
 
 class ChainLayout(nn.Module):
-    """One branch, of any length."""
+    """A chain of any length."""
 
     def layout(self, window: Tensor, n_given: Tensor, length: Tensor, nodes: TreeNodes | None) -> Layout:
         places = torch.arange(window.shape[1], device=window.device)
@@ -53,13 +54,14 @@ class ChainLayout(nn.Module):
         return None
 
     def walk(self, accepted: Tensor, window: Tensor, n_given: Tensor, nodes: TreeNodes | None) -> AcceptedPath:
-        """accepted bool [B, P]: whether draft 1 .. P may follow the node before it."""
+        """Return the accepted path. accepted bool [B, P]: whether draft 1 .. P may follow the node before it."""
         n_accepted = ((~accepted).long().cumsum(1) == 0).long().sum(1)
         return AcceptedPath(n_accepted, n_accepted, None, None)
 
 
 class TreeLayout(nn.Module):
-    """A tree: constant, or with the parents that the drafter gives. `size`: its nodes, M; `depth`: of the deepest."""
+    """A tree: constant, or with parents from the drafter. `size`: number of nodes, M; `depth`: depth of the deepest
+    node."""
 
     def __init__(self, tree: Tree | None, size: int, depth: int) -> None:
         super().__init__()
@@ -71,7 +73,7 @@ class TreeLayout(nn.Module):
             self.register_buffer("ancestors", torch.tensor(tree.ancestors()).float(), persistent=False)
 
     def nodes(self, parents: Tensor | None, batch: int) -> TreeNodes:
-        """The tree of every row; parents int64 [B, M], where it is not constant."""
+        """Return the tree of every batch slot. parents int64 [B, M]: given if the tree is not constant."""
         if self.is_constant:
             constants = (self.parents, self.depths, self.ancestors)
             return TreeNodes(*(each[None].expand(batch, *[-1] * each.dim()) for each in constants))
@@ -79,7 +81,7 @@ class TreeLayout(nn.Module):
         parents = parents.clamp(0, self.size - 1)
         own = torch.arange(self.size, device=parents.device)
         reached = ((own == parents[:, :, None]) | (own == own[:, None])).float()
-        for _ in range((self.depth - 1).bit_length()):  # each time twice as far
+        for _ in range((self.depth - 1).bit_length()):  # each iteration doubles the reach
             reached = (reached @ reached > 0).float()
         return TreeNodes(parents, reached.sum(2).long() - 1, reached)
 
@@ -94,8 +96,8 @@ class TreeLayout(nn.Module):
         return Layout(positions, (seen > 0) & (places[None, :] <= places[:, None]))
 
     def walk(self, accepted: Tensor, window: Tensor, n_given: Tensor, nodes: TreeNodes | None) -> AcceptedPath:
-        """accepted bool [B, M]: whether each node may follow its parent. The longest path of such nodes, the first
-        of several as long."""
+        """Return the longest path of accepted nodes, the first one among equals. accepted bool [B, M]: whether each
+        node may follow its parent."""
         assert nodes is not None
         own = torch.arange(self.size, device=window.device)
         refused = ((~accepted) & (own > 0)).float()
@@ -109,15 +111,15 @@ class TreeLayout(nn.Module):
         path = (own * (at_depth & lineage).long()).sum(2)  # [B, D + 1]
 
         places = torch.arange(window.shape[1], device=window.device)
-        behind = places - (n_given[:, None] - 1)  # [B, W]: depth of the path's token at this place
+        behind = places - (n_given[:, None] - 1)  # [B, W]: depth of the path's token at this position
         along = n_given[:, None] - 1 + path.gather(1, behind.clamp(0, self.depth))
         order = torch.where((behind > 0) & (behind <= n_accepted[:, None]), along, places)
         return AcceptedPath(n_accepted, last, order.clamp(0, window.shape[1] - 1), path)
 
     def _node_at(self, places: Tensor, n_given: Tensor) -> Tensor:
-        """int64 [B, W]: the node at each place of the window, 0 for everything given."""
+        """Return int64 [B, W]: the node at each position of the window, 0 for all given tokens."""
         return (places - (n_given[:, None] - 1)).clamp(0, self.size - 1)
 
 
 Shape = ChainLayout | TreeLayout
-"""How a window's tokens follow each other."""
+"""Layout of a window's tokens."""

@@ -1,4 +1,4 @@
-"""The weights of a folder in Hugging Face layout, by their names there. Headers are read, no numbers."""
+"""The weights of a folder in Hugging Face layout, by their names there. Only headers are read."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -18,18 +18,18 @@ _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 class Checkpoint(NamedTuple):
-    """What lies in a checkpoint, by name. others: tensors of integers, which are no weights."""
+    """Tensors of a checkpoint, by name. others: tensors of integers, which are no weights."""
 
     weights: dict[str, LazyWeight]
     others: dict[str, StoredTensor]
 
 
 def checkpoint_sources(folder: Path) -> Checkpoint:
-    """Weights that config.json says are quantized have the names and shapes of the model in floats; what they are made
-    of is left out.
+    """Return the weights and other tensors of a checkpoint. Weights that config.json declares as quantized have the
+    names and shapes of the floating-point model; the tensors that store them are omitted.
 
-    Raises CheckpointError for files that are missing or not what they should be, UnsupportedModelError for weights that
-    are quantized by a method that is not read.
+    Raise CheckpointError for files that are missing or invalid, UnsupportedModelError for an unsupported quantization
+    method.
     """
     tensors = stored_tensors(folder)
     files = {name: opened(folder / name) for name in sorted({tensor.file for tensor in tensors.values()})}

@@ -3,11 +3,10 @@
     in memory     weight, float32                   Gather(weight, ids)
     on disk       weight = Cast(weight.stored)      Cast(Gather(weight.stored, ids))
 
-where weight.stored lies in the checkpoint, in its dtype; `quantized.constant` says what lies there of one that is
-quantized.
+where weight.stored lies in the checkpoint, in its dtype; see `quantized.constant` for a quantized weight.
 
-A graph on disk names files beside it. So a link lies there for each file of a checkpoint, by the digest of its content:
-equal graphs are equal files, wherever the checkpoint is.
+A graph on disk names files in its folder. So the folder has a link for each file of a checkpoint, named by the digest
+of its content: equal graphs are equal files, wherever the checkpoint is.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,18 +22,18 @@ from speccompile.compiler.weights.quantized import constant
 from speccompile.compiler.weights.source import DTYPES, FileBacked, InMemory, LazyWeight, Transposed, opened
 
 LINK_SUFFIX = ".safetensors"
-"""How the links of a folder end: the digest of the content stands before."""
+"""Suffix of a link's name; the digest of the content precedes it."""
 
 STORED_SUFFIX = ".stored"
 
 _TYPES = {"float32": ir.DataType.FLOAT, "float16": ir.DataType.FLOAT16, "bfloat16": ir.DataType.BFLOAT16}
 _NAMES = {kind: name for name, kind in _TYPES.items()}
 _MATRIX = 2
-"""Axes from which on a constant stays in the checkpoint; others are short, and written as float32."""
+"""Minimum number of axes of constants that stay in the checkpoint; smaller ones are short, and written as float32."""
 
 
 class Weight(ir.LazyTensor):
-    """A constant float32 that is read when somebody asks for numbers, and not kept."""
+    """A float32 constant that is read on demand and not cached."""
 
     def __init__(self, source: LazyWeight, name: str | None = None) -> None:
         shape = ir.Shape(source.shape)
@@ -43,7 +42,7 @@ class Weight(ir.LazyTensor):
 
 
 class ComputedTensor(ir.LazyTensor):
-    """A constant that is made of weights when it is written. recipe: what decides its numbers, as JSON."""
+    """A constant that is computed from weights when it is written. recipe: identity of its values, as JSON."""
 
     def __init__(
         self, make: Callable[[], ir.TensorProtocol], dtype: ir.DataType, shape: Sequence[int], name: str, recipe: Any
@@ -53,7 +52,7 @@ class ComputedTensor(ir.LazyTensor):
 
 
 def identity(tensor: ir.TensorProtocol) -> Any:
-    """What decides the numbers of a constant, as JSON: of one that is made of weights, nothing is read."""
+    """Return the identity of a constant's values, as JSON. Weights and constants computed from them are not read."""
     if isinstance(tensor, Weight):
         return tensor.source.identity()
     if isinstance(tensor, ComputedTensor):
@@ -64,11 +63,12 @@ def identity(tensor: ir.TensorProtocol) -> Any:
 
 
 StorageKey = tuple[str, int]
-"""A file beside a graph, and the first byte there."""
+"""A file in the graph's folder, and the offset of the first byte there."""
 
 
 def storage_key(tensor: ir.TensorProtocol | None) -> StorageKey | None:
-    """Where a constant lies, or what it was turned from; None for one that was made of several, or lies in a graph."""
+    """Return the location of a constant, or of the weight that it transposes; None for one of several weights, or
+    inside the graph."""
     if isinstance(tensor, ir.ExternalTensor):
         return str(tensor.location), tensor.offset or 0
     source = tensor.source if isinstance(tensor, Weight) else None
@@ -80,19 +80,20 @@ def storage_key(tensor: ir.TensorProtocol | None) -> StorageKey | None:
 
 
 def source_of(tensor: ir.TensorProtocol) -> LazyWeight:
-    """Any float constant as a weight."""
+    """Return any float constant as a lazy weight."""
     return tensor.source if isinstance(tensor, Weight) else InMemory(tensor.numpy())
 
 
 def put_weights(model: ir.Model, sources: Mapping[str, LazyWeight]) -> None:
-    """Give the constants of a trace that had none their numbers, by the names of the modules' weights."""
+    """Set the missing constants of a trace, by the names of the modules' weights."""
     for name, value in model.graph.initializers.items():
         if name in sources:
             value.const_value = Weight(sources[name], name)
 
 
 def store(model: ir.Model, folder: Path) -> None:
-    """Let the graph read its weights where they lie: the form on disk, for a file in `folder`. Links are made there."""
+    """Convert a graph to its form on disk, for a file in `folder`, so that it reads weights from the checkpoint. Create
+    the links."""
     for name, value in list(model.graph.initializers.items()):
         weight = value.const_value
         if not isinstance(weight, Weight) or len(weight.source.shape) < _MATRIX:
@@ -109,7 +110,7 @@ def store(model: ir.Model, folder: Path) -> None:
 
 
 def _narrow(graph: ir.Graph, value: ir.Value, stored: ir.TensorProtocol) -> None:
-    """Cast what was looked up, and for all other readers the weight."""
+    """Replace a weight by a stored one: cast the result of each Gather, and for all other readers the weight."""
     low = ir.Value(name=stored.name, shape=value.shape, type=ir.TensorType(stored.dtype), const_value=stored)
     for node, place in list(value.uses()):
         if _looks_up(node, place):
@@ -137,7 +138,8 @@ def _looks_up(node: ir.Node, place: int) -> bool:
 
 
 def _stored(source: LazyWeight, name: str, folder: Path) -> "ir.ExternalTensor | ir.LazyTensor":
-    """Of what is made of several weights a copy is written, in their dtype, with the graph's other constants."""
+    """Return the constant on disk. A weight derived from several is written as a copy, in their dtype, with the graph's
+    other constants."""
     if isinstance(source, FileBacked):
         file, shape = _link(source.content(), source.place.path, folder), ir.Shape(source.shape)
         place = source.place
@@ -152,12 +154,13 @@ def _stored(source: LazyWeight, name: str, folder: Path) -> "ir.ExternalTensor |
 
 
 def link_file(path: Path, folder: Path, advance: Callable[[int], object] = int) -> None:
-    """Let graphs in `folder` name a file of a checkpoint. advance: is told how many bytes were read for it."""
+    """Link a file of a checkpoint into `folder`, for its graphs. advance: receives the number of bytes read for
+    hashing."""
     _link(cached_file_hash(path, advance), path, folder)
 
 
 def _link(content: str, path: Path, folder: Path) -> str:
-    """The name in `folder` of a file with this content."""
+    """Return the name in `folder` of a file with this content."""
     name = f"{content}{LINK_SUFFIX}"
     if not (folder / name).is_symlink():
         (folder / name).symlink_to(path.resolve())
@@ -165,7 +168,7 @@ def _link(content: str, path: Path, folder: Path) -> str:
 
 
 def load(path: Path) -> ir.Model:
-    """A graph from disk in the form that it has in memory."""
+    """Load a graph from disk into its form in memory."""
     model = ir.load(path)
     for node, copy in constant.extract(model.graph, STORED_SUFFIX):
         (wide,) = node.outputs
@@ -191,7 +194,7 @@ def _stand_in(graph: ir.Graph, wide: ir.Value, weight: Weight) -> None:
 
 
 def stored_in(tensor: ir.TensorProtocol) -> FileBacked | None:
-    """The weight that a constant of a graph on disk is; None for one that lies in no checkpoint."""
+    """Return the weight of a graph's constant on disk; None for one that lies in no checkpoint."""
     if not isinstance(tensor, ir.ExternalTensor) or not str(tensor.location).endswith(LINK_SUFFIX):
         return None
     location = str(tensor.location)
@@ -215,7 +218,7 @@ class _Low(LazyWeight):
 
 
 def _widen(graph: ir.Graph, low: ir.Value, weight: Weight) -> None:
-    """In the place of the Casts of a stored weight, and of what was looked up in it: the weight."""
+    """Replace the Casts of a stored weight, and of rows gathered from it, by the float32 weight."""
     kind = ir.TensorType(ir.DataType.FLOAT)
     value = ir.Value(name=weight.name, shape=low.shape, type=kind, const_value=weight)
     for node, place in list(low.uses()):

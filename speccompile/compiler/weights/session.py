@@ -1,4 +1,4 @@
-"""Graphs whose weights lie in a checkpoint, in ONNX Runtime on a CPU: each is read, used and let go, in every run."""
+"""ONNX Runtime sessions on a CPU over graphs whose weights lie in a checkpoint: each run reads, uses and frees them."""
 
 import os
 from pathlib import Path
@@ -14,11 +14,11 @@ from speccompile.runtime.devices.sessions import AS_WRITTEN, open_or_raise, sess
 _ERRORS_ONLY = 3  # ONNX Runtime's severities
 
 _AS_STORED = [*AS_WRITTEN, "ConstantFolding"]
-"""Optimizers that are off: folded, every weight would be held in float32."""
+"""Disabled optimizers: constant folding would hold every weight in float32."""
 
 
 class LinkedEngine(OnnxRuntimeEngine):
-    """An engine of the proof, for graphs that lie beside links to a checkpoint."""
+    """An engine of the proof, for graphs in a folder with links to a checkpoint."""
 
     def _session(self, graph: str) -> ort.InferenceSession:
         path = self._folder / self._files[graph]
@@ -28,14 +28,14 @@ class LinkedEngine(OnnxRuntimeEngine):
 
 
 def is_linked(path: Path) -> bool:
-    """Whether some weights of a graph lie in a checkpoint."""
+    """Return whether some weights of a graph lie in a checkpoint."""
     return path.is_file() and any(entry["location"].endswith(LINK_SUFFIX) for entry in external_data(path.read_bytes()))
 
 
 def open_linked(path: Path, threads: int) -> ort.InferenceSession:
-    """A session of such a graph. Raises EngineError when ONNX Runtime does not take it."""
+    """Open a session of such a graph. Raise EngineError if ONNX Runtime rejects it."""
     options = session_options(threads, model_external_initializers_file_folder_path=str(ROOT), disable_prepacking="1")
-    options.enable_cpu_mem_arena = options.enable_mem_pattern = False  # an arena keeps what a large weight took
+    options.enable_cpu_mem_arena = options.enable_mem_pattern = False  # an arena never frees a large weight's memory
     options.log_severity_level = _ERRORS_ONLY
     model = with_carriers(path.read_bytes(), lambda name: from_root(path.parent / os.fsdecode(name)), [])
     providers = ["CPUExecutionProvider"]

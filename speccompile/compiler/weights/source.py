@@ -1,4 +1,4 @@
-"""What a weight is: a shape, and how to read some rows of it. Turned, cut and joined ones are weights too."""
+"""Lazily read weights: a shape and a reader of rows. Transposed, sliced and concatenated weights are lazy, too."""
 
 import os
 from abc import ABC, abstractmethod
@@ -24,15 +24,15 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "float16": np.dtype(np.float16),
     "bfloat16": np.dtype(ml_dtypes.bfloat16),
 }
-"""What weights are stored in, by torch's names."""
+"""Dtypes of stored weights, by torch's names."""
 
 AT_A_TIME = 1 << 20
-"""Elements that are read at once where somebody goes over all of a weight: 4 MB, which stay in a processor's cache."""
+"""Elements per read of a pass over a whole weight: 4 MB, which stay in a processor's cache."""
 
 
 @dataclass(frozen=True)
 class FileSpan:
-    """Where the numbers of a weight lie as they are, one after the other. offset and length in bytes."""
+    """Contiguous bytes of a weight in a file. offset and length in bytes."""
 
     path: Path
     offset: int
@@ -53,22 +53,22 @@ class Int4(NamedTuple):
 
 
 class LazyWeight(ABC):
-    """A weight of some shape [N, ..]. dtype: the smallest of DTYPES that holds all of its numbers."""
+    """A weight of shape [N, ..]. dtype: the smallest of DTYPES that holds all of its values."""
 
     shape: tuple[int, ...]
     dtype: str
 
     @abstractmethod
     def rows(self, part: slice) -> Floats:
-        """float32 [rows of the part, ..], a copy or not to be written to. part: start and stop, no step."""
+        """Return float32 [rows of the part, ..], a copy or read-only. part: start and stop, no step."""
 
     @abstractmethod
     def identity(self) -> Any:
-        """What its numbers are made from, as JSON: equal ones mean equal numbers, wherever they lie."""
+        """Return the identity of its values, as JSON: equal identities mean equal values, in any file."""
 
     @property
     def place(self) -> FileSpan | None:
-        """Where it lies in `dtype` as it is; None for one that is made of others."""
+        """Return its location in a file in `dtype`; None for one that is derived from other weights."""
         return None
 
     @property
@@ -76,43 +76,43 @@ class LazyWeight(ABC):
         return prod(self.shape)
 
     def read_all(self) -> Floats:
-        """float32, of the weight's shape."""
+        """Return all of it as float32, in the weight's shape."""
         return self.rows(slice(0, self.shape[0])) if self.shape else self.rows(slice(0, 1))
 
     def columns(self, part: slice) -> Floats:
-        """float32 [K, columns of the part] of a weight [K, N]."""
+        """Return float32 [K, columns of the part] of a weight [K, N]."""
         return self.read_all()[:, part]
 
     def int4(self, part: slice) -> Int4 | None:
-        """The rows of the part of a weight [N, K] as columns [K, n]; None where they are not stored in 4 bits."""
+        """Return rows of a weight [N, K] as columns [K, n] in 4 bits; None if they are not stored in 4 bits."""
         return None
 
     def int4_columns(self, part: slice) -> Int4 | None:
-        """The columns of the part of a weight [K, N]; None where they are not stored in 4 bits."""
+        """Return columns of a weight [K, N] in 4 bits; None if they are not stored in 4 bits."""
         return None
 
     def parts(self) -> Iterator[slice]:
-        """All rows, a few at a time."""
+        """Yield all rows, a few at a time."""
         step = max(1, AT_A_TIME * self.shape[0] // max(1, self.size))
         return (slice(start, min(start + step, self.shape[0])) for start in range(0, self.shape[0], step))
 
     def select(self, index: int) -> "LazyWeight":
-        """One of its first axis: [..]."""
+        """Return one item of its first axis: [..]."""
         return Indexed(self, index)
 
     def transpose(self, axes: Sequence[int]) -> "LazyWeight":
-        """Its axes in another order."""
+        """Return it with its axes permuted."""
         return self if tuple(axes) == tuple(range(len(self.shape))) else Transposed(self, tuple(axes))
 
     def narrow(self, part: slice) -> "LazyWeight":
-        """Some of its rows."""
+        """Return some of its rows."""
         whole = part.start == 0 and part.stop == self.shape[0]
         return self if whole else Sliced(self, part.start, part.stop)
 
 
 class OpenFile:
-    """A file that stays the one that was opened, whatever its name leads to later. It is read, not mapped: what is
-    mapped ends the process when somebody truncates the file."""
+    """An open file, which stays the same file if its name is replaced. It is read, not mapped: truncating a mapped file
+    would kill the process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -125,7 +125,7 @@ class OpenFile:
             os.close(self._handle)
 
     def read(self, offset: int, length: int) -> bytearray:
-        """Raises CheckpointError where the file has become shorter."""
+        """Read bytes. Raise CheckpointError if the file has become shorter."""
         found = bytearray(length)
         view, start = memoryview(found), 0
         while start < length:
@@ -143,14 +143,14 @@ _OPEN: WeakValueDictionary[tuple[int, int], OpenFile] = WeakValueDictionary()
 
 
 def opened(path: Path) -> OpenFile:
-    """A file, open once however many weights lie in it, for as long as one of them is there."""
+    """Return an open file, shared by all weights in it for as long as one of them is referenced."""
     file = OpenFile(path)
     return _OPEN.setdefault(file.identity, file)
 
 
 @dataclass(frozen=True)
 class FileBacked(LazyWeight):
-    """As it lies in a file. content: a digest of the whole file, asked for when somebody compares weights."""
+    """A weight stored in a file. content: returns a digest of the whole file, called when weights are compared."""
 
     file: OpenFile
     offset: int
@@ -162,7 +162,7 @@ class FileBacked(LazyWeight):
         return widened(self.raw(part), self.dtype)
 
     def raw(self, part: slice) -> NDArray[Any]:
-        """The rows in the dtype in which they lie; bfloat16 as ml_dtypes has it."""
+        """Return the rows in the dtype of the file; bfloat16 as in ml_dtypes."""
         dtype, inner = DTYPES[self.dtype], self.shape[1:]
         width = prod(inner) * dtype.itemsize
         data = self.file.read(self.offset + part.start * width, (part.stop - part.start) * width)
@@ -187,10 +187,10 @@ class FileBacked(LazyWeight):
 
 
 def widened(numbers: NDArray[Any], dtype: str) -> Floats:
-    """float32 of numbers in one of DTYPES; as they are where they are that already."""
+    """Return numbers in one of DTYPES as float32; float32 is returned unchanged."""
     if dtype != "bfloat16" or not numbers.ndim:
         return numbers.astype(np.float32, copy=False)
-    # The upper halves of float32: five times as fast as the conversion of ml_dtypes.
+    # Upper 16 bits of float32: five times as fast as the conversion of ml_dtypes.
     wide = np.zeros(numbers.shape, np.uint32)
     wide.view(np.uint16).reshape(*numbers.shape, 2)[..., 1] = numbers.view(np.uint16)
     return wide.view(np.float32)
@@ -198,7 +198,7 @@ def widened(numbers: NDArray[Any], dtype: str) -> Floats:
 
 @dataclass(frozen=True)
 class InMemory(LazyWeight):
-    """In memory: what somebody made, and small."""
+    """A small computed weight, in memory."""
 
     array: NDArray[Any]
 
@@ -220,7 +220,7 @@ class InMemory(LazyWeight):
 
 
 class View(LazyWeight):
-    """Made of others, in their dtype."""
+    """A weight derived from other weights, in their dtype."""
 
     def __init__(self, sources: Sequence[LazyWeight], shape: Sequence[int]) -> None:
         self.sources, self.shape = tuple(sources), tuple(shape)
@@ -232,7 +232,7 @@ class View(LazyWeight):
 
 
 class Indexed(View):
-    """One of the first axis of another."""
+    """One item of the first axis of another weight."""
 
     def __init__(self, source: LazyWeight, index: int) -> None:
         super().__init__([source], source.shape[1:])
@@ -251,7 +251,7 @@ class Indexed(View):
 
 
 class Transposed(View):
-    """The axes of another in another order."""
+    """Another weight with its axes permuted."""
 
     def __init__(self, source: LazyWeight, axes: tuple[int, ...]) -> None:
         super().__init__([source], [source.shape[axis] for axis in axes])
@@ -261,7 +261,7 @@ class Transposed(View):
         return self.sources[0].read_all().transpose(self.axes)[part]
 
     def columns(self, part: slice) -> Floats:
-        """The rows of what was turned: a few are read, where all of them would be for rows of this one."""
+        """Read columns as rows of the source: only these are read, whereas rows of a transposed weight need all."""
         return self.sources[0].rows(slice(*part.indices(self.shape[1])[:2])).T
 
     def int4_columns(self, part: slice) -> Int4 | None:
@@ -280,7 +280,7 @@ class Transposed(View):
 
 
 class Sliced(View):
-    """Some rows of another."""
+    """Some rows of another weight."""
 
     def __init__(self, source: LazyWeight, start: int, stop: int) -> None:
         super().__init__([source], [stop - start, *source.shape[1:]])
@@ -297,7 +297,7 @@ class Sliced(View):
 
 
 class Stacked(View):
-    """Several of one shape on a new first axis, as transformers stores experts."""
+    """Several weights of one shape on a new first axis, as transformers stores experts."""
 
     def __init__(self, sources: Sequence[LazyWeight]) -> None:
         super().__init__(sources, [len(sources), *sources[0].shape])
@@ -310,7 +310,7 @@ class Stacked(View):
 
 
 class Concatenated(View):
-    """The rows of several, one behind the other."""
+    """The rows of several weights, concatenated."""
 
     def __init__(self, sources: Sequence[LazyWeight]) -> None:
         super().__init__(sources, [sum(source.shape[0] for source in sources), *sources[0].shape[1:]])
@@ -324,7 +324,7 @@ class Concatenated(View):
         return joined_int4(found)
 
     def _reached(self, part: slice) -> Iterator[tuple[LazyWeight, slice]]:
-        """Whose rows the part is, and which of them."""
+        """Yield (source, its rows) for the rows of the part."""
         for source, end in zip(self.sources, accumulate(each.shape[0] for each in self.sources), strict=True):
             start = end - source.shape[0]
             first, last = max(part.start, start), min(part.stop, end)
@@ -333,7 +333,7 @@ class Concatenated(View):
 
 
 def joined_int4(parts: Sequence[Int4 | None]) -> Int4 | None:
-    """Columns side by side; None where some are not stored in 4 bits, or in other groups."""
+    """Concatenate columns; None if some are not stored in 4 bits, or their group sizes differ."""
     known = [part for part in parts if part is not None]
     sizes = {part.group_size for part in known}
     if len(known) < len(parts) or len(sizes) != 1:

@@ -1,7 +1,8 @@
-"""A weight as a torch tensor: float32 to whoever asks, and read a few rows at a time by the operator that needs it.
+"""A weight as a torch tensor: float32 for every caller, and read a few rows at a time by the operator that needs it.
 
-A product with a large weight goes over its rows in parts, an embedding reads the rows of its tokens, and what only
-turns, cuts or joins weights gives another weight. Any other operator gets the whole weight, for as long as it runs.
+A product with a large weight goes over its rows in parts, an embedding reads the rows of its tokens, and operators that
+only transpose, slice or concatenate weights return a lazy weight. Any other operator receives the whole weight, for as
+long as it runs.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ aten = torch.ops.aten
 
 
 class WeightTensor(torch.Tensor):
-    """float32, of the shape of its `source`, with no memory of its own. It cannot be written to."""
+    """A float32 tensor of the shape of its `source`, without storage. It cannot be written to."""
 
     source: LazyWeight
 
@@ -51,26 +52,26 @@ class WeightTensor(torch.Tensor):
             return found
         if func._schema.is_mutable and isinstance(args[0], WeightTensor):
             raise RuntimeError(f"{func} writes to a weight of the checkpoint")
-        # An operator of ours or of transformers gets plain tensors.
+        # An operator of ours or of transformers receives plain tensors.
         return func(
             *tree_map_only(WeightTensor, whole, tuple(args)), **tree_map_only(WeightTensor, whole, kwargs or {})
         )
 
 
 def whole(weight: WeightTensor) -> Tensor:
-    """All of its numbers: float32, a tensor like any other."""
+    """Read all of a weight into a plain float32 tensor."""
     return torch.from_numpy(weight.source.read_all())
 
 
 def _rows(source: LazyWeight, part: slice) -> Tensor:
-    """float32 [rows of the part, ..]."""
-    if isinstance(source, FileBacked) and source.dtype == "bfloat16":  # torch widens with all of its threads
+    """Return float32 [rows of the part, ..]."""
+    if isinstance(source, FileBacked) and source.dtype == "bfloat16":  # torch widens on all its threads
         return torch.from_numpy(source.raw(part).view(np.int16)).view(torch.bfloat16).float()
     return torch.from_numpy(source.rows(part))
 
 
 def _product(x: Tensor, weight: Any) -> Any:
-    """x [M, K] @ weight [K, N], where the weight is one that lies turned: its columns are rows of the file."""
+    """Multiply x [M, K] by weight [K, N], a transposed view: its columns are rows of the file."""
     if not isinstance(weight, WeightTensor) or isinstance(x, WeightTensor):
         return NotImplemented
     turned = weight.source.transpose((1, 0))
@@ -95,7 +96,7 @@ def _linear(x: Tensor, weight: Any, bias: Any = None) -> Any:
 
 
 def _embedding(table: Any, ids: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """The rows of some tokens, each read once."""
+    """Look up the rows of some tokens, each read once."""
     if not isinstance(table, WeightTensor):
         return NotImplemented
     tokens, places = ids.unique(return_inverse=True)
@@ -104,7 +105,7 @@ def _embedding(table: Any, ids: Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """A few rows at a time; weights that are made from the same are equal unread."""
+    """Compare a few rows at a time; weights of one source are equal without reading."""
     if not (isinstance(a, WeightTensor) and isinstance(b, WeightTensor)):
         return NotImplemented
     if a.shape != b.shape:
@@ -155,7 +156,7 @@ def _unbound(weight: WeightTensor, axis: int = 0) -> Any:
 
 
 def _stacked(weights: Sequence[Any], axis: int = 0) -> Any:
-    """As transformers makes one weight of those of several experts."""
+    """Stack the weights of several experts, as transformers does."""
     if axis != 0 or not all(isinstance(weight, WeightTensor) for weight in weights):
         return NotImplemented
     return WeightTensor(Stacked([weight.source for weight in weights]))
@@ -196,12 +197,12 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     aten.stack.default: _stacked,
     aten.cat.default: _joined,
 }
-"""Operators that need no whole weight. Each may decline: `NotImplemented`."""
+"""Operators that need no whole weight. Each may decline by returning `NotImplemented`."""
 
 
 def with_numbers(module: Module) -> Module:
-    """The module with all of its weights in memory, as training needs them; those that it shares stay shared."""
-    numbers: dict[int, Tensor] = {}  # by what they are read from
+    """Load all weights of a module into memory, as training needs them, and return it; shared weights stay shared."""
+    numbers: dict[int, Tensor] = {}  # by their source
     parameters: dict[int, nn.Parameter] = {}
 
     def load(weight: WeightTensor) -> Tensor:
@@ -220,14 +221,15 @@ def with_numbers(module: Module) -> Module:
 
 @contextmanager
 def without_numbers(module: nn.Module) -> Iterator[dict[str, LazyWeight]]:
-    """The module with nothing but shapes where its weights are, as a trace needs it; its weights by all their names."""
+    """Replace the weights of a module by fake tensors inside a `with` block, for a trace. Yield its weights by all
+    their names."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fakes: dict[int, Tensor] = {}
     sources: dict[str, LazyWeight] = {}
     undo: list[tuple[dict[str, Any], str, Tensor]] = []
 
     def fake(weight: WeightTensor) -> Tensor:
-        """One for each weight, however many modules share it."""
+        """Return the fake tensor of a weight, one for all modules that share it."""
         if id(weight) not in fakes:
             with mode:
                 empty = torch.empty(weight.shape)

@@ -1,4 +1,4 @@
-"""The assistant that comes with a Gemma 4: layers without keys and values, over those of the target's last layers."""
+"""Gemma 4's assistant: layers without keys and values, which attend to those of the target's last layers."""
 
 from speccompile.drafters.assistant.dialects import DIALECTS
 from speccompile.drafters.assistant.reading import read

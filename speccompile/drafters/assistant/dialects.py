@@ -1,4 +1,4 @@
-"""How Gemma 4's assistants are written: as transformers' own class saves them, whose names are ours."""
+"""Dialects of Gemma 4's assistants: transformers' class saves them, and its names are the normalised ones."""
 
 from speccompile.drafters.dialects import Dialect
 
@@ -13,4 +13,4 @@ DIALECTS = (
     Dialect("Gemma-4 assistant", ("Gemma4Assistant*", "Gemma4UnifiedAssistant*"), names=_NAMES),
     Dialect("Gemma-4 assistant", keys=("backbone_hidden_size", "text_config.model_type"), names=_NAMES),
 )
-"""The second is of folders whose config says no architecture."""
+"""Dialects of an assistant. The second is for folders whose config has no architecture."""

@@ -1,4 +1,4 @@
-"""Gemma 4's assistant: it reads the target's caches, and keeps nothing. Whatever it drafts stands at one position."""
+"""Gemma 4's assistant: it reads the target's KV cache and has none itself. All drafts have the same position."""
 
 import torch
 from torch import Tensor, nn
@@ -16,16 +16,16 @@ from speccompile.plan.head import HeadPlan
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Drafts token by token, in any shape."""
+    """Return the autoregressive drafter, for any tree."""
     return token_by_token(site, AssistantReader(site.head, site.target(), load_assistant(site.head)))
 
 
 class AssistantReader(DraftNetwork):
     """h' = layers(pre_projection([embedding of the token ; h])), with queries alone, over the target's keys and values
-    of what was committed; logits = head(h'), and what stands for h behind the next token is post_projection(h').
+    of the committed tokens; logits = head(h'), and h of the next token is post_projection(h').
 
-    The first h is what the target's final norm gives at the last committed token. Every draft stands where the bonus
-    token does. A layer of a window sees one row more than that many: so does transformers.
+    The first h is the output of the target's final norm at the last committed token. Every draft has the bonus token's
+    position. A sliding-window layer attends to one row more than its window, as in transformers.
     """
 
     has_cache = False
@@ -39,14 +39,14 @@ class AssistantReader(DraftNetwork):
         network.model.set_attn_implementation(HOOK)
         config = network.model.config
         self.kinds = list(config.layer_types)
-        # The last window + 1 rows before the bonus token, whose own is not there: distances 1 to window + 1.
+        # The last window + 1 rows before the bonus token, which has no row itself: distances 1 to window + 1.
         self.windows = [config.sliding_window + 2 if kind == SLIDING else 0 for kind in self.kinds]
         self.places = {kind: self.kinds.index(kind) for kind in self.kinds}  # the first layer of each kind, in order
         self.shapes = {kind: _cache_shapes(self.layers[self.borrows[kind]], batch, rows) for kind in self.places}
         self._check(head)
 
     def _check(self, head: HeadPlan) -> None:
-        """Raises CheckpointError where the target's keys are none that the assistant's queries can read."""
+        """Raise CheckpointError if the number or width of the target's key heads does not fit the assistant's."""
         for layer in self.network.model.layers:
             attention = layer.self_attn
             heads, width = self.layers[self.borrows[attention.layer_type]].key_shape
@@ -59,7 +59,7 @@ class AssistantReader(DraftNetwork):
                 )
 
     def attentions(self) -> list[LayerAttention]:
-        """Of its own layers: the first of each kind stands for the cache that all of them read."""
+        """Return the attentions of its layers. The first layer of each kind holds the cache that all of them read."""
         found = []
         for index, (kind, window) in enumerate(zip(self.kinds, self.windows, strict=True)):
             theirs, place = self.layers[self.borrows[kind]], self.places[kind]
@@ -82,7 +82,7 @@ class AssistantReader(DraftNetwork):
 
 
 class AssistantReading(DraftRound):
-    """One round. Made, it has read the bonus token."""
+    """A round of the assistant. The constructor processes the bonus token."""
 
     def __init__(self, reader: AssistantReader, accepted: Accepted, caches: list[Tensor]) -> None:
         assert accepted.features is not None, "a drafter with taps is given features"
@@ -93,11 +93,11 @@ class AssistantReading(DraftRound):
         self.logits = self._run(self.bonus, accepted.features.gather(1, last))
 
     def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
-        """As `Reading.read`; of what was drafted before, a draft knows its parent's output alone."""
+        """See `DraftRound.forward_drafts`. Of the earlier drafts, a draft reads its parent's output alone."""
         return self._run(tokens, self.hidden.gather(1, parents[:, :, None].expand(-1, -1, self.hidden.shape[2])))
 
     def _run(self, tokens: Tensor, hidden: Tensor) -> Tensor:
-        """tokens int64 [B, T], hidden [B, T, H] -> logits float32 [B, T, V]."""
+        """Return logits float32 [B, T, V] of tokens int64 [B, T] and hidden [B, T, H]."""
         network, reader = self.reader.network, self.reader
         current, shared = self._begin(tokens)
         read = network.pre_projection(torch.cat([reader.embed(tokens), hidden], -1))
@@ -105,14 +105,13 @@ class AssistantReading(DraftRound):
             found = network.model(
                 inputs_embeds=read, position_ids=self.position.expand(tokens.shape), use_cache=False,
                 attention_mask=dict.fromkeys(reader.kinds), shared_kv_states=shared,
-                logits_to_keep=None,  # all: another number lets transformers cut rows off, and fail
+                logits_to_keep=None,  # None keeps all: with a number, transformers drops rows and fails
             )  # fmt: skip
         self.hidden = network.post_projection(found.last_hidden_state)
         return network.logits(found.last_hidden_state).to(torch.float32)
 
     def _begin(self, tokens: Tensor) -> tuple[CachedPass, dict[str, tuple[Tensor, Tensor]]]:
-        """A pass over the borrowed caches, and what transformers calls the shared states: one row a cache that nobody
-        sees."""
+        """Return a pass over the target's caches, and transformers' shared KV states: one row per cache, masked out."""
         reader, shared = self.reader, {}
         current = CachedPass(self.caches, self.end, reader.windows, layers=reader.attentions())
         position = self.position.expand(tokens.shape)
@@ -123,7 +122,7 @@ class AssistantReading(DraftRound):
         return current, shared
 
     def commit(self) -> list[Tensor]:
-        """Nothing is kept."""
+        """Return no states."""
         return []
 
 

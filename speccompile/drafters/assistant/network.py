@@ -1,4 +1,4 @@
-"""Gemma 4's assistant as a torch module, its layers transformers' own."""
+"""Gemma 4's assistant as a torch module with transformers' layers."""
 
 from contextlib import AbstractContextManager
 
@@ -16,10 +16,9 @@ from speccompile.plan.head import HeadPlan
 
 
 class SparseHead(nn.Module):
-    """Logits of the tokens in the groups that fit best; all others get one below the lowest of them.
+    """Head that computes logits for the `top_k` best groups of tokens; other tokens get the lowest logit minus 1.
 
-    transformers takes the lowest of all rows that it is given; it drafts one row at a time, as is done here whatever
-    rows there are.
+    The lowest logit is taken per row. transformers takes it over all rows, but it drafts one row at a time.
     """
 
     def __init__(self, vocabulary: int, width: int, centroids: int, top_k: int) -> None:
@@ -29,7 +28,7 @@ class SparseHead(nn.Module):
         self.token_ordering = nn.Buffer(torch.zeros(vocabulary, dtype=torch.int64))
 
     def forward(self, hidden: Tensor, table: Tensor) -> Tensor:
-        """hidden [B, T, h], table [V, h] of the tokens -> [B, T, V]."""
+        """Return logits [B, T, V] of hidden [B, T, h] with the embedding table [V, h]."""
         best = self.centroids(hidden).topk(self.top_k, -1).indices  # [B, T, k]
         groups = self.token_ordering.view(self.centroids.weight.shape[0], -1)  # [C, V / C]
         tokens = groups[best].flatten(2)  # [B, T, k * V / C]
@@ -39,7 +38,7 @@ class SparseHead(nn.Module):
 
 
 class Assistant(nn.Module):
-    """What the head's folder holds, by the names there."""
+    """Modules of the assistant, with the parameter names of its folder."""
 
     def __init__(self, head: HeadPlan) -> None:
         super().__init__()
@@ -55,7 +54,7 @@ class Assistant(nn.Module):
         self.is_sparse = centroids is not None
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """What the final norm gives [B, T, h] -> float32 [B, T, V]."""
+        """Return logits float32 [B, T, V] of the final norm's output [B, T, h]."""
         table = self.model.embed_tokens.weight
         if self.is_sparse:
             return self.masked_embedding(hidden, table)
@@ -63,7 +62,7 @@ class Assistant(nn.Module):
 
 
 def load_assistant(head: HeadPlan) -> Assistant:
-    """With its weights. Raises CheckpointError for an order of tokens that does not name each of them once."""
+    """Load the assistant with its weights. Raise CheckpointError if `token_ordering` is no permutation of tokens."""
     network = load_head(Assistant(head), head)
     if network.is_sparse:
         order = network.masked_embedding.token_ordering
@@ -80,7 +79,7 @@ def load_assistant(head: HeadPlan) -> Assistant:
 
 
 def assistant_config(head: HeadPlan) -> PretrainedConfig:
-    """transformers' config of the assistant's layers."""
+    """Return transformers' config of the assistant's layers."""
     text = (read_json_object(head.folder / CONFIG) or {})[TEXT]
     config = AutoConfig.for_model(**text)
     config.num_kv_shared_layers = config.num_hidden_layers
@@ -88,9 +87,9 @@ def assistant_config(head: HeadPlan) -> PretrainedConfig:
 
 
 def every_layer_shares(config: PretrainedConfig) -> AbstractContextManager[None]:
-    """Inside, transformers makes layers by configs like this, of which none has keys and values of its own.
+    """Patch configs of this class in a `with` block, so that transformers makes all layers without keys and values.
 
-    Its own property looks for a layer that they are shared with, and raises where there is none (5.23.0).
+    transformers' property looks for a layer that shares its keys and values, and raises if there is none (5.23.0).
     """
     return patched_attribute(
         type(config), "kv_sharing_modes", property(lambda each: ["reuse"] * each.num_hidden_layers)

@@ -1,4 +1,4 @@
-"""The folder of a Gemma-4 assistant -> its description, and which of the target's caches it reads."""
+"""Read the folder of a Gemma-4 assistant, and determine the layers of the target whose caches it reads."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ SLIDING, FULL = KINDS = ("sliding_attention", "full_attention")
 GENERATION = "generation_config.json"
 
 _GLOBAL_HEAD_DIM = 512
-"""transformers' default width of the heads of full layers, which older configs do not say."""
+"""transformers' default head width of full-attention layers, for older configs without the key."""
 _NO_LAYER = "an assistant has dense layers alone, without an embedding of their own"
 _OF_LAYERS = (
     "attention_bias", "attention_k_eq_v", "final_logit_softcapping", "global_head_dim", "hidden_activation",
@@ -23,18 +23,18 @@ _OF_LAYERS = (
     "per_layer_config", "rms_norm_eps", "rope_parameters", "sliding_window", "top_k_experts",
     "use_bidirectional_attention",
 )  # fmt: skip
-"""Keys that transformers' own config class reads, which the drafter is made by."""
+"""Keys that transformers' config class reads, from which the drafter's layers are made."""
 
 
 class Heads(NamedTuple):
-    """Of a layer's keys and values: how many, and their width. None where a config does not say."""
+    """Number and width of a layer's key heads, None if the config does not say."""
 
     number: int | None
     width: int | None
 
 
 def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: str) -> HeadPlan:
-    """Raises CheckpointError for what is wrong with the folder, RecipeError for an assistant of another target."""
+    """Read an assistant. Raise CheckpointError for an invalid folder, RecipeError for one of another target."""
     top, keys, found = Keys(folder), Keys(folder, TEXT), dialect.rename(folder)
     hidden, vocabulary = top.count("backbone_hidden_size"), keys.count("vocab_size")
     check_sizes(top, request, hidden, vocabulary)
@@ -54,7 +54,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
 
 
 def borrowed_layers(head: HeadPlan) -> dict[str, int]:
-    """Kind of layer -> the layer of the target whose keys and values the assistant's layers of this kind attend to."""
+    """Return layer type -> the target's layer whose keys and values the assistant's layers of this type attend to."""
     return {kind: int(head.switches[kind] or 0) for kind in KINDS if head.switches[kind] is not None}
 
 
@@ -68,9 +68,8 @@ def _layer_kinds(keys: Keys) -> list[str]:
 
 
 def _borrowed(keys: Keys, kinds: list[str], request: HeadRequest) -> dict[str, int | None]:
-    """The target's last layer of each kind that has keys and values, None of a kind that the assistant does not have.
-
-    Raises RecipeError where the target has none, or its heads are others.
+    """Return layer type -> the target's last layer of this type with keys and values; None for types that the assistant
+    does not have. Raise RecipeError if the target has no such layer, or its key heads differ.
     """
     text = _target_text(request)
     theirs = _target_kinds(text, target_layers(request))
@@ -104,20 +103,20 @@ def _borrowed(keys: Keys, kinds: list[str], request: HeadRequest) -> dict[str, i
 
 
 def _target_text(request: HeadRequest) -> Mapping[str, Any]:
-    """What the target's config says of its text decoder."""
+    """Return the config of the target's text decoder."""
     folder = request.target.folder
     config = (read_json_object(folder / CONFIG) or {}) if folder is not None else {}
     return (text_config(config, folder) or config) if folder is not None else {}
 
 
 def _target_kinds(text: Mapping[str, Any], layers: int) -> list[str]:
-    """The kinds of those of the target's layers that have keys and values; a config that lists none has full ones."""
+    """Return the types of the target's layers that have keys and values, by default full attention."""
     kinds = text.get("layer_types") or [FULL] * layers
     return list(kinds)[: layers - (text.get("num_kv_shared_layers") or 0)]
 
 
 def _heads(text: Mapping[str, Any], kind: str, layer: int) -> Heads:
-    """Keys' heads of one layer, in the words of Gemma 4's configs, new (`per_layer_config`) and old."""
+    """Return the key heads of a layer from a Gemma 4 config, new (`per_layer_config`) or old."""
     own = text.get("per_layer_config")
     count, width = text.get("num_key_value_heads"), text.get("head_dim")
     if isinstance(own, Mapping):
@@ -131,7 +130,8 @@ def _heads(text: Mapping[str, Any], kind: str, layer: int) -> Heads:
 
 
 def _sparse_head(top: Keys, vocabulary: int) -> dict[str, Switch]:
-    """centroids: how many groups the tokens are in, and top_k: how many of them get logits; both None without."""
+    """Return the switches centroids, the number of token groups, and top_k, the number of groups with logits; both are
+    None without a sparse head."""
     if not top.flag("use_ordered_embeddings", default=False):
         top.ignore("num_centroids", "centroid_intermediate_top_k")
         return {"centroids": None, "top_k": None}
@@ -156,7 +156,7 @@ def _check_config(top: Keys, keys: Keys, layers: int) -> None:
 
 
 def _shapes(keys: Keys, kinds: list[str], hidden: int, vocabulary: int, switches: Mapping[str, Switch]) -> Shapes:
-    """What the formula reads."""
+    """Return the tensors of the formula."""
     width, heads, inner = keys.count("hidden_size"), keys.count("num_attention_heads"), keys.count("intermediate_size")
     keys.ignore("num_key_value_heads", "head_dim")
     shapes: Shapes = {

@@ -1,7 +1,7 @@
-"""transformers' own assistant over what its target leaves when it has read the whole text: the loop of its candidate
-generator (`SinglePositionMultiTokenCandidateGenerator`) behind a prefill of everything that is known.
+"""Reference: transformers' assistant over the target's caches of the whole text, in the loop of its candidate generator
+(`SinglePositionMultiTokenCandidateGenerator`) after a prefill of all known tokens.
 
-Its `generate` shows the assistant more where drafts were refused: rows of them stay in what it hands over.
+transformers' `generate` shows the assistant more after rejections: rows of rejected drafts stay in the shared caches.
 """
 
 import json
@@ -24,7 +24,7 @@ from speccompile.plan.head import HeadPlan
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """The assistant alone, and the target's eager caches."""
+    """Return one reference: the assistant over the target's eager caches."""
     model, assistant, borrowed = site.eager(), _assistant(site.head), borrowed_layers(site.head)
     model.set_attn_implementation("eager")
     embed = model.get_input_embeddings()
@@ -35,7 +35,7 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
         caches = whole_caches(model)
         model(input_ids=torch.tensor([committed]), cache=caches)
         shared = {kind: (caches.layers[each].keys, caches.layers[each].values) for kind, each in borrowed.items()}
-        shared = dict.fromkeys(KINDS, next(iter(shared.values()))) | shared  # its masks ask for both
+        shared = dict.fromkeys(KINDS, next(iter(shared.values()))) | shared  # transformers' masks need both types
         assert fed.features is not None
         hidden, position, found = torch.tensor(fed.features[None, -1:]), torch.tensor([[len(committed)]]), []
         for token in [bonus, *drafts]:
@@ -49,7 +49,7 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
 
 
 def _assistant(head: HeadPlan) -> PreTrainedModel:
-    """transformers' class, with the weights of the folder."""
+    """Return transformers' model with the weights of the folder."""
     config = AutoConfig.for_model(**(read_json_object(head.folder / CONFIG) or {}))
     with every_layer_shares(config.get_text_config()):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
@@ -59,7 +59,8 @@ def _assistant(head: HeadPlan) -> PreTrainedModel:
 
 
 def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
-    """As many layers, all over the keys and values of a small target's last, and a sparse head where there is one."""
+    """Return a small assistant with the same number of layers, all over a small target's last layer; with a sparse head
+    if `head` has one."""
     written = read_json_object(head.folder / CONFIG) or {}
     layers, centroids = written[TEXT]["num_hidden_layers"], vocabulary_size // 2
     text = {
@@ -83,5 +84,5 @@ def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers:
 
 
 def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
-    """What is mistaken most often: the last residual for what its norm gives."""
+    """Return the interpretation of the most frequent mistake: the input of the final norm instead of its output."""
     return before_norm(head, layers)

@@ -1,4 +1,4 @@
-"""BiTA (Lin et al. 2024): the target itself over trained mask rows, which also see trained keys and values."""
+"""BiTA (Lin et al. 2024): the target itself over trained mask rows, which also attend to trained keys and values."""
 
 from speccompile.drafters.bita.dialects import BITA, DIALECTS
 from speccompile.drafters.bita.reading import read

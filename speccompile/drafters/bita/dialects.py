@@ -1,5 +1,5 @@
-"""How BiTA's checkpoints are written: those of the published code, github.com/linfeng93/BiTA, which saves the target as
-well; its authors published the code and no weights."""
+"""Dialect of BiTA's checkpoints: that of the published code, github.com/linfeng93/BiTA, which saves the target as well.
+The authors published no weights."""
 
 from speccompile.drafters.dialects import Dialect
 

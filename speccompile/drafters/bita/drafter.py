@@ -1,4 +1,4 @@
-"""BiTA: the target reads the bonus token and mask tokens behind it; the mask tokens also see a prefix of their own."""
+"""BiTA: the target reads the bonus token and mask tokens after it; only the mask tokens attend to a trained prefix."""
 
 import torch
 from torch import Tensor, nn
@@ -14,14 +14,14 @@ from speccompile.plan.head import HeadPlan
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Drafts a chain. Raises UnsupportedModelError for a target with windows of attention."""
+    """Return the drafter of a chain. Raise UnsupportedModelError for a target with sliding-window attention."""
     masks, prefix = parts(site.head)
     target = check_windows(site.target(), site.plan.target.reference)
     return token_by_token(site, MaskReader(target, masks[: site.plan.drafter.tokens - 1], prefix))
 
 
 def check_windows(target: Decoder, reference: str) -> Decoder:
-    """The target, if it has none. Raises UnsupportedModelError."""
+    """Return the target. Raise UnsupportedModelError if it has sliding-window attention."""
     if not any(layer.window for layer in target.layers):
         return target
     raise UnsupportedModelError(
@@ -32,7 +32,7 @@ def check_windows(target: Decoder, reference: str) -> Decoder:
 
 
 class Trained(nn.Module):
-    """What the file holds."""
+    """Trained parameters of the checkpoint."""
 
     def __init__(self, head: HeadPlan) -> None:
         super().__init__()
@@ -47,11 +47,11 @@ class Trained(nn.Module):
             self.prefix_encoder["trans"] = nn.Sequential(nn.Linear(hidden, inner), nn.Tanh(), nn.Linear(inner, rows))
 
     def masks(self) -> Tensor:
-        """The embeddings of the mask tokens, float32 [L, H]."""
+        """Return the embeddings of the mask tokens, float32 [L, H]."""
         return self.mask_tokens.weight.expand(self.count, -1)
 
     def prefix(self) -> list[Tensor]:
-        """Key and value float32 [G, P, D] of the first layer, of the second, .. (P-tuning v2, Liu et al. 2021)."""
+        """Return key and value float32 [G, P, D] of every layer in turn (P-tuning v2, Liu et al. 2021)."""
         rows = self.prefix_encoder["embedding"].weight
         if "trans" in self.prefix_encoder:
             rows = self.prefix_encoder["trans"](rows)
@@ -61,6 +61,6 @@ class Trained(nn.Module):
 
 @torch.no_grad()
 def parts(head: HeadPlan) -> tuple[Tensor, list[Tensor]]:
-    """Mask tokens and prefix. What a projection makes of the prefix is always the same."""
+    """Return mask tokens and prefix, with the prefix's projection applied: it does not depend on the input."""
     trained = load_head(Trained(head), head)
     return trained.masks(), trained.prefix()

@@ -1,4 +1,4 @@
-"""The folder of a BiTA checkpoint -> its description. Its config is the target's, with a few keys more."""
+"""Read the folder of a BiTA checkpoint. Its config is the target's, with a few additional keys."""
 
 from speccompile.drafters.bita.dialects import INNER, MASKS, OUTER, PREFIX
 from speccompile.drafters.dialects import Dialect, Keys, check_tensors
@@ -15,7 +15,7 @@ _OF_TRAINING = ("prefix_dropout_prob", "max_efficient_groups", "efficient_traini
 
 
 def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: str) -> HeadPlan:
-    """Raises CheckpointError for what is wrong with the folder, RecipeError for one of another target."""
+    """Read a checkpoint. Raise CheckpointError for an invalid folder, RecipeError for one of another target."""
     keys, found = Keys(folder), dialect.rename(folder)
     hidden, layers = keys.count("hidden_size"), keys.count("num_hidden_layers")
     check_sizes(keys, request, hidden, None)  # a vocabulary may have been padded

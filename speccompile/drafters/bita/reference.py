@@ -1,5 +1,5 @@
-"""transformers' own forward over the embeddings of the whole text and the mask tokens, behind a cache that holds the
-prefix, which the text does not see."""
+"""Reference: transformers' forward over the embeddings of the whole text and the mask tokens, with the prefix in the
+cache, masked out for the text."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from speccompile.plan.head import HeadPlan
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """The target alone. Of the drafts only their number matters."""
+    """Return one reference: the target. Its logits depend on the number of drafts, not on their tokens."""
     (masks, prefix), model = parts(site.head), site.eager()
     n_prefix = prefix[0].shape[1]
 
@@ -44,7 +44,8 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
 
 
 def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
-    """As many mask tokens and rows of a prefix, for a small target with keys of one head of sixteen."""
+    """Return small parameters with the same numbers of mask tokens and prefix rows, for a small target with one key
+    head of width 16."""
     key_heads, width = 1, 16
     shapes = {
         MASKS: (head.tensors[MASKS].shape[0], hidden_size),

@@ -1,5 +1,5 @@
-"""BiTA while it learns: mask tokens and the prefix that they see; the target stays as it is. And new ones, as the
-published code writes them."""
+"""Train BiTA: the mask tokens and the prefix that they attend to, with a frozen target. Write new parameters in the
+layout of the published code."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,13 +18,13 @@ from speccompile.drafters.weights import load_head
 
 
 def learner(site: DrafterContext, depth: int) -> "BitaLearner":
-    """Raises UnsupportedModelError for a target with windows of attention."""
+    """Return the trainable drafter. Raise UnsupportedModelError for a target with sliding-window attention."""
     target = check_windows(site.target(), site.plan.target.reference)
     return BitaLearner(site.head, load_head(Trained(site.head), site.head), target, depth)
 
 
 class BitaLearner(MaskLearner):
-    """With a prefix."""
+    """Trainable mask rows with a prefix."""
 
     network: Trained
 
@@ -34,11 +34,11 @@ class BitaLearner(MaskLearner):
 
 _INSIDE = "model."
 _SCALE = 0.02
-"""Of the numbers of a new prefix: hardly any of what a mask token sees, at first."""
+"""Standard deviation of a new prefix: small, so that it hardly contributes to a mask token at first."""
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:
-    """Raises RecipeError where no mask token is wanted."""
+    """Write new mask tokens and a random prefix. Raise RecipeError if the depth needs no mask token."""
     (hidden, vocabulary), config, prompts = target_sizes(wanted), wanted.config, int(wanted.sizes["prompts"])
     masks, heads, layers = mask_rows(wanted), config_value(config, *HEADS), config_value(config, *LAYERS)
     key_heads = config_value(config, "num_key_value_heads", default=heads)

@@ -1,4 +1,4 @@
-"""DFlash2's layers: what goes into attention and MLP, and what comes out, is mixed with the slots before it."""
+"""DFlash2's layers: convolutions mix inputs and outputs of attention and MLP with those of earlier block positions."""
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +9,8 @@ from speccompile.plan.layers import LayerShape
 
 
 class Convolution(nn.Module):
-    """Causal convolutions of the slots of a block, in groups of channels, around a part of a layer. Each slot's kernels
-    are those of the module and what its own hidden state adds to them, the same for all channels of a group."""
+    """Two causal convolutions over the positions of a block, before and after a part of a layer. The kernels of a
+    position are the module's plus a term of its hidden state, which all channels of a group share."""
 
     def __init__(self, width: int, kernel: int, group: int) -> None:
         super().__init__()
@@ -19,16 +19,16 @@ class Convolution(nn.Module):
         self.kernel_projection = nn.Linear(width, 2 * kernel * (width // group), bias=False)
 
     def before(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What the part reads [B, S, h], and what its slots add to the kernels behind it."""
+        """Return the input [B, S, h] of the part, and the positions' terms of the second convolution's kernels."""
         added = self.kernel_projection(x).unflatten(-1, (2, self.kernel, -1))
         return self._mixed(x, added[:, :, 0], self.base_kernel[0]), added[:, :, 1]
 
     def behind(self, x: Tensor, added: Tensor) -> Tensor:
-        """What comes out of the part, mixed."""
+        """Return the convolved output of the part."""
         return self._mixed(x, added, self.base_kernel[1])
 
     def _mixed(self, x: Tensor, added: Tensor, base: Tensor) -> Tensor:
-        """x [B, S, h], added [B, S, kernel, groups], base [kernel, h]."""
+        """Convolve x [B, S, h] with kernels base [kernel, h] + added [B, S, kernel, groups]."""
         mixed = torch.zeros_like(x)
         for back in range(self.kernel):
             shifted = x if back == 0 else torch.cat([torch.zeros_like(x[:, :back]), x[:, :-back]], 1)
@@ -38,7 +38,7 @@ class Convolution(nn.Module):
 
 
 class ConvolvedLayer(Layer):
-    """A decoder layer with such convolutions; its context is as it is."""
+    """A decoder layer with convolutions of the block; the rows of the context are not convolved."""
 
     def __init__(self, layers: LayerShape, index: int, kernel: int, group: int) -> None:
         super().__init__(layers, index)

@@ -1,4 +1,4 @@
-"""Who publishes DFlash heads, and how they write them."""
+"""Dialects of DFlash heads, by publisher."""
 
 from speccompile.drafters.dialects import Dialect
 
@@ -11,7 +11,7 @@ BACKBONE = {
     r"mask_embedding(?:\.weight)?": "mask_embedding",
     r"d2t": "d2t",
     r"t2d|verifier_(?:lm_head|norm)\.weight": None,  # of training
-    r".*rotary_emb\.inv_freq": None,  # the config says it
+    r".*rotary_emb\.inv_freq": None,  # derived from the config
 }
 _SELECTING = BACKBONE | {
     r"layers\.(\d+)\.((?:attention|mlp)_conv\..+)": r"layers.\1.\2",
@@ -44,13 +44,13 @@ REFUSED = (
         refused="its layers have norms and scales of Gemma's, which are not compiled",
     ),
 )
-"""What comes before both kinds of block drafters."""
+"""Refused dialects, tried first for both kinds of block drafters."""
 
 DIALECTS = (
     *REFUSED,
     Dialect(SPECULATORS, keys=("speculators_model_type=dflash",), names=BACKBONE),
     Dialect(SPECULATORS, keys=("speculators_model_type=dflash2",), names=_SELECTING),
-    # The very name of DSpark, without what DSpark adds.
+    # DSpark's name, but without DSpark's additional heads.
     Dialect(
         DEEPSPEC,
         ("Qwen3DSparkModel",),
@@ -63,4 +63,4 @@ DIALECTS = (
     # SpecForge writes the same.
     Dialect(ZLAB, ("*DFlash*",), lacks=("dflash_config.projector_type=dspark", _SPECULATOR), names=BACKBONE),
 )
-"""Sections 5.1 and 5.2 of the families' facts: recognised in this order."""
+"""Dialects in the order of recognition (sections 5.1 and 5.2 of the drafting methods' facts)."""

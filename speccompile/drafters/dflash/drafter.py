@@ -1,4 +1,4 @@
-"""DFlash's head (Chen et al. 2026) and DFlash2's, which chooses among candidates by the draft before."""
+"""DFlash's head (Chen et al. 2026) and DFlash2's, which scores candidates by the previous draft."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ from speccompile.plan.head import HeadPlan
 
 
 def make(site: DrafterContext) -> Drafter:
-    """A chain of drafts, all from one pass."""
+    """Return the drafter of a chain from one pass."""
     selects = "selector_top_k" in site.head.switches
     reader = (SelectingReader if selects else DFlashReader)(
         site.head, site.shape, site.ends(), site.plan.drafter.tokens
@@ -26,8 +26,8 @@ def make(site: DrafterContext) -> Drafter:
 
 
 class DFlashReader(BlockReader):
-    """The block is the bonus token and masks, embedded as the target does; slots are read by the target's head. A head
-    that brings its own embedding, output matrix or mask row uses those."""
+    """A block of the bonus token and mask tokens, with the target's embedding and output head, or those of the drafter
+    if it has an embedding, output matrix or mask embedding."""
 
     def __init__(
         self, head: HeadPlan, shape: CacheShape, ends: TargetEmbeddings, drafts: int, stack: Iterable[Layer] = ()
@@ -68,7 +68,7 @@ class DFlashReader(BlockReader):
 
 
 class Selector(nn.Module):
-    """How well tokens follow each other here: <predecessor(before) * projected hidden state, successor(candidate)>."""
+    """Score of a candidate after a token: <predecessor(before) * projected hidden state, successor(candidate)>."""
 
     def __init__(self, vocabulary: int, rank: int, width: int) -> None:
         super().__init__()
@@ -77,13 +77,13 @@ class Selector(nn.Module):
         self.hidden_projection = nn.Linear(width, rank, bias=False)
 
     def forward(self, hidden: Tensor, before: Tensor, candidates: Tensor) -> Tensor:
-        """hidden [B, 1, h], before int64 [B, 1], candidates int64 [B, 1, k] -> float32 [B, 1, k]."""
+        """Return scores float32 [B, 1, k]: hidden [B, 1, h], before int64 [B, 1], candidates int64 [B, 1, k]."""
         context = self.predecessor_codebook(before) * self.hidden_projection(hidden)
         return (self.successor_codebook(candidates) * context[:, :, None]).sum(-1)
 
 
 class SelectingReader(DFlashReader):
-    """DFlash2: convolved layers, and a selector among the best tokens of every slot."""
+    """DFlash2: convolved layers, and a selector among the most probable tokens of every block position."""
 
     def __init__(self, head: HeadPlan, shape: CacheShape, ends: TargetEmbeddings, drafts: int) -> None:
         layers, said = head.layers, head.switches
@@ -92,14 +92,14 @@ class SelectingReader(DFlashReader):
         stack = [ConvolvedLayer(layers, index, kernel, group) for index in range(layers.count)]
         super().__init__(head, shape, ends, drafts, stack)
         self.candidate_selector = Selector(head.vocabulary_size, int(said["selector_rank"] or 0), layers.hidden_size)
-        self.size = int(said["selector_top_k"] or 0)  # among which it chooses
+        self.size = int(said["selector_top_k"] or 0)  # candidates of a block position
 
     def slots(self, hidden: Tensor) -> "SelectingSlots":
         return SelectingSlots(self, hidden)
 
 
 class SelectingSlots(Slots):
-    """Tokens that are no candidates of a slot have the probability zero."""
+    """Block positions whose tokens outside of the candidates have probability zero."""
 
     def __init__(self, reader: SelectingReader, hidden: Tensor) -> None:
         super().__init__(reader, hidden)

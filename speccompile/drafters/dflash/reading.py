@@ -1,4 +1,4 @@
-"""The folder of a block drafter -> its description. What DFlash and DSpark have in common is read here."""
+"""Read the folder of a DFlash head, and the parts that DFlash and DSpark share."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -27,13 +27,13 @@ Switches = dict[str, Switch]
 Tensors = Mapping[str, TensorSource]
 
 SELECTING = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
-"""Switches of DFlash2 alone."""
+"""Switches that only DFlash2 has."""
 SLIDING = "sliding_attention"
 _MASK_FILE = "mask_embedding.pt"
 
 
 def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: str) -> HeadPlan:
-    """Raises CheckpointError for what is wrong with the folder, RecipeError for a head of another target."""
+    """Read a head. Raise CheckpointError for an invalid folder, RecipeError for a head of another target."""
     plan = read_block(folder, request, dialect, evidence, _own_switches, own_shapes)
     if "selector_rank" in plan.switches and plan.draft_vocabulary_size != plan.vocabulary_size:
         raise CheckpointError(
@@ -52,8 +52,8 @@ def read_block(
     own_switches: Callable[[Sections, Tensors], Switches],
     own: Callable[[LayerShape, Mapping[str, Switch], tuple[int, int]], Shapes],
 ) -> HeadPlan:
-    """own_switches: those of the family alone. own: its tensors, by the layers, all switches, and the sizes of the
-    target's vocabulary and of its own."""
+    """Read a block drafter. own_switches: returns the switches that only its method has. own: (layers, all switches,
+    (target's vocabulary size, draft vocabulary size)) -> the tensors that only its method has."""
     _check_files(folder)
     found, sections = dialect.rename(folder), Sections(folder, dialect)
     hidden = sections.top.count("target_hidden_size", default=target_hidden_size(request))
@@ -85,12 +85,13 @@ def read_block(
 
 
 def first_slot(said: Mapping[str, Switch]) -> int:
-    """The slot that says the first draft: the anchor's own, or the first mask's."""
+    """Return the block position that predicts the first draft: the anchor's (0) or the first mask's (1)."""
     return 0 if said["sample_from_anchor"] else 1
 
 
 def block_shapes(layers: LayerShape, taps: int, hidden: int, sizes: tuple[int, int]) -> Shapes:
-    """What all block drafters read. hidden: H of the target; sizes: of the target's vocabulary, and of their own."""
+    """Return the tensors of all block drafters. hidden: H of the target; sizes: of the target's and the draft
+    vocabulary."""
     width = layers.hidden_size
     expected: Shapes = {
         "fc.weight": (width, taps * hidden), "hidden_norm.weight": (width,), "norm.weight": (width,),
@@ -103,7 +104,7 @@ def block_shapes(layers: LayerShape, taps: int, hidden: int, sizes: tuple[int, i
 
 
 def own_shapes(layers: LayerShape, said: Mapping[str, Switch], sizes: tuple[int, int]) -> Shapes:
-    """What DFlash2 adds, nothing for DFlash."""
+    """Return the additional tensors of DFlash2; none for DFlash."""
     if "selector_rank" not in said:
         return {}
     kernel, group, rank = (int(said[name] or 0) for name in SELECTING[:3])
@@ -121,21 +122,21 @@ def own_shapes(layers: LayerShape, said: Mapping[str, Switch], sizes: tuple[int,
 
 
 def _own_switches(sections: Sections, found: Tensors) -> Switches:
-    """DFlash2's, where the file has a selector."""
+    """Return DFlash2's switches if the file has a selector, otherwise none."""
     sections.top.expect("markov_rank", 0, reason="a Markov head makes it DSpark")
     sections.top.expect("enable_confidence_head", False, reason="a confidence head makes it DSpark")
     if not any(name.startswith("candidate_selector.") for name in found):
         return {}
-    defaults = dict(zip(SELECTING, (2, 16, 256, 16), strict=True))  # of speculators' config; others say all of them
+    defaults = dict(zip(SELECTING, (2, 16, 256, 16), strict=True))  # speculators' defaults; other configs have all keys
     said: Switches = {name: sections.of(name).count(name, default=value) for name, value in defaults.items()}
     return said
 
 
 def _switches(sections: Sections, layers: LayerShape, kind: str, dialect: Dialect) -> Switches:
-    """What changes the formula, whoever says it; see section 5 of the facts."""
+    """Return the switches of the formula in all dialects; see section 5 of the facts."""
     top, of = sections.top, sections.of
     is_speculators, model = dialect.name == SPECULATORS, top.values.get("speculators_model_type")
-    # DSpark's heads are trained so by everybody, whatever SpecForge's own sampling does; DeepSpec's DFlash as well.
+    # All publishers train DSpark's heads so, although SpecForge samples otherwise; DeepSpec trains DFlash so, too.
     default = kind == "dspark" or dialect.name == DEEPSPEC
     soft = of("final_logit_softcapping").get("final_logit_softcapping", default=0.0)
     if not isinstance(soft, int | float):
@@ -157,7 +158,8 @@ def _switches(sections: Sections, layers: LayerShape, kind: str, dialect: Dialec
 
 
 def _causal(sections: Sections, layers: LayerShape, dialect: Dialect) -> tuple[bool, bool]:
-    """Whether full and sliding layers are causal inside a block: by default those that the config calls sliding."""
+    """Return whether full and whether sliding layers are causal inside a block. By default, only sliding layers are,
+    unless `use_swa` makes them sliding, and except in transformers' dialect."""
     said = sections.top.get("is_causal")
     said = sections.nested.get("is_causal", "causal") if said is None else said
     if said is None:
@@ -171,10 +173,10 @@ def _causal(sections: Sections, layers: LayerShape, dialect: Dialect) -> tuple[b
 
 
 def _layers(sections: Sections, found: dict[str, TensorSource], dialect: Dialect) -> LayerShape:
-    """The layers, with their windows as z-lab counts them: a slot sees what lies fewer tokens behind it."""
+    """Return the layers with z-lab's windows: a position attends to tokens at a distance less than the window."""
     keys = sections.layers
     if dialect.name == TRANSFORMERS:
-        for key in ("rope_parameters", "layer_types"):  # whose defaults are not what others mean by silence
+        for key in ("rope_parameters", "layer_types"):  # transformers has other defaults for missing keys
             if keys.values.get(key) is None:
                 raise keys.wrong(key, None, "what transformers writes there")
     known = ("final_logit_softcapping",) if keys is sections.top else ()
@@ -185,12 +187,12 @@ def _layers(sections: Sections, found: dict[str, TensorSource], dialect: Dialect
         return replace(layers, windows=(0,) * layers.count)
     if not isinstance(window, int) or window < 1:
         raise keys.wrong("sliding_window", window, "a whole number of tokens, the window of the sliding layers")
-    window += dialect.name in (SPECULATORS, TRANSFORMERS)  # which count the distance, both ends included
+    window += dialect.name in (SPECULATORS, TRANSFORMERS)  # these dialects include the distance `window`
     return replace(layers, windows=tuple(window if kind == SLIDING else 0 for kind in kinds))
 
 
 def _kinds(sections: Sections, count: int) -> list[str]:
-    """What each layer is: as it says, or all sliding where `use_swa` says so (vLLM), or as transformers' Qwen 3."""
+    """Return the types of the layers: the config's, all sliding with `use_swa` (vLLM), or by Qwen 3's rule."""
     values = sections.layers.values
     kinds: list[str] | None = values.get("layer_types")
     if sections.nested.get("use_swa", default=False) and SLIDING not in (kinds or ()):
@@ -205,7 +207,8 @@ def _kinds(sections: Sections, count: int) -> list[str]:
 
 
 def _taps(sections: Sections, request: HeadRequest, dialect: Dialect) -> tuple[str, ...]:
-    """Which ids mean which tap: speculators count boundaries, all others the layer whose output it is."""
+    """Return the taps of the config's ids: layer boundaries in speculators' dialect, otherwise layers whose outputs are
+    read."""
     layers = target_layers(request)
     name = "aux_hidden_state_layer_ids" if dialect.name == SPECULATORS else "target_layer_ids"
     keys = sections.of(name)
@@ -220,7 +223,7 @@ def _taps(sections: Sections, request: HeadRequest, dialect: Dialect) -> tuple[s
 
 
 def _parts(folder: HeadFolder, found: Tensors, hidden: int) -> int | None:
-    """How many taps fc reads, None where the tensors' check will say what is wrong."""
+    """Return the number of taps that fc reads, or None if fc is invalid: the check of the tensors reports it."""
     source = found.get("fc.weight")
     return source.shape[-1] // hidden if source and source.shape[-1] % hidden == 0 else None
 
@@ -265,7 +268,7 @@ def _check_switches(sections: Sections, said: Mapping[str, Switch], layers: Laye
 def _check_vocabulary(folder: HeadFolder, found: dict[str, TensorSource], vocabulary: int) -> None:
     head = found.get("lm_head.weight")
     if head is None or head.shape[0] == vocabulary:
-        found.pop("d2t", None)  # the vocabularies are one, whatever the file says
+        found.pop("d2t", None)  # the vocabularies are the same, so a map has no effect
     elif "d2t" not in found:
         raise CheckpointError(
             f"{folder.path / head.file}: received '{head.name}' over {head.shape[0]} tokens and no 'd2t', expected the "

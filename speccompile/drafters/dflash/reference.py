@@ -1,4 +1,4 @@
-"""DFlash's formula over the whole text, every time anew (Chen et al. 2026; z-lab's code for DFlash2)."""
+"""Reference: DFlash's formula over the whole text without a cache (Chen et al. 2026; z-lab's code for DFlash2)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,13 +24,13 @@ OPTIONAL = ("embed_tokens.weight", "lm_head.weight", "d2t", "mask_embedding")
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """The head alone; the target's embedding and its head where it has none."""
+    """Return one reference: the head, with the target's embedding and output head if it has none."""
     head, weights = site.head, with_ends(site.head, site.ends())
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         hidden, said = slots(fed, head, weights)
-        before = [fed.known[-1], *drafts][: len(said)]  # another reading may have a slot less
+        before = [fed.known[-1], *drafts][: len(said)]  # another interpretation may have one block position less
         rows = [_selected(hidden[i], said[i], token, head, weights) for i, token in enumerate(before)]
         return over_target(torch.stack(rows), head, weights).numpy()
 
@@ -38,7 +38,7 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
 
 
 def with_ends(head: HeadPlan, ends: TargetEmbeddings) -> Weights:
-    """The head's weights and those that it takes from the target."""
+    """Return the head's weights, with the target's embedding and output head for missing ones."""
     weights = weights_of(head)
     if "embed_tokens.weight" not in weights:
         weights["embed_tokens.weight"] = ends.embed.table
@@ -50,7 +50,7 @@ def with_ends(head: HeadPlan, ends: TargetEmbeddings) -> Weights:
 
 
 def slots(fed: DrafterInputs, head: HeadPlan, weights: Weights) -> tuple[Tensor, Tensor]:
-    """Of every slot that says a draft: its hidden state, normed, [S, h], and its logits [S, Vd]."""
+    """Return normed hidden states [S, h] and logits [S, Vd] of the block positions that predict drafts."""
     layers, said = head.layers, head.switches
     assert layers is not None
     assert fed.features is not None
@@ -71,7 +71,7 @@ def slots(fed: DrafterInputs, head: HeadPlan, weights: Weights) -> tuple[Tensor,
 
 
 def _layer(x: Tensor, context: Tensor, index: int, head: HeadPlan, weights: Weights) -> Tensor:
-    """The block's rows [size, h] over those of the context [n, h] and each other."""
+    """Apply a layer to the block [size, h], which attends to the context [n, h] and to itself."""
     layers, said, name = head.layers, head.switches, f"layers.{index}"
     assert layers is not None
     start, size = len(context), len(x)
@@ -93,7 +93,7 @@ def _layer(x: Tensor, context: Tensor, index: int, head: HeadPlan, weights: Weig
 
 
 def _convolved(x: Tensor, part: Callable[[Tensor], Tensor], name: str, weights: Weights) -> Tensor:
-    """A part of a layer between DFlash2's convolutions; as it is where the head has none."""
+    """Apply a part of a layer between DFlash2's convolutions, if the head has them."""
     base = weights.get(f"{name}.base_kernel")
     if base is None:
         return part(x)
@@ -111,7 +111,8 @@ def _convolved(x: Tensor, part: Callable[[Tensor], Tensor], name: str, weights: 
 
 
 def _selected(hidden: Tensor, logits: Tensor, before: int, head: HeadPlan, weights: Weights) -> Tensor:
-    """[V]: the best tokens of a slot by how they follow the token before, -inf for all others (DFlash2)."""
+    """Return logits [V] of a block position, with the selector's scores added for the candidates and -inf for other
+    tokens (DFlash2)."""
     if "selector_top_k" not in head.switches:
         return logits
     best = torch.topk(logits, int(head.switches["selector_top_k"] or 0)).indices
@@ -123,7 +124,7 @@ def _selected(hidden: Tensor, logits: Tensor, before: int, head: HeadPlan, weigh
 
 
 def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
-    """The same switches, as many taps and layers, for a small target."""
+    """Return a small head with the same switches and numbers of taps and layers, for a small target."""
     return small_block(head, hidden_size, vocabulary_size, target_layers, folder, own_shapes)
 
 
@@ -135,7 +136,7 @@ def small_block(
     folder: Path,
     own: Callable[[LayerShape, Mapping[str, Switch], tuple[int, int]], Shapes],
 ) -> HeadPlan:
-    """own: the tensors of the family alone, as for `read_block`."""
+    """Return a small block drafter. own: returns the tensors that only its method has, as in `read_block`."""
     assert head.layers is not None
     layers, taps = small_layers(head.layers, hidden_size), small_taps(head, target_layers)
     said = dict(head.switches) | {"mask_token_id": min(int(head.switches["mask_token_id"] or 0), vocabulary_size - 1)}
@@ -157,5 +158,5 @@ def small_block(
 
 
 def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
-    """Which ids mean which tap, and whether the anchor's own slot says the first draft."""
+    """Return interpretations with other taps, and with the other value of `sample_from_anchor`."""
     return {**shifted_taps(head, layers), **flipped(head, "sample_from_anchor")}

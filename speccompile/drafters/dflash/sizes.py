@@ -1,4 +1,4 @@
-"""The shape of a new DFlash or DSpark head, and what it reads of the target."""
+"""Sizes and taps of a new DFlash or DSpark head."""
 
 from collections.abc import Mapping
 
@@ -6,23 +6,23 @@ from speccompile.drafters.eagle3.taps import refused_places
 from speccompile.drafters.sizes import LAYERS, MASK_TOKEN, Config, Size, config_value, layer_sizes
 
 _DEEP = 8
-"""Layers from which on z-lab's rule gives different taps."""
+"""Minimum number of target layers for which z-lab's rule gives different taps."""
 _MOST = 5
-"""Layers, and taps, of the published heads."""
+"""Number of layers, and of taps, of the published heads."""
 
 
 def _layers(config: Config, found: Mapping[str, int | str]) -> int:
-    """As published; half as many as a small target has."""
+    """Return the published number of layers, at most half of the target's."""
     return min(_MOST, -(-config_value(config, *LAYERS) // 2))
 
 
 SIZES = {**layer_sizes(_MOST), "layers": Size(_layers), "mask_token": MASK_TOKEN}
-"""As `Training.sizes`."""
+"""See `Training.sizes`."""
 
 
 def default_taps(layers: int) -> tuple[str, ...]:
-    """Outputs of layers from the second to the last but two, evenly apart, as z-lab takes them; of a small target, of
-    every other one up to the last."""
+    """Return the outputs of evenly spaced layers from the second to the third last, as z-lab does; of a small target,
+    every other layer up to the last."""
     if layers < _DEEP:
         return tuple(f"layers.{layer}.output" for layer in range((layers - 1) % 2, layers, 2))
     first, last = 1, layers - 3
@@ -30,5 +30,5 @@ def default_taps(layers: int) -> tuple[str, ...]:
 
 
 def refused(dialect: str, taps: tuple[str, ...], sizes: Mapping[str, int | str]) -> tuple[str, str, str] | None:
-    """As `Training.refusal`."""
+    """See `Training.refusal`."""
     return refused_places(taps, "layers.2.output")

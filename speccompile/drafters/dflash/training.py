@@ -1,5 +1,5 @@
-"""DFlash while it learns: blocks at anchors of a text, all in one pass, which do not see each other (Chen et al. 2026);
-and new heads in z-lab's dialect."""
+"""Train DFlash: blocks at the anchors of a text in one pass, masked from each other (Chen et al. 2026). Write new heads
+in z-lab's dialect."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,11 +30,12 @@ from speccompile.plan.head import HeadPlan
 from speccompile.plan.layers import LayerShape
 
 ENDS = ("embed_tokens.weight", "lm_head.weight", "d2t", "mask_embedding")
-"""What a head may have of its own, and shares with the target otherwise."""
+"""Optional tensors of a head, which otherwise uses the target's."""
 
 
 def learner(site: DrafterContext, depth: int) -> "BlockLearner":
-    """Raises CheckpointError for a DFlash2 head, RecipeError for more drafts than a block of the head has."""
+    """Return the trainable drafter. Raise CheckpointError for a DFlash2 head, RecipeError for a depth beyond the head's
+    block."""
     head = site.head
     if "selector_top_k" in head.switches:
         raise CheckpointError(
@@ -47,7 +48,7 @@ def learner(site: DrafterContext, depth: int) -> "BlockLearner":
 
 
 def check_depth(head: HeadPlan, depth: int) -> None:
-    """Raises RecipeError."""
+    """Raise RecipeError if `depth` exceeds the number of drafts of the head's block."""
     if head.tokens is not None and depth > head.tokens:
         raise RecipeError(
             f"train.depth: received {depth} drafts, expected at most {head.tokens}, which the head in {head.folder} "
@@ -57,8 +58,8 @@ def check_depth(head: HeadPlan, depth: int) -> None:
 
 
 class BlockLearner(TrainableHead):
-    """A block [anchor token, masks] at each anchor, over the features of all tokens before it. Where a head repeats the
-    target's embedding and output matrix they stay as they are, as with all who publish such heads."""
+    """Trainable block drafter: a block [anchor token, masks] at each anchor, over the features of all earlier tokens.
+    The head's copies of the target's embedding and output matrix are frozen, as in all published training code."""
 
     every = False
     network: DFlashReader
@@ -69,11 +70,11 @@ class BlockLearner(TrainableHead):
         network.lm_head.requires_grad_(False)
 
     def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
-        """As `Learner.forward`."""
+        """See `TrainableDrafter.forward`."""
         return list(self.read(self.slots(seen, anchors, depth), seen, anchors, depth))
 
     def slots(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> Slots:
-        """Those that say the first `depth` drafts, of every anchor as a row of a batch of B * A."""
+        """Return the block positions of the first `depth` drafts, with the anchors in a batch of B * A rows."""
         reader, (batch, length) = self.network, seen.tokens.shape
         current = TrainingPass(list(reader.shape_of_layers.windows))
         places = torch.arange(length, device=anchors.device).expand(batch, -1)
@@ -86,7 +87,7 @@ class BlockLearner(TrainableHead):
         return reader.slots(reader.norm(x.view(-1, reader.block.size, x.shape[2])[:, first : first + depth]))
 
     def read(self, slots: Slots, seen: TeacherBatch, anchors: Tensor, depth: int) -> Iterator[Tensor]:
-        """What slot after slot says, float32 [B, A, Vd], the text's token before it known."""
+        """Yield the logits float32 [B, A, Vd] of each block position, given the text's token before it."""
         last = seen.tokens.shape[1] - 1
         for slot in range(depth):
             before = seen.tokens.gather(1, (anchors + slot).clamp(max=last))
@@ -94,7 +95,7 @@ class BlockLearner(TrainableHead):
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:
-    """A block of the drafts that are wanted and its anchor; it begins with the target's final norm."""
+    """Write a new head with a block of the anchor and `wanted.depth` drafts, and the target's final norm."""
     words = block_words(wanted)
     own = {"mask_token_id": mask_token(wanted), "target_layer_ids": layer_ids(wanted)}
     config = {"architectures": ["DFlashDraftModel"], **words, "block_size": wanted.depth + 1, "dflash_config": own}
@@ -102,20 +103,20 @@ def new(folder: Path, wanted: NewDrafter) -> None:
 
 
 def block_words(wanted: NewDrafter) -> dict[str, Any]:
-    """The layers of a block drafter in the words of transformers' Qwen 3, and how many its target has."""
+    """Return the config of a block drafter's layers with the keys of Qwen 3, and the target's number of layers."""
     words = llama_config(wanted) | {"model_type": "qwen3", "use_sliding_window": False, "sliding_window": None}
     words["layer_types"] = ["full_attention"] * int(words["num_hidden_layers"])
     return words | {"num_target_layers": config_value(wanted.config, *LAYERS)}
 
 
 def layer_ids(wanted: NewDrafter) -> list[int]:
-    """The layers whose outputs the taps are, -1 for the embedding."""
+    """Return the layers whose outputs the taps are, -1 for the embedding."""
     found = [boundary(tap) for tap in wanted.taps]
     return [each - 1 for each in found if each is not None]
 
 
 def beginning(wanted: NewDrafter, layers: LayerShape) -> dict[str, Tensor]:
-    """What all block drafters have, without ends of their own."""
+    """Return initial tensors of any block drafter, without embedding and output head."""
     hidden, vocabulary = target_sizes(wanted)
     shapes = block_shapes(layers, len(wanted.taps), hidden, (vocabulary, vocabulary))
     kept = {name: shape for name, shape in shapes.items() if name not in ENDS}

@@ -1,4 +1,4 @@
-"""DSpark (DeepSeek 2026): DFlash whose drafts are corrected by the one before, and which says how sure it is."""
+"""DSpark (DeepSeek 2026): DFlash with a correction by the previous draft (Markov head) and a confidence head."""
 
 from speccompile.drafters.dflash.dialects import DEEPSPEC
 from speccompile.drafters.dflash.sizes import default_taps, refused

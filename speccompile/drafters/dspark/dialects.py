@@ -1,11 +1,11 @@
-"""Who publishes DSpark heads, and how they write them."""
+"""Dialects of DSpark heads, by publisher."""
 
 from speccompile.drafters.dflash.dialects import BACKBONE, DEEPSPEC, REFUSED, SPECULATORS
 from speccompile.drafters.dialects import Dialect
 
 SPECFORGE = "SpecForge"
 
-# SpecForge's first heads have both below `logit_head`.
+# SpecForge's first heads have the Markov and confidence heads below `logit_head`.
 _NAMES = BACKBONE | {r"(?:logit_head\.)?((?:markov|confidence)_head\..+)": r"\1"}
 
 DIALECTS = (
@@ -15,4 +15,4 @@ DIALECTS = (
     Dialect(SPECFORGE, ("*DSpark*",), keys=("dflash_config.target_layer_ids",), names=_NAMES),
     Dialect(SPECFORGE, ("*DFlash*",), keys=("dflash_config.projector_type=dspark",), names=_NAMES),
 )
-"""Section 5.3 of the families' facts: recognised in this order."""
+"""Dialects in the order of recognition (section 5.3 of the drafting methods' facts)."""

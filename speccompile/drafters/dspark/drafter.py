@@ -1,4 +1,4 @@
-"""DSpark's head: the block of DFlash, a correction by the draft before (Markov head), and how sure it is of each draft
+"""DSpark's head: DFlash's block, a correction by the previous draft (Markov head), and a confidence for each draft
 (confidence head)."""
 
 import torch
@@ -15,16 +15,16 @@ from speccompile.plan.head import HeadPlan
 
 
 def make(site: DrafterContext) -> Drafter:
-    """A chain of drafts, all from one pass; it ends before a draft of which the head is less sure than the threshold.
-    Without one it never ends early, as in DeepSpec: a window that is compiled costs the same either way."""
+    """Return the drafter of a chain from one pass. The chain ends before a draft with a confidence below the threshold;
+    without a threshold it never ends early, as in DeepSpec: a compiled window costs the same either way."""
     drafter = site.plan.drafter
     reader = DSparkReader(site.head, site.shape, site.ends(), drafter.tokens)
     return token_by_token(site, load_head(reader, site.head), drafter.threshold)
 
 
 class MarkovHead(nn.Module):
-    """What the token before adds to a slot's logits: w2 z, where z is its row e of w1 (vanilla), sigmoid(gate) * e
-    (gated), or what a recurrent cell makes of the drafts so far (rnn)."""
+    """Correction of a block position's logits by the previous token: w2 z, where z is its row e of w1 (vanilla),
+    sigmoid(gate) * e (gated), or the output of a recurrent cell over the drafts so far (rnn)."""
 
     def __init__(self, vocabulary: int, size: int, rank: int, width: int, kind: str) -> None:
         super().__init__()
@@ -36,7 +36,8 @@ class MarkovHead(nn.Module):
             self.joint_proj = nn.Linear(2 * rank + width, 3 * rank)
 
     def forward(self, embedding: Tensor, hidden: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """e [B, 1, r], hidden [B, 1, h] and the memory of the slot before [B, 1, r] -> [B, 1, V], its own memory."""
+        """Return the correction [B, 1, V] and the new memory of e [B, 1, r], hidden [B, 1, h] and the previous memory
+        [B, 1, r]."""
         if self.kind == "vanilla":
             return self.markov_w2(embedding), None
         if self.kind == "gated":
@@ -49,7 +50,7 @@ class MarkovHead(nn.Module):
 
 
 class ConfidenceHead(nn.Module):
-    """The logit of how probable it is that a slot's draft is accepted."""
+    """Logit of the probability that the draft of a block position is accepted."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -60,7 +61,7 @@ class ConfidenceHead(nn.Module):
 
 
 class DSparkReader(DFlashReader):
-    """DFlash with both heads, each where there is one."""
+    """DFlash with a Markov head and a confidence head, both optional."""
 
     def __init__(self, head: HeadPlan, shape: CacheShape, ends: TargetEmbeddings, drafts: int) -> None:
         super().__init__(head, shape, ends, drafts)
@@ -79,7 +80,7 @@ class DSparkReader(DFlashReader):
         return DSparkSlots(self, hidden)
 
     def confidence(self, reading: DraftRound, logits: Tensor) -> Tensor:
-        """Of the slot that was read last; the token that is drawn there changes nothing of it."""
+        """Return the confidence of the last block position. It does not depend on the token sampled there."""
         assert isinstance(reading, BlockReading)
         assert isinstance(reading.slots, DSparkSlots)
         if self.confidence_head is None:
@@ -88,7 +89,7 @@ class DSparkReader(DFlashReader):
 
 
 class DSparkSlots(Slots):
-    """Slot after slot, each corrected by the token before it."""
+    """Block positions in turn, each corrected by the previous token."""
 
     memory: Tensor | None = None
 
@@ -105,8 +106,8 @@ class DSparkSlots(Slots):
         return logits + added
 
     def judged(self) -> Tensor:
-        """What the confidence head reads of the slot that was read last, float32 [B, 1, h] or with the Markov head's
-        row behind it."""
+        """Return the confidence head's input at the last block position: hidden float32 [B, 1, h], concatenated with
+        the Markov head's row if `with_markov`."""
         read = self.hidden[:, self.slot : self.slot + 1]
         if not self.with_markov:
             return read

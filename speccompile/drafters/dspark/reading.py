@@ -1,4 +1,4 @@
-"""The folder of a DSpark head -> its description."""
+"""Read the folder of a DSpark head."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,11 +14,11 @@ MARKOV = ("vanilla", "gated", "rnn")
 
 
 def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: str) -> HeadPlan:
-    """Raises CheckpointError for what is wrong with the folder, RecipeError for a head of another target, and for a
-    threshold of confidence where the head has none."""
+    """Read a head. Raise CheckpointError for an invalid folder, RecipeError for a head of another target, and for a
+    confidence threshold without a confidence head."""
     plan = read_block(folder, request, dialect, evidence, _own_switches, own_shapes)
     if plan.switches["markov_rank"] and plan.switches["markov_head_type"] == "rnn" and first_slot(plan.switches):
-        # Its memory starts with the anchor's slot in the only library that trains this, and behind it in others' loops.
+        # The memory starts at the anchor in the only library that trains this, and after it in other decoding loops.
         raise Sections(folder, dialect).top.wrong(
             "markov_head_type", "rnn", "vanilla or gated where sample_from_anchor is false: what a recurrent head "
             "remembers of the anchor is not settled"
@@ -39,7 +39,8 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
 
 
 def own_shapes(layers: LayerShape, said: Mapping[str, Switch], sizes: tuple[int, int]) -> Shapes:
-    """What DSpark adds. sizes: of the target's vocabulary, from which the token before is, and of the head's own."""
+    """Return DSpark's additional tensors. sizes: of the target's vocabulary, which has the previous token, and of the
+    draft vocabulary."""
     rank, width = int(said["markov_rank"] or 0), layers.hidden_size
     expected: Shapes = {}
     if rank:
@@ -60,7 +61,7 @@ def own_shapes(layers: LayerShape, said: Mapping[str, Switch], sizes: tuple[int,
 
 
 def _own_switches(sections: Sections, found: Tensors) -> Switches:
-    """Where the config is silent: speculators' own defaults, and for others none of the heads."""
+    """Return DSpark's switches. Defaults are those of speculators in its dialect; in other dialects, no Markov head."""
     top, of = sections.top, sections.of
     is_speculators = top.values.get("speculators_model_type") is not None
     of("attention_mode", "confidence_head_alpha")  # of training

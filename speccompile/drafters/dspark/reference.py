@@ -1,4 +1,4 @@
-"""DSpark's formula over the whole text, every time anew (section 3 of DeepSeek's paper, and its code)."""
+"""Reference: DSpark's formula over the whole text without a cache (section 3 of DeepSeek's paper, and its code)."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,13 +19,13 @@ from speccompile.runtime.devices.engine import Array
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """The head alone; the target's embedding and its head where it has none."""
+    """Return one reference: the head, with the target's embedding and output head if it has none."""
     head, weights = site.head, with_ends(site.head, site.ends())
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         hidden, said = slots(fed, head, weights)
-        before = [fed.known[-1], *drafts][: len(said)]  # another reading may have a slot less
+        before = [fed.known[-1], *drafts][: len(said)]  # another interpretation may have one block position less
         corrected = said[: len(before)] + _corrections(hidden, before, head, weights)
         return over_target(corrected, head, weights).numpy()
 
@@ -33,7 +33,7 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
 
 
 def confidences(site: DrafterContext) -> Confidence | None:
-    """How sure the head is of the draft after each token; None where it has no confidence head."""
+    """Return the reference of the confidence in the draft after each token; None without a confidence head."""
     if not site.head.switches["confidence_head"]:
         return None
     head, weights = site.head, with_ends(site.head, site.ends())
@@ -51,7 +51,7 @@ def confidences(site: DrafterContext) -> Confidence | None:
 
 
 def _corrections(hidden: Tensor, before: list[int], head: HeadPlan, weights: Weights) -> Tensor:
-    """[n, Vd]: what the Markov head adds to the first slots, each behind one of these tokens."""
+    """Return the Markov head's corrections [n, Vd] of the first block positions, given their previous tokens."""
     if not head.switches["markov_rank"]:
         return torch.zeros(1)
     embedded = functional.embedding(torch.tensor(before), weights["markov_head.markov_w1.weight"])
@@ -65,7 +65,7 @@ def _corrections(hidden: Tensor, before: list[int], head: HeadPlan, weights: Wei
 
 
 def _recurrent(embedded: Tensor, hidden: Tensor, joint: Callable[[Tensor], Tensor]) -> Tensor:
-    """The recurrent cell's outputs over the slots, from an empty memory on."""
+    """Return the recurrent cell's outputs over the block positions, with a zero initial memory."""
     rank = embedded.shape[1]
     memory, found = torch.zeros(rank), []
     for e, h in zip(embedded, hidden, strict=True):
@@ -77,12 +77,13 @@ def _recurrent(embedded: Tensor, hidden: Tensor, joint: Callable[[Tensor], Tenso
 
 
 def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
-    """The same switches, as many taps and layers, for a small target."""
+    """Return a small head with the same switches and numbers of taps and layers, for a small target."""
     return small_block(head, hidden_size, vocabulary_size, target_layers, folder, own_shapes)
 
 
 def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
-    """As DFlash's; a recurrent Markov head has a memory that begins at the anchor."""
+    """Return DFlash's interpretations; with a recurrent Markov head, whose memory starts at the anchor, without the one
+    of `sample_from_anchor`."""
     found = dflash.readings(head, layers)
     if head.switches["markov_head_type"] == "rnn":
         found = {words: each for words, each in found.items() if not words.startswith("sample_from_anchor")}

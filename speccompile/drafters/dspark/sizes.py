@@ -1,4 +1,4 @@
-"""The shape of a new DSpark head: DFlash's, and its Markov head."""
+"""Sizes of a new DSpark head: DFlash's, and those of its Markov head."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from speccompile.drafters.dspark.reading import MARKOV
 from speccompile.drafters.sizes import Config, Size, hidden_size
 
 _RANK = 256
-"""Of the published heads."""
+"""Rank of the published Markov heads."""
 
 
 def _rank(config: Config, found: Mapping[str, int | str]) -> int:
@@ -15,4 +15,4 @@ def _rank(config: Config, found: Mapping[str, int | str]) -> int:
 
 
 SIZES = {**dflash.SIZES, "markov_rank": Size(_rank), "markov_head_type": Size(MARKOV[0], words=MARKOV)}
-"""As `Training.sizes`."""
+"""See `Training.sizes`."""

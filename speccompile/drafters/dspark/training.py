@@ -1,5 +1,5 @@
-"""DSpark while it learns: as DFlash, corrected by the text's tokens, and how probable it is that a draft is accepted;
-and new heads in the dialects of SpecForge and DeepSpec."""
+"""Train DSpark: as DFlash, with corrections by the text's tokens, and a confidence head for the acceptance probability.
+Write new heads in the dialects of SpecForge and DeepSpec."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from speccompile.plan.head import Switch
 
 
 def learner(site: DrafterContext, depth: int) -> "DSparkLearner":
-    """Raises RecipeError for more drafts than a block of the head has."""
+    """Return the trainable drafter. Raise RecipeError for a depth beyond the head's block."""
     check_depth(site.head, depth)
     return DSparkLearner(
         site.head, load_head(DSparkReader(site.head, site.shape, site.ends(), depth), site.head), depth
@@ -28,16 +28,16 @@ def learner(site: DrafterContext, depth: int) -> "DSparkLearner":
 
 
 class DSparkLearner(BlockLearner):
-    """The confidence head learns beside the drafts, and changes nothing of what they are made of."""
+    """Trainable DSpark head. The confidence head is trained together with the drafts, without gradients into them."""
 
     network: DSparkReader
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.sure = list[Tensor]()  # of the last forward: of every draft its confidence as a logit, [B, A]
+        self.sure = list[Tensor]()  # of the last forward: logits of the confidence [B, A], one per draft
 
     def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
-        """As `Learner.forward`."""
+        """See `TrainableDrafter.forward`."""
         slots, judge, said = self.slots(seen, anchors, depth), self.network.confidence_head, list[Tensor]()
         assert isinstance(slots, DSparkSlots)
         self.sure = []
@@ -50,8 +50,8 @@ class DSparkLearner(BlockLearner):
     def own_loss(
         self, seen: TeacherBatch, anchors: Tensor, drafted: list[Tensor], accepted: list[Tensor]
     ) -> Tensor | None:
-        """As `Learner.own_loss`, of the drafts that `forward` has just given: binary cross entropy of the confidence
-        towards the probability with which the target accepts (section 3 of DeepSeek's paper)."""
+        """Return the binary cross entropy between confidence and the target's acceptance probability, for the drafts of
+        the last `forward` (section 3 of DeepSeek's paper); see `TrainableDrafter.own_loss`."""
         if not self.sure:
             return None
         wanted = torch.stack(accepted, -1)
@@ -59,8 +59,8 @@ class DSparkLearner(BlockLearner):
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:
-    """As DFlash's, every slot of the block drafts, and a Markov head that changes nothing yet. DeepSpec's heads repeat
-    the target's embedding and output matrix."""
+    """Write a new head: DFlash's with a draft at every block position, and a Markov head with zero corrections.
+    DeepSpec's heads have copies of the target's embedding and output matrix."""
     words, sizes = block_words(wanted), target_sizes(wanted)
     said: dict[str, Switch] = {
         "markov_rank": int(wanted.sizes["markov_rank"]), "markov_head_type": str(wanted.sizes["markov_head_type"]),

@@ -1,5 +1,5 @@
-"""EAGLE (Li et al. 2024), EAGLE-2's trees and HASS (Zhang et al. 2024): layers over the last hidden state, the target's
-head."""
+"""EAGLE (Li et al. 2024), EAGLE-2's trees and HASS (Zhang et al. 2024): layers over the last hidden state, with the
+target's head."""
 
 from speccompile.drafters.eagle.dialects import DIALECTS, VLLM
 from speccompile.drafters.eagle.reading import read

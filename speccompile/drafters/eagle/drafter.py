@@ -14,17 +14,17 @@ from speccompile.plan.head import HeadPlan
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Drafts token by token, in any shape."""
+    """Return the autoregressive drafter, for any tree."""
     return token_by_token(site, load_reader(site))
 
 
 def load_reader(site: DrafterContext) -> "EagleReader":
-    """The head's network, with its weights."""
+    """Return the head's network with its weights."""
     return load_head(EagleReader(site.head, site.shape, site.ends()), site.head)
 
 
 class EagleReader(PairedReader):
-    """g = layers(fc([embedding of the next token ; f])), where f is a feature or the g before; logits = head(g)."""
+    """g = layers(fc([embedding of the next token ; f])), where f is a feature or the previous g; logits = head(g)."""
 
     def __init__(self, head: HeadPlan, shape: CacheShape, ends: TargetEmbeddings) -> None:
         layers = head.layers

@@ -1,4 +1,4 @@
-"""The folder of an EAGLE head -> its description."""
+"""Read the folder of an EAGLE head."""
 
 from speccompile.drafters.config import read_layers
 from speccompile.drafters.dialects import Dialect, Keys, check_tensors
@@ -9,19 +9,19 @@ from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest
 from speccompile.plan.layers import LayerShape, Shapes
 
 _SECTIONS = {SPECULATORS: "transformer_layer_config", NESTED: "model"}
-"""Where a dialect says what the layers are, if not at the top."""
+"""Dialect -> section of the config that describes the layers, if not the top level."""
 _NORMS = "EAGLE's formula has no norms around fc or before the head; others are not compiled"
 
 
 def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: str) -> HeadPlan:
-    """Raises CheckpointError for what is wrong with the folder, RecipeError for a head of another target."""
+    """Read a head. Raise CheckpointError for an invalid folder, RecipeError for a head of another target."""
     found = dialect.rename(folder)
     top, section = Keys(folder), _SECTIONS.get(dialect.name)
     keys = Keys(folder, section) if section else top
     layers = read_layers(keys, found)
     vocabulary = keys.get("vocab_size")
     check_sizes(keys, request, layers.hidden_size, vocabulary)
-    # A file that says nothing has a bias where there is one: SafeAILab's default, and what others leave out.
+    # Without a key, the bias exists if its tensor does: SafeAILab's default, and other publishers omit the key.
     has_bias = "fc.bias" in found
     for each in (top, keys):
         has_bias = each.flag("bias", "fusion_bias", "eagle_fc_bias", default=has_bias)
@@ -43,7 +43,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
 
 
 def head_shapes(layers: LayerShape, *, has_bias: bool) -> Shapes:
-    """What the formula reads: the first layer has no norm before its attention."""
+    """Return the tensors of the formula: the first layer has no norm before its attention."""
     width = layers.hidden_size
     expected: Shapes = {"fc.weight": (width, 2 * width)}
     if has_bias:

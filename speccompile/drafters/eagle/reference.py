@@ -1,4 +1,5 @@
-"""EAGLE's formula over the whole text, every time anew (section 4.1 of the paper; its code has no first norm)."""
+"""Reference: EAGLE's formula over the whole text without a cache (section 4.1 of the paper; no first norm, as in its
+code)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from speccompile.plan.layers import LayerShape
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """The head alone, between the target's embedding and its head."""
+    """Return one reference: the head, between the target's embedding and output head."""
     weights, ends, layers = weights_of(site.head), site.ends(), site.head.layers
     assert layers is not None
 
@@ -38,7 +39,7 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
 
 
 def rows(x: Tensor, embedded: Tensor, layers: LayerShape, weights: Weights) -> Tensor:
-    """Features, or what stands for them, and the embeddings of the tokens after them -> hidden states, [n, H] each."""
+    """Return hidden states [n, H] of features or fed-back outputs [n, H] and embeddings [n, H] of the next tokens."""
     x = linear(torch.cat([embedded, x], -1), weights, "fc")
     places, visible = torch.arange(len(x)), causal(len(x), layers.windows[0])
     x = x + attention(x, x, (places, places), visible, weights, "layers.0.self_attn", layers)
@@ -50,7 +51,7 @@ def rows(x: Tensor, embedded: Tensor, layers: LayerShape, weights: Weights) -> T
 
 
 def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
-    """As many layers and the same biases, for a small target."""
+    """Return a small head with the same number of layers and the same biases, for a small target."""
     assert head.layers is not None
     layers = small_layers(head.layers, hidden_size)
     tensors = write_small(head_shapes(layers, has_bias="fc.bias" in head.tensors), folder, vocabulary_size)
@@ -61,5 +62,5 @@ def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers:
 
 
 def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
-    """What is mistaken most often: the last residual for what its norm gives."""
+    """Return the interpretation of the most frequent mistake: the input of the final norm instead of its output."""
     return before_norm(head, layers)

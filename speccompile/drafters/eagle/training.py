@@ -1,4 +1,4 @@
-"""EAGLE while it learns, reading its own output (HASS, Zhang et al. 2024), and new heads in vLLM's dialect."""
+"""Train EAGLE on its own output (HASS, Zhang et al. 2024), and write new heads in vLLM's dialect."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def learner(site: DrafterContext, depth: int) -> TrainablePairedHead:
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:
-    """At first the features, which stand last, pass through its first matrix as they are."""
+    """Write a new head with random weights, whose fc selects the features from [embedding ; features]."""
     words = llama_config(wanted)
     tensors = random_tensors(head_shapes(layer_shape(words), has_bias=False), wanted.seed)
     width = words["hidden_size"]

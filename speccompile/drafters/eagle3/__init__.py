@@ -1,4 +1,4 @@
-"""EAGLE-3 and 3.1 (Li et al. 2025): layers over three taps, an own head over an own vocabulary."""
+"""EAGLE-3 and 3.1 (Li et al. 2025): layers over three taps, with a separate head over a draft vocabulary."""
 
 from speccompile.drafters.eagle3.dialects import DIALECTS, SPECFORGE, SPECULATORS
 from speccompile.drafters.eagle3.reading import read

@@ -1,4 +1,4 @@
-"""Who publishes EAGLE-3 heads, and how they write them."""
+"""Dialects of EAGLE-3 heads, by publisher."""
 
 from speccompile.drafters.dialects import Dialect
 
@@ -15,7 +15,7 @@ _ENDS = {
     r"d2t": "d2t",
     r"t2d": None,  # of training
 }
-_DERIVED = {r".*rotary_emb\.inv_freq": None}  # the config says it
+_DERIVED = {r".*rotary_emb\.inv_freq": None}  # derived from the config
 MIDLAYER = _DERIVED | {r"midlayer\.(.+)": r"layers.0.\1"} | _ENDS
 LAYERS = _DERIVED | {r"layers\.(\d+)\.(.+)": r"layers.\1.\2"} | _ENDS
 
@@ -42,4 +42,4 @@ DIALECTS = (
     Dialect("nebius", keys=("truncated_vocab_size",), tensors=("midlayer.*",), names=MIDLAYER),
     Dialect("SafeAILab", ("LlamaForCausalLM",), keys=("draft_vocab_size",), tensors=("midlayer.*",), names=MIDLAYER),
 )
-"""Sections 3.1 to 3.3 of the families' facts: recognised in this order."""
+"""Dialects in the order of recognition (sections 3.1 to 3.3 of the drafting methods' facts)."""

@@ -14,17 +14,18 @@ from speccompile.plan.head import HeadPlan
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Drafts token by token, in any shape."""
+    """Return the autoregressive drafter, for any tree."""
     return token_by_token(site, load_reader(site))
 
 
 def load_reader(site: DrafterContext) -> "Eagle3Reader":
-    """The head's network, with its weights."""
+    """Return the head's network with its weights."""
     return load_head(Eagle3Reader(site.head, site.shape, site.ends()), site.head)
 
 
 class FirstLayer(nn.Module):
-    """Attends over [norm(embedding) ; norm(x)], 2h wide; `norm_before_residual`: x is normed for the residual too."""
+    """First layer: attention over [norm(embedding) ; norm(x)] of width 2h. norm_before_residual: the residual is
+    norm(x) instead of x."""
 
     def __init__(self, head: HeadPlan) -> None:
         super().__init__()
@@ -44,9 +45,9 @@ class FirstLayer(nn.Module):
 
 
 class Eagle3Reader(PairedReader):
-    """u = fc(taps); g = layers(u or the output before, embedding of the next token); logits = head(norm(g)).
+    """u = fc(taps); g = layers(u or the fed-back output, embedding of the next token); logits = head(norm(g)).
 
-    What follows is fed with g, or with norm(g) where `norm_output` says so (3.1).
+    The fed-back output is g, or norm(g) if `norm_output` (3.1).
     """
 
     def __init__(self, head: HeadPlan, shape: CacheShape, ends: TargetEmbeddings) -> None:

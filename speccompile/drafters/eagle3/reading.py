@@ -1,4 +1,4 @@
-"""The folder of an EAGLE-3 head -> its description."""
+"""Read the folder of an EAGLE-3 head."""
 
 from collections.abc import Mapping
 
@@ -23,12 +23,12 @@ from speccompile.plan.layers import LayerShape, Shapes
 
 
 def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: str) -> HeadPlan:
-    """Raises CheckpointError for what is wrong with the folder, RecipeError for a head of another target."""
+    """Read a head. Raise CheckpointError for an invalid folder, RecipeError for a head of another target."""
     keys = Keys(folder)
     nested = Keys(folder, "eagle_config")
     found = dialect.rename(folder)
     of_layers = Keys(folder, "transformer_layer_config") if dialect.name == SPECULATORS else keys
-    # A head that is not as wide as its target says so.
+    # The config has target_hidden_size if the head's width differs from the target's.
     hidden = keys.count("target_hidden_size", default=of_layers.count("hidden_size"))
     check_sizes(keys, request, hidden, of_layers.get("vocab_size"))
     layers = read_layers(of_layers, found)
@@ -61,7 +61,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
 
 
 def _switches(keys: Keys, nested: Keys, found: dict[str, TensorSource], dialect: Dialect) -> dict[str, Switch]:
-    """What changes the formula; see section 3.2 of the facts. The presence of a norm is what its tensor says."""
+    """Return the switches of the formula; see section 3.2 of the facts. By default, norms exist if their tensors do."""
     nested.ignore(IDS, "parallel_draft_step", "num_hidden_layers")
     said: dict[str, Switch] = {
         "norm_before_residual": keys.flag("norm_before_residual", default=dialect.name == SPECULATORS),
@@ -76,7 +76,8 @@ def _switches(keys: Keys, nested: Keys, found: dict[str, TensorSource], dialect:
 
 
 def _taps(folder: HeadFolder, keys: Keys, nested: Keys, request: HeadRequest, dialect: Dialect) -> tuple[str, ...]:
-    """Which ids mean which tap: speculators count boundaries, all others the layer whose output it is."""
+    """Return the taps of the config's ids: layer boundaries in a flat key, as speculators write, otherwise layers whose
+    outputs are read."""
     layers = target_layers(request)
     flat, below, deep = keys.counts(IDS), nested.counts(IDS), keys.counts("target_layer_ids", least=-1)
     where = str(folder.config_file)
@@ -86,7 +87,7 @@ def _taps(folder: HeadFolder, keys: Keys, nested: Keys, request: HeadRequest, di
         return outputs(deep, layers, f"{where}: target_layer_ids")
     if below is None:
         return inputs((2, layers // 2, layers - 3), layers, f"{where}: no {IDS}, whose default needs a deeper target")
-    # Nobody can mean the output of a layer that there is not: heads of gpt-oss write boundaries.
+    # The id after the last layer cannot mean an output: heads of gpt-oss write boundaries.
     return (inputs if max(below) == layers else outputs)(below, layers, f"{where}: {nested.path(IDS)}")
 
 
@@ -98,8 +99,8 @@ def head_shapes(
     found: Mapping[str, TensorSource],
     said: Mapping[str, Switch],
 ) -> Shapes:
-    """What the formula reads. sizes: hidden size and vocabulary of the target; size: of the head's own vocabulary;
-    found: of which only the presence is asked."""
+    """Return the tensors of the formula. sizes: hidden size and vocabulary size of the target; size: of the draft
+    vocabulary; found: names of the tensors that are present."""
     width, (hidden, vocabulary) = layers.hidden_size, sizes
     expected: Shapes = {"lm_head.weight": (size, width), "embed_tokens.weight": (vocabulary, width), "d2t": (size,)}
     if taps > 1 or "fc.weight" in found or hidden != width:
@@ -123,7 +124,7 @@ def head_shapes(
 def _check_vocabulary(folder: HeadFolder, found: dict[str, TensorSource], vocabulary: int) -> None:
     head = found["lm_head.weight"]
     if head.shape[0] == vocabulary:
-        found.pop("d2t", None)  # the vocabularies are one, whatever the file says
+        found.pop("d2t", None)  # the vocabularies are the same, so a map has no effect
     elif "d2t" not in found:
         raise CheckpointError(
             f"{folder.path / head.file}: received '{head.name}' over {head.shape[0]} tokens and no 'd2t', expected the "

@@ -1,4 +1,4 @@
-"""EAGLE-3's formula over the whole text, every time anew (section 3 of the paper, and 3.1's switches)."""
+"""Reference: EAGLE-3's formula over the whole text without a cache (section 3 of the paper, and 3.1's switches)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,7 +29,7 @@ from speccompile.plan.head import HeadPlan
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """The head alone; its embedding is the target's where it has none."""
+    """Return one reference: the head, with the target's embedding if it has none."""
     head, weights = site.head, weights_of(site.head)
     if "embed_tokens.weight" not in weights:
         weights["embed_tokens.weight"] = site.ends().embed.table
@@ -50,7 +50,7 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
 
 
 def fuse(features: Tensor, head: HeadPlan, weights: Weights) -> Tensor:
-    """[n, F] -> [n, h]."""
+    """Map features [n, F] to the head's width [n, h]."""
     assert head.layers is not None
     eps = head.layers.eps
     if head.switches["fc_norm"]:
@@ -62,7 +62,8 @@ def fuse(features: Tensor, head: HeadPlan, weights: Weights) -> Tensor:
 
 
 def rows(x: Tensor, tokens: Tensor, head: HeadPlan, weights: Weights) -> tuple[Tensor, Tensor]:
-    """Rows [n, h] and the tokens [n] after them -> what the head reads and what is fed back, [n, h] each."""
+    """Apply the layers to rows [n, h] and the tokens [n] after them. Return the output head's input and the fed-back
+    output, both [n, h]."""
     layers, switches = head.layers, head.switches
     assert layers is not None
     embedded = functional.embedding(tokens, weights["embed_tokens.weight"])
@@ -90,8 +91,8 @@ def small(
     folder: Path,
     more: Mapping[str, tuple[int, ...]] | None = None,
 ) -> HeadPlan:
-    """The same switches, as many taps and layers, for a small target; an own vocabulary where the head has one. more:
-    tensors beside EAGLE-3's."""
+    """Return a small head with the same switches and numbers of taps and layers, for a small target; with a draft
+    vocabulary if the head has one. more: tensors in addition to EAGLE-3's."""
     assert head.layers is not None
     layers, taps = small_layers(head.layers, hidden_size), small_taps(head, target_layers)
     own = "d2t" in head.tensors
@@ -108,5 +109,5 @@ def small(
 
 
 def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
-    """Conventions that files are known to say wrong: which ids mean which tap, and the norms of 3.1."""
+    """Return interpretations of the settings that published configs are known to get wrong: taps, and 3.1's norms."""
     return {**shifted_taps(head, layers), **flipped(head, "norm_output", "norm_before_residual")}

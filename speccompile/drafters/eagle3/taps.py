@@ -1,7 +1,7 @@
-"""Which residuals a new EAGLE-3 head reads, and how its dialect names them.
+"""Taps of a new EAGLE-3 head, and their ids in each dialect.
 
-Boundary b is the residual stream behind b layers, 0 the embedding. speculators and vLLM write boundaries; SpecForge's
-flat dialect, which SGLang reads, writes the layer whose output it is, one less (section A7 of the facts).
+Boundary b is the residual stream after b layers, 0 the embedding. speculators and vLLM write boundaries; SpecForge's
+dialect, which SGLang reads, writes the layer whose output it is: b - 1 (section A7 of the facts).
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,39 +11,39 @@ from speccompile.drafters.eagle3.dialects import SPECULATORS
 
 IDS = "eagle_aux_hidden_state_layer_ids"
 _DEEP = 7
-"""Layers from which on the published rule gives three different boundaries."""
+"""Minimum number of target layers for which the published rule gives three different boundaries."""
 
 
 def default_taps(layers: int) -> tuple[str, ...]:
-    """After a low, a middle and a high layer, as published; of fewer layers, those from the second on."""
+    """Return taps after a low, a middle and a high layer, as published; for a small target, after its second to fourth
+    layer."""
     boundaries = (2, layers // 2, layers - 3) if layers >= _DEEP else range(min(2, layers), min(layers, 4) + 1)
     return tuple(f"layers.{boundary - 1}.output" for boundary in boundaries)
 
 
 def boundary(tap: str) -> int | None:
-    """None for what is no boundary between layers."""
+    """Return the index of a tap's layer boundary, or None for another tap."""
     kind, _, rest = tap.partition(".")
     layer, _, side = rest.partition(".")
     return int(layer) + (side == "output") if kind == "layers" else None
 
 
 def boundaries(taps: Iterable[str]) -> list[int]:
-    """Of taps that are boundaries, as the plan has seen to."""
+    """Return the boundaries of taps; the plan refuses other taps."""
     found = [boundary(tap) for tap in taps]
     assert None not in found, "others are refused"
     return [each for each in found if each is not None]
 
 
 def says_ids(config: Mapping[str, Any]) -> bool:
-    """Whether a head says what it reads, or that it reads what its target's head does."""
+    """Return whether a config names the head's taps, or says that it reads the input of the target's output head."""
     nested = config.get("eagle_config") or {}
     keys = (config.get(IDS), config.get("target_layer_ids"), nested.get(IDS))
     return any(each is not None for each in keys) or nested.get("use_aux_hidden_state") is False
 
 
 def with_ids(config: dict[str, Any], dialect: str, taps: Iterable[str]) -> dict[str, Any]:
-    """The config of a head that reads these taps, which it says in its dialect's convention; one that says it already
-    stays as it is."""
+    """Return the config with the ids of these taps in the dialect's convention; a config with ids stays unchanged."""
     if says_ids(config):
         return config
     if dialect == SPECULATORS:
@@ -53,7 +53,7 @@ def with_ids(config: dict[str, Any], dialect: str, taps: Iterable[str]) -> dict[
 
 
 def refused_places(taps: tuple[str, ...], example: str) -> tuple[str, str, str] | None:
-    """As `Training.refusal`, of what reads different places between layers, such as `example`."""
+    """Return the refusal of taps that are not distinct layer boundaries, or None; see `Training.refusal`."""
     boundaries = [boundary(tap) for tap in taps]
     found = next((tap for tap, each in zip(taps, boundaries, strict=True) if each is None), None)
     if found is not None:
@@ -64,7 +64,7 @@ def refused_places(taps: tuple[str, ...], example: str) -> tuple[str, str, str] 
 
 
 def refused(dialect: str, taps: tuple[str, ...], sizes: Mapping[str, int | str]) -> tuple[str, str, str] | None:
-    """As `Training.refusal`."""
+    """See `Training.refusal`."""
     found = refused_places(taps, "layers.2.input")
     if found is not None or dialect == SPECULATORS:
         return found

@@ -1,4 +1,4 @@
-"""EAGLE-3 while it learns, and new heads in the dialects of SpecForge and speculators (section 3.3 of the facts)."""
+"""Train EAGLE-3, and write new heads in the dialects of SpecForge and speculators (section 3.3 of the facts)."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ _PLAIN = dict.fromkeys(_SWITCHES, False) | {
     "use_input_layernorm_in_first_layer": True,
     "use_last_layernorm": True,
 }
-"""EAGLE-3 as in the paper, by the names of `HeadPlan.switches`."""
+"""Switches of EAGLE-3 as in the paper, by the names of `HeadPlan.switches`."""
 
 
 def learner(site: DrafterContext, depth: int) -> "Eagle3Learner":
@@ -39,15 +39,15 @@ def learner(site: DrafterContext, depth: int) -> "Eagle3Learner":
 
 
 class Eagle3Learner(TrainablePairedHead):
-    """It always says what it reads: engines guess otherwise, each by a rule of its own."""
+    """Trainable EAGLE-3 head. The saved config always names the taps: without them, engines use different defaults."""
 
     def described(self, config: dict[str, Any]) -> dict[str, Any]:
-        """As `HeadLearner.described`."""
+        """See `TrainableHead.described`."""
         return with_ids(config, self.head.dialect, self.head.taps)
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:
-    """It begins with the target's final norm and with its head's rows."""
+    """Write a new head, initialized with the target's final norm and the rows of its output head."""
     words, size = llama_config(wanted), _size(wanted)
     tensors = beginning(wanted, layer_shape(words))
     if wanted.dialect == SPECULATORS:
@@ -65,7 +65,7 @@ def new(folder: Path, wanted: NewDrafter) -> None:
 
 
 def speculators_config(wanted: NewDrafter, words: dict[str, Any], kind: str, architecture: str) -> dict[str, Any]:
-    """config.json of a head that speculators loads."""
+    """Return the config.json of a head in speculators' dialect."""
     hidden = target_sizes(wanted)[0]
     return {
         "architectures": [architecture],
@@ -82,10 +82,10 @@ def speculators_config(wanted: NewDrafter, words: dict[str, Any], kind: str, arc
 
 
 def beginning(wanted: NewDrafter, layers: LayerShape) -> dict[str, Tensor]:
-    """Tensors by our names, the embedding and the maps of the vocabulary among them.
+    """Return initial tensors by normalised names, with the embedding and the vocabulary maps.
 
-    A head that is narrower than its target begins with the target's embedding and head as a random projection shows
-    them, which keeps what tokens have in common (Johnson and Lindenstrauss 1984).
+    A head that is narrower than its target starts from a random projection of the target's embedding and output head,
+    which approximately preserves inner products of tokens (Johnson and Lindenstrauss 1984).
     """
     hidden, vocabulary = target_sizes(wanted)
     ends, narrow = wanted.ends, layers.hidden_size

@@ -1,4 +1,4 @@
-"""Hydra and Hydra++ (Ankner et al. 2024): heads on the target's hidden state and all drafts before."""
+"""Hydra and Hydra++ (Ankner et al. 2024): heads on the target's hidden state and all earlier drafts."""
 
 from speccompile.drafters.hydra.dialects import DIALECTS, HYDRA, MLP, PREFIX_MLP
 from speccompile.drafters.hydra.reading import read

@@ -16,14 +16,14 @@ from speccompile.plan.head import HeadPlan
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Drafts token by token, in any shape. Heads beyond its depth are left out of the graph."""
+    """Return the autoregressive drafter, for any tree. The graph has no heads beyond the tree's depth."""
     reader, depth = load_reader(site), site.plan.drafter.tree.depth
     reader.mlps, reader.lm_heads = reader.mlps[:depth], reader.lm_heads[:depth]
     return token_by_token(site, reader)
 
 
 def load_reader(site: DrafterContext) -> "HydraReader":
-    """All of the heads, with their weights; they read the target's embedding where they have none."""
+    """Return all heads with their weights, and with the target's embedding if they need one and have none."""
     reader = load_head(HydraReader(site.head, site.shape), site.head)
     if reader.is_grounded and reader.embed_tokens is None:
         reader.embed_tokens = site.ends().embed
@@ -31,7 +31,7 @@ def load_reader(site: DrafterContext) -> "HydraReader":
 
 
 class ResidualBlock(nn.Module):
-    """R x + SiLU(W x + b); R is the identity where nothing is narrowed."""
+    """R x + SiLU(W x + b); R is the identity if the width does not change."""
 
     def __init__(self, inputs: int, hidden_size: int) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class ResidualBlock(nn.Module):
 
 
 class HydraReader(DraftNetwork):
-    """Hydra++ reads the target through a layer of its own, over all tokens so far; the others have no caches."""
+    """Hydra's heads. Hydra++ reads the features through a decoder layer over all tokens so far; Hydra has no cache."""
 
     def __init__(self, head: HeadPlan, shape: CacheShape) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class HydraReader(DraftNetwork):
         return embedded
 
     def logits(self, number: int, x: Tensor) -> Tensor:
-        """Of one head: [B, T, its width] -> float32 [B, T, V]."""
+        """Return logits float32 [B, T, V] of one head for its input [B, T, width]."""
         logits: Tensor = self.lm_heads[number](self.mlps[number](x))
         return logits
 
@@ -81,7 +81,7 @@ class HydraReader(DraftNetwork):
         return HydraReading(self, accepted, states)
 
     def read_prefix(self, features: Tensor, accepted: Accepted, current: CachedPass) -> Tensor:
-        """Rows [B, C, H] of the accepted tokens, padding behind them -> what the layer makes of them."""
+        """Apply Hydra++'s layer to the features [B, C, H] of the accepted tokens, with padding after them."""
         assert accepted.catch_up is not None, "a drafter with caches catches up"
         catch_up = accepted.catch_up
         positions = (accepted.length[:, None] + catch_up).clamp(max=self.shape.max_length - 1)
@@ -92,7 +92,7 @@ class HydraReader(DraftNetwork):
 
 
 class HydraReading(DraftRound):
-    """One round. Made, it has read the hidden state of the last accepted token, and the bonus token."""
+    """A round of Hydra. The constructor processes the hidden state of the last accepted token, and the bonus token."""
 
     def __init__(self, reader: HydraReader, accepted: Accepted, states: list[Tensor]) -> None:
         assert accepted.features is not None, "a drafter with taps is given features"
@@ -105,19 +105,19 @@ class HydraReading(DraftRound):
             self.current = CachedPass(states, accepted.length, list(reader.prefix.windows))
             features = reader.read_prefix(features, accepted, self.current)
         last = (accepted.n_path - 1).clamp(min=0)[:, None, None].expand(-1, 1, features.shape[2])
-        # [B, T, (depth + 2) H]: what stands on the way to each token that was read
+        # [B, T, (depth + 2) H]: hidden state and embeddings on the path to each token
         self.paths = features.gather(1, last)
         if reader.is_grounded:
             self.paths = torch.cat([self.paths, reader.embed(self.bonus)], 2)
         self.logits = reader.logits(0, self.paths)
 
     def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
-        """As `Reading.read`."""
+        """See `DraftRound.forward_drafts`."""
         if self.reader.is_grounded:
             before = self.paths.gather(1, parents[:, :, None].expand(-1, -1, self.paths.shape[2]))
             self.paths = torch.cat([before, self.reader.embed(tokens)], 2)
         return self.reader.logits(depth, self.paths)
 
     def commit(self) -> list[Tensor]:
-        """The caches with the rows of what was accepted. Padding lies behind them, where nobody reads."""
+        """Return the caches with the rows of the accepted tokens. The padding after them is never read."""
         return [] if self.current is None else self.current.commit(self.current.rows())

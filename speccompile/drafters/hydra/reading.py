@@ -1,4 +1,4 @@
-"""The folder of Hydra heads -> their description."""
+"""Read the folder of Hydra heads."""
 
 from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.drafters.config import read_layers
@@ -21,7 +21,7 @@ Sources = dict[str, TensorSource]
 
 
 def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: str) -> HeadPlan:
-    """Raises CheckpointError for what is wrong with the folder, RecipeError for heads of another target."""
+    """Read the heads. Raise CheckpointError for an invalid folder, RecipeError for heads of another target."""
     keys, found = Keys(folder), _renumbered(dialect.rename(folder))
     sizes = (target_hidden_size(request), request.target.vocabulary_size)
     check_sizes(keys, request, keys.get("hidden_size"), keys.get("vocab_size"))
@@ -37,7 +37,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     keys.refuse_unknown()
     prefix = _prefix(request, found) if arch == PREFIX_MLP else None
     if not is_grounded:
-        found.pop("embed_tokens.weight", None)  # the original's module has it whether or not it reads it
+        found.pop("embed_tokens.weight", None)  # the original module has it even if it is unused
     expected = head_shapes(count, layers, sizes, prefix, is_grounded=is_grounded)
     found = check_tensors(folder, found, expected, optional=("embed_tokens.weight",))
     return HeadPlan(
@@ -50,7 +50,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
 def head_shapes(
     heads: int, layers: int, sizes: tuple[int, int], prefix: LayerShape | None, *, is_grounded: bool
 ) -> Shapes:
-    """What the formula reads. sizes: the target's hidden size and vocabulary."""
+    """Return the tensors of the formula. sizes: the target's hidden size and vocabulary size."""
     hidden, vocabulary = sizes
     expected: Shapes = {"embed_tokens.weight": (vocabulary, hidden)} if is_grounded else {}
     for head in range(heads):
@@ -65,7 +65,7 @@ def head_shapes(
 
 
 def _renumbered(found: Sources) -> Sources:
-    """Blocks by their order: modules of dropout stand between them, and count."""
+    """Number blocks consecutively: published numbers also count the dropout modules between them."""
     places: dict[str, list[int]] = {}
     for name in found:
         if name.startswith("mlps."):
@@ -83,7 +83,7 @@ def _renumbered(found: Sources) -> Sources:
 
 
 def _taps(folder: HeadFolder, keys: Keys, request: HeadRequest) -> tuple[str, ...]:
-    """The final hidden state, or so many boundaries between layers before it."""
+    """Return the tap of the final hidden state, or of the layer boundary `hidden_state_offset` before it."""
     offset = keys.count("hidden_state_offset", default=0, least=0)
     if offset == 0:
         return (NORM,)
@@ -92,7 +92,7 @@ def _taps(folder: HeadFolder, keys: Keys, request: HeadRequest) -> tuple[str, ..
 
 
 def _prefix(request: HeadRequest, found: Sources) -> LayerShape:
-    """Hydra++'s layer is one more of the target's: its form is in the target's config, and nowhere else."""
+    """Return the shape of Hydra++'s layer: it is one of the target's layers, and only the target's config has it."""
     path = request.target.folder
     config = None if path is None else read_json_object(path / CONFIG)
     if path is None or config is None:

@@ -1,4 +1,4 @@
-"""Hydra's formula (section 3 of Ankner et al. 2024) over the whole text, every time anew."""
+"""Reference: Hydra's formula (section 3 of Ankner et al. 2024) over the whole text without a cache."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from speccompile.plan.head import HeadPlan
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """The heads; their embedding is the target's where they have none."""
+    """Return one reference: the heads, with the target's embedding if they have none."""
     head, weights = site.head, weights_of(site.head)
     is_grounded = bool(head.switches["grounded_heads"])
     if is_grounded and "embed_tokens.weight" not in weights:
@@ -38,14 +38,14 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
 
 
 def hidden(features: Tensor, head: HeadPlan, weights: Weights) -> Tensor:
-    """Of every committed token, [n, H] -> what the heads read, [H]."""
+    """Return the heads' input [H], given the features [n, H] of all committed tokens."""
     if head.layers is None:
         return features[-1]
     return rms(decoder_layer(features, weights, 0, head.layers)[-1], weights["norm.weight"], head.layers.eps)
 
 
 def mlp(x: Tensor, weights: Weights, number: int) -> Tensor:
-    """[(number + 2) H] -> [H], or [H] -> [H] of heads that read no tokens."""
+    """Apply a head's MLP: [(number + 2) H] -> [H], or [H] -> [H] for heads that read no tokens."""
     for layer in range(count_numbered(weights, f"mlps.{number}")):
         name = f"mlps.{number}.{layer}"
         kept = linear(x, weights, f"{name}.res_connection") if f"{name}.res_connection.weight" in weights else x
@@ -54,7 +54,7 @@ def mlp(x: Tensor, weights: Weights, number: int) -> Tensor:
 
 
 def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
-    """As many heads and blocks, for a small target."""
+    """Return small heads with the same numbers of heads and blocks, for a small target."""
     layers = None if head.layers is None else small_layers(head.layers, hidden_size)
     shapes = head_shapes(
         count_numbered(head.tensors, "mlps"), count_numbered(head.tensors, "mlps.0"), (hidden_size, vocabulary_size),
@@ -69,5 +69,5 @@ def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers:
 
 
 def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
-    """What is mistaken most often: the last residual for what its norm gives."""
+    """Return the interpretation of the most frequent mistake: the input of the final norm instead of its output."""
     return before_norm(head, layers)

@@ -1,4 +1,4 @@
-"""Hydra's heads while they learn, and new ones as the publication's code has them (section 6 of the facts)."""
+"""Train Hydra's heads, and write new ones in the layout of the published code (section 6 of the facts)."""
 
 from pathlib import Path
 
@@ -22,7 +22,8 @@ def learner(site: DrafterContext, depth: int) -> "HydraLearner":
 
 
 class HydraLearner(TrainableHead):
-    """Head i reads what the target says of the token before the anchor, the anchor, and i tokens of the text."""
+    """Trainable Hydra heads. Head i reads the feature of the token before the anchor, the anchor, and the next i tokens
+    of the text."""
 
     network: HydraReader
 
@@ -32,7 +33,7 @@ class HydraLearner(TrainableHead):
             unasked.requires_grad_(False)
 
     def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
-        """As `Learner.forward`."""
+        """See `TrainableDrafter.forward`."""
         reader, last, found = self.network, seen.tokens.shape[1] - 1, list[Tensor]()
         features = self._prefix(seen.features)
         x = features.gather(1, (anchors - 1)[..., None].expand(-1, -1, features.shape[2]))
@@ -44,7 +45,7 @@ class HydraLearner(TrainableHead):
         return found
 
     def _prefix(self, features: Tensor) -> Tensor:
-        """What the layer of Hydra++ makes of the rows of a text [B, T, H], each of which sees those up to its own."""
+        """Apply Hydra++'s causal layer to the features [B, T, H] of a text."""
         reader = self.network
         if reader.prefix is None:
             return features
@@ -59,13 +60,13 @@ class HydraLearner(TrainableHead):
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:
-    """Heads that hand on the hidden state, which stands first, and project it as the target does: they begin as its
-    head. Hydra++'s layer, which is one more of the target's, begins at random."""
+    """Write new heads that pass the hidden state through and project it with the target's output head. Hydra++'s layer,
+    which has the shape of the target's, is random."""
     sizes, layers, arch = target_sizes(wanted), int(wanted.sizes["layers"]), str(wanted.sizes["arch"])
     has_prefix = arch == PREFIX_MLP
     prefix = read_layers(Keys(HeadFolder(folder, wanted.config, {}, ())), {}, count=1) if has_prefix else None
     shapes = head_shapes(wanted.depth, layers, sizes, prefix, is_grounded=True)
-    del shapes["embed_tokens.weight"]  # the target's own, in the publication's code as well
+    del shapes["embed_tokens.weight"]  # the published code uses the target's as well
     tensors, bias = random_tensors(shapes, wanted.seed), wanted.ends.head.bias
     for name in tensors:
         if ".linear." in name or name.endswith("res_connection.bias"):
@@ -91,7 +92,7 @@ def new(folder: Path, wanted: NewDrafter) -> None:
 
 
 def _published(tensors: dict[str, Tensor], *, has_prefix: bool) -> dict[str, Tensor]:
-    """By the names of the publication's module: Hydra++'s counts its dropouts, one before every block and head."""
+    """Return the tensors by their published names. Hydra++'s numbers count a dropout before every block and head."""
     found = renamed(
         tensors,
         [("mlps.", "hydra_mlp."), ("lm_heads.", "hydra_lm_head."), ("layers.", "prefix_embeding_layer.layers."),

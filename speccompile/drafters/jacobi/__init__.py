@@ -1,4 +1,4 @@
-"""Jacobi decoding (Santilli et al. 2023): what the target said behind refused drafts is drafted next."""
+"""Jacobi decoding (Santilli et al. 2023): the target's predictions after rejected drafts are the next drafts."""
 
 from speccompile.drafters.method import GREEDY_CHAIN_ROWS, CompareVariant, DraftingMethod
 

@@ -1,8 +1,8 @@
-"""Jacobi decoding (Santilli et al. 2023, 2305.10427): a fixed point of the target, sought over K tokens at once.
+"""Jacobi decoding (Santilli et al. 2023, 2305.10427): a fixed-point iteration of the target over K tokens at once.
 
-Every round all guesses become what the target says behind the ones before them. Those that stay as they are have been
-accepted as drafts; what it said behind the refused ones are the next drafts. They are in the target's own rows, so that
-nothing is kept from round to round.
+Every round replaces each draft token with the target's prediction at its predecessor. Drafts that do not change have
+been accepted; the predictions after rejected drafts are the next drafts. They are outputs of the target's verification,
+so the drafter has no state.
 """
 
 import torch
@@ -14,12 +14,12 @@ from speccompile.tree import Tree
 
 
 def make(site: DrafterContext) -> Drafter:
-    """There is no state."""
+    """Return the drafter; it has no state."""
     return Jacobi(site.tree)
 
 
 class Jacobi(Drafter):
-    """Drafts what the target said behind the refused drafts, and repeats the last of it to the end."""
+    """Drafts the target's predictions after the rejected drafts, and repeats the last one to the end of the chain."""
 
     shape: Tree
     target_top_k = 1
@@ -34,8 +34,8 @@ class Jacobi(Drafter):
     def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
         assert accepted.successors is not None, "a drafter that iterates is given what the target says"
         assert accepted.row_tokens is not None
-        rows = (accepted.row_tokens >= 0).long().sum(1, keepdim=True)  # [B, 1]: the last given token's, and drafts'
-        # Row 0 is the last given token's: one of n_path where drafts were given, and the only row elsewhere.
+        rows = (accepted.row_tokens >= 0).long().sum(1, keepdim=True)  # [B, 1]: of the last given token and drafts
+        # Row 0 is the last given token's, which n_path counts if drafts were verified; otherwise it is the only row.
         ahead = accepted.n_path[:, None] + torch.arange(self.tokens, device=rows.device)
         drafts = accepted.successors[:, :, 0].gather(1, torch.minimum(ahead, rows - 1).clamp(min=0))
         bonus = accepted.path.gather(1, accepted.n_path[:, None])

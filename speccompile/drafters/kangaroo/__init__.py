@@ -1,4 +1,4 @@
-"""Kangaroo (Liu et al. 2024): an adapter over the target's first layers, which stops where it is unsure."""
+"""Kangaroo (Liu et al. 2024): an adapter over the target's first layers, which stops at low confidence."""
 
 from speccompile.drafters.kangaroo.dialects import DIALECTS, KANGAROO
 from speccompile.drafters.kangaroo.reading import default_taps, read, refused

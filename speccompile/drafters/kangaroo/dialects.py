@@ -1,4 +1,4 @@
-"""How Kangaroo's adapters are written: the state dict of the published code's own module, github.com/Equationliu."""
+"""Dialect of Kangaroo's adapters: the state dict of the module in the published code, github.com/Equationliu."""
 
 from speccompile.drafters.dialects import Dialect
 
@@ -6,8 +6,8 @@ KANGAROO = "Kangaroo"
 
 _NAMES = {
     r"(layers\.\d+\.self_attn\.[qkvo]_proj|layers\.\d+\.input_layernorm|norm)\.weight": r"\1.weight",
-    r".*rotary_emb\.(inv_freq|cos_cached|sin_cached)": None,  # the switch says it
-    r"weight": None,  # the target's own head, which accelerate saves beside the adapter
+    r".*rotary_emb\.(inv_freq|cos_cached|sin_cached)": None,  # the switch rope_theta determines it
+    r"weight": None,  # the target's head, which accelerate saves with the adapter
 }
 
 DIALECTS = (
@@ -18,4 +18,4 @@ DIALECTS = (
         names=_NAMES,
     ),
 )
-"""Its config is a plain Llama's: what tells it from all others is that its layers are attention alone."""
+"""Dialect of an adapter. Its config is a plain Llama's; layers without MLP distinguish it from other heads."""

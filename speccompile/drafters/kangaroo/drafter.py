@@ -1,4 +1,4 @@
-"""Kangaroo's adapter (Liu et al. 2024), which reads what the target's first layers say of a token."""
+"""Kangaroo's adapter (Liu et al. 2024), which reads the output of the target's first layers."""
 
 import torch
 from torch import Tensor, nn
@@ -19,14 +19,14 @@ from speccompile.plan.layers import LayerShape
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Drafts in a chain, until a draft is not sure enough."""
+    """Return the drafter of a chain, which ends after a draft of low confidence."""
     decoder = skip_layers(site.target(), range(exit_layer(site.head)))
     adapter = load_head(Adapter(site.head, site.shape.max_length), site.head)
     return token_by_token(site, KangarooReader(site.head, decoder, adapter), site.plan.drafter.threshold)
 
 
 class AdapterLayer(nn.Module):
-    """Attention alone: there is no MLP."""
+    """Attention layer without an MLP."""
 
     def __init__(self, layers: LayerShape, index: int) -> None:
         super().__init__()
@@ -36,12 +36,12 @@ class AdapterLayer(nn.Module):
         return x + self.self_attn(self.input_layernorm(x), current, turn)
 
     def add_rows(self, x: Tensor, current: CachedPass, turn: Turn) -> None:
-        """Let others see rows whose own output nobody reads."""
+        """Add keys and values of rows whose output is not needed."""
         self.self_attn.add_rows(self.input_layernorm(x), current, turn)
 
 
 class Adapter(nn.Module):
-    """What the head's file holds."""
+    """Modules of the adapter, with the parameter names of its file."""
 
     def __init__(self, head: HeadPlan, max_length: int) -> None:
         super().__init__()
@@ -52,14 +52,14 @@ class Adapter(nn.Module):
         self.rotary = Rotary(head.layers, max_length)
 
     def forward(self, x: Tensor, current: CachedPass, positions: Tensor) -> Tensor:
-        """What the target's first layers give, [B, T, h] -> what its head reads."""
+        """Map the output of the target's first layers [B, T, h] to the input of its output head."""
         turn = self.rotary(positions)
         for layer in self.layers:
             x = layer(x, current, turn)
         return self.norm(x)
 
     def add_rows(self, x: Tensor, current: CachedPass, positions: Tensor) -> None:
-        """The same, where only the rows' keys and values are wanted."""
+        """Apply the layers only as far as needed to add the rows' keys and values."""
         turn = self.rotary(positions)
         *before, last = self.layers
         for layer in before:
@@ -68,8 +68,8 @@ class Adapter(nn.Module):
 
 
 class KangarooReader(DraftNetwork):
-    """Row p of the adapter is the target's exit feature of token p, at position p. Those of committed tokens come from
-    the target's own run; those of the bonus token and of drafts from its first layers, over its caches."""
+    """Row p of the adapter is the target's exit feature of token p, at position p. Features of committed tokens come
+    from the target's run; features of the bonus token and of drafts from its first layers, over its KV cache."""
 
     def __init__(self, head: HeadPlan, decoder: Decoder, adapter: Adapter) -> None:
         super().__init__()
@@ -83,7 +83,8 @@ class KangarooReader(DraftNetwork):
         return borrowed_states(self.decoder)
 
     def confidence(self, reading: "KangarooReading", logits: Tensor) -> Tensor:  # type: ignore[override]  # its own
-        """Of the draft before: the published code verifies the draft of which it is unsure, and stops behind it."""
+        """Return the previous draft's confidence: the published code verifies the low-confidence draft and stops after
+        it."""
         before, reading.confidence = reading.confidence, super().confidence(reading, logits)
         return before
 
@@ -92,7 +93,7 @@ class KangarooReader(DraftNetwork):
 
 
 class KangarooReading(DraftRound):
-    """One round. Made, it has read the features of what was committed, and the bonus token."""
+    """A round of Kangaroo. The constructor processes the features of committed tokens, and the bonus token."""
 
     def __init__(self, reader: KangarooReader, accepted: Accepted, states: list[Tensor]) -> None:
         n_path, length, catch_up = accepted.n_path, accepted.length, accepted.catch_up
@@ -116,11 +117,11 @@ class KangarooReading(DraftRound):
         self.logits = self._read(self.bonus, 0, self.seen)
 
     def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
-        """As `Reading.read`; a token's parent is among its ancestors, which is all that counts."""
+        """See `DraftRound.forward_drafts`. `parents` is not needed: a token's parent is among its ancestors."""
         return self._read(tokens, depth, torch.cat([self.seen.expand(-1, tokens.shape[1], -1), ancestors], 2))
 
     def _read(self, tokens: Tensor, depth: int, visible: Tensor) -> Tensor:
-        """As `TargetLayers.run`, with the adapter and the head behind it."""
+        """Apply `TargetLayers.run`, then the adapter and the output head."""
         x = self.first.run(tokens, depth, visible)
         positions = self.first.positions
         self.row_positions = torch.cat([self.row_positions, positions], 1)
@@ -130,5 +131,5 @@ class KangarooReading(DraftRound):
         return self.reader.head(hidden)
 
     def commit(self) -> list[Tensor]:
-        """The caches with the rows of what was committed. Padding lies behind them, where nobody reads."""
+        """Return the caches with the rows of committed tokens. The padding after them is never read."""
         return self.current.commit(self.caught_up)

@@ -1,4 +1,4 @@
-"""The folder of a Kangaroo adapter -> its description."""
+"""Read the folder of a Kangaroo adapter."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,29 +12,29 @@ from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest
 from speccompile.plan.layers import LayerShape, Shapes
 
 EXIT, DEEPER_EXIT, DEEPER = 2, 3, 40
-"""Layers of the target that the adapter reads the output of: of Vicuna 7B, and of 13B, which has 40."""
+"""Number of target layers before the adapter: for Vicuna 7B, and for 13B, which has 40 layers."""
 DRAFTS = 6
-"""How many drafts the published code makes at most."""
+"""Maximum number of drafts in the published code."""
 THETA = 10000.0
-"""The published code turns positions by it, whatever the config says."""
+"""RoPE theta of the published code, which ignores the config."""
 KEY = "exit_layer"
 
 
 def default_taps(layers: int) -> tuple[str, ...]:
-    """As the publisher has it, if a layer comes behind."""
+    """Return the publisher's tap, or an earlier one so that a layer follows."""
     before = min(DEEPER_EXIT if layers == DEEPER else EXIT, layers - 1)
     return (f"layers.{before - 1}.output",)
 
 
 def refused(dialect: str, taps: tuple[str, ...], sizes: Mapping[str, int | str]) -> tuple[str, str, str] | None:
-    """As `Training.refusal`."""
+    """See `Training.refusal`."""
     if len(taps) == 1 and taps[0].startswith("layers.") and taps[0].endswith(".output"):
         return None
     return "taps", f"[{', '.join(taps)}]", "the output of one layer, such as [layers.1.output]"
 
 
 def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: str) -> HeadPlan:
-    """Raises CheckpointError for what is wrong with the folder, RecipeError for an adapter of another target."""
+    """Read an adapter. Raise CheckpointError for an invalid folder, RecipeError for an adapter of another target."""
     keys, found = Keys(folder), dialect.rename(folder)
     hidden, vocabulary = keys.count("hidden_size"), keys.get("vocab_size")
     check_sizes(keys, request, hidden, vocabulary)
@@ -55,12 +55,12 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
 
 
 def exit_layer(head: HeadPlan) -> int:
-    """E: how many of the target's layers lie before the adapter."""
+    """Return the number E of the target's layers before the adapter."""
     return int(head.taps[0].split(".")[1]) + 1
 
 
 def adapter_shapes(layers: LayerShape) -> Shapes:
-    """What the formula reads: attention and the norm before it in every layer, and a norm behind the last."""
+    """Return the tensors of the formula: attention and the norm before it in every layer, and a final norm."""
     kept = (".self_attn.", ".input_layernorm.")
     shapes: Shapes = {"norm.weight": (layers.hidden_size,)}
     for index in range(layers.count):
@@ -69,7 +69,7 @@ def adapter_shapes(layers: LayerShape) -> Shapes:
 
 
 def _tap(keys: Keys, request: HeadRequest) -> tuple[str, list[str]]:
-    """The output of the target's last layer before the adapter: the recipe's, the config's, or the publisher's."""
+    """Return the tap at the target's last layer before the adapter, of the recipe, config or publisher, and notes."""
     layers, notes = target_layers(request), list[str]()
     written = keys.get(KEY)
     known = DEEPER_EXIT if layers == DEEPER else EXIT
@@ -94,7 +94,8 @@ def _tap(keys: Keys, request: HeadRequest) -> tuple[str, list[str]]:
 
 
 def _layers_before(request: HeadRequest, layers: int) -> int:
-    """How many of the target's layers lie before the recipe's tap. Raises RecipeError for one where none can end."""
+    """Return the number of the target's layers before the recipe's tap. Raise RecipeError unless the tap is one
+    boundary between two layers."""
     for tap in request.taps:
         check_tap(tap, layers, request.origin)
     found = {f"layers.{index}.output": index + 1 for index in range(layers - 1)}

@@ -1,5 +1,5 @@
-"""Kangaroo's formula over the whole text, every time anew: what was read of committed tokens, transformers' own hidden
-states of the others, then the adapter."""
+"""Reference: Kangaroo's formula over the whole text without a cache: the features of committed tokens, transformers'
+hidden states of the bonus token and drafts, then the adapter."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from speccompile.plan.head import HeadPlan
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """The adapter between the target's first layers and its head."""
+    """Return one reference: the adapter between the target's first layers and its output head."""
     head, weights, model = site.head, weights_of(site.head), site.eager()
     last = TargetEmbeddings(lambda: model).head
     model.set_attn_implementation("eager")
@@ -35,7 +35,7 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
 
 
 def adapt(x: Tensor, head: HeadPlan, weights: Weights) -> Tensor:
-    """What the target's first layers give for every token of a text, [T, h] -> what its head reads."""
+    """Map the target's exit features [T, h] of a text to the input of its output head."""
     assert head.layers is not None
     places, visible, eps = torch.arange(len(x)), causal(len(x)), head.layers.eps
     for index in range(head.layers.count):
@@ -46,7 +46,7 @@ def adapt(x: Tensor, head: HeadPlan, weights: Weights) -> Tensor:
 
 
 def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
-    """An adapter of as many layers, behind the first layer of a small target."""
+    """Return a small adapter with the same number of layers, after the first layer of a small target."""
     assert head.layers is not None
     assert target_layers > 1, "some layer comes behind the adapter's"
     layers = small_layers(head.layers, hidden_size)

@@ -1,5 +1,5 @@
-"""Kangaroo while it learns: the adapter over what the target's first layers say of every token of a text; and new ones,
-as the published code writes them."""
+"""Train Kangaroo: the adapter over the target's exit features of all tokens of a text. Write new adapters in the layout
+of the published code."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,19 +25,19 @@ def learner(site: DrafterContext, depth: int) -> "KangarooLearner":
 
 
 class KangarooLearner(TrainableHead):
-    """Row p is made of the exit feature of token p alone, of a draft as of the text: what it says behind a token is the
-    same for every anchor."""
+    """Trainable adapter. Row p depends on the exit feature of token p alone, for drafts as for the text, so the logits
+    after a token are the same for every anchor."""
 
     even = True
     network: Adapter
 
     def __init__(self, head: HeadPlan, network: Adapter, last: Head, depth: int) -> None:
-        """last: the target's head, which reads what comes out of the adapter."""
+        """last: the target's output head, which reads the adapter's output."""
         super().__init__(head, network, depth)
         self.last = with_numbers(last).float()
 
     def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
-        """As `Learner.forward`."""
+        """See `TrainableDrafter.forward`."""
         batch, length = seen.tokens.shape
         current, places = TrainingPass(list(self.network.shape.windows)), torch.arange(length, device=anchors.device)
         positions = places.expand(batch, -1)
@@ -48,8 +48,8 @@ class KangarooLearner(TrainableHead):
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:
-    """It begins with the target's final norm. Positions are turned as the published code turns all."""
-    inner = config_value(wanted.config, *INNER, default=4 * config_value(wanted.config, *HIDDEN))  # which no layer has
+    """Write a new adapter, initialized with the target's final norm, and with the RoPE theta of the published code."""
+    inner = config_value(wanted.config, *INNER, default=4 * config_value(wanted.config, *HIDDEN))  # layers have no MLP
     words = llama_config(replace(wanted, sizes={**wanted.sizes, "intermediate_size": inner}))
     words |= {"rope_theta": THETA, "rope_scaling": None}
     tensors, norm = random_tensors(adapter_shapes(layer_shape(words)), wanted.seed), wanted.ends.norm()

@@ -1,5 +1,5 @@
-"""Some of the target's own layers, or halves of them, over the target's caches (Zhang et al. 2024, Elhoushi et al.
-2024, Xia et al. 2024)."""
+"""Layer skipping: some of the target's layers, or attention and MLP halves of them, over its KV cache (Zhang et al.
+2024, Elhoushi et al. 2024, Xia et al. 2024)."""
 
 from speccompile.drafters.method import (
     DYNAMIC_TREE_ROWS,

@@ -1,4 +1,4 @@
-"""Some of the target's own layers as drafter: self-speculative decoding (Zhang et al. 2024, Elhoushi et al. 2024)."""
+"""Some of the target's layers as drafter: self-speculative decoding (Zhang et al. 2024, Elhoushi et al. 2024)."""
 
 from collections.abc import Collection
 
@@ -11,18 +11,18 @@ from speccompile.drafters.context import DrafterContext, token_by_token
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Drafts with the layers, or halves of layers, that the recipe names, over the target's caches."""
+    """Return the drafter with the layers, or halves of layers, that the recipe names, over the target's KV cache."""
     layers = site.plan.drafter.layers
     assert layers is not None, "the plan refuses this kind without"
     return token_by_token(site, LayersReader(skip_layers(site.target(), layers.attention, layers.mlp)))
 
 
 def skip_layers(decoder: Decoder, attentions: Collection[int], mlps: Collection[int] | None = None) -> Decoder:
-    """A decoder over the very same weights that runs these attention and MLP halves alone, with caches for the former.
-    mlps: by default of the same layers.
+    """Return a decoder over the same weights that runs these attention and MLP halves alone, with caches for the
+    attention halves. mlps: by default those of the same layers.
 
-    Raises UnsupportedModelError where one of the layers does not exist, the model's layers cannot be found, or a half
-    cannot be skipped alone.
+    Raise UnsupportedModelError if a layer does not exist, the model's layers cannot be found, or a half cannot be
+    skipped alone.
     """
     kept = (set(attentions), set(attentions if mlps is None else mlps))
     check_layers(decoder.model, set.union(*kept))

@@ -1,5 +1,5 @@
-"""transformers' own model over all that was committed, then without what is skipped over the bonus token and the
-drafts, on the keys and values that the whole model left."""
+"""Reference: transformers' whole model over the committed tokens, then the model without the skipped halves over the
+bonus token and the drafts, on the whole model's keys and values."""
 
 import torch
 
@@ -11,7 +11,7 @@ from speccompile.drafters.context import DrafterContext
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """The target with some halves of its layers."""
+    """Return one reference: the target with some halves of its layers."""
     model, layers = load_model(site.plan.target.folder, site.plan.max_length), site.plan.drafter.layers
     assert layers is not None, "the plan refuses this kind without"
     attentions, mlps = (set(range(model.config.num_hidden_layers)) - set(its) for its in (layers.attention, layers.mlp))

@@ -1,4 +1,4 @@
-"""Lookahead decoding (Fu et al. 2024): the target's own guesses at tokens ahead, and a pool of what they became."""
+"""Lookahead decoding (Fu et al. 2024): the target's predictions of tokens ahead, and a pool of n-grams of them."""
 
 from speccompile.drafters.method import CompareVariant, DraftingMethod, greedy_draft_row
 
@@ -6,7 +6,7 @@ METHOD = DraftingMethod(
     "lookahead",
     "Lookahead: guesses that the target itself improves from round to round, and a pool of n-grams that came of them",
     ("window", "level", "guesses"),
-    # What an approximate method accepts depends on what is drafted, and that on everything that the pool has seen.
+    # The output of approximate verification depends on the drafts, and the drafts on all texts in the pool.
     (greedy_draft_row(("static",), ("exact",)),),
     target_top_k=1,
     tune_sizes=tuple(

@@ -1,14 +1,15 @@
-"""Lookahead decoding (Fu et al. 2024, 2402.02057): a window of guesses that the target improves by one level a round.
+"""Lookahead decoding (Fu et al. 2024, 2402.02057): a window of draft tokens that gains one level per round.
 
-Level l of column i is what the target said i + l tokens ahead, l rounds after column i began. A round verifies all
-levels and G n-grams of the pool in one tree (`nodes`). What the target says behind the last level makes every column an
-n-gram, which enters the pool under its first token; then the lowest level goes, and the others move down.
+Level l of column i is the target's prediction i + l tokens ahead, l rounds after column i began. A round verifies all
+levels and G n-grams of the pool in one tree (`nodes`). The target's prediction after the last level completes every
+column to an n-gram, which enters the pool under its first token. Then the lowest level is dropped, the rest move down.
 
-The levels begin as runs of the text instead of random tokens, so that no rounds are spent on filling them, and the pool
-learns from all text that is read. What of the window turns out right is accepted as any other draft.
+The levels start as pieces of the text instead of random tokens, so that no rounds are spent on filling them. The pool
+also takes n-grams of all processed text. Correct tokens of the window are accepted like any other draft.
 
-The window is each row's own: it continues that row's text. The rows share the pool: an n-gram of one text is a guess
-for every other. Both are kept between generations; whatever they hold, drafts are tokens, and no token depends on them.
+Every batch slot has a separate window, which continues its text. All slots share the pool: n-grams of one text can be
+drafts for another. Both states are persistent and may be stale: drafts are always valid tokens, and no output depends
+on them.
 """
 
 import torch
@@ -23,14 +24,14 @@ from speccompile.drafters.lookahead.pool import NgramPool
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Window and pool are its only state."""
+    """Return the drafter, whose only state is the window and the pool."""
     window = site.plan.drafter.lookahead
     assert window is not None, "the plan decides it"
     return Lookahead(lay_out(*window), site.plan.target.facts.vocabulary_size, site.shape.batch_size)
 
 
 class Lookahead(Drafter):
-    """Drafts a window of W columns and N - 1 levels, and G n-grams of the pool behind the bonus token."""
+    """Drafts a window of W columns and N - 1 levels, and G n-grams of the pool after the bonus token."""
 
     target_top_k = 1
 
@@ -42,8 +43,8 @@ class Lookahead(Drafter):
         self.batch_size = batch_size
 
     def states(self) -> list[State]:
-        """kept.window int64 [B, N - 1, W], of which nobody reads level 0 of column 0, where the root stands; kept.pool
-        int64 [lists + 1, G * N]."""
+        """Return the states: kept.window int64 [B, N - 1, W], of which level 0 of column 0, the root's, is never read;
+        kept.pool int64 [lists + 1, G * N]."""
         window = (self.batch_size, self.levels, self.columns)
         pool = State(f"{PERSISTENT_PREFIX}pool", torch.int64, self.pool.shape, is_batched=False)
         return [State(f"{PERSISTENT_PREFIX}window", torch.int64, window), pool]
@@ -57,7 +58,7 @@ class Lookahead(Drafter):
 
         bonus = accepted.path.gather(1, accepted.n_path[:, None])
         guesses, found = self.pool.find(pool, bonus[:, 0])
-        guesses = torch.where(found[:, :, None], guesses, bonus[:, :, None])  # where there is none, any token will do
+        guesses = torch.where(found[:, :, None], guesses, bonus[:, :, None])  # fill missing n-grams with any token
         rows = torch.cat([window.clamp(0, self.pool.vocabulary - 1).flatten(1), guesses.flatten(1)], 1)
         nodes = [node for row in (*self.layout.window, *self.layout.guesses) for node in row]
         drafts = rows.index_select(1, torch.tensor([nodes.index(node) for node in range(1, self.tokens + 1)]))
@@ -65,10 +66,10 @@ class Lookahead(Drafter):
         return Drafted(torch.cat([bonus, drafts], 1), n_total, [window, pool])
 
     def _columns(self, accepted: Accepted, window: Tensor) -> tuple[Tensor, Tensor]:
-        """Whether the window was among what the target read, bool [B]; and the n-grams of its columns, int64 [B, N, W]:
-        the root and the window, and what the target said behind the last level.
+        """Return whether the target verified the window, bool [B], and the n-grams of its columns, int64 [B, N, W]: the
+        root and the window, and the target's predictions after the last level.
 
-        Nothing else reads the window: its buffer is written in place.
+        Nothing else reads the window, because its buffer is written in place.
         """
         successors, tokens = accepted.successors, accepted.row_tokens
         assert successors is not None, "a drafter that looks ahead is given what the target says"
@@ -82,7 +83,7 @@ class Lookahead(Drafter):
         return verified, torch.cat([lowest[:, None], window[:, 1:], new[:, None]], 1)
 
     def _learned(self, accepted: Accepted, pool: Tensor, columns: Tensor, verified: Tensor) -> Tensor:
-        """The pool with the n-grams of the text that was read, and with the columns."""
+        """Return the pool with the n-grams of the processed text and of the columns."""
         path = accepted.path
         longer, width = pad(path, (0, self.levels)), path.shape[1]
         text = torch.stack([longer[:, ahead : ahead + width] for ahead in range(self.levels + 1)], 2)
@@ -92,7 +93,7 @@ class Lookahead(Drafter):
         return self.pool.add(pool, torch.cat([text, columns.transpose(1, 2)], 1), torch.cat([is_text, is_column], 1))
 
     def _runs(self, accepted: Accepted) -> Tensor:
-        """A window of runs of the text that was read last, int64 [B, N - 1, W]. It goes round where it is shorter."""
+        """Return a window of pieces of the last processed text, int64 [B, N - 1, W]; a shorter text repeats."""
         needed = self.levels + self.columns - 1
         back = torch.arange(needed - 1, -1, -1, device=accepted.path.device)
         n_path = accepted.n_path[:, None]

@@ -1,17 +1,17 @@
-"""The rows of a round of Lookahead as one tree: a window of guesses at several levels, and n-grams of the pool."""
+"""Tree of a round of Lookahead: a window of draft tokens at several levels, and n-grams of the pool."""
 
 from dataclasses import dataclass
 
 from speccompile.tree import Tree, from_paths
 
 WINDOW, LEVEL, GUESSES = 7, 5, 7
-"""Where the recipe does not say: as the authors have it for models of 7 B."""
+"""Defaults: the authors' values for models of 7 B."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """tree: of all rows. window: the node at every level and column, [N - 1][W]; the root stands at level 0, column 0.
-    guesses: of every n-gram its nodes, [G][N - 1]."""
+    """Nodes of a round. tree: of all tokens. window: the node at every level and column, [N - 1][W]; the root is at
+    level 0, column 0. guesses: the nodes of every n-gram, [G][N - 1]."""
 
     tree: Tree
     window: tuple[tuple[int, ...], ...]
@@ -19,16 +19,16 @@ class Layout:
 
 
 def lay_out(window: int, level: int, guesses: int) -> Layout:
-    """The tree of a window of W columns, two or more, n-grams of N tokens, and G of them from the pool.
+    """Return the layout of a window of W >= 2 columns, n-grams of N tokens, and G n-grams of the pool.
 
-    Level 0 is a chain behind the root, which is its first column. Column i of every other level follows column i of the
-    level below, and the n-grams follow the root. So each sees what it sees in Fu et al. (2024), and stands at the
-    position that its depth says: (W - 1) + (N - 2) W + G (N - 1) drafts.
+    Level 0 is a chain from the root, its first column. At higher levels, column i follows column i of the level below.
+    The n-grams follow the root. So the tree has the attention mask of Fu et al. (2024), and positions equal depths. It
+    has (W - 1) + (N - 2) W + G (N - 1) drafts.
     """
     chain = [(0,) * column for column in range(window)]
     columns = []
     for column, path in enumerate(chain):
-        has_next = column < window - 1  # which is its first child
+        has_next = column < window - 1  # the next column is its first child
         columns.append([path + (int(has_next),) * (up > 0) + (0,) * (up - 1) for up in range(level - 1)])
     first = 1 + (level > 2)
     ngrams = [[(first + guess,) + (0,) * behind for behind in range(level - 1)] for guess in range(guesses)]

@@ -1,21 +1,21 @@
-"""A pool of n-grams by their first token: of each list the latest, the last first."""
+"""Pool of n-grams by their first token: lists of the latest n-grams, the latest first."""
 
 import torch
 from torch import Tensor
 
 BUCKETS = 4096
-"""Lists at most: tokens beyond share one, whose room goes to those that were seen last."""
+"""Maximum number of lists. Larger vocabularies share lists, which keep the latest n-grams."""
 
 _BASE, _MODULUS = 1_000_003, 2**40
-"""Of the numbers that stand for n-grams where these are compared: products of both stay below 2^63. Where two n-grams
-had one number, the pool would lose the older: a guess."""
+"""Base and modulus of the hash that compares n-grams: their product is below 2^63. On a collision, the pool loses the
+older n-gram, which costs a draft."""
 
 
 class NgramPool:
-    """Lists of the last `room` n-grams that began with the same token, in a tensor int64 [lists + 1, room * n].
+    """Lists of the last `room` n-grams with the same first token, in a tensor int64 [lists + 1, room * n].
 
-    Numbers are tokens plus one; zeros are no n-gram. A token's list is that of token % lists. The last list is
-    nobody's: it is written with zeros alone, so that it does not matter who comes last there.
+    Entries are tokens plus one; zeros are no n-gram. A token's list is number token % lists. The last list is a dummy
+    target for unused writes, which are all zeros, so their order does not matter.
     """
 
     def __init__(self, vocabulary: int, room: int, n: int) -> None:
@@ -27,20 +27,19 @@ class NgramPool:
         return self.lists + 1, self.room * self.n
 
     def find(self, pool: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """tokens int64 [B] -> what followed each of them, int64 [B, room, n - 1], and which of these there are, bool
-        [B, room]. Whatever the pool holds, they are tokens."""
+        """Return continuations int64 [B, room, n - 1] of tokens int64 [B], and whether each exists, bool [B, room].
+        Continuations are valid tokens for any content of the pool."""
         found = self._lists(pool, tokens % self.lists)
         there = found[:, :, 0] == tokens[:, None] + 1
         return (found[:, :, 1:] - 1).clamp(0, self.vocabulary - 1), there
 
     def add(self, pool: Tensor, ngrams: Tensor, valid: Tensor) -> Tensor:
-        """The pool with ngrams int64 [B, M, n] where valid bool [B, M], each list with the last first and none twice.
-
-        An n-gram that was there moves to the front. Where rows of a batch write one list, the last row's is kept.
+        """Return the pool with ngrams int64 [B, M, n] added where valid bool [B, M], in lists without duplicates, the
+        latest first. An n-gram that is present moves to the front. If several batch rows write a list, the last wins.
         """
         batch, count, _ = ngrams.shape
         place = torch.arange(count, device=pool.device)
-        # None equals what is not valid, and that nothing: its number is below all others.
+        # Invalid n-grams equal no valid one: their number is below all others.
         bucket, number = ngrams[:, :, 0] % self.lists, torch.where(valid, _numbers(ngrams + 1), -1)
         last_equal = _last(number[:, :, None] == number[:, None], place)
         latest = valid & (last_equal == place)
@@ -62,11 +61,11 @@ class NgramPool:
         return pool.scatter(0, into, lists.flatten(1))
 
     def _lists(self, pool: Tensor, buckets: Tensor) -> Tensor:
-        """buckets int64 [L] -> int64 [L, room, n]."""
+        """Return the lists int64 [L, room, n] of buckets int64 [L]."""
         return pool.index_select(0, buckets).view(-1, self.room, self.n)
 
     def _without_rivals(self, bucket: Tensor, writes: Tensor) -> Tensor:
-        """writes bool [B, M], without those whose list a later row writes too."""
+        """Return writes bool [B, M] without those to a list that a later row writes as well."""
         batch = writes.shape[0]
         if batch == 1:
             return writes
@@ -77,7 +76,7 @@ class NgramPool:
 
 
 def _numbers(entries: Tensor) -> Tensor:
-    """What stands for each of int64 [.., n], int64 [..]: 0 for one that is empty."""
+    """Return the hashes int64 [..] of n-grams int64 [.., n]: 0 for an empty one."""
     number = entries[..., 0]
     for column in range(1, entries.shape[-1]):
         number = (number * _BASE + entries[..., column]) % _MODULUS
@@ -85,10 +84,10 @@ def _numbers(entries: Tensor) -> Tensor:
 
 
 def _last(marks: Tensor, place: Tensor) -> Tensor:
-    """marks bool [.., M] -> the last place that is marked, int64 [..], -1 without any."""
+    """Return the last True position int64 [..] of marks bool [.., M], -1 without any."""
     return torch.where(marks, place, -1).amax(-1)
 
 
 def _at(rows: Tensor, index: Tensor) -> Tensor:
-    """rows [B, M, n] at index int64 [B, K]: [B, K, n]."""
+    """Gather rows [B, M, n] at index int64 [B, K]: [B, K, n]."""
     return rows.gather(1, index[..., None].expand(-1, -1, rows.shape[2]))

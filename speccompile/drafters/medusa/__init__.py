@@ -1,4 +1,4 @@
-"""Medusa (Cai et al. 2024): a head for every token ahead, all on the target's last hidden state."""
+"""Medusa (Cai et al. 2024): a head for every draft depth, all on the target's last hidden state."""
 
 from speccompile.drafters.medusa.dialects import DIALECTS, MEDUSA_2, VLLM
 from speccompile.drafters.medusa.reading import read

@@ -1,4 +1,4 @@
-"""Who publishes Medusa heads, and how they write them."""
+"""Dialects of Medusa heads, by publisher."""
 
 from speccompile.drafters.dialects import Dialect
 
@@ -26,5 +26,5 @@ DIALECTS = (
     Dialect(VLLM, ("MedusaModel",), tensors=_BLOCK, names=_BLOCKS),
     Dialect(VLLM, keys=("model_type=medusa",), tensors=_BLOCK, names=_BLOCKS),
 )
-"""Section 6 of the families' facts: recognised in this order. FasterDecoding's is the one of text-generation-inference,
-which has them in safetensors."""
+"""Dialects in the order of recognition (section 6 of the drafting methods' facts). text-generation-inference uses
+FasterDecoding's, in safetensors."""

@@ -1,4 +1,4 @@
-"""Medusa's heads (Cai et al. 2024): residual blocks and a projection for every token ahead, on one hidden state."""
+"""Medusa's heads (Cai et al. 2024): residual blocks and a projection for every draft depth, on one hidden state."""
 
 import torch
 from torch import Tensor, nn
@@ -13,20 +13,20 @@ from speccompile.plan.head import HeadPlan
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Drafts of a constant shape. Heads beyond its depth are left out of the graph."""
+    """Return the drafter of a static tree. The graph has no heads beyond the tree's depth."""
     reader = load_reader(site)
     reader.narrow(site.plan.drafter.tree.depth)
     return token_by_token(site, reader)
 
 
 def load_reader(site: DrafterContext) -> "MedusaReader":
-    """All of the heads, with their weights."""
+    """Return all heads with their weights."""
     has_own = any(name.startswith("lm_head") for name in site.head.tensors)
     return load_head(MedusaReader(site.head, None if has_own else site.ends().head), site.head)
 
 
 class Block(nn.Module):
-    """x + SiLU(W x + b), layer after layer."""
+    """Residual layers x + SiLU(W x + b)."""
 
     def __init__(self, hidden_size: int, layers: int, *, has_bias: bool) -> None:
         super().__init__()
@@ -39,12 +39,12 @@ class Block(nn.Module):
 
 
 class MedusaReader(DraftNetwork):
-    """Head i gives the logits of the token i + 2 behind the one whose final hidden state it reads."""
+    """Medusa's heads. Head i returns logits of the token at position p + i + 2, given the final hidden state at p."""
 
     has_cache = False
 
     def __init__(self, head: HeadPlan, target_head: Head | None) -> None:
-        """target_head: what all heads project by, where they have nothing of their own."""
+        """target_head: the target's output head, which all heads use if they have no projections."""
         super().__init__()
         self.taps, self.vocabulary, self.size = head.taps, draft_vocabulary(head), head.draft_vocabulary_size
         count, has_bias = count_numbered(head.tensors, "blocks"), "blocks.0.layers.0.bias" in head.tensors
@@ -58,7 +58,7 @@ class MedusaReader(DraftNetwork):
         )
 
     def narrow(self, depth: int) -> None:
-        """Keep the first heads, and of projections over the target's vocabulary the rows of the heads' own."""
+        """Keep the first `depth` heads, and the rows of the draft vocabulary in larger projections."""
         self.blocks, self.lm_heads = self.blocks[:depth], self.lm_heads[:depth]
         for each in (self.lm_head, *self.lm_heads):
             if self.vocabulary is not None and isinstance(each, nn.Linear) and each.out_features > self.size:
@@ -69,22 +69,22 @@ class MedusaReader(DraftNetwork):
         return []
 
     def projection(self, head: int) -> nn.Module:
-        """What turns a head's hidden states into logits."""
+        """Return the projection of a head's hidden states to logits."""
         return self.lm_heads[head] if self.lm_head is None else self.lm_head
 
     def logits(self, x: Tensor) -> list[Tensor]:
-        """Of every head: [B, 1, H] -> float32 [B, 1, V] each."""
+        """Return every head's logits float32 [B, 1, V] for hidden states [B, 1, H]."""
         hidden = [block(x) for block in self.blocks]
         if self.lm_head is None:
             return [self.projection(head)(each) for head, each in enumerate(hidden)]
-        return list(self.lm_head(torch.cat(hidden, 1)).split(1, 1))  # one product reads the weights once
+        return list(self.lm_head(torch.cat(hidden, 1)).split(1, 1))  # a single product reads the weights once
 
     def begin(self, accepted: Accepted, states: list[Tensor]) -> "MedusaReading":
         return MedusaReading(self, accepted)
 
 
 class MedusaReading(DraftRound):
-    """One round. All logits follow from the hidden state of the last accepted token."""
+    """A round of Medusa. All logits depend on the hidden state of the last accepted token alone."""
 
     def __init__(self, reader: MedusaReader, accepted: Accepted) -> None:
         assert accepted.features is not None, "a drafter with taps is given features"
@@ -94,7 +94,7 @@ class MedusaReading(DraftRound):
         self.logits = self.ahead[0]
 
     def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
-        """As `Reading.read`: whatever the tokens are."""
+        """See `DraftRound.forward_drafts`. The logits do not depend on the tokens."""
         return self.ahead[depth]
 
     def commit(self) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""The folder of Medusa heads -> their description."""
+"""Read the folder of Medusa heads."""
 
 from speccompile.drafters.dialects import Dialect, Keys, check_tensors
 from speccompile.drafters.medusa.dialects import MEDUSA_2, VLLM
@@ -12,7 +12,7 @@ Sources = dict[str, TensorSource]
 
 
 def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: str) -> HeadPlan:
-    """Raises CheckpointError for what is wrong with the folder, RecipeError for heads of another target."""
+    """Read the heads. Raise CheckpointError for an invalid folder, RecipeError for heads of another target."""
     keys, is_vllm = Keys(folder), dialect.name == VLLM
     sizes = (target_hidden_size(request), request.target.vocabulary_size)
     check_sizes(keys, request, keys.get("hidden_size"), keys.get("vocab_size"))
@@ -30,7 +30,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     found = _projections(keys, found, is_vllm)
     own = _own_vocabulary(keys, found, sizes[1])
     base = keys.get("base_model_name_or_path")
-    if dialect.name != MEDUSA_2:  # whose config is the target's
+    if dialect.name != MEDUSA_2:  # Medusa-2's config is the target's
         keys.ignore("version", "max_paths", "topk", "max_seq_len")
         keys.expect("logit_scale", 1, 1.0, reason="scaled logits of heads are not compiled")
         keys.refuse_unknown()
@@ -49,9 +49,9 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
 def head_shapes(
     heads: int, layers: int, hidden: int, rows: dict[str, int], own: int | None, *, has_bias: bool
 ) -> Shapes:
-    """What the formula reads. rows: how many the projections have, by their names: `lm_heads.<i>.weight` for each head,
-    `lm_head.weight` for all of them, or none where they project by the target's head. own: tokens that the heads know,
-    None for the target's."""
+    """Return the tensors of the formula. rows: name -> number of rows of the projections: `lm_heads.<i>.weight` for a
+    head, `lm_head.weight` for all heads, or none if they use the target's. own: size of the draft vocabulary, None for
+    the target's."""
     expected: Shapes = {name: (size, hidden) for name, size in rows.items()}
     if any(name.startswith("lm_heads.") for name in rows):
         expected |= {f"lm_heads.{head}.weight": (max(rows.values()), hidden) for head in range(heads)} | expected
@@ -73,9 +73,9 @@ def _refuse_other_target(folder: HeadFolder, request: HeadRequest) -> None:
 
 
 def _projections(keys: Keys, found: Sources, is_vllm: bool) -> Sources:
-    """The tensors, with the projection that all heads share by its own name: vLLM also finds it in the first's place.
+    """Return the tensors, with a shared projection named `lm_head.weight`: vLLM also finds it as `lm_heads.0.weight`.
 
-    Heads of FasterDecoding's later training have none, and project by the target's.
+    Heads of FasterDecoding's later training have no projection and use the target's.
     """
     is_shared = keys.flag("original_lm_head", default="lm_head.weight" in found)
     first = "lm_heads.0.weight"
@@ -91,7 +91,7 @@ def _projections(keys: Keys, found: Sources, is_vllm: bool) -> Sources:
 
 
 def _own_vocabulary(keys: Keys, found: Sources, vocabulary: int) -> int | None:
-    """How many tokens the heads know, None for the target's: a map that is not asked for is not read, as in vLLM."""
+    """Return the size of the draft vocabulary, or None for the target's; then a map is ignored, as in vLLM."""
     size = keys.count("truncated_vocab_size", default=vocabulary)
     if size > vocabulary:
         raise keys.wrong("truncated_vocab_size", size, f"at most {vocabulary}, the target's vocabulary")

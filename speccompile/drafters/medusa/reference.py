@@ -1,4 +1,4 @@
-"""Medusa's formula (section 2.1 of Cai et al. 2024), written out head by head."""
+"""Reference: Medusa's formula (section 2.1 of Cai et al. 2024), head by head."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from speccompile.plan.head import OFFSETS, TOKEN_MAP, HeadPlan
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """The heads, whose projection is the target's where they have none."""
+    """Return one reference: the heads, with the target's projection if they have none."""
     head, weights = site.head, weights_of(site.head)
     shared = weights.get("lm_head.weight")
     if shared is None and "lm_heads.0.weight" not in weights:
@@ -38,20 +38,21 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
 
 
 def block(x: Tensor, weights: Weights, number: int) -> Tensor:
-    """[H] -> [H]."""
+    """Apply the residual layers of a head to a hidden state [H]."""
     for layer in range(count_numbered(weights, f"blocks.{number}.layers")):
         x = x + functional.silu(linear(x, weights, f"blocks.{number}.layers.{layer}"))
     return x
 
 
 def _known(logits: Tensor, weights: Weights) -> Tensor:
-    """Those of the tokens that the heads know, where their projection has more."""
+    """Return the logits of the draft vocabulary if the projection has more."""
     ids = weights.get(TOKEN_MAP)
     return logits if ids is None or len(ids) == len(logits) else logits[ids.long()]
 
 
 def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
-    """As many heads and layers, for a small target; an own vocabulary where the head has one, written as offsets."""
+    """Return small heads with the same numbers of heads and layers, for a small target; with a draft vocabulary, as
+    offsets, if `head` has one."""
     own = vocabulary_size * 3 // 4 if head.draft_vocabulary_size < head.vocabulary_size else None
     rows = {name: own or vocabulary_size for name in head.tensors if name.startswith("lm_head")}
     layers = count_numbered(head.tensors, "blocks.0.layers")
@@ -65,5 +66,5 @@ def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers:
 
 
 def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
-    """What is mistaken most often: the last residual for what its norm gives."""
+    """Return the interpretation of the most frequent mistake: the input of the final norm instead of its output."""
     return before_norm(head, layers)

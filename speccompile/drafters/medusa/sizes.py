@@ -1,8 +1,8 @@
-"""The shape of new Medusa heads."""
+"""Sizes of new Medusa heads."""
 
 from speccompile.drafters.sizes import Size
 
 PROJECTION, OWN, SHARED = "projection", "own", "shared"
 SIZES = {"layers": Size(1), PROJECTION: Size(OWN, words=(OWN, SHARED))}
-"""As `Training.sizes`. projection: whether each head has its own matrix over the vocabulary, as published, or all have
-one, which is less to store and to read."""
+"""See `Training.sizes`. projection: "own" for a matrix over the vocabulary per head, as published, or "shared" for one
+of all heads, which takes less memory and bandwidth."""

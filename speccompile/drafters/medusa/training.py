@@ -1,4 +1,4 @@
-"""Medusa's heads while they learn, and new ones in vLLM's dialect (section 6 of the facts)."""
+"""Train Medusa's heads, and write new ones in vLLM's dialect (section 6 of the facts)."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def learner(site: DrafterContext, depth: int) -> "MedusaLearner":
 
 
 class MedusaLearner(TrainableHead):
-    """Each head reads what the target says of the token before the anchor, whatever was drafted."""
+    """Trainable Medusa heads. Each head reads the target's feature of the token before the anchor, and no drafts."""
 
     network: MedusaReader
 
@@ -29,13 +29,13 @@ class MedusaLearner(TrainableHead):
             unasked.requires_grad_(False)
 
     def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
-        """As `Learner.forward`."""
+        """See `TrainableDrafter.forward`."""
         reader = self.network
         x = seen.features.gather(1, (anchors - 1)[..., None].expand(-1, -1, seen.features.shape[2]))
         return [self._known(reader.projection(head)(reader.blocks[head](x))) for head in range(depth)]
 
     def _known(self, logits: Tensor) -> Tensor:
-        """Of the tokens that the heads know, where their projection has more."""
+        """Return the logits of the draft vocabulary if the projection has more."""
         reader = self.network
         if reader.vocabulary is None or logits.shape[-1] == reader.size:
             return logits
@@ -43,7 +43,7 @@ class MedusaLearner(TrainableHead):
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:
-    """Blocks that change nothing, and copies of the target's head: it begins as that."""
+    """Write new heads that equal the target's output head: zero blocks, and copies of its weights."""
     (hidden, vocabulary), layers, kept = target_sizes(wanted), int(wanted.sizes["layers"]), wanted.kept
     is_shared, tensors = wanted.sizes[PROJECTION] == SHARED, dict[str, Tensor]()
     for name in (f"blocks.{head}.layers.{layer}" for head in range(wanted.depth) for layer in range(layers)):

@@ -1,4 +1,4 @@
-"""A language model of its own as drafter."""
+"""A separate language model as drafter."""
 
 from speccompile.compiler.step.draft import Drafter
 from speccompile.compiler.step.draft.language import DecoderReader
@@ -6,6 +6,6 @@ from speccompile.drafters.context import DrafterContext, token_by_token
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Drafts with the recipe's model."""
+    """Return the drafter with the recipe's model."""
     (decoder,) = site.drafters()
     return token_by_token(site, DecoderReader(decoder, target_size=site.plan.target.facts.vocabulary_size))

@@ -1,4 +1,4 @@
-"""transformers' own forward over the whole text."""
+"""Reference: transformers' forward over the whole text."""
 
 from dataclasses import replace
 
@@ -11,15 +11,15 @@ from speccompile.drafters.context import DrafterContext
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """One for each model, over the target's tokens."""
+    """Return one reference per draft model, over the target's tokens."""
     size = site.plan.target.facts.vocabulary_size
     models = [load_model(each.folder, site.plan.max_length) for each in site.plan.drafter.models]
     return [paired(teacher(model), model.config.vocab_size, size) for model in models]
 
 
 def paired(each: ReferenceLogits, rows: int, size: int) -> ReferenceLogits:
-    """What a model of `rows` tokens says of those of a target of `size`, which has the same ones and another padding:
-    it reads its last one for those that it lacks, and has no logits for them."""
+    """Return a reference over the target's `size` tokens by a model of `rows` tokens with different padding. For tokens
+    that the model lacks, it reads its last token and returns -inf as logits."""
     if rows == size:
         return each
     common = min(rows, size)

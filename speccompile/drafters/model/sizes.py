@@ -1,11 +1,11 @@
-"""The shape of a new language model that drafts: Llama's, smaller than the target."""
+"""Sizes of a new draft model: a Llama, smaller than the target."""
 
 from collections.abc import Mapping
 
 from speccompile.drafters.sizes import INNER, LAYERS, Config, Size, config_value, head_dim, heads, hidden_size
 
 _NARROWER, _FEWER = 2, 3
-"""Half as wide as the target and a third as deep, which is what the demo's drafter is of the demo's target."""
+"""Divisors of the target's width and depth: the ratios of the demo's target and drafter."""
 
 
 def _layers(config: Config, found: Mapping[str, int | str]) -> int:
@@ -17,18 +17,18 @@ def _width(config: Config, found: Mapping[str, int | str]) -> int:
 
 
 def _heads(config: Config, found: Mapping[str, int | str]) -> int:
-    """As many for its width as the target has for its own."""
+    """Return the target's number of heads, scaled by the ratio of the hidden sizes."""
     return max(1, heads(config, found) * int(found["hidden_size"]) // hidden_size(config, found))
 
 
 def _kv_heads(config: Config, found: Mapping[str, int | str]) -> int:
-    """As many heads share keys as in the target."""
+    """Return the number of KV heads for the target's group size, or the next smaller divisor of the heads."""
     shared = max(1, heads(config, found) // config_value(config, "num_key_value_heads", default=heads(config, found)))
     return next(each for each in range(max(1, int(found["heads"]) // shared), 0, -1) if int(found["heads"]) % each == 0)
 
 
 def _intermediate(config: Config, found: Mapping[str, int | str]) -> int:
-    """As wide for its width as the target's is."""
+    """Return the target's intermediate size, scaled by the ratio of the hidden sizes."""
     width = hidden_size(config, found)
     return max(1, config_value(config, *INNER, default=4 * width) * int(found["hidden_size"]) // width)
 
@@ -43,4 +43,4 @@ SIZES = {
     "kv_heads": Size(_kv_heads, divides="heads"),
     "head_dim": Size(head_dim, min=2, step=2),
 }
-"""As `Training.sizes`."""
+"""See `Training.sizes`."""

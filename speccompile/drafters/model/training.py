@@ -1,4 +1,4 @@
-"""A language model while it learns: transformers' own class, which is what is compiled."""
+"""Train a draft model: an instance of transformers' class, which is also compiled."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableDr
 from speccompile.errors import CheckpointError
 
 _TOKENIZER_FILES = (*TOKENIZER_FILES, "added_tokens.json", "tokenizer.model", "vocab.json", "merges.txt")
-"""Those that are read here, and older ones, which other programs read."""
+"""Tokenizer files that this project reads, and older ones that other programs read."""
 
 
 def learner(site: DrafterContext, depth: int) -> "ModelLearner":
@@ -26,7 +26,7 @@ def learner(site: DrafterContext, depth: int) -> "ModelLearner":
 
 
 class ModelLearner(TrainableDrafter):
-    """It reads tokens alone: what it says behind a token is the same for every anchor."""
+    """Trainable draft model. It reads tokens alone, so the logits after a token are the same for every anchor."""
 
     even = True
 
@@ -39,7 +39,7 @@ class ModelLearner(TrainableDrafter):
         self.vocabulary = torch.arange(self.size) if self.size < target_size else None
 
     def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
-        """As `Learner.forward`."""
+        """See `TrainableDrafter.forward`."""
         tokens, last = seen.tokens.clamp(max=self.rows - 1), seen.tokens.shape[1] - 1
         logits = self.network(tokens, attention_mask=seen.attention_mask.long(), use_cache=False).logits[
             ..., : self.size
@@ -48,9 +48,9 @@ class ModelLearner(TrainableDrafter):
         return [logits.gather(1, each[..., None].expand(-1, -1, self.size)) for each in places]
 
     def save(self, folder: Path, dtype: torch.dtype) -> None:
-        """In Hugging Face layout, with its tokenizer."""
+        """Write the model in Hugging Face layout, with its tokenizer."""
         held, cast = self.network.state_dict(), dict[int, Tensor]()
-        for value in held.values():  # what is tied stays so
+        for value in held.values():  # tied weights stay tied
             cast.setdefault(value.data_ptr(), value.detach().to("cpu", dtype))
         weights = {name: cast[value.data_ptr()] for name, value in held.items()}
         self.network.save_pretrained(folder, state_dict=weights)
@@ -60,7 +60,7 @@ class ModelLearner(TrainableDrafter):
 
 
 def _load(folder: Path) -> PreTrainedModel:
-    """In float32. Raises CheckpointError for weights that lack some of the model, which would begin at random."""
+    """Load a model in float32. Raise CheckpointError for missing tensors, which transformers would fill randomly."""
     model, found = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, local_files_only=True, output_loading_info=True
     )
@@ -74,7 +74,7 @@ def _load(folder: Path) -> PreTrainedModel:
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:
-    """A Llama with random weights, whose head is its embedding, and the target's tokenizer."""
+    """Write a new Llama with random weights, tied embeddings and the target's tokenizer."""
     assert wanted.target is not None, "a language model has the target's tokenizer"
     words = {key: value for key, value in llama_config(wanted).items() if value is not None}
     with torch.random.fork_rng(devices=[]):
@@ -85,7 +85,7 @@ def new(folder: Path, wanted: NewDrafter) -> None:
 
 
 def copy_tokenizer(source: Path, folder: Path) -> None:
-    """Its files as they are: transformers adds tokens of its own to some when it writes them again."""
+    """Copy the tokenizer's files unchanged: transformers adds tokens to some tokenizers when it saves them."""
     for name in _TOKENIZER_FILES:
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)

@@ -12,20 +12,19 @@ from speccompile.tree import Tree, merged, merged_indices
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Every model drafts the tree."""
+    """Return the drafter in which every model drafts the tree."""
     return SeveralDrafters(site.drafters(), site.tree, site.plan.target.facts.vocabulary_size)
 
 
 class SeveralDrafters(Drafter):
-    """Language models that each draft the same tree, or chain: where one errs, another may not.
+    """Language models that each draft a tree of the same shape: if one is wrong, another may be right.
 
-    Siblings may hold the same token.
-
-    The caches of the first are called `drafter.key.0` and on, those of the next `drafter.1.key.0` and on.
+    Siblings may hold the same token. The caches of the first model are named `drafter.key.0`, .., those of the next
+    `drafter.1.key.0`, ..
     """
 
     def __init__(self, decoders: list[Decoder], tree: Tree, target_size: int | None = None) -> None:
-        """target_size: as of `DecoderReader`, each of which may have more or less."""
+        """target_size: see `DecoderReader`; models may have more or fewer tokens."""
         super().__init__()
         prefixes = ["drafter", *(f"drafter.{number}" for number in range(1, len(decoders)))]
         pairs = zip(decoders, prefixes, strict=True)

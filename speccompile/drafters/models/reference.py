@@ -1,4 +1,4 @@
-"""transformers' own forward over the whole text, of every model."""
+"""Reference: transformers' forward of every draft model over the whole text."""
 
 from speccompile.drafters.model.reference import teachers
 

@@ -1,4 +1,4 @@
-"""Multi-token prediction (DeepSeek-AI 2024): layers that the target was trained with, in its own shards."""
+"""Multi-token prediction (DeepSeek-AI 2024): layers that were trained with the target, in the target's shards."""
 
 from speccompile.drafters.method import DYNAMIC_TREE_ROWS, HEAD, DraftingMethod, Training
 from speccompile.drafters.mtp.layouts import DIALECTS

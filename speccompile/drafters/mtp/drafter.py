@@ -1,4 +1,4 @@
-"""MTP layers that draft (DeepSeek-V3, section 2.2): of a hidden state and the token behind it, the token after that."""
+"""MTP layers as drafter (DeepSeek-V3, section 2.2): from a hidden state and the next token, predict the token after."""
 
 from collections.abc import Sequence
 
@@ -19,12 +19,12 @@ from speccompile.progress import log_step
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Drafts token by token, in any shape."""
+    """Return the autoregressive drafter, for any tree."""
     return token_by_token(site, MtpReader(site.head, load_hooked_layers(site), site.shape))
 
 
 def load_hooked_layers(site: DrafterContext) -> list[HookedLayer]:
-    """The MTP layers of the plan. Raises UnsupportedModelError for such as carry states."""
+    """Load the MTP layers of the plan with the attention hook. Raise UnsupportedModelError for recurrent layers."""
     feeds_normed = bool(site.head.switches.get("norm_feedback"))
     loaded = load_layers(site.head, site.plan.target, site.shape.max_length)
     with log_step("probing the attention of the MTP layers"):
@@ -40,14 +40,14 @@ def load_hooked_layers(site: DrafterContext) -> list[HookedLayer]:
 
 
 class MtpReader(DraftNetwork):
-    """Layer k drafts what comes k + 2 tokens behind. Its row q is (output of layer k - 1 at row q - 1, token q + 1),
-    with the target's feature q in the place of that output where k = 0.
+    """Drafter of n MTP layers. Row q of layer k is (output of layer k - 1 at row q - 1, token q + 1); for k = 0 the
+    output is the target's feature q. Layer k predicts the token k + 2 ahead.
 
-    Counted so, all layers get their rows of the same tokens. Row q of layer k continues position q - k: the layer has
-    none before q = k, and its caches lag by k. What layer k says at the last row, layer k + 1 reads in the next round:
-    outputs are kept row by row, as caches are, so that a text may be taken up anywhere.
+    With this numbering, rows q of all layers have the same tokens. Row q of layer k has position q - k: the layer has
+    no row before q = k, and its caches lag by k. Layer k + 1 reads the last row's output of layer k in the next round,
+    so outputs are stored per row, like caches, and a text can be resumed anywhere.
 
-    One layer that drafts more than once reads its own outputs; of n layers, layer k mod n makes draft k + 1.
+    Layer k mod n makes draft k + 1. A layer that drafts more than once reads its own outputs.
     """
 
     pairs_next_token = True
@@ -58,7 +58,7 @@ class MtpReader(DraftNetwork):
         self.layers, self.outputs = nn.ModuleList(layers), (shape.batch_size, 1, shape.rows, head.hidden_size)
 
     def states(self) -> list[State]:
-        """Caches of all layers, then the outputs of all but the last."""
+        """Return the caches of all layers, then the outputs of all layers except the last."""
         found, first = list[State](), 0
         for layer in self.layers:
             found += cache_states(layer.decoder, "drafter", first)

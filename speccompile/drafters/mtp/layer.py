@@ -1,7 +1,8 @@
-"""An MTP layer as a causal language model of the target's own class: one decoder layer, a norm, the target's ends.
+"""An MTP layer as a causal language model of the target's class: one decoder layer, a norm, the target's embedding and
+head.
 
-So attention, experts and positions are transformers' code for the target, whatever the target is, and its conversion of
-published tensors (experts into one, names) serves the MTP layer as well.
+So attention, experts and positions are transformers' code for any target, and its conversion of published tensors
+(merging experts, renaming) applies to the MTP layer as well.
 """
 
 import re
@@ -45,15 +46,16 @@ _ROUTES: dict[str, tuple[Any, Any]] = {
     "decoder_sparse_step": (1, 1),
     "mlp_only_layers": ([], [0]),
 }
-"""What configs call it that a layer has experts, or has none: how to say it of a first and only layer."""
+"""Config key that decides which layers have experts -> its values that give the only layer experts, or none."""
 
 
 class MtpLayer(nn.Module):
-    """One MTP layer. `model`: the causal language model; `norm`: none before the head where the layout has none.
-    `prefix`: how names of its decoder layer begin in a checkpoint of such a model."""
+    """An MTP layer. model: the causal language model, without a final norm if the layout has none. prefix: of the names
+    of its decoder layer in a checkpoint of such a model."""
 
     def __init__(self, model: nn.Module, tensors: dict[str, Tensor], prefix: str, *, hidden_first: bool) -> None:
-        """tensors: what joins embedding and hidden state, and the final norm where there is one, by our names."""
+        """tensors: enorm, hnorm, eh_proj and optionally the final norm, by normalised names. hidden_first: eh_proj
+        reads [hidden ; embedding] instead of [embedding ; hidden]."""
         super().__init__()
         self.model, self.prefix = model, prefix
         self.hidden_first, self.has_norm = hidden_first, "norm.weight" in tensors
@@ -68,16 +70,16 @@ class MtpLayer(nn.Module):
             _remove_norm(model)
 
     def join(self, x: Tensor, tokens: Tensor) -> Tensor:
-        """Features or what stands for them [B, T, H], and the tokens int64 [B, T] behind them -> rows [B, T, H]."""
+        """Return the rows [B, T, H] of features or fed-back outputs [B, T, H] and the next tokens int64 [B, T]."""
         parts = [self.enorm(self.model.get_input_embeddings()(tokens)), self.hnorm(x)]
         return self.eh_proj(torch.cat(parts[::-1] if self.hidden_first else parts, -1))
 
 
 def load_layers(head: HeadPlan, target: ModelPlan, max_length: int) -> list[MtpLayer]:
-    """All MTP layers, their weights left in their files.
+    """Load all MTP layers with lazily read weights.
 
-    Raises CheckpointError for tensors that are not those of the target's decoder layer, UnsupportedModelError for a
-    target of whose config no single layer can be made.
+    Raise CheckpointError for tensors that the target's decoder layer does not have, UnsupportedModelError for a target
+    whose config does not allow a model of a single layer.
     """
     config, tensors = read_model(target.folder)
     own, (prefix, ends) = _own_tensors(head), _ends(config, tensors)
@@ -101,13 +103,13 @@ def load_layers(head: HeadPlan, target: ModelPlan, max_length: int) -> list[MtpL
 
 
 def one_layer(config: PretrainedConfig, layout: Layout, *, sparse: bool) -> PretrainedConfig:
-    """The config of a model of the target's class that has an MTP layer for its only layer, with experts or without.
+    """Return the config of a model of the target's class whose only layer is an MTP layer, with or without experts.
 
-    What a config says layer by layer is taken from the target's last layer that attends as the MTP layer does.
-    Raises UnsupportedModelError where there is none.
+    Per-layer values are those of the target's last layer with the MTP layer's attention type. Raise
+    UnsupportedModelError if there is no such layer.
     """
     config, count = deepcopy(config), config.num_hidden_layers
-    if layout.blocks:  # one MTP layer is several of the target's
+    if layout.blocks:  # an MTP layer consists of several of the target's layers
         config.layers_block_type = list(config.mtp_layers_block_type)
         return config
     kinds, mlps = getattr(config, "layer_types", None), getattr(config, "mlp_layer_types", None)
@@ -135,7 +137,7 @@ def one_layer(config: PretrainedConfig, layout: Layout, *, sparse: bool) -> Pret
 
 
 def _own_tensors(head: HeadPlan) -> dict[str, Tensor]:
-    """The MTP layers' tensors by our names, weights unread; those that are quantized as they are in floats."""
+    """Return the MTP layers' tensors by normalised names, with lazily read weights; quantized ones as floats."""
     names = {source.name: name for name, source in head.tensors.items()}
     layout, found = BY_NAME[head.dialect], dict[str, Tensor]()
     folder = HeadFolder(head.folder, read_json_object(head.folder / CONFIG) or {}, {}, ())
@@ -148,14 +150,14 @@ def _own_tensors(head: HeadPlan) -> dict[str, Tensor]:
 
 
 def _of(own: dict[str, Tensor], number: int) -> dict[str, Tensor]:
-    """What MTP layer `number` has: its own, and what all share."""
+    """Return the tensors of MTP layer `number`: its own, and those that all layers share."""
     prefix = f"{number}."
     shared = {name: tensor for name, tensor in own.items() if not name[0].isdecimal()}
     return shared | {name.removeprefix(prefix): each for name, each in own.items() if name.startswith(prefix)}
 
 
 def _first(names: Iterable[str], config: PretrainedConfig, what: str) -> str:
-    """Raises UnsupportedModelError where there is none."""
+    """Return the first name. Raise UnsupportedModelError if there is none."""
     for name in names:
         return name
     raise UnsupportedModelError(
@@ -166,17 +168,17 @@ def _first(names: Iterable[str], config: PretrainedConfig, what: str) -> str:
 
 
 def _ends(config: PretrainedConfig, tensors: dict[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
-    """How the names of the target's layers begin, and all tensors that lie in none of them."""
+    """Return the prefix of the target's numbered layers, and all tensors outside of them."""
     target = {name: each for name, each in tensors.items() if not _MTP.search(name)}
     prefix = _first((match[1] for match in map(_NUMBERED.match, target) if match), config, "numbered layers")
     return prefix, {name: each for name, each in target.items() if not _NUMBERED.match(name)}
 
 
 def _share(own: dict[str, Tensor], ends: dict[str, Tensor], config: PretrainedConfig) -> dict[str, Tensor]:
-    """The ends of an MTP layer's model: the target's but for its norm, and but for an embedding and a head that differ
-    from the target's."""
+    """Return embedding, head and norm of an MTP layer's model: the layer's norm, and the target's embedding and head
+    unless the layer's differ."""
     norms = {name: f"norm.{match[1]}" for name in ends if (match := _NORM.fullmatch(name))}
-    norms = norms if "norm.weight" in own else {}  # it stands in a place that nobody reads
+    norms = norms if "norm.weight" in own else {}  # the norm is removed later
     shared = {name: _part(own, norms[name]) if name in norms else each for name, each in ends.items()}
     embedding = _first(filter(_EMBEDDING.fullmatch, ends), config, "an embedding")
     head = next((name for name in ends if _HEAD.fullmatch(name)), None)
@@ -191,8 +193,9 @@ def _share(own: dict[str, Tensor], ends: dict[str, Tensor], config: PretrainedCo
 
 
 def _norm(model: nn.Module, tensors: dict[str, Tensor], name: str) -> nn.Module:
-    """A norm as the target's last one is, with these weights. Raises CheckpointError for one that is missing."""
-    norm = copy(find_norm(model))  # not deep: its weight is an open file
+    """Return a norm of the type of the target's final norm, with these weights. Raise CheckpointError if they are
+    missing."""
+    norm = copy(find_norm(model))  # shallow: its weight is an open file
     ends = [end for end, each in norm._parameters.items() if each is not None]
     norm._parameters = norm._parameters | {end: _frozen(_part(tensors, f"{name}.{end}")) for end in ends}
     return norm
@@ -208,7 +211,7 @@ def _part(tensors: dict[str, Tensor], name: str) -> Tensor:
 
 
 def _remove_norm(model: nn.Module) -> None:
-    """What leaves the layer is what the head reads."""
+    """Replace the final norm by the identity: the head reads the layer's output."""
     norm = find_norm(model)
     for module in model.modules():
         for name, child in module.named_children():

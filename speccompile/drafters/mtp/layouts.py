@@ -1,8 +1,8 @@
-"""Where a target's layers for the tokens after the next lie among its tensors, and under which names.
+"""Layouts of MTP layers among a target's tensors, and their names.
 
-Our names: `<k>.enorm`, `<k>.hnorm` and `<k>.eh_proj` (what joins embedding and hidden state), `<k>.norm` (before the
-head), `<k>.embed_tokens`, `<k>.head` (their own, mostly copies of the target's) and `<k>.layers.<j>.*` (the decoder
-layer, by the target's names), of MTP layer k; without a number: shared by all of them.
+Normalised names of MTP layer k: `<k>.enorm`, `<k>.hnorm` and `<k>.eh_proj` (which join embedding and hidden state),
+`<k>.norm` (before the head), `<k>.embed_tokens`, `<k>.head` (mostly copies of the target's) and `<k>.layers.<j>.*` (the
+decoder layer, by the target's names). All MTP layers share tensors without a number.
 """
 
 import re
@@ -14,7 +14,7 @@ from speccompile.drafters.dialects import Dialect
 from speccompile.plan.head import HeadFolder, TensorSource
 
 JOIN = "eh_proj.weight"
-"""What every MTP layer has, its own or a shared one; of a quantized checkpoint it may be named otherwise."""
+"""Tensor of every MTP layer, separate or shared; quantized checkpoints may have another name suffix."""
 _JOIN = re.compile(r"(?:\d+\.)?eh_proj\.\w+")
 
 _OUTER = r"(?:model\.)?(?:language_model\.)?(?:model\.)?"
@@ -30,18 +30,18 @@ _PARTS = {
         r"embed_tokens|tok_embeddings": r"embed_tokens.\1",
     }.items()
 } | {r"pre_mlp_layernorm\.(.+)": r"layers.0.post_attention_layernorm.\1", r"(.+)": r"layers.0.\1"}
-"""Behind the number of an MTP layer -> ours; what is named nowhere else belongs to its decoder layer."""
+"""Published name after the number of an MTP layer -> normalised name; other names belong to its decoder layer."""
 
 
 @dataclass(frozen=True)
 class Layout(Dialect):
     """A dialect whose tensors may lie among those of a whole model.
 
-    layers: regular expression of all names of an MTP layer: its number, and what comes behind. shared: of names without
-    a number -> ours. behind: layers are numbered on from the target's. blocks: the number is of a block, of which all
-    together are one MTP layer. hidden_first: of [hidden ; embedding], where others have [embedding ; hidden].
-    has_norm: there is one before the head. attention: as the target's `layer_types` call what they do, where that is
-    not full attention.
+    layers: regular expression of the names of an MTP layer, with groups for its number and the rest. shared: regular
+    expression of a name without a number -> normalised name. behind: numbers continue those of the target's layers.
+    blocks: the number is of a block; all blocks form one MTP layer. hidden_first: eh_proj reads [hidden ; embedding]
+    instead of [embedding ; hidden]. has_norm: there is a norm before the head. attention: type of the layers' attention
+    in the target's `layer_types`, if not full attention.
     """
 
     layers: str = ""
@@ -54,20 +54,20 @@ class Layout(Dialect):
     within: bool = True
 
     def evidence(self, folder: HeadFolder) -> str | None:
-        """The tensor that joins the embedding and the hidden state, beside what else a row asks for."""
+        """Return a description of the eh_proj tensor if it is present and the dialect's keys match, else None."""
         found = next((s.name for n, s in sorted(self.rename(folder).items()) if _JOIN.fullmatch(n)), None)
         if found is None or (self.keys and super().evidence(folder) is None):
             return None
         return f"tensor {found}"
 
     def rename(self, folder: HeadFolder) -> dict[str, TensorSource]:
-        """The MTP layers' tensors by our names, without the others."""
+        """Return the MTP layers' tensors by normalised names, without the target's."""
         first = target_layers(folder) if self.behind else 0
         renamed = ((self.ours(name, first), source) for name, source in folder.tensors.items())
         return {name: source for name, source in renamed if name is not None}
 
     def ours(self, published: str, first: int) -> str | None:
-        """Our name of a tensor, None for one of the target. first: the number of the first MTP layer."""
+        """Return the normalised name of a tensor, or None for the target's. first: number of the first MTP layer."""
         for pattern, new in (self.shared or {}).items():
             match = re.fullmatch(pattern, published)
             if match:
@@ -90,7 +90,7 @@ def _part(name: str) -> str:
 
 
 def target_layers(folder: HeadFolder) -> int:
-    """How many layers the config says that the target has; more than anybody has where it does not say."""
+    """Return the target's number of layers in a config, or 2^30 if it does not say."""
     counts = (folder.value(key) for key in ("text_config.num_hidden_layers", "num_hidden_layers"))
     return next((count for count in counts if isinstance(count, int)), 1 << 30)
 
@@ -129,7 +129,7 @@ LAYOUTS = (
     # DeepSeek V3, GLM 4.5 and its kin, Hunyuan 3, Bailing, Step.
     Layout("DeepSeek", layers=rf"{_OUTER}layers\.(\d+)\.(?:transformer\.)?(.+)", behind=True),
 )  # fmt: skip
-"""Recognised in this order, each by the matrix that joins the embedding and the hidden state."""
+"""Layouts in the order of recognition, each by the matrix that joins the embedding and the hidden state."""
 
 DIALECTS = (
     *LAYOUTS,
@@ -137,15 +137,15 @@ DIALECTS = (
 )
 
 PLAIN = Layout("our names")
-"""Of what is written for a proof."""
+"""Layout of the small layers that a proof writes."""
 
 BY_NAME = {layout.name: layout for layout in (*LAYOUTS, PLAIN)}
 
 
 def switches_of(layout: Layout, config: Mapping[str, Any]) -> dict[str, Any]:
-    """What changes the formula: `hidden_first`, and `norm_feedback`, whether what is fed back has been normed."""
+    """Return the formula's switches: `hidden_first`, and `norm_feedback`, whether the fed-back output is normed."""
     section = config.get("transformer_layer_config")
-    # The first release of speculators had Qwen 2's layers, and the hidden state first.
+    # The first release of speculators used Qwen 2's layers, with the hidden state first.
     early = not layout.within and isinstance(section, Mapping) and section.get("model_type") == "qwen2"
     said = config.get("mtp_hidden_states_first")
     hidden_first = said if isinstance(said, bool) else layout.hidden_first or early

@@ -1,7 +1,7 @@
-"""A copy of a checkpoint folder with some tensors in the place of its own of these names, everything else bit for bit.
+"""Copy a checkpoint folder with some tensors replaced and everything else bit for bit.
 
-Files that hold none of them are linked, where the disk can; others are written again without them, and the new ones lie
-in a file of their own, which the index names.
+Files without replaced tensors become hard links where the disk supports them. Other files are written without these
+tensors. The new tensors are in a separate file, which the index names.
 """
 
 import json
@@ -16,12 +16,12 @@ from torch import Tensor
 from speccompile.compiler.checkpoints.weights import INDEX, WEIGHTS, StoredTensor, read_tensors, stored_tensors
 
 OWN, OTHERS = "model-mtp.safetensors", "model-target.safetensors"
-"""What was trained, and what lay beside it in a folder of one file."""
+"""Files of the new tensors, and of the remaining tensors of a folder with a single file."""
 _CHUNK = 1 << 24
 
 
 def copy_with_replaced(source: Path, folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write the new folder. Raises CheckpointError for a source whose weights are not whole, or no safetensors."""
+    """Write the new folder. Raise CheckpointError for a source with truncated weights or without safetensors."""
     stored = stored_tensors(source)
     folder.mkdir(parents=True)
     weights = {tensor.file for tensor in stored.values()}
@@ -44,7 +44,7 @@ def copy_with_replaced(source: Path, folder: Path, tensors: Mapping[str, Tensor]
 
 
 def _keep(source: Path, path: Path, names: Collection[str]) -> None:
-    """The tensors of these names of a file, in a file of its own; the same file where they are all of it."""
+    """Write the named tensors of a file to another file; link or copy the file if they are all of its tensors."""
     stored = read_tensors(source)
     if len(names) < len(stored):
         _write(source, path, {name: tensor for name, tensor in stored.items() if name in names})
@@ -56,7 +56,7 @@ def _keep(source: Path, path: Path, names: Collection[str]) -> None:
 
 
 def _write(source: Path, path: Path, tensors: Mapping[str, StoredTensor]) -> None:
-    """Byte for byte, whatever their types: see `checkpoints.weights` for the format."""
+    """Write tensors of any dtype byte for byte; see `checkpoints.weights` for the format."""
     header, end = {"__metadata__": {"format": "pt"}}, 0
     entries: dict[str, object] = dict(header)
     for name, tensor in tensors.items():

@@ -1,4 +1,4 @@
-"""The target's own shards, or a folder with MTP layers alone -> their description. Headers are read, no numbers."""
+"""Read MTP layers in the target's shards, or in a folder with MTP layers alone. Reads headers only."""
 
 import re
 from pathlib import Path
@@ -20,12 +20,12 @@ from speccompile.errors import CheckpointError
 from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest, TensorSource
 
 COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
-"""What configs call the number of MTP layers."""
+"""Config keys of the number of MTP layers."""
 _SECTIONS = ("", "text_config.", "mtp_config.")
 
 
 def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: str) -> HeadPlan:
-    """Raises CheckpointError for what is wrong with the layers, RecipeError for those of another target."""
+    """Read the layers. Raise CheckpointError for invalid layers, RecipeError for layers of another target."""
     assert isinstance(dialect, Layout), "MTP layers are found by layouts"
     found = dialect.rename(folder)
     count = _count(folder, found)
@@ -38,7 +38,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
             raise _wrong(folder, source, (vocabulary, hidden))
     proposed, base = read_proposal(Keys(folder)) if not dialect.within else (None, None)
     files = (Path(CONFIG), *sorted({Path(source.file) for source in found.values()}))
-    # One layer that is recycled drafts as far as anybody likes.
+    # A single layer is recycled and has no default number of drafts.
     own = count if count > 1 else None
     return HeadPlan(
         request.kind, dialect.name, evidence, folder.path, files, resolve_taps(folder, request, (NORM,), 1), hidden,
@@ -48,12 +48,12 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
 
 
 def count_layers(head: HeadPlan) -> int:
-    """How many MTP layers there are, n."""
+    """Return the number n of MTP layers."""
     return max(int(name.split(".")[0]) for name in head.tensors if name[0].isdecimal()) + 1
 
 
 def lacking(folder: HeadFolder, request: HeadRequest) -> CheckpointError:
-    """For a checkpoint without MTP layers, whatever its config says."""
+    """Return the error for a checkpoint without MTP layers."""
     n_layers = request.target.layers
     said = _said(folder)
     where, value = said if said else ("", None)
@@ -68,13 +68,13 @@ def lacking(folder: HeadFolder, request: HeadRequest) -> CheckpointError:
 
 
 def _said(folder: HeadFolder) -> tuple[str, Any] | None:
-    """Key and value of the first count that a config has."""
+    """Return key and value of the first count of MTP layers in a config, or None."""
     keys = (f"{section}{name}" for section in _SECTIONS for name in COUNTS)
     return next(((key, folder.value(key)) for key in keys if folder.value(key) is not None), None)
 
 
 def _count(folder: HeadFolder, found: dict[str, TensorSource]) -> int:
-    """n, as config and weights say. Raises CheckpointError where they differ, or a layer is missing in between."""
+    """Return the number n of MTP layers. Raise CheckpointError if config and weights differ, or a layer is missing."""
     numbers = {int(name.split(".")[0]) for name in found if name[0].isdecimal()}
     count = max(numbers, default=-1) + 1
     lacking = sorted(set(range(count)) - numbers)
@@ -95,7 +95,7 @@ def _count(folder: HeadFolder, found: dict[str, TensorSource]) -> int:
 
 
 def _check_sizes(folder: HeadFolder, request: HeadRequest) -> None:
-    """Compare a folder of its own with the target; the target's own shards are compared where they are loaded."""
+    """Raise RecipeError if the sizes in a folder's config are not the target's."""
     section = next((each for each in ("transformer_layer_config", "text_config") if folder.value(each)), "")
     keys = Keys(folder, section)
     check_sizes(keys, request, keys.get("hidden_size"), keys.get("vocab_size"))
@@ -109,7 +109,7 @@ def _check_layer(folder: HeadFolder, found: dict[str, TensorSource], index: int,
         if source is None:
             module = name.rpartition(".")[0]
             if any(each.startswith((f"{index}.{module}.", f"{module}.")) for each in found):
-                continue  # quantized: its shape says nothing
+                continue  # quantized: its shape is not comparable
             raise CheckpointError(
                 f"{folder.path}: received MTP layer {index} without its {name} in the layout {layout.name}, expected "
                 f"one of shape {list(shape)}",

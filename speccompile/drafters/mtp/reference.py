@@ -1,6 +1,6 @@
-"""MTP's formula (DeepSeek-V3, section 2.2) over the whole text, every time anew, by transformers' own decoder layers.
+"""Reference: MTP's formula (DeepSeek-V3, section 2.2) over the whole text without a cache, by transformers' layers.
 
-Written as the paper counts: row p of layer k is (output of layer k - 1 at p, token p + k + 1), for every p of a text.
+The numbering is the paper's: row p of layer k is (output of layer k - 1 at p, token p + k + 1), for every p of a text.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ from speccompile.plan.layers import LayerShape
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """The MTP layers alone, between the target's embedding and its head."""
+    """Return one reference: the MTP layers between the target's embedding and head."""
     head, layers = site.head, load_layers(site.head, site.plan.target, site.shape.max_length)
     for layer in layers:
         layer.model.set_attn_implementation("eager")
@@ -35,12 +35,12 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
         assert fed.features is not None
         tokens, n, found = torch.tensor([*fed.following, *drafts]), len(fed.following), list[Tensor]()
         x = torch.tensor(fed.features)
-        rows: list[tuple[Tensor, Tensor]] = []  # of every layer: inputs, and the tokens behind them
+        rows: list[tuple[Tensor, Tensor]] = []  # of every layer: inputs, and the next tokens
         for draft in range(len(drafts) + 1):
             number = draft % len(layers)
             if draft == number:
                 rows.append((x, tokens[draft : draft + n]))
-            else:  # outputs of drafts, recycled: a row behind all others, at its own position
+            else:  # recycled outputs of drafts: a row after all others, at its position
                 before, own = rows[number]
                 gap = n + draft - 1 - number - len(before)
                 rows[number] = (torch.cat([before, x.new_full((gap, x.shape[1]), NONE), x[-1:]]),
@@ -53,9 +53,8 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
 
 
 def run(layer: MtpLayer, x: Tensor, tokens: Tensor, head: HeadPlan) -> tuple[Tensor, Tensor]:
-    """Rows [n, H] and the tokens [n] behind them, from position 0 on -> what is fed back [n, H], the last logits [V].
-
-    Rows of NONE are not there.
+    """Run a layer over rows [n, H] and the next tokens [n], from position 0 on. Return the fed-back outputs [n, H] and
+    the last row's logits [V]. Rows of NONE are masked out.
     """
     is_there = x[:, 0] != NONE
     embedded = layer.enorm(layer.model.get_input_embeddings()(tokens))
@@ -71,7 +70,7 @@ def run(layer: MtpLayer, x: Tensor, tokens: Tensor, head: HeadPlan) -> tuple[Ten
 
 
 def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
-    """As many layers of Llama's form, for a small target."""
+    """Return the same number of small layers of Llama's form, for a small target."""
     kind: LayerShape = small_layers(_LLAMA, hidden_size)
     shapes: dict[str, tuple[int, ...]] = {}
     for number in range(count_layers(head)):
@@ -86,10 +85,11 @@ def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers:
 
 
 def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
-    """What is disputed: which side comes first, and whether features and what is fed back have been normed."""
+    """Return interpretations of the disputed settings: the order of the concatenation, and whether features and
+    fed-back outputs are normed."""
     return {**before_norm(head, layers), **flipped(head, *head.switches)}
 
 
 NONE = 1e6
-"""What fills a row that is not there: more than any feature."""
+"""Fill value of missing rows: larger than any feature."""
 _LLAMA = LayerShape(64, 48, 2, 1, 16, 1e-6, "silu", {"rope_type": "default", "rope_theta": 10000.0}, 64, (0,))

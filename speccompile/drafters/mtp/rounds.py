@@ -1,4 +1,4 @@
-"""One round of MTP layers: true rows for what was committed, then rows of drafts, of which none is kept."""
+"""A round of MTP layers: rows of committed tokens, which are cached, then rows of drafts, which are not committed."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -17,10 +17,10 @@ from speccompile.drafters.target import NORM
 
 
 class HookedLayer(nn.Module):
-    """An MTP layer behind the attention hook."""
+    """An MTP layer with the attention hook."""
 
     def __init__(self, layer: MtpLayer, decoder: Decoder, *, feeds_normed: bool) -> None:
-        """feeds_normed: what is fed back has gone through the norm before the head, where there is one."""
+        """feeds_normed: the fed-back output is that of the norm before the head, if the layer has one."""
         super().__init__()
         self.layer, self.decoder = layer, decoder
         self.tap = NORM if feeds_normed and layer.has_norm else f"layers.{len(decoder.layers) - 1}.output"
@@ -28,15 +28,15 @@ class HookedLayer(nn.Module):
     def run(
         self, current: CachedPass, x: Tensor, tokens: Tensor, logit_index: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Rows of x [B, T, H] and the tokens int64 [B, T] behind them -> logits as of `Decoder.run`, and what is fed
-        back [B, T, H]."""
+        """Run rows of x [B, T, H] and the next tokens int64 [B, T]. Return logits as `Decoder.run`, and the fed-back
+        outputs [B, T, H]."""
         taps = Taps(self.decoder.model, (self.tap,))
         logits = self.decoder.run(current, self.layer.join(x, tokens), logit_index, taps)
         return logits, taps.features()
 
 
 class MtpLayerRound:
-    """A layer whose row q stands at position q - lag; before q = lag it has none."""
+    """A round of one layer, whose row q has position q - lag; it has no rows before q = lag."""
 
     def __init__(self, layer: HookedLayer, lag: int, accepted: Accepted, caches: list[Tensor]) -> None:
         n_path, length, catch_up = accepted.n_path, accepted.length, accepted.catch_up
@@ -46,29 +46,29 @@ class MtpLayerRound:
         self.row_positions = self._positions(length[:, None] + catch_up)
         self.causal = (catch_up[None, :] <= catch_up[:, None]).expand(n_path.shape[0], -1, -1)  # [B, C, C]
         self.seen = catch_up < n_path[:, None]  # [B, C]: without the padding
-        self.rows: Tensor | None = None  # [B, C]: which rows of the catch-up are kept, in order
+        self.rows: Tensor | None = None  # [B, C]: rows of the catch-up to commit, in order
         if lag:
-            first = (lag - length).clamp(min=0)[:, None]  # [B, 1]: the first row that there is
+            first = (lag - length).clamp(min=0)[:, None]  # [B, 1]: the first row that exists
             exists, own = catch_up >= first, torch.eye(catch_up.shape[0], dtype=torch.bool)
             self.seen = self.seen & exists
-            self.causal = self.causal & (exists[:, None, :] | own)  # a row that is none sees itself: nobody sees it
+            self.causal = self.causal & (exists[:, None, :] | own)  # a missing row sees itself alone
             self.rows = (catch_up + first).clamp(max=catch_up.shape[0] - 1)
-        self.drafts = accepted.path[:, None, :0].bool()  # [B, 1, R]: which of the draft rows there are
+        self.drafts = accepted.path[:, None, :0].bool()  # [B, 1, R]: which draft rows exist
 
     def _positions(self, places: Tensor) -> Tensor:
         return self.layer.decoder.clamp((places - self.lag).clamp(min=0) if self.lag else places)
 
     def read_path(self, x: Tensor, tokens: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of x [B, C, H], with the tokens int64 [B, C] behind them: logits [B, 1, V] at the row `last` int64
-        [B, 1], and what all of them feed back."""
+        """Process rows of x [B, C, H] and the next tokens int64 [B, C]. Return logits [B, 1, V] at the row `last` int64
+        [B, 1], and the fed-back outputs of all rows."""
         self.current.set_positions(self.row_positions, self.row_positions, self.causal)
         found = self.layer.run(self.current, x, tokens, last)
         self.caught_up = self.current.rows()
         return found
 
     def read(self, x: Tensor, tokens: Tensor, place: Tensor, ancestors: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of drafts [B, T] at q = `place` int64 [B, 1]; ancestors bool [B, T, R + T]: which of the R draft rows
-        that this layer has, and of these, each sees."""
+        """Process rows of drafts [B, T] at q = `place` int64 [B, 1]. ancestors bool [B, T, R + T]: attention mask over
+        the layer's R earlier draft rows and these."""
         positions, before, width = self._positions(place), self.drafts.shape[2], tokens.shape[1]
         seen = self.seen[:, None, :]
         if width > 1:
@@ -82,7 +82,7 @@ class MtpLayerRound:
         return self.layer.run(self.current, x, tokens)
 
     def commit(self) -> list[Tensor]:
-        """The caches with the rows of what was committed. Padding lies behind them, where nobody reads."""
+        """Return the caches with the rows of committed tokens. The padding after them is never read."""
         rows = self.caught_up
         if self.rows is not None:
             index = self.rows[:, None, :, None]
@@ -91,10 +91,10 @@ class MtpLayerRound:
 
 
 class MtpReading(DraftRound):
-    """One round. Made, all layers have read a row for every token that was committed."""
+    """A round of MTP layers. In the constructor, all layers process a row for every committed token."""
 
     def __init__(self, layers: Sequence[HookedLayer], accepted: Accepted, states: list[Tensor]) -> None:
-        """states: caches of every layer, then outputs of all but the last [B, 1, S, H], row by row."""
+        """states: caches of every layer, then the outputs [B, 1, S, H] per row of all layers except the last."""
         path, n_path, catch_up = accepted.path, accepted.n_path, accepted.catch_up
         assert catch_up is not None, "a drafter with caches catches up"
         assert accepted.features is not None, "a drafter with taps is given features"
@@ -114,7 +114,7 @@ class MtpReading(DraftRound):
         self.read_by = [list[slice]() for _ in layers]  # the drafts of which each layer has rows
 
     def _read_path(self, x: Tensor, tokens: Tensor, last: Tensor) -> None:
-        """last int64 [B, 1]: the row of the bonus token, whose outputs the first draft reads."""
+        """Process committed rows. last int64 [B, 1]: row of the bonus token, whose outputs the first draft reads."""
         self.outputs, self.true_outputs = list[Tensor](), list[Tensor]()  # of every layer, [B, T, H]
         for number, each in enumerate(self.rounds):
             logits, output = each.read_path(x, tokens, last)
@@ -126,13 +126,13 @@ class MtpReading(DraftRound):
                 self.true_outputs.append(output)
 
     def _before(self, outputs: Tensor) -> Tensor:
-        """The last row [B, 1, H] of the outputs before this round; any row where there is none."""
+        """Return the last row [B, 1, H] of the outputs before this round; an arbitrary row if there is none."""
         index = (self.length - 1).clamp(min=0)[:, None, None, None]
         return outputs.gather(2, index.expand(-1, 1, 1, outputs.shape[3]))[:, 0]
 
     def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
-        """As `Reading.read`. Layer `depth` mod n says what follows; in the first turn the layers behind it read the
-        drafts as well, which their own drafts will look at."""
+        """See `DraftRound.forward_drafts`. Layer `depth` mod n predicts the next drafts. In the first turn, the later
+        layers process the drafts as well, because their own drafts will attend to them."""
         turn, number = divmod(depth, len(self.rounds))
         own = slice(self.n_drafts, self.n_drafts + tokens.shape[1])
         self.n_drafts = own.stop
@@ -149,14 +149,14 @@ class MtpReading(DraftRound):
         return logits[0]
 
     def commit(self) -> list[Tensor]:
-        """Caches and outputs with the rows of what was committed."""
+        """Return caches and outputs with the rows of committed tokens."""
         caches = [cache for each in self.rounds for cache in each.commit()]
         pairs = zip(self.kept, self.true_outputs, strict=True)
         return caches + [ops.commit(kept, rows[:, None], self.length, 2) for kept, rows in pairs]
 
 
 def _joined(parts: list[slice]) -> list[slice]:
-    """Neighbours in one."""
+    """Merge adjacent slices."""
     found = parts[:1]
     for before, part in pairwise(parts):
         if before.stop == part.start:

@@ -1,5 +1,5 @@
-"""MTP layers while they learn on: every row of a text at once, with the text's tokens (section 2.2 of DeepSeek-V3), and
-one that drafts more than once reads its own output (FastMTP, Cai et al. 2025)."""
+"""Continue the training of MTP layers: all rows of a text at once, with the text's tokens (section 2.2 of DeepSeek-V3);
+a layer that drafts more than once reads its own output (FastMTP, Cai et al. 2025)."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,16 +20,16 @@ from speccompile.errors import UnsupportedModelError
 from speccompile.plan.head import HeadPlan
 
 _BALANCED = ".e_score_correction_bias"
-"""What balances the load of experts: it chooses them, and is no part of what they say."""
+"""Name suffix of the load-balancing bias of experts: it selects experts, and is no part of their output."""
 
 
 def learner(site: DrafterContext, depth: int) -> "MtpLearner":
-    """Raises UnsupportedModelError for layers that cannot be written back as they were published."""
+    """Return the trainable drafter. Raise UnsupportedModelError for layers that cannot be saved as published."""
     return MtpLearner(site.head, load_hooked_layers(site), depth)
 
 
 class MtpLearner(TrainableDrafter):
-    """What is trained are the layers alone: the target's embedding and head, and copies of them, stay as they are."""
+    """Trainable MTP layers. The target's embedding and head, and copies of them, are frozen."""
 
     def __init__(self, head: HeadPlan, layers: Sequence[HookedLayer], depth: int) -> None:
         super().__init__()
@@ -44,8 +44,8 @@ class MtpLearner(TrainableDrafter):
         self._check_names()
 
     def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
-        """As `Learner.forward`. Row p of the first turn is (output of the layer before at p, or the feature; the token
-        that the last draft of p stands for); in a later turn, a layer's own run of rows behind those that it has."""
+        """See `TrainableDrafter.forward`. In the first turn, row p of a layer is (previous layer's output at p, or the
+        feature; the text's token at the previous draft's position). Later turns add rows after those of the layer."""
         batch, length = seen.tokens.shape
         places = torch.arange(length - 1, device=anchors.device)
         rows, causal = places.expand(batch, -1), (places <= places[:, None]).expand(batch, -1, -1)
@@ -63,13 +63,13 @@ class MtpLearner(TrainableDrafter):
         return found
 
     def save(self, folder: Path, dtype: torch.dtype) -> None:
-        """A copy of the folder that the layers came in, the target's own where they lie there, with what was trained
-        in their place; everything else as it is, bit for bit."""
+        """Write a copy of the layers' original folder, which may be the target's, with the trained tensors replaced and
+        everything else bit for bit."""
         trained = {self.head.tensors[name].name: each.detach().to("cpu", dtype) for name, each in self._tensors()}
         copy_with_replaced(self.head.folder, folder, {name: each.contiguous() for name, each in trained.items()})
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """What is trained, by our names and as it is published: experts by themselves."""
+        """Yield the trained tensors by normalised names in their published form, with separate experts."""
         for number, each in enumerate(self.layers):
             for name, module, end in _around(each, number, self.head):
                 yield name, getattr(module, end)
@@ -78,7 +78,7 @@ class MtpLearner(TrainableDrafter):
                 yield f"{number}.layers.{name.removeprefix(each.layer.prefix)}", tensor
 
     def _check_names(self) -> None:
-        """Raises UnsupportedModelError where a tensor is not one of the folder's."""
+        """Raise UnsupportedModelError unless every trained tensor is in the folder with its shape."""
         for name, tensor in self._tensors():
             source = self.head.tensors.get(name)
             if source is None or source.shape != tensor.shape:
@@ -91,7 +91,8 @@ class MtpLearner(TrainableDrafter):
 
 
 def _around(hooked: HookedLayer, number: int, head: HeadPlan) -> Iterator[tuple[str, nn.Module, str]]:
-    """What an MTP layer has beside its decoder layer: our name, and where its parameter is. Layers may share one."""
+    """Yield the parameters of an MTP layer outside of its decoder layer as (normalised name, module, attribute). Layers
+    may share a name."""
     layer = hooked.layer
     parts = {"enorm": layer.enorm, "hnorm": layer.hnorm, "eh_proj": layer.eh_proj}
     parts |= {"norm": find_norm(layer.model)} if layer.has_norm else {}
@@ -102,7 +103,7 @@ def _around(hooked: HookedLayer, number: int, head: HeadPlan) -> Iterator[tuple[
 
 
 def _inside(hooked: HookedLayer) -> dict[str, nn.Parameter]:
-    """The decoder layer's own parameters, by their names in the model, without those that no gradient reaches."""
+    """Return the decoder layer's float parameters by their names in the model, without those that have no gradient."""
     inner = {id(each) for each in find_layers(hooked.layer.model).parameters() if each.is_floating_point()}
     named = hooked.layer.model.named_parameters()
     return {name: each for name, each in named if id(each) in inner and not name.endswith(_BALANCED)}

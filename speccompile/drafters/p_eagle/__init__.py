@@ -1,4 +1,4 @@
-"""P-EAGLE (AWS, 2026): EAGLE-3's layers, which read mask rows behind the text, and so give all drafts in one pass."""
+"""P-EAGLE (AWS, 2026): EAGLE-3's layers with mask rows after the text, which make all drafts in one pass."""
 
 from speccompile.drafters.eagle3.dialects import SPECULATORS
 from speccompile.drafters.eagle3.taps import default_taps, refused

@@ -16,19 +16,19 @@ from speccompile.plan.head import HeadPlan
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Drafts a chain."""
+    """Return the drafter of a chain."""
     reader = load_reader(site, site.plan.drafter.tokens - 1)
     reader.fold()
     return token_by_token(site, reader)
 
 
 def load_reader(site: DrafterContext, masks: int) -> "PEagleReader":
-    """The network with its weights, not folded yet."""
+    """Return the network with its weights, before `fold`."""
     return load_head(PEagleReader(site.head, site.shape, site.ends(), masks), site.head)
 
 
 class PEagleReader(Eagle3Reader):
-    """masks: rows behind the text; each holds what was learned for the features of a token that is not there yet."""
+    """EAGLE-3's network with `masks` rows after the text, whose features are a trained vector for missing tokens."""
 
     def __init__(self, head: HeadPlan, shape: CacheShape, ends: TargetEmbeddings, masks: int) -> None:
         super().__init__(head, shape, ends)
@@ -37,11 +37,11 @@ class PEagleReader(Eagle3Reader):
 
     @torch.no_grad()
     def fold(self) -> None:
-        """Make the mask's row [1, 1, h] of its features: with the weights loaded, it is a constant."""
+        """Compute the mask's row [1, 1, h] from its features: it is constant once the weights are loaded."""
         self.register_buffer("mask_row", self.fuse_mask(), persistent=False)
 
     def fuse_mask(self) -> Tensor:
-        """[1, 1, h]."""
+        """Return the mask's row [1, 1, h]."""
         return self.fuse(self.mask_hidden.reshape(1, 1, -1))
 
     def begin(self, accepted: Accepted, states: list[Tensor]) -> PairedReading:
@@ -49,7 +49,7 @@ class PEagleReader(Eagle3Reader):
 
 
 class PEagleReading(ParallelDraftRound, PairedReading):
-    """One round; no mask row is kept."""
+    """A round of P-EAGLE. Mask rows are not committed."""
 
     reader: PEagleReader
 

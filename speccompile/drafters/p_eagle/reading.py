@@ -1,4 +1,4 @@
-"""The folder of a P-EAGLE head -> its description: EAGLE-3's, and what stands in the rows behind the text."""
+"""Read the folder of a P-EAGLE head: EAGLE-3's description, and the token and features of the mask rows."""
 
 from dataclasses import replace
 from math import prod
@@ -11,18 +11,18 @@ from speccompile.errors import CheckpointError
 from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest, Switch
 
 SWITCH = "mask_token"
-"""The switch that says which token stands in the mask rows."""
+"""Name of the switch with the token of the mask rows."""
 TOKEN_KEYS = (
     "dflash_config.mask_token_id", "mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id",
 )  # fmt: skip
-"""Where configs say it, in vLLM's order."""
+"""Config keys of the mask token, in vLLM's order."""
 _RESIDUAL = "norm_before_residual"
 _MARKS = ("parallel_drafting",)
-"""Keys that say that it is P-EAGLE, and nothing else."""
+"""Keys that only mark a head as P-EAGLE."""
 
 
 def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: str) -> HeadPlan:
-    """Raises CheckpointError for what is wrong with the folder, RecipeError for a head of another target."""
+    """Read a head. Raise CheckpointError for an invalid folder, RecipeError for a head of another target."""
     token = _token(folder, request)
     head = eagle3.read(_without_mask(folder), _without_token(request), dialect, evidence)
     source = folder.tensors.get(MASK)
@@ -45,7 +45,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
 
 
 def _token(folder: HeadFolder, request: HeadRequest) -> int:
-    """The token of mask rows. Raises CheckpointError, or RecipeError for the recipe's own."""
+    """Return the token of the mask rows. Raise RecipeError if it is invalid in the recipe, else CheckpointError."""
     size = request.target.vocabulary_size
     expected = f"a token from 0 to {size - 1}, which stands in the rows behind the text"
     if SWITCH in request.switches:
@@ -69,8 +69,8 @@ def _is_token(value: Any, size: int) -> bool:
 
 
 def _without_mask(folder: HeadFolder) -> HeadFolder:
-    """What is EAGLE-3's of the folder. Where nothing is said, the residual is not normed: speculators' P-EAGLE differs
-    from its EAGLE-3 there."""
+    """Return the folder without P-EAGLE's keys and tensor. By default the residual is not normed: speculators' P-EAGLE
+    differs from its EAGLE-3 in this."""
     ours = {*TOKEN_KEYS, *_MARKS}
     section, _, key = TOKEN_KEYS[0].partition(".")
     if isinstance(folder.config.get(section), dict) and set(folder.config[section]) == {key}:

@@ -1,4 +1,4 @@
-"""P-EAGLE's formula over the whole text and its mask rows, every time anew: one pass of EAGLE-3's rows."""
+"""Reference: P-EAGLE's formula over the whole text and its mask rows without a cache: one pass of EAGLE-3's rows."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from speccompile.plan.head import HeadPlan
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """The head alone. Of the drafts only their number matters."""
+    """Return one reference: the head. Its logits depend on the number of drafts, not on their tokens."""
     head, weights = site.head, weights_of(site.head)
     if "embed_tokens.weight" not in weights:
         weights["embed_tokens.weight"] = site.ends().embed.table
@@ -35,12 +35,13 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
 
 
 def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
-    """EAGLE-3's, with a mask whose token is the last."""
+    """Return EAGLE-3's small head with a mask, whose token is the last of the vocabulary."""
     more = {MASK: (1, 1, len(head.taps) * hidden_size)}
     made = eagle3.small(head, hidden_size, vocabulary_size, target_layers, folder, more)
     return replace(made, switches={**made.switches, SWITCH: vocabulary_size - 1})
 
 
 def readings(head: HeadPlan, layers: int) -> dict[str, HeadPlan]:
-    """Which ids mean which tap, and the residual's norm, whose default differs from EAGLE-3's."""
+    """Return interpretations with other taps, and with the other norm of the residual: its default differs from
+    EAGLE-3's."""
     return {**shifted_taps(head, layers), **flipped(head, "norm_before_residual")}

@@ -1,4 +1,4 @@
-"""P-EAGLE while it learns: blocks of masks behind some places of a text; and new heads in speculators' dialect."""
+"""Train P-EAGLE: blocks of masks after the anchors of a text. Write new heads in speculators' dialect."""
 
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,15 @@ def learner(site: DrafterContext, depth: int) -> "PEagleLearner":
 
 
 class PEagleLearner(TrainableHead):
-    """Row p holds the features of token p and the token p + 1. Behind the row before each anchor stand masks, which see
-    it and what it sees, and the masks of the same anchor before them; nobody else sees these."""
+    """Trainable P-EAGLE head. Row p holds the features of token p and token p + 1. Masks follow row a - 1 of each
+    anchor a. A mask attends to the rows up to a - 1 and to the earlier masks of its anchor; no other row attends to
+    masks."""
 
     network: PEagleReader
     every = False
 
     def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
-        """As `Learner.forward`. One pass over T - 1 rows of the text and A (depth - 1) masks."""
+        """See `TrainableDrafter.forward`. One pass over T - 1 rows of the text and A (depth - 1) masks."""
         reader, (batch, count), masks = self.network, anchors.shape, depth - 1
         rows, last = torch.arange(seen.tokens.shape[1] - 1, device=anchors.device), anchors - 1
         behind = (last[..., None] + 1 + torch.arange(masks, device=anchors.device)).flatten(1)
@@ -45,17 +46,17 @@ class PEagleLearner(TrainableHead):
         return [reader.logits(_rows(hidden, each.expand(batch, -1))) for each in places]
 
     def described(self, config: dict[str, Any]) -> dict[str, Any]:
-        """As `HeadLearner.described`."""
+        """See `TrainableHead.described`."""
         return with_ids(config, self.head.dialect, self.head.taps)
 
 
 def _rows(x: Tensor, places: Tensor) -> Tensor:
-    """x [B, N, h] at places [B, A] -> [B, A, h]."""
+    """Gather x [B, N, h] at places [B, A]: [B, A, h]."""
     return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:
-    """EAGLE-3's beginning, and random numbers in the place of features that nobody has yet."""
+    """Write a new head: EAGLE-3's initial weights, and random features of the mask."""
     words = llama_config(wanted)
     width = len(wanted.taps) * target_sizes(wanted)[0]
     mask = torch.randn(1, 1, width, generator=torch.Generator().manual_seed(wanted.seed + 1))

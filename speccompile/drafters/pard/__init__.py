@@ -1,4 +1,4 @@
-"""PARD (An et al. 2025): a language model that was trained to read mask tokens, and so gives all drafts in one pass."""
+"""PARD (An et al. 2025): a language model that was trained with mask tokens, and makes all drafts in one pass."""
 
 from speccompile.drafters.method import CHAIN_ROWS, OWN, DraftingMethod, Incompatibility, Training
 from speccompile.drafters.model.sizes import SIZES

@@ -11,7 +11,7 @@ from speccompile.drafters.context import DrafterContext, token_by_token
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Drafts a chain with the recipe's model."""
+    """Return the drafter of a chain with the recipe's model."""
     (decoder,) = site.drafters()
     drafter = site.plan.drafter
     assert drafter.mask_token is not None, "the plan reads it"
@@ -20,7 +20,7 @@ def make(site: DrafterContext) -> Drafter:
 
 
 class PardReader(DecoderReader):
-    """A decoder with `masks` mask tokens behind the text, none of which is kept."""
+    """A decoder with `masks` mask tokens after the text, which are not committed."""
 
     def __init__(self, decoder: Decoder, target_size: int, mask_token: int, masks: int) -> None:
         super().__init__(decoder, target_size=target_size)
@@ -32,7 +32,7 @@ class PardReader(DecoderReader):
 
 
 class PardReading(ParallelDraftRound, DecoderReading):
-    """One round."""
+    """A round of PARD."""
 
     reader: PardReader
 

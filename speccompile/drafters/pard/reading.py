@@ -1,4 +1,4 @@
-"""What a PARD drafter's config says beyond a language model's: which token stands in its mask rows."""
+"""Read the mask token of a PARD drafter, the additional key in its language model's config."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ KEY = "pard_token"
 
 
 def read_mask(folder: Path, vocabulary_size: int) -> int:
-    """The mask token of the language model in a folder. Raises CheckpointError where there is none."""
+    """Return the mask token of the language model in a folder. Raise CheckpointError if it has no valid one."""
     path = folder / CONFIG
     token = (read_json_object(path) or {}).get(KEY)
     if type(token) is int and 0 <= token < vocabulary_size:

@@ -1,4 +1,4 @@
-"""transformers' own forward over the whole text and mask tokens behind it."""
+"""Reference: transformers' forward over the whole text and the mask tokens after it."""
 
 from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
@@ -7,7 +7,7 @@ from speccompile.drafters.model.reference import teachers as language_teachers
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """The model alone. Of the drafts only their number matters."""
+    """Return one reference: the model. Its logits depend on the number of drafts, not on their tokens."""
     (teacher,), token = language_teachers(site), site.plan.drafter.mask_token
     assert token is not None, "the plan reads it"
 

@@ -1,5 +1,5 @@
-"""PARD while it learns: one causal pass over a text and the mask tokens behind some of its places, none of which is
-part of it; and new ones."""
+"""Train PARD: one causal pass over a text and the mask tokens after its anchors, which the text does not attend to.
+Write new draft models."""
 
 import json
 from pathlib import Path
@@ -28,18 +28,18 @@ def learner(site: DrafterContext, depth: int) -> "PardLearner":
 
 
 class PardLearner(model.ModelLearner):
-    """Draft 0 of an anchor is what its own row says, draft d what mask token d behind it says."""
+    """Trainable PARD drafter. The anchor's row predicts draft 0, the d-th mask token after it predicts draft d."""
 
     even, every = False, False
 
     def __init__(self, folder: Path, target_size: int, depth: int, probed: Decoder, token: int) -> None:
-        """probed: how its layers attend; its weights are not trained."""
+        """probed: decoder with the attention of the layers; its weights are not trained."""
         super().__init__(folder, target_size, depth)
-        # In a tuple, so that the network is one module of this, and not two.
+        # In a tuple, so that the network is not registered as a submodule twice.
         self.hooked, self.token = (with_hook(self.network, probed.layers, probed.shape),), token
 
     def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
-        """As `Learner.forward`. One pass over T rows of the text and A (depth - 1) masks."""
+        """See `TrainableDrafter.forward`. One pass over T rows of the text and A (depth - 1) masks."""
         (batch, length), count, masks = seen.tokens.shape, anchors.shape[1], depth - 1
         (decoder,), rows = self.hooked, torch.arange(length, device=anchors.device)
         behind = (anchors[..., None] + torch.arange(1, depth, device=anchors.device)).flatten(1)
@@ -54,7 +54,7 @@ class PardLearner(model.ModelLearner):
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:
-    """A new language model, and the token of its masks."""
+    """Write a new language model with a mask token."""
     model.new(folder, wanted)
     config = json.loads((folder / CONFIG).read_text())
     write_config(folder, config | {KEY: mask_token(wanted)})

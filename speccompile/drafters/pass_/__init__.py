@@ -1,4 +1,4 @@
-"""PaSS (Monea et al. 2023): the target itself, which reads trained embeddings in the place of tokens to come."""
+"""PaSS (Monea et al. 2023): the target itself over trained embeddings at the positions of future tokens."""
 
 from speccompile.drafters.method import GREEDY_CHAIN_ROWS, MASKS, DraftingMethod, Training
 from speccompile.drafters.pass_.dialects import DIALECTS, PASS

@@ -1,4 +1,4 @@
-"""PaSS: the target reads the bonus token and L trained embeddings behind it, over its own caches."""
+"""PaSS: the target reads the bonus token and L trained embeddings after it, over its KV cache."""
 
 import torch
 from torch import nn
@@ -12,13 +12,13 @@ from speccompile.plan.head import HeadPlan
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Drafts a chain."""
+    """Return the drafter of a chain."""
     masks = load_head(Masks(site.head), site.head).mask_embeddings
     return token_by_token(site, MaskReader(site.target(), masks[: site.plan.drafter.tokens - 1]))
 
 
 class Masks(nn.Module):
-    """What the file holds."""
+    """Trained embeddings of the file."""
 
     def __init__(self, head: HeadPlan) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The folder of PaSS's embeddings -> its description."""
+"""Read the folder of PaSS's embeddings."""
 
 from speccompile.drafters.dialects import Dialect, Keys, check_tensors
 from speccompile.drafters.pass_.dialects import EMBEDDINGS
@@ -8,7 +8,7 @@ from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest
 
 
 def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: str) -> HeadPlan:
-    """Raises CheckpointError for what is wrong with the folder, RecipeError for embeddings of another target."""
+    """Read the embeddings. Raise CheckpointError for an invalid folder, RecipeError for those of another target."""
     keys, found = Keys(folder), dialect.rename(folder)
     check_sizes(keys, request, keys.get("hidden_size"), keys.get("vocab_size"))
     base = keys.get("base_model_name_or_path")
@@ -23,7 +23,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
 
 
 def count_masks(folder: HeadFolder, shape: tuple[int, ...]) -> int:
-    """L. Raises CheckpointError for a tensor that holds no embeddings."""
+    """Return the number L of embeddings. Raise CheckpointError for a tensor of another form."""
     if len(shape) == 2 and min(shape) > 0:
         return shape[0]
     raise CheckpointError(

@@ -1,4 +1,4 @@
-"""transformers' own forward over the embeddings of the whole text, and the trained ones behind them."""
+"""Reference: transformers' forward over the embeddings of the whole text, followed by the trained embeddings."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from speccompile.plan.head import HeadPlan
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """The target alone. Of the drafts only their number matters."""
+    """Return one reference: the target. Its logits depend on the number of drafts, not on their tokens."""
     masks, model = weights_of(site.head)[EMBEDDINGS], site.eager()
 
     @torch.no_grad()
@@ -30,12 +30,12 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
 
 
 def embedded(model: nn.Module, text: list[int], masks: Tensor) -> Tensor:
-    """float32 [1, T + n, H]: T tokens as the target's embedding gives them, and n mask rows."""
+    """Return float32 [1, T + n, H]: the target's embeddings of T tokens, and n mask rows."""
     return torch.cat([model.get_input_embeddings()(torch.tensor([text])), masks[None]], 1)
 
 
 def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
-    """As many embeddings of a small target."""
+    """Return the same number of embeddings for a small target."""
     shapes = {EMBEDDINGS: (head.tensors[EMBEDDINGS].shape[0], hidden_size)}
     return replace(
         head, folder=folder, files=(), hidden_size=hidden_size, vocabulary_size=vocabulary_size,

@@ -1,5 +1,5 @@
-"""PaSS while it learns: the target reads a text, then the mask rows of all anchors, which are all that is trained; and
-new ones."""
+"""Train PaSS: the frozen target reads a text, then the mask rows of all anchors, which alone are trained. Write new
+mask rows."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ def learner(site: DrafterContext, depth: int) -> "PassLearner":
 
 
 class MaskLearner(TrainableHead):
-    """The first draft of an anchor is the target's own guess, and learns nothing. The mask rows of an anchor see the
-    text up to it, and each other; they are no part of the text."""
+    """Trainable mask rows. The first draft of an anchor is the target's prediction and is not trained. The mask rows of
+    an anchor attend causally to the text up to the anchor and to each other; the text does not attend to them."""
 
     every = False
 
@@ -39,17 +39,17 @@ class MaskLearner(TrainableHead):
         self.target = with_numbers(target).float()
 
     def train(self, mode: bool = True) -> Self:
-        """As `Module.train`, but for the target, which does not learn: nothing of it is dropped out."""
+        """Set the mode as `Module.train`, but keep the frozen target in eval mode, without dropout."""
         super().train(mode)
         self.target.eval()
         return self
 
     @abstractmethod
     def rows(self) -> tuple[Tensor, Sequence[Tensor]]:
-        """What is trained: mask rows and prefix, as `MaskReader` has them."""
+        """Return the trained mask rows and prefix, as in `MaskReader`."""
 
     def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
-        """As `Learner.forward`."""
+        """See `TrainableDrafter.forward`."""
         first = seen.logits.gather(1, anchors[..., None].expand(-1, -1, seen.logits.shape[2]))
         masks, prefix = self.rows()
         masks = masks[: depth - 1]
@@ -70,7 +70,7 @@ class MaskLearner(TrainableHead):
 
     @torch.no_grad()
     def _read(self, seen: TeacherBatch) -> tuple[TrainingPass, Tensor]:
-        """A pass in which the target has read the texts, and where their rows stand, int64 [B, T]."""
+        """Return a pass in which the target has processed the texts, and the positions of their rows, int64 [B, T]."""
         current = TrainingPass([layer.window for layer in self.target.layers])
         places = torch.arange(seen.tokens.shape[1], device=seen.tokens.device)
         positions = self.target.clamp(places).expand(len(seen.tokens), -1)
@@ -80,7 +80,7 @@ class MaskLearner(TrainableHead):
 
 
 class PassLearner(MaskLearner):
-    """Without a prefix."""
+    """Trainable mask rows without a prefix."""
 
     network: Masks
 
@@ -89,14 +89,15 @@ class PassLearner(MaskLearner):
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:
-    """Raises RecipeError where no mask row is wanted."""
+    """Write new mask rows. Raise RecipeError if the depth needs no mask row."""
     hidden, vocabulary = target_sizes(wanted)
     config = {"hidden_size": hidden, "vocab_size": vocabulary, "base_model_name_or_path": wanted.reference}
     write_head(folder, config, {EMBEDDINGS: mask_rows(wanted)})
 
 
 def mask_rows(wanted: NewDrafter) -> Tensor:
-    """float32 [L, H], a row for every draft but the first: as the target's embedding is on the whole, and as wide."""
+    """Return new mask rows float32 [L, H], one for every draft except the first, with the mean and standard deviation
+    of the target's embedding. Raise RecipeError for a depth of 1."""
     if wanted.depth < 2:
         raise RecipeError(
             f"train.depth: received {wanted.depth}, expected 2 or more: the first draft is the target's own guess, and "

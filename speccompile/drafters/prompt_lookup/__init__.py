@@ -1,4 +1,4 @@
-"""Copies from the text (Saxena 2023; LLMA, Yang et al. 2023)."""
+"""Prompt lookup: copies from the text (Saxena 2023; LLMA, Yang et al. 2023)."""
 
 from speccompile.drafters.method import STATIC_TREE_KINDS, CompareVariant, DraftingMethod, greedy_draft_row
 

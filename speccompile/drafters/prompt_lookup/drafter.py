@@ -1,4 +1,4 @@
-"""Prompt lookup (Saxena 2023; LLMA, Yang et al. 2023): copy what followed the last tokens where they stood before."""
+"""Prompt lookup (Saxena 2023; LLMA, Yang et al. 2023): copy the tokens after earlier occurrences of the last tokens."""
 
 import torch
 from torch import Tensor
@@ -11,14 +11,14 @@ from speccompile.tree import Tree
 
 
 def make(site: DrafterContext) -> Drafter:
-    """The text is the only state."""
+    """Return the drafter, whose only state is the text."""
     ngram = site.plan.drafter.ngram
     assert ngram is not None, "the plan decides it"
     return PromptLookup(site.tree, ngram, site.shape.batch_size, site.shape.rows)
 
 
 class PromptLookup(Drafter):
-    """Drafts what a lookup finds in the text, which is the only state."""
+    """Drafts the tokens that a lookup finds in the text, its only state."""
 
     shape: Tree
 
@@ -33,7 +33,7 @@ class PromptLookup(Drafter):
 
     def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
         text = ops.commit(states[0], accepted.path, accepted.length, 1)  # [B, S]
-        end = (accepted.length + accepted.n_path)[:, None]  # [B, 1]: where the bonus token stands
+        end = (accepted.length + accepted.n_path)[:, None]  # [B, 1]: position of the bonus token
         looked = self.lookup(text, end)
         n_total = torch.where(looked.match_length > 0, 1 + self.tokens, 1)
         return Drafted(torch.cat([text.gather(1, end), looked.tokens], 1), n_total, [text])

@@ -1,5 +1,5 @@
-"""Drafts from an index over a corpus (REST, He et al. 2023), or from a proposer of the user's: the host gives them, and
-no graph drafts."""
+"""Retrieval: drafts from an index over a corpus (REST, He et al. 2023), or from the user's proposer. The host makes
+them, and no graph drafts."""
 
 from speccompile.drafters.method import CompareVariant, DraftingMethod, GivenIndex, greedy_draft_row
 

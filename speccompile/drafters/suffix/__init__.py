@@ -1,4 +1,5 @@
-"""Copies what most often followed the longest suffixes (SuffixDecoding, Oliaro et al. 2024; ANPD, Ou et al. 2024)."""
+"""Suffix drafting: copies the most frequent continuations of the longest suffixes (SuffixDecoding, Oliaro et al. 2024;
+ANPD, Ou et al. 2024)."""
 
 from speccompile.drafters.method import CompareVariant, DraftingMethod, greedy_draft_row
 from speccompile.drafters.suffix.deciding import decide

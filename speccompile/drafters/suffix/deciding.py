@@ -1,4 +1,4 @@
-"""The keys of drafter.kind suffix -> what it looks for, how much it drafts, and what it keeps."""
+"""Decide the plan of drafter.kind suffix from its keys: matches, number of drafts, and persistent answers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,21 +8,22 @@ from speccompile.plan.plan import SuffixPlan
 from speccompile.plan.recipe_source import RecipeSource
 
 MATCH = 8
-"""Tokens of the longest suffix: on the demo, 16 and 32 accept no more, and each costs a pass over the text."""
+"""Default length of the longest suffix. On the demo, 16 and 32 accept no more, and every token costs a pass over the
+text."""
 FACTOR, OFFSET = 1.0, 0.0
-"""SuffixDecoding's (Oliaro et al. 2024), where the recipe says one of both."""
+"""SuffixDecoding's values (Oliaro et al. 2024), defaults if the recipe has one of both."""
 LEAST_LANE = 64
-"""Tokens of a ring that each row of a batch has at least: fewer hold no answer."""
+"""Minimum number of tokens of the ring per batch slot: fewer do not hold an answer."""
 
 
 def decide(asked: MethodRequest) -> Mapping[str, Any]:
-    """Raises RecipeError for keys that do not go together, or with the batch."""
+    """Return the field `suffix` of the plan. Raise RecipeError for invalid combinations of keys, or with the batch."""
     written, origin, is_chain = asked.section, asked.origin, asked.tree.kind == "chain"
     look_again = bool(written.look_again)
     if look_again and not is_chain:
         hint = "remove drafter.look_again, or set drafter.tree to chain"
         raise origin.refusal("drafter.look_again", "true beside a tree", "it with a chain alone", hint)
-    factor, offset = 0.0, float(asked.tokens)  # no limit beside that
+    factor, offset = 0.0, float(asked.tokens)  # no other limit
     if written.factor is not None or written.offset is not None:
         factor = FACTOR if written.factor is None else written.factor
         offset = OFFSET if written.offset is None else written.offset

@@ -1,5 +1,5 @@
-"""SuffixDecoding (Oliaro et al. 2024): all earlier occurrences of the text's end vote on what follows, in the text and,
-where that is kept, in earlier answers."""
+"""SuffixDecoding (Oliaro et al. 2024): all earlier occurrences of the text's end vote on the next tokens, in the text
+and optionally in earlier answers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,18 +17,18 @@ from speccompile.drafters.context import DrafterContext
 from speccompile.tree import ROOT, Tree
 
 OCCURRENCES = 32
-"""The most that vote: the longest, of equals the latest."""
+"""Maximum number of occurrences that vote: the longest matches, the latest of equal ones."""
 
 
 def make(site: DrafterContext) -> Drafter:
-    """The text is a state, and the ring, where there is one."""
+    """Return the drafter. Its states are the text, and optionally the ring of earlier answers."""
     plan, shape = site.plan.drafter, site.shape
     suffix, tree = plan.suffix, plan.tree
     assert suffix is not None, "the plan decides it"
     policy = SuffixPolicy(suffix.match, suffix.factor, suffix.offset, plan.threshold or 0.0, tree.top_k or 1)
     ring = None
     if suffix.remember:
-        # The widest window is that of the prefill, or of a round; the rows of the caches have room for it.
+        # The widest window is the prefill's or a round's; the cache rows beyond max_length hold it.
         slack = shape.rows - shape.max_length + 2
         ring = AnswerRing(shape.batch_size, suffix.remember // shape.batch_size, slack, plan.tokens + 1)
     sizes = Sizes(shape.batch_size, shape.rows, site.plan.target.facts.vocabulary_size)
@@ -39,7 +39,7 @@ def make(site: DrafterContext) -> Drafter:
 
 
 class Sizes(NamedTuple):
-    """Rows of a batch, tokens that a text may have, and tokens of the target."""
+    """Number of batch slots, maximum tokens of a text, and the target's vocabulary size."""
 
     batch_size: int
     rows: int
@@ -47,12 +47,12 @@ class Sizes(NamedTuple):
 
 
 class SingleVote(nn.Module):
-    """All drafts by one vote."""
+    """One vote for all drafts."""
 
     def __init__(self, policy: SuffixPolicy, tokens: int, depth: int) -> None:
         super().__init__()
         self.match, self.depth = policy.match, depth
-        self.count = max(OCCURRENCES, policy.top_k, -(-tokens // depth))  # their trie has room for all drafts
+        self.count = max(OCCURRENCES, policy.top_k, -(-tokens // depth))  # enough that their trie can hold all drafts
         self.votes = SuffixVote(policy, tokens, depth)
 
     def forward(self, found: Sequence[Occurrences]) -> VotedTrie:
@@ -60,7 +60,7 @@ class SingleVote(nn.Module):
 
 
 class VotePerDraft(nn.Module):
-    """A vote for every draft, over what stood before the text with all drafts before it (ANPD, Ou et al. 2024)."""
+    """A vote per draft, among occurrences of the text's end followed by the earlier drafts (ANPD, Ou et al. 2024)."""
 
     def __init__(self, policy: SuffixPolicy, tokens: int) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class VotePerDraft(nn.Module):
 
 
 class Suffix(Drafter):
-    """Drafts what wins the votes. The text is a state, and so is the ring, where earlier answers are kept."""
+    """Drafts the winners of the votes. Its states are the text, and optionally the ring of earlier answers."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Suffix(Drafter):
         tokens: int,
         ring: AnswerRing | None = None,
     ) -> None:
-        """shape: a chain, or None for the tree that wins. tokens: the most drafts."""
+        """shape: a chain, or None for a dynamic tree by votes. tokens: maximum number of drafts."""
         super().__init__()
         self.sizes, self.draft, self.shape, self.tokens, self.ring = sizes, draft, shape, tokens, ring
         self.reads_whole_batch = ring is not None
@@ -110,7 +110,7 @@ class Suffix(Drafter):
 
     def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
         text = ops.commit(states[0], accepted.path, accepted.length, 1)  # [B, S]
-        end = (accepted.length + accepted.n_path)[:, None]  # [B, 1]: where the bonus token stands
+        end = (accepted.length + accepted.n_path)[:, None]  # [B, 1]: position of the bonus token
         found: list[Occurrences] = [TextMatches(text, end, self.draft.match)]
         kept = list[Tensor]()
         if self.ring:

@@ -1,9 +1,8 @@
-"""Token Recycling (Luo et al. 2024): a table of the target's best tokens behind every token, read depth by depth.
+"""Token Recycling (Luo et al. 2024): a table of the target's most probable next tokens, read depth by depth.
 
-Column r of row t holds the token that the target last held for the r-th best behind token t, plus one; 0 is none. Every
-row of a verification writes, rejected drafts' too: what the target said behind them is as true. The rows of a batch
-share one table: what the target says behind a token in one text is a guess for every other text, and being guesses they
-cannot change what comes out, only how much of it is accepted.
+Column r of row t holds the target's latest r-th most probable token after token t, plus one; 0 is none. Every row of a
+verification writes to the table, also those of rejected drafts: the target's predictions after them are equally valid.
+All batch slots share one table. Entries of other texts are only drafts: they change the acceptance and not the output.
 """
 
 import torch
@@ -17,26 +16,27 @@ from speccompile.tree import Tree
 
 
 def make(site: DrafterContext) -> Drafter:
-    """The table is its only state."""
+    """Return the drafter, whose only state is the table."""
     return TokenRecycling(site.tree, site.plan.drafter.successors, site.plan.target.facts.vocabulary_size)
 
 
 class TokenRecycling(Drafter):
-    """Drafts the tree in which child r of a node is what the table has at rank r behind the node's token.
+    """Drafts the tree in which child r of a node is the table's entry of rank r after the node's token.
 
-    Where the table has nothing, a node is no guess and neither are those behind it: the window ends with the last that
-    is one. Whatever the table holds, numbers that are no tokens included, drafts are tokens.
+    A node without an entry is no draft, and neither are its descendants: the window ends with the last draft. Drafts
+    are valid tokens for any content of the table, invalid numbers included.
     """
 
     shape: Tree
 
     def __init__(self, tree: Tree, successors: int, vocabulary: int) -> None:
-        """successors: K, the columns of the table; vocabulary: V."""
+        """successors: number K of the table's columns; vocabulary: size V."""
         super().__init__()
         self.shape, self.tokens, self.target_top_k, self.vocabulary = tree, tree.drafts, successors, vocabulary
 
     def states(self) -> list[State]:
-        """kept.table int64 [V + 1, K]: the last row is nobody's, where rows are written that lose or have no token."""
+        """Return the state kept.table int64 [V + 1, K]. The last row is a dummy target for rows without a token or with
+        a later duplicate."""
         return [
             State(f"{PERSISTENT_PREFIX}table", torch.int64, (self.vocabulary + 1, self.target_top_k), is_batched=False)
         ]
@@ -50,7 +50,8 @@ class TokenRecycling(Drafter):
         return Drafted(torch.cat([bonus, (drafts - 1).clamp(min=0)], 1), n_total, [table])
 
     def _expanded(self, table: Tensor, bonus: Tensor) -> Tensor:
-        """bonus int64 [B, 1] -> of every node below it, in order, the token plus one, int64 [B, N]; 0 for no guess."""
+        """Return the token plus one of every node below the bonus token int64 [B, 1], in order, int64 [B, N]; 0 for no
+        draft."""
         entries = [bonus + 1]
         for depth, level in enumerate(levels(self.shape)):
             first = self.shape.depths.index(depth)
@@ -61,15 +62,15 @@ class TokenRecycling(Drafter):
         return torch.cat(entries[1:], 1)
 
     def _row(self, tokens: Tensor) -> Tensor:
-        """Where the table has what follows some tokens: -1 has nobody's row."""
+        """Return the table's rows of tokens; -1 has the dummy row."""
         return torch.where(tokens >= 0, tokens, self.vocabulary)
 
     def _updated(self, accepted: Accepted, table: Tensor) -> Tensor:
-        """The table with what a round has shown: behind the tokens of rows with logits the target's best, behind other
-        tokens of the text those that stood there, before what was known. Of several rows of one token the last wins."""
+        """Return the table updated by a round: the target's most probable tokens for rows with logits; for other tokens
+        of the text, their successors in the text before the known entries. The last of several rows of a token wins."""
         assert accepted.successors is not None, "a drafter that recycles is given what the target says"
         assert accepted.row_tokens is not None
-        # Selected, so that the trace sees one width and not two that happen to be equal.
+        # Selected, so that the trace has one symbolic width instead of two equal ones.
         rows = torch.arange(accepted.row_tokens.shape[1], device=table.device)
         said = accepted.successors.index_select(1, rows).flatten(0, 1) + 1
         text, seen = self._text(accepted, table)
@@ -77,13 +78,13 @@ class TokenRecycling(Drafter):
         place = torch.arange(tokens.shape[0], device=tokens.device)
         is_beaten = ((tokens[:, None] == tokens) & (place[:, None] < place)).any(1)
         writes = ~is_beaten & (tokens >= 0)
-        # Nobody's row is written with zeros alone, so that it does not matter who comes last there.
+        # All writes to the dummy row are zeros, so their order does not matter.
         rows = torch.where(writes[:, None], rows, 0)
         return table.index_put((torch.where(writes, tokens, self.vocabulary),), rows)
 
     def _text(self, accepted: Accepted, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Of every committed token but the last, itself int64 [P], -1 for others, and its new row int64 [P, K]; P is
-        B * (W + 1). The last of its successors in this text first, each once, then what the table had."""
+        """Return the committed tokens except the last, int64 [P], -1 elsewhere, and their new rows int64 [P, K], with
+        P = B * (W + 1). A row has the token's distinct successors in the text, the latest first, then known entries."""
         path = accepted.path
         place = torch.arange(path.shape[1], device=path.device)
         is_text = place + 1 < accepted.n_path[:, None]
@@ -101,7 +102,7 @@ class TokenRecycling(Drafter):
         return tokens, self._merged(fresh, table.index_select(0, self._row(tokens)))
 
     def _merged(self, fresh: Tensor, known: Tensor) -> Tensor:
-        """Both int64 [R, K], zeros for nothing -> the first K of what they have together, each once, int64 [R, K]."""
+        """Return the first K distinct entries int64 [R, K] of `fresh` and `known`, both int64 [R, K], 0 for none."""
         is_new = (known > 0) & ~(known[:, :, None] == fresh[:, None, :]).any(2)
         both, kept = torch.cat([fresh, known], 1), torch.cat([fresh > 0, is_new], 1)
         rank = torch.arange(2 * self.target_top_k, 0, -1, device=fresh.device).float()

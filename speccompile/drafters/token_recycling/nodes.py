@@ -1,4 +1,4 @@
-"""Which nodes of the tree are worth a row of the window: the template of Token Recycling, pruned best first."""
+"""Default trees of Token Recycling: its template, pruned to the nodes that are most often right."""
 
 from speccompile.tree import Tree, TreeError, from_children, from_paths
 
@@ -13,20 +13,20 @@ TEMPLATE = from_children(
 """Token Recycling's tree of 80 nodes (Luo et al. 2024)."""
 
 NODES = 8
-"""Where the recipe does not say. Measured on the demo on a CPU, greedy, in float32: a window of 9 takes 1.6 times a
-single token's time and accepts 3.3 a round, one of 25 takes 2.8 times as long and accepts 3.7. A GPU has use for all
-80."""
+"""Default number of nodes. Measured with the demo on a CPU, greedy, in float32: a window of 9 takes 1.6 times a single
+token's time and accepts 3.3 tokens per round; one of 25 takes 2.8 times as long and accepts 3.7. On a GPU, all 80
+pay."""
 
 HITS = (0.6, 0.06, 0.03, 0.02, 0.015, 0.012, 0.01, 0.008)
-"""How often the next token is the one that the table has at each rank. Measured on the demo: 0.74, 0.04, 0.02, .. in
-greedy decoding, 0.24, 0.06, 0.03, .. at temperature 1. Between the two, nearer to where it pays."""
+"""Probability that the next token is the table's entry at each rank. Measured with the demo: 0.74, 0.04, 0.02, .. in
+greedy decoding, 0.24, 0.06, 0.03, .. at temperature 1. The values lie between, nearer to greedy, where it pays."""
 
 
 def best_first(nodes: int, top_k: int) -> Tree:
-    """The `nodes` nodes of the template that are most often right, of those whose ranks a table of `top_k` columns has.
+    """Return the tree of the `nodes` most probable nodes of the template with ranks below `top_k`.
 
-    A node is right as often as all ranks on its way are, so a node never comes before its parent or a better sibling.
-    Raises TreeError where the template has fewer.
+    The probability of a node is the product over the ranks on its path, so a node never comes before its parent or a
+    better sibling. Raise TreeError if the template has fewer such nodes.
     """
     known = [path for path in TEMPLATE.paths() if max(path) < top_k]
     if nodes > len(known):
@@ -38,6 +38,6 @@ def best_first(nodes: int, top_k: int) -> Tree:
 
 def _hits(path: list[int]) -> float:
     product = 1.0
-    for rank in sorted(path):  # so that equal products are equal numbers
+    for rank in sorted(path):  # sorted, so that products of the same ranks are equal floats
         product *= HITS[rank]
     return product

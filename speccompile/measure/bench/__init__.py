@@ -1,4 +1,4 @@
-"""Speculative beside autoregressive decoding, measured in one run. No torch: it measures a bundle as it is shipped."""
+"""Measure speculative and autoregressive decoding of a bundle in one run, without torch: the bundle as it ships."""
 
 from speccompile.measure.bench.html import check_page
 from speccompile.measure.bench.measure import PromptRuns, measure

@@ -1,4 +1,4 @@
-"""How often the draft at a depth was accepted, among the rounds that drafted so deep."""
+"""Acceptance rate by depth, over the rounds that drafted to that depth."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from speccompile.runtime import Generation
 
 @dataclass(frozen=True)
 class Depth:
-    """How often the draft at a depth, counted from 1, was accepted. A round that drafts less deep does not count."""
+    """Acceptance of the draft token at one depth, counted from 1. Rounds with shorter drafts do not count."""
 
     depth: int
     rounds: int
-    """That drafted so deep."""
+    """Number of rounds that drafted to this depth."""
     accepted: float | None
-    """Their share that accepted it; None when there was none."""
+    """Share of these rounds that accepted the draft token; None without such a round."""
     accepted_after_previous: float | None
-    """Share of those of them in which all drafts before it were; None when there was no such round."""
+    """Share that accepted it, of the rounds that accepted all earlier drafts; None without such a round."""
 
 
 def acceptance_by_depth(generations: Sequence[Generation], manifest: Manifest) -> tuple[Depth, ...]:
-    """Every depth that a round of this bundle can accept; none where no round was run."""
+    """Return the acceptance at every depth that this bundle can draft; nothing if no round ran."""
     rounds = [
         (_deepest(drafts, manifest), length - 1)
         for one in generations
@@ -31,13 +31,14 @@ def acceptance_by_depth(generations: Sequence[Generation], manifest: Manifest) -
 
 
 def _deepest(drafts: int, manifest: Manifest) -> int:
-    """The depth that a round with so many drafts can accept. Of a tree that has room left, which nodes there are is not
-    known: it counts as deep as so many can be."""
+    """Return the greatest depth that a round with this number of drafts can accept.
+
+    The nodes of a tree that is not full are unknown: it counts as a chain."""
     return min(drafts, manifest.depth)
 
 
 def _depth(depth: int, rounds: Sequence[tuple[int, int]]) -> Depth:
-    """rounds: how deep each drafted, and how many drafts it accepted."""
+    """Return the acceptance at one depth. rounds: (draft depth, number of accepted drafts) of every round."""
     accepted = [count for drafted, count in rounds if drafted >= depth]
     here, before = (sum(count >= wanted for count in accepted) for wanted in (depth, depth - 1))
     return Depth(depth, len(accepted), here / len(accepted) if accepted else None, here / before if before else None)

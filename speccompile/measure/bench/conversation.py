@@ -1,4 +1,4 @@
-"""Questions as prompts: turn by turn, each behind the answers that were generated to those before it."""
+"""Prompts of multi-turn questions: each turn follows the earlier turns and the answers generated to them."""
 
 from collections.abc import Sequence
 
@@ -9,14 +9,14 @@ from speccompile.runtime.bundle import Chat
 from speccompile.runtime.text.chat import apply_chat_template
 
 PLAIN, TEMPLATE = "plain", "chat_template"
-"""How conversations are written: everything said on lines of its own, or in the bundle's chat template."""
+"""Formats of a conversation: one message per line, or the bundle's chat template."""
 
 
 class ConversationPrompts:
-    """Writes the prompts of questions. Prompts that are no questions are taken as they are."""
+    """Writer of the prompts of questions. A plain prompt, which has no category, stays as it is."""
 
     def __init__(self, bundle: Bundle, chat: Chat | None, max_new_tokens: int) -> None:
-        """chat: the bundle's chat template, None to write plain text. max_new_tokens: the longest answer."""
+        """chat: the bundle's chat template; None for plain text. max_new_tokens: length of the longest answer."""
         self._bundle, self._chat, self._longest = bundle, chat, max_new_tokens
 
     @property
@@ -25,7 +25,7 @@ class ConversationPrompts:
         return TEMPLATE if self._chat else PLAIN
 
     def token_ids(self, question: Question, answers: Sequence[str] = ()) -> list[int]:
-        """The prompt of the turn that follows these answers. Raises PromptError for one that the bundle cannot take."""
+        """Return the prompt of the turn after these answers. Raise PromptError if the bundle cannot take it."""
         if question.category is None:
             return self._bundle.token_ids(question.turns[0])
         said = [str(turn) for turn in question.turns[: len(answers) + 1]]
@@ -42,7 +42,7 @@ class ConversationPrompts:
         return self._bundle.token_ids(text.encode(written, special_tokens=False))
 
     def check(self, question: Question) -> None:
-        """Raise PromptError where a turn leaves no room for its answer, or may not: answers count as long as can be."""
+        """Raise PromptError if a turn may leave no room for its answer. Earlier answers count at their longest."""
         most = self._bundle.manifest.max_length
         for turn in range(len(question.turns)):
             needed = len(self.token_ids(question, [""] * turn)) + turn * self._longest
@@ -55,6 +55,6 @@ class ConversationPrompts:
 
 
 def _in_turns(said: Sequence[str], answers: Sequence[str]) -> list[str]:
-    """What was said in its order: a turn, its answer, .., the last turn."""
+    """Return the messages in order: a turn, its answer, .., the last turn."""
     pairs = zip(said, answers, strict=False)
     return [*(text for pair in pairs for text in pair), said[-1]]

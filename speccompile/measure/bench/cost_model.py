@@ -1,4 +1,4 @@
-"""What measured costs allow: the cost curve, where speculation breaks even, and how near to it the runs came."""
+"""Cost model of a round: the cost curve, the break-even acceptance length, and the speed that the costs allow."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _HALVINGS = 50
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One run of `verify` over a window of this width: its median, and over that of a window of one."""
+    """Median time of one `verify` over a window of this width, and its ratio to a window of one token."""
 
     width: int
     seconds: float
@@ -23,10 +23,10 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class BreakEven:
-    """Where speculation with this window is as fast as without.
+    """Point at which speculation with this window is as fast as autoregressive decoding.
 
-    mean_accepted: new tokens per round, the bonus token included. acceptance_rate: the chance of every draft of a chain
-    that gives as many; None where not even accepting all of them does, or for trees.
+    mean_accepted: acceptance length, bonus token included. acceptance_rate: the probability that a draft of a chain is
+    accepted at this length; None for trees, and if even accepting all drafts falls short.
     """
 
     width: int
@@ -36,11 +36,11 @@ class BreakEven:
 
 @dataclass(frozen=True)
 class CostModel:
-    """The costs of a round, in seconds, over `context` committed tokens, and what follows. Without a drafter, and where
-    no generation had a round, the last three are None.
+    """Costs of a round in seconds, over `context` committed tokens, and the speed that they allow.
 
-    allowed_tokens_per_second: without prefill, had every round taken what a round of its width costs by itself.
-    reached: what the runs had of it. Both are medians over the generations.
+    allowed_tokens_per_second: speed without prefill if every round took its measured cost. reached: share of it that
+    the runs reached. Both are medians over the generations, and None if no generation had a round. Without a drafter
+    the last three fields are None.
     """
 
     context: int
@@ -52,13 +52,13 @@ class CostModel:
     reached: float | None
 
     def break_even_at(self, point: CurvePoint) -> float:
-        """The mean accepted at which rounds of another width would be as fast as without speculation."""
+        """Return the break-even acceptance length for rounds of another width."""
         draft = self.draft_seconds if point.width > 1 and self.draft_seconds is not None else 0.0
         return (point.seconds + draft + self.host_seconds) / (self.verify[0].seconds + self.host_seconds)
 
 
 def make_budget(costs: GraphCosts, context: int, manifest: Manifest, runs: Sequence[Generation]) -> CostModel:
-    """costs: with width 1 and the decoding width. runs: all speculative generations, none without a drafter."""
+    """Return the cost model. costs: must cover width 1 and the decoding width. runs: all speculative generations."""
     curve = tuple(
         CurvePoint(width, costs.verify[width], costs.verify[width] / costs.verify[1]) for width in costs.verify
     )
@@ -72,8 +72,8 @@ def make_budget(costs: GraphCosts, context: int, manifest: Manifest, runs: Seque
 
 
 def acceptance_rate(mean_accepted: float, drafts: int) -> float | None:
-    """The acceptance rate alpha at which a chain of so many drafts gives this mean: the inverse of Leviathan et al.
-    2023, equation 1. None where no rate up to 1 does."""
+    """Return the acceptance rate alpha at which a chain of `drafts` tokens has this acceptance length, or None if even
+    a rate of 1 does not reach it. It inverts equation 1 of Leviathan et al. 2023."""
 
     def mean(alpha: float) -> float:
         return expected_tokens([alpha**depth for depth in range(1, drafts + 1)])
@@ -88,8 +88,9 @@ def acceptance_rate(mean_accepted: float, drafts: int) -> float | None:
 
 
 def _round_seconds(costs: GraphCosts, manifest: Manifest, drafts: int) -> float:
-    """A round that verifies so many drafts, by itself: in its own width, or the next wider one that was measured. That
-    of decoding where that is the only one, see `any_width`."""
+    """Return the cost of a round that verifies this number of drafts, at the next measured width that holds them.
+
+    It is the decoding width if a bundle has no other, see `allows_any_width`."""
     width = drafts + 1 if allows_any_width(manifest) or not drafts else manifest.tokens + 1
     measured = sorted(costs.verify)
     return costs.round_seconds(measured[bisect_left(measured, width)])

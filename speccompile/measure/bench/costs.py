@@ -1,8 +1,8 @@
-"""What a round costs: the graphs of a bundle timed by themselves, over caches that hold a context.
+"""Costs of a round: the graphs of a bundle, timed alone over caches that hold a context.
 
-The time of `verify` by the width of its window bounds what speculation can win: with K drafts it verifies K + 1 tokens
-in one run, and is faster than autoregression only where it accepts more tokens than that run and the draft cost runs of
-width one (Leviathan et al. 2023, section 3.3, with measured times in place of their cost coefficient c).
+The time of `verify` by window width bounds the speedup. With K drafts one run verifies K + 1 tokens. Speculation is
+faster only if it accepts more tokens than this run and the draft cost in runs of width one (Leviathan et al. 2023,
+section 3.3, with measured times instead of their cost coefficient c).
 """
 
 from collections.abc import Sequence
@@ -19,35 +19,35 @@ from speccompile.runtime.devices.engine import Run
 from speccompile.runtime.rounds.host_drafts import needs_proposer
 
 WARM_UP = 3
-"""Runs of every width before any is timed: enough for an engine that records a graph when it sees a shape again."""
+"""Untimed runs of every width: enough for an engine that records a graph when a shape repeats."""
 
 GENERATIONS, NEW_TOKENS = 3, 16
-"""How often, and how far, is generated to see what the host does in a round."""
+"""Number and length of the generations that measure the host's time in a round."""
 
 EVERY_WIDTH, WIDE = 8, (16, 32, 64)
 
 ON_DEVICE = (1, 2, 4, 8, 16)
-"""There a window's width matters little, and an engine may keep few shapes ready to run."""
+"""Widths on an accelerator: the width matters little there, and an engine may keep few shapes ready to run."""
 
 
 @dataclass(frozen=True)
 class GraphCosts:
-    """Medians, in seconds. A fused `step` counts as `verify` at the decoding width, and has no `draft` of its own."""
+    """Median costs in seconds. A fused `step` counts as `verify` at the decoding width, without a separate `draft`."""
 
     verify: dict[int, float]
-    """Window width -> one run."""
+    """Window width -> cost of one run."""
     draft: float | None
-    """One run of the drafter when decoding; None where there is none, or it is part of `step`."""
+    """Cost of one run of the drafter in decoding; None if the bundle has none, or it is part of `step`."""
     host: float
-    """One round beside its graphs."""
+    """Cost of one round outside its graphs."""
 
     def round_seconds(self, width: int) -> float:
-        """A round that verifies a window of this width; with a draft where the window has room for one."""
+        """Return the cost of a round that verifies this width. A window wider than one token includes a draft."""
         draft = self.draft if width > 1 and self.draft is not None else 0.0
         return self.verify[width] + draft + self.host
 
     def scaled(self, factor: float) -> "GraphCosts":
-        """The same on a machine that takes `factor` times as long for everything."""
+        """Return the costs of a machine on which every cost is `factor` times as high."""
         draft = None if self.draft is None else factor * self.draft
         return GraphCosts(
             {width: factor * seconds for width, seconds in self.verify.items()}, draft, factor * self.host
@@ -55,42 +55,43 @@ class GraphCosts:
 
 
 def expected_tokens(accepted_at_depth: Sequence[float]) -> float:
-    """New tokens per round: 1 + sum(a_d), with a_d the share of rounds that accept the draft at depth d = 1, 2, ..
+    """Return the acceptance length 1 + sum(a_d), with a_d the share of rounds that accept the draft at depth d >= 1.
 
-    For a_d = alpha^d it is the (1 - alpha^(K + 1)) / (1 - alpha) of Leviathan et al. 2023, equation 1.
+    For a_d = alpha^d it is (1 - alpha^(K + 1)) / (1 - alpha), equation 1 of Leviathan et al. 2023.
     """
     return 1 + sum(accepted_at_depth)
 
 
 def break_even(costs: GraphCosts, width: int) -> float:
-    """The mean accepted (the bonus token included) at which speculation with this window is as fast as without.
+    """Return the break-even acceptance length (bonus token included) of speculation with this window width.
 
-    Raises KeyError where the cost of this width or of 1 was not measured.
+    Raise KeyError if the cost of this width or of width 1 was not measured.
     """
     return costs.round_seconds(width) / costs.round_seconds(1)
 
 
 def allows_any_width(manifest: Manifest) -> bool:
-    """Whether windows are as wide as there are drafts: chains, and trees that the host has written, where the target
-    verifies by itself. Others are as wide as all drafts, or one where there is none."""
+    """Return whether the window is only as wide as the number of drafts of the round.
+
+    That holds without a fused `step`, for chains and for trees that the host writes. Any other window has the full
+    decoding width, or one token without drafts."""
     fused = any(graph.name == "step" for graph in manifest.graphs)
     return not fused and (manifest.tree == "chain" or needs_proposer(manifest.graphs, manifest.tokens))
 
 
 def curve_widths(manifest: Manifest, *, on_device: bool = False) -> list[int]:
-    """The widths of a cost curve, with that of decoding: on the processor every one up to 8, wide ones in steps."""
+    """Return the widths of a cost curve and the decoding width. On the CPU: 1 to 8, then 16, 32 and 64."""
     widest = _widest(manifest)
     wanted = ON_DEVICE if on_device else (*range(1, EVERY_WIDTH + 1), *WIDE)
     return sorted({*(width for width in wanted if width <= widest), manifest.tokens + 1})
 
 
 def measure_costs(bundle: Bundle, widths: Sequence[int], *, context: int, repeats: int) -> GraphCosts:
-    """Time the bundle's graphs with `context` committed tokens in one row, as `generate` runs them.
+    """Time the bundle's graphs with `context` committed tokens in one batch slot, as `generate` runs them.
 
-    widths: of windows, timed in turns `repeats` times after a warm-up. Every round runs twice and its second time
-    counts, so that the processor's caches hold what a round of the same kind has left there. The bundle must not be
-    generating meanwhile. Raises UsageError, before any work, for a width, context or number of repeats that it cannot
-    take.
+    widths: window widths, timed in turns, `repeats` times, after a warm-up. Every round runs twice and its second time
+    counts: the processor's caches then hold the data of an equal round. The bundle must not generate meanwhile. Raise
+    UsageError, before any work, for an invalid width, context or number of repeats.
     """
     _check(bundle.manifest, widths, context, repeats)
     with log_step(f"cost of a round over {context} tokens of context"):
@@ -111,9 +112,9 @@ def measure_costs(bundle: Bundle, widths: Sequence[int], *, context: int, repeat
 
 
 def _host(bundle: Bundle, context: int) -> float:
-    """Seconds of a round beside its graphs; leaves the context in the caches.
+    """Return the seconds of a round outside its graphs. It leaves the context in the caches.
 
-    A bundle that knows no end-of-sequence token, over the same buffers, cannot end before its first round.
+    The generations use a bundle over the same buffers without end-of-sequence tokens: it cannot end before a round.
     """
     manifest = replace(bundle.manifest, eos_token_ids=())
     endless = Bundle(manifest, bundle.engine, bundle.entry, bundle.text, None, bundle.proposer)
@@ -123,12 +124,12 @@ def _host(bundle: Bundle, context: int) -> float:
 
 
 def context_tokens(manifest: Manifest, count: int) -> list[int]:
-    """Token ids that have nothing to say, all over the vocabulary: rows of the embedding that lie far apart."""
+    """Return arbitrary token ids, spread over the vocabulary: their embedding rows lie far apart."""
     return [index * 7919 % manifest.vocabulary_size for index in range(count)]
 
 
 class _Rounds:
-    """The graphs of a round at several widths. One row is active; its draft follows every window that has room."""
+    """Bound graphs of a round at several widths, with one active batch slot. A draft follows every wider window."""
 
     def __init__(self, bundle: Bundle, context: int) -> None:
         self._engine, self._manifest, self._context = bundle.engine, bundle.manifest, context
@@ -137,12 +138,12 @@ class _Rounds:
         self._verify: dict[int, Run] = {}
         self._draft: Run | None = None
         if bundle.engine.has("draft"):
-            # what it reads of the target is that of a window of decoding, also behind others
+            # The drafter reads the target's outputs of a decoding window, after windows of any width.
             self.run(self._decoding)
             self._draft = bundle.engine.bind("draft", self._widths(self._decoding))
 
     def run(self, width: int) -> tuple[float, float | None]:
-        """One round: seconds of `verify` or `step`, and of `draft` where there is one."""
+        """Run one round. Return the seconds of `verify` or `step`, and of `draft` or None."""
         verify = self._verify.get(width) or self._bind(width)
         self._begin()
         start = perf_counter()
@@ -163,7 +164,7 @@ class _Rounds:
         return {"window": width, "logit_rows": width, "catch_up": self._manifest.catch_up, "history": 1, "allowed": 1}
 
     def _begin(self) -> None:
-        """One token is given and nothing is a draft: what a graph computes depends on the widths alone."""
+        """Write counts of a window with one certain token and no drafts: the graphs' work depends on widths only."""
         for name, value in {"n_given": 1, "n_total": 1, "length": self._context}.items():
             counts = self._engine.host_view(name, (self._manifest.batch_size,))
             counts[:], counts[0] = 0, value

@@ -1,7 +1,7 @@
 """Results by group, as Spec-Bench reports them: the mean over questions, and the ratio of the means.
 
-Xia et al. 2024, "Unlocking Efficiency in Large Language Model Inference": a question's tokens per second are those of
-all its turns together, prefill included. Where a question was repeated, its median stands for it.
+Xia et al. 2024, "Unlocking Efficiency in Large Language Model Inference": a question's tokens per second cover all its
+turns, prefill included. A repeated question counts with the median of its repeats.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ OVERALL = "overall"
 
 @dataclass(frozen=True)
 class GroupStatistics:
-    """One way of decoding. tokens_per_second: mean over questions; mean_accepted: over all rounds."""
+    """Statistics of one decoding mode. tokens_per_second: mean over questions; mean_accepted: over all rounds."""
 
     tokens_per_second: float
     mean_accepted: float | None
@@ -25,18 +25,18 @@ class GroupStatistics:
 
 @dataclass(frozen=True)
 class Group:
-    """The questions of one group, or of all. Without a drafter `speculative` and `speedup` are None."""
+    """Results of one group, or of all questions. Without a drafter `speculative` and `speedup` are None."""
 
     group: str
     prompts: int
     speculative: GroupStatistics | None
     autoregressive: GroupStatistics
     speedup: float | None
-    """Of the means of tokens per second."""
+    """Ratio of the mean tokens per second."""
 
 
 def make_groups(cases: Sequence[PromptRuns]) -> tuple[Group, ...]:
-    """Each group in the order of the prompts, then all of them; none for prompts that are no questions."""
+    """Return the groups in the order of the prompts, then all together; nothing if every prompt is plain."""
     if all(case.group == PLAIN for case in cases):
         return ()
     found: dict[str, list[PromptRuns]] = {}
@@ -46,7 +46,7 @@ def make_groups(cases: Sequence[PromptRuns]) -> tuple[Group, ...]:
 
 
 def make_group(name: str, cases: Sequence[PromptRuns]) -> Group:
-    """Some questions together."""
+    """Return the results of these questions as one group."""
     ours = _way([case.speculative for case in cases]) if cases[0].speculative else None
     theirs = _way([case.autoregressive for case in cases])
     speedup = ours.tokens_per_second / theirs.tokens_per_second if ours else None
@@ -54,11 +54,11 @@ def make_group(name: str, cases: Sequence[PromptRuns]) -> Group:
 
 
 def _way(answers: Sequence[Sequence[Answers]]) -> GroupStatistics:
-    """answers: those of each question, one a repeat."""
+    """Return the statistics of one decoding mode. answers: question -> repeat -> answers of the turns."""
     rates = [median(_rate(turns) for turns in repeats) for repeats in answers]
     return GroupStatistics(mean(rates), mean_accepted(one for repeats in answers for one in generations(repeats[:1])))
 
 
 def _rate(turns: Answers) -> float:
-    """New tokens per second over all turns."""
+    """Return the new tokens per second over all turns."""
     return sum(len(timed.generation.token_ids) for timed in turns) / sum(timed.generation.seconds for timed in turns)

@@ -1,4 +1,4 @@
-"""Pages of HTML: tables, and plots that are part of them. They load nothing and run no script."""
+"""HTML pages with tables and inline plots. A page loads nothing and runs no script."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from speccompile.bundle.folders import write_atomically
 from speccompile.errors import EngineError, SpeccompileError, UsageError
 
 Table = Sequence[Sequence[str]]
-"""Rows of texts, the first one the head."""
+"""Rows of cell texts; the first row is the header."""
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -50,8 +50,9 @@ svg { width: 100%; font-family: inherit; fill: #1c2733 }
 
 
 def check_page(path: Path) -> None:
-    """Raise UsageError where `write_page` could not write, EngineError without the jinja2 package: before the work that
-    the page is about."""
+    """Raise UsageError if the page cannot be written there, and EngineError without the jinja2 package.
+
+    Callers check before the measurements that the page shows."""
     folder = path.parent
     if path.is_dir() or not folder.is_dir():
         reason = "it is a folder" if path.is_dir() else f"there is no folder '{folder}'"
@@ -68,7 +69,7 @@ def check_page(path: Path) -> None:
 
 
 def write_html(page: str, path: Path) -> None:
-    """Write the page, whole or not at all. Raises SpeccompileError where it cannot be written."""
+    """Write the page atomically. Raise SpeccompileError if that fails."""
     try:
         write_atomically(path, page.encode())
     except OSError as error:
@@ -81,7 +82,7 @@ def make_html(
     name: str, title: str, *, head: Sequence[str], notes: Sequence[str], plots: Mapping[str, str],
     tables: Mapping[str, Table],
 ) -> str:  # fmt: skip
-    """The page's text. head, notes: lines of text; plots: SVG by title; tables: by title, the empty ones left out."""
+    """Return the page's HTML. head, notes: lines of text; plots: title -> SVG; tables: by title, empty ones omitted."""
     from jinja2 import Environment
 
     filled = {each: table for each, table in tables.items() if len(table) > 1}

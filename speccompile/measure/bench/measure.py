@@ -1,4 +1,4 @@
-"""The runs: every prompt both ways, one right after the other, so that a busy moment of the machine meets both."""
+"""Benchmark runs: both decoding modes answer a prompt one right after the other, so that other load affects both."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from speccompile.runtime import Bundle, Generation, first_difference
 from speccompile.runtime.bundle import Chat, Prompt
 
 Answers = tuple[Timed, ...]
-"""One answer a turn."""
+"""Answers of one question, one per turn."""
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first new token that the two ways do not share; None for a way that has ended before."""
+    """First new token at which the two modes differ. A mode that has already ended has None."""
 
     prompt: int
     turn: int
@@ -29,9 +29,9 @@ class Divergence:
 
 @dataclass(frozen=True)
 class PromptRuns:
-    """One prompt or question, counted from 1, and its answers, one a repeat. `speculative` is empty without a drafter.
+    """One prompt or question, counted from 1, and its answers per repeat. `speculative` is empty without a drafter.
 
-    group: what results are put together by, see `Question.group`.
+    group: the group of its results, see `Question.group`.
     """
 
     number: int
@@ -40,7 +40,7 @@ class PromptRuns:
     group: str = PLAIN
 
     def difference(self) -> Divergence | None:
-        """Where speculation first changed the tokens, None when it never did."""
+        """Return the first divergence of the tokens of the two modes, or None."""
         for ours, theirs in zip(self.speculative, self.autoregressive, strict=bool(self.speculative)):
             for turn, pair in enumerate(zip(ours, theirs, strict=True), 1):
                 a, b = (timed.generation.token_ids for timed in pair)
@@ -61,18 +61,18 @@ def measure(
     learning: bool = False,
     **options: Any,
 ) -> list[PromptRuns]:
-    """Generate for every prompt, `repeats` times both ways, in alternating order, after a warm-up.
+    """Generate for every prompt, `repeats` times in both decoding modes, in alternating order, after a warm-up.
 
-    A bundle without a drafter runs autoregressively only. chat: the template in which the turns of questions are
-    written, plain text by default; each way continues its own answers. baseline: the bundle that decodes
-    autoregressively, of the same target; by default the same one. first_run: how often all was run before, which
-    decides the order. options: others of `Bundle.generate_batch`; every generation has the same.
+    A bundle without a drafter runs autoregressively only. chat: template for the turns of questions; plain text by
+    default. Each mode continues its own answers. baseline: bundle of the same target that decodes autoregressively; by
+    default `bundle`. first_run: number of earlier runs, which decides the order of the modes. options: further options
+    of `Bundle.generate_batch`, equal for every generation.
 
-    A drafter that learns begins every question with nothing learned; with `learning`, the first question alone, and
-    goes on with what the others have taught it, as in use: for a single repeat, as it would know the answers in others.
+    The persistent drafter state is reset before every question. With `learning` it is reset before the first question
+    only, as in use. `learning` needs a single repeat: a second one would draft from the answers of the first.
 
-    Raises PromptError, with their numbers, for prompts that the bundle cannot take, and UsageError for less than one
-    repeat; both before any work.
+    Raise PromptError with the numbers of prompts that the bundle cannot take, and UsageError if `repeats` is below 1;
+    both before any work.
     """
     if repeats < 1:
         raise UsageError(f"repeats is {repeats}: expected at least 1")
@@ -94,12 +94,12 @@ def measure(
 
 
 def generations(answers: Sequence[Answers]) -> Iterator[Generation]:
-    """All generations of some repeats."""
+    """Yield the generations of these repeats."""
     return (timed.generation for turns in answers for timed in turns)
 
 
 def host_seconds(generation: Generation) -> float:
-    """Time of a generation's rounds beside their graphs."""
+    """Return the seconds that a generation's rounds spent outside their graphs."""
     spent = generation.prefill_seconds + generation.verify_seconds + generation.draft_seconds
     return generation.seconds - spent
 
@@ -113,7 +113,7 @@ class _Runs:
         self._ways = [False, True] if bundle.speculative else [True]
 
     def check(self, questions: Sequence[Question]) -> None:
-        """Raise PromptError for those that the bundle cannot take."""
+        """Raise PromptError for questions that the bundle cannot take."""
         refused: dict[int, PromptError] = {}
         for number, question in enumerate(questions, 1):
             try:
@@ -126,18 +126,18 @@ class _Runs:
             raise PromptError(f"prompt {number}: {first}{others}", hint=first.hint)
 
     def both(self, question: Question, number: int, run: int = 0) -> dict[bool, Answers]:
-        """Answers by whether they are autoregressive. Odd runs go in the other order."""
+        """Return the answers by mode: False is speculative, True autoregressive. Odd runs reverse the order."""
         ordered = self._ways[::-1] if run % 2 else self._ways
         return {way: self._answers(question, number, way) for way in ordered}
 
     def _answers(self, question: Question, number: int, autoregressive: bool) -> Answers:
         if not self._learning:
-            self._bundles[False].reset()  # a drafter that learns would have seen this very answer in the repeat before
+            self._bundles[False].reset()  # persistent drafter state would hold this very answer from an earlier repeat
         answers: list[Timed] = []
         for turn in range(len(question.turns)):
             try:
                 ids = self._writer.token_ids(question, [str(given.generation.text) for given in answers])
-            except PromptError as error:  # tokens of an answer, read as text, may be more
+            except PromptError as error:  # an answer's text may encode to more tokens than it was generated with
                 raise PromptError(f"prompt {number}, turn {turn + 1}: {error}", hint=error.hint) from error
             answers.append(
                 generate_timed(self._bundles[autoregressive], ids, autoregressive=autoregressive, **self._options)

@@ -1,4 +1,4 @@
-"""What the generations of one way of decoding say: rates, times, latencies and counts."""
+"""Statistics of one decoding mode over its generations: rates, times, latencies and counts."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from speccompile.measure.bench.measure import Answers, generations, host_seconds
 from speccompile.runtime import Generation
 
 QUANTILES = (1, *range(5, 100, 5), 99)
-"""In per cent: where a distribution is shown."""
+"""Percentages at which reports show a distribution."""
 
 
 @dataclass(frozen=True)
 class Percentiles:
-    """The times that half, nine tenths and 99 in 100 of the observations do not exceed, in seconds."""
+    """50th, 90th and 99th percentile of observed times, in seconds."""
 
     p50: float
     p90: float
@@ -24,39 +24,39 @@ class Percentiles:
 
 @dataclass(frozen=True)
 class ModeStatistics:
-    """One way of decoding. Rates and times are medians over all generations, None where none had a round."""
+    """Statistics of one decoding mode. Rates and times are medians over all generations, None if none had a round."""
 
     tokens_per_second: float
-    """Prefill included."""
+    """Speed, prefill included."""
     decode_tokens_per_second: float | None
-    """Prefill, and the token it gives, excluded."""
+    """Speed without the prefill and its token."""
     first_token_seconds: float
-    """Of the prefill; the first draft is made in it."""
+    """Time of the prefill, which includes the first draft."""
     inter_token_seconds: Percentiles | None
-    """Over all new tokens but the first: each of the n tokens that a round gives counts with an n-th of its time."""
+    """Times over all new tokens but the first. Each of the n tokens of a round counts with 1/n of its time."""
     inter_token_distribution: tuple[float, ...]
-    """The same at 1, 5, 10, .., 95, 99 per cent; empty where there is no such token."""
+    """Percentiles 1, 5, 10, .., 95, 99 of these times; empty without such a token."""
     round_seconds: Percentiles | None
-    """Over all rounds: how long a reader waits for the next tokens, which come at once."""
+    """Times over all rounds: a reader's wait for the next tokens, which arrive together."""
     prefill_seconds: float
     verify_seconds: float
     draft_seconds: float
     host_seconds: float
-    """Time of the rounds beside their graphs. These four are per generation."""
+    """Time of the rounds outside their graphs. These four times are per generation."""
     host_microseconds_per_round: float | None
     new_tokens: int
-    """Over all prompts, once each; as `rounds`."""
+    """Number over the first repeat of every prompt, like `rounds`."""
     rounds: int
     drafting_rounds: int
-    """Those that verified drafts."""
+    """Number of rounds that verified drafts."""
     mean_accepted: float | None
-    """New tokens per round, the bonus token included; over all prompts."""
+    """Mean acceptance length, bonus token included, over all prompts."""
     mean_draft_length: float | None
-    """Drafts that a round verified, of a tree all its nodes, on average over all rounds."""
+    """Mean number of drafts that a round verified, all nodes of a tree included, over all rounds."""
 
 
 def make_way(answers: Sequence[Sequence[Answers]]) -> ModeStatistics:
-    """answers: those of each prompt, one a repeat."""
+    """Return the statistics of one decoding mode. answers: prompt -> repeat -> answers of the turns."""
     every = [timed for repeats in answers for turns in repeats for timed in turns]
     all_generations = [timed.generation for timed in every]
     first = [one for repeats in answers for one in generations(repeats[:1])]
@@ -87,19 +87,19 @@ def make_way(answers: Sequence[Sequence[Answers]]) -> ModeStatistics:
 
 
 def mean_accepted(all_generations: Iterable[Generation]) -> float | None:
-    """New tokens per round over all of them, the prefill's tokens left out; None without a round."""
+    """Return the new tokens per round, without the prefill's token, or None without a round."""
     with_rounds = [one for one in all_generations if one.rounds]
     rounds = sum(one.rounds for one in with_rounds)
     return sum(len(one.token_ids) - 1 for one in with_rounds) / rounds if rounds else None
 
 
 def decode_rate(one: Generation) -> float | None:
-    """Tokens per second without prefill and the token it gives; None without a round."""
+    """Return the tokens per second without the prefill and its token, or None without a round."""
     return (len(one.token_ids) - 1) / (one.seconds - one.prefill_seconds) if one.rounds else None
 
 
 def known_median(values: Iterable[float | None]) -> float | None:
-    """The median of what is not None; None of nothing."""
+    """Return the median of the values that are not None, or None if there are none."""
     known = [value for value in values if value is not None]
     return median(known) if known else None
 

@@ -1,4 +1,4 @@
-"""A report as one HTML page."""
+"""HTML page of a report."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,16 +13,16 @@ from speccompile.measure.bench.roofline import Roofline
 from speccompile.measure.bench.table import ROWS, cell, equality_lines, head_lines
 
 _WIDEST = 16
-"""Of the windows in a plot, where decoding has none that are wider."""
+"""Widest window in a plot, unless the decoding window is wider."""
 
 
 def write_page(report: Report, path: Path) -> None:
-    """Write the page, whole or not at all. Raises SpeccompileError where it cannot be written."""
+    """Write the page atomically. Raise SpeccompileError if that fails."""
     write_html(make_page(report), path)
 
 
 def make_page(report: Report) -> str:
-    """The page's text."""
+    """Return the page's HTML."""
     return make_html(
         report.bundle,
         f"{report.bundle}: speculative beside autoregressive decoding",
@@ -66,7 +66,7 @@ def _plots(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def _cost_plot(costs: CostModel, speculative: ModeStatistics | None) -> str:
-    """Both curves over the window's width; speculation wins where what is accepted lies above the second."""
+    """Plot cost and break-even over the window width. Speculation wins while the mean accepted exceeds break-even."""
     decoding = costs.break_even.width if costs.break_even else 1
     shown = [point for point in costs.verify if point.width <= max(decoding, _WIDEST)]
     curves = {"verify": [(float(point.width), point.ratio) for point in shown]}

@@ -1,4 +1,4 @@
-"""Plots as SVG text, drawn here: a page with them needs no script, no font and no network."""
+"""Plots as SVG text. A page with them needs no script, no font and no network."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -8,15 +8,15 @@ WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 48
 ROW = 22
 COLOURS = ("#1f5fa8", "#d9822b", "#6b7a8f")
-"""Of the series in their order: told apart by people who do not see red and green alike."""
+"""Colours of the series in order, distinct also under red-green colour blindness."""
 
 Points = Sequence[tuple[float, float]]
 
 
 def bar_chart(categories: Sequence[str], series: Mapping[str, Sequence[float | None]], title: str) -> str:
-    """Bars side by side in every category, one a series, each with its number; none where there is no value.
+    """Draw one bar per series in every category, with its number. A value of None has no bar.
 
-    title: of the values, with their unit.
+    title: title of the values, with their unit.
     """
     values = [value for row in series.values() for value in row if value is not None]
     scale = _Scale(0, max(values, default=1), len(categories))
@@ -36,7 +36,7 @@ def bar_chart(categories: Sequence[str], series: Mapping[str, Sequence[float | N
 
 
 def line_chart(series: Mapping[str, Points], title: str, x_title: str, marks: Mapping[str, float] | None = None) -> str:
-    """Lines through points. marks: horizontal lines, by what they say. title: of the values, with their unit."""
+    """Draw lines through points. marks: label -> height of a horizontal line. title: of the values, with their unit."""
     points = [point for row in series.values() for point in row]
     marks = marks or {}
     top = max([y for _, y in points] + list(marks.values()), default=1)
@@ -57,7 +57,7 @@ def line_chart(series: Mapping[str, Points], title: str, x_title: str, marks: Ma
 
 
 def bar_rows(rows: Mapping[str, float | None], title: str, mark: float | None = None) -> str:
-    """Bars below each other, each with its name and number. mark: a value with a line through all of them."""
+    """Draw horizontal bars, one per row, with name and number. mark: value of a line through all bars."""
     names, values = list(rows), [value or 0.0 for value in rows.values()]
     left = _room_for(names)
     top = max([*values, mark or 0.0], default=1) or 1
@@ -81,7 +81,7 @@ def bar_rows(rows: Mapping[str, float | None], title: str, mark: float | None = 
 
 
 def heat_map(columns: Sequence[str], rows: Mapping[str, Sequence[float | None]], title: str) -> str:
-    """Numbers in rows and columns, the darker the higher in all of them; the highest of a column has a frame."""
+    """Draw a table of numbers. Higher numbers are darker; the highest number of a column has a frame."""
     left = _room_for(rows)
     wide = (WIDTH - left - RIGHT) / max(len(columns), 1)
     known = [value for row in rows.values() for value in row if value is not None]
@@ -107,12 +107,12 @@ def heat_map(columns: Sequence[str], rows: Mapping[str, Sequence[float | None]],
 
 
 def _room_for(names: Iterable[str]) -> int:
-    """Where to begin beside these names."""
+    """Return the x coordinate to the right of these names."""
     return 16 + 7 * max(map(len, names), default=0)
 
 
 class _Scale:
-    """Numbers to places. Values begin at zero and end at a round number."""
+    """Map from values to coordinates. The y axis begins at zero and ends at a round number."""
 
     def __init__(self, left: float, top: float, right: float) -> None:
         self.left, self.right = left, right if right > left else left + 1
@@ -127,7 +127,7 @@ class _Scale:
 
 
 def _round_step(top: float) -> float:
-    """1, 2 or 5 times a power of ten: four to ten of them reach the top."""
+    """Return the axis step: 1, 2 or 5 times a power of ten. Four to ten steps reach the top."""
     power = 10.0 ** floor(log10(top / 4))
     return next(factor * power for factor in (5, 2, 1) if factor * power <= top / 4 * (1 + 1e-9))
 
@@ -140,7 +140,7 @@ def _y_axis(scale: _Scale) -> Iterator[str]:
 
 
 def _x_axis(scale: _Scale, places: Sequence[float], title: str) -> Iterator[str]:
-    """Those places are named that leave room for it."""
+    """Yield the axis. A position whose label would overlap the last one has none."""
     last = float("-inf")
     for place in places:
         if scale.x(place) - last >= 26:
@@ -168,5 +168,5 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 
 
 def _number(value: float) -> str:
-    """Three digits, without an exponent where it has few."""
+    """Return the number in three digits; integers and numbers from 100 without decimals or exponent."""
     return f"{value:.0f}" if value >= 100 or value == round(value) else f"{value:.3g}"

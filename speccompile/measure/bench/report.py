@@ -1,4 +1,4 @@
-"""The whole report: what was run, what both ways did, what costs and memory allow."""
+"""Benchmark report: the run, statistics of both decoding modes, and the limits from costs and memory."""
 
 import os
 import platform
@@ -22,10 +22,10 @@ LIBRARIES = ("numpy", "tokenizers")
 
 @dataclass(frozen=True)
 class Measurements:
-    """What is measured beside the generations, all of it optional.
+    """Optional measurements in addition to the generations.
 
-    conversation: how questions were written, see `conversation`. memory: bytes, see `Engine.memory`. costs: over
-    `context` committed tokens. reading: for engines on the processor.
+    conversation: format of the questions, see `conversation`. memory: bytes, see `Engine.memory`. costs: measured over
+    `context` committed tokens. reading: only for engines on the CPU.
     """
 
     conversation: str | None = None
@@ -37,9 +37,9 @@ class Measurements:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole benchmark. Without a drafter `speculative`, the speedups and `equal_prompts` are None.
+    """Report of one benchmark. Without a drafter `speculative`, the speedups and `equal_prompts` are None.
 
-    equal_prompts is None, too, where drafts are drawn: the two ways then use other random numbers, and give other
+    equal_prompts is None, too, with sampled drafts: the two modes then use different random numbers, and give different
     tokens of the same distribution.
     """
 
@@ -51,30 +51,30 @@ class Report:
     seed: int | None
     """None at temperature 0."""
     limits: dict[str, float]
-    """The other options of sampling that were given, by name."""
+    """The other sampling options of the run, by name."""
     engine: str
     kernels: str | None
-    """None for engines that are not on the processor."""
+    """None for engines that are not on the CPU."""
     threads: int | None
-    """None where the engine knows of none."""
+    """None if the engine does not report its threads."""
     cpus: int | None
     load_seconds: float
-    """Until the bundle was opened, its hashes compared."""
+    """Seconds to open the bundle and check its hashes."""
     memory: dict[str, int] | None
     """Bytes of this process, see `Engine.memory`."""
     prompts: int
     conversation: str | None
-    """How questions were written: chat_template or plain. None where there were none."""
+    """Format of the questions: chat_template or plain. None without questions."""
     max_new_tokens: int
     repeats: int
     full_prompts: int
-    """Prompts at which a generation ended because the bundle's buffers were full."""
+    """Number of prompts with a generation that ended because the bundle's buffers were full."""
     draft_length: str | None
     """adaptive | fixed; None without a drafter."""
     speculative: ModeStatistics | None
     autoregressive: ModeStatistics
     speedup: float | None
-    """Median of the ratios of tokens per second, each of two generations that ran one after the other."""
+    """Median ratio of tokens per second, over pairs of generations that ran one after the other."""
     decode_speedup: float | None
     acceptance_by_depth: tuple[Depth, ...]
     groups: tuple[Group, ...]
@@ -85,7 +85,7 @@ class Report:
     versions: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """The documented object of `bench --json`."""
+        """Return the documented object of `bench --json`."""
         return asdict(self)
 
 
@@ -99,7 +99,7 @@ def make_report(
     surroundings: Measurements | None = None,
     **sampling: Any,
 ) -> Report:
-    """The report of what `measure` ran, with the same options. threads: those of the engine."""
+    """Return the report of a run of `measure` with the same options. threads: number of the engine's threads."""
     manifest, around = bundle.manifest, surroundings or Measurements()
     temperature, seed = sampling.pop("temperature", 0.0), sampling.pop("seed", None)
     comparable = bundle.speculative and not (temperature and manifest.sample)
@@ -146,13 +146,13 @@ def make_report(
 
 
 def mean_context(cases: Sequence[PromptRuns]) -> int:
-    """Committed tokens at the middle of a generation, on average over all of them."""
+    """Return the mean number of committed tokens in the middle of a generation."""
     runs = [one for case in cases for one in generations(case.autoregressive)]
     return round(sum(one.prompt_tokens + len(one.token_ids) / 2 for one in runs) / len(runs))
 
 
 def _pairs(cases: Sequence[PromptRuns]) -> list[tuple[Generation, Generation]]:
-    """Both ways of every turn and repeat; none without a drafter."""
+    """Return (speculative, autoregressive) of every turn and repeat; nothing without a drafter."""
     return [
         pair
         for case in cases
@@ -173,7 +173,7 @@ def _ratio(pairs: Iterable[tuple[Generation, Generation]], rate: Callable[[Gener
 
 
 def library_versions(backend: str) -> dict[str, str]:
-    """Those of the libraries that took part. backend: the engine's, which is also the name of its module."""
+    """Return the versions of the libraries in use. backend: the engine's backend, which is also its module's name."""
     names = (*LIBRARIES, backend)
     used = {name: str(sys.modules[name].__version__) for name in names if name in sys.modules}
     return {"speccompile": __version__, "python": platform.python_version()} | used

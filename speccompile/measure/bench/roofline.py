@@ -1,7 +1,7 @@
-"""Decoding against the memory: the bytes that a token needs, and how fast this machine reads.
+"""Roofline of decoding: the bytes that a token reads, and the memory bandwidth of this machine.
 
-Decoding reads every weight in every round and computes little with it, so that the memory's bandwidth bounds it (the
-roofline of Williams et al. 2009, far left of its ridge). Speculation reads more a round, and less a token.
+Decoding reads every weight in every round and computes little with it. The memory's bandwidth bounds it (the roofline
+of Williams et al. 2009, far left of its ridge). Speculation reads more bytes per round and fewer per token.
 """
 
 from collections.abc import Container, Sequence
@@ -23,12 +23,12 @@ from speccompile.runtime.devices.engine import numpy_dtype
 
 PASSES = 6
 SMALLEST, CACHES, LARGEST = 256 << 20, 4, 2 << 30
-"""Bytes of the buffer that is read: so many times the last-level cache, within these limits."""
+"""Size of the buffer that is read: `CACHES` times the last-level cache, between `SMALLEST` and `LARGEST` bytes."""
 
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """How fast so many threads read a buffer that no cache of the processor holds: the best of several passes."""
+    """Read bandwidth of these threads over a buffer larger than the processor's caches: the best of several passes."""
 
     bytes_per_second: float
     threads: int
@@ -37,12 +37,12 @@ class Bandwidth:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one way of decoding reads, in bytes, and how it fares: bytes per second over what was measured.
+    """Bytes that one decoding mode reads, and `share`: its bytes per second over the measured bandwidth.
 
-    weights: once for every node that reads them, so an unrolled drafter's as often as it drafts; rows of embedding
-    tables as they are looked up. caches: the committed rows, once for every pass over them. Both of a round, on average
-    over those that draft and those that do not. What stays in the processor's caches is not read from memory: for small
-    models `share` may be above one.
+    weight_bytes: weights count once per node that reads them, so an unrolled drafter's once per draft step; embedding
+    tables count per looked-up row. cache_bytes: committed tokens, once per pass over them. Both are means over all
+    rounds, with and without drafts. Data in the processor's caches is not read from memory: for small models `share`
+    may exceed one.
     """
 
     weight_bytes: int
@@ -53,7 +53,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Roofline:
-    """context: committed tokens, for the caches. Without a drafter `speculative` is None."""
+    """Traffic of both modes at `context` committed tokens. Without a drafter `speculative` is None."""
 
     bandwidth: Bandwidth
     context: int
@@ -63,14 +63,14 @@ class Roofline:
 
 @dataclass(frozen=True)
 class MemoryReads:
-    """How fast the memory is read, and of every graph what a run reads of its weights."""
+    """Read bandwidth of the memory, and the bytes of weights that one run of each graph reads."""
 
     bandwidth: Bandwidth
     weights: dict[str, WeightReads]
 
 
 def measure_reading(folder: Path, entry: EngineEntry, threads: int) -> MemoryReads | None:
-    """None for engines of the bundle in `folder` that are no ONNX graphs on the processor."""
+    """Measure the bandwidth and the weights of the bundle in `folder`; None unless the engine is ONNX on the CPU."""
     if entry.provider != "cpu":
         return None
     return MemoryReads(
@@ -86,7 +86,7 @@ def make_roofline(
     speculative: ModeStatistics | None,
     alone: ModeStatistics,
 ) -> Roofline:
-    """graphs: the engine's. context: committed tokens. alone: the autoregressive way."""
+    """Return the roofline. graphs: the engine's. context: committed tokens. alone: the autoregressive mode."""
     described = {graph.name: graph for graph in graphs}
 
     def traffic(way: ModeStatistics, window: int) -> Traffic:
@@ -104,9 +104,9 @@ def make_roofline(
 
 
 def _runs(graphs: Container[str], drafting: float) -> dict[str, float]:
-    """Graph -> how often it runs in a round, on average. drafting: the share of rounds that draft.
+    """Return graph -> mean number of runs per round. drafting: share of rounds that draft.
 
-    Where the host drafts there is no graph of it.
+    Drafts from the host have no graph.
     """
     if drafting and "step" in graphs:
         return {"step": drafting, "verify": 1 - drafting}
@@ -114,13 +114,13 @@ def _runs(graphs: Container[str], drafting: float) -> dict[str, float]:
 
 
 def _weight_bytes(manifest: Manifest, graph: str, reads: WeightReads, window: int) -> int:
-    """A round's. Of tables, a row for every token of the window, or of the drafter's catch-up."""
+    """Return the weight bytes of one run. A table counts a row per token of the window or the drafter's catch-up."""
     looked_up = manifest.catch_up if graph == "draft" else window
     return reads.whole + reads.row * looked_up * manifest.batch_size
 
 
 def _cache_bytes(manifest: Manifest, graph: Graph) -> int:
-    """Of one committed token: its rows in every cache that the graph reads, in a drafter once for every depth."""
+    """Return the bytes per committed token in the caches that the graph reads; a drafter's count once per depth."""
     found = 0
     for tensor in with_fixed_batch(graph, manifest.batch_size).inputs:
         if tensor.role == "state" and len(tensor.shape) == 4 and tensor.dtype.startswith(("float", "bfloat")):
@@ -131,7 +131,7 @@ def _cache_bytes(manifest: Manifest, graph: Graph) -> int:
 
 
 def measure_bandwidth(threads: int) -> Bandwidth:
-    """Read a buffer, each thread its own part, to find its largest number, which costs less than reading it."""
+    """Measure the bandwidth: each thread takes the maximum of its part of a buffer, which costs less than the read."""
     size = _buffer_bytes()
     with log_step("bandwidth of the memory"), ThreadPoolExecutor(threads) as pool:
         parts = np.array_split(np.ones(size // 4, np.int32), threads)
@@ -148,7 +148,7 @@ def _buffer_bytes() -> int:
 
 
 def _last_level_cache() -> int:
-    """Bytes; 0 where the system does not say. Linux only."""
+    """Return the bytes of the last-level cache, or 0 if the system does not report them. Linux only."""
     units = {"K": 10, "M": 20}
     texts = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
     return max((int(text[:-1]) << units[text[-1]] for text in texts if text[-1:] in units), default=0)

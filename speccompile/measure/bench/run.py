@@ -1,4 +1,4 @@
-"""A whole benchmark of a bundle's folder."""
+"""Benchmark of a bundle folder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from speccompile.progress import log_step
 from speccompile.runtime import Bundle
 
 COST_REPEATS = 7
-"""Timed runs of every width: an odd number, so that the median is one of them."""
+"""Number of timed runs per width: odd, so that the median is one of them."""
 
 
 def run_bench(
@@ -29,10 +29,10 @@ def run_bench(
     adaptive: bool = True,
     **sampling: Any,
 ) -> Report:
-    """Open a bundle, generate for every question both ways, and measure what bounds them: costs, memory.
+    """Open a bundle, generate for every question in both decoding modes, and measure costs and memory bandwidth.
 
-    Options as of `measure` and `Bundle.open`. A bundle that samples gets seed 0 where none is given. Raises what they
-    raise.
+    `measure` and `Bundle.open` explain the options. A bundle that samples gets seed 0 by default. Raise the errors of
+    both.
     """
     with log_step(f"opening {folder}"):
         bundle = Bundle.open(folder, engine=engine, threads=threads)

@@ -1,4 +1,4 @@
-"""A report as people read it in a terminal."""
+"""Text tables of a report for a terminal."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -38,7 +38,7 @@ ROWS: tuple[Row, ...] = (
 
 
 def write_table(report: Report) -> str:
-    """The report in lines: both ways side by side, what costs and memory allow, then what only speculation has."""
+    """Return the report as text: both modes side by side, limits from costs and memory, then speculation's results."""
     parts = [_head(report), _ways(report), _groups(report.groups)]
     parts += [_costs(report.costs)] if report.costs else []
     parts += [_roofline(report.roofline)] if report.roofline else []
@@ -47,7 +47,7 @@ def write_table(report: Report) -> str:
 
 
 def head_lines(report: Report) -> list[str]:
-    """What was run, and where."""
+    """Return the lines that describe the run and the machine."""
     return list(_head(report))
 
 
@@ -68,7 +68,7 @@ def _head(report: Report) -> Iterator[str]:
 
 
 def _choices(report: Report) -> Iterator[str]:
-    """How tokens were chosen, and drafts accepted."""
+    """Yield the sampling options and the verification method."""
     yield f"{report.decoding} decoding at temperature {report.temperature:g}"
     if report.seed is not None:
         yield f"seed {report.seed}"
@@ -149,7 +149,7 @@ def _speculation(report: Report) -> Iterator[str]:
 
 
 def equality_lines(report: Report) -> Iterator[str]:
-    """Whether both ways gave the same tokens, and where they first did not."""
+    """Yield the number of prompts with equal tokens in both modes, and the first divergence of every other prompt."""
     if report.equal_prompts is None:
         yield "drafts are drawn: the two ways give other tokens, by the same probabilities"
         return
@@ -163,5 +163,5 @@ def equality_lines(report: Report) -> Iterator[str]:
 
 
 def cell(value: float | None, form: str) -> str:
-    """A number in this form, a dash where there is none."""
+    """Return the number in this format, or a dash for None."""
     return "-" if value is None else format(value, form)

@@ -1,4 +1,4 @@
-"""A generation with the times of its rounds: what a reader of the stream waits for."""
+"""Generation with the times of its rounds, which a reader of the stream waits for."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,23 +9,23 @@ from speccompile.runtime.bundle import Prompt
 
 @dataclass(frozen=True)
 class Timed:
-    """Times in seconds."""
+    """Generation and its times, in seconds."""
 
     generation: Generation
     first_token: float
-    """Of the prefill; the first draft is made in it."""
+    """Time of the prefill, which includes the first draft."""
     gaps: tuple[float, ...]
-    """From the end of the prefill, or of a round, to the end of the next round, which gives all its tokens at once."""
+    """Times from the end of the prefill or a round to the end of the next round, whose tokens arrive together."""
 
     @property
     def new_tokens(self) -> list[int]:
-        """Of each round, in the order of `gaps`; the last gives no more than the end of the generation lets through."""
+        """Number of new tokens per round, in the order of `gaps`; the last round is cut at the generation's end."""
         lengths, left = self.generation.path_lengths, len(self.generation.token_ids) - 1
         return [*lengths[:-1], left - sum(lengths[:-1])] if lengths else []
 
 
 def generate_timed(bundle: Bundle, prompt: Prompt, **options: Any) -> Timed:
-    """As `Bundle.generate`, with the times."""
+    """Run `Bundle.generate` and return its result with the times."""
     generation = bundle.generate(prompt, **options)
     gaps = generation.round_seconds
     return Timed(generation, generation.seconds - sum(gaps), tuple(gaps))

@@ -1,6 +1,6 @@
-"""The bytes of weights that one run of an ONNX graph reads, from the file alone: the runtime has no `onnx` package.
+"""Bytes of weights that one run of an ONNX graph reads, from the file alone: the runtime has no `onnx` package.
 
-Only what is needed of the format is read, by the field numbers of
+The parser covers only the needed fields, by the field numbers of
 https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3.
 """
 
@@ -14,22 +14,23 @@ from speccompile.runtime.devices.protobuf import read_fields, read_integer
 
 BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64, 14: 64, 15: 128, 16: 16,
         17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4, 23: 4, 24: 8, 25: 2, 26: 2, 27: 6, 28: 6}  # fmt: skip
-"""onnx.TensorProto.DataType -> bits of one element. Texts are no weights."""
+"""onnx.TensorProto.DataType -> bits of one element. Strings are no weights."""
 
 LOOKUPS = {"Gather": (0,), "GatherBlockQuantized": (0, 2, 3)}
 LOOKUPS |= {"EmbedFloat32": (1,), "EmbedBFloat16": (1,), "EmbedInt8": (1, 2)}
-"""Operators that read some rows of a table -> which of their inputs are tables. In the project's own layout
-rows lie in tiles, and who reads one of a tile's reads all of its memory."""
+"""Operators that read some rows of a table -> indices of the inputs that are tables. In the project's own layout
+rows lie in tiles: reading one row of a tile reads the memory of the whole tile."""
 
 PASSED_ON = ("Cast", "DequantizeLinear", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-"""Operators whose result is computed once, when the graph is opened, where they have a weight: who reads that, reads
-the weight."""
+"""Operators that, applied to a weight, are folded when the graph is opened. Readers of their result read the weight."""
 
 
 @dataclass(frozen=True)
 class WeightReads:
-    """whole: bytes of the weights that are read to their end, as often as a node reads them. row: bytes of one row of
-    every table in which tokens are looked up, each as often as a node does."""
+    """Bytes of weights that one run reads.
+
+    whole: bytes of fully read weights, once per reading node. row: bytes of one row of every token table, once per
+    node that looks rows up."""
 
     whole: int
     row: int
@@ -37,16 +38,16 @@ class WeightReads:
 
 @dataclass
 class _Graph:
-    """initializers: name -> (bytes, rows). uses: name -> (operator, place among its inputs, its first output)."""
+    """Parsed graph. initializers: name -> (bytes, rows). uses: name -> (operator, input index, its first output)."""
 
     initializers: dict[str, tuple[int, int]] = field(default_factory=dict)
     uses: dict[str, list[tuple[str, int, str]]] = field(default_factory=lambda: defaultdict(list))
 
 
 def weight_reads(path: Path) -> WeightReads:
-    """What one run of the graph in this ONNX file reads of its weights, wherever they lie.
+    """Return the bytes of weights that one run of this ONNX file reads, internal or external.
 
-    Nodes of subgraphs count as if they ran once.
+    A node of a subgraph counts as one run.
     """
     graph = _Graph()
     for found in read_fields(path.read_bytes()):
@@ -61,7 +62,7 @@ def weight_reads(path: Path) -> WeightReads:
 
 
 def _readers(graph: _Graph, name: str) -> Iterator[bool]:
-    """Of every node that reads a value: whether it looks rows up."""
+    """Yield, for every node that reads a value, whether it looks rows up."""
     for operator, place, output in graph.uses[name]:
         if operator in PASSED_ON and graph.uses.get(output):
             yield from _readers(graph, output)
@@ -87,7 +88,7 @@ def _read_node(message: bytes, graph: _Graph) -> None:
             outputs.append(found.value.decode())
         elif found.number == 4:
             operator = found.value.decode()
-        elif found.number == 5:  # an attribute, which may be a graph, or several
+        elif found.number == 5:  # an attribute, which may hold one graph or several
             for inner in read_fields(found.value):
                 if inner.number in (6, 11):
                     _read_graph(inner.value, graph)
@@ -96,10 +97,10 @@ def _read_node(message: bytes, graph: _Graph) -> None:
 
 
 def _initializer(message: bytes) -> tuple[str, int, int]:
-    """Name, bytes and rows."""
+    """Return the name, bytes and rows of an initializer."""
     name, kind, shape = "", 0, list[int]()
     for found in read_fields(message):
-        if found.number == 1:  # one dimension by itself, or all in a row
+        if found.number == 1:  # a single dimension, or all of them packed
             shape += _packed(found.value) or [found.integer]
         elif found.number == 2:
             kind = found.integer

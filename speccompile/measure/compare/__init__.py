@@ -1,8 +1,8 @@
-"""Every way of drafting that a recipe's models allow, beside autoregression, on the same prompts in one run.
+"""Compare every drafting method that a recipe's models allow with autoregressive decoding, on the same prompts.
 
-ways     which: a table, or a user's file
-run      builds them and has them measured, as far as that was not done before
-passes   one run over all questions, in a process of its own, which imports nothing that a bundle does not need
-store    what was measured, on the disk
-report, table, page   what it says
+methods  the compared methods: a default table, or a user's file
+run      builds and measures the methods, without those that are already done
+passes   one run over all questions in a separate process, which imports only what a bundle needs
+store    the measurements on the disk
+report, table, page   the results
 """

@@ -1,4 +1,4 @@
-"""A way's bundle, built in a process of its own: `python -m speccompile.measure.compare.builds JOB ANSWER`."""
+"""Build the bundle of a method in a separate process: `python -m speccompile.measure.compare.builds JOB ANSWER`."""
 
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,9 @@ from speccompile.measure.tune.space import TunedRecipe
 
 
 def build_way(source: TunedRecipe, way: Method, output: Path, *, remember: bool) -> None:
-    """Build its bundle for the source's engine into `output`, without a proof. remember: use the cache of builds.
+    """Build the method's bundle for the source's engine into `output`, without a proof. remember: use the build cache.
 
-    Raises what a build raises, and EngineError for one that ended otherwise.
+    Raise the errors of a build, and EngineError if its process ended without an answer.
     """
     job = {
         "recipe": str(source.path),

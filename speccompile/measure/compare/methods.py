@@ -1,4 +1,4 @@
-"""The ways of drafting that are compared: by default one table of them, or a file that the user writes."""
+"""Drafting methods of a comparison: the default table, or a file that the user writes."""
 
 import json
 import re
@@ -23,7 +23,7 @@ EXAMPLE = "lookup-8: {kind: prompt_lookup, tokens: 8}"
 
 @dataclass(frozen=True)
 class Method:
-    """A name, and what makes the recipe draft so: KEY=VALUE, as --set takes them."""
+    """Name of a drafting method, and the KEY=VALUE settings, as --set takes them, that select it in the recipe."""
 
     name: str
     settings: tuple[str, ...]
@@ -41,12 +41,14 @@ OWN = (
     CompareVariant("{own}-or-lookup", {"gate": {"kind": LOOKUP, "match": 5}}),
     CompareVariant("{own}-by-lookup", {"drafter": {"kind": LOOKUP, "tokens": 4}}),
 )
-"""Of the recipe's own drafter, {own}, whose keys change. One that the recipe cannot have is passed over; one of those
-that each kind names for itself says in its row why it cannot be."""
+"""Variants of the recipe's own drafter, {own}, with changed keys. A variant that the recipe cannot have is skipped.
+A variant that a kind itself declares stays, and its row shows why it is impossible."""
 
 
 def default_methods(source: TunedRecipe, index: Path | None = None) -> list[Method]:
-    """The ways of the recipe's own drafter and of all kinds, each drafter once. index: of `speccompile index`."""
+    """Return the variants of the recipe's own drafter and of all kinds, without equal drafters.
+
+    index: an index that `speccompile index` wrote."""
     found: list[Method] = []
     plans: list[DrafterPlan] = []
     others = [(kind, each) for kind, family in DRAFTING_METHODS.items() for each in family.compare_variants]
@@ -69,14 +71,14 @@ def default_methods(source: TunedRecipe, index: Path | None = None) -> list[Meth
 
 
 def replaced(source: TunedRecipe, section: Mapping[str, Any]) -> tuple[str, ...]:
-    """What puts another section `drafter` into a recipe."""
+    """Return the settings that replace a recipe's section `drafter`."""
     kind = section.get("kind")
     weighted = kind in KINDS_WITH_WEIGHTS or (kind is None and section.get("model") is not None)
     return (f"drafter={json.dumps(section)}", *(() if weighted else source.unweighted_settings()))
 
 
 def _own(source: TunedRecipe, tried: CompareVariant) -> Method | None:
-    """None without a drafter in the recipe, or one that does not know these keys."""
+    """Return a variant of the recipe's own drafter, or None if the recipe has no drafter."""
     if not source.plan.drafter.tokens:
         return None
     written = source.recipe.drafter or Drafter()
@@ -90,7 +92,7 @@ def _is_set(written: Drafter, key: str) -> bool:
 
 
 def _other(source: TunedRecipe, kind: str, tried: CompareVariant, index: Path | None) -> Method | None:
-    """None where a key cannot be filled in."""
+    """Return a variant of another kind, or None if a key cannot be filled in."""
     section: dict[str, Any] = {"kind": kind}
     for key, value in tried.keys.items():
         filled = _filled(value, source, index)
@@ -111,8 +113,9 @@ def _filled(value: Any, source: TunedRecipe, index: Path | None) -> Any:
 
 
 def read_ways(path: Path, source: TunedRecipe) -> list[Method]:
-    """The ways of a file, in YAML: a name, and a section `drafter` or a list of settings. Raises UsageError for a file
-    that is missing or in another form; whether the recipe can have them, the plan says."""
+    """Read methods from a YAML file: a name, and a section `drafter` or a list of settings.
+
+    Raise UsageError for a missing or malformed file. Planning checks later whether the recipe can have them."""
     try:
         data = parse_yaml(path.read_bytes().decode("utf-8-sig"), str(path))
     except FileNotFoundError:
@@ -160,7 +163,7 @@ def _shown(value: Any) -> str:
 
 
 def check_comparable(source: TunedRecipe, plan: Plan) -> None:
-    """Raise RecipeError for a way that changes more than how is drafted: its tokens could not be compared."""
+    """Raise RecipeError if a method changes more than the drafter: its outputs would not be comparable."""
     ours, theirs = source.plan, plan
     for key in ("target", "decoding", "max_length", "batch_size"):
         if getattr(ours, key) != getattr(theirs, key):

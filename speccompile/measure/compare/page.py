@@ -1,4 +1,4 @@
-"""A comparison as one HTML page: which way wins, for which task, and what costs allow."""
+"""HTML page of a comparison: the fastest method per task, and the speed that costs allow."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +18,12 @@ from speccompile.measure.compare.table import (
 
 
 def write_page(comparison: ComparisonReport, path: Path) -> None:
-    """Write the page, whole or not at all. Raises SpeccompileError where it cannot be written."""
+    """Write the page atomically. Raise SpeccompileError if that fails."""
     write_html(make_page(comparison), path)
 
 
 def make_page(comparison: ComparisonReport) -> str:
-    """The page's text."""
+    """Return the page's HTML."""
     return make_html(
         comparison.recipe,
         f"{comparison.recipe}: ways of drafting beside autoregressive decoding",

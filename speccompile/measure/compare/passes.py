@@ -1,6 +1,6 @@
-"""One run over all questions of one way, in a process of its own: what it holds is its own, and it ends alone.
+"""One pass of one method over all questions, in a separate process: its memory and a crash stay its own.
 
-`python -m speccompile.measure.compare.passes JOB ANSWER` does it.
+`python -m speccompile.measure.compare.passes JOB ANSWER` runs it.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -21,9 +21,9 @@ from speccompile.runtime import Bundle, Generation
 
 @dataclass(frozen=True)
 class PassRequest:
-    """What is run. baseline: the bundle without a drafter that decodes autoregressively beside it; None where `bundle`
-    has no drafter, or does it itself. number: of the pass, from 1.
-    options: of `measure`; None among them are left out."""
+    """Request for one pass. baseline: bundle without a drafter that runs the autoregressive mode; None if `bundle` runs
+    it itself, or has no drafter. number: number of the pass, from 1.
+    options: options of `measure`; those that are None are omitted."""
 
     bundle: str
     baseline: str | None
@@ -46,9 +46,9 @@ class PassRequest:
 
 @dataclass(frozen=True)
 class MeasuredPass:
-    """What one run showed. cases: each with one repeat. memory: bytes of a process that has this bundle alone open and
-    has generated. costs: over `context` committed tokens, timed when all was generated. beside: what decoded
-    autoregressively beside it, "none" for the bundle without a drafter, "own" for the same bundle."""
+    """Results of one pass. cases: one repeat each. memory: bytes of a process that has opened only this bundle and has
+    generated. costs: over `context` committed tokens, timed after all generations. beside: bundle of the autoregressive
+    mode, "none" for the one without a drafter, "own" for the same bundle."""
 
     manifest: Manifest
     cases: tuple[PromptRuns, ...]
@@ -63,12 +63,12 @@ class MeasuredPass:
     versions: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values: what the file holds."""
+        """Return plain JSON values, the content of the file."""
         return asdict(replace(self, manifest=None)) | {"manifest": self.manifest.to_json()}  # type: ignore[arg-type]
 
     @classmethod
     def from_json(cls, data: dict[str, Any], file: str) -> "MeasuredPass":
-        """Inverse of `to_json`; file: where the data comes from."""
+        """Invert `to_json`. file: source of the data, for messages."""
         costs = data["costs"]
         read = {
             "manifest": Manifest.from_json(data["manifest"], file),
@@ -90,10 +90,10 @@ def _answers(turns: list[dict[str, Any]]) -> Answers:
 
 
 def run_pass(job: PassRequest) -> MeasuredPass:
-    """Run it in this process. Raises what `Bundle.open`, `measure` and `measure_costs` raise."""
+    """Run a pass in this process. Raise the errors of `Bundle.open`, `measure` and `measure_costs`."""
     bundle = Bundle.open(job.bundle, engine=job.engine, threads=job.threads)
     options = {name: value for name, value in job.options.items() if value is not None}
-    # One generation, so that what a bundle holds is there; its tokens are nobody's.
+    # One generation allocates the bundle's lazy memory. Its tokens are not used.
     generate_timed(bundle, [0], **options | {"max_new_tokens": 1 + bundle.manifest.tokens})
     memory = bundle.engine.memory()
     baseline = bundle
@@ -119,14 +119,14 @@ def run_pass(job: PassRequest) -> MeasuredPass:
 
 
 def _costs(bundle: Bundle, context: int) -> GraphCosts:
-    """Of the widths that rounds of this bundle have."""
+    """Measure the costs of the widths that rounds of this bundle use."""
     manifest = bundle.manifest
     widths = [width for width in curve_widths(manifest) if width <= manifest.tokens + 1]
     return measure_costs(bundle, widths, context=context, repeats=COST_REPEATS)
 
 
 def measure_way(job: PassRequest) -> MeasuredPass:
-    """Run it in a process of its own. Raises what `run_pass` raises, and EngineError for one that ended otherwise."""
+    """Run a pass in a separate process. Raise the errors of `run_pass`, and EngineError if it ended without answer."""
     return MeasuredPass.from_json(run_apart(__name__, job.to_json(), f"measuring {Path(job.bundle).name}"), job.bundle)
 
 

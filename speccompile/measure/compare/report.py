@@ -1,9 +1,9 @@
-"""What the passes of all ways say, side by side; and what others have published of the same methods.
+"""Report of a comparison: the passes of all methods side by side, and published figures of the same methods.
 
-Figures are those of Spec-Bench (Xia et al. 2024): tokens per second are a question's, all its turns and the prefill
-included, and their mean over questions; a ratio is that of two such means; accepted are new tokens per round over all
-rounds. What its scripts do wrong is done otherwise: both sides count their tokens in the same way, whole lists of
-tokens are compared, a question that is repeated counts once, by its median, and acceptance is told by depth.
+The figures follow Spec-Bench (Xia et al. 2024): tokens per second of a question cover all its turns and the prefill,
+and are averaged over questions; a ratio divides two such means; accepted are new tokens per round over all rounds.
+Errors of its scripts are avoided: both sides count tokens in the same way, whole token lists are compared, a repeated
+question counts once, by its median, and acceptance is reported by depth.
 """
 
 import json
@@ -26,7 +26,7 @@ from speccompile.measure.compare.passes import MeasuredPass
 
 @dataclass(frozen=True)
 class Refusal:
-    """A way that could not be built or measured, and why."""
+    """Method that could not be built or measured, and the reason."""
 
     name: str
     settings: tuple[str, ...]
@@ -36,7 +36,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Task:
-    """Some questions. ratio: of tokens per second, over autoregression beside it."""
+    """Results of one method on one task's questions. ratio: speedup over autoregressive decoding in the same pass."""
 
     task: str
     prompts: int
@@ -47,11 +47,11 @@ class Task:
 
 @dataclass(frozen=True)
 class MethodReport:
-    """One way. tokens_per_second, ratio and mean_accepted are those of all tasks together; decode_ratio leaves the
-    prefill out: the median over pairs of neighbours. beside: see `Pass`; None for autoregression itself.
+    """Results of one method. tokens_per_second, ratio and mean_accepted cover all tasks; decode_ratio excludes the
+    prefill: the median over pairs of adjacent generations. beside: see `MeasuredPass`; None for autoregression itself.
 
-    kind: of drafter; of a cascade with what is beside it, as "model then prompt_lookup": Spec-Bench has no such method.
-    equal_prompts: how many questions got autoregression's tokens; None where drafts are drawn, and for autoregression.
+    kind: kind of drafter; a cascade names its lookup, too, as "model then prompt_lookup", which Spec-Bench lacks.
+    equal_prompts: number of questions with the autoregressive tokens; None with sampled drafts and for autoregression.
     """
 
     name: str
@@ -80,14 +80,14 @@ class MethodReport:
 
     @property
     def differs(self) -> bool:
-        """Whether a way that must not change tokens did."""
+        """True if an exact method changed tokens."""
         return self.exact and bool(self.differences)
 
 
 @dataclass(frozen=True)
 class ComparisonReport:
-    """All of it. ways: the highest ratio first. best: task -> the name of the way with the highest ratio there, of
-    those that leave the tokens as they are. published: tables of Spec-Bench, with the methods that were measured here.
+    """Report of the whole comparison. ways: methods, the highest ratio first. best: task -> name of the method with the
+    highest ratio among those that keep the tokens. published: Spec-Bench's tables, reduced to the measured methods.
     """
 
     recipe: str
@@ -105,12 +105,12 @@ class ComparisonReport:
     versions: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """The documented object of `compare --json`."""
+        """Return the documented object of `compare --json`."""
         return asdict(self)
 
     @property
     def tasks(self) -> list[str]:
-        """In the order of the questions, all of them last."""
+        """Task names in the order of the questions; the overall task is last."""
         return [each.task for each in self.ways[0].tasks]
 
 
@@ -121,7 +121,7 @@ def make_comparison(
     refused: Mapping[str, Refusal],
     options: Mapping[str, Any],
 ) -> ComparisonReport:
-    """passes: of every way that was measured, all of them."""
+    """Return the report. passes: all passes of every measured method."""
     plain = next(found[0] for way, found in passes.items() if way.name == AUTOREGRESSIVE)
     ways = sorted((make_way_report(way, found) for way, found in passes.items()), key=lambda each: -each.ratio)
     return ComparisonReport(
@@ -142,7 +142,7 @@ def make_comparison(
 
 
 def make_way_report(way: Method, passes: Sequence[MeasuredPass]) -> MethodReport:
-    """passes: all of one way."""
+    """Return the results of one method. passes: all its passes."""
     first, manifest = passes[0], passes[0].manifest
     cases = [_merged(same) for same in zip(*(each.cases for each in passes), strict=True)]
     drafts = manifest.tokens > 0
@@ -178,14 +178,14 @@ def make_way_report(way: Method, passes: Sequence[MeasuredPass]) -> MethodReport
 
 
 def published(kinds: set[str]) -> dict[str, Any]:
-    """Spec-Bench's tables, of methods that these kinds of drafter are, with their source."""
+    """Return Spec-Bench's tables and their source, reduced to methods of these kinds of drafter."""
     data: dict[str, Any] = json.loads((files("speccompile.measure.compare") / "spec_bench.json").read_bytes())
     tables = [table | {"rows": [row for row in table["rows"] if row["kind"] in kinds]} for table in data["tables"]]
     return data | {"tables": [table for table in tables if table["rows"]]}
 
 
 def _kind(drafter: Mapping[str, Any]) -> str:
-    """drafter: of a manifest's plan."""
+    """Return the drafter's kind with its cascade. drafter: section of a manifest's plan."""
     cascade, inner = drafter.get("cascade") or {}, drafter.get("inner")
     beside = [
         f"{word} {part['kind']}" for word, part in (("then", cascade.get("then")), ("or", cascade.get("gate"))) if part
@@ -194,21 +194,21 @@ def _kind(drafter: Mapping[str, Any]) -> str:
 
 
 def _minimum(costs: Sequence[GraphCosts]) -> GraphCosts:
-    """The least of each of several medians: what else a machine does makes a graph slower, never faster."""
+    """Return the minimum of the medians of several passes: other load makes a graph slower, never faster."""
     drafts = [each.draft for each in costs if each.draft is not None]
     verify = {width: min(each.verify[width] for each in costs) for width in costs[0].verify}
     return GraphCosts(verify, min(drafts, default=None), min(each.host for each in costs))
 
 
 def _merged(same: Sequence[PromptRuns]) -> PromptRuns:
-    """One question of all passes."""
+    """Return the runs of one question, merged over all passes."""
     ours = tuple(answers for case in same for answers in case.speculative)
     theirs = tuple(answers for case in same for answers in case.autoregressive)
     return PromptRuns(same[0].number, ours, theirs, same[0].group)
 
 
 def _is_sampled(cases: Sequence[PromptRuns]) -> bool:
-    """Whether tokens were drawn: then each generation has a seed."""
+    """Return whether tokens were sampled: each generation then has a seed."""
     return any(one.seed is not None for case in cases for one in generations(case.speculative))
 
 
@@ -219,7 +219,7 @@ def _task(group: Group) -> Task:
 
 
 def _decode_ratio(cases: Sequence[PromptRuns]) -> float | None:
-    """Without a drafter, 1."""
+    """Return the median ratio of decode speeds; 1 without a drafter."""
     if not cases[0].speculative:
         return 1.0
     pairs = [

@@ -1,4 +1,4 @@
-"""The whole of a comparison: what is compared, built and measured, and how it goes on where it was stopped."""
+"""Run a comparison: plan, build and measure its methods, and resume an interrupted one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,8 +28,9 @@ Build = Callable[[Method, Plan, Path], None]
 
 @dataclass(frozen=True)
 class Options:
-    """What is compared and how. ways: a file, None for the default ways. index: see `ways.default_ways`. output: by
-    default build/<name>-ways. sampling: options of `Bundle.generate_batch`, None where they were not given."""
+    """Options of a comparison. ways: a file of methods, None for the default ones. index: see
+    `methods.default_methods`. output: build/<name>-ways by default. sampling: options of `Bundle.generate_batch`, None
+    if not given."""
 
     prompts: Path
     ways: Path | None = None
@@ -46,7 +47,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison whose questions are answered, and whose work is still to be done. ways: autoregression first."""
+    """Checked comparison that has not run yet. ways: the methods, autoregression first."""
 
     source: TunedRecipe
     options: Options
@@ -56,7 +57,7 @@ class Comparison:
 
     @classmethod
     def read(cls, path: Path, overrides: Sequence[str], options: Options) -> "Comparison":
-        """Quick, and without torch. Raises RecipeError, UsageError and PromptError for what cannot be compared."""
+        """Read and check a comparison, quickly and without torch. Raise RecipeError, UsageError or PromptError."""
         source = TunedRecipe.of(path, overrides, options.engine)
         if options.sampling.get("temperature") and source.plan.decoding == "greedy":
             raise UsageError(
@@ -72,11 +73,11 @@ class Comparison:
     def run(
         self, measure: Measure = measure_way, build: Build | None = None, pool: Executor = LOCAL
     ) -> ComparisonReport:
-        """Build and measure every way, as far as that has not been done, and report.
+        """Build and measure every method that is not done yet, and return the report.
 
-        Every pass goes through all ways, and each runs beside autoregression, question by question: what else the
-        machine does meets all alike. pool: where that is done, with this comparison's folder and models. A way that
-        cannot be built or measured is reported with the reason. Raises what autoregression raises.
+        Every pass covers all methods, and each alternates with autoregression, question by question: other load affects
+        all alike. pool: executor whose machines see this comparison's folder and models. A method that cannot be built
+        or measured is reported with the reason. An error of autoregression propagates.
         """
 
         def build_it(way: Method, plan: Plan, output: Path) -> None:
@@ -92,7 +93,7 @@ class Comparison:
         return comparison
 
     def plan(self, way: Method) -> Plan:
-        """Raises RecipeError and CheckpointError for a way that the recipe cannot have."""
+        """Return the plan of a method. Raise RecipeError or CheckpointError if the recipe cannot have it."""
         plan = self.source.planned(*way.settings)
         check_comparable(self.source, plan)
         return plan
@@ -106,7 +107,7 @@ class Comparison:
         return make_comparison(self.source.plan.name, self.source.engine.name, passes, refused, self.options_json())
 
     def options_json(self) -> dict[str, Any]:
-        """What all ways have in common."""
+        """Return the options that all methods share."""
         options = self.options
         return {
             "prompts": len(self.questions),
@@ -118,7 +119,7 @@ class Comparison:
         }
 
     def pass_options(self) -> dict[str, Any]:
-        """Of every generation."""
+        """Return the options of every generation."""
         options = self.options
         return {"max_new_tokens": options.max_new_tokens, "adaptive": options.adaptive} | self._sampling()
 
@@ -129,11 +130,11 @@ class Comparison:
         return {"seed": 0} | given
 
     def _key(self) -> dict[str, Any]:
-        """What must be the same for a run to go on where another was stopped. Repeats may become more."""
+        """Return the key that must be unchanged to resume a comparison. Only the number of repeats may grow."""
         options, plan = self.options, self.source.plan
         recipe = plan.to_json()
         for key in ("drafter", "graphs", "verify", "notes"):
-            del recipe[key]  # that is for the ways to say
+            del recipe[key]  # the methods decide these
         common = self.options_json() | {"threads": options.threads, "engine": self.source.engine.name}
         del common["repeats"]
         return {
@@ -146,7 +147,7 @@ class Comparison:
 
 
 class _ComparisonRun:
-    """Ways, each built when it is first measured. refused: those that could not be, and why."""
+    """Running comparison: a method is built when it is first measured. refused: method -> reason of its failure."""
 
     def __init__(self, job: Comparison, measure: Measure, build: Build, pool: Executor) -> None:
         self._job, self._measure, self._build, self._pool = job, measure, build, pool
@@ -154,7 +155,7 @@ class _ComparisonRun:
         self.refused: dict[str, Refusal] = {}
 
     def plan(self) -> None:
-        """Find out which ways the recipe can have, before any work."""
+        """Plan every method and refuse those that the recipe cannot have, before any work."""
         for way in self._job.ways:
             try:
                 plan = self._plans[way] = self._job.plan(way)
@@ -165,13 +166,13 @@ class _ComparisonRun:
                 self._job.store.claim(way, {"settings": way.settings, "drafter": drafter, "models": _models(plan)})
 
     def do(self, ways: Sequence[Method], number: int) -> None:
-        """One pass of each way, unless it was done or cannot be."""
+        """Run one pass of each method that is neither done nor refused."""
         wanted = self._possible([way for way in ways if not self._job.store.has(way, number)])
         if not wanted:
             return
         plain = self._job.ways[0]
         missing = [way for way in dict.fromkeys((plain, *wanted)) if not self._job.store.bundle(way).is_dir()]
-        builds = [self._building(way) for way in missing]  # where there is a bundle, it is whole
+        builds = [self._building(way) for way in missing]  # an existing bundle is complete
         for place, built in self._pool.run(builds):
             if isinstance(built, SpeccompileError):
                 self._refuse(missing[place], built)
@@ -197,7 +198,7 @@ class _ComparisonRun:
         return Task(about, self._measure, (self._pass(way, bundle, baseline, number),), exclusive=True)
 
     def _refuse(self, way: Method, error: SpeccompileError) -> None:
-        """Without autoregression there is nothing to compare with."""
+        """Record a failed method. Raise the error of autoregression: nothing can be compared without it."""
         if way is self._job.ways[0]:
             raise error
         LOGGER.warning("%s is left out: %s", way.name, error)
@@ -216,8 +217,9 @@ class _ComparisonRun:
 
 
 def _baseline(bundle: Path, plain: Path) -> Path | None:
-    """The bundle without a drafter, where both together fit into the memory; None, said, where they do not: then each
-    way decodes autoregressively by its own bundle."""
+    """Return the bundle without a drafter if it fits into memory together with `bundle`; else log and return None.
+
+    None means that the method's own bundle runs the autoregressive mode."""
     size = sum(file.stat().st_size for folder in (bundle, plain) for file in folder.rglob("*") if file.is_file())
     if size < tightest_memory_limit().size:
         return plain
@@ -229,7 +231,7 @@ def _baseline(bundle: Path, plain: Path) -> Path | None:
 
 
 def _models(plan: Plan) -> dict[str, list[list[Any]]]:
-    """Of the target and the drafters: the files' names, bytes and times of change."""
+    """Return model reference -> (name, bytes, mtime in ns) of every file, for the target and the drafters."""
     models: list[ModelPlan | HeadPlan] = [plan.target, *plan.drafter.models]
     models += [plan.drafter.head] if plan.drafter.head else []
     return {

@@ -1,10 +1,10 @@
-"""The folder of a comparison: what was measured of each way, pass by pass, so that a run that was stopped goes on.
+"""Folder of a comparison: measurements of each method, pass by pass, so that an interrupted run can resume.
 
-compare.json          what is compared: recipe, models, prompts, options, versions, machine
-ways/NAME/way.json    the settings, drafter and models of a way
-ways/NAME/pass-N.json what its Nth pass showed
+compare.json          the key: recipe, prompts, options, versions, machine
+ways/NAME/way.json    the settings, drafter and models of a method
+ways/NAME/pass-N.json the results of its Nth pass
 bundles/NAME          its bundle, until everything is measured
-report.json           the whole report, when it is
+report.json           the whole report, after the last pass
 """
 
 import shutil
@@ -22,17 +22,17 @@ KEY, REPORT, COMMAND = "compare.json", "report.json", "speccompile compare"
 
 
 class Store:
-    """Files of one comparison. Each appears whole or not at all."""
+    """Files of one comparison, written atomically."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def opened(self, key: Mapping[str, Any]) -> AbstractContextManager[None]:
-        """Hold the folder, as `claimed`."""
+        """Lock the folder for this key, see `locked_for`."""
         return locked_for(self.folder, KEY, key, work="a comparison", option="--output", command=COMMAND)
 
     def claim(self, way: Method, description: Mapping[str, Any]) -> None:
-        """Raises UsageError where another way was measured under its name."""
+        """Record a method's description. Raise UsageError if a different method was measured under its name."""
         file = self.folder / "ways" / way.name / "way.json"
         if not file.is_file():
             write_record(file, description)
@@ -45,23 +45,23 @@ class Store:
             )
 
     def bundle(self, way: Method) -> Path:
-        """Where its bundle is, or will be."""
+        """Return the path of the method's bundle, which may not exist yet."""
         return self.folder / "bundles" / way.name
 
     def has(self, way: Method, number: int) -> bool:
-        """Whether this pass was measured."""
+        """Return whether this pass was measured."""
         return self._pass(way, number).is_file()
 
     def add(self, way: Method, number: int, found: MeasuredPass) -> None:
         write_record(self._pass(way, number), found.to_json())
 
     def get(self, way: Method, number: int) -> MeasuredPass:
-        """Raises UsageError for a file that cannot be read."""
+        """Return a measured pass. Raise UsageError if its file cannot be read."""
         file = self._pass(way, number)
         return MeasuredPass.from_json(read_record(file, COMMAND), str(file))
 
     def finish(self, report: Mapping[str, Any]) -> None:
-        """Keep the report and drop the bundles, which the cache of builds gives again."""
+        """Write the report and delete the bundles, which the build cache can restore."""
         write_record(self.folder / REPORT, report)
         shutil.rmtree(self.folder / "bundles", ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""Work in a process of its own, by files of JSON: what it holds is its own, and however it ends, this one goes on."""
+"""Run a job in a separate process through JSON files: its memory is separate, and its crash does not end this one."""
 
 import json
 import logging
@@ -18,10 +18,10 @@ from speccompile.progress import LOGGER
 
 
 def run_apart(module: str, job: Mapping[str, Any], about: str) -> Any:
-    """What `serve` answers in a process that runs this module, and logs as this one does.
+    """Run `serve` of a module in a new process with this log level, and return its result.
 
-    job, and the answer: plain JSON values. about: what is done, for people. Raises what was raised there, and
-    EngineError for a process that ended otherwise.
+    job and result: plain JSON values. about: description of the job, for messages. Raise the SpeccompileError of the
+    job, and EngineError if the process ended without an answer.
     """
     with tempfile.TemporaryDirectory(prefix="speccompile-compare-") as work:
         asked, answered = Path(work) / "job.json", Path(work) / "answer.json"
@@ -39,7 +39,7 @@ def run_apart(module: str, job: Mapping[str, Any], about: str) -> Any:
 
 
 def serve(act: Callable[[dict[str, Any]], Any]) -> None:
-    """The other side: do what the files in the command line say, and answer with the result or with what it raised."""
+    """Run the job file of the command line in the new process, and write its result or SpeccompileError."""
     asked, answered = map(Path, sys.argv[1:])
     data = json.loads(asked.read_bytes())
     handler = logging.StreamHandler()
@@ -55,14 +55,14 @@ def serve(act: Callable[[dict[str, Any]], Any]) -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    """Run a module of ours to its end; its exit code. Whatever ends the wait ends it, too."""
+    """Run one of our modules to its end and return its exit code. An interrupted wait kills the process."""
     with subprocess.Popen(  # noqa: S603  # our own interpreter and module
-        # -P: a file of the working directory must not take the place of a module.
+        # -P: a file of the working directory must not shadow a module.
         [sys.executable, "-P", "-m", *arguments],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno() if _is_file(sys.stderr) else subprocess.DEVNULL,  # stdout is for our data alone
-        start_new_session=True,  # a Ctrl-C reaches this process alone, which then ends the other
+        start_new_session=True,  # Ctrl-C reaches only the parent, which then kills the child
     ) as process:
         try:
             return process.wait()
@@ -71,7 +71,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _is_file(stream: Any) -> bool:
-    """Whether it is one of the system's files."""
+    """Return whether the stream has a file descriptor."""
     try:
         stream.fileno()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""A comparison as people read it in a terminal."""
+"""Text tables of a comparison for a terminal."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -6,10 +6,10 @@ from speccompile.measure.bench.table import cell
 from speccompile.measure.compare.report import ComparisonReport, MethodReport
 
 Table = list[tuple[str, ...]]
-"""Rows of texts, the first one the head."""
+"""Rows of cell texts; the first row is the header."""
 
 MOST_REASON = 160
-"""Characters of a refusal that a row shows."""
+"""Maximum length of a refusal's reason in a row, in characters."""
 
 Column = tuple[str, Callable[[MethodReport], str]]
 
@@ -56,7 +56,7 @@ MEANING = (
 
 
 def write_table(comparison: ComparisonReport) -> str:
-    """Lines: what was run, all ways with the best first, by task, by depth, what others published."""
+    """Return the comparison as text: the run, all methods (best first), by task, by depth, published figures."""
     parts: list[list[str]] = [head_lines(comparison), [*aligned(ways_table(comparison)), *MEANING]]
     if len(comparison.tasks) > 1:
         parts.append(["ratio (accepted), by task; the best ratio has a star", *aligned(tasks_table(comparison))])
@@ -70,7 +70,7 @@ def write_table(comparison: ComparisonReport) -> str:
 
 
 def head_lines(comparison: ComparisonReport) -> list[str]:
-    """What was run, and where."""
+    """Return the lines that describe the run and the machine."""
     options = comparison.options
     kernels = "" if comparison.kernels is None else f", kernels: {comparison.kernels}"
     threads = "" if comparison.threads is None else f", threads: {comparison.threads}"
@@ -91,12 +91,12 @@ _SAID = ("prompts", "max_new_tokens", "repeats", "decoding", "draft_length")
 
 
 def ways_table(comparison: ComparisonReport) -> Table:
-    """All that were measured, the best first."""
+    """Return all measured methods, the best first."""
     return [tuple(title for title, _ in COLUMNS)] + [tuple(show(way) for _, show in COLUMNS) for way in comparison.ways]
 
 
 def tasks_table(comparison: ComparisonReport) -> Table:
-    """Ratio and mean accepted by task."""
+    """Return ratio and mean accepted by task."""
 
     def shown(way: MethodReport, task: str) -> str:
         found = way.task(task)
@@ -108,7 +108,7 @@ def tasks_table(comparison: ComparisonReport) -> Table:
 
 
 def depths_table(comparison: ComparisonReport) -> Table:
-    """Acceptance by depth; deeper than most of a terminal's width is for the JSON."""
+    """Return acceptance by depth, to depth 10: greater depths do not fit a terminal and are in the JSON."""
     deepest = min(_DEEPEST, max((len(way.acceptance_by_depth) for way in comparison.ways), default=0))
     rows = [
         (way.name, *(cell(share, ".2f") for share in depth_shares(way, deepest)))
@@ -122,20 +122,20 @@ _DEEPEST = 10
 
 
 def depth_shares(way: MethodReport, deepest: int) -> list[float | None]:
-    """Of depths 1, 2, ..; None where it drafts less deep."""
+    """Return acceptance at depths 1 to `deepest`; None beyond the method's depth."""
     shares = [depth.accepted for depth in way.acceptance_by_depth[:deepest]]
     return shares + [None] * (deepest - len(shares))
 
 
 def refusal_lines(comparison: ComparisonReport) -> Iterator[str]:
-    """A line for every way that could not be."""
+    """Yield a line for every method that could not be built or measured."""
     for each in comparison.refused:
         reason = each.reason if len(each.reason) <= MOST_REASON else f"{each.reason[:MOST_REASON]}..."
         yield f"{each.name}: left out: {reason}"
 
 
 def published_lines(comparison: ComparisonReport) -> Iterator[str]:
-    """Spec-Bench's figures of the same methods, the source first."""
+    """Yield Spec-Bench's figures of the same methods, the source first."""
     tables = comparison.published["tables"]
     if not tables:
         return
@@ -145,7 +145,7 @@ def published_lines(comparison: ComparisonReport) -> Iterator[str]:
 
 
 def published_table(comparison: ComparisonReport) -> Table:
-    """Speedups by task and the mean accepted: of each method the ways here first, then what was published."""
+    """Return speedups by task and mean accepted per kind: the methods measured here, then the published figures."""
     tables = comparison.published["tables"]
     tasks = list(tables[0]["rows"][0]["speedup"])
     theirs: dict[str, Table] = {}
@@ -162,13 +162,13 @@ def published_table(comparison: ComparisonReport) -> Table:
 
 
 def _beside(way: MethodReport, tasks: Sequence[str]) -> tuple[str, ...]:
-    """A way as a row of Spec-Bench; a dash for tasks that were not asked."""
+    """Return a method as a row of Spec-Bench; a dash for tasks that were not run."""
     ratios = {task.task: task.ratio for task in way.tasks}
     return way.name, "here", cell(way.mean_accepted, ".2f"), *(cell(ratios.get(task), ".2f") for task in tasks)
 
 
 def difference_lines(comparison: ComparisonReport) -> Iterator[str]:
-    """Where a way's tokens first were others than autoregression's."""
+    """Yield the first token, per question, at which a method differs from autoregressive decoding."""
     for way in comparison.ways:
         for found in way.differences:
             yield (
@@ -178,7 +178,7 @@ def difference_lines(comparison: ComparisonReport) -> Iterator[str]:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns, the first to the left and the others to the right."""
+    """Return lines of aligned columns: the first to the left, the other columns to the right."""
     if not rows:
         return []
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

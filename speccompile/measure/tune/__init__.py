@@ -1,4 +1,4 @@
-"""The way of drafting that is fastest here: measured costs and acceptance -> expected tokens per second -> a choice."""
+"""Choose the fastest draft shape and settings on this machine: measured costs and acceptance -> tokens per second."""
 
 from speccompile.measure.tune.predict import Candidate
 from speccompile.measure.tune.run import Job, Options, Tuning

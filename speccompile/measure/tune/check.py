@@ -1,4 +1,4 @@
-"""The prediction against what `bench` measures: the chosen recipe is built once more, and generates."""
+"""Check of a prediction against `bench`: build the chosen recipe again and measure its generations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ REPEATS = 3
 
 @dataclass(frozen=True)
 class Check:
-    """Tokens per second without prefill, in rounds of full length, and as multiples of those without drafts.
+    """Predicted and measured tokens per second without prefill, in rounds of full length, and their speedups.
 
-    measured: medians over prompts and repeats; None where no generation had a round. Errors are those of predictions,
-    as a share of what was measured. That of the speed is as large as the machine's speed has changed since: how fast
-    it was then and is now shows in the autoregressive generations, which the speedup is relative to.
+    measured: medians over prompts and repeats; None if no generation had a round. Errors are relative to the measured
+    value. `error` includes any change of the machine's speed since the prediction. `speedup_error` does not: both
+    speeds of a speedup are measured at the same time.
     """
 
     predicted: float
@@ -41,7 +41,7 @@ def check(
     prompts: Sequence[str | list[int]],
     generating: dict[str, Any],
 ) -> Check:
-    """Build the choice and run it as `speccompile bench --fixed-draft-length` does, both ways in turns."""
+    """Build the choice and run it like `speccompile bench --fixed-draft-length`, alternating both decoding modes."""
     from speccompile.compiler.build import build  # imports torch
 
     with TemporaryDirectory(prefix="speccompile-tune-") as work:

@@ -1,7 +1,7 @@
-"""Which halves of a target's layers draft best: those without which a round gains least are left out, one by one.
+"""Greedy backward elimination of attention and MLP sublayers: drop, one at a time, the sublayer without which the
+predicted speed is highest.
 
-What a round gains is what `tune` chooses by: expected tokens (Leviathan et al. 2023, theorem 3.8) over measured
-seconds.
+`tune` chooses by the same speed: expected tokens (Leviathan et al. 2023, theorem 3.8) over measured seconds.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,28 +12,28 @@ from speccompile.measure.bench.costs import expected_tokens
 from speccompile.plan.plan import LayersPlan
 
 Sublayers = frozenset[tuple[str, int]]
-"""("attention" or "mlp", layer) of each."""
+"""Set of sublayers, each ("attention" or "mlp", layer)."""
 ATTENTION, MLP = "attention", "mlp"
 
 Agree = Callable[[LayersPlan], Sequence[float]]
-"""How often drafts of these layers are right, and all before them, at depth 1, 2, .."""
+"""Function from layers to the share of places at which the drafts up to depth 1, 2, .. are all correct."""
 
 
 def plan_of(halves: Sublayers) -> LayersPlan:
-    """As a plan has them."""
+    """Return the sublayers as a plan's layers."""
     attention, mlp = (tuple(sorted(layer for its, layer in halves if its == kind)) for kind in (ATTENTION, MLP))
     return LayersPlan(attention, mlp)
 
 
 def halves_of(layers: LayersPlan) -> Sublayers:
-    """As they are left out."""
+    """Return a plan's layers as a set of sublayers."""
     return frozenset((kind, layer) for kind in (ATTENTION, MLP) for layer in getattr(layers, kind))
 
 
 @dataclass(frozen=True)
 class PassCosts:
-    """Seconds. base: of one pass of a draft without any layer; attention, mlp: what one half adds, the mean over the
-    layers; verify: of a window by its width; host: of a round beside its graphs."""
+    """Costs in seconds. base: one draft pass without any layer; attention, mlp: added by one sublayer, mean over the
+    layers; verify: by window width; host: one round outside its graphs."""
 
     base: float
     attention: float
@@ -42,7 +42,7 @@ class PassCosts:
     host: float
 
     def round_seconds(self, halves: Sublayers, drafts: int) -> float:
-        """A round with a chain of `drafts`: one pass each."""
+        """Return the cost of a round with a chain of `drafts` tokens, one pass per token."""
         attention = sum(kind == ATTENTION for kind, _ in halves)
         a_pass = self.base + attention * self.attention + (len(halves) - attention) * self.mlp
         return self.verify[drafts + 1] + drafts * a_pass + self.host
@@ -53,7 +53,7 @@ class PassCosts:
 
 @dataclass(frozen=True)
 class ScoredLayers:
-    """A set of layers, and the chain that is best with it."""
+    """Set of layers, and the fastest chain with it."""
 
     layers: LayersPlan
     accepted_at_depth: tuple[float, ...]
@@ -65,10 +65,10 @@ class ScoredLayers:
 
 
 class Elimination:
-    """Greedy backward elimination, then single halves back in or out of the best set, as long as that is better.
+    """Greedy backward elimination, then hill climbing: single sublayers go in or out of the best set while that helps.
 
-    A half that was worth much when more was left is looked at again only when nothing seems to be worth less (the lazy
-    greedy of Minoux 1978): most rounds then judge a few sets, not all.
+    The elimination is lazy (Minoux 1978). It evaluates a sublayer again only when its last known value makes it the
+    best one to drop, so that most rounds evaluate a few sets, not all.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class Elimination:
         drafts: Sequence[int],
         has_time: Callable[[], bool],
     ) -> None:
-        """units: what is left out together: a half each, or whole layers. drafts: chains that may be had, the shortest
-        first. has_time: asked before every judgement but the first ones of the whole."""
+        """units: sublayers that are dropped together: single ones, or whole layers. drafts: possible chain lengths,
+        ascending. has_time: checked before every evaluation except the first two, of the whole and the recipe's set."""
         self._agree, self._costs, self._units = agree, costs, list(units)
         self._drafts, self._has_time = drafts, has_time
         self.judged: dict[Sublayers, ScoredLayers] = {}
         self.complete = False
-        """Whether it ended by itself, not for lack of time."""
+        """True if the search ended before its time did."""
 
     def run(self, own: LayersPlan) -> ScoredLayers:
-        """The best set that was judged. own: the recipe's, which is one of them."""
+        """Search and return the best evaluated set. own: the recipe's layers, which are evaluated, too."""
         whole = frozenset[tuple[str, int]]().union(*self._units)
         self._judge(whole)
         self._judge(halves_of(own))
@@ -98,7 +98,7 @@ class Elimination:
 
     @property
     def _best(self) -> ScoredLayers:
-        """Of equals, that with fewer halves."""
+        """The best evaluated set; of equals, the one with fewer sublayers."""
         return max(self.judged.values(), key=lambda each: (each.tokens_per_second, -each.layers.halves))
 
     def _eliminate(self, left: Sublayers) -> None:
@@ -112,7 +112,7 @@ class Elimination:
         self.complete = True
 
     def _least(self, left: Sublayers, last_seen: dict[Sublayers, Sequence[float]]) -> Sublayers | None:
-        """The unit without which most is gained; None where time is up. What was judged stands in `last_seen`."""
+        """Return the unit whose removal gives the highest speed, or None if time is up. Update `last_seen`."""
         fresh = set[Sublayers]()
         while True:
             unit = max(last_seen, key=lambda each: self._rate(left - each, last_seen[each])[0])
@@ -124,7 +124,7 @@ class Elimination:
             fresh.add(unit)
 
     def _climb(self) -> bool:
-        """Single units in or out of the best set while that gains; returns whether time was enough."""
+        """Toggle single units of the best set while that helps. Return whether time sufficed."""
         start, last = None, self._best
         while start != last:
             start = last
@@ -138,7 +138,7 @@ class Elimination:
         return True
 
     def _may_still_win(self, left: Sublayers) -> bool:
-        """Whether the best known would be beaten if all that is left cost nothing, and were as often right."""
+        """Return whether a subset could still win: with this acceptance and layers of no cost it beats the best."""
         accepted = self.judged[left].accepted_at_depth
         return self._rate(frozenset(), accepted)[0] > self._best.tokens_per_second
 
@@ -150,7 +150,7 @@ class Elimination:
         return self.judged[halves]
 
     def _rate(self, halves: Sublayers, accepted: Sequence[float]) -> tuple[float, int]:
-        """Expected tokens per second of the best chain, and its drafts; of equals the shorter."""
+        """Return the expected tokens per second of the best chain, and its drafts; of equals the shorter chain."""
         rates = [
             (expected_tokens(accepted[:drafts]) / self._costs.round_seconds(halves, drafts), -drafts)
             for drafts in self._drafts

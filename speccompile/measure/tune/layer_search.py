@@ -1,4 +1,4 @@
-"""The search for the layers of a `layer_skip`: what the target wrote, what its halves cost here, which are worth it."""
+"""Search for the layers of a `layer_skip` drafter, by the target's own texts and the measured cost of its sublayers."""
 
 import json
 from collections.abc import Sequence
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 SEARCHED = [kind for kind, family in DRAFTING_METHODS.items() if "layers" in family.keys]
 """Kinds that draft with layers of the target."""
 SECONDS = 120.0
-"""Of a search, where nothing else is asked for."""
+"""Default duration of a search."""
 MEASURED = 2
-"""Drafts of the chains by which halves are timed: each is one pass more, and takes long to trace."""
+"""Draft length of the chains that time sublayers: every further draft is one more pass, which is slow to trace."""
 PASSES = 4
-"""Judgements a half for which there should be time: the elimination made 3 on the demo."""
+"""Number of evaluations per sublayer that the time should allow: the elimination needed 3 on the demo."""
 
 
 @dataclass(frozen=True)
 class LayerSearch:
-    """What was found. own: the recipe's layers. costs: of the threads with which the target is fastest alone. blocks:
-    places of the text that were looked at in each of `judged` sets. complete: the search ended before its time did."""
+    """Result of a search. own: the recipe's layers. costs: with the thread count at which the target alone is fastest.
+    blocks: text positions evaluated for each of the `judged` sets. complete: the search ended before its time did."""
 
     choice: ScoredLayers
     own: ScoredLayers
@@ -44,7 +44,7 @@ class LayerSearch:
 
     @property
     def setting(self) -> str:
-        """KEY=VALUE for the recipe."""
+        """KEY=VALUE setting for the recipe."""
         return layers_setting(self.choice.layers)
 
     def to_json(self) -> dict[str, Any]:
@@ -53,14 +53,15 @@ class LayerSearch:
 
 
 def layers_setting(layers: LayersPlan) -> str:
-    """What makes the recipe's drafter draft with these."""
+    """Return the setting that makes the recipe's drafter use these layers."""
     return f"drafter.layers={json.dumps(layers.to_json())}"
 
 
 def search_layers(trials: TrialRunner, shapes: Sequence[DraftShape], seconds: float) -> LayerSearch:
-    """Build two or three bundles to see what layers cost, then search for at most so many seconds.
+    """Build two or three bundles to measure the cost of layers, then search for at most `seconds`.
 
-    shapes: what may be drafted; of trees, chains as deep as the recipe's stand for them. Raises what a build raises.
+    shapes: possible draft shapes. Without chains, a chain as deep as the recipe's tree stands for the trees. Raise the
+    errors of a build.
     """
     from speccompile.compiler.build.layer_agreement import LayerAgreement, TargetText  # imports torch
 
@@ -102,7 +103,7 @@ def _units(count: int, agreement: "LayerAgreement") -> list[frozenset[tuple[str,
 
 
 class _Measured:
-    """Seconds of drafts with all layers, and with fewer: what is fewer is what the rest costs."""
+    """Measured seconds of drafts with all layers and with fewer. The differences give the costs of sublayers."""
 
     def __init__(self, trials: TrialRunner, count: int, chains: Sequence[int]) -> None:
         self._trials, self._count = trials, count
@@ -110,12 +111,12 @@ class _Measured:
 
     @property
     def threads(self) -> int:
-        """With which the target is fastest alone."""
+        """Thread count at which the target alone is fastest."""
         plain = self._trials.plain
         return min(plain, key=lambda threads: sum(each.verify_seconds / each.rounds for each in plain[threads]))
 
     def costs(self, layers: LayersPlan) -> GraphCosts:
-        """Of a bundle in which these draft, its graphs separate so that the draft has a time of its own."""
+        """Return the costs of a bundle that drafts with these layers. Separate graphs give the draft its own time."""
         wide = self._widths[-1] > self._trials.source.plan.prefill_chunk
         settings = ["graphs=separate", layers_setting(layers)]
         settings += [f"cache.prefill_chunk={self._widths[-1]}"] if wide else []
@@ -125,14 +126,14 @@ class _Measured:
         return trial.costs[None, self.threads]
 
     def halves(self, whole: GraphCosts) -> PassCosts:
-        """From drafts with all layers, with all attention alone, and with all MLPs alone."""
+        """Return the costs of sublayers from drafts with all layers, only attention, and only MLPs."""
         every = tuple(range(self._count))
         passes = [self._a_pass(self.costs(layers)) for layers in (LayersPlan(every, ()), LayersPlan((), every))]
         attention, mlp = ((self._a_pass(whole) - other) / self._count for other in reversed(passes))
         return self._pass_costs(sum(passes) - self._a_pass(whole), attention, mlp, whole)
 
     def layers(self, whole: GraphCosts) -> PassCosts:
-        """From drafts with all layers, and with one; of a layer each half stands for half."""
+        """Return the costs of sublayers from drafts with all layers and with one. A sublayer costs half a layer."""
         one = self._a_pass(self.costs(LayersPlan((0,), (0,))))
         layer = (self._a_pass(whole) - one) / max(1, self._count - 1)
         return self._pass_costs(one - layer, layer / 2, layer / 2, whole)
@@ -142,5 +143,5 @@ class _Measured:
         return costs.draft / MEASURED
 
     def _pass_costs(self, base: float, attention: float, mlp: float, whole: GraphCosts) -> PassCosts:
-        """Nothing takes less than no time, whatever the clock says."""
+        """Return the costs, with negative differences of noisy times raised to zero."""
         return PassCosts(max(0.0, base), max(0.0, attention), max(0.0, mlp), whole.verify, whole.host)

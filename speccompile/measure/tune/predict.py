@@ -1,4 +1,4 @@
-"""Measured costs and acceptance -> expected tokens per second of everything that was tried, and the best of it.
+"""Predict the tokens per second of every candidate from measured costs and acceptance, and choose the best.
 
 Leviathan et al. 2023, theorem 3.8, with measured times: a round gives 1 + sum(a_d) tokens, a_d the share of rounds that
 accept the draft at depth d, and takes verify(width) + draft + host seconds.
@@ -20,32 +20,32 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way of decoding. Times in seconds, of a round: `verify_seconds` at `width`, `draft_seconds` None where there
-    is no drafter or it is fused with the target."""
+    """Candidate for a choice. Times are seconds per round: `verify_seconds` at `width`; `draft_seconds` is None without
+    a drafter, or if it is fused with the target."""
 
     drafter: str
-    """Shape of the drafts, or "none"."""
+    """Label of the draft shape, or "none"."""
     drafts: int
     depth: int
     width: int
-    """Of the window: the drafts, and the token before them."""
+    """Window width: the drafts and the token before them."""
     catch_up: int
-    """Tokens that the drafter catches up over: the kind and the shape decide it."""
+    """Number of tokens that the drafter catches up on in a round, which its kind and shape decide."""
     precision: str | None
-    """Of the drafter's weights; None where it has none of its own."""
+    """Precision of the drafter's weights; None for a drafter without weights."""
     threads: int
     accepted_at_depth: tuple[float, ...]
     verify_seconds: float
     draft_seconds: float | None
     host_seconds: float
     tokens_per_second: float
-    """Expected of a generation without prefill: the median over the prompts, which is what `bench` reports."""
+    """Expected speed of a generation without prefill: the median over the prompts, as in `bench`."""
     settings: tuple[str, ...]
-    """Of the recipe, KEY=VALUE."""
+    """KEY=VALUE settings of the recipe."""
 
     @property
     def mean_accepted(self) -> float:
-        """Expected tokens of a round, the bonus token included."""
+        """Expected acceptance length, bonus token included."""
         return expected_tokens(self.accepted_at_depth)
 
     def to_json(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def speculative(
     threads: int,
     settings: tuple[str, ...],
 ) -> Candidate:
-    """The prediction for one shape. all_rounds: of every prompt that has any."""
+    """Return the prediction for one draft shape. all_rounds: of every prompt that has rounds."""
     return Candidate(
         drafter, windows.tokens, depth, windows.tokens + 1, catch_up, precision, threads,
         accepted_at_depth=accepted_at_depth(all_rounds, depth),
@@ -77,8 +77,8 @@ def speculative(
 
 
 def autoregressive(generations: Sequence[Generation], threads: int, settings: tuple[str, ...]) -> Candidate:
-    """No drafter at all, as it was measured: graphs of width one that follow each other find more in the processor's
-    caches than between wider ones. generations: autoregressive ones with rounds."""
+    """Return the candidate without a drafter, from measured generations, not from `costs`: consecutive graphs of width
+    one have warmer processor caches than between wider ones. generations: autoregressive, with rounds."""
     return Candidate(
         NONE, 0, 0, 1, 0, None, threads,
         accepted_at_depth=(),
@@ -92,7 +92,7 @@ def autoregressive(generations: Sequence[Generation], threads: int, settings: tu
 
 @dataclass(frozen=True)
 class LinearCost:
-    """Seconds of a draft of K tokens, base + slope * K: a chain is unrolled, one pass a draft."""
+    """Seconds of a draft of K tokens, base + slope * K: an unrolled chain takes one pass per token."""
 
     base: float
     slope: float
@@ -102,17 +102,17 @@ class LinearCost:
 
 
 def fit(points: Mapping[int, float]) -> LinearCost:
-    """The line through two numbers of drafts and their seconds; a flat one through a single number."""
+    """Return the line through the seconds of the least and the greatest number of drafts; a flat one for one point."""
     (first, base), (last, top) = min(points.items()), max(points.items())
     slope = (top - base) / (last - first) if last > first else 0.0
     return LinearCost(base - slope * first, slope)
 
 
 def fit_draft_cost(measured: Mapping[int, GraphCosts], *, fused: bool) -> LinearCost | None:
-    """Of the drafter's run, from the costs of the shortest and the longest chain, by their numbers of drafts.
+    """Fit the drafter's cost to the shortest and the longest chain. measured: number of drafts -> costs.
 
-    A fused step counts as verification: the draft is what it takes longer than the other bundle's `verify` of the same
-    width. None for one fused bundle alone, where nothing tells.
+    A fused step counts as verification: its draft cost is the excess over the other bundle's `verify` of the same
+    width. A single fused bundle gives None: there is nothing to subtract.
     """
     if not fused:
         return fit({drafts: costs.draft or 0.0 for drafts, costs in measured.items()})
@@ -123,9 +123,9 @@ def fit_draft_cost(measured: Mapping[int, GraphCosts], *, fused: bool) -> Linear
 
 
 def chain_costs(measured: Mapping[int, GraphCosts], drafts: int, *, fused: bool) -> GraphCosts:
-    """The costs of a chain of `drafts`, from those of the shortest and the longest chain, by their numbers of drafts.
+    """Return the costs of a chain of `drafts` tokens, interpolated. measured: number of drafts -> costs.
 
-    Of a fused bundle that was measured, its own.
+    A fused bundle that was measured keeps its own costs.
     """
     if fused and drafts in measured:
         return measured[drafts]
@@ -140,7 +140,7 @@ def chain_costs(measured: Mapping[int, GraphCosts], drafts: int, *, fused: bool)
 
 
 def _verify(measured: Mapping[int, GraphCosts], width: int, fused: bool) -> float:
-    """Of the target alone: the graph is the same in all bundles."""
+    """Return the mean cost of the target alone at this width: all bundles have the same graph."""
     return fmean(
         costs.verify[width]
         for drafts, costs in measured.items()
@@ -149,5 +149,5 @@ def _verify(measured: Mapping[int, GraphCosts], width: int, fused: bool) -> floa
 
 
 def choose(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The best first; of equals the one with fewer drafts, then fewer threads."""
+    """Sort the candidates, the fastest first; of equals, fewer drafts first, then fewer threads."""
     return sorted(candidates, key=lambda each: (-each.tokens_per_second, each.drafts, each.threads))

@@ -1,4 +1,4 @@
-"""What generations say of shorter chains than those they ran with, and how long they take by measured costs."""
+"""Rounds of generations: convert those of a long chain to a shorter one, and price them with measured costs."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -12,27 +12,27 @@ from speccompile.runtime import Generation
 
 @dataclass(frozen=True)
 class Rounds:
-    """One generation behind its prefill: of every round how many drafts it verified, and how many it accepted."""
+    """Rounds of one generation after its prefill: verified and accepted drafts of every round."""
 
     new_tokens: int
-    """That the rounds gave, the end of the generation having cut off what came after it."""
+    """Number of tokens from the rounds, cut at the end of the generation."""
     drafts: tuple[int, ...]
     accepted: tuple[int, ...]
 
 
 def rounds_of(generation: Generation) -> Rounds:
-    """A generation that ended in its prefill has none."""
+    """Return the rounds of a generation; none if it ended in its prefill."""
     accepted = tuple(length - 1 for length in generation.path_lengths)
     return Rounds(len(generation.token_ids) - 1, tuple(generation.draft_lengths), accepted)
 
 
 def shortened(rounds: Rounds, most: int, drafts: int) -> Rounds:
-    """The rounds of a chain of `drafts`, from those of one of `most`.
+    """Return the rounds that a chain of `drafts` would have, from the rounds of a chain of `most`.
 
-    A draft depends on the text before it alone, whichever round makes it: so each token of the text is one that the
-    drafter would have guessed or not, and the rounds say which, but for those behind `most` accepted drafts, which are
-    taken to be guessed. That is exact where drafter and target are certain; where they draw, and for drafters that look
-    for the best place in the text, it is an estimate.
+    A draft token depends only on the text before it, not on its round. So the drafter predicts each token of the text
+    correctly or not, and the rounds show which. Unknown are tokens after `most` accepted drafts; they count as correct.
+    The result is exact for greedy drafter and target. With sampling, and for lookup drafters that rank matches, it is
+    an estimate.
     """
     guessed: list[bool] = []
     offered: list[int] = []
@@ -48,15 +48,15 @@ def shortened(rounds: Rounds, most: int, drafts: int) -> Rounds:
 
 
 def accepted_at_depth(all_rounds: Sequence[Rounds], depth: int) -> tuple[float, ...]:
-    """Share of all rounds that accept the draft at depth 1, 2, .. `depth`: what `bench.costs.expected_tokens` takes."""
+    """Return the share of all rounds that accept the draft at depth 1 to `depth`, the input of `expected_tokens`."""
     counts = [count for rounds in all_rounds for count in rounds.accepted]
     return tuple(sum(count >= wanted for count in counts) / len(counts) for wanted in range(1, depth + 1))
 
 
 @dataclass(frozen=True)
 class Windows:
-    """What decides how long rounds take, beside their costs. any_width: windows are as wide as there are drafts; else
-    as wide as `tokens`, or one where there are no drafts."""
+    """Rule for the window width of a round. any_width: the window has a round's drafts and one token; else it always
+    holds `tokens` drafts and one token, or one token without drafts."""
 
     tokens: int
     any_width: bool
@@ -67,7 +67,7 @@ class Windows:
 
 
 def decode_seconds(rounds: Rounds, windows: Windows, costs: GraphCosts) -> float:
-    """Seconds of a generation without its prefill, which makes the first draft; the last round makes none."""
+    """Return a generation's seconds without its prefill, which makes the first draft; the last round makes none."""
     widths = sorted(costs.verify)
     needed = [drafts + 1 if windows.any_width or not drafts else windows.tokens + 1 for drafts in rounds.drafts]
     verify = sum(costs.verify[widths[bisect_left(widths, width)]] for width in needed)

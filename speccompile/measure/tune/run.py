@@ -1,4 +1,4 @@
-"""The whole of tuning: what is tried, built and measured, and what comes out."""
+"""Run a tuning: read the options, build and measure candidates, and choose."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ COST_REPEATS = 40
 
 @dataclass(frozen=True)
 class Options:
-    """What is tried and how; None and () leave it to `tune`. Threads: of the engine. prompts: a file."""
+    """Options of a tuning; None and () select the defaults. threads: engine threads to try. prompts: a file."""
 
     prompts: Path | None = None
     max_new_tokens: int | None = None
@@ -35,15 +35,15 @@ class Options:
     temperature: float = 0.0
     check: bool = False
     search_seconds: float | None = None
-    """For layers, where the drafter is some of the target's; 0 keeps the recipe's."""
+    """Seconds to search for layers if the drafter is a subset of the target's layers; 0 keeps the recipe's layers."""
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What was measured and chosen. candidates: the best first. context: tokens over which costs were measured. layers:
-    what the search for them found, where there was one.
+    """Result of a tuning. candidates: the fastest first. context: number of committed tokens at which costs were
+    measured. layers: result of the layer search, or None.
 
-    draft_lines: of chains, by precision and threads: seconds of a draft as base + slope * drafts.
+    draft_lines: (precision, threads, cost line) of chains: seconds of a draft as base + slope * drafts.
     """
 
     recipe: str
@@ -64,17 +64,17 @@ class Tuning:
 
     @property
     def autoregressive(self) -> Candidate:
-        """The best way without a drafter."""
+        """The fastest candidate without a drafter."""
         return next(each for each in self.candidates if not each.drafts)
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """KEY=VALUE for the chosen recipe, those that it was tuned with first."""
+        """KEY=VALUE settings of the chosen recipe; the overrides of the tuning come first."""
         layers = (self.layers.setting,) if self.layers and self.choice.drafts else ()
         return (*self.overrides, *layers, *self.choice.settings)
 
     def to_json(self) -> dict[str, Any]:
-        """The documented object of `tune --json`."""
+        """Return the documented object of `tune --json`."""
         candidates = [each.to_json() for each in self.candidates]
         return {
             "recipe": self.recipe,
@@ -97,7 +97,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Job:
-    """A tuning whose questions are answered, and whose work is still to be done."""
+    """Checked tuning that has not run yet."""
 
     source: TunedRecipe
     options: Options
@@ -107,7 +107,7 @@ class Job:
 
     @classmethod
     def read(cls, path: Path, overrides: Sequence[str] = (), options: Options | None = None) -> "Job":
-        """Quick, and without torch. Raises RecipeError, UsageError and PromptError for what cannot be tuned."""
+        """Read and check a tuning, quickly and without torch. Raise RecipeError, UsageError or PromptError."""
         options, source = options or Options(), TunedRecipe.read(path, overrides)
         if options.temperature and source.plan.decoding == "greedy":
             raise UsageError(
@@ -124,8 +124,8 @@ class Job:
         return cls(source, options, tuple(wanted), tuple(words), tuple(_prompts(source, options.prompts)))
 
     def run(self, pool: Executor = LOCAL) -> Tuning:
-        """Build bundles in temporary folders, without their proof, and measure them. pool: where; machines must have
-        the recipe and its models at the same places. Raises what a build raises."""
+        """Build bundles in temporary folders, without a proof, and measure them. pool: executor; its machines must have
+        the recipe and its models at the same paths. Raise the errors of a build."""
         options, plan = self.options, self.source.plan
         new_tokens = options.max_new_tokens or plan.prove.max_new_tokens
         generating: dict[str, Any] = {"max_new_tokens": new_tokens, "temperature": options.temperature}
@@ -151,7 +151,7 @@ class Job:
         )  # fmt: skip
 
     def _search_layers(self, trials: TrialRunner) -> LayerSearch | None:
-        """Where layers are to be searched: from here on the trials are of what was found."""
+        """Search for layers if the drafter has them and time allows. Later trials use the layers found."""
         seconds = SECONDS if self.options.search_seconds is None else self.options.search_seconds
         if self.source.plan.drafter.layers is None or not seconds:
             return None
@@ -161,12 +161,12 @@ class Job:
 
 
 def usual_threads() -> list[int]:
-    """One, two, and every core that this process may use."""
+    """Return 1, 2, and the number of cores that this process may use."""
     return sorted({1, min(2, available_cores()), available_cores()})
 
 
 def _prompts(source: TunedRecipe, file: Path | None) -> list[str | list[int]]:
-    """Those of the file, or the recipe's own. Raises RecipeError where there are none, PromptError for wrong ones."""
+    """Return the prompts of the file, or the recipe's. Raise RecipeError without any, PromptError for invalid ones."""
     if file is None:
         if source.plan.prove.prompts is None:
             raise source.recipe.origin.refusal(
@@ -174,5 +174,5 @@ def _prompts(source: TunedRecipe, file: Path | None) -> list[str | list[int]]:
             )
         return read_prompts(source.plan.prove.prompts)
     prompts = read_prompts(file)
-    source.planned(f"prove.prompts={json.dumps(str(file.resolve()))}")  # which compares them with the target
+    source.planned(f"prove.prompts={json.dumps(str(file.resolve()))}")  # planning checks them against the target
     return prompts

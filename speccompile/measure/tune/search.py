@@ -1,4 +1,4 @@
-"""Everything that is tried, in the order in which bundles are built for it."""
+"""Search over draft shapes: build bundles, and derive all candidates from them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,15 +16,15 @@ from speccompile.measure.tune.trial import Trial, TrialRequest, TrialRunner
 
 
 class Search:
-    """Of chains two bundles are built, the longest and the shortest: a chain of K accepts what the longest would, cut
-    off at K, its window costs what the longest's graph takes at that width, and its draft lies on a line in K. Every
-    tree has a bundle of its own."""
+    """Search over draft shapes. Chains need two bundles, the longest and the shortest. A chain of K accepts what the
+    longest accepts, cut at K; its window costs what the longest's graph takes at this width; its draft cost is linear
+    in K. Every tree needs a separate bundle."""
 
     def __init__(self, trials: TrialRunner, wanted: Sequence[DraftShape]) -> None:
         self._trials, self._wanted = trials, wanted
         self.candidates: list[Candidate] = []
         self.lines: list[tuple[str | None, int, LinearCost]] = []
-        """Of chains, by precision and threads: seconds of a draft."""
+        """(precision, threads, cost line in seconds) of the drafts of chains."""
 
     def run(self) -> None:
         chains = sorted(shape.drafts for shape in self._wanted if shape.drafts and self._trials.source.is_chain)
@@ -40,12 +40,12 @@ class Search:
             self.candidates.append(autoregressive(plain, threads, settings))
 
     def _extremes(self, chains: Sequence[int]) -> list[TrialRequest]:
-        """The longest chain, and the shortest."""
+        """Return trials of the longest and the shortest chain."""
         if not chains:
             return []
         longest, widths = chains[-1], [drafts + 1 for drafts in chains]
         wide = longest + 1 > self._trials.source.plan.prefill_chunk
-        settings = [f"cache.prefill_chunk={longest + 1}"] if wide else []  # so that either bundle takes every width
+        settings = [f"cache.prefill_chunk={longest + 1}"] if wide else []  # both bundles then take every width
         return [
             TrialRequest(DraftShape(drafts=drafts), widths, settings, accepting=drafts == longest)
             for drafts in dict.fromkeys((longest, chains[0]))

@@ -1,4 +1,4 @@
-"""What is tried for a recipe: numbers of drafts, trees, precisions of the drafter; and how a recipe says each."""
+"""Search space of a recipe: draft lengths, trees and precisions of the drafter, and the settings that select them."""
 
 import json
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from speccompile.recipe.capabilities import DRAFTER_KEYS, SUPPORT_TABLE
 from speccompile.recipe.schema import Drafter, Engine, Precision
 
 DRAFTS = (1, 2, 3, 4, 5, 6, 8)
-"""Drafts of a chain. Of `models`, where every number needs a bundle of its own, the recipe's alone."""
+"""Lengths of chains. `models`, which needs a separate bundle per number, tries only the recipe's."""
 TREES = ("[2,1]", "[2,2,1]", "eagle-25", '{"depth":5,"top_k":4,"nodes":12}')
-"""As a recipe writes them. A CPU pays for every node, so most are small."""
+"""Trees in a recipe's notation. A CPU pays for every node, so most are small."""
 BACKEND, PROVIDER = "onnxruntime", "cpu"
 
 T = TypeVar("T")
@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class DraftShape:
-    """How drafts follow each other. drafts: of a chain; tree: as a recipe writes it; keys: of the recipe, with the
-    numbers that size a kind's own tree. Exactly one is given."""
+    """Shape of the drafts; exactly one field is set. drafts: length of a chain; tree: in a recipe's notation; keys:
+    recipe keys and numbers that size a kind's own tree."""
 
     drafts: int | None = None
     tree: str | None = None
@@ -41,7 +41,7 @@ class DraftShape:
 
 @dataclass(frozen=True)
 class TunedRecipe:
-    """A recipe as its user gave it, and the engine that is tuned. `overrides`: as of `load_recipe`."""
+    """Recipe of the user, and the engine to tune. overrides: see `load_recipe`."""
 
     path: Path
     overrides: tuple[str, ...]
@@ -51,7 +51,7 @@ class TunedRecipe:
 
     @classmethod
     def read(cls, path: Path, overrides: Sequence[str]) -> "TunedRecipe":
-        """Raises RecipeError as `of`, and for a recipe that has no drafter."""
+        """Read a recipe as `of` does. Raise RecipeError also for a recipe without a drafter."""
         source = cls.of(path, overrides)
         if not source.plan.drafter.tokens:
             raise source.recipe.origin.refusal(
@@ -62,8 +62,8 @@ class TunedRecipe:
 
     @classmethod
     def of(cls, path: Path, overrides: Sequence[str], engine: str | None = None) -> "TunedRecipe":
-        """engine: its name; by default the first for this machine's processor. Raises RecipeError for a recipe that is
-        wrong, or has no such engine."""
+        """Read a recipe. engine: name of an engine; by default the first ONNX Runtime engine on the CPU. Raise
+        RecipeError for an invalid recipe, or without such an engine."""
         recipe = load_recipe(path, overrides)
         plan = make_plan(recipe)
         names = one_of([each.name for each in plan.engines])
@@ -78,18 +78,17 @@ class TunedRecipe:
         )  # fmt: skip
 
     def planned(self, *settings: str) -> Plan:
-        """The plan with more settings, for the engine that is tuned alone. Raises RecipeError where they do not go
-        together."""
+        """Return the plan with more settings, for the tuned engine only. Raise RecipeError if the settings conflict."""
         plan = make_plan(load_recipe(self.path, [*self.overrides, *settings]))
         return replace(plan, engines=tuple(each for each in plan.engines if each.name == self.engine.name))
 
     @property
     def is_chain(self) -> bool:
-        """Whether a number of drafts makes one branch: several models make one each."""
+        """True if the drafts form one chain: several draft models form a branch each."""
         return len(self.plan.drafter.models) <= 1
 
     def shape_settings(self, shape: DraftShape) -> tuple[str, ...]:
-        """What makes the recipe's drafter draft this."""
+        """Return the settings that give the recipe's drafter this shape."""
         written = self.recipe.drafter or Drafter()
         others = ("tree", "tokens") if shape.keys else ("tree" if shape.tree is None else "tokens", "nodes")
         settings = [f"drafter.{key}=null" for key in others if getattr(written, key) is not None]
@@ -98,20 +97,20 @@ class TunedRecipe:
         return (*settings, f"drafter.tokens={shape.drafts}" if shape.tree is None else f"drafter.tree={shape.tree}")
 
     def precision_settings(self, word: str | None) -> tuple[str, ...]:
-        """What gives the drafter this precision, in this engine alone where there are others."""
+        """Return the settings that give the drafter this precision, in the tuned engine only."""
         if word is None:
             return ()
         entry, written = self.engine.entry, self.recipe.engines or [Engine()]
         own, common = written[entry].precision or Precision(), self.recipe.precision or Precision()
         place = f"engines.{entry}." if len(written) > 1 or own.drafter is not None else ""
         settings = [f"{place}precision.drafter={word}"]
-        if "int4" not in (word, self.engine.precision.target):  # block sizes mean nothing then
+        if "int4" not in (word, self.engine.precision.target):  # no weights in blocks: a block size would be refused
             settings += [f"engines.{entry}.precision.block_size=null"] if own.block_size is not None else []
             settings += ["precision.block_size=null"] if common.block_size is not None and len(written) == 1 else []
         return tuple(settings)
 
     def none_settings(self) -> tuple[str, ...]:
-        """What leaves the drafter out, and all that needs one."""
+        """Return the settings that remove the drafter and everything that needs one."""
         recipe = self.recipe
         settings = ["drafter={kind: none}"]
         settings += ["graphs=separate"] if recipe.graphs == "fused" else []
@@ -119,7 +118,7 @@ class TunedRecipe:
         return (*settings, *self.unweighted_settings())
 
     def unweighted_settings(self) -> tuple[str, ...]:
-        """What leaves out the precision of a drafter's weights, for one that has none."""
+        """Return the settings that remove the drafter's precision, for a drafter without weights."""
         recipe = self.recipe
         sections = {"precision": recipe.precision}
         sections |= {f"engines.{index}.precision": each.precision for index, each in enumerate(recipe.engines or ())}
@@ -127,8 +126,9 @@ class TunedRecipe:
 
 
 def draft_shapes(source: TunedRecipe, drafts: Sequence[int], trees: Sequence[str]) -> list[DraftShape]:
-    """Those asked for; where none are, the usual ones and the recipe's own. What the recipe cannot have is passed over
-    with a reason. Raises UsageError when nothing is left."""
+    """Return the requested shapes, or by default the usual ones and the recipe's own.
+
+    Shapes that the recipe cannot have are skipped and logged. Raise UsageError if none is left."""
     if drafts or trees:
         wanted = [
             *(DraftShape(drafts=each) for each in sorted(set(drafts))),
@@ -149,8 +149,8 @@ def _usual(source: TunedRecipe) -> list[DraftShape]:
 
 
 def precisions(source: TunedRecipe, wanted: Sequence[str]) -> list[str | None]:
-    """Precisions of the drafter's weights: those asked for, or all that the engine can have; None alone for a drafter
-    without weights of its own. Raises UsageError for others."""
+    """Return the drafter precisions to try: the requested ones, or all that the engine supports; [None] for a drafter
+    without weights. Raise UsageError for any other precision."""
     kind = source.plan.drafter.kind
     rows = [row for row in SUPPORT_TABLE if BACKEND in row["backend"] and PROVIDER in row["provider"]]
     known = [word for row in rows for word in row["drafter_precision"]]
@@ -172,7 +172,7 @@ def precisions(source: TunedRecipe, wanted: Sequence[str]) -> list[str | None]:
 
 
 def _possible(source: TunedRecipe, wanted: dict[T, tuple[str, tuple[str, ...]]]) -> list[T]:
-    """What a recipe can have of some things, each with its name and its settings."""
+    """Return the keys of `wanted`, key -> (name, settings), whose settings the recipe accepts."""
     possible = []
     for each, (name, settings) in wanted.items():
         try:
@@ -193,7 +193,7 @@ def _own_shape(source: TunedRecipe) -> DraftShape:
     if source.plan.drafter.lookahead is not None:
         return DraftShape(keys=tuple(zip(("window", "level", "guesses"), source.plan.drafter.lookahead, strict=True)))
     tree, planned = (source.recipe.drafter or Drafter()).tree, source.plan.drafter.tree
-    if tree is None and planned.kind == "static":  # the drafter's own
+    if tree is None and planned.kind == "static":  # the tree that the drafter's checkpoint brings
         return DraftShape(keys=(("nodes", source.plan.drafter.tokens),))
     if tree is None or tree == "chain":
         return DraftShape(drafts=source.plan.drafter.own.tree.depth)

@@ -1,4 +1,4 @@
-"""What was measured and chosen, as people read it in a terminal."""
+"""Text table of a tuning for a terminal."""
 
 import shlex
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ _HEADS = (
 
 
 def write_table(tuning: Tuning) -> str:
-    """All candidates, the chosen one first and marked, what they were computed from, and what the choice means."""
+    """Return the tuning as text: candidates, the marked choice first, then the cost lines, and a summary."""
     return "\n".join(_lines(tuning))
 
 
 def settings_line(tuning: Tuning) -> str:
-    """What to write behind `speccompile build RECIPE`."""
+    """Return the options to append to `speccompile build RECIPE`."""
     return " ".join(f"--set {shlex.quote(setting)}" for setting in tuning.settings)
 
 

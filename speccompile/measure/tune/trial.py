@@ -1,4 +1,4 @@
-"""Bundles built to be measured: one for each shape of the drafts, and in it an engine for each precision."""
+"""Trials: one bundle per draft shape, with one engine per precision, built and measured."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,12 +18,12 @@ from speccompile.recipe import Plan
 from speccompile.runtime import Bundle, Generation
 
 ONLY = "tuned"
-"""The engine of drafters without weights of their own."""
+"""Name of the engine for a drafter without weights."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a bundle showed. rounds: of every prompt that has any, by precision; costs: by precision and threads."""
+    """Measurements of a bundle. rounds: of every prompt that has any, by precision; costs: by precision and threads."""
 
     manifest: Manifest
     rounds: dict[str | None, list[Rounds]]
@@ -32,8 +32,8 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialRequest:
-    """A bundle to try. widths: of windows to time, beside those of decoding. settings: others of the recipe. accepting:
-    whether to see what it accepts, which the first one must."""
+    """Bundle to try. widths: window widths to time in addition to those of decoding. settings: further settings of the
+    recipe. accepting: whether to measure acceptance, which the first trial must."""
 
     shape: DraftShape
     widths: Sequence[int] = ()
@@ -43,7 +43,7 @@ class TrialRequest:
 
 @dataclass
 class TrialRunner:
-    """Where bundles are built and measured: in a temporary folder each, without their proof."""
+    """Runner that builds and measures bundles, each in a temporary folder and without a proof."""
 
     source: TunedRecipe
     prompts: Sequence[str | list[int]]
@@ -53,21 +53,22 @@ class TrialRunner:
     generation_options: dict[str, Any]
     """Options of `Bundle.generate`."""
     context: int | None = None
-    """Committed tokens over which costs are measured; the first trial decides, so that all have the same."""
+    """Number of committed tokens at which costs are measured. The first trial sets it for all."""
     plain: dict[int, list[Generation]] = field(default_factory=dict)
-    """Autoregressive generations that have rounds, by threads; the first trial's."""
+    """Threads -> autoregressive generations that have rounds, of the first trial."""
     texts: list[tuple[int, list[int]]] = field(default_factory=list)
-    """Of the first of them: how many tokens the prompt has, and all tokens."""
+    """(number of prompt tokens, all tokens) of the autoregressive generations of one thread count."""
 
     pool: Executor = LOCAL
-    """Where that is done."""
+    """Executor of the trials."""
 
     def try_all(self, wanted: Sequence[TrialRequest]) -> list[Trial]:
-        """Build each and measure it; the first of all before the others, which are measured as it was. Raises what a
-        build raises, and PromptError for prompts that the bundles cannot take."""
+        """Build and measure all trials; the first one runs before the other trials, because it sets their context.
+
+        Raise the errors of a build, and PromptError for prompts that the bundles cannot take."""
         if self.context is None and len(wanted) > 1:
             return [*self.try_all(wanted[:1]), *self.try_all(wanted[1:])]
-        apart = replace(self, pool=LOCAL)  # what machines have a task for needs no others
+        apart = replace(self, pool=LOCAL)  # a remote trial must not start further remote tasks
         tasks = [Task(f"trying {each.shape.label}", _try, (apart, each), exclusive=True) for each in wanted]
         found = run_all(self.pool, tasks)
         if self.context is None:
@@ -76,7 +77,7 @@ class TrialRunner:
         return [trial for trial, _ in found]
 
     def try_one(self, wanted: TrialRequest, folder: Path) -> Trial:
-        """Build it in this folder and measure it, here. Raises as `try_all`."""
+        """Build a trial in this folder and measure it in this process. Raise the errors of `try_all`."""
         from speccompile.compiler.build import build  # imports torch
 
         shape, bundle_folder = wanted.shape, folder / "bundle"
@@ -95,13 +96,13 @@ class TrialRunner:
                     found = self._generate(bundle, f"{shape.label}, {name}", adaptive=False)
                     rounds[precision] = [rounds_of(each) for each in found]
                 widths = {1, manifest.tokens + 1, *wanted.widths}
-                if shape.tree is not None and allows_any_width(manifest):  # as many nodes as the host found
+                if shape.tree is not None and allows_any_width(manifest):  # the host's trees vary in size
                     widths |= {drafts + 1 for each in rounds[precision] for drafts in each.drafts}
                 costs[precision, threads] = self._measure(bundle, widths, threads)
         return Trial(manifest, rounds, costs)
 
     def _plan(self, shape: DraftShape, settings: Sequence[str]) -> Plan:
-        """One engine for each precision, by its name."""
+        """Return a plan with one engine per precision, named after it."""
         plans = {
             precision: self.source.planned(
                 *self.source.shape_settings(shape), *self.source.precision_settings(precision), *settings
@@ -114,9 +115,9 @@ class TrialRunner:
         return replace(next(iter(plans.values())), engines=tuple(engines))
 
     def _generate(self, bundle: Bundle, about: str, **way: bool) -> list[Generation]:
-        """Generations with rounds, of every prompt that has any. Raises PromptError where none has."""
+        """Generate for every prompt. Return the generations that have rounds; raise PromptError if none has."""
         generations = []
-        bundle.reset()  # of what it learned from the same prompts, drafted for in another way
+        bundle.reset()  # drop persistent drafter state from the same prompts in another decoding mode
         with log_step(f"generating for {len(self.prompts)} prompts: {about}"):
             for number, prompt in enumerate(self.prompts, 1):
                 try:
@@ -138,10 +139,10 @@ class TrialRunner:
         return with_rounds
 
     def _measure(self, bundle: Bundle, widths: Iterable[int], threads: int) -> GraphCosts:
-        """Costs as they would have been beside the autoregressive generations, by the time of a window of one in both.
+        """Return costs, scaled to the machine's speed during the autoregressive generations.
 
-        That graph is the same in all bundles, and a machine that does other things too is not always as fast. In
-        generations rounds now and then take much longer than the median, which costs are; that is made up for as well.
+        The scale is the ratio of the times of a window of one token, whose graph is equal in all bundles. It corrects
+        for other load, and for rare slow rounds of generations, which a median of costs excludes.
         """
         assert self.context is not None, "generations come first"
         costs = measure_costs(bundle, sorted(widths), context=self.context, repeats=self.repeats)
@@ -150,12 +151,12 @@ class TrialRunner:
 
 
 def _try(trials: TrialRunner, wanted: TrialRequest) -> tuple[Trial, TrialRunner]:
-    """What it showed, and the trials with what the first one decides."""
+    """Run a trial in a temporary folder. Return it, and the runner with the values that the first trial sets."""
     with TemporaryDirectory(prefix="speccompile-tune-") as folder:
         return trials.try_one(wanted, Path(folder)), trials
 
 
 def mean_context(generations: Sequence[Generation], capacity: int) -> int:
-    """Committed tokens at the middle of a generation, on average, as far as costs can be measured over them."""
+    """Return the mean number of committed tokens in the middle of a generation, at most what costs can measure."""
     middle = fmean(each.prompt_tokens + len(each.token_ids) / 2 for each in generations)
     return max(1, min(round(middle), capacity - 2))

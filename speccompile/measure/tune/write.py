@@ -1,4 +1,4 @@
-"""The chosen recipe as a file of its own."""
+"""Write the chosen recipe to a new file."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from speccompile.recipe import load_recipe
 
 
 def check_new(file: Path) -> None:
-    """Raise UsageError now rather than after the work for a file that cannot be written."""
+    """Raise UsageError, before the work, for a file that cannot be written."""
     if file.exists() or file.is_symlink():
         raise UsageError(
             f"--write: received '{file}', expected the name of a new file", hint="remove it, or give another"
@@ -24,8 +24,8 @@ def check_new(file: Path) -> None:
 
 
 def write_recipe(path: Path, tuning: Tuning, file: Path) -> None:
-    """Write the recipe at `path` with the chosen settings to a new file, without comments; relative paths lead to the
-    same places. Raises UsageError where a file has come to lie there meanwhile."""
+    """Write the recipe at `path` with the chosen settings to a new file, without comments. Relative paths are adapted
+    to the new folder. Raise UsageError if the file exists by now."""
     check_new(file)
     recipe = load_recipe(path, tuning.settings)
     data = recipe.model_dump(exclude_none=True)
@@ -35,7 +35,7 @@ def write_recipe(path: Path, tuning: Tuning, file: Path) -> None:
 
 
 def _references(data: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
-    """Where a recipe names files and models."""
+    """Return (section, key) of every file and model that a recipe names."""
     drafter = data.get("drafter", {})
     models = [data["target"], drafter, *drafter.get("models", ())]
     found = [(section, "model") for section in models if "model" in section]
@@ -43,7 +43,7 @@ def _references(data: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
 
 
 def _moved(written: str, place: Path, folder: Path) -> str:
-    """The same place from another folder; what is no relative path, as a Hub id, as it is."""
+    """Return the path relative to another folder. Anything but an existing relative path, as a Hub id, is unchanged."""
     if not place.exists() or written.startswith("~") or Path(written).is_absolute():
         return written
     return Path(os.path.relpath(place.resolve(), folder.resolve())).as_posix()

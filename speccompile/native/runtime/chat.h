@@ -1,4 +1,4 @@
-// Chat templates are Jinja, which this runtime does not have: they are refused by name (runtime/chat.py).
+// Refusal of chat templates: they are Jinja, which this runtime does not support (runtime/text/chat.py).
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace spc {
 // Throws Error(kBundle) when a `tokenizer/chat.json` holds no template.
 void check_chat(const std::string& path);
 
-// Throws what is to be said to who asks for a template. has_template: whether the bundle has one.
+// Throws the error of a request for a chat template. has_template: whether the bundle has one.
 [[noreturn]] void refuse_chat(bool has_template);
 
 }  // namespace spc

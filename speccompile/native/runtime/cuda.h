@@ -1,7 +1,7 @@
-// CUDA's runtime library: memory, copies, one stream. Every call is checked in one place (runtime/cuda.py).
+// CUDA's runtime library: memory, copies, one stream. One function checks every call (runtime/devices/cuda.py).
 //
-// It is loaded, not linked, and its functions are declared here: what has no GPU needs nothing of CUDA, and one binary runs
-// with every release from CUDA 11 on.
+// The library is loaded, not linked, and its functions are declared here: machines without a GPU need no CUDA, and one
+// binary runs with every release from CUDA 11 on.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace spc {
 
-// The functions of libcudart that are used, without their "cuda". They return cudaError_t. A test gives its own.
+// Functions of libcudart that are used, without their prefix "cuda". They return cudaError_t. Tests replace them.
 struct CudaRuntime {
   int (*GetDeviceCount)(int*) = nullptr;
   int (*SetDevice)(int) = nullptr;
@@ -31,9 +31,9 @@ struct CudaRuntime {
   const char* (*GetErrorString)(int) = nullptr;
 };
 
-// The first GPU that this process sees. Throws Error(kEngine) when there is none, or no CUDA.
+// Open the first GPU that this process sees. Throws Error(kEngine) without a GPU or CUDA.
 std::shared_ptr<Device> open_cuda();
-// The same of a library that is already there, which outlives the device.
+// The same with a loaded library, which must outlive the device.
 std::shared_ptr<Device> open_cuda(const CudaRuntime& runtime);
 
 }  // namespace spc

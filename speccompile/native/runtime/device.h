@@ -1,9 +1,8 @@
-// What engines on a GPU have in common: buffers on the device, mirrors on the host, copies around every run
-// (runtime/device.py).
+// Common base of GPU engines: buffers on the device, mirrors on the host, copies around every run
+// (runtime/devices/device.py).
 //
-// States, and what one graph hands to the next, live on the device and never cross. All else has a pinned mirror on the
-// host, which the loop reads and writes: it is uploaded before a graph runs, and what the graph wrote is downloaded behind
-// it, on one stream.
+// States and links between graphs stay on the device. Every other buffer has a pinned mirror on the host, which the loop
+// reads and writes. Inputs are uploaded before a graph runs and outputs downloaded after it, on one stream.
 #pragma once
 
 #include <atomic>
@@ -19,61 +18,61 @@
 
 namespace spc {
 
-// A GPU, and the one stream on which everything of an engine happens, in order. All of it throws Error(kEngine).
+// GPU with the single stream on which all work of an engine happens in order. All functions throw Error(kEngine).
 class Device {
  public:
   virtual ~Device() = default;
 
-  // Zeroed memory on the device, `bytes` of it. It is freed with the last who has it.
+  // Allocate `bytes` of zeroed device memory, freed with its last owner.
   virtual std::shared_ptr<void> allocate(size_t bytes) = 0;
-  // Zeroed memory of the host that the device copies from and to by itself.
+  // Allocate zeroed pinned host memory, which the device copies directly.
   virtual std::shared_ptr<void> pinned(size_t bytes) = 0;
-  // Zero memory on the device, when the stream gets there.
+  // Zero device memory, in stream order.
   virtual void zero(void* device, size_t bytes) = 0;
-  // Copy pinned memory to the device, when the stream gets there.
+  // Copy pinned memory to the device, in stream order.
   virtual void upload(const void* host, void* device, size_t bytes) = 0;
-  // Copy from the device, when the stream gets there.
+  // Copy from the device to pinned memory, in stream order.
   virtual void download(const void* device, void* host, size_t bytes) = 0;
-  // Copy from one place on the device to another, when the stream gets there.
+  // Copy within the device, in stream order.
   virtual void copy(const void* from, void* to, size_t bytes) = 0;
-  // Wait for everything on the stream. Throws for what failed there meanwhile.
+  // Wait for all work on the stream. Throws the errors of this work.
   virtual void synchronize() = 0;
   virtual const std::string& name() const = 0;
   virtual const std::string& compute_capability() const = 0;  // "8.9"
 };
 
-// A tensor of a graph at its concrete shape, and where on the device it lies.
+// Tensor of a graph at a concrete shape, and its device address.
 struct BoundTensor {
   const Tensor* tensor;
   Shape shape;
   void* address;
 };
 
-// A pinned mirror, and where on the device it goes or comes from.
+// Pinned mirror, and its device address.
 struct Transfer {
   Array host;
   void* address;
 };
 
-// What a graph wrote beside what it read, and where on the device it is read the next time.
+// Copy, after a run, of an output to the buffer that the next run reads.
 struct DeviceCopy {
   const void* from;
   void* to;
   size_t bytes;
 };
 
-// A graph at concrete shapes. It never moves while its engine lives.
+// Graph at concrete shapes. Its address is stable for the engine's lifetime.
 struct Binding {
   std::string graph;
   std::vector<BoundTensor> inputs, outputs;
   std::vector<Transfer> uploads, downloads;
   std::vector<DeviceCopy> copies;
 
-  // How messages name it.
+  // Return the graph's name and the shapes of its dynamic inputs, for messages.
   std::string widths() const;
 };
 
-// All of an engine but `prepare`, which the library that runs the graphs gives.
+// Engine without `prepare`, which a subclass per graph library implements.
 class DeviceEngine : public Engine {
  public:
   Array host_view(const std::string& buffer, const Shape& shape) override;
@@ -82,23 +81,23 @@ class DeviceEngine : public Engine {
   bool has(const std::string& graph) const override { return entry_.has(graph); }
   void stop() override { stopped_ = true; }
   void resume() override { stopped_ = false; }
-  // Whether `array` asks nothing of the device.
+  // Return whether `host_view` needs no device call.
   bool has_mirror(const std::string& buffer, const Shape& shape) const {
     return mirrors_.count(place(buffer, shape)) && !device_only_.count(buffer);
   }
-  // Makes all buffers what they were at first. What was bound stays so.
+  // Reset all buffers to their initial values. Bindings stay valid.
   void clear();
 
  protected:
   DeviceEngine(std::shared_ptr<Device> device, EngineEntry entry);
 
-  // What runs a graph at these shapes, copies included, to its end.
+  // Return the function that runs a graph at these shapes to its end, copies included.
   virtual Run prepare(const Binding& binding) = 0;
-  // Puts the copies of a binding on the stream: those before its run, and those behind it. Nothing waits.
+  // Enqueue the copies before or after the run of a binding, without waiting.
   void upload(const Binding& binding);
   void download(const Binding& binding);
   bool is_stopped() const { return stopped_; }
-  // Throws Error(kCancelled) when the engine was stopped.
+  // Throws Error(kCancelled) if the engine was stopped.
   void check_stopped() const;
 
   const std::shared_ptr<Device> device_;
@@ -114,9 +113,9 @@ class DeviceEngine : public Engine {
   Binding binding(const Graph& graph, const Widths& widths, bool logits);
   void* on_device(const std::string& buffer, const Shape& shape);
   Array mirror(const std::string& buffer, const Shape& shape);
-  // A copy of what stays on the device.
+  // Return a copy of a buffer that stays on the device.
   Array snapshot(const std::string& buffer, const Shape& shape);
-  // Fills an index input with 0, 1, 2, ..; nothing writes it again.
+  // Fill an index input with 0, 1, 2, .., once.
   void fill_iota(const std::string& buffer, const Shape& shape, void* address);
   size_t size(const std::string& buffer, const Shape& shape) const;
   size_t allocated(const std::string& buffer, const Shape& shape) const;
@@ -124,7 +123,7 @@ class DeviceEngine : public Engine {
 
   const Dtypes dtypes_;
   const std::set<std::string> scratch_;
-  std::set<std::string> device_only_;  // buffers that never cross
+  std::set<std::string> device_only_;  // buffers without a host mirror
   std::set<BufferKey> indices_;
   std::map<BufferKey, Allocation> memory_, mirrors_;
   std::map<BufferKey, std::vector<char>> snapshots_;
@@ -132,12 +131,12 @@ class DeviceEngine : public Engine {
   std::atomic<bool> stopped_{false};
 };
 
-// Tells which shapes are worth a CUDA graph: those at which a graph runs twice in a row.
+// Detector of shapes that are worth a CUDA graph: those at which a graph runs twice in a row.
 //
-// A round of decoding runs at the same shapes again and again; the rest of a prompt, whose width is its own, does not.
+// Decoding rounds repeat their shapes; the last chunk of a prompt, whose width is arbitrary, does not.
 class RepeatDetector {
  public:
-  // Whether this graph ran at these very shapes the last time. To be asked once before every run.
+  // Return whether the graph's last run had the same shapes. Call it once before every run.
   bool again(const Binding& binding);
 
  private:

@@ -1,4 +1,4 @@
-// States that outlive a generation: emptied, written into a file, read again (runtime/kept.py, which says what the file is).
+// Persistent drafter states: reset, save to a file, load (runtime/rounds/drafter_state.py describes the file).
 #pragma once
 
 #include <map>
@@ -10,20 +10,20 @@
 
 namespace spc {
 
-// The kept states of one engine's buffers.
+// Persistent states in one engine's buffers.
 class PersistentState {
  public:
-  // tokenizer: the hash of the bundle's, "" for none.
+  // tokenizer: hash of the bundle's tokenizer, "" for none.
   PersistentState(Engine& engine, const Manifest& manifest, const EngineEntry& entry, std::string tokenizer);
 
-  // Throws Error(kUsage) where there are none.
+  // Throws Error(kUsage) if the bundle has no such states.
   void check() const;
-  // Make all of them what they are in a session that was just created: zeros.
+  // Reset all states to zeros, as in a new session.
   void reset() const;
-  // Write all of them; the file is there whole or as it was. Throws Error(kUsage) where it cannot be written.
+  // Write all states to a file atomically. Throws Error(kUsage) if it cannot be written.
   void save(const std::string& path) const;
-  // Read all of them. Throws Error(kUsage) for a file that cannot be read, is no such file or not of this bundle; the states
-  // are then as they were.
+  // Read all states from a file. Throws Error(kUsage) for a file that is unreadable, invalid or of another bundle; the states
+  // are then unchanged.
   void load(const std::string& path) const;
 
  private:

@@ -1,4 +1,4 @@
-// What the loop needs of an engine: buffers by name and shape, and graphs bound to them once (runtime/engine.py).
+// Engine interface of the loop: buffers by name and shape, and graphs bound to them once (runtime/devices/engine.py).
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace spc {
 
-// A host view of a buffer. It never moves while its engine lives.
+// Host view of a buffer. Its address is stable for the engine's lifetime.
 struct Array {
   void* data = nullptr;
   Shape shape;
@@ -25,7 +25,7 @@ struct Array {
 
   size_t count() const { return static_cast<size_t>(product(shape)); }
   size_t bytes() const { return count() * item_size(dtype); }
-  // Throw Error(kBundle) where the manifest says that it holds something else.
+  // Return the data by dtype. Throw Error(kBundle) if the manifest declares another dtype.
   int64_t* ints() const { return dtype == dtype::kInt64 ? static_cast<int64_t*>(data) : refuse(dtype::kInt64); }
   float* floats() const { return dtype == dtype::kFloat32 ? static_cast<float*>(data) : refuse(dtype::kFloat32); }
 
@@ -35,7 +35,7 @@ struct Array {
 
 using Run = std::function<void()>;
 
-// From `start` to before `stop`: tokens of a text, or rows of a batch.
+// Half-open range from `start` to `stop`: tokens of a text, or rows of a batch.
 struct Span {
   int64_t start = 0, stop = 0;
   int64_t size() const { return stop - start; }
@@ -45,54 +45,54 @@ struct Span {
 // Throws the Error(kCancelled) of a run that was stopped.
 [[noreturn]] void refuse_cancelled();
 
-// The buffers of one session, and its graphs bound to them. For one thread at a time, but `stop`.
+// Buffers of one session, and its graphs bound to them. Not thread-safe, except `stop`.
 class Engine {
  public:
   virtual ~Engine() = default;
 
-  // What is written here the graphs read, and the other way round. States and links of an engine on a device are the
-  // exception: what is returned is a copy of the moment.
+  // Return a view that the graphs read and write, too. Exception: for states and links of a device engine it is a copy of
+  // the current values.
   virtual Array host_view(const std::string& buffer, const Shape& shape) = 0;
-  // Write a state, whose numbers lie at `values` in the dtype that it has here.
+  // Write a state from `values`, in the engine's dtype.
   virtual void write_state(const std::string& buffer, const Shape& shape, const void* values) = 0;
-  // Whether a run may be over some rows of the batch alone.
+  // Return whether a run may cover a slice of the batch.
   virtual bool supports_batch_slices() const { return false; }
-  // Bind a graph to its buffers at these widths and return what runs it, to its end. logits: bind that optional output.
-  // rows: of the batch, by default all; what the graph hands on to another one, and logits, have the lines of these alone.
-  // The run throws Error(kCancelled) when it was stopped, Error(kEngine) when the library fails.
+  // Bind a graph to its buffers at these widths and return a function that runs it to its end. logits: bind this optional
+  // output. rows: rows of the batch, all by default; links to other graphs, and logits, then have lines for these rows only.
+  // The run throws Error(kCancelled) if it was stopped, Error(kEngine) if the library fails.
   virtual Run bind(const std::string& graph, const Widths& widths, bool logits, std::optional<Span> rows = std::nullopt) = 0;
   virtual bool has(const std::string& graph) const = 0;
-  // From any thread: the run under way, or the next one, throws Error(kCancelled). Until `resume`.
+  // Make the current run, or the next one, throw Error(kCancelled), until `resume`. Thread-safe.
   virtual void stop() = 0;
   virtual void resume() = 0;
 };
 
-// An engine's graphs, opened once: what sessions share. For any thread.
+// Graphs of an engine, opened once and shared by sessions. Thread-safe.
 class SharedEngine {
  public:
   virtual ~SharedEngine() = default;
   virtual std::unique_ptr<Engine> open() = 0;
-  // Threads of the processor that a graph runs on; none where the library knows of none.
+  // Return the number of CPU threads of a graph; nullopt if the library does not report it.
   virtual std::optional<int> threads() const = 0;
 };
 
-// The graphs that speculative rounds run; the others wait for their first use. A fused bundle has `verify` beside `step`, for
-// autoregressive decoding alone: opening both takes twice as long.
+// Return the graphs of speculative rounds; other graphs are opened at first use. A fused bundle has `verify` in addition to
+// `step`, for autoregressive decoding only: opening both would take twice as long.
 std::vector<std::string> eager_graphs(const EngineEntry& entry);
 
-// Whether graphs have lines for the rows of a run. Only a processor's engine makes use of it.
+// Return whether the graphs support runs over a slice of the batch. Only CPU engines use it.
 bool supports_batch_slices(const std::vector<Graph>& graphs);
-// A tensor's shape where a run is over so many rows.
+// Return a tensor's shape in a run over `rows` rows.
 Shape shape_for_rows(const Tensor& tensor, const Widths& widths, int64_t rows);
-// Whether it is scratch of a run: a run over some rows has the lines of these and no more, shapes of about one size share
-// memory, and nobody finds there what an earlier run wrote at another shape.
+// Return whether a tensor is scratch of a run: it has lines for the run's rows only, shapes of similar size share memory,
+// and its content is not valid in a later run at another shape.
 bool is_scratch(const Tensor& tensor);
 std::set<std::string> scratch_buffers(const std::vector<Graph>& graphs);
-// As many bytes as scratch of about this size shares. A prompt's last part has a width of its own; memory for each width would be
-// hundreds of times that of the largest.
+// Return the bytes that scratch of about this size shares. A prompt's last chunk has an arbitrary width; separate memory for
+// every width would be hundreds of times that of the largest.
 size_t scratch_size(size_t bytes);
 
-// Buffer -> the contract's dtype. Of what is not there `dtype_of` throws Error(kBundle).
+// Buffer -> the contract's dtype. `dtype_of` throws Error(kBundle) for an unknown buffer.
 using Dtypes = std::map<std::string, std::string>;
 Dtypes buffer_dtypes(const std::vector<Graph>& graphs);
 const std::string& dtype_of(const Dtypes& dtypes, const std::string& buffer);

@@ -1,4 +1,4 @@
-// Which engine of a bundle runs here, and what runs it (runtime/engines.py).
+// Choice and opening of a bundle's engine on this machine (runtime/devices/engines.py).
 #pragma once
 
 #include <memory>
@@ -9,12 +9,12 @@
 
 namespace spc {
 
-// The engine of this name; without a name the first that this machine can run, with a warning for each before it. Throws
-// Error(kUsage) when the bundle has no such engine, Error(kEngine) when it, or none of them, can run here.
+// Return the engine of this name; without a name the first that this machine can run, with a warning for every earlier one.
+// Throws Error(kUsage) if the bundle has no such engine, Error(kEngine) if it, or all of them, cannot run here.
 const EngineEntry& choose(const Ort& library, const Manifest& manifest, const std::string& name);
 
-// Open an engine that can run here, of the bundle in `folder`. threads: for what it does on the processor, 0 for one for each
-// core that this process may use. verify: compare what of it is kept on this machine with its hashes.
+// Open an engine of the bundle in `folder`, which must be able to run here. threads: CPU threads, 0 for one per core that this
+// process may use. verify: check the engine's cached files on this machine against their hashes.
 std::shared_ptr<SharedEngine> open_engine(const Ort& library, const std::string& folder, const EngineEntry& entry, int threads, bool verify);
 
 }  // namespace spc

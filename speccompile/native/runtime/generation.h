@@ -1,4 +1,4 @@
-// How far each row of a batch is, and why it ended (runtime/generation.py).
+// State of each sequence of a batch, and its finish reason (runtime/generation.py).
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,25 @@
 
 namespace spc {
 
-// One row: a prompt, its new tokens, and why it ended.
+// State of one sequence: prompt, new tokens, finish reason.
 class SequenceState {
  public:
-  // capacity: the most tokens, prompt and new together, that the buffers hold. text: null without a tokenizer.
+  // capacity: maximum tokens, prompt and new together, of the buffers. text: tokenizer, or null.
   SequenceState(TokenIds prompt, const Options& options, const SamplingParams& sampling, int64_t capacity, std::vector<int64_t> ends,
       std::shared_ptr<const Text> text, std::vector<std::string> stop);
 
   bool is_active() const { return finish_reason.empty(); }
-  // Tokens, prompt and new together.
+  // Return the number of tokens, prompt and new together.
   int64_t size() const { return static_cast<int64_t>(prompt.size() + token_ids.size()); }
   int64_t token(int64_t place) const;
   TokenIds all_token_ids() const;
-  // Append the tokens of a round, up to whatever ends the generation first, and theirs of the logprobs. drafts: how many were
-  // verified.
+  // Append the tokens of a round, up to the end of the generation, and their logprobs. drafts: number of verified drafts.
   void append_tokens(const int64_t* tokens, size_t count, int64_t drafts, const std::vector<double>& new_logprobs);
-  // Decode what has not been decoded: `text` then has all that can be shown.
+  // Decode the remaining tokens: `text` is then complete.
   void read();
   bool has_text() const { return stream_.has_value(); }
 
-  // The row as it is now, and back to it: a round that is cut off leaves nothing behind.
+  // Snapshot of the state, to which `restore` returns: a cancelled round leaves no trace.
   struct Snapshot {
     size_t tokens, rounds, text;
     std::string finish_reason;
@@ -45,9 +44,9 @@ class SequenceState {
   TokenIds token_ids;
   int64_t max_new_tokens;
   std::string finish_reason;  // "" while the row is active; length | stop | capacity, or cancelled
-  std::string text;           // what was decoded until now
+  std::string text;           // decoded so far
   std::vector<double> logprobs;
-  std::vector<int64_t> path_lengths, draft_lengths;  // of every round, the prefill's single token first
+  std::vector<int64_t> path_lengths, draft_lengths;  // per round; the prefill's single token comes first
 
  private:
   const std::vector<int64_t> ends_;

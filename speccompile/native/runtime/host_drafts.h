@@ -1,8 +1,7 @@
-// Drafts that the host gives: the door for indexes outside the graphs (runtime/proposals.py).
+// Host drafts: proposers outside the graphs, such as indexes (runtime/rounds/host_drafts.py).
 //
-// The target's graph reads `window`, `n_total` and, where it judges trees, `parents`: a drafter's graph writes them, or the
-// host does. Then a proposer says what the drafts of the next round are, before it begins. Drafts are guesses: none can change
-// a token.
+// The target's graph reads `window`, `n_total` and, if it verifies trees, `parents`. A drafter's graph writes them, or the
+// host: a proposer then supplies the drafts of the next round before it begins. Drafts cannot change the output.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +15,26 @@
 
 namespace spc {
 
-// The drafts behind a text, the best first: any number of them, or none. What it throws ends the step.
+// Function that returns drafts after a text, the best first, in any number, also none. An exception ends the step.
 using Proposer = std::function<Drafts(const TokenIds& text)>;
 
-// Whether a round has drafts, and no graph that makes them.
+// Return whether rounds have drafts, but no graph makes them.
 bool needs_proposer(const Manifest& manifest);
 
-// The gate by which the host's drafts stand in the place of a graph's, as the plan has it; null where there is none. What it
-// lets through is for the policy of its index to say.
+// Return the plan's gate, by which the host's drafts replace those of a graph; null without one. The policy of the gate's
+// index decides when it opens.
 const Json& gate_config(const Manifest& manifest);
 
-// A proposer, and what of its answers a bundle can verify.
+// Proposer, and the conversion of its drafts to a bundle's window.
 class HostDrafts {
  public:
-  // proposer: empty where nobody proposes.
+  // proposer: empty for none.
   HostDrafts(Proposer proposer, const Manifest& manifest);
 
-  // Put at most so many drafts behind a text into `window`, int64 [N + 1], its last token first; where the bundle judges trees,
-  // their parents into int64 [N + 1], which is null elsewhere. Returns how many.
+  // Write the text's last token and at most `most` drafts to `window`, int64 [N + 1]; if the bundle verifies trees, also their
+  // parents to `parents`, int64 [N + 1], else null. Return the number of drafts.
   //
-  // Drafts that stand deeper than the bundle's tree are left out. Throws Error(kUsage) for an answer that is no draft of this
-  // bundle.
+  // Drafts deeper than the bundle's tree are omitted. Throws Error(kUsage) for drafts that are invalid in this bundle.
   int64_t write(const TokenIds& text, int64_t* window, int64_t* parents, int64_t most) const;
 
  private:

@@ -1,4 +1,4 @@
-// What was found out about engines on this machine, kept: a small file for each (speccompile/runtime/devices/invariance_cache.py).
+// Cache of checks of engines on this machine, one small file per engine (speccompile/runtime/devices/invariance_cache.py).
 #pragma once
 
 #include <optional>
@@ -9,14 +9,14 @@
 
 namespace spc {
 
-// The files in `folder`. Nothing is kept where the caches' limit is 0; no other counts, as they are so small.
+// Cache in `folder`. A limit of 0 disables it; any other limit has no effect, because the files are small.
 class InvarianceCache {
  public:
   explicit InvarianceCache(std::string folder = cache_folder(kInvarianceFolder), double limit = default_limit());
 
-  // What was kept for a key; none when nothing was, or its file is damaged.
+  // Return the stored result of a key; nullopt if there is none, or its file is damaged.
   std::optional<Json> read(const Json& key) const;
-  // Keep what was found for a key. A cache that cannot be written is done without.
+  // Store the result of a key. A write error is ignored.
   void keep(const Json& key, const Json& found) const;
 
  private:

@@ -8,7 +8,7 @@
 
 namespace spc {
 
-// Natural logarithm of the probability of a token under logits [count], at temperature 1.
+// Return the natural logarithm of a token's probability under logits [count], at temperature 1.
 inline double chosen_logprob(const float* logits, size_t count, int64_t token) {
   const double most = *std::max_element(logits, logits + count);
   double sum = 0;

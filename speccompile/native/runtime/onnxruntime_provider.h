@@ -1,4 +1,4 @@
-// What runs graphs on a device for ONNX Runtime, and a graph that one of them has taken.
+// Execution providers of ONNX Runtime for devices, and sessions of graphs on them.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace spc {
 
-// How ONNX Runtime calls what runs graphs on a device.
+// Execution provider for a device.
 struct Provider {
   std::string name;
   std::string plugin;     // the file of the library that brings it, "" for one that is compiled in
@@ -23,19 +23,19 @@ struct Provider {
   std::string install;    // the hint for where it is missing
 };
 
-// That of the manifest's word: "cuda", "nv_tensorrt_rtx". Throws Error(kEngine) for another one.
+// Return the provider of the manifest's word: "cuda", "nv_tensorrt_rtx". Throws Error(kEngine) for another one.
 const Provider& find_provider(const std::string& word);
-// Throws Error(kEngine) when this ONNX Runtime does not have a provider. Quick: nothing is loaded.
+// Throws Error(kEngine) if this ONNX Runtime lacks a provider. Fast: nothing is loaded.
 void check_provider(const Ort& library, const Provider& provider);
 
-// Whether a graph's runs are captured as CUDA graphs, and the numbers of those.
+// State of CUDA graph capture for a graph: whether it is allowed, and the last number used.
 class CudaGraphState {
  public:
   explicit CudaGraphState(std::string file) : file_(std::move(file)) {}
   bool allowed() const { return allowed_; }
-  // 0 is ONNX Runtime's own.
+  // Return a new number; 0 is reserved by ONNX Runtime.
   int next() { return ++last_; }
-  // From now on the graph runs without, which is told.
+  // Disable capture for this graph, and log the reason.
   void refuse(const std::string& why);
 
  private:
@@ -44,45 +44,45 @@ class CudaGraphState {
   int last_ = 0;
 };
 
-// CUDA graphs of a graph in an engine. ONNX Runtime lets go of none before the session ends.
+// Maximum number of CUDA graphs per graph of an engine. ONNX Runtime releases none before the session ends.
 constexpr int kMaxCudaGraphs = 8;
 
-// Which of an engine's bindings run as CUDA graphs.
+// CUDA graphs of an engine's bindings.
 //
-// One is played back by its number whatever is bound, so each binding has a number of its own. ONNX Runtime runs a graph
-// several times until it is captured, which changes nothing: until the host moves `length`, a round writes the same rows to
-// the same places.
+// ONNX Runtime replays a CUDA graph by number, whatever is bound, so each binding has a separate number. It runs a graph
+// several times before the capture. That is harmless: until the host advances `length`, a round writes the same cache
+// entries to the same places.
 class CudaGraphs {
  public:
   static constexpr int kNone = -1;
 
-  // Runs a binding once by `run(number)`, which throws OrtRefusal; check_stopped: throws where that is because somebody wanted
-  // it to end. Throws Error(kEngine) for what cannot run without CUDA graphs either.
+  // Run a binding once by `run(number)`, which throws OrtError. check_stopped: throws if the run failed because the engine was
+  // stopped. Throws Error(kEngine) for a run that fails without CUDA graphs, too.
   void run(CudaGraphState& graph, const Binding& binding, const std::function<void(int number)>& run,
            const std::function<void()>& check_stopped);
 
  private:
   RepeatDetector repeats_;
   std::map<const Binding*, int> numbers_;  // 0 for none
-  std::map<std::string, int> n_used_;       // graph -> numbers that its bindings have had
+  std::map<std::string, int> n_used_;       // graph -> count of numbers that its bindings use
 };
 
-// A graph in ONNX Runtime. For one thread at a time.
+// Session of a graph on a device in ONNX Runtime. Not thread-safe.
 class DeviceSession {
  public:
-  // Throws Error(kEngine) for a provider that cannot be loaded or a graph that it does not take.
+  // Throws Error(kEngine) for a provider that cannot be loaded or a graph that it rejects.
   DeviceSession(const Ort& library, Provider provider, const std::string& folder, const std::string& file, int threads);
 
-  // The binding in ONNX Runtime's own form. Throws Error(kEngine) for a tensor that the graph does not have.
+  // Return the binding as an OrtIoBinding. Throws Error(kEngine) for a tensor that the graph does not have.
   std::shared_ptr<OrtIoBinding> bind(const Binding& binding);
-  // Throws OrtRefusal.
+  // Throws OrtError.
   void run(const OrtIoBinding* bound, const OrtRunOptions* options);
 
   CudaGraphState capturing;
 
  private:
   SharedSession open(const std::string& path, int threads, bool capture);
-  // Warns of nodes that ONNX Runtime left to another provider: their inputs and outputs cross in every round.
+  // Warn of nodes that ONNX Runtime assigned to another provider: their inputs and outputs are copied in every round.
   void warn_fallback_nodes() const;
 
   const Ort& library_;

@@ -1,4 +1,4 @@
-// How rows sample, and what else is asked of a generation: the options of `generate_batch`, checked (runtime/options.py).
+// Sampling parameters and other options of a generation: the checked options of `generate_batch` (runtime/options.py).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace spc {
 
-// How one row samples.
+// Sampling parameters of one sequence.
 struct SamplingParams {
   double temperature = 0;
   int64_t top_k = 0;
@@ -20,7 +20,7 @@ struct SamplingParams {
   uint64_t seed = 0, sequence = 0;
 };
 
-// A number as it was given: whole ones keep their 64 bits.
+// Number as given by the caller: whole numbers keep their 64 bits.
 struct Value {
   bool is_whole = false;
   uint64_t whole = 0;
@@ -28,12 +28,12 @@ struct Value {
 
   static Value of(uint64_t whole) { return {true, whole, static_cast<double>(whole)}; }
   static Value of(double number) { return {false, 0, number}; }
-  std::string repr() const;  // as Python would show it
+  std::string repr() const;  // like Python's repr
 };
 
 using Prompt = std::variant<std::string, TokenIds>;
 
-// One value for all prompts, or one for each.
+// One value for all prompts, or one per prompt.
 struct Setting {
   std::optional<Value> all;
   std::vector<std::optional<Value>> each;
@@ -41,7 +41,7 @@ struct Setting {
   std::optional<Value> of(size_t prompt) const;
 };
 
-// Prompts and options, as they were given. Names of options and their ranges are checked when they are set or started.
+// Prompts and options as given by the caller. Names of options are checked when they are set, their ranges at the start.
 class Request {
  public:
   // prompt: an index, or kAll.
@@ -55,14 +55,14 @@ class Request {
   Setting max_new_tokens, num_return_sequences, autoregressive, adaptive, logprobs, chat;
 };
 
-// What is checked before anything runs. sequences: of each prompt; samplings: of every row.
+// Checked options. sequences: number per prompt; samplings: parameters of every row.
 struct Options {
   int64_t max_new_tokens = kNewTokens, sequences = 1;
   bool autoregressive = false, adaptive = true, logprobs = false, chat = false;
   std::vector<SamplingParams> samplings;
 };
 
-// Throws Error(kUsage) or Error(kPrompt), in the order and the words of Python's.
+// Check a request. Throws Error(kUsage) or Error(kPrompt), in the order and wording of the Python runtime.
 Options check_options(const Request& request, const Manifest& manifest);
 
 }  // namespace spc

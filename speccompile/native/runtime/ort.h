@@ -1,7 +1,7 @@
-// The part of ONNX Runtime's C API that the runtime needs, and the library that it is found in.
+// Part of ONNX Runtime's C API that the runtime uses, and the library that contains it.
 //
-// The library is loaded, not linked: one binary runs with every release from 1.23 on. The places are compared with the real
-// header by tests/ort_layout.cpp, where that is found.
+// The library is loaded, not linked: one binary runs with every release from 1.23 on. tests/ort_layout.cpp compares the
+// indices of the functions with the real header, if it is installed.
 #pragma once
 
 #include <memory>
@@ -88,7 +88,7 @@ constexpr Entry<412, OrtStatus* (*)(const OrtEpAssignedNode*, const char**)> EpA
 
 }  // namespace ort
 
-// What ONNX Runtime refused, with the first line of its message: the rest repeats it. Who knows what was asked says that too.
+// Error of ONNX Runtime with the first line of its message; the rest repeats it. Callers add the context.
 class OrtError : public Error {
  public:
   OrtError(int code, std::string message) : Error(Kind::kEngine, std::move(message)), code(code) {}
@@ -96,11 +96,11 @@ class OrtError : public Error {
   int code;
 };
 
-// ONNX Runtime, loaded once in a process and never let go: its threads outlive whoever loaded it.
+// ONNX Runtime, loaded once per process and never unloaded: its threads outlive their creator.
 class Ort {
  public:
-  // path: of its library; "" for $SPECCOMPILE_ONNXRUNTIME, else what the loader finds. Throws Error(kEngine) naming all
-  // places tried, or when the process already uses another one.
+  // path: path of its library; "" for $SPECCOMPILE_ONNXRUNTIME, or else the loader's search. Throws Error(kEngine) naming all
+  // places tried, or if the process already uses another library.
   static const Ort& load(const std::string& path);
 
   const OrtApi* api() const { return api_; }
@@ -109,7 +109,7 @@ class Ort {
   const std::string& version() const { return version_; }
   std::vector<std::string> providers() const;
 
-  // Throws OrtRefusal where a function of the API returned a status.
+  // Throws OrtError if a function of the API returned a status.
   void check(OrtStatus* status) const;
 
  private:
@@ -121,7 +121,7 @@ class Ort {
   std::string version_;
 };
 
-// What the C API made, released at the end by one of its entries: make_shared_handle(library, session, ort::ReleaseSession).
+// Wrap an object of the C API with its release function: make_shared_handle(library, session, ort::ReleaseSession).
 template <class T, class Release>
 std::shared_ptr<T> make_shared_handle(const Ort& library, T* made, Release release) {
   return {made, [api = library.api(), release](T* each) { release(api, each); }};

@@ -1,4 +1,5 @@
-// Weights as kernels read them, kept on this machine and mapped: speccompile/runtime/devices/prepacked.py says how and why.
+// Prepacked weights: cached on this machine in the kernels' layout, and memory-mapped. See
+// speccompile/runtime/devices/prepacked.py for the method and its reasons.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +13,12 @@
 
 namespace spc {
 
-// Opens the graph in the first file and writes it to the second, beside it its weights, as they are and packed.
+// Function that opens the graph in the first file and writes it to the second, with original and packed weights next to it.
 using SaveGraph = std::function<void(const std::string& graph, const std::string& output)>;
-// Opens a serialized graph.
+// Function that opens a serialized graph.
 using OpenGraph = std::function<void(const std::string& model)>;
 
-// What packed weights were made from. files: path in the bundle and BLAKE3; size: bytes of the weights.
+// Key of packed weights: their inputs. files: path in the bundle and BLAKE3; size: bytes of the weights.
 struct PrepackedKey {
   std::vector<std::pair<std::string, std::string>> files;
   int64_t size = 0;
@@ -28,18 +29,18 @@ struct PrepackedKey {
   std::string digest() const;
 };
 
-// The key of a graph of the bundle in `folder`. onnxruntime: its version. Throws Error(kBundle).
+// Return the key of a graph of the bundle in `folder`. onnxruntime: its version. Throws Error(kBundle).
 PrepackedKey packed_key(const std::string& folder, const std::string& file, const std::string& onnxruntime);
 
-// The cache of packed weights: an entry for every graph.
+// Cache of packed weights, one entry per graph.
 class PrepackedWeights {
  public:
   explicit PrepackedWeights(std::string folder = cache_folder(kPrepackedFolder), double limit = default_limit());
 
   const FolderCache& cache() const { return cache_; }
-  // Pack the weights of a graph and keep them. Throws FileError, Error(kEngine), or what `save` throws.
+  // Pack the weights of a graph and store them. Throws FileError, Error(kEngine), or the errors of `save`.
   void store(const PrepackedKey& key, const std::string& graph, const SaveGraph& save) const;
-  // Opens a graph with its packed weights, where they are kept. Returns whether they are. Throws as `store`.
+  // Open a graph with its packed weights if they are stored; return whether they are. Throws the errors of `store`.
   bool open(const PrepackedKey& key, const std::string& graph, const OpenGraph& open_graph, bool verify) const;
 
  private:
@@ -50,15 +51,15 @@ class PrepackedWeights {
   FolderCache cache_;
 };
 
-// The files beside a graph whose names stand in it: those of its weights do, as a rule no others. None for a graph that cannot
-// be read.
+// Return the files next to a graph whose names occur in it: its weights, and normally no other files. Empty for a graph that
+// cannot be read.
 std::vector<std::string> weights_of(const std::string& graph);
 
-// Opens a graph of the bundle in `folder` with its packed weights mapped, in which its weights lie relative to kRoot. Returns
-// whether `open_graph` did. verify: compare what is mapped with its hashes.
+// Open a graph of the bundle in `folder` with its packed weights mapped; its weights are located relative to kRoot. Return
+// whether `open_graph` was used. verify: check the mapped files against their hashes.
 //
-// Not so, with a warning, where they cannot be kept or ONNX Runtime does not take them; without one for small graphs, for
-// folders without hashes, as while a bundle is built, and with a limit of 0. Throws Error(kBundle) for broken hashes.
+// Return false with a warning if the weights cannot be stored or ONNX Runtime rejects them; without a warning for small
+// graphs, folders without hashes (a bundle under construction), and a limit of 0. Throws Error(kBundle) for broken hashes.
 bool open_with_prepacked(const std::string& folder, const std::string& file, const std::string& onnxruntime, bool verify,
                  const SaveGraph& save, const OpenGraph& open_graph);
 

@@ -1,4 +1,4 @@
-// Random numbers of the host: streams of uniforms, each named by a seed, a sequence number and a purpose (runtime/random.py).
+// Random numbers of the host: streams of uniforms, each by seed, sequence number and purpose (runtime/rounds/random.py).
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ class Uniforms {
   Uniforms(uint64_t seed, uint64_t sequence, Purpose purpose)
       : key_{seed, sequence * kPurposes + static_cast<uint64_t>(purpose)} {}
 
-  // The next number in [0, 1), a multiple of 2**-24.
+  // Return the next number in [0, 1), a multiple of 2**-24.
   float draw() { return static_cast<float>(raw() >> 40) * 0x1p-24f; }
   uint64_t raw();
 
@@ -23,7 +23,7 @@ class Uniforms {
   int at_ = 4;
 };
 
-// A seed from the system, of 53 bits: programs that read JSON numbers as floats keep it.
+// Return a seed of 53 bits from the system, which programs that read JSON numbers as doubles preserve.
 uint64_t fresh_seed();
 
 }  // namespace spc

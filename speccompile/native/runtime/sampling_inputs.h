@@ -1,5 +1,5 @@
-// What the host gives graphs that sample: settings once a generation, uniforms and the history in every round
-// (runtime/sampling.py).
+// Inputs of graphs that sample: settings once per generation, uniforms and penalty history in every round
+// (runtime/rounds/sampling_inputs.py).
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@ namespace spc {
 
 using Rows = std::vector<SequenceState>;
 
-// The tokens of every penalized row, each once; the rest of its line repeats one of them. `width` is 1 while no row has a
-// penalty, else a power of two or the capacity: few different shapes.
+// Distinct tokens of every penalized row, padded by repeating one of them. `width` is 1 while no row has a penalty, else a
+// power of two or the capacity, which keeps the number of shapes small.
 class PenaltyHistory {
  public:
   PenaltyHistory(Engine& engine, const Manifest& manifest);
   int64_t width() const { return lines_.shape[1]; }
-  // The prompts of the penalized rows.
+  // Begin a batch with the prompts of the penalized rows.
   void begin(const Rows& rows);
-  // Take the new tokens of a row.
+  // Add the new tokens of a row.
   void add(size_t index, const SequenceState& row);
-  // Make room for what no longer fits.
+  // Widen the lines if tokens no longer fit.
   void widen();
 
  private:
   struct PenaltyTokens {
-    std::vector<int64_t> tokens;  // in the order of their coming
+    std::vector<int64_t> tokens;  // in order of appearance
     std::unordered_set<int64_t> known;
     size_t read = 0;  // new tokens of the row
 
@@ -44,13 +44,13 @@ class PenaltyHistory {
   Array lines_;
 };
 
-// Writes the inputs of sampling for one batch at a time.
+// Writer of the sampling inputs of one batch at a time.
 class SamplingInputs {
  public:
   SamplingInputs(Engine& engine, const Manifest& manifest);
-  // The settings of every row, and its random numbers from the first on. drafting: whether rounds have drafts.
+  // Write the settings of every row and restart its random streams. drafting: whether rounds have drafts.
   void begin(const Rows& rows, bool drafting);
-  // The random numbers of the next round of these rows, which all are active, and what has been said until now.
+  // Write the random numbers of the next round of these active rows, and the penalty history.
   void write(const Rows& rows, const std::vector<size_t>& taking, int64_t logit_rows);
 
   PenaltyHistory history;
@@ -73,7 +73,7 @@ class SamplingInputs {
   std::vector<std::vector<UniformStream>> streams_;
 };
 
-// Whether the round's graphs have an input of this name.
+// Return whether the round's graphs have an input of this name.
 bool has_input(const Manifest& manifest, const std::string& name);
 
 }  // namespace spc

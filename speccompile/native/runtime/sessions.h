@@ -1,4 +1,4 @@
-// Sessions of ONNX Runtime: their options, what it refuses, and on a CPU one session for all who run the same graph.
+// Sessions of ONNX Runtime: options, errors, and shared CPU sessions of equal graphs.
 #pragma once
 
 #include <functional>
@@ -14,22 +14,22 @@ namespace spc {
 using SessionOptions = std::shared_ptr<OrtSessionOptions>;
 using SharedSession = std::shared_ptr<OrtSession>;
 
-// Options that every session has. entries: more of ONNX Runtime's settings, whose names begin with "session.".
+// Return the options of every session. entries: further settings of ONNX Runtime, with names that begin with "session.".
 //
-// threads: asked for, or else ONNX Runtime takes as many as the machine has cores and binds them to those, whatever the
-// affinity mask and the control groups of the process say.
+// threads: always set, because ONNX Runtime's default is one per core of the machine, bound to it, regardless of the
+// affinity mask and the control groups of the process.
 SessionOptions session_options(const Ort& library, int threads, const std::vector<std::pair<std::string, std::string>>& entries = {});
 
-// The session of a graph of the bundle in `folder`. While somebody has it, equal files and threads give the same: it has no
-// state of its own and runs for several at once. verify: compare packed weights that are kept on this machine with their
-// hashes. Throws Error(kEngine) when ONNX Runtime does not take the graph.
+// Return the session of a graph of the bundle in `folder`. Equal files and threads share a session while it has an owner: it
+// is stateless and runs concurrently. verify: check packed weights in the cache against their hashes. Throws Error(kEngine)
+// if ONNX Runtime rejects the graph.
 SharedSession shared_session(const Ort& library, const std::string& folder, const std::string& file, int threads, bool verify);
 
-// What `open` makes; throws Error(kEngine) when ONNX Runtime does not take the graph in `file`.
+// Return the session of `open`. Throws Error(kEngine) if ONNX Runtime rejects the graph in `file`.
 SharedSession refusable(const Ort& library, const std::string& file, const std::function<OrtSession*()>& open);
 
-// The path of the kernels that graphs run on, "none" for ONNX Runtime's own. Throws Error(kUsage) when $SPECCOMPILE_KERNELS
-// names one that this machine cannot run.
+// Return the code path of the kernels in use, "none" for ONNX Runtime's own. Throws Error(kUsage) if $SPECCOMPILE_KERNELS
+// names a path that this machine cannot run.
 std::string kernels_in_use();
 
 }  // namespace spc

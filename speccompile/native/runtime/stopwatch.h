@@ -1,4 +1,4 @@
-// The time that rounds take, the host's part and all; not the time of whoever reads their tokens (runtime/stopwatch.py).
+// Time of rounds, including the host's work but not the time of the caller that reads tokens (runtime/stopwatch.py).
 #pragma once
 
 #include <time.h>
@@ -7,9 +7,9 @@
 
 namespace spc {
 
-using Clock = double (*)();  // seconds since some moment
+using Clock = double (*)();  // seconds since a fixed moment
 
-// A clock that counts in larger steps, in seconds, cannot tell rounds of a millisecond apart.
+// Maximum resolution in seconds: a coarser clock cannot distinguish rounds of a millisecond.
 constexpr double kFine = 1e-5;
 
 inline double thread_seconds() {
@@ -18,25 +18,25 @@ inline double thread_seconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-// What tells how long a round takes. on_device: it runs on a GPU, and the processor waits for it.
+// Return the clock of rounds. on_device: rounds run on a GPU and the CPU waits for them, so wall time counts.
 //
-// Elsewhere the thread that decodes computes: its processor time is the round's, whoever else wants the processor. Other
-// threads of the session compute beside it, and it waits for them by spinning.
+// On the CPU the decoding thread computes: its CPU time is the round's time, independent of other processes. It waits for
+// the session's other threads by spinning.
 inline Clock clock(bool on_device) {
   timespec step{};
   const bool known = !on_device && clock_getres(CLOCK_THREAD_CPUTIME_ID, &step) == 0;
   return known && step.tv_sec == 0 && static_cast<double>(step.tv_nsec) * 1e-9 <= kFine ? thread_seconds : wall_seconds;
 }
 
-// Laps without gaps: what lies between two is part of the second, unless it was a pause.
+// Stopwatch of laps without gaps: time between two laps belongs to the second, unless it was a pause.
 class Stopwatch {
  public:
   explicit Stopwatch(Clock now) : now_(now), start_(now()), paused_(start_) {}
 
-  // A lap begins now.
+  // Begin a lap.
   void start() { start_ = now_(); }
 
-  // Seconds of the lap that ends now; the next one begins.
+  // End the lap, return its seconds, and begin the next one.
   double lap() {
     const double now = now_(), seconds = now - start_;
     start_ = now;
@@ -45,7 +45,7 @@ class Stopwatch {
 
   void pause() { paused_ = now_(); }
 
-  // On any thread: what its clock says now goes on from what the other's said at `pause`.
+  // Continue the lap, also on another thread, whose clock replaces the clock at `pause`.
   void resume() { start_ += now_() - paused_; }
 
  private:

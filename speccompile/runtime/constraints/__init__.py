@@ -1,7 +1,7 @@
-"""What new tokens may say: a JSON schema, a regular expression, a grammar, one of some texts.
+"""Constraints of new tokens: a JSON schema, a regular expression, a grammar, or a choice of texts.
 
-grammar   what a user writes -> a grammar of llguidance, refused where it is none or asks for what is not supported
-matcher   how far a row's new tokens are in its grammar: which may follow, which must, and whether it is complete
+grammar   compiles a constraint to a grammar of llguidance; refuses what is invalid or not supported
+matcher   state of a sequence in its grammar: allowed tokens, forced tokens, and whether the text is complete
 """
 
 from speccompile.runtime.constraints.grammar import KINDS, Constraint, ConstraintOption, GrammarCompiler

@@ -1,4 +1,4 @@
-"""Constraints as users write them, made into grammars of llguidance: once, for any number of rows."""
+"""Compile constraints to grammars of llguidance: once, for any number of sequences."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
 INPUT = "allowed"
-"""Of graphs that take constraints: which tokens may follow every node of a round."""
+"""Input of graphs that take constraints: the tokens that may follow every node of a round."""
 
 KINDS = ("json_schema", "json_object", "regex", "grammar", "choice")
 
 WHITESPACE = r" |\n{1,2}[ \t]{0,20}"
-"""Between the parts of a JSON text: enough to be read by people, and never without end (llama.cpp's grammar has it)."""
+"""Whitespace between the parts of a JSON text: enough for readability, and bounded (as in llama.cpp's grammar)."""
 
 _LONGEST = 300
-"""Characters of what llguidance says."""
+"""Maximum number of characters of llguidance's message in an error."""
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """What some rows may say. kind: of `KINDS`; text: as it was written; tokenizer: the hash of the one that it was
-    made for; compiled: a matcher at the beginning, which rows copy."""
+    """Compiled constraint of some sequences. kind: of `KINDS`; text: as written by the user; tokenizer: hash of the
+    tokenizer that it was made for; _compiled: a matcher at the start state, which sequences copy."""
 
     kind: str
     text: str
@@ -37,23 +37,24 @@ class Constraint:
     _compiled: Matcher = field(repr=False, compare=False)
 
     def matcher(self, ends: Collection[int]) -> Matcher:
-        """A row's own, at the beginning. ends: tokens that end the row; end tokens of the model that do not are never
-        allowed."""
+        """Return a new matcher for one sequence, at the start state. ends: tokens that end the sequence; other end
+        tokens of the model are never allowed."""
         return self._compiled.copy(ends)
 
 
 ConstraintOption = Constraint | Sequence[Constraint | None] | None
-"""A constraint for all prompts, or a sequence with one, or None, for each."""
+"""Constraint for all prompts, or a sequence with one, or None, for each."""
 
 
 class GrammarCompiler:
-    """What makes constraints for a bundle's tokenizer and its model's vocabulary, which it opens when it is asked."""
+    """Compiler of constraints for a bundle's tokenizer and its model's vocabulary. It opens the tokenizer at first
+    use."""
 
     def __init__(self, manifest: Manifest, tokenizer: Path | None, hashed: str) -> None:
-        """tokenizer: a `tokenizer.json`, and its hash; None where the bundle has none."""
+        """tokenizer: path of a `tokenizer.json`, None if the bundle has none; hashed: its hash."""
         self._path, self._hash, self._manifest = tokenizer, hashed, manifest
         self.is_supported = any(tensor.name == INPUT for graph in manifest.graphs for tensor in graph.inputs)
-        """Whether the bundle's graphs take constraints."""
+        """True if the bundle's graphs take constraints."""
 
     @cached_property
     def _tokenizer(self) -> "LLTokenizer":
@@ -69,13 +70,14 @@ class GrammarCompiler:
         return _open(self._path, self._manifest.vocabulary_size, list(self._manifest.eos_token_ids))
 
     def special(self, text: str) -> int | None:
-        """The special token that is written like this, None where there is none."""
+        """Return the special token with this text, or None."""
         tokens = self._tokenizer.tokenize_str(text, parse_special=True)
         is_one = len(tokens) == 1 and self._tokenizer.is_special_token(tokens[0])
         return int(tokens[0]) if is_one else None
 
     def per_prompt(self, given: Any, prompts: int) -> "list[Constraint | None]":
-        """The constraint of each of some prompts: `given` is one for all, or a sequence. Raises UsageError."""
+        """Return the constraint of each prompt: `given` is one for all, or a sequence. Raise UsageError for an invalid
+        one."""
         if given is None or isinstance(given, Constraint) or not isinstance(given, Sequence) or isinstance(given, str):
             given = [given] * prompts
         if len(given) != prompts:
@@ -89,7 +91,7 @@ class GrammarCompiler:
         return list(given)
 
     def _check(self, constraint: Any) -> None:
-        """Raise UsageError where rows of the bundle cannot take it."""
+        """Raise UsageError if sequences of the bundle cannot take the constraint."""
         if not isinstance(constraint, Constraint):
             raise UsageError(
                 f"constraint: received {type(constraint).__name__}, expected what Bundle.constraint gives",
@@ -102,14 +104,14 @@ class GrammarCompiler:
             )
 
     def constraint(self, kind: str, text: Any = "") -> Constraint:
-        """What new tokens may say.
+        """Compile a constraint of new tokens.
 
-        kind: `json_schema`, of a schema as text or a mapping; `json_object`; `regex`, which the whole text matches;
-        `grammar`, in the Lark form of llguidance; `choice`, one of some texts. A generation ends by itself where its
-        text is complete, with finish_reason stop.
+        kind: `json_schema`, with a schema as text or a mapping; `json_object`; `regex`, which matches the whole text;
+        `grammar`, in the Lark form of llguidance; `choice`, one of some texts. A generation ends when its text is
+        complete, with finish_reason stop.
 
-        Raises UsageError for bundles that were built without constraints, and for what llguidance does not take:
-        nothing of a constraint is ever ignored. EngineError without llguidance.
+        Raise UsageError for bundles that were built without constraints, and for what llguidance does not support: no
+        part of a constraint is ever ignored. Raise EngineError without llguidance.
         """
         tokenizer = self._tokenizer
         from llguidance import LLMatcher
@@ -134,7 +136,7 @@ class GrammarCompiler:
 
 
 def _grammar(kind: str, text: Any) -> str:
-    """A grammar in llguidance's own form. Raises UsageError for a text that is none of this kind."""
+    """Return a grammar in llguidance's own form. Raise UsageError for a text that is not of this kind."""
     from llguidance import LLMatcher
 
     if kind == "json_object":
@@ -168,7 +170,7 @@ def _of_schema(kind: str, schema: Any) -> str:
             hint='give one such as {"type": "object"}',
         )
     try:
-        # never lenient, whatever the schema's own x-guidance says: what is not supported must not be ignored
+        # never lenient, even if the schema's own x-guidance says so: unsupported keywords must not be ignored
         return str(
             LLMatcher.grammar_from_json_schema(
                 schema, defaults={"whitespace_pattern": WHITESPACE}, overrides={"lenient": False}
@@ -179,7 +181,7 @@ def _of_schema(kind: str, schema: Any) -> str:
 
 
 def _of_choices(texts: Any) -> str:
-    """In Lark's form, whose texts are written as JSON's."""
+    """Return the choices in Lark's form, with string literals as in JSON."""
     if isinstance(texts, str):
         texts = [texts]
     if not isinstance(texts, Sequence) or not texts or not all(isinstance(each, str) and each for each in texts):

@@ -1,4 +1,4 @@
-"""How far a row's new tokens are in its grammar."""
+"""State of a sequence in its grammar."""
 
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 Mask = NDArray[np.bool_]
 _BITS = 32
-"""Tokens of one number of llguidance's masks."""
+"""Number of tokens in one integer of llguidance's masks."""
 
 
 class Vocabulary(NamedTuple):
-    """size: V, padding included. ends: tokens that end a row. known: what llguidance takes for such ones, all of the
-    model's, and another where it has none."""
+    """Vocabulary and its end tokens. size: V, padding included. stop_ids: tokens that end a sequence. eos_ids:
+    llguidance's end tokens: all of the model's, and another one if the model has none."""
 
     size: int
     stop_ids: frozenset[int]
@@ -26,28 +26,29 @@ class Vocabulary(NamedTuple):
 
 
 class Matcher:
-    """One row's place in its grammar. Tokens that end a generation are never part of the text."""
+    """State of one sequence in its grammar. Tokens that end a generation are never part of the text."""
 
     def __init__(self, inner: "LLMatcher", vocabulary: Vocabulary) -> None:
         self._inner, self._vocabulary = inner, vocabulary
         self._bits = np.empty((-(-vocabulary.size // _BITS)), np.int32)
         self._next: Mask | None = None
-        """`mask` where it has been asked for since the last token."""
+        """`mask` if it has been computed since the last token."""
 
     def copy(self, ends: Collection[int]) -> "Matcher":
-        """Another one, at the same place, of a row that ends with these tokens of the model's, and more."""
+        """Return a copy in the same state, for a sequence that ends with those of the model's end tokens that are in
+        `ends`."""
         own = self._vocabulary._replace(stop_ids=self._vocabulary.stop_ids & frozenset(ends))
         return Matcher(self._inner.deep_copy(), own)
 
     @property
     def is_complete(self) -> bool:
-        """Whether the text is whole and nothing can follow."""
+        """Return whether the text is complete and nothing can follow."""
         return bool(self._inner.is_stopped())
 
     @property
     def end(self) -> str:
-        """Why the row ends here, empty where it goes on: `stop`, where the text is whole and nothing can follow;
-        `capacity`, where it is not and nothing of this vocabulary can, or the parser has reached its limits."""
+        """Finish reason of the sequence here, or "". `stop`: the text is complete and nothing can follow. `capacity`:
+        it is not complete and no token of the vocabulary can follow, or the parser has reached its limits."""
         if self._inner.is_error():
             return "capacity"
         if not self.is_complete and self.allows_any():
@@ -55,13 +56,13 @@ class Matcher:
         return "stop" if self._inner.is_accepting() else "capacity"
 
     def allows_any(self) -> bool:
-        """Whether some token may follow that ends nothing."""
+        """Return whether some token that is no end token may follow."""
         mask = self.mask()
         return bool(np.count_nonzero(mask) > np.count_nonzero(mask[list(self._vocabulary.stop_ids)]))
 
     def mask(self) -> Mask:
-        """bool [V], read-only: which tokens may follow; those that end the generation only where the text may be
-        whole."""
+        """Return bool [V], read-only: the tokens that may follow. End tokens are allowed only if the text may be
+        complete."""
         if self._next is None:
             self._next = self._mask()
         return self._next
@@ -76,8 +77,8 @@ class Matcher:
         return found
 
     def accept_tokens(self, tokens: Sequence[int]) -> int:
-        """Go on by tokens that were chosen among the allowed ones. Returns how many of them there are until the text is
-        complete: what lies behind was chosen freely."""
+        """Advance by tokens that were chosen among the allowed ones. Return their number until the text is complete:
+        later tokens were chosen freely."""
         for number, token in enumerate(tokens):
             if token in self._vocabulary.stop_ids:
                 return number + 1
@@ -89,8 +90,8 @@ class Matcher:
         return len(tokens)
 
     def forced_tokens(self, most: int, least: int = 1) -> list[int]:
-        """The next tokens that have no alternative, at most so many, and go on by them; none where there are fewer than
-        `least`."""
+        """Return the next tokens that have no alternative, at most `most`, and advance by them. If there are fewer than
+        `least`, return none and stay."""
         found = list[int]()
         for token in self._inner.compute_ff_tokens()[:most]:
             mask = self.mask()
@@ -108,11 +109,12 @@ class Matcher:
         return found
 
     def write(self, allowed: Mask, drafts: Sequence[int], parents: Sequence[int] | None = None) -> None:
-        """Which tokens may follow every node of a round, into bool [R, V]; all of them where it does not matter: behind
-        drafts that are not allowed, which are not accepted, behind those that end the text, and behind the last node.
+        """Write the tokens that may follow every node of a round into bool [R, V]. Allow all where it does not matter:
+        after drafts that are not allowed, which are never accepted, after drafts that end the text, and after the last
+        node.
 
-        drafts: the tokens of node 1, 2, ..; parents: of all nodes, -1 for the root, by default those of a chain. The
-        matcher stays where it is.
+        drafts: tokens of node 1, 2, ..; parents: of all nodes, -1 for the root, by default those of a chain. The
+        matcher's state does not change.
         """
         allowed[:] = True
         children = [list[int]() for _ in range(len(drafts) + 1)]
@@ -122,7 +124,7 @@ class Matcher:
         self._fill(allowed, drafts, children)
 
     def _fill(self, allowed: Mask, drafts: Sequence[int], children: Sequence[Sequence[int]]) -> None:
-        """Depth first: a node's own row, then its children, each taken and taken back."""
+        """Fill the masks depth first: a node's own row, then its children, each accepted and rolled back."""
         todo = [(0, 0)]
         depth = 0
         while todo:
@@ -138,7 +140,7 @@ class Matcher:
         self._inner.rollback(depth)
 
     def _enter(self, draft: int) -> bool:
-        """Take a draft, if it is allowed and the text goes on behind it."""
+        """Accept a draft if it is allowed and text can follow it. Return whether it was accepted."""
         if draft in self._vocabulary.eos_ids or not self._inner.validate_tokens([draft]):
             return False
         self._inner.consume_token(draft)

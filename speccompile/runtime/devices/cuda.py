@@ -21,7 +21,7 @@ _HINT = "`nvidia-smi` shows the driver and the GPUs"
 
 
 def open_device() -> "Device":
-    """The first GPU that this process sees. Raises EngineError when there is none, or no cuda-python."""
+    """Return the first GPU that this process sees. Raise EngineError when there is none, or no cuda-python."""
     try:
         api = import_module("cuda.bindings.runtime")
     except ImportError as error:
@@ -30,9 +30,9 @@ def open_device() -> "Device":
 
 
 class Device:
-    """A GPU, and the one stream on which everything of an engine happens, in order.
+    """A GPU, and the one stream that orders all work of an engine.
 
-    api: `cuda.bindings.runtime`, or what stands in for it. Raises EngineError without a driver or a GPU.
+    api: `cuda.bindings.runtime`, or a stand-in. Raise EngineError without a driver or a GPU.
     """
 
     def __init__(self, api: Any) -> None:
@@ -47,50 +47,51 @@ class Device:
         # Not the default stream: it cannot be captured, and TensorRT synchronizes the whole device on it.
         self._stream = self._call("make a stream", "cudaStreamCreateWithFlags", api.cudaStreamNonBlocking)
         self.stream = int(self._stream)
-        """The handle, as libraries take it."""
+        """Handle of the stream, as libraries take it."""
         _when_gone(self, api.cudaStreamDestroy, self._stream)
 
     def allocate(self, size: int) -> "Memory":
-        """Zeroed memory on the device, `size` bytes. Raises EngineError when there is not enough."""
+        """Return zeroed memory on the device, `size` bytes. Raise EngineError when memory is insufficient."""
         memory = Memory(self._call(f"allocate {size} bytes on the GPU", "cudaMalloc", size), size)
         _when_gone(memory, self._api.cudaFree, memory.address)
         self._call("zero memory", "cudaMemsetAsync", memory.address, 0, size, self._stream)
         return memory
 
     def pinned(self, size: int) -> Array:
-        """Zeroed uint8 [size] of the host that the device copies from and to by itself."""
+        """Return zeroed pinned host memory, uint8 [size], for asynchronous copies."""
         address = self._call(f"allocate {size} pinned bytes", "cudaMallocHost", size)
         ctypes.memset(address, 0, size)
         raw = (ctypes.c_uint8 * size).from_address(address)
-        _when_gone(raw, self._api.cudaFreeHost, address)  # every view keeps it
+        _when_gone(raw, self._api.cudaFreeHost, address)  # every view keeps it alive
         return np.frombuffer(memoryview(raw), np.uint8)
 
     def upload(self, host: Array, address: int) -> None:
-        """Copy a pinned array to the device, when the stream gets there."""
+        """Enqueue a copy of a pinned array to the device."""
         kind = self._api.cudaMemcpyKind.cudaMemcpyHostToDevice
         self._call("copy to the GPU", "cudaMemcpyAsync", address, host.ctypes.data, host.nbytes, kind, self._stream)
 
     def download(self, address: int, host: Array) -> None:
-        """Fill an array from the device, when the stream gets there."""
+        """Enqueue a copy from the device into an array."""
         kind = self._api.cudaMemcpyKind.cudaMemcpyDeviceToHost
         self._call("copy from the GPU", "cudaMemcpyAsync", host.ctypes.data, address, host.nbytes, kind, self._stream)
 
     def copy(self, source: int, destination: int, size: int) -> None:
-        """Copy bytes from one place on the device to another, when the stream gets there."""
+        """Enqueue a copy of bytes from one address on the device to another."""
         kind = self._api.cudaMemcpyKind.cudaMemcpyDeviceToDevice
         self._call("copy on the GPU", "cudaMemcpyAsync", destination, source, size, kind, self._stream)
 
     def synchronize(self) -> None:
-        """Wait for everything on the stream. Raises EngineError for what failed there meanwhile."""
+        """Wait for all work on the stream. Raise EngineError for work that has failed."""
         self._call("finish its work", "cudaStreamSynchronize", self._stream)
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Record what `work` puts on the stream, without running it, and return what runs all of it at once.
+        """Record the work that `work` enqueues, without running it, and return a function that launches all of it at
+        once.
 
-        Raises EngineError when it cannot be captured; the stream is as before then.
+        Raise EngineError when it cannot be captured; the stream is then unchanged.
         """
         api = self._api
-        # Other threads may go on allocating: only what this one does ends up in the graph.
+        # Other threads may allocate meanwhile: the graph records only this thread's calls.
         mode = api.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
         self._call("begin a capture", "cudaStreamBeginCapture", self._stream, mode)
         try:
@@ -107,7 +108,7 @@ class Device:
         return launch
 
     def _call(self, what: str, function: str, *arguments: Any) -> Any:
-        """Call the API and return its result, None without one. Raises EngineError saying `what` it could not do."""
+        """Call the API and return its result, or None without one. Raise EngineError that names `what` failed."""
         error, *result = getattr(self._api, function)(*arguments)
         if error != self._api.cudaError_t.cudaSuccess:
             (_, text), name = self._api.cudaGetErrorString(error), error.name
@@ -134,5 +135,5 @@ class _Launch:
 
 
 def _when_gone(owner: Any, release: Callable[[Any], Any], handle: Any) -> None:
-    # Not at exit: the process gives everything back then, and the driver may already be gone.
+    # Not at exit: the process then frees everything anyway, and the driver may already be unloaded.
     weakref.finalize(owner, release, handle).atexit = False

@@ -1,8 +1,8 @@
-"""What engines on a GPU have in common: buffers on the device, mirrors on the host, copies around every run.
+"""Common base of engines on a GPU: buffers on the device, mirrors on the host, copies around every run.
 
-States, and what one graph hands to the next, live on the device and never cross. All else has a pinned mirror on the
-host, which the loop reads and writes: it is uploaded before a graph runs, and what the graph wrote is downloaded behind
-it, on one stream.
+States, and links between graphs, live on the device and are never copied to the host. All other buffers have a pinned
+mirror on the host, which the loop reads and writes: inputs are uploaded before a graph runs and outputs downloaded
+after it, on one stream.
 """
 
 from abc import ABC, abstractmethod
@@ -28,12 +28,12 @@ from speccompile.runtime.devices.engine import (
 Shape = tuple[int, ...]
 
 _DEVICE_ONLY_ROLES = ("state", "link")
-"""Roles of what never crosses."""
+"""Roles of tensors that stay on the device."""
 
 
 @dataclass(frozen=True, eq=False)
 class BoundTensor:
-    """A tensor of a graph at its concrete shape, and where on the device it lies."""
+    """A tensor of a graph at its concrete shape, and its address on the device."""
 
     tensor: Tensor
     shape: Shape
@@ -42,8 +42,8 @@ class BoundTensor:
 
 @dataclass(frozen=True, eq=False)
 class Binding:
-    """A graph at concrete shapes. uploads, downloads: pinned mirrors, and where on the device they go or come from;
-    copies: where on the device what was written lies, where it goes, and its size."""
+    """A graph at concrete shapes. uploads, downloads: pinned mirrors, and their addresses on the device; copies: source
+    and destination on the device, and size in bytes."""
 
     graph: str
     inputs: tuple[BoundTensor, ...]
@@ -54,13 +54,13 @@ class Binding:
 
     @property
     def widths(self) -> str:
-        """How messages name it."""
+        """Name of the binding in messages."""
         shapes = ", ".join(f"{each.tensor.name} {list(each.shape)}" for each in self.inputs if _varies(each.tensor))
         return f"{self.graph} at {shapes or 'its only shape'}"
 
 
 def _batch(graph: Graph) -> int:
-    """Rows of the batch: a number in graphs for a device."""
+    """Return the batch size: a number in graphs for a device."""
     (length,) = (tensor for tensor in graph.inputs if tensor.name == "length")
     return int(length.shape[0])
 
@@ -70,14 +70,14 @@ def _varies(tensor: Tensor) -> bool:
 
 
 class DeviceEngine(ABC):
-    """Implements `devices.engine.Engine` but for `_prepare`, which the library that runs the graphs gives.
+    """Base of engines on a GPU. It implements `devices.engine.Engine` except `_prepare`, which depends on the library.
 
     files: graph name -> the file that it is opened from.
     """
 
     supports_batch_slices = False
     needs_every_output = False
-    """Whether the library writes optional outputs even where nobody reads them."""
+    """True if the library writes optional outputs even when they are not requested."""
 
     def __init__(self, device: Device, graphs: Sequence[Graph], files: Mapping[str, Path]) -> None:
         self._device, self._files = device, files
@@ -88,12 +88,12 @@ class DeviceEngine(ABC):
         self._scratch = scratch_buffers(graphs)
         self._memory: dict[tuple[str, Shape], Memory] = {}
         self._mirrors: dict[tuple[str, Shape], Array] = {}
-        """Buffer and shape -> pinned bytes; of scratch, bytes that shapes of about one size share."""
+        """Buffer and shape -> pinned bytes; for scratch, bytes that shapes of about one size share."""
         self._runs: dict[tuple[str, tuple[Shape, ...], tuple[str, ...]], Run] = {}
 
     @abstractmethod
     def _prepare(self, binding: Binding) -> Run:
-        """What runs a graph at these shapes, copies included, to its end."""
+        """Return a function that runs a graph at these shapes to its end, copies included."""
 
     def host_view(self, buffer: str, shape: Shape) -> Array:
         return self._snapshot(buffer, shape) if buffer in self._staying else self._mirror(buffer, shape)
@@ -157,7 +157,7 @@ class DeviceEngine(ABC):
         return Binding(graph.name, inputs, outputs, tuple(uploads), tuple(downloads), tuple(copies))
 
     def _with_copies(self, binding: Binding, run: Run) -> None:
-        """`run` with the copies of a binding around it. All of it is put on the stream; nothing waits."""
+        """Enqueue `run` with the copies of a binding around it on the stream, without waiting."""
         for host, address in binding.uploads:
             self._device.upload(host, address)
         run()
@@ -180,16 +180,16 @@ class DeviceEngine(ABC):
         return used.view(numpy_dtype(self._dtypes[buffer])).reshape(shape)
 
     def _place(self, buffer: str, shape: Shape) -> tuple[str, Shape]:
-        """Where memory is looked up: scratch by its bytes."""
+        """Return the key of a buffer's memory: scratch is keyed by its bytes."""
         return buffer, (self._bytes(buffer, shape),) if buffer in self._scratch else shape
 
     def _bytes(self, buffer: str, shape: Shape) -> int:
-        """That are allocated."""
+        """Return the number of bytes to allocate."""
         size = self._size(buffer, shape)
         return scratch_size(size) if buffer in self._scratch else size
 
     def _snapshot(self, buffer: str, shape: Shape) -> Array:
-        """A read-only copy of what stays on the device."""
+        """Return a read-only copy of a buffer that stays on the device."""
         host = np.empty(shape, numpy_dtype(self._dtypes[buffer]))
         self._device.download(self._on_device(buffer, shape).address, host)
         self._device.synchronize()
@@ -207,16 +207,16 @@ class DeviceEngine(ABC):
 
 
 class RepeatDetector:
-    """Tells which shapes are worth a CUDA graph: those at which a graph runs twice in a row.
+    """Detects shapes that are worth a CUDA graph: those at which a graph runs twice in a row.
 
-    A round of decoding runs at the same shapes again and again; the rest of a prompt, whose width is its own, does not.
+    Rounds of decoding run at the same shapes again and again; the last chunk of a prompt may have any width.
     """
 
     def __init__(self) -> None:
         self._last: dict[str, Binding] = {}
 
     def again(self, binding: Binding) -> bool:
-        """Whether this graph ran at these very shapes the last time. To be asked once before every run."""
+        """Return whether this graph's last run had these very shapes. Call it once before every run."""
         before = self._last.get(binding.graph)
         self._last[binding.graph] = binding
         return before is binding

@@ -1,4 +1,4 @@
-"""What the loop needs of an engine: buffers by name and shape, and graphs bound to them once."""
+"""Interface of an engine for the decode loop: buffers by name and shape, and graphs bound to them once."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -17,65 +17,65 @@ Run = Callable[[], None]
 class Engine(Protocol):
     """Graphs over named buffers. A buffer exists once for every concrete shape: equal names and shapes share memory.
 
-    What has a line for each row of a batch exists with all lines, and a run over some rows works on theirs, where they
-    lie. Links and optional outputs alone are scratch of a run: they exist with as many lines as it has rows, shapes of
-    about one size share memory, and nobody finds there what an earlier run wrote at another shape.
+    A buffer with a line for each batch slot exists with all lines, and a run over a slice works on its lines in place.
+    Only links and optional outputs are scratch of a run: they have one line for each slot of the run, shapes of about
+    one size share memory, and their content does not outlive a run of another shape.
     """
 
     @property
     def threads(self) -> int | None:
-        """Threads of the processor that a graph runs on; None where the library knows of none."""
+        """Processor threads that a graph runs on; None if the library has no such number."""
         ...
 
     @property
     def supports_batch_slices(self) -> bool:
-        """Whether a run may be over some rows of the batch alone."""
+        """True if a run may cover a slice of the batch slots."""
         ...
 
     def host_view(self, buffer: str, shape: tuple[int, ...]) -> Array:
-        """A host view of a buffer: what is written here the graphs read, and the other way round. shape: with all rows
-        of the batch, of links and optional outputs with those of a run.
+        """Return a host view of a buffer: graphs read what is written here, and it shows what they write. shape: with
+        all batch slots; for links and optional outputs with those of a run.
 
-        States and links of an engine on a device are the exception: they never leave the device by themselves, and what
-        is returned is a read-only copy of the moment. bfloat16, which numpy does not have, is seen as uint16.
+        States and links of an engine on a device are an exception: they stay on the device, and the result is a
+        read-only copy of the present content. bfloat16, which numpy lacks, appears as uint16.
         """
         ...
 
     def write_state(self, buffer: str, values: Array) -> None:
-        """Write a state, of the dtype and shape that it has there."""
+        """Write a state, of the dtype and shape that it has in the engine."""
         ...
 
     def bind(
         self, graph: str, widths: Mapping[str, int], optional: Sequence[str] = (), rows: range | None = None
     ) -> Run:
-        """Bind a graph to its buffers at these widths, the batch by default the bundle's, and return what runs it, to
-        its end.
+        """Bind a graph to its buffers at these widths, with the bundle's batch size by default, and return a function
+        that runs it to its end.
 
-        `optional` names the optional outputs that are wanted; they are found under their names with `array`. rows: of
-        the batch, one or more in a row, all by default. The run reads and writes no line of another row. Raises
-        EngineError for rows that the batch does not have, and for some rows where there are no ranges.
+        `optional` names the requested optional outputs; `host_view` returns them. rows: one or more consecutive batch
+        slots, by default all. The run touches no line of another slot. Raise EngineError for slots that the batch does
+        not have, and for a slice if the engine does not support slices.
         """
         ...
 
     def has(self, graph: str) -> bool:
-        """Whether the bundle has this graph."""
+        """Return whether the bundle has this graph."""
         ...
 
     def address(self, buffer: str) -> int:
-        """Where a state buffer lies in memory, the host's or the device's. It never moves."""
+        """Return the address of a state buffer in the host's or the device's memory. It never moves."""
         ...
 
     def memory(self) -> dict[str, int]:
-        """What this process holds of the machine's memory, not the device's: see `process_memory`."""
+        """Return this process's use of the machine's memory, without the device's: see `process_memory`."""
         ...
 
 
 def process_memory() -> dict[str, int]:
-    """Memory of this process in bytes; empty where the kernel does not tell.
+    """Return the memory of this process in bytes; empty if the kernel does not report it.
 
-    resident: all that is in memory, a page that is mapped several times as often; proportional: of such a page, its
-    part; anonymous: what is the process's own; mapped: pages of files, which processes share and the system takes back
-    when it needs to; peak: the most that was resident.
+    resident: all pages in memory, shared ones counted fully; proportional: shared pages counted with their share;
+    anonymous: private memory; mapped: pages of files, which processes share and the system reclaims when needed; peak:
+    the maximum of resident.
     """
     names = {"resident": "VmRSS", "anonymous": "RssAnon", "mapped": "RssFile", "peak": "VmHWM"}
     sizes = process_sizes()
@@ -85,16 +85,17 @@ def process_memory() -> dict[str, int]:
 
 
 def eager_graphs(graphs: Collection[str]) -> list[str]:
-    """The graphs that speculative rounds run; the others wait for their first use.
+    """Return the graphs of speculative rounds; other graphs are opened at their first use.
 
-    A fused bundle has `verify` beside `step`, for autoregressive decoding alone: opening both takes twice as long, and
-    twice the memory where weights are not mapped.
+    A fused bundle has `verify` in addition to `step`, for autoregressive decoding alone: opening both takes twice as
+    long, and twice the memory if weights are not mapped.
     """
     return ["step"] if "step" in graphs else list(graphs)
 
 
 def check_rows(rows: range | None, batch: int, *, has_ranges: bool) -> range:
-    """The rows of a run, all by default, of an engine for `batch` of them. Raises EngineError as `Engine.bind`."""
+    """Return the batch slots of a run, by default all, for an engine with `batch` slots. Raise EngineError as
+    `Engine.bind`."""
     if rows is None:
         return range(batch)
     if not 0 <= rows.start < rows.stop <= batch or rows.step != 1:
@@ -111,33 +112,33 @@ def check_rows(rows: range | None, batch: int, *, has_ranges: bool) -> range:
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """The numpy dtype of a contract's dtype; uint16 for bfloat16."""
+    """Return the numpy dtype of a contract's dtype; uint16 for bfloat16."""
     return np.dtype("uint16" if dtype == "bfloat16" else dtype)
 
 
 def buffer_dtypes(graphs: Iterable[Graph]) -> dict[str, str]:
-    """Buffer -> the contract's dtype."""
+    """Return buffer -> the contract's dtype."""
     return {tensor.buffer: tensor.dtype for graph in graphs for tensor in (*graph.inputs, *graph.outputs)}
 
 
 SCRATCH = ("link", "optional")
-"""Roles of what no run finds as another one left it."""
+"""Roles of tensors whose content does not outlive a run."""
 
 
 def scratch_size(size: int) -> int:
-    """As many bytes as scratch of about this size shares. A prompt's last part has a width of its own; memory for each
-    width would be hundreds of times that of the largest."""
+    """Return the bytes of shared scratch memory for this size. The last chunk of a prompt may have any width; separate
+    memory for each width would take hundreds of times the largest."""
     return 1 << max(0, size - 1).bit_length()
 
 
 def scratch_buffers(graphs: Iterable[Graph]) -> set[str]:
-    """Buffers that are scratch of a run."""
+    """Return the names of buffers that are scratch of a run."""
     tensors = (tensor for graph in graphs for tensor in (*graph.inputs, *graph.outputs))
     return {tensor.buffer for tensor in tensors if tensor.role in SCRATCH}
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: str) -> Array:
-    """A zeroed array whose memory starts at a multiple of 64 bytes, as vector instructions like it."""
+    """Return a zeroed array whose memory starts at a multiple of 64 bytes, which suits vector instructions."""
     wanted = numpy_dtype(dtype)
     size = int(np.prod(shape)) * wanted.itemsize
     raw = np.zeros(size + 64, np.uint8)

@@ -1,4 +1,4 @@
-"""Which engine of a bundle runs here, and the object that runs it."""
+"""Choice of a bundle's engine on this machine, and opening it."""
 
 from pathlib import Path
 
@@ -13,9 +13,10 @@ _OTHER = "choose another engine of the bundle with --engine"
 
 
 def choose(manifest: Manifest, name: str | None) -> EngineEntry:
-    """The engine of this name; without a name the first that this machine can run, with a warning for each before it.
+    """Return the engine of this name; without a name the first one that this machine can run, with a warning for each
+    engine before it.
 
-    Raises UsageError when the bundle has no such engine, EngineError when it, or none of them, can run here.
+    Raise UsageError when the bundle has no such engine, EngineError when it, or none of them, can run here.
     """
     if name is not None:
         entry = _named(manifest, name)
@@ -42,7 +43,8 @@ def choose(manifest: Manifest, name: str | None) -> EngineEntry:
 
 
 def check_runnable(entry: EngineEntry) -> None:
-    """Raise EngineError saying why this machine cannot run an engine. Quick: none of its files is opened."""
+    """Raise EngineError with the reason if this machine cannot run an engine. Fast: it opens none of the engine's
+    files."""
     if entry.deferred:
         raise EngineError(f"it is not built yet: {entry.deferred}", hint=_FINISH)
     match entry.backend, entry.provider:
@@ -74,12 +76,12 @@ def _check_capability(entry: EngineEntry) -> None:
 def open_engine(
     folder: Path, entry: EngineEntry, threads: int | None = None, *, verify: bool = True, batch_size: int = 1
 ) -> Engine:
-    """Open an engine that can run here, of the bundle in `folder`.
+    """Open an engine of the bundle in `folder` that can run here.
 
-    threads: for what it does on the processor, by default one for each core that this process may use. verify: compare
-    what of it is kept on this machine with its hashes. batch_size: rows of the bundle.
+    threads: for its work on the processor, by default one for each core that this process may use. verify: compare its
+    cached files on this machine with their hashes. batch_size: batch slots of the bundle.
 
-    Raises EngineError when its library does not take its graphs.
+    Raise EngineError when its library refuses its graphs.
     """
     if entry.backend != "onnxruntime":
         from speccompile.runtime.devices.tensorrt import TensorRTEngine

@@ -1,4 +1,4 @@
-"""What was found out about engines on this machine, kept."""
+"""Cache of results about engines on this machine."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,17 +7,17 @@ from speccompile.bundle.cache import cache_folder, default_limit
 from speccompile.bundle.result_cache import ResultCache
 
 NAME = "checked"
-"""The folder of these records, among the caches."""
+"""Folder of these records, among the caches."""
 
 
 def default_folder() -> Path:
-    """Of this module's records."""
+    """Return the folder of these records."""
     return cache_folder(NAME)
 
 
 @dataclass(frozen=True)
 class InvarianceCache(ResultCache):
-    """Which engines were found exact on this processor."""
+    """Cached results of the window-invariance check of engines on this processor."""
 
     folder: Path = field(default_factory=default_folder)
     limit: float = field(default_factory=default_limit)

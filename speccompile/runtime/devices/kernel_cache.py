@@ -1,8 +1,8 @@
-"""Kernels that TensorRT-RTX compiled on this machine, kept from one process to the next.
+"""Cache of kernels that TensorRT-RTX has compiled on this machine.
 
-TensorRT-RTX compiles the kernels of an engine when they first run, seconds that every start would pay again. What it
-compiled lies in the user's cache folder, one file for each pair of an engine and a GPU; deleting it costs only time.
-The library itself refuses kernels of another version, driver or GPU.
+TensorRT-RTX compiles the kernels of an engine when they first run, which costs seconds at every start. The compiled
+kernels lie in the user's cache folder, one file for each pair of an engine and a GPU; deleting it costs only time. The
+library itself refuses kernels of another version, driver or GPU.
 """
 
 import os
@@ -17,7 +17,7 @@ from speccompile.progress import LOGGER
 
 
 class KernelCache:
-    """The kernels of one engine: read when it is opened, written when it is let go or the process ends.
+    """Kernels of one engine: read when it is opened, written when it is released or the process ends.
 
     config: the runtime config of its contexts. identity: library, version and GPU.
     """
@@ -27,7 +27,7 @@ class KernelCache:
         cache = config.create_runtime_cache()
         known = _read(self.path)
         self.hit = bool(known) and bool(cache.deserialize(known))
-        """Whether kernels of an earlier process were taken."""
+        """True if kernels of an earlier process were loaded."""
         config.set_runtime_cache(cache)
         weakref.finalize(self, _write, cache, self.path, blake3(known).digest())
 
@@ -45,7 +45,7 @@ def _read(path: Path) -> bytes:
 
 
 def _write(cache: Any, path: Path, known: bytes) -> None:
-    """known: the digest of what the file holds."""
+    """Write the kernels if they have changed. known: digest of the file's content."""
     kernels = bytes(cache.serialize())
     if blake3(kernels).digest() == known:
         return

@@ -1,4 +1,4 @@
-"""The little of ONNX's file format that mapping weights needs: where initializers lie. No onnx package is needed."""
+"""The part of ONNX's file format that mapping weights needs: locations of initializers. No onnx package is needed."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,16 @@ _UINT8, _EXTERNAL = 2, 1
 
 @dataclass(frozen=True)
 class PlaceholderInitializer:
-    """An initializer of one byte, the first of a file, whose other entries tell ONNX Runtime of more in that file."""
+    """An initializer of one byte, the first of a file. Its other entries point ONNX Runtime to packed weights in that
+    file."""
 
     location: bytes
     entries: dict[str, str]
 
 
 def external_data(model: bytes) -> Iterator[dict[str, str]]:
-    """What a serialized model says of each initializer in a file: its `location`, `offset`, `length` and other keys."""
+    """Yield the external-data entries of each initializer in a file: its `location`, `offset`, `length` and other
+    keys."""
     for graph in _values(model, _GRAPH):
         for tensor in _values(graph, _INITIALIZER):
             if found := dict(_entry(each) for each in _values(tensor, _EXTERNAL_DATA)):
@@ -29,9 +31,9 @@ def external_data(model: bytes) -> Iterator[dict[str, str]]:
 
 
 def with_carriers(model: bytes, locate: Callable[[bytes], bytes], carriers: Sequence[PlaceholderInitializer]) -> bytes:
-    """The model with its initializers where `locate` says of their location, and carriers.
+    """Return the model with the locations of its initializers mapped by `locate`, and with placeholder initializers.
 
-    A carrier is an output of the graph as well, because what nothing reads is removed; nobody need bind it.
+    A placeholder is also an output of the graph, because unused initializers are removed; it need not be bound.
     """
 
     def moved(entry: bytes) -> bytes:
@@ -68,7 +70,7 @@ def _values(message: bytes, number: int) -> list[bytes]:
 
 
 def _changed(message: bytes, number: int, change: Callable[[bytes], bytes]) -> bytes:
-    """The message with the values of all fields of a number changed."""
+    """Return the message with the values of all fields of this number changed."""
     return b"".join(
         bytes_field(number, change(field.value)) if field.number == number else field.whole
         for field in read_fields(message)

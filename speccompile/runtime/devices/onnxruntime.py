@@ -1,6 +1,7 @@
 """ONNX Runtime on a CPU: IOBinding over preallocated buffers, caches updated in place.
 
-A run over some rows of a batch is bound to their lines: a buffer's first axis is its rows, so that they lie together.
+A run over a slice of the batch is bound to its lines: the first axis of a buffer counts batch slots, so that the lines
+are contiguous.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,7 +46,7 @@ class OnnxRuntimeEngine:
     ) -> None:
         """threads: of a session, by default one for each core that this process may use.
 
-        verify: compare packed weights that are kept on this machine with their hashes. batch_size: rows of the bundle.
+        verify: compare packed weights that are cached on this machine with their hashes. batch_size: of the bundle.
         """
         self.threads, self.supports_batch_slices = threads or available_cores(), supports_batch_slices(entry.graphs)
         self._batch = batch_size
@@ -55,7 +56,7 @@ class OnnxRuntimeEngine:
         self._sessions: dict[str, ort.InferenceSession] = {}
         self._arrays: dict[tuple[str, Shape], Array] = {}
         self._scratch: dict[str, dict[int, Array]] = {buffer: {} for buffer in scratch_buffers(entry.graphs)}
-        """Buffer -> bytes -> what shapes of about so many share."""
+        """Buffer -> bytes -> memory that shapes of about this size share."""
         for name in eager_graphs(self._files):
             self._session(name)
 
@@ -83,13 +84,14 @@ class OnnxRuntimeEngine:
         self.host_view(buffer, values.shape)[:] = values
 
     def _lines(self, tensor: Tensor, widths: dict[str, int], rows: range) -> Array:
-        """What a run over these rows reads or writes of a buffer."""
+        """Return the lines of a buffer that a run over these batch slots reads or writes."""
         if not tensor.is_batched or tensor.role in SCRATCH:
             return self.host_view(tensor.buffer, tensor.concrete_shape(widths | {BATCH: len(rows)}))
         return self.host_view(tensor.buffer, tensor.concrete_shape(widths))[rows.start : rows.stop]
 
     def _value(self, tensor: Tensor, widths: dict[str, int], rows: range) -> Any:
-        """What a run over these rows is bound to: it shares the memory of an array, which must outlive it."""
+        """Return the value to bind for a run over these batch slots: it shares the memory of an array, which must
+        outlive it."""
         if tensor.role == "index":
             whole = self.host_view(tensor.buffer, tensor.concrete_shape(widths))
             whole[:] = range(len(whole))

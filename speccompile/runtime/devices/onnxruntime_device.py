@@ -27,16 +27,16 @@ from speccompile.runtime.devices.engine import Run, eager_graphs
 from speccompile.runtime.devices.sessions import ERRORS, first_line, open_or_raise, session_options
 
 MAX_CUDA_GRAPHS = 8
-"""CUDA graphs of a session. ONNX Runtime lets go of none before the session ends."""
+"""Maximum number of CUDA graphs of a session. ONNX Runtime releases none before the session ends."""
 _NOT_CAPTURED = "-1"
 
 
 @dataclass(frozen=True)
 class Provider:
-    """How ONNX Runtime calls what runs graphs on a device.
+    """Execution provider of ONNX Runtime on a device.
 
-    plugin: the package that brings it, "" for one that is compiled in. graph_key: the run option that numbers CUDA
-    graphs. memory: the kind of device that its buffers lie on. install: the hint for where it is missing.
+    plugin: package that contains it, "" for one that is compiled in. graph_key: run option with the number of a CUDA
+    graph. memory: kind of device memory of its buffers. install: hint if it is missing.
     """
 
     name: str
@@ -125,7 +125,8 @@ class _Session:
         _warn_fallback_nodes(self._session, provider, path.name)
 
     def bind(self, binding: Binding) -> Any:
-        """The binding in ONNX Runtime's own form. Raises EngineError for a tensor that the graph does not have."""
+        """Return the binding in ONNX Runtime's own form. Raise EngineError for a tensor that the graph does not
+        have."""
         bound, memory = self._session.io_binding(), self._provider.memory
         ways = ((bound.bind_input, binding.inputs), (bound.bind_output, binding.outputs))
         for bind, each in ((bind, each) for bind, tensors in ways for each in tensors):
@@ -141,9 +142,9 @@ class _Session:
     def run(self, bound: Any, binding: Binding, again: bool) -> None:
         """Run to the end; again: whether the last run had the same shapes.
 
-        A CUDA graph is played back by its number whatever is bound, so each binding has a number of its own. ONNX
-        Runtime runs a graph several times until it is captured, which changes nothing: until the host moves `length`,
-        a round writes the same rows to the same places.
+        A CUDA graph is replayed by its number whatever is bound, so each binding has its own number. ONNX Runtime runs
+        a graph several times before it is captured, which changes nothing: until the host moves `length`, a round
+        writes the same cache lines to the same positions.
         """
         if again and self._capturing and len(self._numbers) < MAX_CUDA_GRAPHS:
             self._numbers.setdefault(binding, len(self._numbers) + 1)  # 0 is ONNX Runtime's own
@@ -175,7 +176,7 @@ def _open(path: Path, provider: Provider, threads: int, *, capture: bool) -> ort
         options.add_provider_for_devices(_plugin_devices(provider), settings)
         session = open_or_raise(path.name, lambda: ort.InferenceSession(str(path), options))
     else:
-        with redirect_stdout(sys.stderr):  # it prints what it does not find
+        with redirect_stdout(sys.stderr):  # it prints the libraries that it does not find
             ort.preload_dlls()  # CUDA and cuDNN from Python packages, where they are installed as such
         # Its default rounds products of float32 to ten bits, which is not what float32 means.
         settings |= {"device_id": "0", "use_tf32": "0"}
@@ -185,7 +186,8 @@ def _open(path: Path, provider: Provider, threads: int, *, capture: bool) -> ort
 
 
 def _check_taken(session: ort.InferenceSession, provider: Provider, file: str) -> None:
-    """Raise EngineError when ONNX Runtime took the processor in a provider's place, which it tells only its log."""
+    """Raise EngineError when ONNX Runtime fell back to the processor for a provider, which it reports only in its
+    log."""
     taken = session.get_providers()
     if provider.name not in taken:
         raise EngineError(
@@ -196,7 +198,7 @@ def _check_taken(session: ort.InferenceSession, provider: Provider, file: str) -
 
 @cache
 def _plugin_devices(provider: Provider) -> list[Any]:
-    """The devices of a provider that comes as a plugin. Raises EngineError when it cannot be loaded or has none."""
+    """Return the devices of a plugin provider. Raise EngineError when it cannot be loaded or has none."""
     plugin = import_module(provider.plugin)
     try:
         ort.register_execution_provider_library(plugin.get_ep_name(), plugin.get_library_path())

@@ -1,12 +1,12 @@
-"""Weights as kernels read them, kept on this machine and mapped: they are the page cache's, however many read them.
+"""Prepacked weights, cached on this machine and memory-mapped: all processes share them in the page cache.
 
-When ONNX Runtime opens a graph, its kernels pack the weights into a layout of their own, which depends on the
-processor, and every session holds a copy. It can write packed weights into a file and map them when it opens the graph
-again. That is done here once for every graph, and of the file only the packed weights are kept, one file for each, by
-content: all graphs and bundles with the same weights have hard links to the same file.
+When ONNX Runtime opens a graph, its kernels pack the weights into their own layout, which depends on the processor, and
+every session holds a copy. It can write packed weights into a file and map them when it opens the graph again. This
+module does that once for every graph. It keeps only the packed weights of the file, in one file each, named by content:
+all graphs and bundles with the same weights have hard links to the same file.
 
-It is safe by construction. ONNX Runtime still packs whatever it opens, and maps a packed weight in its place only if
-both have the same hash. Packed weights of another processor, version or model are never used, they are just in vain.
+This is safe by construction. ONNX Runtime still packs all weights of a graph, and maps a packed weight instead only if
+both have the same hash. Packed weights of another processor, version or model are never used, only useless.
 """
 
 import errno
@@ -29,17 +29,18 @@ from speccompile.progress import LOGGER, log_step
 from speccompile.runtime.devices.onnx_file import PlaceholderInitializer, external_data, with_carriers
 
 NAME = "packed"
-"""The folder of this cache."""
+"""Folder of this cache."""
 FORMAT = 1
 """Version of the entries."""
 
 SMALLEST_GRAPH = 64 << 20
-"""Bytes of weights below which a graph's are not kept: a process takes as much anyway, for numpy and ONNX Runtime."""
+"""Minimum bytes of a graph's weights in the cache: a process takes as much anyway, for numpy and ONNX Runtime."""
 SMALLEST_FILE = 64 << 10
-"""Bytes of a packed weight below which it is not kept."""
+"""Minimum bytes of a packed weight in the cache."""
 
 ROOT = Path("/")
-"""What serialized graphs name files relative to. ONNX Runtime opens none that leads out of the folder it is given."""
+"""Folder to which paths in serialized graphs are relative. ONNX Runtime opens no file outside the folder it is
+given."""
 
 PAGE = 4096
 SAVED = "saved.onnx"
@@ -48,28 +49,29 @@ T = TypeVar("T")
 Places = list[tuple[int, int]]
 """Start and size of each buffer in a file."""
 Save = Callable[[Path, Path], None]
-"""Opens the graph in the first file and writes it to the second, beside it its weights, as they are and packed."""
+"""Function that opens the graph in the first file and writes it to the second, with its weights, original and
+packed."""
 
 
 def default_folder() -> Path:
-    """$SPECCOMPILE_CACHE_DIR/packed, or speccompile/packed in the user's folder for caches."""
+    """Return $SPECCOMPILE_CACHE_DIR/packed, or speccompile/packed in the user's cache folder."""
     return cache_folder(NAME)
 
 
 @dataclass(frozen=True)
 class PrepackedWeights(FolderCache):
-    """The cache of packed weights: an entry for every graph."""
+    """Cache of packed weights, with an entry for every graph."""
 
     folder: Path = field(default_factory=default_folder)
     limit: float = field(default_factory=default_limit)
 
     def store(self, key: "Key", graph: Path, save: Save) -> None:
-        """Pack the weights of a graph and keep them. Raises EngineError, or what `save` raises."""
+        """Pack the weights of a graph and store them. Raise EngineError, or the errors of `save`."""
         if key.size > self.limit:
             raise EngineError(f"its weights are {key.size / 1e9:.1f} GB, more than ${LIMIT} allows")
         content: dict[str, Any] = {"key": key.to_json()}
         with self.add_entry(key.digest, content) as part:
-            # All weights as they are and packed, then the packed ones again.
+            # Room for all weights, original and packed, and for the packed ones again.
             if shutil.disk_usage(part).free < 4 * key.size:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.folder))
             save(graph, part / SAVED)
@@ -77,9 +79,9 @@ class PrepackedWeights(FolderCache):
             content["packed"] = self._take_over(part / SAVED)
 
     def _take_over(self, saved: Path) -> dict[str, dict[str, Any]]:
-        """Put the packed weights of a saved graph into files of their own, and remove all else that was saved.
+        """Move the packed weights of a saved graph into separate files, and remove all other saved files.
 
-        Returns by ONNX Runtime's key the name of the file and the sizes of the buffers in it.
+        Return ONNX Runtime's key -> the name of the file and the sizes of the buffers in it.
         """
         packed: dict[str, dict[str, Any]] = {}
         tensors = list(external_data(saved.read_bytes()))
@@ -94,7 +96,7 @@ class PrepackedWeights(FolderCache):
         return packed
 
     def _keep(self, content: mmap.mmap, places: Places, part: Path) -> str:
-        """A file for some buffers, each at the start of a page. Returns its name: the BLAKE3 of its content."""
+        """Write a file with some buffers, each at the start of a page. Return its name: the BLAKE3 of its content."""
         with memoryview(content) as view, ExitStack() as stack:
             buffers = [stack.enter_context(view[start : start + size]) for start, size in places]
             rows = [row for each in buffers for row in (each, bytes(_round_up(len(each)) - len(each)))]
@@ -108,11 +110,11 @@ class PrepackedWeights(FolderCache):
         return name
 
     def _linked(self, name: str, part: Path) -> bool:
-        """Whether a file of this content is there, and is now in `part` as well."""
+        """Link an existing file with this content into `part`. Return whether it is there now."""
         if (part / name).exists():
             return True
         for other in self.folder.glob(f"[!.]*/{name}"):
-            with suppress(OSError, BundleError):  # its entry goes, or the filesystem has no hard links
+            with suppress(OSError, BundleError):  # its entry is removed meanwhile, or the filesystem has no hard links
                 if hash_file(other) == name:
                     os.link(other, part / name)
                     return True
@@ -121,7 +123,7 @@ class PrepackedWeights(FolderCache):
 
 @dataclass(frozen=True)
 class Key:
-    """What packed weights were made from. files: path in the bundle -> BLAKE3; size: bytes of the weights."""
+    """Key of packed weights. files: path in the bundle -> BLAKE3; size: bytes of the weights."""
 
     files: dict[str, str]
     size: int
@@ -137,7 +139,7 @@ class Key:
 
 
 def weights_of(graph: Path) -> list[Path]:
-    """The files beside a graph whose names stand in it. Those of its weights do, as a rule no others."""
+    """Return the files in a graph's folder whose names occur in it: those of its weights, and normally no others."""
     model = graph.read_bytes()
     return [path for path in sorted(graph.parent.iterdir()) if path != graph and path.name.encode() in model]
 
@@ -145,12 +147,12 @@ def weights_of(graph: Path) -> list[Path]:
 def open_with_prepacked(
     folder: Path, file: str, save: Save, open_graph: Callable[[bytes], T], *, onnxruntime: str, verify: bool = True
 ) -> T | None:
-    """What `open_graph` makes of a graph of the bundle in `folder`, its packed weights mapped. `save`: see there.
+    """Return the result of `open_graph` for a graph of the bundle in `folder`, with its packed weights mapped. `save`:
+    see `Save`.
 
-    The serialized graph says where its weights lie relative to ROOT. onnxruntime: its version. verify: compare what is
-    mapped with its hashes. None, with a warning, where they cannot be kept or ONNX Runtime does not
-    take them; without one for small graphs, for folders without hashes, as while a bundle is built, and with a limit
-    of 0.
+    The serialized graph names its weights relative to ROOT. onnxruntime: its version. verify: compare mapped files with
+    their hashes. Return None, with a warning, if they cannot be cached or ONNX Runtime refuses them; without a warning
+    for small graphs, for folders without hashes, as while a bundle is built, and with a limit of 0.
     """
     cache, graph = PrepackedWeights(), folder / file
     if os.name != "posix" or not cache.limit or not (folder / HASHES).is_file():
@@ -184,7 +186,7 @@ def _key(folder: Path, file: str, onnxruntime: str) -> Key:
 
 
 def _with_packed(graph: Path, entry: Path, content: dict[str, Any]) -> bytes:
-    """The serialized graph, its weights where they are and packed ones in `entry`, relative to the root."""
+    """Return the serialized graph, with paths of its weights and of packed ones in `entry` relative to the root."""
 
     def carrier(key: str, packed: dict[str, Any]) -> PlaceholderInitializer:
         start, places = 0, []
@@ -198,14 +200,14 @@ def _with_packed(graph: Path, entry: Path, content: dict[str, Any]) -> bytes:
 
 
 def from_root(path: Path) -> bytes:
-    """As a serialized graph names a file, links followed."""
+    """Return a path as serialized graphs name it, with links followed."""
     return os.fsencode(path.resolve().relative_to(ROOT))
 
 
 def _packed(tensor: dict[str, str]) -> Iterator[tuple[str, Places]]:
-    """ONNX Runtime's key of each packed form of a tensor, and the start and size of its buffers.
+    """Yield ONNX Runtime's key of each packed form of a tensor, and the start and size of its buffers.
 
-    It writes "key|start;size;checksum", and more of the latter three where a kernel packs into several buffers.
+    It writes "key|start;size;checksum", and repeats the last three if a kernel packs into several buffers.
     """
     for name, text in tensor.items():
         if name.startswith("prepacked"):

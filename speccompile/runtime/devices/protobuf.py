@@ -1,7 +1,7 @@
-"""ONNX files as they are written, in protobuf: https://protobuf.dev/programming-guides/encoding. No package is needed.
+"""Wire format of ONNX files, protobuf: https://protobuf.dev/programming-guides/encoding. No package is needed.
 
-A message is a row of fields, each a tag (its number, and how its value is written) and the value: an integer of seven
-bits a byte, four or eight bytes, or a length and as many bytes, which may be a message again.
+A message is a sequence of fields. Each has a tag (its number and wire type) and a value: an integer of seven bits a
+byte, four or eight bytes, or a length and that many bytes, which may be a message again.
 """
 
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 _INTEGER, _BYTES = 0, 2
 _SIZES = {1: 8, 5: 4}
-"""Of numbers that are written in as many bytes."""
+"""Wire type -> bytes of a fixed-size number."""
 
 
 class Field(NamedTuple):
-    """One field of a message. integer: its value where it is written as one, else 0; value: else its bytes; whole: all
-    of it, as it stands in the message."""
+    """One field of a message. integer: its value if it has the integer wire type, else 0; value: the bytes of other
+    values; whole: all bytes of the field in the message."""
 
     number: int
     integer: int
@@ -23,7 +23,7 @@ class Field(NamedTuple):
 
 
 def read_fields(message: bytes) -> Iterator[Field]:
-    """The fields in their order. Raises ValueError for what is none."""
+    """Yield the fields in order. Raise ValueError for an unknown wire type."""
     at = 0
     while at < len(message):
         start = at
@@ -43,7 +43,7 @@ def read_fields(message: bytes) -> Iterator[Field]:
 
 
 def read_integer(message: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, the lowest first, and the place behind it."""
+    """Return a number of seven bits a byte, the lowest first, and the position after it."""
     number = shift = 0
     while True:
         byte = message[at]
@@ -54,12 +54,12 @@ def read_integer(message: bytes, at: int) -> tuple[int, int]:
 
 
 def integer_field(number: int, value: int) -> bytes:
-    """A field that holds an integer of zero or more."""
+    """Return a field that holds an integer of zero or more."""
     return _integer(number << 3 | _INTEGER) + _integer(value)
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """A field that holds bytes, a text or a message."""
+    """Return a field that holds bytes, a text or a message."""
     return _integer(number << 3 | _BYTES) + _integer(len(value)) + value
 
 

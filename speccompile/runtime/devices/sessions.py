@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime: their options, what it refuses, and on a CPU one session for all who run the same graph."""
+"""Sessions of ONNX Runtime: their options and errors, and on a CPU one shared session per graph."""
 
 import functools
 import threading
@@ -15,21 +15,22 @@ from speccompile.progress import LOGGER
 from speccompile.runtime.devices.prepacked import ROOT, open_with_prepacked, weights_of
 
 AS_WRITTEN = ["ReluQuantRewrite"]
-"""Optimizers that drop a Relu in front of a quantization, even one to signed numbers."""
+"""Disabled optimizers: they drop a Relu before a quantization, even one to signed numbers."""
 
 _OPEN: WeakValueDictionary[tuple[object, ...], ort.InferenceSession] = WeakValueDictionary()
 _OPENING = threading.Lock()
 
 
 def shared_session(folder: Path, file: str, threads: int, *, verify: bool = True) -> ort.InferenceSession:
-    """The session of a graph of the bundle in `folder`. While somebody has it, equal files and threads give the same.
+    """Return the session of a graph of the bundle in `folder`. While it is in use, equal files and threads share one
+    session.
 
-    A session has no state of its own and runs for several at once. verify: as for `open_mapped`. Raises EngineError
-    when ONNX Runtime does not take the graph.
+    A session has no state and serves concurrent runs. verify: as for `open_with_prepacked`. Raise EngineError when ONNX
+    Runtime refuses the graph.
     """
     graph = folder / file
     with _OPENING:
-        # A file that is written anew is another one, whatever the hashes of its bundle say.
+        # A rewritten file is a new one, even with the same hashes in its bundle.
         key = (threads, *map(_identity, [graph, *weights_of(graph)])) if graph.is_file() else (graph,)
         session = _OPEN.get(key)
         if session is None:
@@ -51,7 +52,7 @@ def _open(folder: Path, file: str, threads: int, verify: bool) -> ort.InferenceS
         }
         options = session_options(threads, **settings)
         options.optimized_model_filepath = str(output)
-        options.log_severity_level = 3  # it would warn that what it writes is for this machine
+        options.log_severity_level = 3  # it would warn that the written graph is for this machine only
         _on_cpu(graph.name, str(graph), options)
 
     def open_serialized(model: bytes) -> ort.InferenceSession:
@@ -65,14 +66,14 @@ def _open(folder: Path, file: str, threads: int, verify: bool) -> ort.InferenceS
         return mapped or open_file()
     # The weights lie in their file as the kernels read them, and are mapped as they are.
     session = open_file()
-    if (absence := native.absence()) is not None:  # ONNX Runtime has made others of them
+    if (absence := native.absence()) is not None:  # ONNX Runtime has repacked them
         if not absence.wanted:
             _note(absence)
         trim_heap()
     return session
 
 
-@functools.cache  # once in a process: pip shows nothing of what a build says
+@functools.cache  # once per process: pip hides the output of a build
 def _note(absence: native.Absence) -> None:
     LOGGER.warning(
         "note: the kernels for this processor are not in use: %s. ONNX Runtime's own run instead, "
@@ -93,10 +94,10 @@ def _on_cpu(name: str, model: str | bytes, options: ort.SessionOptions) -> ort.I
 
 
 def session_options(threads: int, **entries: str) -> ort.SessionOptions:
-    """Options that every session has. entries: more of ONNX Runtime's settings of a session.
+    """Return the options of every session. entries: further settings of an ONNX Runtime session.
 
-    threads: asked for, or else ONNX Runtime takes as many as the machine has cores and binds them to those, whatever
-    the affinity mask and the control groups of the process say.
+    threads: set explicitly, because ONNX Runtime otherwise starts one for each core of the machine and binds it there,
+    ignoring the process's affinity mask and control groups.
     """
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -125,11 +126,11 @@ ERRORS = (
     RuntimeError,
     ValueError,
 )
-"""What ONNX Runtime raises."""
+"""Exceptions of ONNX Runtime."""
 
 
 def open_or_raise(file: str, open_session: Callable[[], ort.InferenceSession]) -> ort.InferenceSession:
-    """The session; raises EngineError when ONNX Runtime does not take the graph in `file`."""
+    """Return the session; raise EngineError when ONNX Runtime refuses the graph in `file`."""
     try:
         return open_session()
     except ERRORS as error:
@@ -140,5 +141,5 @@ def open_or_raise(file: str, open_session: Callable[[], ort.InferenceSession]) -
 
 
 def first_line(error: Exception) -> str:
-    """What ONNX Runtime's message begins with; the rest repeats it."""
+    """Return the first line of ONNX Runtime's message; the rest repeats it."""
     return str(error).partition("\n")[0]

@@ -14,29 +14,29 @@ from speccompile.runtime.devices.engine import Run, eager_graphs
 from speccompile.runtime.devices.tensorrt_program import Context, Program
 
 MAX_CUDA_GRAPHS = 8
-"""CUDA graphs that are kept; each has a context of its own. Decoding in both modes needs two a graph."""
+"""Maximum number of CUDA graphs; each has its own context. Decoding in both modes needs two for each graph."""
 
 
 @dataclass(frozen=True)
 class _Captured:
-    """A captured run. It plays back what its context did, which must therefore stay as it is."""
+    """A captured run. It replays the work of its context, which must therefore stay unchanged."""
 
     launch: Callable[[], None]
     context: Context
 
 
 class TensorRTEngine(DeviceEngine):
-    """Implements `speccompile.runtime.devices.engine.Engine` for both flavours of TensorRT.
+    """Engine (see `speccompile.runtime.devices.engine.Engine`) for TensorRT and TensorRT-RTX.
 
-    Every graph has one context that takes whatever shapes come. TensorRT-RTX captures CUDA graphs inside it. For
-    TensorRT a shape that is run again gets a context of its own, whose whole run, copies included, is captured.
+    Every graph has one context that takes any shapes. TensorRT-RTX captures CUDA graphs inside it. With TensorRT, a
+    shape that runs twice in a row gets its own context, whose whole run, copies included, is captured.
     """
 
     needs_every_output = True
     threads = None
 
     def __init__(self, folder: Path, entry: EngineEntry, device: Device, trt: Any) -> None:
-        """trt: the module `tensorrt_rtx` or `tensorrt`. Raises EngineError for an engine that it does not take."""
+        """trt: the module `tensorrt_rtx` or `tensorrt`. Raise EngineError for an engine that it refuses."""
         super().__init__(device, entry.graphs, {name: folder / file for name, file in entry.files.items()})
         self._trt = trt
         self._programs: dict[str, Program] = {}
@@ -81,7 +81,7 @@ class TensorRTEngine(DeviceEngine):
         self._device.synchronize()
 
     def _own_context(self, program: Program, binding: Binding) -> Context | None:
-        """A context for a captured graph; None where there is no memory for one more."""
+        """Return a context for a captured graph, or None if memory is insufficient."""
         try:
             return program.context()
         except EngineError as error:
@@ -93,7 +93,7 @@ class TensorRTEngine(DeviceEngine):
         LOGGER.warning("%s: runs without CUDA graphs: %s", binding.widths, error)
 
     def _run_and_capture(self, context: Context, binding: Binding) -> None:
-        """Run once in a new context, which lets TensorRT do what it puts off after new shapes; then record it."""
+        """Run once in a new context, so that TensorRT does its deferred work for new shapes; then record the run."""
         self._run(context, binding)
         try:
             launch = self._device.capture(lambda: self._with_copies(binding, context.enqueue))

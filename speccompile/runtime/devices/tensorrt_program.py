@@ -1,7 +1,7 @@
-"""A TensorRT engine file, opened: checked against the contract, and run in execution contexts.
+"""TensorRT engine file: checked against the contract, and run in execution contexts.
 
-`tensorrt` and `tensorrt_rtx` have the same Python API for this; the module is an argument. The second compiles its
-kernels when they first run, and captures CUDA graphs by itself when it is asked to.
+`tensorrt` and `tensorrt_rtx` have the same Python API for this; the module is an argument. `tensorrt_rtx` compiles its
+kernels when they first run, and can capture CUDA graphs by itself.
 """
 
 from collections import deque
@@ -19,14 +19,14 @@ from speccompile.runtime.devices.device import Binding
 from speccompile.runtime.devices.kernel_cache import KernelCache
 
 PACKAGES = {"tensorrt_rtx": "tensorrt-rtx-cu13", "tensorrt": "tensorrt"}
-"""Backend, which is also the module's name -> the package that has it."""
+"""Backend, which is also the module's name -> package that contains it."""
 
 _REBUILD = "build the bundle again with this speccompile"
 
 
 @cache
 def load(backend: str) -> Any:
-    """The TensorRT module of a backend. Raises EngineError when it is not installed or cannot be loaded."""
+    """Return the TensorRT module of a backend. Raise EngineError when it is not installed or cannot be loaded."""
     try:
         return import_module(backend)
     except (ImportError, OSError) as error:
@@ -37,7 +37,8 @@ def load(backend: str) -> Any:
 
 @cache
 def make_logger(trt: Any) -> Any:
-    """The logger of this process: TensorRT keeps the first one it gets. `errors` holds the last few of its messages."""
+    """Return the logger of this process: TensorRT keeps the first one it gets. `errors` holds its last few error
+    messages."""
 
     class Logger(trt.ILogger):  # type: ignore[misc]  # the module is an argument
         def __init__(self) -> None:
@@ -53,7 +54,7 @@ def make_logger(trt: Any) -> Any:
 
 
 class Program:
-    """The engine of one graph. Raises EngineError when the library refuses it or it is not what the contract says."""
+    """Engine of one graph. Raise EngineError when the library refuses it or it does not match the contract."""
 
     def __init__(self, trt: Any, path: Path, graph: Graph, device: Device) -> None:
         self._trt, self._device, self.graph = trt, device, graph
@@ -63,15 +64,15 @@ class Program:
         self._engine = self._deserialize(plan, path)
         _check(self._engine, graph, path.name)
         self.captures_itself = hasattr(trt, "CudaGraphStrategy")
-        """Whether contexts capture CUDA graphs by themselves. Captured from outside they would miss the kernels that
-        TensorRT-RTX specializes for a shape, which it compiles meanwhile."""
+        """True if contexts capture CUDA graphs by themselves. A capture from outside would miss the shape-specialized
+        kernels that TensorRT-RTX compiles meanwhile."""
         self._config = self._engine.create_runtime_config() if self.captures_itself else None
         if self._config is not None:
             self._config.cuda_graph_strategy = trt.CudaGraphStrategy.WHOLE_GRAPH_CAPTURE
             self._kernels = KernelCache(self._config, plan, f"{trt.__name__} {trt.__version__} {device.name}")
 
     def context(self) -> "Context":
-        """A new execution context, with memory of its own for what lies between inputs and outputs."""
+        """Return a new execution context, with its own memory for intermediate tensors."""
         arguments = () if self._config is None else (self._config,)
         raw = self._engine.create_execution_context(*arguments)
         if raw is None:
@@ -93,23 +94,23 @@ class Program:
         return engine
 
     def _said(self) -> str:
-        """The library's last errors."""
+        """Return the library's last errors."""
         return "; ".join(self._logger.errors) or "it does not say why"
 
 
 class Context:
-    """An execution context, pointed at one binding at a time."""
+    """Execution context, bound to one binding at a time."""
 
     def __init__(self, raw: Any, device: Device, said: Any, *, notes: bool) -> None:
-        """notes: whether to log, once, when the library says that its work cannot be captured."""
+        """notes: whether to log, once, that the library cannot capture the work."""
         self._raw, self._device, self._said, self._notes = raw, device, said, notes
         self._binding: Binding | None = None
 
     def point(self, binding: Binding) -> None:
-        """Take these shapes and addresses from now on. Raises EngineError for what the engine cannot take."""
+        """Use these shapes and addresses from now on. Raise EngineError for what the engine cannot take."""
         if binding is self._binding:
             return
-        self._binding = None  # what is refused half-way leaves shapes of both
+        self._binding = None  # after a refusal, the context has shapes of both bindings
         for each in binding.inputs:
             if not self._raw.set_input_shape(each.tensor.name, each.shape):
                 raise EngineError(
@@ -135,14 +136,14 @@ class Context:
             self._notes = False
 
     def enqueue(self) -> None:
-        """Put the graph on the stream. Raises EngineError when the library refuses."""
+        """Enqueue the graph on the stream. Raise EngineError when the library refuses."""
         if not self._raw.execute_async_v3(self._device.stream):
             widths = self._binding.widths if self._binding else "an execution context without a binding"
             raise EngineError(f"{widths}: the library refuses to run it: {self._said()}")
 
 
 def _check(engine: Any, graph: Graph, file: str) -> None:
-    """Raise EngineError for the first tensor of the engine that is not what the contract says."""
+    """Raise EngineError for the first tensor of the engine that does not match the contract."""
     names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
     expected = sorted(tensor.name for tensor in (*graph.inputs, *graph.outputs))
     if sorted(names) != expected:
@@ -161,7 +162,7 @@ def _check(engine: Any, graph: Graph, file: str) -> None:
 
 
 def _described(engine: Any, name: str) -> str:
-    """Kind, dtype, shape and place of a tensor, as messages show them."""
+    """Return kind, dtype, shape and location of a tensor, as messages show them."""
     dtype = engine.get_tensor_dtype(name).name
     shape = list(engine.get_tensor_shape(name))
     place = engine.get_tensor_location(name).name

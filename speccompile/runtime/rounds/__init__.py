@@ -1,7 +1,7 @@
-"""The loop: prompts are read in chunks, rounds draft, verify, accept and commit, until every row has ended.
+"""The decode loop: prefill in chunks, then rounds that draft, verify, accept and commit, until all sequences end.
 
-loop      one call, `slots` what a scheduler does row by row, `rounds` the graphs and their buffers
-drafting  who drafts a round and how much: `pace` decides by `speed`; `proposals` are a host's
-sampling  settings and random numbers as inputs of the graphs; `masks` which tokens are allowed
-kept      what a drafter remembers from one generation to the next
+decode_loop       one call; `slots` are batch slots, `bound_graphs` the graphs of a round and their buffers
+draft_controller  who drafts and how much: `adaptive_length` decides by `speedup_model`; `host_drafts` are the host's
+sampling_inputs   settings and random numbers as inputs of the graphs; `token_masks` writes the allowed tokens
+drafter_state     persistent drafter state, which outlives a generation
 """

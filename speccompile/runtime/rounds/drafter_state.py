@@ -1,10 +1,10 @@
-"""States that outlive a generation: emptied, written into a file, read again. What they are, `contract.KEPT` says.
+"""Persistent drafter state: reset it, save it to a file, load it. `contract.PERSISTENT_PREFIX` says what it is.
 
-A file is one in the format of safetensors: 8 bytes of the header's length, little endian; a JSON header; then the
-numbers of every state, one after the other, in the order of the header. Its `__metadata__` says what the tokens in it
-mean: the kind of drafter, the size of the vocabulary and the tokenizer's hash ("" where a bundle has no tokenizer).
-Dtypes and shapes are those of the manifest's graphs, whatever an engine makes of them. So a file serves every engine of
-a bundle, and every bundle of such a drafter and vocabulary, however often it is built.
+A file has the format of safetensors: 8 bytes with the header's length, little endian; a JSON header; then the numbers
+of every state, one after the other, in the order of the header. Its `__metadata__` says what the tokens in it mean: the
+drafting method, the size of the vocabulary and the tokenizer's hash ("" if a bundle has no tokenizer). Dtypes and
+shapes are those of the manifest's graphs, even if an engine uses others. So a file serves every engine of a bundle, and
+every bundle with such a drafter and vocabulary, however often it is built.
 """
 
 import json
@@ -24,16 +24,16 @@ FORMAT = "speccompile.kept.1"
 
 METADATA = "__metadata__"
 LENGTH_BYTES, ALIGNMENT, LONGEST = 8, 8, 1 << 20
-"""Of the header: bytes of its length, what that is a multiple of, and the most that is read."""
+"""Bytes of the header's length field, alignment of the header in bytes, and maximum bytes of a header that is read."""
 
 _ANOTHER = "give the file that this bundle wrote, or start from empty states (--reset)"
 
 
 class PersistentState:
-    """The kept states of one engine's buffers."""
+    """Persistent states in the buffers of one engine."""
 
     def __init__(self, engine: Engine, manifest: Manifest, graphs: Iterable[Graph], tokenizer: str = "") -> None:
-        """graphs: as the engine has them; tokenizer: the hash of the bundle's, "" for none."""
+        """graphs: the engine's graphs; tokenizer: hash of the bundle's tokenizer, "" for none."""
         ours, theirs = (
             [with_fixed_batch(each, manifest.batch_size) for each in of] for of in (manifest.graphs, graphs)
         )
@@ -51,12 +51,12 @@ class PersistentState:
         return bool(self._tensors)
 
     def reset(self) -> None:
-        """Make all of them what they are in a bundle that was just opened: zeros."""
+        """Set all persistent states to zeros, as in a bundle that was just opened."""
         for name, tensor in self._held.items():
             self._engine.write_state(name, np.zeros(tensor.concrete_shape({}), numpy_dtype(tensor.dtype)))
 
     def check(self) -> None:
-        """Raise UsageError where there are none."""
+        """Raise UsageError if the bundle has no persistent states."""
         if not self:
             raise UsageError(
                 f"this bundle keeps nothing from one generation to the next: its drafter is {self._kind}",
@@ -64,7 +64,8 @@ class PersistentState:
             )
 
     def save(self, path: Path) -> None:
-        """Write all of them; the file is there whole or as it was. Raises UsageError where it cannot be written."""
+        """Write all persistent states. A failed write leaves an existing file as it was. Raise UsageError if the file
+        cannot be written."""
         self.check()
         try:
             write_atomically(path, _written(self._metadata, self._tensors, self._values()))
@@ -74,8 +75,8 @@ class PersistentState:
             ) from error
 
     def load(self, path: Path) -> None:
-        """Read all of them. Raises UsageError for a file that cannot be read, is no such file or not of this bundle;
-        the states are then as they were."""
+        """Read all persistent states. Raise UsageError, with the states unchanged, for a file that cannot be read, has
+        another format or belongs to another bundle."""
         self.check()
         try:
             content = path.read_bytes()
@@ -96,13 +97,13 @@ class PersistentState:
 
 
 def persistent_tensors(graphs: Iterable[Graph]) -> dict[str, Tensor]:
-    """Buffer -> its tensor, of the states that are kept, by name."""
+    """Return buffer -> tensor of the persistent states, sorted by name."""
     found = {t.buffer: t for graph in graphs for t in graph.inputs if t.buffer.startswith(PERSISTENT_PREFIX)}
     return dict(sorted(found.items()))
 
 
 def _described(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The header's rows."""
+    """Return the header's entries."""
     rows, start = {}, 0
     for name, tensor in tensors.items():
         shape = tensor.concrete_shape({})
@@ -121,7 +122,7 @@ def _written(metadata: Mapping[str, str], tensors: Mapping[str, Tensor], values:
 
 
 def _read(content: bytes, metadata: Mapping[str, str], tensors: Mapping[str, Tensor], path: Path) -> dict[str, Array]:
-    """The states in a file, by name. Raises UsageError as `Kept.load`."""
+    """Return the states in a file, by name. Raise UsageError as `PersistentState.load` does."""
     header, data = _split(content, path)
     found = header.pop(METADATA, None)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
@@ -145,7 +146,7 @@ def _read(content: bytes, metadata: Mapping[str, str], tensors: Mapping[str, Ten
 
 
 def _split(content: bytes, path: Path) -> tuple[dict[str, Any], memoryview]:
-    """The header and the bytes behind it."""
+    """Return the header and the bytes after it."""
     length = int.from_bytes(content[:LENGTH_BYTES], "little")
     if len(content) < LENGTH_BYTES or not 0 < length <= min(LONGEST, len(content) - LENGTH_BYTES):
         raise UsageError(f"{path}: no file of states, or a truncated one: {len(content)} bytes", hint=_ANOTHER)

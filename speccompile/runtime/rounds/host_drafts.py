@@ -1,8 +1,7 @@
-"""Drafts that the host gives: the door for indexes outside the graphs.
+"""Host drafts: the interface for indexes outside the graphs.
 
-The target's graph reads `window`, `n_total` and, where it judges trees, `parents`: a drafter's graph writes them, or
-the host does. Then a proposer says what the drafts of the next round are, before it begins. Drafts are guesses: none
-can change a token.
+The target's graph reads `window`, `n_total` and, if it verifies trees, `parents`. A drafter's graph writes them, or the
+host does: then a proposer gives the drafts of the next round before it begins. No draft can change a token.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,47 +17,47 @@ from speccompile.runtime.devices.engine import Array
 from speccompile.tree import ROOT
 
 INDEX = "index"
-"""Folder of a bundle that holds its index, where it has one."""
+"""Folder of a bundle that holds its index, if it has one."""
 GATE = "retrieval"
-"""Kind of a gate that the host keeps."""
+"""Kind of a gate that the host evaluates."""
 
 
 @runtime_checkable
 class Proposer(Protocol):
-    """What gives the drafts of a round."""
+    """Source of the drafts of a round."""
 
     def propose(self, tokens: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-        """The drafts behind a text, and what each follows. Called for one row of a batch at a time, before its round.
+        """Return the drafts that follow a text, and the parent of each. Called for one batch slot at a time, before its
+        round.
 
-        tokens: of the whole text so far, the prompt's and the new ones. Returns the drafts' tokens, and of each its
-        parent: the number of an earlier draft, counted from 0, or -1 where it follows the text itself. A chain of three
-        has the parents -1, 0, 1. Both may be lists or integer arrays; no draft at all is an answer too, and makes the
-        round as cheap as one without speculation.
+        tokens: the whole text so far, prompt and new tokens. The first result has the drafts' tokens, the second the
+        parent of each: the number of an earlier draft, counted from 0, or -1 for a draft that follows the text itself.
+        A chain of three has the parents -1, 0, 1. Both may be lists or integer arrays. Empty results are valid, and
+        make the round as cheap as one without speculation.
 
-        The best come first: a bundle verifies as many as its window holds, and leaves out those that stand deeper than
-        its tree, and all behind them.
+        The best drafts come first: a bundle verifies up to the width of its window, and leaves out drafts deeper than
+        its tree, with all that follow them.
         """
         ...
 
 
 def needs_proposer(graphs: Sequence[Graph], tokens: int) -> bool:
-    """Whether a round has drafts, and no graph that makes them."""
+    """Return whether a round has drafts, but no graph that makes them."""
     return tokens > 0 and not {"draft", "step"} & {graph.name for graph in graphs}
 
 
 def gate_config(manifest: Manifest) -> Mapping[str, Any]:
-    """The gate by which the host's drafts stand in the place of a graph's, as the plan has it; empty where there is
-    none. What it lets through is for the policy of its index to say."""
+    """Return the plan's gate by which host drafts replace a graph's drafts, or an empty mapping. The policy of the
+    index decides which drafts pass."""
     cascade: Mapping[str, Any] = manifest.plan.get("drafter", {}).get("cascade") or {}
     gate: Mapping[str, Any] = cascade.get("gate") or {}
     return gate if gate.get("kind") == GATE else {}
 
 
 def find_proposer(folder: Path, manifest: Manifest, given: Any) -> Proposer | None:
-    """Who proposes for the bundle in `folder`: the one that is given, or its own index; None where nobody does.
+    """Return the proposer for the bundle in `folder`: the given one, or its own index; None if there is neither.
 
-    Raises UsageError for one that is given to a bundle which drafts in its graphs alone, and for one that cannot
-    propose.
+    Raise UsageError for a proposer that is given to a bundle which drafts in its graphs alone, or that cannot propose.
     """
     takes, gate = needs_proposer(manifest.graphs, manifest.tokens), gate_config(manifest)
     if given is not None:
@@ -88,17 +87,17 @@ _GIVE = "hint: Bundle.open(folder, proposer=..), or build with drafter.index"
 
 
 class HostDrafts:
-    """A proposer, and what of its answers a bundle can verify."""
+    """Drafts of a proposer, limited to those that a bundle can verify."""
 
     def __init__(self, proposer: Proposer, manifest: Manifest) -> None:
         self._proposer, self._vocabulary, self._depth = proposer, manifest.vocabulary_size, manifest.depth
         self._is_chain = manifest.tree == "chain"
 
     def write(self, text: Sequence[int], window: Array, parents: Array | None, most: int) -> int:
-        """Put at most so many drafts behind a text into `window`, int64 [N + 1], its last token first; where the bundle
-        judges trees, their parents into int64 [N + 1]. Returns how many.
+        """Write the text's last token and at most `most` drafts into `window`, int64 [N + 1]; if the bundle verifies
+        trees, write their parents into int64 [N + 1]. Return the number of drafts.
 
-        Raises UsageError for an answer that is no draft of this bundle.
+        Raise UsageError if the proposer's answer is no draft of this bundle.
         """
         tokens, behind = self._checked(*self._answer(text))
         kept = self._kept(behind, most)
@@ -111,7 +110,7 @@ class HostDrafts:
         return len(kept)
 
     def _answer(self, text: Sequence[int]) -> tuple[list[int], list[int]]:
-        """As plain numbers."""
+        """Return the proposer's answer as lists of Python integers."""
         answer = self._proposer.propose(text)
         try:
             tokens, parents = answer
@@ -138,7 +137,7 @@ class HostDrafts:
         return tokens, parents
 
     def _kept(self, parents: list[int], most: int) -> list[int]:
-        """The first drafts that the window and the tree's depth have room for."""
+        """Return the first drafts, up to `most`, that are not deeper than the tree."""
         depths, kept = {ROOT: 0}, list[int]()
         for draft, parent in enumerate(parents):
             depths[draft] = depths[parent] + 1

@@ -1,7 +1,7 @@
 """Random numbers of the host: streams of uniforms, each named by a seed, a sequence number and a purpose.
 
-Philox 4x64 (Salmon et al. 2011) makes the n-th number from the stream's name and n alone: what a row draws does not
-depend on the rows beside it.
+Philox 4x64 (Salmon et al. 2011) makes the n-th number from the stream's name and n alone: the numbers of a sequence do
+not depend on the other sequences of its batch.
 """
 
 import secrets
@@ -16,7 +16,7 @@ SEEDS = 2**64
 
 
 class Purpose(IntEnum):
-    """What the numbers of a stream decide."""
+    """Purpose of the numbers of a stream."""
 
     NEW_TOKEN = 0
     ACCEPT = 1
@@ -24,18 +24,18 @@ class Purpose(IntEnum):
 
 
 class Uniforms:
-    """One stream."""
+    """One stream of uniform random numbers."""
 
     def __init__(self, seed: int, sequence: int, purpose: Purpose) -> None:
-        # The bits of Philox itself: what numpy's Generator makes of them may change from version to version (NEP 19).
+        # The raw bits of Philox: numbers that numpy's Generator makes of them may change between versions (NEP 19).
         self._bits = np.random.Philox(key=np.array([seed, sequence * len(Purpose) + purpose], np.uint64))
 
     def draw(self, count: int) -> Array:
-        """The next float32 [count], each a multiple of 2**-24 in [0, 1)."""
+        """Return the next float32 [count], each a multiple of 2**-24 in [0, 1)."""
         bits = self._bits.random_raw(count)
         return (bits >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)
 
 
 def fresh_seed() -> int:
-    """A seed from the system, of 53 bits: programs that read JSON numbers as floats keep it."""
+    """Return a random seed of 53 bits from the system: programs that read JSON numbers as floats preserve it."""
     return secrets.randbits(53)

@@ -1,4 +1,4 @@
-"""What the host gives graphs that sample: settings once a row, uniforms and the history in every round."""
+"""Host inputs of graphs that sample: settings once per sequence, uniforms and the penalty history in every round."""
 
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
@@ -14,7 +14,7 @@ PER_DRAFT = {"accept_uniforms": Purpose.ACCEPT, "draft_uniforms": Purpose.DRAFT}
 
 
 class SamplingInputs:
-    """Writes the inputs of sampling. `inputs`: names of all inputs of the round's graphs."""
+    """Writes the inputs for sampling. `inputs`: names of all inputs of the round's graphs."""
 
     def __init__(self, engine: Engine, manifest: Manifest, inputs: Collection[str]) -> None:
         self._engine, self._batch, self._tokens = engine, manifest.batch_size, manifest.tokens
@@ -28,10 +28,10 @@ class SamplingInputs:
             self._set(slot, GREEDY)  # zeros would not be neutral
 
     def admit(self, slot: int, row: SequenceState, *, drafting: bool) -> None:
-        """The settings of a row, and its random numbers from the first on. drafting: whether its rounds have drafts."""
+        """Write the settings of a sequence, and start its random numbers. drafting: whether its rounds have drafts."""
         each = row.sampling
         self._set(slot, each)
-        # A round may reach behind the last token that there is room for.
+        # A round may go beyond the last token that the sequence may have.
         numbers = Uniforms(each.seed, each.sequence, Purpose.NEW_TOKEN)
         self._new_tokens[slot] = numbers.draw(row.max_new_tokens + self._tokens + 1)
         self._streams[slot] = [
@@ -42,13 +42,13 @@ class SamplingInputs:
             self.history.admit(slot, row.all_token_ids)
 
     def release(self, slot: int) -> None:
-        """A row has left."""
+        """Reset the slot's settings after its sequence has left."""
         self._set(slot, GREEDY)
         self.history.release(slot)
 
     def write(self, rows: range, taking: Mapping[int, SequenceState], logit_rows: int) -> int:
-        """The random numbers of the next run over some rows, for those that take a token from it: the others draw
-        nothing. And what has been said until now: returns the width of the history."""
+        """Write the random numbers of the next run, for the sequences that take a token from it; other sequences draw
+        nothing. Write the history of `rows` too, and return its width."""
         uniforms = self._engine.host_view("uniforms", (self._batch, logit_rows))
         for slot, row in taking.items():
             start = len(row.token_ids)
@@ -64,22 +64,23 @@ class SamplingInputs:
 
 
 class PenaltyHistory:
-    """The tokens of every penalized row, each once; the rest of its line repeats one of them.
+    """Tokens subject to the repetition penalty: the distinct tokens of every penalized sequence. The rest of a line
+    repeats one of them.
 
-    A run over rows of which none has a penalty reads lines of one token, others lines of a power of two or of the
-    capacity: few different shapes.
+    A run without penalized sequences reads lines of one token. Other runs read lines of a power of two or of the
+    capacity, so that few shapes occur.
     """
 
     def __init__(self, engine: Engine, manifest: Manifest) -> None:
         self._engine, self._batch, self._most = engine, manifest.batch_size, manifest.max_length
         self._seen: dict[int, dict[int, None]] = {}
         self._lengths: dict[int, int] = {}
-        """Of every penalized row, how much of its text has been seen."""
+        """Slot -> number of tokens of its penalized sequence that are included."""
         self._written: dict[tuple[int, int], int] = {}
-        """Of every penalized row and width, how many tokens its line holds."""
+        """Slot and width -> number of tokens that the line holds."""
 
     def admit(self, slot: int, text: Collection[int]) -> None:
-        """A penalized row begins with a text."""
+        """Begin a penalized sequence with its first tokens."""
         self.release(slot)
         self._seen[slot], self._lengths[slot] = dict.fromkeys(text), len(text)
 
@@ -88,13 +89,13 @@ class PenaltyHistory:
         self._written = {key: count for key, count in self._written.items() if key[0] != slot}
 
     def add(self, slot: int, row: SequenceState) -> None:
-        """Take a row's new tokens."""
+        """Add the new tokens of a sequence."""
         if slot in self._seen:
             self._seen[slot].update(dict.fromkeys(row.token_ids[self._lengths[slot] - len(row.prompt) :]))
             self._lengths[slot] = len(row)
 
     def write(self, rows: Iterable[int]) -> int:
-        """The lines of some rows, at the width that is returned."""
+        """Write the lines of these slots, and return their width."""
         penalized = [slot for slot in rows if slot in self._seen]
         most = max((len(self._seen[slot]) for slot in penalized), default=1)
         width = min(1 << (most - 1).bit_length(), self._most)

@@ -1,4 +1,4 @@
-"""What a slot has in the buffers of an engine: its line of every state, copied to another slot."""
+"""Copy of one batch slot's states to another slot, in the buffers of an engine."""
 
 from collections.abc import Iterable
 
@@ -7,11 +7,11 @@ from speccompile.runtime.devices.engine import Engine
 
 
 class SlotStateCopier:
-    """The states that have a line for each row of a batch. Those that outlive a generation stay where they are: they
-    are guesses, of whatever text."""
+    """Copies the states that have a line for each batch slot. Persistent states are not copied: they serve drafts of
+    any text."""
 
     def __init__(self, engine: Engine, graphs: Iterable[Graph], batch: int) -> None:
-        """graphs: as the engine has them."""
+        """graphs: the engine's graphs, which may differ from the manifest's."""
         self._engine = engine
         tensors = (tensor for graph in graphs for tensor in graph.inputs)
         self._shapes = {
@@ -25,7 +25,7 @@ class SlotStateCopier:
             values = self._engine.host_view(buffer, shape)
             if values.flags.writeable:
                 values[slot] = values[source]
-            else:  # a copy of what lies on a device
+            else:  # a copy of a device buffer
                 values = values.copy()
                 values[slot] = values[source]
                 self._engine.write_state(buffer, values)

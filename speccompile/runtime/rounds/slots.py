@@ -1,4 +1,4 @@
-"""The places of a batch: which row has each of them, and how far the target and the drafter have come in its text."""
+"""Batch slots: the sequence in each, and how much of it the target and the drafter have read."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,8 @@ from speccompile.runtime.generation import SequenceState
 
 
 class Committed(NamedTuple):
-    """What the caches of a slot hold when its row has left: tokens; read: how many of them the drafter has read."""
+    """Content of a slot's caches after its sequence has left. tokens: committed tokens; drafter_length: how many of
+    them the drafter has read."""
 
     tokens: list[int]
     drafter_length: int
@@ -16,51 +17,55 @@ class Committed(NamedTuple):
 
 @dataclass(eq=False)
 class Slot:
-    """A place, and the row that has it.
+    """A batch slot and its sequence.
 
-    Behind `length` nothing is ever read: a run in which the slot takes no part may write there. While a row decodes,
-    all of its text is committed but the last token; and tokens before it that had no alternative, which it reads next.
+    Cache entries from `committed_length` on are never read: a run without this slot may write there. While a sequence
+    decodes, all its tokens are committed except the last one, and the forced tokens before it (those without an
+    alternative), which the target reads next.
     """
 
     index: int
     committed_length: int = 0
-    """Tokens whose rows are in the target's caches."""
+    """Number of tokens in the target's caches."""
     drafter_length: int = 0
-    """Tokens that the drafter has read. Where it has states of its own and this is less than `length`, it is behind."""
+    """Number of tokens that the drafter has read. One with its own states lags while this is less than
+    `committed_length`."""
     sequence_or_none: SequenceState | None = None
     speculative: bool = False
-    """Whether it wants drafts."""
+    """True if the sequence is decoded with drafts."""
     fixed_draft_length: bool = False
-    """Whether it wants all of them in every round, whatever they cost."""
+    """True if it takes all drafts in every round, whatever they cost."""
     prefill_position: int = 0
-    """Where its text is given to the target next, while it is being read."""
+    """Position of the next token to prefill."""
     is_prefilled: bool = False
-    """Whether the text has been read: it decodes, until it ends."""
+    """True once the prefill is complete: the slot decodes until its sequence ends."""
     has_drafts: bool = False
-    """Whether drafts behind its last token wait to be verified."""
+    """True if drafts after its last token wait for verification."""
     lags_by_host_rounds: bool = False
-    """Whether the drafter has missed nothing but rounds for which the host drafted."""
+    """True if the drafter has missed only rounds with host drafts."""
     is_tracked: bool = False
-    """Whether the pace knows of its text."""
+    """True if the draft-length policy knows of the sequence."""
 
     @property
     def sequence(self) -> SequenceState:
-        """The row; there must be one."""
+        """The sequence; the slot must not be free."""
         assert self.sequence_or_none is not None, f"slot {self.index} is free"
         return self.sequence_or_none
 
     @property
     def has_forced_tokens(self) -> bool:
-        """Whether its text goes on, behind what the target has chosen, by tokens that had no alternative."""
+        """Return whether forced tokens, which had no alternative, follow the tokens that the target has read or
+        chosen."""
         return len(self.sequence) > self.committed_length + 1
 
     @property
     def decodes(self) -> bool:
-        """Whether it takes part in the next round."""
+        """Return whether the slot takes part in the next round."""
         return self.is_prefilled and self.sequence_or_none is not None and self.sequence_or_none.is_active
 
     def admit(self, row: SequenceState, reuse: int, read: int, *, speculative: bool, fixed: bool) -> None:
-        """A row begins behind its first `reuse` tokens, which are committed, and of which the drafter has read some."""
+        """Begin a sequence: its first `reuse` tokens are committed, and the drafter has read the first `read`
+        tokens."""
         self.sequence_or_none, self.committed_length, self.drafter_length, self.prefill_position = (
             row,
             reuse,
@@ -71,7 +76,7 @@ class Slot:
         self.is_prefilled = self.has_drafts = self.lags_by_host_rounds = self.is_tracked = False
 
     def release(self) -> Committed:
-        """The row leaves. What it has lost to its end, or to a text before which it stops, is committed no longer."""
+        """Remove the sequence and return its committed tokens, without those cut at its end or at a stop string."""
         text = self.sequence.all_token_ids
         self.committed_length = min(self.committed_length, len(text))
         self.drafter_length = min(self.drafter_length, self.committed_length)
@@ -80,13 +85,13 @@ class Slot:
 
 
 def slot_range(slots: Iterable[Slot]) -> range:
-    """The least range that has all of these, of which there is one or more."""
+    """Return the smallest range of indices that contains all given slots, at least one."""
     numbers = [slot.index for slot in slots]
     return range(min(numbers), max(numbers) + 1)
 
 
 def group_by_length(slots: Iterable[Slot]) -> list[list[Slot]]:
-    """Neighbours with texts of one length, which read side by side without padding."""
+    """Return groups of neighbouring slots with sequences of equal length, which prefill together without padding."""
     found: list[list[Slot]] = []
     for slot in slots:
         last = found[-1][-1] if found else None

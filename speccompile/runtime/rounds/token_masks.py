@@ -1,4 +1,4 @@
-"""The input `allowed`: for every row of a batch, which tokens may follow the nodes of its round."""
+"""The input `allowed`: for every batch slot, the tokens that may follow the nodes of its round."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ from speccompile.tree import Tree, merged
 
 
 class TokenMasks:
-    """Writes that input before every run of the target. The drafts are known by then."""
+    """Writes the input `allowed` before every run of the target. The drafts are known by then."""
 
     def __init__(self, engine: Engine, manifest: Manifest) -> None:
         self._engine, self._batch, self._vocabulary = engine, manifest.batch_size, manifest.vocabulary_size
@@ -19,7 +19,8 @@ class TokenMasks:
         self._made = engine.host_view("parents", (self._batch, manifest.tokens + 1)) if is_dynamic else None
 
     def width(self, rows: Mapping[int, SequenceState]) -> int:
-        """Of the input: all tokens where one of the rows that take tokens of this run is constrained, else 1."""
+        """Return the width of the input: the vocabulary if a sequence that takes tokens of this run is constrained,
+        else 1."""
         constrained = (row.is_active and row.matcher is not None for row in rows.values())
         return self._vocabulary if any(constrained) else 1
 
@@ -31,8 +32,8 @@ class TokenMasks:
         n_total: Sequence[int],
         logit_rows: int,
     ) -> None:
-        """rows: those that take tokens of this run, by their place in the batch; the others' are for nobody. window
-        int64 [B, W]; n_given, n_total: of every place."""
+        """Write the masks. rows: the sequences that take tokens of this run, by batch slot; masks of other slots are
+        not used. window int64 [B, W]; n_given, n_total: one number per slot."""
         width = self.width(rows)
         allowed = self._engine.host_view(INPUT, (self._batch, logit_rows, width))
         if width == 1:
@@ -46,7 +47,7 @@ class TokenMasks:
                 row.matcher.write(allowed[place], drafts, self._parents(place))
 
     def _parents(self, place: int) -> Sequence[int] | None:
-        """Of the nodes of a round, None for a chain."""
+        """Return the parents of a slot's nodes, or None for a chain."""
         if self._made is None:
             return self._constant
         parents: list[int] = self._made[place].tolist()
@@ -54,7 +55,8 @@ class TokenMasks:
 
 
 def _constant_parents(manifest: Manifest) -> tuple[int, ...] | None:
-    """Of a tree that is constant in the graph: the plan has that of one drafter, the window that of all that draft."""
+    """Return the parents of a tree that is constant in the graph, else None. The plan has the tree of one drafter; with
+    several drafters the window holds their merged trees."""
     if manifest.tree != "static":
         return None
     drafter = manifest.plan["drafter"]

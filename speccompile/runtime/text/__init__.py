@@ -1,1 +1,1 @@
-"""Texts and tokens: the bundle's tokenizer (`text`), and its chat template (`chat`)."""
+"""Text and tokens: the bundle's tokenizer (`tokenizer`), and its chat template (`chat`)."""

@@ -1,4 +1,4 @@
-"""Chat templates: the messages of a conversation, written as the model saw them in its training."""
+"""Chat templates: write the messages of a conversation as the model saw them in its training."""
 
 import json
 import re
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from jinja2.sandbox import SandboxedEnvironment
 
-# What a template can raise beside jinja2's own errors: it computes with the messages as it likes.
+# Errors that a template can raise besides jinja2's own: it may compute anything with the messages.
 _TEMPLATE_FAULTS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError)
 
 
 def read_chat(path: Path) -> tuple[str, dict[str, str]]:
-    """Template and special tokens (name -> text) of a `tokenizer/chat.json`. Raises BundleError when it holds none."""
+    """Return template and special tokens (name -> text) of a `tokenizer/chat.json`. Raise BundleError when it holds
+    none."""
     try:
         data = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -39,12 +40,12 @@ def apply_chat_template(
     add_generation_prompt: bool = True,
     variables: Mapping[str, Any] | None = None,
 ) -> str:
-    """The prompt for `messages` ({"role", "content"} each), special tokens included: encode it without adding any.
+    """Return the prompt for `messages` ({"role", "content"} each), special tokens included: encode it without adding
+    any.
 
-    special_tokens: name (bos_token, ..) -> text. add_generation_prompt: end where the model's answer begins.
-    variables: more that the template may read, as tools or enable_thinking; of plain values, as JSON has them.
-    Raises PromptError when the template does not take the messages or reaches for what no template may have,
-    EngineError without the jinja2 package.
+    special_tokens: name (bos_token, ..) -> text. add_generation_prompt: end where the model's answer begins. variables:
+    further variables of the template, such as tools or enable_thinking; plain values, as in JSON. Raise PromptError
+    when the template refuses the messages or accesses what no template may, EngineError without the jinja2 package.
     """
     given = {"tools": None, "documents": None} | dict(variables or {})
     given |= dict(special_tokens) | {"add_generation_prompt": add_generation_prompt}
@@ -52,7 +53,7 @@ def apply_chat_template(
     from jinja2 import TemplateError
 
     try:
-        # through JSON, so that the template gets plain values: the sandbox does not know the methods of others
+        # through JSON, so that the template gets plain values: the sandbox does not know the methods of other types
         plain = json.loads(json.dumps(list(messages)))
         return compiled.render(given | {"messages": plain})
     except (TemplateError, *_TEMPLATE_FAULTS) as error:
@@ -70,7 +71,7 @@ def _compile(template: str) -> "Template":
             "chat templates need the Python package jinja2, which is not installed",
             hint="pip install jinja2, or leave --chat out",
         ) from None
-    # transformers' tag around what the model said in training; with these words it says nothing
+    # transformers' tag around the assistant's text, for training masks; `with` makes it do nothing
     plain = re.sub(r"(\{%[-+]?\s*(?:end)?)generation(?=\s*[-+]?%\})", r"\1with", template)
     try:
         return _environment().from_string(plain)
@@ -81,7 +82,7 @@ def _compile(template: str) -> "Template":
 
 
 def _environment() -> "SandboxedEnvironment":
-    """What transformers gives to templates, and nothing else."""
+    """Return an environment with what transformers provides to templates, and nothing else."""
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     environment = ImmutableSandboxedEnvironment(

@@ -1,4 +1,4 @@
-"""Text to token ids and back, whole or as it comes."""
+"""Text to token ids and back, complete or incrementally."""
 
 import threading
 from collections.abc import Sequence
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 _LARGE = 1 << 16
-"""Characters of a prompt for which a tokenizer takes megabytes: a hundred bytes and more for each token. The C library
-keeps them for every thread that ever had some: such prompts are read one at a time, and then it gives them back."""
+"""Characters of a prompt from which on a tokenizer takes megabytes: a hundred bytes and more for each token. The C
+library keeps them for every thread that ever allocated some: so such prompts are encoded one at a time, and the heap is
+trimmed afterwards."""
 
 _CONTEXT = 8
-"""Token ids before the new ones that are decoded with them. What a decoder makes of a token depends on its neighbours:
-a word's leading space on the token before, and UTF-8 is in step again three bytes after any cut."""
+"""Number of earlier token ids that are decoded with the new ones. The text of a token depends on its neighbours: a
+word's leading space on the token before, and UTF-8 is in step again three bytes after any cut."""
 
 
 class Tokenizer:
@@ -34,15 +35,16 @@ class Tokenizer:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         special = {index for index, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-        # kept, because a tokenizer makes a new string for every answer
+        # cached, because a tokenizer makes a new string for every call
         self._has_text = cache(lambda index: index not in special and tokenizer.id_to_token(index) is not None)
         self._bytes = _byte_fallback_ids(tokenizer)
         self._alone = threading.Lock()
 
     def encode(self, prompt: str, special_tokens: bool = True) -> list[int]:
-        """Token ids of `prompt`; `special_tokens` adds those the tokenizer puts around a prompt, like a first <s>.
+        """Return the token ids of `prompt`; `special_tokens` adds those that the tokenizer puts around a prompt, like a
+        first <s>.
 
-        Raises PromptError when the prompt came from bytes that are not UTF-8.
+        Raise PromptError when the prompt came from bytes that are not UTF-8.
         """
         try:
             prompt.encode()
@@ -59,30 +61,31 @@ class Tokenizer:
         return ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of `token_ids` without special tokens."""
+        """Return the text of `token_ids` without special tokens."""
         return self._tokenizer.decode(list(token_ids))
 
     def without_special_tokens(self, token_ids: Sequence[int]) -> list[int]:
-        """Those of `token_ids` that have text: no special tokens, none beyond the tokenizer's vocabulary."""
+        """Return the `token_ids` that have text: no special tokens, none beyond the tokenizer's vocabulary."""
         return list(filter(self._has_text, token_ids))
 
     def id_to_token(self, token_id: int) -> str | None:
-        """What the vocabulary calls a token, None for one that it lacks."""
+        """Return the vocabulary's string for a token, or None if it lacks the token."""
         name: str | None = self._tokenizer.id_to_token(token_id)
         return name
 
     def is_byte(self, token_id: int) -> bool:
-        """Whether the token is one byte of a character that the vocabulary lacks (SentencePiece's byte fallback)."""
+        """Return whether the token is one byte of a character that the vocabulary lacks (SentencePiece's byte
+        fallback)."""
         return token_id in self._bytes
 
 
 class IncrementalDetokenizer:
-    """The text that continues a prompt, in pieces that can be shown as they come.
+    """Text that continues a prompt, in pieces that can be shown as they come.
 
-    No piece ends inside a character or in what may yet become a stop string, and joined they are exactly the text of
-    the whole: decode(prompt ids + new ids) without decode(prompt ids), cut before the stop string. Of several stop
-    strings the one that is complete first counts, and of those the longest; so the text does not depend on how it is
-    cut into tokens, nor those into groups.
+    No piece ends inside a character or in text that may still become a stop string. Joined, the pieces are exactly
+    decode(prompt ids + new ids) without decode(prompt ids), cut before the stop string. Of several stop strings the one
+    that is complete first counts, and of those the longest; so the text does not depend on its division into tokens,
+    nor on how these are grouped.
 
     Byte fallback shows a run of byte tokens when it ends: tokenizers decode a run that holds one broken character to
     replacement characters throughout.
@@ -95,9 +98,9 @@ class IncrementalDetokenizer:
             raise PromptError(f"empty stop string in {list(stop)}", hint="leave it out, or give at least one character")
         self.has_stop = bool(stop)
         self.stopped = False
-        """Whether a stop string was completed."""
+        """True once a stop string is complete."""
         self.kept = 0
-        """Token ids pushed, up to and including the one that completed the stop string."""
+        """Number of token ids pushed, up to and including the one that completed the stop string."""
         self._text = text
         self._stop = stop
         self._held = ""
@@ -106,7 +109,7 @@ class IncrementalDetokenizer:
         self._known = text.decode(self._context)
 
     def push(self, token_ids: Sequence[int]) -> str:
-        """Take the next token ids; return the text that may be shown now. After the stop string all is ignored."""
+        """Take the next token ids; return the text that may be shown now. Ignore all tokens after the stop string."""
         if not self.has_stop:
             self.kept += len(token_ids)
             return self._decode(token_ids)
@@ -119,7 +122,7 @@ class IncrementalDetokenizer:
         return "".join(pieces)
 
     def finish(self) -> str:
-        """The rest of the text. A character whose last bytes never came is U+FFFD."""
+        """Return the rest of the text. A character whose last bytes never came is U+FFFD."""
         if self.stopped:
             return ""
         whole = self._text.decode(self._context + self._pending)
@@ -137,7 +140,7 @@ class IncrementalDetokenizer:
         return shown[start:]
 
     def _decode(self, token_ids: Sequence[int]) -> str:
-        """The text that is certain with some more tokens."""
+        """Return the text that has become certain with some more tokens."""
         self._pending += self._text.without_special_tokens(token_ids)
         ready = len(self._pending)
         while ready and self._text.is_byte(self._pending[ready - 1]):
@@ -152,7 +155,7 @@ class IncrementalDetokenizer:
         return piece
 
     def _until_stop(self, piece: str) -> str:
-        """What of the held text and `piece` may be shown."""
+        """Return the part of the held text and `piece` that may be shown."""
         text = self._held + piece
         found = [(start + len(stop), start) for stop in self._stop if (start := text.find(stop)) >= 0]
         self.stopped = bool(found)
@@ -161,7 +164,7 @@ class IncrementalDetokenizer:
         return text[:end]
 
     def _first_open(self, text: str) -> int:
-        """Where the text begins that may yet become a stop string; its length when nothing may."""
+        """Return the start of the text that may still become a stop string, or the text's length."""
         starts = range(len(text)) if self._stop else ()
         return next((start for start in starts if self._may_become_stop(text[start:])), len(text))
 
@@ -191,7 +194,7 @@ def _load(path: Path) -> "tokenizers.Tokenizer":
 
 
 def _byte_fallback_ids(tokenizer: "tokenizers.Tokenizer") -> set[int]:
-    # asked by decoding, because only some decoders read such tokens as bytes
+    # tested by decoding, because only some decoders read such tokens as bytes
     letter = tokenizer.token_to_id("<0x41>")
     if letter is None or tokenizer.decode([letter]) != "A":
         return set()

@@ -1,7 +1,7 @@
 """Files of requests in OpenAI's batch format, answered by one bundle or several.
 
-lines     the requests of a file, in the order in which they are asked
-results   the file of answers: what is done in it already, and one more line at a time
-answers   lines asked of a service, so many at once that no row waits
-run       the whole, and what comes out: done, failed, skipped
+requests  the requests of a file, sorted by prompt prefix
+results   the file of answers: finished lines, and one more line at a time
+worker    submits lines to a service, enough at once to keep every batch slot busy
+run       the whole file, and its summary: done, failed, skipped
 """

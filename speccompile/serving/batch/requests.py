@@ -12,12 +12,12 @@ from speccompile.serving.http.fields import CHAT_URL, COMPLETIONS_URL
 from speccompile.serving.http.prompt_prefix import prompt_prefix
 
 _SHOWN = 10
-"""Wrong lines that a message names."""
+"""Maximum number of wrong lines in a message."""
 
 
 @dataclass(frozen=True)
 class BatchRequest:
-    """number: in the file, from 1. body: of a request to `url`, as JSON."""
+    """Request of a batch file. number: of its line, from 1. body: of a request to `url`, as JSON."""
 
     number: int
     custom_id: str
@@ -26,15 +26,15 @@ class BatchRequest:
 
     @property
     def request_id(self) -> str:
-        """Equal for equal requests alone."""
+        """Return an id that only equal requests share."""
         return f"req_{sha256(self.url.encode() + self.body).hexdigest()[:32]}"
 
 
 def read_lines(path: Path) -> list[BatchRequest]:
-    """The requests of a file, in its order. Blank lines are none.
+    """Return the requests of a file in order. Skip blank lines.
 
-    As OpenAI does, a file with a wrong line is refused as a whole before any work: UsageError, with the numbers of the
-    lines. What a body says is not looked at here: a wrong body gets an answer of its own.
+    As with OpenAI, a file with a wrong line is refused as a whole before any work: UsageError, with the numbers of the
+    lines. Bodies are not checked here: an invalid body gets its own error response.
     """
     try:
         data = path.read_bytes()
@@ -61,21 +61,21 @@ def read_lines(path: Path) -> list[BatchRequest]:
 
 
 def sorted_by_prefix(lines: Sequence[BatchRequest]) -> list[BatchRequest]:
-    """By what their prompts begin with, so that neighbours share what the rows keep of it."""
+    """Return the requests sorted by their prompts, so that neighbours share cached prefixes."""
     return sorted(lines, key=lambda line: (line.url, _beginning(json.loads(line.body)), line.number))
 
 
 class _WrongLineError(ValueError):
-    """What is wrong with a line."""
+    """Error of a line."""
 
 
 def _line(number: int, text: bytes, first: dict[str, int]) -> BatchRequest:
-    """first: line in which each custom_id was met, to which this one's is added."""
+    """Parse a line. first: custom_id -> line where it first occurs; this line's is added."""
     try:
         data = json.loads(text.decode())
     except RecursionError:
         raise _WrongLineError("received JSON that is nested too deeply") from None
-    except ValueError as error:  # of JSON, or of UTF-8
+    except ValueError as error:  # invalid JSON, or invalid UTF-8
         raise _WrongLineError(f"received no JSON: {error}") from None
     if not isinstance(data, dict):
         raise _WrongLineError(f"received {_shown(data)}, expected an object")
@@ -94,7 +94,7 @@ def _line(number: int, text: bytes, first: dict[str, int]) -> BatchRequest:
 
 
 def _beginning(body: dict[str, Any]) -> str:
-    """What its prompt begins with: chat templates write the tools before the messages."""
+    """Return the beginning of the prompt: chat templates write the tools before the messages."""
     tools = body.get("tools")
     return f"{json.dumps(tools) if tools else ''}{prompt_prefix(body)}"
 

@@ -1,4 +1,4 @@
-"""The file of answers: lines that were written whole are kept, and every new one is whole or not at all."""
+"""File of answers: complete lines are kept, and every new line is written completely or not at all."""
 
 import fcntl
 import json
@@ -18,14 +18,14 @@ OK = 200
 
 @dataclass(frozen=True)
 class Result:
-    """The answer to a line: a status of HTTP, and the body that a server would have sent."""
+    """Answer to a line: an HTTP status, and the body that a server would have sent."""
 
     line: BatchRequest
     status: int
     body: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """As OpenAI writes it."""
+        """Return the result in OpenAI's form."""
         return {
             "id": f"batch_req_{uuid4().hex}",
             "custom_id": self.line.custom_id,
@@ -35,7 +35,7 @@ class Result:
 
 
 class Results:
-    """An open file of answers, which no other process writes. done: custom_ids that have succeeded."""
+    """Open file of answers, locked against other processes. completed_ids: custom_ids that have succeeded."""
 
     def __init__(self, handle: int, done: frozenset[str]) -> None:
         self._handle, self.completed_ids = handle, done
@@ -44,10 +44,10 @@ class Results:
     @classmethod
     @contextmanager
     def open(cls, path: Path, lines: Sequence[BatchRequest]) -> Iterator[Self]:
-        """The file at `path`, which is made where it is not there. A last line that was not finished is dropped, and
-        so are failed ones, which are asked again.
+        """Context manager that opens the file at `path`, created if absent. An incomplete last line is dropped, and so
+        are failed lines, whose requests are submitted again.
 
-        Raises UsageError for a file that cannot be written, that another process fills, that holds something else, or
+        Raise UsageError for a file that cannot be written, that another process fills, that holds something else, or
         that answers other requests under these custom_ids.
         """
         with _locked(path) as handle:
@@ -60,13 +60,13 @@ class Results:
                 yield cls(new, done)
 
     def add(self, result: Result) -> None:
-        """Write a line; when this returns, the end of this process does not lose it."""
+        """Write a line; once this returns, the end of this process does not lose it."""
         data = json.dumps(result.to_json(), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
         while data:
             data = data[os.write(self._handle, data) :]
 
     def new_results(self) -> Iterator[dict[str, Any]]:
-        """The lines that are whole, of those that were written since."""
+        """Yield the complete lines that were written since the file was opened."""
         with open(self._handle, "rb", closefd=False) as file:
             file.seek(self._start)
             for text in file:
@@ -100,8 +100,8 @@ def _lock(handle: int, path: Path) -> None:
 
 @contextmanager
 def _replace_file(path: Path, content: bytes) -> Iterator[int]:
-    """Put a file with this content in the place of the one at `path`, and hold it open at its end: whenever this
-    process ends, either is whole."""
+    """Replace the file at `path` by one with this content, and yield it open at its end: whenever this process ends,
+    the old or the new file is complete."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     with _locked(part) as handle:
         os.ftruncate(handle, 0)
@@ -111,16 +111,16 @@ def _replace_file(path: Path, content: bytes) -> Iterator[int]:
 
 
 def _rows_to_keep(path: Path, data: bytes, asked: Mapping[str, BatchRequest]) -> tuple[bytes, frozenset[str]]:
-    """The lines that stay, and the custom_ids of those that succeeded."""
+    """Return the lines to keep, and the custom_ids of those that succeeded."""
     done: dict[str, bytes] = {}
     texts = data.split(b"\n")
-    torn = texts.pop()  # nothing, where the last line has its end
+    torn = texts.pop()  # empty if the last line is complete
     for number, text in enumerate(texts, 1):
         answer = _answer(path, number, text)
         if answer is not None and succeeded(answer):
             _check_same(path, number, answer, asked)
             done[answer["custom_id"]] = text
-    if torn and (answer := _parsed(torn)) is not None and succeeded(answer):  # all but its end was written
+    if torn and (answer := _parsed(torn)) is not None and succeeded(answer):  # only its line end is missing
         done.setdefault(answer["custom_id"], torn)
     return b"".join(text + b"\n" for text in done.values()), frozenset(done)
 
@@ -138,7 +138,7 @@ def _answer(path: Path, number: int, text: bytes) -> dict[str, Any] | None:
 
 
 def _parsed(text: bytes) -> dict[str, Any] | None:
-    """None for what is no answer."""
+    """Return an answer, or None for an invalid one."""
     try:
         answer = json.loads(text)
     except ValueError:
@@ -147,13 +147,13 @@ def _parsed(text: bytes) -> dict[str, Any] | None:
 
 
 def succeeded(answer: Mapping[str, Any]) -> bool:
-    """Of an answer as the file has it."""
+    """Return whether an answer, as in the file, has succeeded."""
     response = answer.get("response")
     return isinstance(response, dict) and response.get("status_code") == OK and not answer.get("error")
 
 
 def _check_same(path: Path, number: int, answer: Mapping[str, Any], asked: Mapping[str, BatchRequest]) -> None:
-    """Raises UsageError where the request has changed since it was answered."""
+    """Raise UsageError if the request has changed since it was answered."""
     line, request_id = asked.get(answer["custom_id"]), answer["response"].get("request_id")
     ours = isinstance(request_id, str) and len(request_id) == len("req_") + 32
     if line is not None and ours and request_id != line.request_id:

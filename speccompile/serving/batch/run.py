@@ -1,4 +1,4 @@
-"""A whole file: what was done before, what is asked now, and the account of it."""
+"""Run of a whole file: finished lines, new requests, and their summary."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
@@ -13,13 +13,14 @@ from speccompile.serving.batch.requests import BatchRequest, read_lines, sorted_
 from speccompile.serving.batch.results import Result, Results, succeeded
 
 Answers = Callable[[Sequence[BatchRequest]], Generator[Result, None, None]]
-"""Answers lines as they end, each once; closed before the end, it drops the rest."""
+"""Function that yields results in completion order, each line once; closing it early drops the rest."""
 
 
 @dataclass
 class BatchSummary:
-    """given = done + failed + skipped + left. skipped: that were done before; left: that were not answered because the
-    run ended. Tokens are of the lines that were done now; cached: of prompts, that did not have to be read."""
+    """Summary of a run: given = done + failed + skipped + left. skipped: lines done before; left: lines without an
+    answer because the run ended. Tokens are those of lines done now; cached_tokens: prompt tokens that were not
+    prefilled."""
 
     given: int
     done: int = 0
@@ -35,7 +36,7 @@ class BatchSummary:
         return self.given - self.done - self.failed - self.skipped
 
     def add(self, answer: Mapping[str, Any]) -> None:
-        """A line of the file."""
+        """Count a line of the file."""
         if not succeeded(answer):
             self.failed += 1
             return
@@ -46,7 +47,7 @@ class BatchSummary:
         self.new_tokens += usage["completion_tokens"]
 
     def to_json(self) -> dict[str, Any]:
-        """The documented object of `batch --json`."""
+        """Return the documented JSON object of `batch --json`."""
         rate = self.new_tokens / self.seconds if self.seconds else 0.0
         return asdict(self) | {"left": self.left, "tokens_per_second": rate}
 
@@ -56,21 +57,21 @@ class BatchSummary:
 
 
 class Batch:
-    """A file of requests that was read, and the file for its answers. account: how far it has come."""
+    """Requests of a file, and the file for their answers. account: summary so far."""
 
     def __init__(self, lines: Sequence[BatchRequest], output: Path) -> None:
         self.lines, self.output, self.account = lines, output, BatchSummary(len(lines))
 
     @classmethod
     def read(cls, source: Path, output: Path) -> "Batch":
-        """Raises UsageError for a file with lines that are no requests."""
+        """Read a file of requests. Raise UsageError for a file with lines that are no requests."""
         if output.exists() and source.exists() and output.samefile(source):
             raise UsageError(f"{output}: received the file of the requests, expected another one for the answers")
         return cls(read_lines(source), output)
 
     def run(self, answers: Answers) -> None:
-        """Ask what has not been done, and write every answer as it comes. Whatever ends it, `account` says how far it
-        came, and what was written stays. Raises UsageError for a file of answers that cannot be gone on with."""
+        """Answer all lines that are not done, and write every answer as it comes. However the run ends, `account` has
+        its summary, and written answers stay. Raise UsageError for a file of answers that cannot be continued."""
         account, start = self.account, perf_counter()
         with Results.open(self.output, self.lines) as results:
             pending = sorted_by_prefix([line for line in self.lines if line.custom_id not in results.completed_ids])
@@ -88,5 +89,5 @@ class Batch:
                 account.seconds = perf_counter() - start
                 for (
                     answer
-                ) in results.new_results():  # an interrupt comes at any time: only the file knows what is in it
+                ) in results.new_results():  # after an interrupt at any time, only the file has all written results
                     account.add(answer)

@@ -1,4 +1,4 @@
-"""Lines asked of a service, so many at once that no row waits for the next."""
+"""Answer lines by a service, with enough requests at once to keep every batch slot busy."""
 
 import json
 import queue
@@ -25,11 +25,11 @@ from speccompile.serving.http.tokens import TokenTexts
 from speccompile.serving.scheduler import Limits, Request, Service
 
 _UNLIMITED = 2**62
-"""A desk asks for little more than there are rows: nothing that it asks for has to be refused."""
+"""No limit: a worker keeps only two requests per batch slot in flight, and none of them may be refused."""
 
 
 class BatchWorker:
-    """Answers lines by one bundle, which `name` calls. Several threads may ask at once."""
+    """Answers lines by one bundle, which `name` calls. Several threads may call `run` at once."""
 
     def __init__(self, bundle: Bundle, service: Service, name: str, speculative: bool) -> None:
         self._bundle, self._service, self._name, self._speculative = bundle, service, name, speculative
@@ -38,14 +38,14 @@ class BatchWorker:
     @classmethod
     @contextmanager
     def open(cls, bundle: Bundle, name: str, *, speculative: bool = True) -> Iterator[Self]:
-        """A desk that has the bundle to itself until it is closed. speculative: whether requests draft that do not
-        say."""
+        """Context manager that yields a worker with exclusive use of the bundle. speculative: default of requests that
+        do not set it."""
         with bundle.serve(Limits(requests=_UNLIMITED, tokens=_UNLIMITED)) as service:
             yield cls(bundle, service, name, speculative)
 
     def run(self, lines: Iterable[BatchRequest]) -> Iterator[Result]:
-        """The answer to each, as they end. Two for each row are asked at once, and `lines` is read no further. Whoever
-        closes the iterator before its end cancels what is under way. Raises EngineError when the engine has failed."""
+        """Yield results in completion order. Keep at most two sequences per batch slot in flight and read `lines`
+        lazily. Closing the iterator cancels pending requests. Raise EngineError when the engine has failed."""
         woken = queue.SimpleQueue[_Pending]()
         coming, pending = iter(lines), set[_Pending]()
         try:
@@ -69,7 +69,7 @@ class BatchWorker:
         return sum(each.asked.choices for each in pending) < 2 * self._bundle.manifest.batch_size
 
     def _begin(self, line: BatchRequest, woken: "queue.SimpleQueue[_Pending]") -> "_Pending":
-        """Raises RefusedError for a body that this bundle cannot take."""
+        """Submit a line. Raise RequestError for a body that this bundle cannot take."""
         try:
             asked = self._read(line)
             requests = submit(asked, self._service)

@@ -1,4 +1,4 @@
-"""Files of requests over several bundles: Ray Data hands lines to as many actors as are wanted, each with a bundle."""
+"""Files of requests over several bundles: Ray Data distributes lines to actors, each with its own bundle."""
 
 import json
 import math
@@ -17,14 +17,14 @@ from speccompile.serving.batch.results import Result
 from speccompile.serving.batch.worker import BatchWorker
 
 _AT_ONCE = 2
-"""Parts that an actor has: rows that one has no more work for take that of the other."""
+"""Number of parts that an actor works on at once: when one part runs out of work, the slots serve the other."""
 _MOST_PARTS = 1000
-"""Of a file."""
+"""Maximum number of parts of a file."""
 
 
 @dataclass(frozen=True)
 class BundleOptions:
-    """How each actor opens the bundle."""
+    """Options with which each actor opens the bundle."""
 
     folder: Path
     name: str | None
@@ -37,8 +37,8 @@ class BundleOptions:
 def answers(
     lines: Sequence[BatchRequest], opening: BundleOptions, *, rows: int, replicas: int, gpus: float
 ) -> Iterator[Result]:
-    """As `Desk.answers`, in other processes. rows: of the bundle. Neighbours go to one actor together, which has the
-    next of them before it has ended these. Raises what an actor raises."""
+    """Yield results like `BatchWorker.run`, from other processes. rows: batch slots of the bundle. Neighbouring lines
+    go to one actor together, which gets the next part before it has finished this one. Raise an actor's error."""
     known = {line.custom_id: line for line in lines}
     context = DataContext.get_current()
     context.enable_progress_bars = context.print_on_execution_start = False
@@ -57,7 +57,7 @@ def answers(
 
 
 class Actor:
-    """A bundle in a process of its own. Ray calls it from several threads."""
+    """A bundle in its own process. Ray calls it from several threads."""
 
     def __init__(self, opening: BundleOptions) -> None:
         bundle = Bundle.open(opening.folder, engine=opening.engine, threads=opening.threads, verify=opening.verify)
@@ -66,7 +66,7 @@ class Actor:
         self._desk = self._held.enter_context(BatchWorker.open(bundle, name, speculative=opening.speculative))
 
     def __call__(self, lines: Any) -> Iterator[dict[str, list[Any]]]:
-        """lines, answers: as tables, a row each."""
+        """Answer a table of lines, and yield tables of one result each."""
         for result in self._desk.run(BatchRequest(**line) for line in lines.to_dict("records")):
             body = json.dumps(result.body).encode()
             yield {"custom_id": [result.line.custom_id], "status": [result.status], "body": [body]}

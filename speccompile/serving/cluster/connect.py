@@ -1,4 +1,4 @@
-"""A cluster of Ray: one that is there, or one of this machine alone that is started and ended."""
+"""Connection to a Ray cluster: an existing one, or one on this machine that is started and stopped here."""
 
 import os
 import signal
@@ -10,17 +10,17 @@ from speccompile.errors import EngineError, UsageError
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # a machine that does other things too takes longer than Ray expects
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # a busy machine takes longer than Ray expects
 }
-"""Of clusters that are started here, unless the environment says otherwise."""
+"""Environment variables of clusters that are started here, unless they are set already."""
 
 
 @contextmanager
 def connected(address: str | None = None) -> Iterator[None]:
-    """Be connected meanwhile; a process that is connected already stays so.
+    """Connect to a cluster inside a `with` block; a process that is connected already stays so.
 
     address: of a cluster, as `ray start --head` prints it, or "auto"; None for $RAY_ADDRESS, else a cluster of this
-    machine. Raises UsageError without the package ray, EngineError for a cluster that does not answer.
+    machine. Raise UsageError without the package ray, EngineError for a cluster that does not answer.
     """
     try:
         import ray
@@ -56,7 +56,7 @@ def _init(ray: Any, address: str | None) -> None:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Ray ends a process on SIGTERM without letting anybody clean up."""
+    """Restore this process's SIGTERM handler: Ray's own ends the process without any clean-up."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Tasks on the machines of a cluster: builds side by side, and never two measurements on one machine."""
+"""Tasks on the machines of a cluster: concurrent builds, but never two measurements on one machine."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 
 class RayPool:
-    """A pool over the machines that the cluster has now. A task takes one processor, and as much memory as `memory`
-    says; one that is alone takes all processors of its machine."""
+    """Executor on the machines that the cluster has now. A task takes one processor, and `memory` bytes; an exclusive
+    task takes all processors of its machine."""
 
     def __init__(self, memory: int = 0) -> None:
         self._memory = memory
@@ -28,7 +28,7 @@ class RayPool:
         }
 
     def run(self, tasks: Sequence[Task[T]]) -> Iterator[tuple[int, T | SpeccompileError]]:
-        """As `Pool.run`."""
+        """See `Executor.run`."""
         waiting = deque(enumerate(tasks))
         free = list(self._machines)
         running: dict[Any, tuple[int, str | None]] = {}
@@ -44,7 +44,7 @@ class RayPool:
                 free += [machine] if machine else []
                 yield number, _result(ended, tasks[number].title)
         finally:
-            for each in running:  # it interrupts them, so that they clean up
+            for each in running:  # interrupts them, so that they clean up
                 ray.cancel(each)
 
     def _start(self, task: Task[Any], machine: str | None) -> Any:
@@ -56,7 +56,7 @@ class RayPool:
 
 
 def _act(act: Any, arguments: tuple[Any, ...]) -> Any:
-    """On the machine: what the task gives, or the error of ours that it raised."""
+    """Run a task on its machine. Return its result, or the SpeccompileError that it raised."""
     try:
         return act(*arguments)
     except SpeccompileError as error:
@@ -64,7 +64,7 @@ def _act(act: Any, arguments: tuple[Any, ...]) -> Any:
 
 
 def _result(ended: Any, about: str) -> Any:
-    """Raises what a task raised that is no error of ours."""
+    """Return the result of a task. Raise any exception of the task that is no SpeccompileError."""
     try:
         return ray.get(ended)
     except RayTaskError as error:

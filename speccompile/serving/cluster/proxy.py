@@ -1,4 +1,4 @@
-"""What listens: it reads a request, and hands it to the replica that its prompt belongs to."""
+"""HTTP proxy: forward a request to the replica that its prompt prefix selects."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -12,12 +12,12 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[Any], Awaitable[None]]
 
 _PLAIN = ("type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "headers", "client")
-"""Of a scope: what goes to another process."""
+"""Keys of an ASGI scope that are sent to the replica's process."""
 
 
 class Proxy:
-    """An ASGI application over a handle of the replicas. body: bytes of a request at most. busy: what the handle raises
-    when too many requests wait."""
+    """ASGI application over a handle of the replicas. body: maximum bytes of a request's body. busy: exception of the
+    handle when too many requests wait."""
 
     def __init__(self, handle: Any, body: int, busy: type[Exception]) -> None:
         self._handle, self._body, self._busy = handle.options(stream=True), body, busy
@@ -52,7 +52,7 @@ class Proxy:
             raise
 
     async def _read(self, receive: Receive) -> bytes:
-        """The body, or so much of it that the replica finds it too large."""
+        """Return the body, or just enough of it that the replica finds it too large."""
         data, more = bytearray(), True
         while more and len(data) <= self._body:
             message = await receive()

@@ -11,11 +11,11 @@ from speccompile.serving.http.model import ServedModel
 from speccompile.serving.scheduler import Limits
 
 Message = MutableMapping[str, Any]
-"""Of ASGI."""
+"""Message of ASGI."""
 
 
 class Replica:
-    """What Ray makes as many of as are wanted."""
+    """One replica of the deployment, an actor of Ray."""
 
     def __init__(
         self, folder: str, name: str, limits: Limits, settings: Settings, engine: str | None, threads: int, verify: bool
@@ -27,15 +27,15 @@ class Replica:
         self._model, self._app = model, make_app(model, settings)
 
     async def ask(self, key: str, scope: dict[str, Any], body: bytes) -> AsyncIterator[Message]:
-        """The messages that the application sends for a request. key: for the router. Whoever stops listening, as when
-        the client hangs up, cancels what is under way."""
+        """Yield the application's messages for a request. key: for the router. Closing the iterator, as when the client
+        disconnects, cancels the request."""
         sent = asyncio.Queue[Message | None]()
         given: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Message:
             if given:
                 return given.pop()
-            return await asyncio.Future()  # a client that hangs up cancels it
+            return await asyncio.Future()  # cancelled when the client disconnects
 
         async def answer() -> None:
             try:
@@ -52,7 +52,7 @@ class Replica:
             working.cancel()
 
     def check_health(self) -> None:
-        """For Ray, which replaces a replica that raises here."""
+        """Raise if the model is not ready. Ray then replaces the replica."""
         if self._model.status != "ready":
             raise EngineError(f"the model is {self._model.status}")
 

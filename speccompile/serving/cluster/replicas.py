@@ -1,4 +1,4 @@
-"""How many replicas there are, and what each takes."""
+"""Number and resources of replicas."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Replicas:
-    """How many, and what each takes. least, most, target: for Ray's autoscaling, which keeps so many requests in each
-    replica; None for a fixed `count`. threads: of an engine, which are the processors that Ray keeps for it. grace:
-    seconds that its requests get to finish when it ends."""
+    """Number and resources of replicas. min_replicas, max_replicas, target_requests: for Ray's autoscaling, which aims
+    at this number of requests per replica; None for a fixed `count`. threads: of an engine, and processors that Ray
+    reserves for it. grace: seconds that its requests get to finish when it ends."""
 
     count: int = 1
     min_replicas: int | None = None
@@ -19,9 +19,9 @@ class Replicas:
     grace: float = 30.0
 
     def options(self, rows: int) -> dict[str, Any]:
-        """Of a deployment. rows: of the bundle."""
+        """Return the options of a deployment. rows: batch slots of the bundle."""
         found: dict[str, Any] = {
-            "max_ongoing_requests": 2 * rows,  # one more for each row, so that none waits for the next
+            "max_ongoing_requests": 2 * rows,  # a second request per batch slot, so that no slot waits
             "ray_actor_options": {"num_cpus": self.threads, "num_gpus": self.gpus},
             "graceful_shutdown_timeout_s": self.grace,
             "max_constructor_retry_count": 2,

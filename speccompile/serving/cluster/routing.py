@@ -1,4 +1,4 @@
-"""Which replica answers a request: the one whose rows may hold what its prompt begins with."""
+"""Router of requests: prefer the replica whose batch slots may hold the prefix of the prompt."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from speccompile.serving.cluster.affinity import rendezvous_order
 
 
 class PrefixRouter(RequestRouter):  # type: ignore[misc] # Ray is not typed
-    """The first argument of a request is its key. The first replica in the key's order with a free row gets it; where
-    none has any, or there is no key, the least loaded."""
+    """Router by the key of a request, its first argument. The first replica in the key's order with a free batch slot
+    gets the request. If none is free, or there is no key, the least loaded one does."""
 
     def initialize_state(self, rows: int) -> None:
-        """rows: of a replica."""
+        """rows: batch slots of a replica."""
         self._rows = rows
 
     async def choose_replicas(

@@ -20,12 +20,12 @@ from speccompile.serving.http.app import Settings
 from speccompile.serving.scheduler import Limits
 
 NAME = "speccompile"
-"""Of the application in the cluster."""
+"""Name of the application in the cluster."""
 
 
 @dataclass(frozen=True)
 class Deployment:
-    """What each replica opens and how it answers. waiting: requests that may wait for a replica, of all clients."""
+    """Bundle and settings of each replica. waiting: maximum of requests of all clients that wait for a replica."""
 
     folder: Path
     name: str
@@ -39,8 +39,8 @@ class Deployment:
 
 @contextmanager
 def deploy(served: Deployment, replicas: Replicas, host: str, port: int) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Deploy it; its address, when every replica answers, and what waits for an interrupt. It ends with the block.
-    Raises EngineError where a replica cannot begin."""
+    """Deploy the replicas. When all answer, yield their address and a function that waits for an interrupt. The
+    deployment ends with the block. Raise EngineError if a replica cannot begin."""
     try:
         serve.start(http_options={"host": host, "port": port})
         serve.run(application(served, replicas), name=NAME, route_prefix="/")
@@ -55,7 +55,7 @@ def deploy(served: Deployment, replicas: Replicas, host: str, port: int) -> Iter
 
 
 def application(served: Deployment, replicas: Replicas) -> serve.Application:
-    """What `serve.run` takes."""
+    """Return the application for `serve.run`."""
     most = served.settings.max_body_bytes
 
     def build_front() -> Proxy:

@@ -1,4 +1,4 @@
-"""The ASGI application: OpenAI's endpoints, and those by which servers are watched."""
+"""ASGI application: OpenAI's endpoints, and endpoints for monitoring."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -41,8 +41,8 @@ Handler = Callable[[HttpRequest], Awaitable[Response]]
 
 @dataclass(frozen=True)
 class Settings:
-    """keys: who may ask. body: bytes of one at most. origins: of pages whose scripts browsers let ask. speculative:
-    whether requests draft that do not say."""
+    """Settings of the application. keys: accepted API keys. max_body_bytes: of one request. origins: of pages that
+    browsers allow to send requests (CORS). speculative: default of requests that do not set it."""
 
     keys: Keys = field(default_factory=Keys)
     max_body_bytes: int = 4 * 2**20
@@ -51,7 +51,7 @@ class Settings:
 
 
 def make_app(model: ServedModel, settings: Settings | None = None) -> Starlette:
-    """An application over one model. It opens and closes nothing: see `Model`."""
+    """Return an application over one model. It opens and closes nothing: see `ServedModel`."""
     api = _Api(model, settings or Settings())
     routes = [
         Route(CHAT_URL, api.chat, methods=["POST"]),
@@ -80,7 +80,7 @@ def make_app(model: ServedModel, settings: Settings | None = None) -> Starlette:
 
 
 class _Api:
-    """The handlers. What reads a body raises RefusedError for it."""
+    """Handlers of the endpoints. Parsing a body raises RequestError."""
 
     def __init__(self, model: ServedModel, settings: Settings) -> None:
         self._model, self.settings = model, settings
@@ -106,7 +106,7 @@ class _Api:
         return Response(status_code=499) if generations is None else Json(answer.full(generations))
 
     def _ask(self, data: bytes, read_as: BodyParser, client: str) -> tuple[ParsedRequest, list[Any]]:
-        """Read a body and ask the service for what it says. Tokenizing takes a while: not for the event loop."""
+        """Parse a body and submit its requests. Run in a thread, because tokenizing would block the event loop."""
         body = with_default_speculative(self._parsed(data), speculative=self.settings.speculative)
         service = self._model.service
         asked = read_as(body, self._model.bundle)
@@ -179,7 +179,7 @@ async def _refused(http: HttpRequest, error: Exception) -> Response:
 
 
 async def _not_routed(http: HttpRequest, error: Exception) -> Response:
-    """404 and 405, which no handler has seen."""
+    """Return the error for 404 and 405, which reach no handler."""
     assert isinstance(error, HTTPException)
     status, what = error.status_code, f"{http.method} {http.url.path[:80]}: {error.detail}"
     kind = NOT_FOUND if status == 404 else INVALID

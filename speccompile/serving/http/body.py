@@ -1,4 +1,4 @@
-"""JSON as it comes and goes."""
+"""JSON bodies of requests and responses."""
 
 import json
 from typing import Any, NoReturn
@@ -20,12 +20,13 @@ class Json(Response):
 
 
 def dumps(content: Any) -> bytes:
-    """JSON in UTF-8. Halves of surrogate pairs, which clients may send and no UTF-8 can hold, stay escapes."""
+    """Return JSON in UTF-8. Unpaired surrogates, which clients may send and UTF-8 cannot encode, stay escapes."""
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
 async def read_body(http: HttpRequest, most: int) -> bytes:
-    """The bytes of a request's body. Raises RefusedError for more than `most` of them, or another type than JSON."""
+    """Return the bytes of a request's body. Raise RequestError for more than `most` bytes, or another type than
+    JSON."""
     kind = http.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise RequestError(
@@ -46,10 +47,10 @@ async def read_body(http: HttpRequest, most: int) -> bytes:
 
 
 def parse(data: bytes) -> Any:
-    """The JSON value in `data`. Raises RefusedError where it is none."""
+    """Return the JSON value in `data`. Raise RequestError for invalid JSON."""
     try:
         return json.loads(data, parse_constant=_refuse_constant)
-    except ValueError as error:  # of JSON, of UTF-8, or of a number with too many digits
+    except ValueError as error:  # invalid JSON, invalid UTF-8, or a number with too many digits
         raise RequestError(f"the body is no JSON: {error}", code="invalid_json") from None
 
 

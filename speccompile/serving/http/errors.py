@@ -1,4 +1,4 @@
-"""What a request gets that is not answered: an HTTP status, and an error in OpenAI's form."""
+"""Error responses: an HTTP status, and an error in OpenAI's form."""
 
 import math
 from typing import Any
@@ -7,15 +7,15 @@ from speccompile.errors import OverloadedError, SpeccompileError, UsageError
 from speccompile.progress import LOGGER
 
 INVALID, NOT_FOUND, UNAVAILABLE, FAULT = "invalid_request_error", "not_found_error", "unavailable_error", "server_error"
-"""Types of errors. The clients of OpenAI go by the status."""
+"""Types of errors. OpenAI's clients look at the status only."""
 
 _NO_RETRY = {"x-should-retry": "false"}
-"""OpenAI's clients repeat what got 408, 409, 429 or 500 and more, unless they are told not to."""
+"""Header against retries: OpenAI's clients otherwise repeat requests that got 408, 409, 429, or 500 and above."""
 
 
 class RequestError(UsageError):
-    """A request that gets an error. status: of HTTP; kind: one of the types above; param: the field that is wrong,
-    as in `messages[0].role`; code: a word that a program may compare."""
+    """Error of a request. status: of HTTP; kind: one of the types above; param: the invalid field, as in
+    `messages[0].role`; code: machine-readable name of the error."""
 
     def __init__(
         self,
@@ -32,18 +32,18 @@ class RequestError(UsageError):
         self.status, self.kind, self.param, self.code, self.headers = status, kind, param, code, headers or {}
 
     def to_json(self) -> dict[str, Any]:
-        """{"error": ..}, as OpenAI writes it."""
+        """Return {"error": ..} in OpenAI's form."""
         message = f"{self} (hint: {self.hint})" if self.hint else str(self)
         return {"error": {"message": message, "type": self.kind, "param": self.param, "code": self.code}}
 
 
 def to_request_error(error: BaseException) -> RequestError:
-    """What whoever asked is told of an error. A defect of ours is logged, and no more is told than that it is one."""
+    """Return the error for the client. A defect of speccompile is logged, and its details are not sent."""
     match error:
         case RequestError():
             return error
         case OverloadedError(retry_after=None):
-            headers = {"Retry-After": "1"}  # by then another replica has taken its place
+            headers = {"Retry-After": "1"}  # by then another replica has replaced this one
             return RequestError(str(error), status=503, kind=UNAVAILABLE, code="draining", headers=headers)
         case OverloadedError():
             headers = {"Retry-After": str(max(1, math.ceil(error.retry_after or 0)))}
@@ -62,7 +62,7 @@ def to_request_error(error: BaseException) -> RequestError:
 
 
 def cancelled_error(reason: str, tokens: int) -> RequestError:
-    """Of a sequence that ended with finish_reason `cancelled` or `timeout`, after so many new tokens."""
+    """Return the error for a sequence with finish_reason `cancelled` or `timeout`, after `tokens` new tokens."""
     if reason == "cancelled":
         return RequestError(
             "the server is closing and did not finish this request", status=503, kind=UNAVAILABLE, code="draining",

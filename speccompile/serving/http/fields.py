@@ -1,4 +1,5 @@
-"""The fields of requests, as JSON Schema: what is taken, what is known and refused, and the rest, which is ignored."""
+"""Fields of requests as JSON Schema: supported ones, known ones that are refused, and unknown ones, which are
+ignored."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +16,7 @@ _logged: set[str] = set()
 
 
 def _field(kind: str, says: str, **rules: Any) -> dict[str, Any]:
-    """A field that may be null, which is as if it were not there."""
+    """Return the schema of a field that may be null, which means absent."""
     return {"type": [kind, "null"], "description": says, **rules}
 
 
@@ -168,12 +169,13 @@ UNSUPPORTED: dict[str, Schema] = {
     "chat_template": _NOTHING,
     "documents": _NOTHING,
 }
-"""Fields that others know -> what of them changes nothing here. Anything else is refused: an answer that left them out
-would be wrong without a word."""
+"""Fields of other servers -> the values that have no effect here. Other values are refused: ignoring them would
+silently give a wrong answer."""
 
 
 def validate(body: Any, schema: Schema) -> dict[str, Any]:
-    """The fields that were given. Raises RefusedError for one that is wrong, or known and not supported."""
+    """Return the fields that are set. Raise RequestError for an invalid field, or one that is known but not
+    supported."""
     check(body, {"type": "object"})
     for name, harmless in UNSUPPORTED.items():
         if name in body and first_problem(body[name], harmless) is not None:
@@ -189,6 +191,6 @@ def validate(body: Any, schema: Schema) -> dict[str, Any]:
 
 def _log_unknown(body: Mapping[str, Any], known: set[str]) -> None:
     for name in body.keys() - known - _logged:
-        if len(_logged) < _LOGGED_FIELDS:  # names come from anyone
+        if len(_logged) < _LOGGED_FIELDS:  # clients may send any number of names
             _logged.add(name)
             LOGGER.info("the field %.80r of a request is not known here, and ignored", name)

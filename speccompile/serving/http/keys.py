@@ -1,4 +1,4 @@
-"""Who may ask."""
+"""API keys of clients."""
 
 import hashlib
 import hmac
@@ -10,17 +10,17 @@ from speccompile.serving.http.errors import RequestError
 
 @dataclass(frozen=True)
 class Keys:
-    """API keys, none of which lets everybody in."""
+    """API keys. Without any key, all clients are accepted."""
 
     keys: tuple[str, ...] = ()
 
     def authenticate(self, authorization: str | None) -> str:
-        """Whose request it is, by its header `Authorization: Bearer KEY`: a name that does not tell the key. Raises
-        RefusedError for a key that is not one of them, in a time that does not depend on where it differs."""
+        """Return an id of the client, which does not reveal its key, from the header `Authorization: Bearer KEY`. Raise
+        RequestError for an unknown key, in a time that does not depend on where it differs."""
         if not self.keys:
             return ""
         scheme, _, received = (authorization or "").partition(" ")
-        given = received.strip().encode("latin-1", "replace")  # headers are bytes, which servers read as this
+        given = received.strip().encode("latin-1", "replace")  # headers are bytes, which servers decode like this
         matches = [hmac.compare_digest(given, key.encode()) for key in self.keys]
         if scheme.lower() != "bearer" or not any(matches):
             what = "no API key" if authorization is None else "an API key that is not known"
@@ -32,5 +32,5 @@ class Keys:
 
 
 def read_keys(lines: Sequence[str]) -> tuple[str, ...]:
-    """Keys of a file's lines: one each; empty lines and those that begin with # are none."""
+    """Return the keys in a file's lines, one each; skip empty lines and those that begin with #."""
     return tuple(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))

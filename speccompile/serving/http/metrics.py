@@ -1,4 +1,4 @@
-"""What is counted, under vLLM's names, so that what watches or routes vLLM's servers can read it."""
+"""Metrics under vLLM's names, so that monitoring and routing for vLLM's servers can read them."""
 
 from collections import Counter as Tally
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 MEDIA = CONTENT_TYPE_PLAIN_0_0_4
 
 _ENDS = {"capacity": "length", "cancelled": "abort", "timeout": "abort"}
-"""Reasons for an end that vLLM has other words for."""
+"""Finish reasons -> vLLM's words for them."""
 
 _COUNTERS = {
     "prompt_tokens": "Tokens of prompts of the sequences that got a row.",
@@ -61,10 +61,10 @@ F = TypeVar("F", Counter, Gauge, Histogram)
 
 
 class Metrics(Observer):
-    """Counts what a service tells. `text` may be called by any thread."""
+    """Observer that counts the events of a service. Any thread may call `text`."""
 
     def __init__(self, model: str, engine: str, positions: int) -> None:
-        """model, engine: the labels of everything. positions: drafts of a round, at most."""
+        """model, engine: labels of all metrics. positions: maximum number of drafts in a round."""
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._labels = {"model_name": model, "engine": engine}
@@ -86,7 +86,7 @@ class Metrics(Observer):
         self._accepted = [accepted.labels(**self._labels, position=str(place)) for place in range(positions)]
 
     def text(self) -> bytes:
-        """Everything in Prometheus' text form. In OpenMetrics' the names would lose their colon."""
+        """Return all metrics in Prometheus' text format. In OpenMetrics' format the names would lose their colon."""
         return generate_latest(self._registry)
 
     def refused(self, reason: str) -> None:
@@ -144,10 +144,10 @@ class Metrics(Observer):
         self._failed.inc()
 
     def _counter(self, name: str, says: str, label: str) -> Counter:
-        """A counter with one label more."""
+        """Return a counter with one more label."""
         return Counter(f"vllm:{name}", says, (*self._labels, label), registry=self._registry)
 
     def _own(self, family: F) -> F:
-        """A metric that has no labels but those of all."""
+        """Register a metric that has only the common labels."""
         self._registry.register(family)
         return family.labels(**self._labels)

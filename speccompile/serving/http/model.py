@@ -1,4 +1,4 @@
-"""What is served: a bundle that is being opened, open, or on its way out."""
+"""The served model: a bundle that is being opened, is open, or is closing."""
 
 import time
 from pathlib import Path
@@ -11,7 +11,7 @@ from speccompile.serving.scheduler import Limits, Service
 
 
 class ServedModel:
-    """A bundle under the name that clients know. Until `open` has returned, every request is refused with 503."""
+    """A bundle under the name that clients use. Until `open` has returned, every request is refused with 503."""
 
     def __init__(self, name: str, limits: Limits | None = None) -> None:
         self.name, self.limits, self.created = name, limits or Limits(), int(time.time())
@@ -20,7 +20,7 @@ class ServedModel:
         self._opened: _Opened | None = None
 
     def open(self, folder: Path, *, engine: str | None = None, threads: int | None = None, verify: bool = True) -> None:
-        """Open a bundle folder and begin to serve it. Raises as `Bundle.open`; the model then says so by itself."""
+        """Open a bundle folder and begin to serve it. Raise as `Bundle.open` does; `failure` then has the error."""
         try:
             self.start(Bundle.open(folder, engine=engine, threads=threads, verify=verify))
         except Exception as error:
@@ -28,12 +28,12 @@ class ServedModel:
             raise
 
     def start(self, bundle: Bundle) -> None:
-        """Serve a bundle that is open. From now on nobody else may use it."""
+        """Serve an open bundle. From now on the model has exclusive use of it."""
         self._opened = _Opened(bundle, self.name, self.limits)
 
     @property
     def failure(self) -> Exception | None:
-        """Why the bundle could not be opened, or what its engine has failed with."""
+        """Error of opening the bundle, or of its engine."""
         return self._unopened if self._opened is None else self._opened.service.failure
 
     @property
@@ -47,12 +47,12 @@ class ServedModel:
 
     @property
     def bundle(self) -> Bundle:
-        """Raises RefusedError with 503 unless it is open, as do those below."""
+        """The bundle. Raise RequestError with 503 unless it is open; the properties below do the same."""
         return self._open.bundle
 
     @property
     def service(self) -> Service:
-        """Raises RefusedError with 503 where its engine has failed, too."""
+        """The service. Raise RequestError with 503 also if its engine has failed."""
         if self._opened is not None and self.failure is not None:
             raise self._refusal(f"its engine has failed: {self.failure}")
         return self._open.service
@@ -66,7 +66,7 @@ class ServedModel:
         return self._open.texts
 
     def close(self, seconds: float | None = None) -> None:
-        """Take no more requests, finish those that are there for at most so long, and end the rest."""
+        """Take no more requests, finish the present ones for at most `seconds`, and end the rest."""
         self.draining = True
         if self._opened is not None:
             self._opened.service.close(drain=True, timeout=seconds)
@@ -83,7 +83,7 @@ class ServedModel:
 
 
 class _Opened:
-    """What there is once a bundle is open."""
+    """An open bundle with its metrics, token texts and service."""
 
     def __init__(self, bundle: Bundle, name: str, limits: Limits) -> None:
         self.bundle = bundle

@@ -1,4 +1,4 @@
-"""What the server takes and gives, for OpenAPI: `python -m speccompile.serving.http.openapi` writes openapi.json."""
+"""OpenAPI description of the server: `python -m speccompile.serving.http.openapi` writes openapi.json."""
 
 import json
 from pathlib import Path
@@ -62,7 +62,7 @@ SCHEMAS: dict[str, Schema] = {
     "Health": _object("status", status={"enum": ["loading", "ready", "draining", "failed"]}),
     "Version": _object("version", version=_TEXT),
 }  # fmt: skip
-"""Of what is given. Fields that are not named here may be there as well."""
+"""Schemas of responses. These may have further fields."""
 
 _ERRORS = {
     400: "The request is wrong, or asks for what this model cannot do.",
@@ -78,7 +78,7 @@ _ERRORS = {
 
 
 def document() -> dict[str, Any]:
-    """The whole description: OpenAPI 3.1."""
+    """Return the whole description: OpenAPI 3.1."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "speccompile serve", "version": __version__,
@@ -108,7 +108,7 @@ def document() -> dict[str, Any]:
 
 
 def _asking(name: str, body: Schema, answer: str, *, streams: bool = False) -> dict[str, Any]:
-    """An operation with a body."""
+    """Return an operation with a request body."""
     found = _response("The answer.", answer)
     if streams:
         found["content"]["text/event-stream"] = {"schema": _TEXT}
@@ -127,7 +127,7 @@ def _response(says: str, schema: str) -> dict[str, Any]:
 
 
 def written() -> str:
-    """What stands in the file."""
+    """Return the content of the file."""
     return json.dumps(document(), indent=1, ensure_ascii=False) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The prompt of a request, as token ids."""
+"""Prompt of a request as token ids."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def chat_prompt(body: dict[str, Any], bundle: "Bundle", tools: Tools | None = None) -> list[int]:
-    """Token ids of a conversation in the bundle's chat template, which is told of tools. Raises RefusedError."""
+    """Return the token ids of a conversation in the bundle's chat template, with its tools. Raise RequestError."""
     text = require_tokenizer(bundle)
     if bundle.chat_template is None:
         raise RequestError("this model has no chat template", param="messages", hint="use /v1/completions")
@@ -38,7 +38,7 @@ def chat_prompt(body: dict[str, Any], bundle: "Bundle", tools: Tools | None = No
 
 
 def text_prompts(body: dict[str, Any], bundle: "Bundle") -> list[list[int]]:
-    """Token ids of every prompt of /v1/completions. Raises RefusedError."""
+    """Return the token ids of every prompt of /v1/completions. Raise RequestError for an invalid one."""
     prompt = body["prompt"]
     prompts = prompt if isinstance(prompt, list) and not isinstance(prompt[0], int | float) else [prompt]
     return [_encoded(each, bundle) for each in prompts]
@@ -53,7 +53,7 @@ def _encoded(prompt: str | Sequence[float], bundle: "Bundle") -> list[int]:
 
 
 def encode(prompt: str, bundle: "Bundle", special_tokens: bool = True) -> list[int]:
-    """Token ids of a text. Raises RefusedError."""
+    """Return the token ids of a text. Raise RequestError for an invalid one."""
     try:
         return require_tokenizer(bundle).encode(prompt, special_tokens)
     except PromptError as error:
@@ -61,7 +61,7 @@ def encode(prompt: str, bundle: "Bundle", special_tokens: bool = True) -> list[i
 
 
 def decode(tokens: Sequence[float], bundle: "Bundle") -> str:
-    """The text of token ids. Raises RefusedError."""
+    """Return the text of token ids. Raise RequestError for an invalid one."""
     ids = [int(token) for token in tokens]
     _check_tokens(ids, bundle, "tokens")
     return require_tokenizer(bundle).decode(ids)
@@ -75,7 +75,7 @@ def _check_tokens(tokens: Sequence[int], bundle: "Bundle", field: str) -> None:
 
 
 def check_length(prompt: Sequence[int], bundle: "Bundle", field: str) -> None:
-    """Raises RefusedError, as OpenAI says it, where there is no room for one new token."""
+    """Raise RequestError, in OpenAI's words, if the prompt leaves no capacity for a new token."""
     most = bundle.manifest.max_length
     if len(prompt) >= most:
         raise RequestError(
@@ -88,14 +88,14 @@ def check_length(prompt: Sequence[int], bundle: "Bundle", field: str) -> None:
 
 
 def require_tokenizer(bundle: "Bundle") -> "Tokenizer":
-    """The bundle's tokenizer. Raises RefusedError where it has none."""
+    """Return the bundle's tokenizer. Raise RequestError if it has none."""
     if bundle.text is None:
         raise RequestError("this model has no tokenizer", hint="send token ids to /v1/completions")
     return bundle.text
 
 
 def _plain(message: dict[str, Any], index: int) -> dict[str, Any]:
-    """A message as templates know it: its content is a text, and there are no developers beside the system."""
+    """Return a message as templates know it: its content is text, and the role developer becomes system."""
     content = message.get("content")
     if isinstance(content, list):
         content = "\n".join(part["text"] for part in content)
@@ -109,7 +109,7 @@ def _plain(message: dict[str, Any], index: int) -> dict[str, Any]:
 
 
 def _until_end_of(content: str, written: str) -> str:
-    """What a template wrote, without what it put behind the last message."""
+    """Return what a template wrote, cut after the last message's content."""
     found = written.rfind(content)
     if found < 0:
         raise RequestError(

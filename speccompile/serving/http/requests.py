@@ -1,4 +1,4 @@
-"""A request's body as what is asked of a service."""
+"""Parse request bodies and submit them to a service."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 _MIN_TEMPERATURE = 1e-4
 _DEFAULT_MAX_TOKENS = 16
-"""Tokens of a completion that does not say how many, as in OpenAI's API."""
+"""Default `max_tokens` of a completion, as in OpenAI's API."""
 
 
 @dataclass(frozen=True)
 class ParsedRequest:
-    """What a request asks for.
+    """Parsed request.
 
-    prompts: token ids of each; options: of `Service.submit`, the same for all; sequences: of each prompt. stream: send
-    pieces as they come; usage: at the end of the stream, or with every piece (`continuous_usage`). logprobs: how many
-    tokens each place shows beside the one that came, None for no log-probabilities. echo: texts in front of the
-    answers, one for each prompt. token_ids: whether they are sent. salt: of what is kept of the prompts. tools: that an
-    answer may call.
+    prompts: token ids of each; options: of `Service.submit`, the same for all; sequences: number for each prompt.
+    stream: send output as it comes; usage: at the end of the stream, or with every chunk (`continuous_usage`).
+    logprobs: number of alternative tokens at each position, None for no log-probabilities. echo: texts before the
+    answers, one for each prompt. token_ids: whether to send them. salt: only requests with the same salt share cached
+    prompts. tools: that an answer may call.
     """
 
     chat: bool
@@ -53,7 +53,7 @@ BodyParser = Callable[[Any, "Bundle"], ParsedRequest]
 
 
 def check_model(name: Any, served: str) -> None:
-    """Raises RefusedError for the name of another model. What is no name is refused by whoever reads the field."""
+    """Raise RequestError for the name of another model. A name of another type is refused when the field is read."""
     if isinstance(name, str) and name != served:
         raise RequestError(
             f"the model {name[:80]!r} does not exist: expected {served!r}", status=404, kind=NOT_FOUND,
@@ -62,22 +62,22 @@ def check_model(name: Any, served: str) -> None:
 
 
 def with_model_name(body: Any, served: str) -> Any:
-    """A body that names the model that is served, or none. Raises RefusedError for another's name; what is no object is
-    refused by whoever reads it."""
+    """Return the body if it names the served model or none. Raise RequestError for another name; a body that is no
+    object is refused later."""
     if isinstance(body, dict):
         check_model(body.get("model"), served)
     return body
 
 
 def with_default_speculative(body: Any, *, speculative: bool) -> Any:
-    """A body that says whether it drafts: `speculative` where it did not."""
+    """Return the body with `speculative` set, to this default if it was not."""
     if not isinstance(body, dict) or body.get("speculative") is not None:
         return body
     return body | {"speculative": speculative}
 
 
 def read_chat(body: Any, bundle: "Bundle") -> ParsedRequest:
-    """A body of /v1/chat/completions. Raises RefusedError for what this bundle cannot take."""
+    """Parse a body of /v1/chat/completions. Raise RequestError for what this bundle cannot take."""
     fields = validate(body, CHAT)
     top = fields.get("top_logprobs")
     if top is not None and not fields.get("logprobs"):
@@ -95,7 +95,8 @@ def read_chat(body: Any, bundle: "Bundle") -> ParsedRequest:
 
 
 def _call(tools: Tools, options: dict[str, Any], bundle: "Bundle") -> dict[str, Any]:
-    """The option by which a call is certain, where it must be. Raises RefusedError beside another form."""
+    """Return the option that forces a tool call, if there must be one. Raise RequestError if another form is requested
+    too."""
     if "constraint" in options:
         raise RequestError(
             "tools: received them beside another form of the answer, expected one of them", param="tools",
@@ -106,7 +107,7 @@ def _call(tools: Tools, options: dict[str, Any], bundle: "Bundle") -> dict[str, 
 
 
 def read_completion(body: Any, bundle: "Bundle") -> ParsedRequest:
-    """A body of /v1/completions. Raises RefusedError for what this bundle cannot take."""
+    """Parse a body of /v1/completions. Raise RequestError for what this bundle cannot take."""
     fields = validate(body, COMPLETION)
     logprobs = None if fields.get("logprobs") is None else int(fields["logprobs"])
     if fields.get("echo") and logprobs is not None:
@@ -128,7 +129,7 @@ def read_completion(body: Any, bundle: "Bundle") -> ParsedRequest:
 
 
 def submit(asked: ParsedRequest, service: "Service", client: str = "") -> list["Request"]:
-    """One request to the service for each prompt. Raises BusyError, and asks for nothing, where not all are taken."""
+    """Submit one request for each prompt. Raise OverloadedError, and cancel all, unless the service takes every one."""
     requests: list[Request] = []
     salt = f"{client}:{asked.salt}"
     try:
@@ -160,7 +161,7 @@ def _common(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _options(fields: dict[str, Any], bundle: "Bundle", most: int, logprobs: int | None) -> dict[str, Any]:
-    """Options of `Service.submit`."""
+    """Return the options of `Service.submit`."""
     stop, sequences = fields.get("stop", []), int(fields.get("n", 1))
     if stop and bundle.text is None:
         raise RequestError(
@@ -183,7 +184,7 @@ def _options(fields: dict[str, Any], bundle: "Bundle", most: int, logprobs: int 
 
 
 def _check_least(fields: dict[str, Any], options: dict[str, Any]) -> None:
-    """Raises RefusedError for a least number of tokens that an end may undercut."""
+    """Raise RequestError for `min_tokens` if an answer may end before."""
     least = fields.get("min_tokens", 0)
     ends = not options["ignore_eos"] or options["stop"] or options["stop_token_ids"]
     if least and (ends or least > options["max_new_tokens"]):
@@ -194,7 +195,8 @@ def _check_least(fields: dict[str, Any], options: dict[str, Any]) -> None:
 
 
 def _greedy(fields: dict[str, Any], sequences: int) -> dict[str, Any]:
-    """Of a bundle that decodes greedily. What only limits the tokens that are drawn from leaves its choice as it is."""
+    """Return the sampling options for a greedy bundle: none. Limits of sampling such as top_p leave its choice
+    unchanged."""
     warm = {"temperature": fields.get("temperature", 0) >= _MIN_TEMPERATURE, "n": sequences > 1,
             "repetition_penalty": fields.get("repetition_penalty", 1) != 1}  # fmt: skip
     for name, refused in warm.items():
@@ -211,7 +213,7 @@ def _sampled(fields: dict[str, Any], sequences: int) -> dict[str, Any]:
     sampling: dict[str, Any] = {
         "temperature": temperature if temperature >= _MIN_TEMPERATURE else 0.0,
         "top_k": max(0, int(fields.get("top_k", 0))),
-        "top_p": max(float(fields.get("top_p", 1)), 1e-6),  # less keeps one token as well, and leaves float32
+        "top_p": max(float(fields.get("top_p", 1)), 1e-6),  # less also keeps one token, and underflows float32
         "min_p": float(fields.get("min_p", 0)),
         "repetition_penalty": float(fields.get("repetition_penalty", 1)),
         "num_return_sequences": sequences,

@@ -1,4 +1,4 @@
-"""Answers in OpenAI's form, whole and in pieces."""
+"""Responses in OpenAI's form, complete and in chunks."""
 
 import time
 import uuid
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from speccompile.bundle import Manifest
 
 Logprobs = tuple[Sequence[int], Sequence[float] | None, Sequence[Sequence[tuple[int, float]]] | None]
-"""Tokens, their log-probabilities, and the most probable ones at each place."""
+"""Tokens, their log-probabilities, and the most probable tokens at each position."""
 
 _IMPOSSIBLE = -9999.0
-"""OpenAI's word for a log-probability that JSON cannot say."""
+"""OpenAI's value for a log-probability that JSON cannot express."""
 
 
 class ResponseBuilder:
-    """The answer to one request. Choice i * sequences + j is the j-th sequence of the i-th prompt."""
+    """Builder of the response to one request. Choice i * sequences + j is the j-th sequence of the i-th prompt."""
 
     def __init__(self, asked: ParsedRequest, model: str, manifest: "Manifest", texts: TokenTexts) -> None:
         self.asked, self.drafts = asked, manifest.tokens
@@ -40,7 +40,7 @@ class ResponseBuilder:
         self._prompt_tokens = sum(map(len, asked.prompts))
 
     def full(self, generations: Sequence[Generation]) -> dict[str, Any]:
-        """Of all choices in their order. Raises RefusedError where one did not come to its end."""
+        """Return the response with all choices in order. Raise RequestError if one was cancelled or timed out."""
         for each in generations:
             _check_finished(each)
         choices = [self._choice(index, each) for index, each in enumerate(generations)]
@@ -48,7 +48,7 @@ class ResponseBuilder:
         return found | ({"prompt_token_ids": self.asked.prompts[0]} if self.asked.token_ids else {})
 
     def first_chunks(self) -> list[dict[str, Any]]:
-        """What a stream begins with: whose words follow, and where it was asked for the prompt."""
+        """Return the first chunks of a stream: the role, or with echo the prompt."""
         chunks = []
         for index in range(self.asked.choices):
             if self.asked.chat:
@@ -60,7 +60,7 @@ class ResponseBuilder:
         return chunks
 
     def chunks(self, index: int, piece: OutputDelta) -> list[dict[str, Any]]:
-        """The chunks of a stream for what one choice has got. Raises RefusedError where it did not come to its end."""
+        """Return the stream's chunks for a delta of one choice. Raise RequestError if it was cancelled or timed out."""
         self._new_tokens += len(piece.token_ids)
         ended = piece.generation
         chunks = []
@@ -69,7 +69,7 @@ class ResponseBuilder:
             parts: dict[str, Any] = {"logprobs": self._logprobs(index, tokens)}
             if self.asked.token_ids:
                 parts["token_ids"] = piece.token_ids
-            said = "" if self.asked.tools else piece.text  # it may become a call, which is only seen at its end
+            said = "" if self.asked.tools else piece.text  # it may become a tool call, which is known only at its end
             written = {"delta": {"content": said}} if self.asked.chat else {"text": said}
             chunks.append(self._chunk(index, written | parts))
         if ended is not None:
@@ -83,7 +83,7 @@ class ResponseBuilder:
         return chunks
 
     def last_chunks(self, generations: Sequence[Generation]) -> list[dict[str, Any]]:
-        """What a stream ends with: the usage, where it was asked for."""
+        """Return the last chunks of a stream: the usage, if requested."""
         if not self.asked.usage:
             return []
         return [self._head | {"object": self._chunk_object, "choices": []} | self._ending(generations)]
@@ -115,7 +115,7 @@ class ResponseBuilder:
         return choice | {"text": self._echo(index) + said["content"]}
 
     def _message(self, generation: Generation) -> tuple[dict[str, Any], str]:
-        """What a message says and calls, and why it ended."""
+        """Return the content and tool calls of a message, and its finish reason."""
         text, reason = generation.text or "", finish_reason(generation)
         said, calls = self.asked.tools.read(text) if self.asked.tools else (text, [])
         if not calls:
@@ -123,7 +123,7 @@ class ResponseBuilder:
         return {"content": said or None, "tool_calls": [to_json(call) for call in calls]}, "tool_calls"
 
     def _ending(self, generations: Sequence[Generation]) -> dict[str, Any]:
-        """Usage; and, of a single sequence, how it went."""
+        """Return the usage and, for a single sequence, its metrics."""
         found = {"usage": final_usage(generations, self.asked.sequences)}
         return found | ({"metrics": metrics(generations[0], self.drafts)} if len(generations) == 1 else {})
 
@@ -149,7 +149,7 @@ class ResponseBuilder:
     def _columns(
         self, index: int, tokens: Sequence[int], logprobs: Sequence[float], tops: Sequence[Sequence[tuple[int, float]]]
     ) -> dict[str, Any]:
-        """As /v1/completions has them."""
+        """Return the log-probabilities in the form of /v1/completions."""
         texts, offsets = [self._texts[token].text for token in tokens], []
         for text in texts:
             offsets.append(self._offsets[index])
@@ -164,7 +164,7 @@ class ResponseBuilder:
 
 
 def finish_reason(generation: Generation) -> str:
-    """In OpenAI's words, which have none for a model that is full."""
+    """Return the finish reason in OpenAI's words, which have none for a full context."""
     return "length" if generation.finish_reason == "capacity" else generation.finish_reason
 
 

@@ -1,4 +1,4 @@
-"""The server as a process: its socket, its signals, and its end."""
+"""Server process: its socket, its signals, and its end."""
 
 import logging
 import socket
@@ -18,15 +18,15 @@ from speccompile.serving.http.app import Settings, make_app
 from speccompile.serving.http.model import ServedModel
 
 _LAST_SECONDS = 5
-"""For what still holds a connection open when everything has ended."""
+"""Seconds for connections that are still open when all requests have ended."""
 _IDLE_SECONDS = 75
-"""That a connection may rest between two requests: longer than clients keep theirs (httpx 5, most proxies 60), for a
-request that meets the end of its connection on the way gets no answer."""
+"""Seconds that a connection may be idle between two requests. It must be longer than clients keep theirs (httpx 5, most
+proxies 60): a request that arrives while its connection is being closed gets no answer."""
 
 
 @dataclass(frozen=True)
 class ListenAddress:
-    """Where a server listens: on an address of the machine, or on a Unix socket."""
+    """Address on which a server listens: of the machine, or a Unix socket."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -34,7 +34,7 @@ class ListenAddress:
 
 
 def listen(place: ListenAddress) -> tuple[socket.socket, str]:
-    """A socket that listens, and its address as a client writes it. Raises UsageError where it cannot."""
+    """Return a listening socket, and its address as a client writes it. Raise UsageError if it cannot listen."""
     try:
         if place.unix is not None:
             return _listen_unix(place.unix), f"unix:{place.unix}"
@@ -52,7 +52,7 @@ def listen(place: ListenAddress) -> tuple[socket.socket, str]:
 
 def _listen_unix(path: Path) -> socket.socket:
     if path.is_socket():
-        path.unlink()  # of a server that ended without removing it
+        path.unlink()  # left by a server that ended without removing it
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     found.bind(str(path))
     found.listen(2048)
@@ -68,8 +68,8 @@ def serve(
     grace: float = 30.0,
     access_log: bool = False,
 ) -> None:
-    """Answer until SIGTERM or SIGINT; then finish what was asked, for at most `grace` seconds. A second signal does not
-    wait. `load` runs beside it, and opens the model; what it raises ends the server, and is raised."""
+    """Serve until SIGTERM or SIGINT. Then finish the present requests, for at most `grace` seconds; a second signal
+    ends at once. `load` opens the model in another thread; its exception ends the server, and is raised."""
     config = uvicorn.Config(
         make_app(model, settings), log_config=None, access_log=access_log, server_header=False, lifespan="off",
         timeout_graceful_shutdown=int(grace) + _LAST_SECONDS, timeout_keep_alive=_IDLE_SECONDS,
@@ -80,7 +80,7 @@ def serve(
     def open_model() -> None:
         try:
             load()
-        except BaseException as error:  # noqa: BLE001 -- raised below, by the thread that can
+        except BaseException as error:  # noqa: BLE001 -- raised below, in the main thread
             failures.append(error)
             server.should_exit = True
 
@@ -94,7 +94,7 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """Drains at the first signal, and ends as if nothing had happened: uvicorn would raise the signal once more."""
+    """Server that drains at the first signal and then ends normally: uvicorn itself would raise the signal again."""
 
     def __init__(self, config: uvicorn.Config, drain: Callable[[], None]) -> None:
         super().__init__(config)
@@ -117,7 +117,7 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def _logs_on_stderr(*, access_log: bool) -> Iterator[None]:
-    """What uvicorn has to say: what is wrong, and with access_log who asked for what."""
+    """Send uvicorn's warnings to stderr inside a `with` block, and with access_log a line for each request."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     loggers = {"uvicorn.error": logging.WARNING, "uvicorn.access": logging.INFO}

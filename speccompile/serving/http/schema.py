@@ -1,4 +1,4 @@
-"""The part of JSON Schema that describes our requests, as checks. What is checked is what `openapi.json` says."""
+"""Checks for the part of JSON Schema that describes requests. `openapi.json` holds the same schemas."""
 
 import json
 import math
@@ -8,21 +8,21 @@ from typing import Any, NamedTuple
 from speccompile.serving.http.errors import RequestError
 
 Schema = Mapping[str, Any]
-"""A schema of the keywords below and of `items`, `properties`, `required`, `anyOf`. Other keys only explain."""
+"""Schema with the keywords below and `items`, `properties`, `required`, `anyOf`. Other keys have no effect."""
 
 _SHOWN = 80
 
 
 class _Rule(NamedTuple):
-    """A keyword: whether a value keeps to it, and how it is said. Values of other types keep to it, as the standard
-    has it."""
+    """A keyword: whether a value is valid, and the words for an error. Values of other types are valid, as in the
+    standard."""
 
     is_valid: Callable[[Any, Any], bool]
     words: str
 
 
 class Violation(NamedTuple):
-    """Where a value breaks its schema, and what was expected there."""
+    """Violation of a schema: the field, the received value, and the expected one."""
 
     where: str
     received: Any
@@ -35,7 +35,7 @@ def _is(value: Any, kind: str) -> bool:
             return value is None
         case "boolean" | "string" | "array" | "object":
             return isinstance(value, {"boolean": bool, "string": str, "array": list, "object": dict}[kind])
-        case "integer":  # 3.0 is one, says the standard
+        case "integer":  # 3.0 is an integer, by the standard
             return _is_number(value) and (isinstance(value, int) or value.is_integer())
         case _:
             return _is_number(value) and (isinstance(value, int) or math.isfinite(value))
@@ -68,7 +68,7 @@ _RULES = {
 
 
 def check(value: Any, schema: Schema, where: str = "") -> None:
-    """Raises RefusedError, naming the field, unless `value` (JSON, as Python reads it) fits."""
+    """Raise RequestError, naming the field, unless `value` (JSON, as Python reads it) matches the schema."""
     problem = first_problem(value, schema, where)
     if problem is not None:
         raise RequestError(
@@ -78,7 +78,7 @@ def check(value: Any, schema: Schema, where: str = "") -> None:
 
 
 def first_problem(value: Any, schema: Schema, where: str = "") -> Violation | None:
-    """Where a value does not fit, None where it does."""
+    """Return the first violation of a schema, or None."""
     return next(_problems(value, schema, where), None)
 
 
@@ -96,7 +96,7 @@ def _problems(value: Any, schema: Schema, where: str) -> Iterator[Violation]:
 
 
 def _of_none(value: Any, schemas: list[Schema], where: str) -> Iterator[Violation]:
-    """Of a value that fits none of several schemas: what is wrong with the first that has its type."""
+    """Yield the violation of a value that matches none of several schemas: that of the first schema with its type."""
     found = [first_problem(value, schema, where) for schema in schemas]
     if None in found:
         return
@@ -122,7 +122,7 @@ def _listed(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value for a message: the beginning of its JSON."""
+    """Return the beginning of a value's JSON, for a message."""
     if isinstance(value, dict | list) and len(value) > _SHOWN:
         return f"{'an object' if isinstance(value, dict) else 'an array'} of {len(value)} entries"
     text = json.dumps(value, ensure_ascii=False)

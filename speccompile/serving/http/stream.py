@@ -1,4 +1,4 @@
-"""Pieces of requests, awaited, and sent as server-sent events."""
+"""Await the deltas of requests, and send them as server-sent events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -19,12 +19,11 @@ DONE = b"data: [DONE]\n\n"
 
 
 async def deltas(requests: Sequence[Request]) -> AsyncIterator[tuple[int, OutputDelta]]:
-    """The pieces of all requests as they come, with the number of the choice that each belongs to. Raises what a
-    request does."""
+    """Yield the deltas of all requests as they come, each with the number of its choice. Raise a request's error."""
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: nothing waits any more
             loop.call_soon_threadsafe(ready.set)
 
     for request in requests:
@@ -46,13 +45,13 @@ async def deltas(requests: Sequence[Request]) -> AsyncIterator[tuple[int, Output
 
 
 async def collect(requests: Sequence[Request]) -> list[Generation]:
-    """Wait for all sequences; those of the first request first."""
+    """Wait for all sequences, and return their generations, those of the first request first."""
     ended = {index: piece.generation async for index, piece in deltas(requests) if piece.generation is not None}
     return [ended[index] for index in sorted(ended)]
 
 
 async def cancel_on_disconnect(http: HttpRequest, work: Callable[[], Any]) -> Any:
-    """What a coroutine gives, None where the client hung up before; the coroutine is then cancelled."""
+    """Return a coroutine's result, or None if the client disconnects before; the coroutine is then cancelled."""
     working, leaving = asyncio.ensure_future(work()), asyncio.ensure_future(_disconnect(http))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -68,7 +67,7 @@ async def _disconnect(http: HttpRequest) -> None:
 
 
 class Events(StreamingResponse):
-    """An answer in pieces. Whatever ends it before its time, the client's leaving too, cancels the requests."""
+    """Streaming response. If it ends early, also because the client disconnects, its requests are cancelled."""
 
     def __init__(self, answer: ResponseBuilder, requests: Sequence[Request], headers: dict[str, str]) -> None:
         super().__init__(_events(answer, requests), media_type="text/event-stream", headers=headers)
@@ -83,7 +82,7 @@ class Events(StreamingResponse):
 
 
 async def _events(answer: ResponseBuilder, requests: Sequence[Request]) -> AsyncIterator[bytes]:
-    """An error in the middle is an event as well: the status has long been sent."""
+    """Yield the events of a response. A later error is an event too: the status has already been sent."""
     for chunk in answer.first_chunks():
         yield _event(chunk)
     ended: dict[int, Generation] = {}
@@ -95,7 +94,7 @@ async def _events(answer: ResponseBuilder, requests: Sequence[Request]) -> Async
                 ended[index] = piece.generation
         for chunk in answer.last_chunks([ended[index] for index in sorted(ended)]):
             yield _event(chunk)
-    except Exception as error:  # noqa: BLE001 -- whatever it is, the client must hear of it
+    except Exception as error:  # noqa: BLE001 -- the client must receive any error
         yield _event(to_request_error(error).to_json())
     yield DONE
 

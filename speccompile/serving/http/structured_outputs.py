@@ -1,4 +1,4 @@
-"""What a request says of the form of its answer."""
+"""Structured outputs: the constraint that a request asks for."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +15,14 @@ _GUIDED = {"guided_json": "json_schema", "guided_regex": "regex", "guided_gramma
 """vLLM's older fields -> kinds of constraints."""
 _STRUCTURED = {"json": "json_schema", "regex": "regex", "grammar": "grammar", "choice": "choice",
                "json_object": "json_object"}  # fmt: skip
-"""Keys of its `structured_outputs` -> kinds."""
+"""Keys of vLLM's `structured_outputs` -> kinds of constraints."""
 
 
 def constraint_of(body: dict[str, Any], bundle: "Bundle") -> "Constraint | None":
-    """The constraint that a request's fields ask for, None where its answer is free.
+    """Return the constraint that a request's fields ask for, or None.
 
-    body: as `fields.read` gives it. Raises RefusedError for what this bundle cannot impose: an answer that breaks the
-    form that was asked for would be wrong without a word.
+    body: the result of `fields.validate`. Raise RequestError for a constraint that this bundle cannot impose: an answer
+    that breaks the requested form would be silently wrong.
     """
     asked = [*_response_format(body), *_structured(body)]
     asked += [(name, kind, body[name]) for name, kind in _GUIDED.items() if name in body]
@@ -35,7 +35,7 @@ def constraint_of(body: dict[str, Any], bundle: "Bundle") -> "Constraint | None"
 
 
 def compile_constraint(bundle: "Bundle", field: str, kind: str, text: Any) -> "Constraint":
-    """The constraint for what stands in a field. Raises RefusedError."""
+    """Compile the constraint in a field. Raise RequestError for an invalid one."""
     check_supported(bundle, field)
     try:
         return bundle.constraint(kind, text)
@@ -44,7 +44,7 @@ def compile_constraint(bundle: "Bundle", field: str, kind: str, text: Any) -> "C
 
 
 def check_supported(bundle: "Bundle", field: str) -> None:
-    """Raises RefusedError for a field where the bundle takes no constraints."""
+    """Raise RequestError for a field if the bundle takes no constraints."""
     if not bundle.grammars.is_supported:
         raise RequestError(
             f"{field}: this model was compiled without constraints", param=field, code="unsupported_parameter",

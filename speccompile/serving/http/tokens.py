@@ -1,4 +1,4 @@
-"""The text of single tokens, for log-probabilities."""
+"""Text of single tokens, for log-probabilities."""
 
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,14 +10,14 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class TokenText(NamedTuple):
-    """text: U+FFFD where it is no whole character; data: its bytes, None where they are unknown."""
+    """Text of a token. text: U+FFFD if it is no complete character; data: its bytes, None if they are unknown."""
 
     text: str
     data: list[int] | None
 
 
 class TokenTexts:
-    """What each token of a vocabulary writes behind a text. Without a tokenizer: its number."""
+    """Text that each token of a vocabulary adds after other text. Without a tokenizer: the token's number."""
 
     def __init__(self, text: "Tokenizer | None") -> None:
         self._text = text
@@ -34,7 +34,7 @@ class TokenTexts:
         name = self._text.id_to_token(token)
         if name is None or not self._text.without_special_tokens(
             [token]
-        ):  # special: it writes nothing, and is called by its name
+        ):  # special: it writes no text, and its name stands for it
             return _whole(name or f"token_id:{token}")
         written = self._text.decode([*self._before, token])[len(self._text.decode(self._before)) :]
         if _REPLACEMENT not in written:
@@ -46,7 +46,7 @@ class TokenTexts:
 
     @cached_property
     def _before(self) -> list[int]:
-        """A token of plain text: decoders drop the space before the first word of a text."""
+        """A token of plain text, as context: decoders drop the space before the first word of a text."""
         assert self._text is not None
         return self._text.encode("a", special_tokens=False)[:1]
 
@@ -56,7 +56,7 @@ def _whole(text: str) -> TokenText:
 
 
 def _byte_letters() -> dict[str, int]:
-    """The letters that byte-level vocabularies (GPT-2's) write bytes with."""
+    """Return the letters by which byte-level vocabularies (GPT-2's) write bytes."""
     plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}

@@ -1,4 +1,4 @@
-"""Tools: what a request says that the model may call, how its family writes calls, and what an answer calls."""
+"""Tool calls: the functions of a request, the call format of a model, and the calls in an answer."""
 
 import json
 import re
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class ToolCallFormat(NamedTuple):
-    """How some models write calls. name: for people; begin, end: around one call, or around all of them where they are
-    a list; arguments: the key beside `name`. mark: what templates of the family hold."""
+    """Format of tool calls. name: for messages; begin, end: around one call, or around the list of all calls;
+    arguments: the key next to `name`. mark: text that identifies the format in chat templates."""
 
     name: str
     mark: str
@@ -34,18 +34,18 @@ FAMILIES = (
     ToolCallFormat("Llama", '"parameters"', "", "", "parameters"),
 )
 _OTHERS = ("<function=", "[ARGS]")
-"""What templates hold of models that write calls in forms of their own."""
+"""Texts in chat templates of models with call formats that are not supported."""
 
 
 def find_tool_call_format(template: str) -> ToolCallFormat | None:
-    """The family of a chat template, None where it takes no tools or is of none of these."""
+    """Return the tool-call format of a chat template, or None if it takes no tools or has an unknown format."""
     if "tools" not in template or any(mark in template for mark in _OTHERS):
         return None
     return next((family for family in FAMILIES if family.mark in template), None)
 
 
 class Call(NamedTuple):
-    """arguments: as JSON."""
+    """A tool call. arguments: as JSON."""
 
     name: str
     arguments: str
@@ -53,8 +53,8 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class Tools:
-    """family: of the model. functions: those that may be called; given: all of them, as the template is told. forced:
-    whether one must be; parallel: whether several may be."""
+    """Tools of a request. family: call format of the model. functions: those that may be called; declared: all of them,
+    for the template. forced: whether a call is required; parallel: whether several calls are allowed."""
 
     family: ToolCallFormat
     functions: list[dict[str, Any]]
@@ -64,7 +64,8 @@ class Tools:
 
     @classmethod
     def of(cls, body: dict[str, Any], bundle: "Bundle") -> "Tools | None":
-        """What a request's fields say of tools, None where none is to be called. Raises RefusedError."""
+        """Return the tools of a request's fields, or None if none may be called. Raise RequestError for invalid
+        ones."""
         given, choice = body.get("tools", []), body.get("tool_choice", "auto")
         if not given:
             if choice not in ("none", "auto"):
@@ -96,14 +97,16 @@ class Tools:
         return cls(family, functions, given, forced, parallel)
 
     def constraint(self, bundle: "Bundle") -> "Constraint | None":
-        """What makes a call certain, None where the model may choose. Raises RefusedError."""
+        """Return the constraint that forces a tool call, or None when the model may choose. Raise RequestError if the
+        bundle takes no constraints."""
         if not self.forced:
             return None
         check_supported(bundle, "tool_choice")
         return compile_constraint(bundle, "tool_choice", "grammar", self._grammar(bundle))
 
     def _grammar(self, bundle: "Bundle") -> str:
-        """In Lark's form: each function with its own schema, whose references begin there."""
+        """Return the grammar of calls in Lark's form: each function with its own schema, which is the root of its
+        references."""
         family, bodies = self.family, [f"body_{index}" for index in range(len(self.functions))]
         begin, end = _literal(family.begin, bundle), _literal(family.end, bundle)
         call = f"{begin} ({' | '.join(bodies)}) {end}"
@@ -122,8 +125,8 @@ class Tools:
         return "\n".join(rules)
 
     def read(self, text: str) -> tuple[str, list[Call]]:
-        """What an answer says, and what it calls. Where that is not in the family's form, or of no known function, all
-        of it is said."""
+        """Return the text of an answer and its calls. If a call has another format or an unknown function, return all
+        as text."""
         said, found = _written(self.family, text)
         names = {function["name"] for function in self.functions}
         calls = [_call(each, self.family, names) for each in found]
@@ -134,13 +137,14 @@ class Tools:
 
 
 def to_json(call: Call) -> dict[str, Any]:
-    """A call as OpenAI writes it."""
+    """Return a call in OpenAI's form."""
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}
 
 
 def template_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages as templates know them: arguments of calls are values, and no JSON in a text. Raises RefusedError."""
+    """Return messages as templates know them: the arguments of calls are values instead of JSON text. Raise
+    RequestError for an invalid call."""
     return [message | {"tool_calls": [_told(call) for call in message["tool_calls"]]} if message.get("tool_calls")
             else message for message in messages]  # fmt: skip
 
@@ -159,7 +163,7 @@ def _told(call: dict[str, Any]) -> dict[str, Any]:
 
 
 def _literal(text: str, bundle: "Bundle") -> str:
-    """A text in Lark's form; by its number where it begins with a special token, which no text can spell."""
+    """Return a text in Lark's form. A special token, which no text can spell, is written by its number."""
     mark = text.strip()
     number = bundle.grammars.special(mark) if mark else None
     if number is None:
@@ -171,7 +175,7 @@ def _literal(text: str, bundle: "Bundle") -> str:
 
 
 def _written(family: ToolCallFormat, text: str) -> tuple[str, list[Any]]:
-    """What stands before the calls of a text, and their JSON values. Special tokens may have been left out of it."""
+    """Return the text before the calls, and the calls' JSON values. Special tokens may be missing from the text."""
     begin, end = family.begin.strip(), family.end.strip()
     if end and begin in text:
         said, _, rest = text.partition(begin)
@@ -185,7 +189,7 @@ def _written(family: ToolCallFormat, text: str) -> tuple[str, list[Any]]:
 
 
 def _values(text: str) -> list[Any]:
-    """JSON values, one behind the other; None for what is none."""
+    """Return consecutive JSON values, with None for the first invalid one."""
     decoder, found = json.JSONDecoder(), list[Any]()
     while text := text.strip():
         try:

@@ -1,4 +1,4 @@
-"""What a request has used, and how it went: the objects `usage` and `metrics` of answers."""
+"""The objects `usage` and `metrics` of responses."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from speccompile.runtime import Generation
 
 
 def usage(prompt_tokens: int, new_tokens: int) -> dict[str, Any]:
-    """While an answer comes."""
+    """Return the usage while an answer comes."""
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": new_tokens,
@@ -16,8 +16,8 @@ def usage(prompt_tokens: int, new_tokens: int) -> dict[str, Any]:
 
 
 def final_usage(generations: Sequence[Generation], sequences: int) -> dict[str, Any]:
-    """Of all choices of a request, those of the first prompt first. Drafts are the predictions of this server: those
-    that were accepted, and those that were not."""
+    """Return the usage of all choices of a request, those of the first prompt first. Predictions in it are draft
+    tokens, accepted and rejected."""
     prompts = generations[::sequences]
     accepted = sum(map(accepted_drafts, generations))
     drafts = sum(sum(each.draft_lengths) for each in generations)
@@ -34,12 +34,12 @@ def final_usage(generations: Sequence[Generation], sequences: int) -> dict[str, 
 
 
 def accepted_drafts(generation: Generation) -> int:
-    """Drafts that were accepted, before the end cut any off."""
+    """Return the number of accepted drafts, before the end cut any off."""
     return sum(length - 1 for length in generation.path_lengths)
 
 
 def metrics(generation: Generation, drafts: int) -> dict[str, Any]:
-    """Of one sequence, as vLLM names them; times in milliseconds. drafts: of a round at most."""
+    """Return the metrics of one sequence under vLLM's names; times in milliseconds. drafts: maximum in a round."""
     first, later = generation.first_token_seconds, len(generation.token_ids) - 1
     decoding = sum(generation.round_seconds)
     return {
@@ -53,8 +53,9 @@ def metrics(generation: Generation, drafts: int) -> dict[str, Any]:
 
 
 def _speculation(generation: Generation, most: int) -> dict[str, Any]:
-    """Over the rounds that had drafts. acceptance_histogram: rounds that accepted 0, 1, .. of them. Where there was no
-    such round, the numbers are those of decoding without drafts: readers of vLLM's take no null."""
+    """Return statistics of the rounds with drafts. acceptance_histogram: number of rounds that accepted 0, 1, ..
+    drafts. Without such a round, the values are those of decoding without drafts: readers of vLLM's metrics accept no
+    null."""
     paired = zip(generation.path_lengths, generation.draft_lengths, strict=True)
     accepted = [path - 1 for path, drafts in paired if drafts]
     drafts, steps = sum(generation.draft_lengths), len(accepted)

@@ -1,12 +1,12 @@
-"""Many requests at once over one bundle.
+"""Continuous batching: many requests at once over one bundle.
 
-request   what is asked, and the pieces that come back: made by any thread, read by any other
-limits    how much may wait, and for how long
-service   the one thread that owns the bundle, and everybody else's way to it
-scheduler what that thread does, turn by turn: requests in, rows read and decode, pieces out
-waiting   what waits for a row; seats: which row it gets, and what it finds there; served: one sequence, until its end
-costs     what rounds and prompts have cost: how much of a prompt is read between two rounds
-events    what a service tells whoever counts
+request         a request and its output deltas: made by any thread, read by any other
+limits          limits of the queue and of waiting times
+service         the one thread that owns the bundle, and the interface for other threads
+scheduler       the steps of that thread: admit requests, prefill and decode slots, deliver output
+waiting_queue   requests without a batch slot; slot_allocator: the slot and its reused prefix; scheduled: one sequence
+latency         measured costs of rounds and prompts: how many prompt tokens to prefill between two rounds
+events          observer of a service, for metrics
 """
 
 from speccompile.serving.scheduler.events import Observer

@@ -1,42 +1,42 @@
-"""What rounds and prompts cost on this machine, as far as it has been seen."""
+"""Measured costs of rounds and of prefill on this machine."""
 
 ROUNDS = 3
-"""Rounds in whose time a chunk of a prompt is read while others decode: fewer make prompts slow, more gaps long."""
+"""Duration of a prefill chunk in decoding rounds: a smaller value makes prompts slow, a larger one raises latency."""
 
 SMALLEST = 8
-"""Tokens of a chunk: one costs about as much as any fewer."""
+"""Minimum number of tokens of a chunk: fewer tokens cost about the same."""
 
 KEPT = 0.9
-"""Weight of all that was seen before, beside the newest."""
+"""Weight of all earlier measurements against the newest."""
 
 
 class LatencyEstimates:
-    """Seconds, averaged over the last rounds, chunks and copies. They decide when tokens come, never which."""
+    """Moving averages of seconds of rounds, chunks and copies. They decide when tokens come, never which."""
 
     def __init__(self) -> None:
         self._round = self._copy = 0.0
         self._seconds = self._tokens = 0.0
 
     def record_round(self, seconds: float) -> None:
-        """A round took so long."""
+        """Record the duration of a round."""
         self._round = _moved(self._round, seconds)
 
     def record_prefill(self, tokens: int, seconds: float) -> None:
-        """A chunk of a prompt took so long."""
+        """Record the duration of a prefill chunk of `tokens` tokens."""
         self._seconds = KEPT * self._seconds + seconds
         self._tokens = KEPT * self._tokens + tokens
 
     def record_copy(self, seconds: float) -> None:
-        """What one row holds was copied into another in so long."""
+        """Record the duration of copying one slot's state to another slot."""
         self._copy = _moved(self._copy, seconds)
 
     def prefill_seconds(self, tokens: int) -> float:
-        """How long so many tokens of prompts take; 0 while none has been read."""
+        """Return the expected seconds of a prefill of `tokens` tokens; 0 before any measurement."""
         return tokens * self._seconds / self._tokens if self._tokens else 0.0
 
     def chunk(self) -> int | None:
-        """How many tokens of a prompt to read between two rounds; None for as many as a chunk has. Powers of two, as
-        every other width would be one more to prepare."""
+        """Return the number of prompt tokens to prefill between two rounds, or None for a full chunk. Only powers of
+        two, because every other width would have to be bound as well."""
         token = self.prefill_seconds(1)
         if not token or not self._round:
             return None
@@ -44,7 +44,7 @@ class LatencyEstimates:
         return max(SMALLEST, 1 << max(0, affordable.bit_length() - 1))
 
     def pays_to_copy(self, tokens: int) -> bool:
-        """Whether it takes longer to read so many tokens than to copy a row."""
+        """Return whether a prefill of `tokens` tokens takes at least as long as copying a slot."""
         return self._copy <= self.prefill_seconds(tokens)
 
 

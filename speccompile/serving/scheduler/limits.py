@@ -1,4 +1,4 @@
-"""How much a service lets wait, and for how long."""
+"""Limits of a service's queue and times."""
 
 from dataclasses import dataclass, fields
 
@@ -7,11 +7,11 @@ from speccompile.errors import UsageError
 
 @dataclass(frozen=True)
 class Limits:
-    """requests, tokens: that may wait for a row, beyond those that have one; tokens are those of their prompts, and one
-    request may always wait alone. sequences: that one request may ask for. queue_seconds: how long a request may wait
-    for its first row, None for ever; seconds: how long it may take in all, from when it was asked. client_rows: rows
-    that requests of one client may have at once, None for all. reuse: whether what the rows hold of earlier texts
-    serves prompts that begin like them."""
+    """Limits of a service. requests, tokens: that may wait for a batch slot, beyond the running ones; tokens are prompt
+    tokens, and a single request may always wait. sequences: maximum of one request. queue_seconds: maximum wait of a
+    request for its first slot, None for ever; seconds: maximum in all, from the submission. client_rows: slots that
+    requests of one client may have at once, None for all. reuse: whether cached tokens of earlier texts serve prompts
+    with the same prefix."""
 
     requests: int = 64
     tokens: int = 65536
@@ -22,7 +22,7 @@ class Limits:
     reuse: bool = True
 
     def __post_init__(self) -> None:
-        """Raises UsageError for a limit that would let nothing pass."""
+        """Raise UsageError for a limit that would let nothing pass."""
         for name in (field.name for field in fields(self) if field.name != "reuse"):
             value, may_be_none = getattr(self, name), name in ("requests", "tokens")
             if value is not None and (value < 0 or (value == 0 and not may_be_none)):

@@ -1,4 +1,4 @@
-"""A request to a service, as the one who asked sees it."""
+"""Request to a service, as its client sees it."""
 
 import queue
 import threading
@@ -10,9 +10,9 @@ from speccompile.runtime.generation import Generation
 
 @dataclass(frozen=True)
 class OutputDelta:
-    """What one sequence of a request has got. text: that may be shown now, possibly ""; logprobs: as those of
-    `Generation`, of these tokens, None where they were not asked for; top_logprobs: the same. generation: the whole,
-    with its last piece."""
+    """New output of one sequence of a request. text: that may be shown now, possibly ""; logprobs, top_logprobs: as
+    those of `Generation`, for these tokens, None unless requested. generation: the finished generation, with its last
+    delta."""
 
     index: int
     text: str
@@ -23,22 +23,22 @@ class OutputDelta:
 
 
 class Request:
-    """An iterator over the pieces of all its sequences, as they come. Pieces wait for whoever reads them: a slow reader
-    holds up nobody. What goes wrong is raised by the iterator, behind the pieces that came before."""
+    """Iterator over the deltas of all its sequences, as they come. Deltas are queued until they are read: a slow reader
+    blocks no other client. The iterator raises an error after the deltas that came before it."""
 
     def __init__(self, sequences: int) -> None:
         self.sequences = sequences
         self.cancelled = False
-        """Whether somebody has lost interest: the service sees it between two rounds."""
+        """True once the client has cancelled; the service notices it between two rounds."""
         self.begun = False
-        """For the service: whether a sequence of it has had a row."""
+        """For the service: true once one of its sequences has had a batch slot."""
         self._pieces = queue.SimpleQueue[OutputDelta | BaseException]()
         self._open = sequences
         self._lock = threading.Lock()
         self._listener: Callable[[], None] | None = None
 
     def cancel(self) -> None:
-        """End it with the round that is under way; its sequences end with finish_reason `cancelled`."""
+        """End the request after the present round; its sequences end with finish_reason `cancelled`."""
         self.cancelled = True
 
     def on_ready(self, wake: Callable[[], None]) -> None:
@@ -48,7 +48,8 @@ class Request:
         wake()
 
     def poll(self) -> OutputDelta | None:
-        """The next piece, None while there is none. Raises what `__next__` would, StopIteration behind the last."""
+        """Return the next delta, or None while there is none. Raise what `__next__` would, StopIteration after the last
+        delta."""
         if not self._open:
             raise StopIteration
         try:
@@ -65,19 +66,20 @@ class Request:
         return self._taken(self._pieces.get())
 
     def generations(self) -> list[Generation]:
-        """Wait for all sequences; the whole of each, in their order."""
+        """Wait for all sequences, and return their generations in order."""
         found = {piece.index: piece.generation for piece in self if piece.generation is not None}
         return [found[index] for index in sorted(found)]
 
     def deliver(self, piece: OutputDelta | BaseException) -> None:
-        """For the service: what comes next. An exception ends the request, and so does a listener that raises one."""
+        """For the service: deliver a delta or an exception, which ends the request. A listener that raises cancels
+        it."""
         self._pieces.put(piece)
         with self._lock:
             wake = self._listener
         if wake is not None:
             try:
                 wake()
-            except Exception:  # noqa: BLE001 -- as of an event loop that is closed: nobody listens any more
+            except Exception:  # noqa: BLE001 -- for example, the client's event loop is closed
                 self.cancel()
 
     def _taken(self, piece: OutputDelta | BaseException) -> OutputDelta:

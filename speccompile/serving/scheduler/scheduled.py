@@ -1,4 +1,4 @@
-"""One sequence of a request, from when it was asked for to its end."""
+"""One sequence of a request, from its submission to its end."""
 
 from dataclasses import dataclass, field
 
@@ -8,8 +8,8 @@ from speccompile.serving.scheduler.request import OutputDelta, Request
 
 @dataclass(eq=False)
 class ScheduledSequence:
-    """asked: when, by the service's clock. reuse: whether what rows hold of other texts may serve it, and its own may
-    serve others, of the same salt."""
+    """Sequence of a request. arrival_time: by the service's clock. reuse: whether cached tokens of other texts may
+    serve it, and its own may serve others, with the same salt."""
 
     request: Request
     index: int
@@ -23,32 +23,32 @@ class ScheduledSequence:
     slot: int | None = None
     cached: int = 0
     start_time: float | None = None
-    """When it got its row."""
+    """Time at which it got its batch slot."""
     last_token_time: float | None = None
-    """When its last tokens came."""
+    """Time of its last tokens."""
     first_token_time: float | None = None
-    """When its first did."""
+    """Time of its first token."""
     gaps: list[float] = field(default_factory=list)
-    """Seconds from one round's tokens to the next one's."""
+    """Seconds between the tokens of consecutive rounds."""
     verify: float = 0.0
     draft: float = 0.0
-    """Seconds of the rounds in which it took part."""
+    """Seconds of verification and drafting in its rounds."""
     _shown: int = 0
     _told: int = 0
     _rounds: int = 0
 
     @property
     def cached_token_ids(self) -> list[int]:
-        """What the caches hold, once the prompt is read: all but the last token, which the next round is given."""
+        """Tokens in the caches after the prefill: all but the last token, which the next round reads."""
         return self.row.all_token_ids[:-1]
 
     @property
     def has_new_tokens(self) -> bool:
-        """Whether tokens have come since `take`."""
+        """Return whether tokens have come since `record_tokens`."""
         return len(self.row.path_lengths) > self._rounds
 
     def record_tokens(self, now: float) -> tuple[int, float | None]:
-        """Tokens have come. Returns how many, and seconds since those before them; None for the first."""
+        """Record new tokens. Return their number, and the seconds since the previous ones; None for the first."""
         fresh, gap, self._rounds = len(self.row.token_ids) - self._shown, None, len(self.row.path_lengths)
         if self.last_token_time is None:
             self.first_token_time = now
@@ -59,7 +59,7 @@ class ScheduledSequence:
         return fresh, gap
 
     def emit(self, generation: Generation | None = None) -> None:
-        """Hand over what has come since the last time. generation: the whole, where that was the last."""
+        """Deliver the output since the last call. generation: the finished generation, with the last delta."""
         row, start = self.row, self._shown
         text = "".join(row.pieces[self._told :])
         logprobs = None if row.logprobs is None else row.logprobs[start:]
@@ -68,7 +68,7 @@ class ScheduledSequence:
         self.request.deliver(OutputDelta(self.index, text, row.token_ids[start:], logprobs, generation, top))
 
     def spent(self, now: float) -> GenerationTimes:
-        """Where its time went, until now."""
+        """Return its times until now."""
         begun = now if self.start_time is None else self.start_time
         return GenerationTimes(
             seconds=now - begun,

@@ -1,4 +1,4 @@
-"""Which sequence has which row, and what the engine does next."""
+"""Scheduler: assign sequences to batch slots, and choose the engine's next work."""
 
 import threading
 from collections import Counter
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class Scheduler:
-    """Takes requests from any thread; `tick` belongs to the one that has the bundle. A sequence waits, has its prompt
-    read in one row of the bundle, one sequence at a time, and decodes beside the others until it ends."""
+    """Takes requests from any thread; only the thread that owns the bundle calls `step`. A sequence waits, is prefilled
+    in a batch slot, one sequence at a time, and decodes together with other sequences until it ends."""
 
     def __init__(
         self,
@@ -32,11 +32,11 @@ class Scheduler:
     ) -> None:
         self.bundle, self.limits, self.observer = bundle, limits or Limits(), observer or Observer()
         self.changed = threading.Condition()
-        """Held to ask whether anything is there to do, notified when that may have changed."""
+        """Condition held to check for work, and notified when there may be some."""
         self.closing = False
-        """Whether no more requests are taken."""
+        """True once no more requests are taken."""
         self.failure: Exception | None = None
-        """What the engine has failed with."""
+        """Error of the engine, which ended the service."""
         self._clock, self._loop = clock, bundle._loop
         self._waiting, self._costs = WaitingQueue(self.limits), LatencyEstimates()
         self._seats = SlotAllocator(bundle.manifest.batch_size, can_reuse=self._loop.supports_prefix_reuse)
@@ -47,7 +47,7 @@ class Scheduler:
     def submit(
         self, prompt: "Prompt", *, client: str = "", salt: str = "", reuse: bool = True, **options: Any
     ) -> Request:
-        """As `Service.submit`."""
+        """See `Service.submit`."""
         from speccompile.runtime.bundle import Batch
 
         _check_sequences(options.get("num_return_sequences", 1), self.limits)
@@ -69,7 +69,7 @@ class Scheduler:
         return request
 
     def _refuse(self, tokens: int) -> None:
-        """Raise EngineError or BusyError where no request with so many tokens is taken now."""
+        """Raise EngineError or OverloadedError if a request with this number of prompt tokens cannot be taken now."""
         if self.failure is not None:
             self.observer.refused("failed")
             raise EngineError(f"the service has ended: {self.failure}", hint="open the bundle again") from self.failure
@@ -86,26 +86,27 @@ class Scheduler:
 
     @property
     def waiting(self) -> int:
-        """Requests that have no row yet."""
+        """Number of requests without a batch slot."""
         with self.changed:
             return self._waiting.requests
 
     @property
     def running(self) -> int:
-        """Sequences that have a row."""
+        """Number of sequences that have a batch slot."""
         return len(self._seats.running)
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to do."""
+        """Return whether there is nothing to do."""
         return not self._waiting and not self._seats.running
 
     def cancel_all(self) -> None:
-        """End everything that is there with the next tick."""
+        """Cancel all requests with the next step."""
         self._cancelled = True
 
     def step(self) -> None:
-        """What has ended goes, what waits comes, then one round for all that decode and a little of one prompt."""
+        """Remove ended sequences, admit a waiting one, run one round of all decoding slots, and prefill a chunk of one
+        prompt."""
         self._finish_expired()
         self._admit()
         self._decode()
@@ -113,7 +114,7 @@ class Scheduler:
         self._report()
 
     def _finish_expired(self) -> None:
-        """End what was cancelled, or takes too long."""
+        """End sequences that are cancelled or exceed a time limit."""
         now = self._clock()
         with self.changed:
             over = self._waiting.pop_expired(lambda served: bool(self._end_of(served, now)))
@@ -129,7 +130,8 @@ class Scheduler:
             request.deliver(OverloadedError(message, retry_after=self._retry_after()))
 
     def _end_of(self, served: ScheduledSequence, now: float) -> str:
-        """Why a sequence has to end now, "" where it need not. One for which its prompt leaves no room has ended."""
+        """Return the reason why a sequence has to end now, or "". A sequence whose prompt leaves no capacity has
+        ended."""
         if served.request.cancelled or self._cancelled:
             return "cancelled"
         if self.limits.seconds is not None and now - served.arrival_time > self.limits.seconds:
@@ -137,12 +139,12 @@ class Scheduler:
         return served.row.finish_reason
 
     def _is_late(self, served: ScheduledSequence, now: float) -> bool:
-        """Whether it has waited for too long. Of a request that has begun, none has."""
+        """Return whether a sequence has waited for too long. Once its request has begun, it never has."""
         limit = self.limits.queue_seconds
         return limit is not None and now - served.arrival_time > limit and not served.request.begun
 
     def _admit(self) -> None:
-        """Give the next sequence a row, unless the prompt of another is still being read."""
+        """Assign a batch slot to the next sequence, unless another sequence is still in its prefill."""
         if self._reading is not None or self._seats.is_full:
             return
         running = self._seats.running
@@ -164,9 +166,11 @@ class Scheduler:
         self.observer.admitted(len(served.row.prompt), served.cached, served.start_time - served.arrival_time)
 
     def _copied(self, served: ScheduledSequence, place: SlotAssignment) -> int:
-        """Copy the row that holds more of the prompt than the one it gets, where that pays. Returns how much is there.
+        """Copy the slot that holds the longest prefix of the prompt to the assigned slot if that pays. Return the
+        number of cached tokens.
 
-        All sequences of one prompt but the first are copied: they were promised to be read once."""
+        Always copy for all sequences of a prompt except the first: a prompt is prefilled only once.
+        """
         if place.source is None:
             return place.reuse
         own = self._seats.cached_prefix_length(place.slot, served)
@@ -178,7 +182,7 @@ class Scheduler:
         return place.reuse
 
     def _decode(self) -> None:
-        """One round of all whose prompts are read."""
+        """Run one round of all decoding slots."""
         if self.running > (self._reading is not None):
             start, before = self._clock(), dict(self._loop.seconds)
             self._loop.decode()
@@ -186,7 +190,7 @@ class Scheduler:
             self._distribute(before)
 
     def _read(self) -> None:
-        """A chunk of the prompt that is being read: a small one while others decode."""
+        """Prefill the next chunk of the prompt in progress: a small one while other slots decode."""
         served = self._reading
         if served is None or served.slot is None:
             return
@@ -199,8 +203,8 @@ class Scheduler:
         self._distribute(before)
 
     def _distribute(self, before: Mapping[str, float]) -> None:
-        """Give out what a run has brought: to all that decode, and to the one whose prompt it has read. Where an engine
-        runs all rows at once, those that decode go on while a prompt is read. before: what the loop's seconds were."""
+        """Deliver the tokens of a run to all decoding sequences, and to one whose prefill it has completed. Without
+        batch slices, slots decode while a prompt is prefilled. before: the loop's seconds before the run."""
         now, tokens = self._clock(), 0
         verify, draft = (self._loop.seconds[name] - before[name] for name in ("verify", "draft"))
         fresh = [served for served in self._seats.running if served.has_new_tokens]
@@ -219,20 +223,20 @@ class Scheduler:
                 tokens += count
         if decoded:
             self.observer.round(tokens, drafts, accepted)
-        for served in fresh:  # what has been given out has been counted
+        for served in fresh:  # deltas are delivered after they have been counted
             if served.row.is_active:
                 served.emit()
             else:
                 self._end(served)
 
     def _end(self, served: ScheduledSequence) -> None:
-        """A sequence has ended: its row is free, and whoever asked gets the rest."""
+        """End a sequence: release its slot and deliver the rest of its output."""
         if served is self._reading:
             self._reading = None
         if served.slot is not None:
             self._seats.release(served, self._loop.release(served.slot).tokens)
         if served.row.error is not None:
-            served.request.cancel()  # its other sequences have nobody to read them
+            served.request.cancel()  # nothing reads the request's other sequences any more
             self.observer.failed(served.row.error)
             served.request.deliver(served.row.error)
             return
@@ -241,7 +245,7 @@ class Scheduler:
         served.emit(generation)
 
     def _report(self) -> None:
-        """How things stand, to whoever counts."""
+        """Report the present state to the observer."""
         self._tell_queue()
         rows, most = self._seats.running, len(self._seats) * self.bundle.manifest.max_length
         self.observer.stepped(self._given, sum(len(served.row) for served in rows) / most)
@@ -251,11 +255,11 @@ class Scheduler:
         self.observer.queued(self.waiting, self.running)
 
     def _retry_after(self) -> float:
-        """Seconds until what waits will have been read, by what reading has cost."""
+        """Return the seconds until the waiting prompts will have been prefilled, estimated from measured costs."""
         return max(1.0, self._costs.prefill_seconds(self._waiting.tokens))
 
     def fail(self, error: Exception) -> None:
-        """The engine has failed: everything ends with its error, and nothing more is taken."""
+        """End all requests with the engine's error, and take no more."""
         with self.changed:
             self.failure, running = error, self._seats.running
             waiting = self._waiting.pop_expired(lambda served: True)

@@ -1,4 +1,4 @@
-"""The one thread that owns a bundle, and everybody else's way to it."""
+"""Thread that owns a bundle, and the interface to it for other threads."""
 
 import threading
 from contextlib import ExitStack
@@ -14,15 +14,14 @@ if TYPE_CHECKING:
     from speccompile.runtime.bundle import Bundle, Prompt
 
 LAST_ROUND = 5.0
-"""Seconds that the round that is under way may take, once nobody waits for its tokens."""
+"""Seconds that the round in progress may take once its tokens are no longer needed."""
 
 
 class Service:
-    """Takes requests from any thread until it is closed. While it is open nobody else may use the bundle."""
+    """Takes requests from any thread until it is closed. Meanwhile it has exclusive use of the bundle."""
 
     def __init__(self, bundle: "Bundle", limits: Limits | None = None, observer: Observer | None = None) -> None:
-        """Waits for whoever uses the bundle in another thread. Raises EngineError where this thread does, or another
-        service."""
+        """Wait until other threads release the bundle. Raise EngineError if this thread or another service uses it."""
         self.bundle, self._holding = bundle, ExitStack()
         self._holding.enter_context(bundle._exclusive(serving=True))
         self._scheduler = Scheduler(bundle, limits, observer)
@@ -32,12 +31,12 @@ class Service:
     def submit(
         self, prompt: "Prompt", *, client: str = "", salt: str = "", reuse: bool = True, **options: Any
     ) -> Request:
-        """Ask for one prompt to be continued. Options as in `Bundle.generate_batch`, for one prompt; more sequences
-        than the bundle has rows come in turn. client: whose request it is, for `Limits.client_rows`; salt: only
-        requests with the same share what is kept of their texts; reuse: whether this one does.
+        """Submit one prompt. Options as in `Bundle.generate_batch`, for one prompt; if it asks for more sequences than
+        there are batch slots, they run in turn. client: name of the client, for `Limits.client_rows`; salt: only
+        requests with the same salt share cached tokens; reuse: whether this request does.
 
-        Raises PromptError or UsageError for what the bundle cannot take, BusyError where too much waits or the service
-        is closing, EngineError where it has failed.
+        Raise PromptError or UsageError for what the bundle cannot take, OverloadedError if the queue is full or the
+        service is closing, EngineError if it has failed.
         """
         return self._scheduler.submit(prompt, client=client, salt=salt, reuse=reuse, **options)
 
@@ -47,23 +46,23 @@ class Service:
 
     @property
     def waiting(self) -> int:
-        """Requests that have no row yet."""
+        """Number of requests without a batch slot."""
         return self._scheduler.waiting
 
     @property
     def running(self) -> int:
-        """Sequences that have a row."""
+        """Number of sequences that have a batch slot."""
         return self._scheduler.running
 
     @property
     def failure(self) -> Exception | None:
-        """What the engine has failed with: the service has ended then, and takes no more requests."""
+        """Error of the engine: the service has ended then, and takes no more requests."""
         return self._scheduler.failure
 
     def close(self, *, drain: bool = True, timeout: float | None = None) -> None:
-        """Take no more requests; with drain those that are there are finished first, for at most `timeout` seconds,
-        then the rest end with finish_reason `cancelled`, with the round that is under way; an engine that does not come
-        back from it within a few seconds is left behind. Safe to call twice."""
+        """Take no more requests. With `drain`, finish the present ones first, for at most `timeout` seconds. The rest
+        end after the round in progress, with finish_reason `cancelled`. An engine that does not return from it within a
+        few seconds is abandoned. Safe to call twice."""
         self._drain(cancel=not drain)
         self._thread.join(timeout if drain else LAST_ROUND)
         if self._thread.is_alive():
@@ -91,11 +90,11 @@ class Service:
             try:
                 while self._has_work():
                     self._scheduler.step()
-            except Exception as error:  # noqa: BLE001 -- whatever it is, all who wait for tokens must hear it
+            except Exception as error:  # noqa: BLE001 -- every waiting client must receive any error
                 self._scheduler.fail(error)
 
     def _has_work(self) -> bool:
-        """Wait until there is something to do, or never will be."""
+        """Wait until there is work, or never will be. Return whether there is work."""
         scheduler = self._scheduler
         with scheduler.changed:
             scheduler.changed.wait_for(lambda: scheduler.closing or not scheduler.is_idle)

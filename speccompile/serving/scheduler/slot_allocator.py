@@ -1,7 +1,7 @@
-"""Which row of the bundle a sequence gets, and what it finds there.
+"""Batch slots of a bundle: the slot that a sequence gets, and the cached prefix of its prompt.
 
-A row whose sequence has ended keeps what its caches hold. The next one whose prompt begins in the same way goes on from
-there: its caches hold rows of that text, and what lies behind them is never read. Other rows can be copied.
+A slot whose sequence has ended keeps its cached tokens. The next sequence whose prompt has the same prefix continues
+from there: cache entries after the prefix are never read. The caches of other slots can be copied.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from typing import NamedTuple
 from speccompile.serving.scheduler.scheduled import ScheduledSequence
 
 SIMILAR = 0.1
-"""Share of a prompt that a free row has to hold before it is chosen for it: below, the least recently used is."""
+"""Minimum share of a prompt that a free slot must hold to be preferred; below it the least recently used slot is."""
 
 
 @dataclass
 class SlotEntry:
-    """A row of the bundle. served: the sequence that has it, None while it is free. text: what its caches hold, of a
-    sequence that ended. used: when that was, counted in sequences."""
+    """State of one batch slot. served: the sequence that occupies it, or None. text: cached token ids of the last
+    sequence. used: sequence counter at its end, for least-recently-used reuse."""
 
     served: ScheduledSequence | None = None
     text: list[int] = field(default_factory=list)
@@ -25,7 +25,8 @@ class SlotEntry:
     used: int = 0
 
     def cached_prefix_length(self, wanted: ScheduledSequence) -> int:
-        """How many tokens of its prompt a sequence finds here. The last is always read: the next token follows."""
+        """Return the number of cached prompt tokens here. The last prompt token is always read: it gives the next
+        token."""
         return common_prefix_length(self._shared_with(wanted), wanted.row.prompt[:-1])
 
     def _shared_with(self, wanted: ScheduledSequence) -> list[int]:
@@ -39,8 +40,8 @@ class SlotEntry:
 
 
 class SlotAssignment(NamedTuple):
-    """The row that a sequence gets. reuse: tokens of its prompt that are there, once `source` was copied into it, where
-    that is not None."""
+    """Batch slot of a sequence. reuse: number of its prompt tokens that the slot holds, once the caches of slot
+    `source` are copied to it, if that is not None."""
 
     slot: int
     reuse: int
@@ -48,10 +49,10 @@ class SlotAssignment(NamedTuple):
 
 
 class SlotAllocator:
-    """All rows of a bundle."""
+    """All batch slots of a bundle."""
 
     def __init__(self, count: int, *, can_reuse: bool = True) -> None:
-        """can_reuse: whether a row may go on from the middle of what its caches hold."""
+        """can_reuse: whether a sequence may continue from a prefix of what a slot's caches hold."""
         self._seats = [SlotEntry() for _ in range(count)]
         self._can_reuse = can_reuse
         self._ended = 0
@@ -65,14 +66,15 @@ class SlotAllocator:
 
     @property
     def running(self) -> list[ScheduledSequence]:
-        """The sequences that have a row, in the order of the rows."""
+        """Sequences that have a slot, in the order of the slots."""
         return [seat.served for seat in self._seats if seat.served is not None]
 
     def choose(self, wanted: ScheduledSequence) -> SlotAssignment:
-        """Where a sequence finds most of its prompt: in the row that it gets, or in one to copy.
+        """Return a free slot for a sequence, and the slot that holds the longest prefix of its prompt, to copy if it is
+        another.
 
-        Rounds run over the rows from the first that is taken to the last: they are kept together. Among rows that are
-        equal in that, the longest beginning of the prompt decides, then which was not used for longest.
+        Rounds run over the range from the first occupied slot to the last: the choice keeps it short. Among slots that
+        are equal in that, the longest prefix decides, then the least recent use.
         """
         held = [self.cached_prefix_length(slot, wanted) for slot in range(len(self))]
         least = SIMILAR * len(wanted.row.prompt)
@@ -85,30 +87,30 @@ class SlotAllocator:
         return SlotAssignment(chosen, held[source], source if held[source] > held[chosen] else None)
 
     def cached_prefix_length(self, slot: int, wanted: ScheduledSequence) -> int:
-        """As `Seat.holds`, of one row."""
+        """See `SlotEntry.cached_prefix_length`; 0 if nothing can be reused."""
         return self._seats[slot].cached_prefix_length(wanted) if self._can_reuse else 0
 
     def assign(self, slot: int, served: ScheduledSequence) -> None:
-        """The row is this sequence's."""
+        """Assign the slot to a sequence."""
         self._seats[slot] = SlotEntry(served)
         served.slot = slot
 
     def release(self, served: ScheduledSequence, text: Sequence[int]) -> None:
-        """The row is free; its caches hold this text."""
+        """Free the slot of a sequence; its caches hold `text`."""
         assert served.slot is not None, "it has no row"
         self._ended += 1
         kept = list(text) if served.reuse else []
         self._seats[served.slot] = SlotEntry(None, kept, served.salt, self._ended)
 
     def _span(self, slot: int) -> int:
-        """How many rows rounds run over once this one is taken too."""
+        """Return the number of slots in the range of a round once this slot is occupied too."""
         taken = [slot, *(place for place, seat in enumerate(self._seats) if seat.served is not None)]
         return max(taken) - min(taken) + 1
 
 
 def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two texts begin with alike."""
+    """Return the length of the common prefix of two token lists."""
     shorter = min(len(one), len(other))
-    if one[:shorter] == other[:shorter]:  # which is quick, and often so
+    if one[:shorter] == other[:shorter]:  # a fast check that often succeeds
         return shorter
     return next(place for place in range(shorter) if one[place] != other[place])

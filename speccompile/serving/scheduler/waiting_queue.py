@@ -1,4 +1,4 @@
-"""What waits for a row: first come, first served."""
+"""Queue of sequences that wait for a batch slot: first come, first served."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -8,8 +8,7 @@ from speccompile.serving.scheduler.scheduled import ScheduledSequence
 
 
 class WaitingQueue:
-    """Sequences that have no row yet, in the order in which they came. The caller sees to it that one thread is in here
-    at a time."""
+    """Sequences without a batch slot, in order of arrival. The caller ensures that one thread at a time uses it."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -20,35 +19,35 @@ class WaitingQueue:
 
     @property
     def requests(self) -> int:
-        """Requests of which no sequence has had a row."""
+        """Number of requests none of whose sequences has had a slot."""
         return sum(served.index == 0 for served in self._line)
 
     @property
     def tokens(self) -> int:
-        """Of the prompts of all that wait."""
+        """Number of prompt tokens of all waiting requests."""
         return sum(len(served.row.prompt) for served in self._line if served.index == 0)
 
     def exceeded_limit(self, tokens: int, free: int) -> str:
-        """Which of the limits one more request with a prompt of so many tokens would pass; "" for none. free: rows that
-        the first ones will get as soon as those before them have been read."""
+        """Return the limit that one more request with `tokens` prompt tokens would exceed, or "". free: free slots,
+        which the first requests get as soon as those before them are prefilled."""
         left = [len(served.row.prompt) for served in self._line if served.index == 0][free:]
         if self.requests >= free + self._limits.requests:
             return "requests"
         return "tokens" if left and sum(left) + tokens > self._limits.tokens else ""
 
     def add(self, sequences: Sequence[ScheduledSequence]) -> None:
-        """All of one request."""
+        """Add all sequences of one request."""
         self._line.extend(sequences)
 
     def pop(self, may: Callable[[ScheduledSequence], bool]) -> ScheduledSequence | None:
-        """The first that may begin, None where there is none."""
+        """Remove and return the first sequence that may begin, or None."""
         found = next((served for served in self._line if may(served)), None)
         if found is not None:
             self._line.remove(found)
         return found
 
     def pop_expired(self, over: Callable[[ScheduledSequence], bool]) -> list[ScheduledSequence]:
-        """All that need wait no longer."""
+        """Remove and return all sequences that need not wait any longer."""
         found = [served for served in self._line if over(served)]
         for served in found:
             self._line.remove(served)

@@ -1,12 +1,12 @@
-"""Bundles in NVIDIA's Triton Inference Server: the model repository that it reads, and what answers its requests.
+"""Bundles in NVIDIA's Triton Inference Server: its model repository, and the model that answers its requests.
 
-tensors.py     the tensors of a request and of its answer
+tensors.py     tensors of a request and of its answer
 config.py      config.pbtxt
-repository.py  a repository's folder, written whole or not at all
-native.py      the libraries of the native backend
-model.py       what the server's Python backend loads: a copy lies in the repository
-requests.py    a request, read and checked
-serving.py     requests to answers, round by round
+repository.py  a repository's folder, written completely or not at all
+native.py      libraries of the native backend
+model.py       loaded by the server's Python backend: a copy lies in the repository
+requests.py    parses and checks a request
+serving.py     answers requests, round by round
 
 The last three run in the server's Python, on the runtime alone.
 """

@@ -1,4 +1,4 @@
-"""config.pbtxt: what Triton must know of a model before it loads it."""
+"""config.pbtxt: the description of a model that Triton reads before it loads it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ MARK = "# Written by `speccompile triton`."
 def render(
     name: str, *, backend: str, batch_size: int, instances: int, kind: str, parameters: Mapping[str, str]
 ) -> str:
-    """The text of config.pbtxt. kind: of the instances, without KIND_."""
-    # Requests that wait while others run are given to an instance together: it runs them side by side.
+    """Return the text of config.pbtxt. kind: of the instances, without KIND_."""
+    # Requests that wait while others run go to an instance together, which runs them as one batch.
     batching = ["dynamic_batching { }"] if batch_size > 1 else []
     lines = [
         MARK,
@@ -33,7 +33,7 @@ def render(
 
 
 def _tensors(word: str, tensors: Sequence[Tensor], more: str) -> list[str]:
-    # Triton puts together only what has the same shapes, unless a tensor may be ragged.
+    # Triton batches only requests with equal shapes, unless a tensor may be ragged.
     return [
         f'{word} [ {{ name: "{each.name}" data_type: TYPE_{each.type} dims: [ {each.size} ]{more}'
         f"{' allow_ragged_batch: true' if word == 'input' and each.size < 0 else ''} }} ]"

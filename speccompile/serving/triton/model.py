@@ -1,4 +1,4 @@
-"""The model of Triton's Python backend: it opens the bundle beside this file, and answers with speccompile's runtime.
+"""Model for Triton's Python backend: it opens the bundle next to this file, and answers with speccompile's runtime.
 
 The server's Python must have speccompile's runtime: `pip install speccompile`, in the environment that the parameter
 EXECUTION_ENV_PATH of config.pbtxt names, or else in the one on the server's PATH.
@@ -83,7 +83,7 @@ class _Client:
 
 
 class _ServerLog(logging.Handler):
-    """What speccompile logs, in the server's log."""
+    """Handler that writes speccompile's log to the server's log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         logger = pb_utils.Logger
@@ -98,13 +98,13 @@ def _words(error: Exception) -> str:
 
 
 def _tensor(name: str, kind: str, values: Sequence[Any]) -> Any:
-    """An output with the axis of the batch in front."""
+    """Return an output with the batch axis in front."""
     encoded = [value.encode() for value in values] if kind == "STRING" else values
     return pb_utils.Tensor(name, np.array([encoded], DTYPES[kind]))
 
 
 def _check_numpy() -> None:
-    """Older servers read arrays of numpy 2 wrongly, and say nothing: numbers would be others."""
+    """Raise if the server misreads arrays of numpy 2. Older servers do so silently, which would change numbers."""
     sent = np.array([1, 2, 3], np.int64)
     returned = pb_utils.Tensor.from_dlpack("check", pb_utils.Tensor("check", sent).to_dlpack()).as_numpy()
     if not np.array_equal(sent, returned):

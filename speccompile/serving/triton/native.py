@@ -1,4 +1,4 @@
-"""The libraries of the native backend: where they are, and whether they take a bundle."""
+"""Libraries of the native backend: their paths, and whether they can open a bundle."""
 
 import ctypes
 import os
@@ -11,10 +11,10 @@ from speccompile.errors import KINDS, EngineError
 from speccompile.native.locate import HINT
 
 BACKEND, RUNTIME, ONNXRUNTIME = "libtriton_speccompile.so", "libspeccompile.so.1", "libonnxruntime.so.1"
-"""The names that the server, the backend and the runtime look for."""
+"""Names under which the server, the backend and the runtime look for the libraries."""
 
 VARIABLE = native.ONNXRUNTIME
-"""Names ONNX Runtime's library, to the runtime as well."""
+"""Environment variable with ONNX Runtime's library, which the runtime reads too."""
 
 _PROMPT = KINDS["prompt"].number
 """SPC_PROMPT: the bundle has no tokenizer."""
@@ -22,19 +22,20 @@ _PROMPT = KINDS["prompt"].number
 
 @dataclass(frozen=True)
 class Libraries:
-    """What the server loads, without Python."""
+    """Libraries that the server loads, without Python."""
 
     backend: Path
     runtime: Path
     onnxruntime: Path
 
     def named(self) -> dict[str, Path]:
-        """By the names that they have beside a model."""
+        """Return the libraries by their names in a model's folder."""
         return {BACKEND: self.backend, RUNTIME: self.runtime, ONNXRUNTIME: self.onnxruntime}
 
 
 def find(folder: Path | None = None) -> Libraries:
-    """The libraries in `folder`, by default where they are installed. Raises EngineError saying which is missing."""
+    """Return the libraries in `folder`, by default where they are installed. Raise EngineError naming the missing
+    one."""
     if sys.platform != "linux":
         raise EngineError(f"the native backend is for Linux, this is {sys.platform}", hint="use --backend python")
     installed = native.locations()
@@ -48,7 +49,7 @@ def find(folder: Path | None = None) -> Libraries:
 
 
 def _onnxruntime(installed: native.Locations) -> Path:
-    """ONNX Runtime's own library, which Python's package has beside what Python loads."""
+    """Return ONNX Runtime's shared library, which its Python package contains next to the Python module."""
     found = Path(named) if (named := os.environ.get(VARIABLE)) else installed.onnxruntime
     if found is None:
         raise EngineError(
@@ -59,10 +60,10 @@ def _onnxruntime(installed: native.Locations) -> Path:
 
 
 def try_bundle(libraries: Libraries, bundle: Path, engine: str | None) -> str | None:
-    """Open a bundle with the native runtime, and encode a text where it has a tokenizer.
+    """Open a bundle with the native runtime, and encode a text if it has a tokenizer.
 
-    Returns why that takes token ids alone, None where it takes text or the bundle does not either. Raises EngineError
-    saying why it does not open the bundle.
+    Return the reason why the runtime takes only token ids, or None if it takes text or the bundle does not either.
+    Raise EngineError with the reason if it does not open the bundle.
     """
     library = _declared(libraries.runtime)
     words = ["onnxruntime", str(libraries.onnxruntime), "verify", "false", *(["engine", engine] if engine else [])]
@@ -93,7 +94,7 @@ def _declared(runtime: Path) -> ctypes.CDLL:
 
 
 def _taken(library: ctypes.CDLL, error: int) -> tuple[str, str]:
-    """The words of an error, which is freed."""
+    """Return the message and hint of an error, and free it."""
     message, hint = library.spc_error_message(error).decode(), library.spc_error_hint(error).decode()
     library.spc_error_free(error)
     return message, hint

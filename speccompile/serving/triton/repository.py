@@ -1,9 +1,9 @@
-"""A model of a Triton model repository: written in a hidden folder beside its place, moved there when it is whole.
+"""A model of a Triton model repository: written in a hidden folder, and moved to its final path when it is complete.
 
 NAME/config.pbtxt             tensors, instances, options
 NAME/1/bundle                 the bundle
-NAME/1/model.py               for Python's backend
-NAME/1/libtriton_speccompile.so, libspeccompile.so.1, libonnxruntime.so.1     the native backend, which knows no Python
+NAME/1/model.py               for the Python backend
+NAME/1/libtriton_speccompile.so, libspeccompile.so.1, libonnxruntime.so.1     the native backend, without Python
 """
 
 import os
@@ -29,7 +29,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True)
 class RepositoryOptions:
-    """The options of `speccompile triton`; None where the model decides when it is loaded."""
+    """Options of `speccompile triton`; None if the model decides when it is loaded."""
 
     name: str | None = None
     backend: str = AUTO
@@ -43,7 +43,7 @@ class RepositoryOptions:
 
 @dataclass(frozen=True)
 class WrittenModel:
-    """The model's folder, the backend that was taken, and why."""
+    """Folder of the model, the chosen backend, and the reason."""
 
     folder: Path
     backend: str
@@ -51,10 +51,10 @@ class WrittenModel:
 
 
 def write(bundle: Path, output: Path, wanted: RepositoryOptions) -> WrittenModel:
-    """Write a bundle into the repository `output`, in the place of the same model of an earlier call.
+    """Write a bundle into the repository `output`, replacing the same model of an earlier call.
 
-    Raises BundleError, UsageError, EngineError where the native backend is asked for and cannot serve the bundle, and
-    BuildError where the output cannot be written.
+    Raise BundleError, UsageError, EngineError if the native backend is requested and cannot serve the bundle, and
+    BuildError if the output cannot be written.
     """
     manifest = open_bundle(bundle).manifest
     name = wanted.name or manifest.name
@@ -86,7 +86,7 @@ def write(bundle: Path, output: Path, wanted: RepositoryOptions) -> WrittenModel
 
 
 def _instance_kind(manifest: Manifest, engine: str | None) -> str:
-    """CPU, or MODEL where an engine chooses its device itself."""
+    """Return CPU, or MODEL if an engine chooses its device itself."""
     entries = [entry for entry in manifest.engines if engine in (None, entry.name)]
     if not entries:
         names = ", ".join(entry.name for entry in manifest.engines)
@@ -97,7 +97,7 @@ def _instance_kind(manifest: Manifest, engine: str | None) -> str:
 
 
 def _choose(bundle: Path, wanted: RepositoryOptions) -> tuple[native.Libraries | None, str]:
-    """The native backend's libraries, None for Python's; and why."""
+    """Return the native backend's libraries, or None for the Python backend; and the reason."""
     if wanted.backend == PYTHON:
         return None, "as asked for"
     if wanted.environment is not None:
@@ -130,7 +130,7 @@ def _parameters(wanted: RepositoryOptions) -> dict[str, str]:
 
 
 def _link_or_copy(source: str, target: str) -> None:
-    """Bundles and libraries are replaced, never changed: a second name is as good as a second file."""
+    """Link or copy a file. A hard link is safe, because bundles and libraries are replaced, never changed."""
     try:
         os.link(os.path.realpath(source), target)
     except OSError:
@@ -139,7 +139,8 @@ def _link_or_copy(source: str, target: str) -> None:
 
 @contextmanager
 def _replacing(output: Path, name: str) -> Iterator[Path]:
-    """A new folder, which takes the model's place at the end, and goes away when something fails before."""
+    """Context manager that yields a new folder. At its end the folder replaces the model; after an error it is
+    removed."""
     with as_build_error(f"the repository {output} cannot be written"):
         _check_output(output, name)
         created = [folder for folder in (output, *output.parents) if not folder.exists()]

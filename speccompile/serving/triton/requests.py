@@ -1,4 +1,4 @@
-"""A request of Triton's: its tensors, read and checked, as the options of `Bundle.generate_batch`."""
+"""Request of Triton: its tensors, parsed and checked, as the options of `Bundle.generate_batch`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,29 +13,28 @@ from speccompile.runtime.bundle import Batch, Prompt
 Tensor = np.ndarray[Any, np.dtype[Any]]
 
 SAMPLING = {"temperature": None, "top_k": 0, "top_p": 1, "min_p": 0, "repetition_penalty": None, "seed": None}
-"""Options that belong to one prompt of a batch -> the value that a client may send for nothing, also to a bundle that
-does not sample."""
+"""Options of one prompt of a batch -> neutral value that a client may send, also to a bundle that does not sample."""
 
 
 class Client(Protocol):
-    """Whoever has sent a request."""
+    """Client of a request."""
 
     def tensor(self, name: str) -> Tensor | None:
-        """An input, None where it was not sent."""
+        """Return an input, or None if it was not sent."""
 
     def cancelled(self) -> bool:
-        """Whether nobody wants the answer any more."""
+        """Return whether the client has cancelled the request."""
 
     def send(self, outputs: dict[str, Sequence[Any]], *, final: bool) -> None:
-        """A response with these tensors; the last one is `final`."""
+        """Send a response with these tensors; the last one is `final`."""
 
     def fail(self, error: Exception) -> None:
-        """The last response: an error."""
+        """Send an error as the last response."""
 
 
 @dataclass(frozen=True)
 class ParsedRequest:
-    """What a request asks for. Requests with the same `shared` options may run side by side."""
+    """Parsed request. Requests with the same `shared` options may run in one batch."""
 
     client: Client
     token_ids: list[int]
@@ -45,7 +44,7 @@ class ParsedRequest:
 
 
 def read(client: Client, bundle: Bundle) -> ParsedRequest:
-    """Raises PromptError or UsageError for what this bundle cannot take."""
+    """Parse a request. Raise PromptError or UsageError for what this bundle cannot take."""
     _refuse(client)
     prompt, chat = _prompt(client), _value(client, "chat", bool, False)
     shared = {
@@ -59,12 +58,12 @@ def read(client: Client, bundle: Bundle) -> ParsedRequest:
     asked = ParsedRequest(
         client, bundle.token_ids(prompt, chat=chat), _value(client, "stream", bool, False), shared, sampling
     )
-    start(bundle, [asked])  # runs nothing: what it refuses, it refuses alone
+    start(bundle, [asked])  # runs nothing, but refuses an invalid request before it joins a batch
     return asked
 
 
 def start(bundle: Bundle, group: Sequence[ParsedRequest]) -> Batch:
-    """One generation for requests with the same `shared` options, at most as many as the bundle's batch."""
+    """Return one batch for requests with the same `shared` options, at most as many as the bundle's batch size."""
     each = {name: [asked.sampling[name] for asked in group] for name in SAMPLING}
     own = {name: values if len(group) > 1 else values[0] for name, values in each.items()}
     options: dict[str, Any] = group[0].shared | own
@@ -72,7 +71,7 @@ def start(bundle: Bundle, group: Sequence[ParsedRequest]) -> Batch:
 
 
 def _refuse(client: Client) -> None:
-    """What no bundle can do."""
+    """Raise UsageError for options that no bundle supports."""
     for name in ("frequency_penalty", "presence_penalty"):
         if value := _value(client, name, _shortest, 0.0):
             raise UsageError(
@@ -99,7 +98,7 @@ def _sampling(client: Client, name: str, nothing: float | None) -> Any:
 
 
 def _value(client: Client, name: str, kind: Callable[[Any], Any], default: Any) -> Any:
-    """The one value of an input."""
+    """Return the single value of an input."""
     tensor = client.tensor(name)
     return default if tensor is None else kind(_row(name, tensor)[0])
 
@@ -118,7 +117,7 @@ def _texts(client: Client, name: str) -> list[str]:
 
 
 def _row(name: str, tensor: Tensor) -> Tensor:
-    """The values of the one prompt."""
+    """Return the values of a request's single prompt."""
     if len(tensor) != 1 or tensor.size == 0:
         raise UsageError(
             f"{name}: received shape {list(tensor.shape)}, expected one row with at least one value",
@@ -128,5 +127,5 @@ def _row(name: str, tensor: Tensor) -> Tensor:
 
 
 def _shortest(value: Any) -> int | float:
-    """A float32 as the shortest number that it is read from: 0.8, not 0.800000011920929."""
+    """Return a float32 as the shortest number that parses to it: 0.8, not 0.800000011920929."""
     return float(str(value)) if isinstance(value, np.floating) else int(value)

@@ -1,4 +1,4 @@
-"""Requests to answers, round by round, side by side as far as the bundle's batch goes."""
+"""Answer requests round by round, in batches of at most the bundle's size."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,11 @@ from speccompile.serving.triton.requests import Client, ParsedRequest, read, sta
 
 
 class CancelledError(SpeccompileError):
-    """Nobody waits for the answer."""
+    """The client has cancelled the request."""
 
 
 def answer(bundle: Bundle, clients: Sequence[Client]) -> None:
-    """Send every client its answer or an error. Returns when all have theirs; raises nothing."""
+    """Send every client its answer or an error. Return when all have theirs; raise nothing."""
     asked = []
     for client in clients:
         try:
@@ -29,7 +29,7 @@ def answer(bundle: Bundle, clients: Sequence[Client]) -> None:
 
 
 def _groups(asked: Sequence[ParsedRequest], most: int) -> Iterator[list[ParsedRequest]]:
-    """Those that can run side by side, in the order in which they came."""
+    """Yield groups of requests that can run in one batch, in order of arrival."""
     left = list(asked)
     while left:
         group = [each for each in left if each.shared == left[0].shared][:most]
@@ -38,14 +38,14 @@ def _groups(asked: Sequence[ParsedRequest], most: int) -> Iterator[list[ParsedRe
 
 
 class _Answers:
-    """The answers of one generation."""
+    """Answers of one generation."""
 
     def __init__(self, bundle: Bundle, group: Sequence[ParsedRequest]) -> None:
         self._bundle, self._group = bundle, group
         self._open = dict(enumerate(group))
-        """Those that have no last response yet, by their rows."""
+        """Requests without their last response, by batch slot."""
         self._sent = [(0, 0)] * len(group)
-        """Pieces of text and tokens that each has."""
+        """Numbers of text pieces and tokens sent to each client."""
 
     def run(self) -> None:
         try:
@@ -63,7 +63,7 @@ class _Answers:
                 asked.client.fail(error)
 
     def _send(self, number: int, row: SequenceState, batch: Any) -> None:
-        """What a round has added to a row."""
+        """Send the output of a round to the client of a sequence."""
         asked = self._open[number]
         if not row.is_active:
             del self._open[number]

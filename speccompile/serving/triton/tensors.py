@@ -1,14 +1,14 @@
-"""The tensors of a request and of its answer.
+"""Tensors of a request and of its answer.
 
-Those that clients of TensorRT-LLM's models know, as NVIDIA's OpenAI front end, have the names and types of there.
-speccompile/native/triton reads and writes the same.
+Tensors that clients of TensorRT-LLM's models know, such as NVIDIA's OpenAI front end, have its names and types. The
+code in speccompile/native/triton reads and writes the same tensors.
 """
 
 from typing import NamedTuple
 
 
 class Tensor(NamedTuple):
-    """type: Triton's, without TYPE_. size: of its one axis beside the batch, -1 for any."""
+    """A tensor. type: Triton's, without TYPE_. size: of its only axis after the batch axis, -1 for any."""
 
     name: str
     type: str
@@ -37,16 +37,16 @@ INPUTS = (
     Tensor("return_num_input_tokens", "BOOL"),
     Tensor("return_num_output_tokens", "BOOL"),
 )
-"""All are optional; a request has either of the first two."""
+"""Inputs. All are optional; a request has one of the first two."""
 
 OUTPUTS = (
     Tensor("text_output", "STRING"),
     Tensor("output_ids", "INT64", -1),
-    # With the last response alone.
+    # Only in the last response.
     Tensor("finish_reason", "STRING"),
     Tensor("num_input_tokens", "UINT32"),
     Tensor("num_output_tokens", "UINT32"),
     Tensor("generation", "STRING"),
 )
-"""`generation` is the object of `speccompile generate --json`: logprobs, seed, rounds, .. A stream's pieces have new
-text and new tokens, its last response what comes with the last round."""
+"""Outputs. `generation` is the object of `speccompile generate --json`: logprobs, seed, rounds, .. Responses of a
+stream have new text and new tokens, the last response those of the last round."""

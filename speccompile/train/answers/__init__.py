@@ -1,14 +1,14 @@
-"""The target's own answers to prompts: what a drafter should learn to say is what its target says.
+"""Responses of the target to prompts, as training data: a drafter should predict its target's text.
 
-    maker            what is asked and answered, and who answers: the protocol
-    by_bundle        the target, compiled by this project's own builder
-    by_transformers  `generate`, for targets that the builder refuses
-    by_endpoint      a server that speaks OpenAI's completions
-    store            the folder: a run that was stopped goes on, and the file that is whole at its end
-    make             all of it, in order; every prompt is accounted for
+    generator                requests, responses, and the protocol of generators
+    bundle_generator         the target, compiled by this project's builder
+    transformers_generator   `generate`, for targets that the builder refuses
+    endpoint_generator       a server with OpenAI's completions API
+    store                    the resumable folder, and the complete file at its end
+    make                     the whole run; every prompt is accounted for
 
-Nothing here depends on where a run was interrupted: prompts are answered in groups that the prompts alone decide, a
-group is kept as a whole, and what is drawn is a function of the seed and of the prompt's number.
+No result depends on interruptions: the groups of prompts are a function of the prompts, a group is stored as a whole,
+and random numbers are functions of the seed and the prompt's number.
 """
 
 from speccompile.train.answers.generator import Prompt

@@ -1,4 +1,4 @@
-"""Answers by the target, compiled: built without a proof through the cache of builds, opened, asked batch by batch."""
+"""Responses by the compiled target: a bundle, built with the build cache and without a proof, generates in batches."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,8 +20,8 @@ PREFILL_CHUNK = 128
 
 
 def answer_plan(plan: TrainingPlan) -> Plan:
-    """What is built where nothing else is given: the target alone, in float32 on this machine's processor, as many rows
-    and as long as the answers need."""
+    """Return the default plan: the target without drafter, float32 on the CPU, with the batch size and the length that
+    the responses need."""
     length = capacity(plan)
     return Plan(
         name=f"{plan.name}-answers",
@@ -41,10 +41,10 @@ def answer_plan(plan: TrainingPlan) -> Plan:
 
 @contextmanager
 def bundle_maker(plan: TrainingPlan, build_plan: Plan, folder: Path, *, remember: bool) -> Iterator["BundleMaker"]:
-    """Build the bundle of `build_plan` into `folder` and open it. remember: use the cache of builds.
+    """Build the bundle of `build_plan` into `folder` and open it. remember: use the build cache.
 
-    Raises UsageError for a bundle with fewer positions than the answers need or that cannot draw, and what a build and
-    `Bundle.open` raise.
+    Raise UsageError for a bundle that is too short for the responses or cannot sample, and the errors of a build and of
+    `Bundle.open`.
     """
     from speccompile.compiler.build import build  # imports torch
 
@@ -62,7 +62,7 @@ def bundle_maker(plan: TrainingPlan, build_plan: Plan, folder: Path, *, remember
 
 
 class BundleMaker:
-    """Groups of at most the bundle's batch, of any lengths."""
+    """Generator for groups of at most the bundle's batch size, of any lengths."""
 
     words = "the compiled bundle"
 
@@ -72,7 +72,7 @@ class BundleMaker:
     def answer(self, group: Sequence[GenerationRequest]) -> list[Response | FailedResponse]:
         ends, warm = self._plan.target.facts.eos_token_ids, group[0].temperature
         drawn = {"temperature": warm, "seed": [asked.seed for asked in group]} if warm else {}
-        self._bundle.reset()  # drawn answers depend on the drafts, and those on what was learned from earlier groups
+        self._bundle.reset()  # samples depend on drafts, and drafts on persistent state of earlier groups
         found = self._bundle.generate_batch(
             [asked.tokens for asked in group], max_new_tokens=max(asked.room for asked in group), **drawn
         )

@@ -1,8 +1,7 @@
-"""Answers by an endpoint with OpenAI's completions, which serves the target: vLLM, SGLang, llama.cpp and others.
+"""Responses by an endpoint with OpenAI's completions API that serves the target, such as vLLM, SGLang or llama.cpp.
 
-Prompts go there as token ids and answers come back as token ids, from servers that have `return_token_ids` (vLLM,
-SGLang). From others answers come as text, which is tokenized again, and prompts go as text to those that want it; a
-prompt that does not survive this fails.
+Servers with `return_token_ids` (vLLM, SGLang) receive and return token ids. Text of other servers is tokenized again,
+and servers that refuse token ids receive prompts as text; a prompt that does not survive this round trip fails.
 """
 
 import os
@@ -19,23 +18,24 @@ from speccompile.train.answers.generator import STOP, FailedResponse, Generation
 from speccompile.train.answers.server import RefusedError, Server
 
 EXACT = {"return_token_ids": True, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
-"""What vLLM and SGLang have beside OpenAI's fields: token ids as they came, and none of what a checkpoint's
-generation_config.json recommends."""
+"""Fields of vLLM and SGLang in addition to OpenAI's: they return the generated token ids, and override the sampling
+defaults of a checkpoint's generation_config.json."""
 
 IDS, TEXT = "ids", "text"
 T = TypeVar("T")
 R = TypeVar("R")
 Form = tuple[str, Mapping[str, Any]]
 FORMS: tuple[Form, ...] = ((IDS, EXACT), (IDS, {}), (TEXT, {}))
-"""How a prompt goes there, and more fields. The first that gets an answer is the one of the run."""
+"""Formats of a request: form of the prompt, and further fields. A run uses the first one that gets a response."""
 
 UNSENDABLE = FailedResponse("its tokens are no text that would be tokenized to them again")
-"""Of a prompt that should go as text."""
+"""Failure of a prompt that cannot be sent as text."""
 
 
 @contextmanager
 def endpoint_maker(plan: TrainingPlan) -> Iterator["EndpointMaker"]:
-    """Raises UsageError for an endpoint that is not given or whose key is not in the environment."""
+    """Yield the generator of the plan's endpoint. Raise UsageError if it is missing, or its key is not in the
+    environment."""
     data = plan.data
     if data.endpoint is None:
         raise UsageError(
@@ -52,7 +52,7 @@ def endpoint_maker(plan: TrainingPlan) -> Iterator["EndpointMaker"]:
 
 
 class EndpointMaker:
-    """Prompts one by one, a group of them at once."""
+    """Generator with one request per prompt; the requests of a group are concurrent."""
 
     words = "the endpoint"
 
@@ -66,7 +66,7 @@ class EndpointMaker:
         found: list[Response | FailedResponse] = [UNSENDABLE] * len(group)
         for form in FORMS:
             answers = zip(found, self._in_form(form, group), strict=True)
-            found = [old if new is UNSENDABLE else new for old, new in answers]  # what a server says, it has said
+            found = [old if new is UNSENDABLE else new for old, new in answers]  # keep failures of earlier formats
             if any(isinstance(each, Response) for each in found):
                 LOGGER.info("answers: prompts go to %s as %s", self._server.url, form[0])
                 self._form = form
@@ -74,7 +74,7 @@ class EndpointMaker:
         return found
 
     def _in_form(self, form: Form, group: Sequence[GenerationRequest]) -> list[Response | FailedResponse]:
-        """Requests at once, everything else here: tokenizers are for one thread."""
+        """Send the requests concurrently. Tokenization stays in this thread: tokenizers are not thread-safe."""
         kind, fields = form
         bodies = [self._body(asked, kind) | dict(fields) for asked in group]
         return [
@@ -89,7 +89,7 @@ class EndpointMaker:
         return body | {"seed": asked.seed} | ({"model": data.endpoint_model} if data.endpoint_model else {})
 
     def _post(self, body: Mapping[str, Any]) -> dict[str, Any] | FailedResponse:
-        """The answer's choice."""
+        """Send a request and return its first choice."""
         if body["prompt"] is None:
             return UNSENDABLE
         try:
@@ -102,7 +102,7 @@ class EndpointMaker:
         return FailedResponse(f"the endpoint answered {str(found)[:80]}, expected choices with a text")
 
     def _read(self, choice: Mapping[str, Any], asked: GenerationRequest) -> Response | FailedResponse:
-        """Its token ids where the server gives them, else those of its text; the end of a text as a token."""
+        """Convert a choice to token ids: the server's, or those of its text. A stop adds an end token."""
         size, ends = self._plan.target.facts.vocabulary_size, self._plan.target.facts.eos_token_ids
         given = choice.get("token_ids")
         ids = self._tokenizer(choice["text"], add_special_tokens=False)["input_ids"] if given is None else given
@@ -120,8 +120,8 @@ class EndpointMaker:
         return ended(ids, asked.room, ends) if ids else FailedResponse("the endpoint answered without a token")
 
     def _text(self, tokens: Sequence[int]) -> str | None:
-        """A text that the target's tokenizer turns into these tokens, with or without those it adds by itself; None
-        where there is none."""
+        """Return a text that the target's tokenizer encodes to exactly these tokens, or None. The tokenizer may add the
+        first token."""
         for behind in (tokens, tokens[1:]):
             text: str = self._tokenizer.decode(behind, clean_up_tokenization_spaces=False)
             if list(self._tokenizer(text)["input_ids"]) == list(tokens):
@@ -142,8 +142,8 @@ class EndpointMaker:
 
 
 def _at_once(act: Callable[[T], R], things: Sequence[T]) -> list[R]:
-    """`act` on all things, each in a thread of its own, which does not keep an interrupted process waiting. Raises what
-    the first of them raises."""
+    """Call `act` on all things, one daemon thread each, which does not delay an interrupted process. Raise the error of
+    the first failed thing."""
     found: dict[int, R | BaseException] = {}
 
     def work(place: int, thing: T) -> None:

@@ -1,4 +1,4 @@
-"""What is asked, what is answered, and the protocol of those who answer."""
+"""Requests, responses, and the protocol of generators."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ STOP, LENGTH = "stop", "length"
 
 
 class Prompt(NamedTuple):
-    """document: what it was taken from, a number or a text. tokens: ids of the target's vocabulary."""
+    """Prompt. document: number or name of its source document. tokens: ids of the target's vocabulary."""
 
     document: int | str
     tokens: Sequence[int]
@@ -19,8 +19,8 @@ class Prompt(NamedTuple):
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """One prompt as a maker gets it. number: among all prompts. room: the most tokens of its answer, at least one.
-    temperature: 0 for the most likely tokens. seed: of what is drawn for it, below 2**31, which every server takes."""
+    """Request for one response. number: index of the prompt. room: maximum number of new tokens, at least 1.
+    temperature: 0 for greedy decoding. seed: of its random numbers, below 2**31, which every server accepts."""
 
     number: int
     tokens: list[int]
@@ -31,8 +31,8 @@ class GenerationRequest:
 
 @dataclass(frozen=True)
 class Response:
-    """tokens: new ones only; an end-of-sequence token, if one came, is the last. finish: "stop" where one came, else
-    "length"."""
+    """Response of the target. tokens: new tokens; an end-of-sequence token, if any, is the last. finish: "stop" with
+    such a token, else "length"."""
 
     tokens: list[int]
     finish: str
@@ -40,41 +40,41 @@ class Response:
 
 @dataclass(frozen=True)
 class FailedResponse:
-    """No answer, and why."""
+    """Reason of a missing response."""
 
     why: str
 
 
 class TargetGenerator(Protocol):
-    """Who answers. `words` says who, for people."""
+    """Generator of the target's responses. words: its name in messages."""
 
     words: str
 
     def answer(self, group: Sequence[GenerationRequest]) -> list[Response | FailedResponse]:
-        """The answers to a group of one temperature, in its order. The same group always gets the same answers.
+        """Return the responses to a group of one temperature, in its order. Equal groups get equal responses.
 
-        Raises what concerns all prompts: a run that goes on later asks for this group again.
+        Raise errors that concern all prompts; a resumed run requests this group again.
         """
 
 
 def capacity(plan: TrainingPlan) -> int:
-    """The most tokens of a prompt and its answer: beyond the length of a text, it would be cut."""
+    """Return the maximum number of tokens of a prompt and its response; a longer sample would be cut."""
     return min(plan.max_length, plan.data.length)
 
 
 def seed_of(seed: int, number: int) -> int:
-    """The seed of a prompt by its number, below 2**31: near numbers get seeds far apart."""
+    """Return the seed of a prompt, below 2**31: a hash, so that seeds of near numbers are unrelated."""
     return int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:4], "little") >> 1
 
 
 def temperature_of(plan: TrainingPlan, number: int) -> float:
-    """Of the answer to a prompt: which ones are drawn, seed and number say."""
+    """Return the temperature of a prompt's response. Seed and number decide whether it is sampled."""
     share = seed_of(plan.seed, number) / 2**31
     return plan.data.temperature if share < plan.data.sampled else 0.0
 
 
 def ended(tokens: Sequence[int], room: int, ends: Sequence[int]) -> Response:
-    """An answer out of what a model said: up to the first token that ends a text, and never more than `room`."""
+    """Return a response: the generated tokens up to the first end token, at most `room`."""
     said = list(tokens[:room])
     end = next((place for place, token in enumerate(said) if token in ends), None)
     return Response(said, LENGTH) if end is None else Response(said[: end + 1], STOP)

@@ -1,4 +1,4 @@
-"""Prompts -> a file of the target's answers; whoever was interrupted goes on."""
+"""Generate a file of the target's responses to prompts; an interrupted run can resume."""
 
 import hashlib
 import json
@@ -33,29 +33,29 @@ COMMAND, OPTION = "speccompile train", "--work"
 BUNDLE = "bundle"
 
 SHARE, FEW = 0.05, 64
-"""A run stops where more than this share of all answers failed; or of those so far, where these are more than a few:
-what has gone from an endpoint need not be waited for to the end."""
+"""A run stops when the failures exceed this share of all responses, or already this share of the responses so far and
+64: a run need not wait long for an endpoint that is gone."""
 
 BYTES = 6
-"""Of a token in a line, at most: five digits and a comma, or six in the largest vocabularies."""
+"""Approximate bytes of a token in a line: five digits, or six in the largest vocabularies, and a comma."""
 
 
 def make_answers(
     plan: TrainingPlan, prompts: Sequence[Prompt], folder: Path, *, bundle: Plan | None = None, remember: bool = True
 ) -> Path:
-    """The target's answers to `prompts`, as `plan.data` says, in `folder`/answers.jsonl: one line a prompt, in their
-    order. What an interrupted run has made stays made.
+    """Generate the target's responses to `prompts` by `plan.data` and return `folder`/answers.jsonl: one line per
+    prompt, in order. Responses of an interrupted run are reused.
 
     A line is {"document", "prompt_ids", "answer_ids", "finish": "stop" | "length"}, {"document", "failed": why} or
-    {"document", "skipped": why}, which is said of prompts that are empty or leave no room for an answer. done + failed
-    + skipped are as many as `prompts`, and stderr says how many each is.
+    {"document", "skipped": why}; skipped prompts are empty or leave no room for a response. done + failed + skipped
+    equals the number of prompts, and stderr shows the three counts.
 
-    bundle: what is built in the place of the target alone, where the bundle answers: with a drafter that is there
-    already, say. remember: use the cache of builds.
+    bundle: plan to build instead of the target alone, for example with an existing drafter. remember: use the build
+    cache.
 
-    Raises UsageError for a folder with answers to other prompts, of another target or by other options, PromptError for
-    tokens that are not the target's, BuildError where the disk has no room, SpeccompileError where too many answers
-    fail, and what the maker raises.
+    Raise UsageError for a folder of other prompts, another target or other options; PromptError for tokens outside the
+    target's vocabulary; BuildError if the disk has no room; SpeccompileError if too many responses fail; and the errors
+    of the generator.
     """
     order, skipped = _sorted_out(plan, prompts)
     store, key = Store(folder), _key(plan, prompts)
@@ -75,7 +75,7 @@ def make_answers(
             store.append(skipped)
             found = store.finish(len(prompts))
             LOGGER.info("answers: %s%s", _said(found), pace)
-        shutil.rmtree(folder / BUNDLE, ignore_errors=True)  # the cache of builds gives it again
+        shutil.rmtree(folder / BUNDLE, ignore_errors=True)  # the build cache can restore it
     if sum(found.values()) != len(prompts):
         raise BuildError(
             f"{store.whole}: received {_said(found)}, expected {len(prompts)} together",
@@ -85,8 +85,9 @@ def make_answers(
 
 
 def _sorted_out(plan: TrainingPlan, prompts: Sequence[Prompt]) -> tuple[list[int], list[dict[str, Any]]]:
-    """The numbers of what is asked, the longest first: memory runs out at once or not at all, and the time left is
-    never said too short. And the lines of what is not. Raises PromptError."""
+    """Return the numbers of prompts to answer, the longest first, and the lines of skipped prompts. Raise PromptError.
+
+    With this order memory runs out at once or never, and the estimate of the remaining time is never too short."""
     lengths, skipped = dict[int, int](), []
     most, size = capacity(plan), plan.target.facts.vocabulary_size
     for number, (document, tokens) in enumerate(prompts):
@@ -111,7 +112,7 @@ def _sorted_out(plan: TrainingPlan, prompts: Sequence[Prompt]) -> tuple[list[int
 
 
 def _groups(plan: TrainingPlan, order: Sequence[int], size: int) -> list[list[int]]:
-    """At most `size` of one temperature, in their order."""
+    """Split the numbers into groups of at most `size` and one temperature, in order."""
     alike: dict[float, list[int]] = {}
     for number in order:
         alike.setdefault(temperature_of(plan, number), []).append(number)
@@ -119,7 +120,7 @@ def _groups(plan: TrainingPlan, order: Sequence[int], size: int) -> list[list[in
 
 
 class _Run:
-    """One run over groups that are not answered; asked: how many prompts all groups have."""
+    """Run over unanswered groups. asked: number of prompts in all groups, answered ones included."""
 
     def __init__(
         self, plan: TrainingPlan, prompts: Sequence[Prompt], store: Store, maker: TargetGenerator, asked: int
@@ -129,7 +130,7 @@ class _Run:
         self._failed = self._done = self._tokens = 0
 
     def make(self, groups: Sequence[Sequence[int]]) -> str:
-        """Answer them all; how fast that went, for people. Raises SpeccompileError where too many fail."""
+        """Generate all responses and return the speed as text. Raise SpeccompileError if too many fail."""
         start, seconds = time.perf_counter(), 0.0
         with progress_counter("answers", sum(map(len, groups)), "prompts") as advance:
             for group in groups:
@@ -194,7 +195,7 @@ def _maker(
 
 
 def _key(plan: TrainingPlan, prompts: Sequence[Prompt]) -> dict[str, Any]:
-    """What must be the same for a run to go on where another was stopped. Batches may become smaller or larger."""
+    """Return the key that must be unchanged to resume a run. The batch size may change."""
     data, target = plan.data, plan.target
     digest = hashlib.sha256()
     for document, tokens in prompts:
@@ -213,7 +214,7 @@ def _key(plan: TrainingPlan, prompts: Sequence[Prompt]) -> dict[str, Any]:
 
 
 def _check_room(plan: TrainingPlan, prompts: Sequence[Prompt], groups: Sequence[Sequence[int]], folder: Path) -> None:
-    """Raises BuildError where the disk clearly has no room: lines are there twice, as made and in order."""
+    """Raise BuildError if the disk clearly has no room. Every line is stored twice: as generated, and in order."""
     tokens = sum(len(prompts[number][1]) + plan.data.max_new_tokens for group in groups for number in group)
     needed, free = 2 * BYTES * tokens, shutil.disk_usage(folder).free
     if free < needed:

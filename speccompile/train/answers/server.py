@@ -1,4 +1,4 @@
-"""Requests to a server that speaks OpenAI's completions: JSON there and back, tried again where that may help."""
+"""Client of a server with OpenAI's completions API: JSON requests, with retries."""
 
 import http.client
 import json
@@ -12,29 +12,29 @@ from urllib.parse import urlsplit
 from speccompile.errors import SpeccompileError, UsageError
 
 TIMEOUT = 600.0
-"""Seconds without a byte from the server: it says nothing before an answer is whole."""
+"""Seconds without a byte from the server, which sends nothing before a response is complete."""
 
 WAITS = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Seconds before the second try, the third, .."""
+"""Seconds before the first retry, the second, .."""
 
 LONGEST_WAIT = 60.0
-"""Seconds that a server may ask for."""
+"""Maximum seconds of a server's Retry-After."""
 
 BUSY = (408, 409, 425, 429, 500, 502, 503, 504)
-"""Statuses after which a request is tried again."""
+"""HTTP statuses after which a request is retried."""
 
 UNFIT = (301, 302, 303, 307, 308, 401, 403, 404, 405)
-"""Statuses that every request would get."""
+"""HTTP statuses that every request to this address would get."""
 
 GOES_ON = "mend that, and run the same command again: it goes on where it was"
 
 
 class RefusedError(SpeccompileError):
-    """The server does not take this request."""
+    """Server error that concerns a single request."""
 
 
 class Server:
-    """One address. `post` may be called by several threads at once."""
+    """Client of one address. `post` is thread-safe."""
 
     def __init__(
         self,
@@ -45,16 +45,16 @@ class Server:
         timeout: float = TIMEOUT,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        """address: with or without /v1 and /completions. key: of the server, which goes nowhere else."""
+        """address: with or without /v1 and /completions. key: the server's API key, sent to this address only."""
         self.url, self._key = completions_url(address), key
         self._waits, self._timeout, self._sleep = waits, timeout, sleep
         self._opener = urllib.request.build_opener(_NoRedirect)
 
     def post(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The server's answer.
+        """Send a request and return the server's JSON object.
 
-        Raises RefusedError for what only this request has, or trying again has not mended; SpeccompileError where the
-        server cannot be reached or takes no request at all.
+        Raise RefusedError if the server refuses this request, after retries for busy statuses; SpeccompileError if it
+        cannot be reached or would refuse every request.
         """
         for wait in (*self._waits, None):
             try:
@@ -98,14 +98,14 @@ class Server:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Another address is for the user to give: a key must not go there, and a redirected POST would come as a GET."""
+    """Refusal of redirects: a key must not reach another address, and a redirected POST would become a GET."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 def completions_url(address: str) -> str:
-    """The address of completions. Raises UsageError for one that is none, or that holds a password."""
+    """Return the URL of the completions API. Raise UsageError for an invalid address or one with a password."""
     try:
         parts = urlsplit(address)
     except ValueError:
@@ -127,13 +127,13 @@ def completions_url(address: str) -> str:
 
 
 def _asked_wait(error: urllib.error.HTTPError) -> float:
-    """Seconds that the server asks for, 0 where it does not."""
+    """Return the seconds of the Retry-After header, or 0."""
     value = error.headers.get("Retry-After", "")
     return float(value) if value.isdecimal() else 0.0
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """What the server says, on one line."""
+    """Return the server's error message on one line."""
     try:
         content = error.read().decode(errors="replace")
     except (OSError, http.client.HTTPException):

@@ -1,9 +1,9 @@
-"""The folder of answers.
+"""Folder of responses.
 
-answers.json   what decides the answers: target, prompts, options
-part.jsonl     the lines so far, in the order in which they were made, each with its prompt's number; grows at its end
-               alone, and is on the disk when `append` returns
-answers.jsonl  all of them in the order of the prompts, when there is one for each; then part.jsonl is gone
+answers.json   key of the responses: target, prompts, options
+part.jsonl     lines so far, in the order of their generation, each with its prompt's number; append-only, and synced to
+               the disk when `append` returns
+answers.jsonl  all lines in the order of the prompts, once complete; part.jsonl is then removed
 """
 
 import json
@@ -23,16 +23,16 @@ DONE, FAILED, SKIPPED = "done", "failed", "skipped"
 
 
 class Store:
-    """Lines by the numbers of prompts. Where a number has several, the last one counts."""
+    """Lines by prompt number. If a number has several lines, the last one counts."""
 
     def __init__(self, folder: Path) -> None:
         self.part, self.whole = folder / PART, folder / ANSWERS
         self._places: dict[int, int] = {}
-        """Where in the part each number's line begins."""
+        """Prompt number -> offset of its line in part.jsonl."""
         self._kinds: dict[int, str] = {}
 
     def read(self) -> None:
-        """Find out what is there. A last line that a killed process has torn is cut off, and all behind it."""
+        """Read the existing lines. Truncate the file at an incomplete line of a killed process."""
         if not self.part.is_file():
             return
         with self.part.open("r+b") as file:
@@ -47,15 +47,15 @@ class Store:
                 end += len(line)
 
     def has_any(self) -> bool:
-        """Whether there are lines."""
+        """Return whether there are lines."""
         return self.part.is_file() or self.whole.is_file()
 
     def has(self, number: int) -> bool:
-        """Whether a prompt was answered or skipped; one that failed is asked again."""
+        """Return whether a prompt was answered or skipped; a failed one is requested again."""
         return self._kinds.get(number, FAILED) != FAILED
 
     def append(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Add lines, each with a "number": all of them are on the disk, or after a crash perhaps the first ones."""
+        """Append lines, each with a "number", and sync them. After a crash only the first ones may be there."""
         known = list(records)
         is_new = not self.part.is_file()
         with self.part.open("ab") as file:
@@ -68,9 +68,9 @@ class Store:
             sync(self.part.parent)
 
     def finish(self, count: int) -> Counter[str]:
-        """Write the whole, of `count` prompts; how many of each kind it has.
+        """Write answers.jsonl of `count` prompts and return the counts of its kinds of lines.
 
-        Raises BuildError where there is not exactly one line a prompt: what is kept is not what was asked for.
+        Raise BuildError unless there is exactly one line per prompt.
         """
         if (lines := sorted(self._places)) != list(range(count)):
             raise BuildError(
@@ -101,7 +101,7 @@ class Store:
 
 
 def account(file: Path) -> Counter[str]:
-    """How many lines of each kind there are. Raises BuildError for a line that is none of ours."""
+    """Count the lines of each kind. Raise BuildError for an invalid line."""
     with file.open("rb") as lines:
         found = Counter[str]()
         for number, line in enumerate(lines, 1):
@@ -124,7 +124,7 @@ def _line(record: Mapping[str, Any]) -> bytes:
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
-    """The object of a line, None for one that is not whole."""
+    """Return the object of a line, or None for an incomplete one."""
     try:
         record = json.loads(line)
     except ValueError:

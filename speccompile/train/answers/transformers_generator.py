@@ -1,4 +1,4 @@
-"""Answers by transformers' own `generate`, for targets that the builder refuses."""
+"""Responses by transformers' `generate`, for targets that the builder refuses."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,21 +23,21 @@ from speccompile.progress import LOGGER, log_step
 from speccompile.train.answers.generator import FailedResponse, GenerationRequest, Response, capacity, ended
 
 PADDED, PROBED, NOISE = 5, 4, 1e-3
-"""How padding is tried: pads before a prompt, new tokens that are looked at, and the change of a logit, as a part of
-all logits' spread, that is rounding."""
+"""Test of padding: number of pads before a prompt, number of new tokens compared, and the tolerated change of a logit,
+relative to the standard deviation of the logits."""
 
 
 @contextmanager
 def transformers_maker(plan: TrainingPlan) -> Iterator["TransformersMaker"]:
-    """The target from its folder: in float32 on a processor; on GPUs, over all that there are, as `train.schedule` says
-    that activations are. Raises CheckpointError for what transformers does not load."""
+    """Load the target: in float32 on the CPU; else over all GPUs, in the precision of `train.schedule`. Raise
+    CheckpointError if transformers cannot load it."""
     with log_step("loading the target"):
         model = _load(plan.target.folder, plan.schedule.precision)
     yield TransformersMaker(model, plan)
 
 
 class TransformersMaker:
-    """Groups side by side behind padding, where padding changes nothing; else those of one length at a time."""
+    """Generator that pads groups on the left if padding does not change logits; else it batches equal lengths only."""
 
     words = "transformers"
 
@@ -46,7 +46,7 @@ class TransformersMaker:
         self._ends = plan.target.facts.eos_token_ids
         self._pad = self._ends[0] if self._ends else 0
         self._pads_freely: bool | None = None
-        # What a checkpoint recommends (temperatures, penalties) is not what the loop compiles or the teacher says.
+        # Neither the compiled loop nor the teacher applies a checkpoint's recommended temperature or penalties.
         model.generation_config = GenerationConfig()
 
     def answer(self, group: Sequence[GenerationRequest]) -> list[Response | FailedResponse]:
@@ -60,7 +60,7 @@ class TransformersMaker:
         return [found[asked.number] for asked in group]
 
     def _run(self, asked: GenerationRequest) -> int:
-        """Which prompts go together: all, unless padding would push one beyond the positions that there are."""
+        """Return the key of a padded batch: 0, or the length if padding is unsafe or could exceed the capacity."""
         is_cut = asked.room < self._plan.data.max_new_tokens
         return len(asked.tokens) if is_cut or self._pads_freely is False else 0
 
@@ -78,7 +78,7 @@ class TransformersMaker:
         return self._model.generate(ids, attention_mask=mask, generation_config=config, **options)
 
     def _padded(self, prompts: Sequence[Sequence[int]], pads: int = 0) -> tuple[Tensor, Tensor]:
-        """ids and mask int64 [B, T], padded on the left, with `pads` more before each."""
+        """Return ids and mask int64 [B, T], padded on the left, with `pads` additional pads."""
         width = max(map(len, prompts)) + pads
         ids = torch.full((len(prompts), width), self._pad)
         mask = torch.zeros_like(ids)
@@ -87,7 +87,7 @@ class TransformersMaker:
         return ids.to(self._model.device), mask.to(self._model.device)
 
     def _try_padding(self, prompt: list[int]) -> bool:
-        """Whether a prompt gets the same logits with padding before it, through `generate`, as all will."""
+        """Return whether `generate` gives a prompt the same logits with padding on the left."""
         room = capacity(self._plan) - PADDED - PROBED
         if room < 1:
             return False
@@ -102,15 +102,15 @@ class TransformersMaker:
 
 
 class _Drawing(LogitsProcessor):
-    """Makes the best token a drawn one: the best of logits / temperature plus Gumbel noise is drawn by its probability
-    (Gumbel 1954). Every row has a generator of its own, so that it matters to none what is beside it."""
+    """Gumbel noise: the argmax of logits / temperature plus noise is a sample of the distribution (Gumbel 1954). Each
+    sequence has a separate generator, so that its samples do not depend on other sequences."""
 
     def __init__(self, temperature: float, seeds: Sequence[int]) -> None:
         self._temperature = temperature
         self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """scores [B, V]."""
+        """Add noise to scores [B, V]."""
         noise = torch.stack([torch.empty(scores.shape[1]).exponential_(generator=each) for each in self._generators])
         return scores.float() / self._temperature - noise.to(scores.device).log()
 

@@ -1,13 +1,13 @@
-"""Data: what lies in files -> tokens and which of them are learnt -> batches by seed and step.
+"""Training data: files -> tokens and loss masks -> batches by seed and step.
 
-rows        what lies in the files that the recipe names: lines, rows of tables, pieces of texts, each with its place
-documents   one of three kinds of each: prompts, conversations, text, checked
-tokens      the tokens of a document, and which are learnt
-shards      texts in a table that is mapped into memory
-kept        folders that are written once for what they depend on
-order       which texts a step has: epochs, and buckets of like lengths
-corpus      texts and batches of them
-prepare     all of it: `prepare` and `prepare_prompts`
-shown       one text as people read it
-features    what the target makes of every text, on the disk
+rows          rows of the recipe's files: JSON lines, table rows, pieces of text, each with its place for errors
+documents     checked documents of three kinds: prompts, conversations, text
+tokens        tokens and loss mask of a document
+shards        samples in a memory-mapped table
+data_cache    folders that are written once per key
+order         order of samples: epochs, and buckets of similar lengths
+corpus        datasets and batches
+prepare       the whole preparation: `prepare` and `prepare_prompts`
+print_sample  a sample as readable text
+features      the target's features of every sample, on the disk
 """

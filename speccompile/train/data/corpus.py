@@ -1,4 +1,4 @@
-"""Texts that are learnt from or held out, and batches of them."""
+"""Datasets for training or evaluation, and batches of their samples."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from speccompile.train.data.shards import SampleTable
 
 @dataclass(frozen=True)
 class Sample:
-    """tokens int32 [T]; learnt bool [T]: tokens that are to be guessed; document: equal for texts of the same one."""
+    """Sample. tokens int32 [T]; learnt bool [T]: the loss mask; document: name, equal for samples of one document."""
 
     tokens: np.ndarray
     learnt: np.ndarray
@@ -22,8 +22,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Batch:
-    """tokens int64 [B, T], padded behind with 0; real bool [B, T]: no padding; learnt bool [B, T]. samples: the numbers
-    of its texts in their corpus."""
+    """Batch of samples. tokens int64 [B, T], padded on the right with 0; attention_mask bool [B, T]: False for padding;
+    loss_mask bool [B, T]. samples: numbers of its samples in the dataset."""
 
     tokens: Tensor
     attention_mask: Tensor
@@ -32,11 +32,11 @@ class Batch:
 
 
 class Dataset:
-    """A part of the texts of a table. Nothing of it changes: what it gives is a function of what is asked."""
+    """Dataset: some samples of a table. It has no mutable state; its results depend on the arguments only."""
 
     def __init__(self, texts: SampleTable, rows: np.ndarray, key: str) -> None:
-        """rows: int64 [n], those of the table that are in it. key: of what all this depends on; a resumed training has
-        the same data when it has the same key."""
+        """rows: int64 [n], rows of the table that belong to the dataset. key: digest of all inputs; equal keys mean
+        equal data, also for a resumed training."""
         self.texts, self.rows, self.key = texts, rows, key
         self.lengths = texts.lengths[rows]
         self._order = BatchOrder(self.lengths)
@@ -45,13 +45,13 @@ class Dataset:
         return len(self.rows)
 
     def sample(self, number: int) -> Sample:
-        """Raises IndexError for a number that is no text's."""
+        """Return a sample. Raise IndexError for a number out of range."""
         row = int(self.rows[number])
         return Sample(self.texts.tokens(row), self.texts.learnt(row), f"{self.texts.documents[row]:016x}")
 
     def batch(self, seed: int, step: int, size: int, part: int = 0, parts: int = 1) -> Batch:
-        """Step `step` has `size` texts, of which this is the part `part`. The parts one below the other are the whole
-        batch: all are as long as its longest text. Raises UsageError where a part would have no text."""
+        """Return part `part` of the `size` samples of step `step`. All parts are padded to the batch's longest sample,
+        so that their concatenation is the batch. Raise UsageError if a part would be empty."""
         if size < parts:
             raise UsageError(
                 f"received batches of {size} texts in {parts} parts, expected a text or more in each",
@@ -62,7 +62,7 @@ class Dataset:
         return self.gather(np.array_split(samples, parts)[part], longest)
 
     def gather(self, samples: np.ndarray, longest: int | None = None) -> Batch:
-        """The texts of these numbers, each `longest` tokens long, or as long as the longest of them."""
+        """Return a batch of these samples, padded to `longest` tokens, or to the longest of them."""
         lengths = torch.from_numpy(self.lengths[samples])
         shape = len(samples), longest or int(lengths.max())
         real = torch.arange(shape[1])[None, :] < lengths[:, None]

@@ -1,4 +1,4 @@
-"""Folders that are written once for what they depend on, whole or not at all, and found again."""
+"""Cache of data folders: each is written atomically, once per key of its inputs."""
 
 import json
 import os
@@ -20,15 +20,15 @@ _DIGITS = 16
 
 
 def key_for(parts: Any) -> str:
-    """Hexadecimal digits of what JSON can hold."""
+    """Return the hexadecimal digest of JSON values."""
     return new_hasher().update(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:_DIGITS]
 
 
 def cached_folder(folder: Path, kind: str, key: str, write: Callable[[Path], dict[str, Any]]) -> Path:
-    """The folder `<kind>-<key>` in `folder`, as `write` left it in this process, in another one or some time before.
+    """Return the folder `<kind>-<key>` in `folder`; write it unless it exists.
 
-    write: fills a new folder and says about it what `about` gives. Processes that ask at once wait for one. Older
-    folders of the kind go. Raises BuildError when the disk has no room.
+    write: fills a new folder and returns its description, see `about`. Concurrent processes wait for one writer. Older
+    folders of the kind are removed. Raise BuildError if the disk is full.
     """
     output = folder / f"{kind}-{key}"
     part = folder / f".{output.name}.part"
@@ -57,12 +57,12 @@ def cached_folder(folder: Path, kind: str, key: str, write: Callable[[Path], dic
 
 
 def about(folder: Path) -> dict[str, Any]:
-    """What its writer said about a folder."""
+    """Return the description of a folder that its writer returned."""
     return json.loads((folder / ABOUT).read_bytes())
 
 
 def remove_stale(folder: Path, kind: str, output: Path) -> None:
-    """Those of other keys, and what a process left that was ended."""
+    """Remove folders of other keys, and leftovers of killed processes."""
     ours = re.compile(rf"{kind}-[0-9a-f]{{{_DIGITS}}}|\.{kind}-[0-9a-f]{{{_DIGITS}}}\.part")
     for other in folder.iterdir():
         if other != output and ours.fullmatch(other.name):

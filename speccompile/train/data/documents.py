@@ -1,4 +1,4 @@
-"""One document of three kinds: prompts, conversations, text. Whatever is none of them is refused with its place."""
+"""Documents of three kinds: prompts, conversations, text. Errors name the place of an invalid row."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ _SHARE_GPT = {
     "chatgpt": "assistant", "bing": "assistant", "bard": "assistant", "model": "assistant", "tool": "tool",
     "observation": "tool", "function_response": "tool",
 }  # fmt: skip
-"""Who speaks in ShareGPT's form, in the words of OpenAI's."""
+"""ShareGPT's speaker -> OpenAI's role."""
 
 _KEYS = {
     PROMPTS: ("prompt", "messages", "token_ids", "text"),
@@ -33,7 +33,7 @@ _ANSWERS = ("answer", "completion")
 
 @dataclass(frozen=True)
 class Chat:
-    """messages: as OpenAI's, their contents texts. tools: JSON schemas that the template is told of."""
+    """Conversation. messages: in OpenAI's format, with text contents. tools: JSON schemas for the chat template."""
 
     messages: tuple[Mapping[str, Any], ...]
     tools: tuple[Any, ...] | None = None
@@ -41,8 +41,8 @@ class Chat:
 
 @dataclass(frozen=True)
 class Document:
-    """content: text, token ids or a conversation. answer: what was given to follow it. begins: no earlier one is a part
-    of the same document. held: it comes from a file that is held out."""
+    """Document or part of one. where: file and row, for messages. content: text, token ids or a conversation. answer:
+    the given response, or None. is_first_part: no earlier part exists. is_held_out: its file is the held-out file."""
 
     where: str
     key: Key
@@ -53,12 +53,12 @@ class Document:
 
 
 def document_name(key: Key, held: bool) -> str:
-    """By which others know a document."""
+    """Return the name of a document, by which responses refer to it."""
     return f"{_HELD if held else ''}{key:016x}"
 
 
 def read_name(name: Any, where: str) -> tuple[Key, bool]:
-    """Inverse of `document_name`."""
+    """Invert `document_name`. Raise RecipeError for an invalid name."""
     digits = name.removeprefix(_HELD) if isinstance(name, str) else ""
     try:
         return int(digits, 16), digits != name
@@ -69,7 +69,8 @@ def read_name(name: Any, where: str) -> tuple[Key, bool]:
 
 
 def read_documents(rows: Iterator[Row], kind: str, *, answered: bool = False, held: bool = False) -> Iterator[Document]:
-    """answered: prompts must have their answers beside them. Raises RecipeError for a row that is not of the kind."""
+    """Yield the documents of rows. answered: prompts need a response in their row. Raise RecipeError for a row of
+    another kind."""
     for row in rows:
         document = _of_text(row, kind) if row.text is not None else _of_row(row, kind, answered=answered)
         yield replace(document, is_held_out=held)
@@ -109,7 +110,7 @@ def _content(key: str, fields: Mapping[str, Any], where: str) -> str | tuple[int
 
 
 def _said(content: str | tuple[int, ...] | Chat) -> Any:
-    """What makes it the document that it is: the same text is the same document whatever row it stands in."""
+    """Return the JSON values that identify a document: equal contents in different rows are one document."""
     if isinstance(content, Chat):
         return [list(map(dict, content.messages)), content.tools]
     return content if isinstance(content, str) else list(content)
@@ -168,7 +169,7 @@ def _role(value: Any, where: str) -> str:
 
 
 def _words(content: Any, where: str) -> str:
-    """Of a message: text, or parts of text."""
+    """Return the text of a message's content, which is a text or a list of text parts."""
     if not isinstance(content, list):
         return _checked(content, "content", where)
     kinds = [part.get("type") if isinstance(part, dict) else None for part in content]

@@ -1,5 +1,5 @@
-"""What the target makes of every text, kept on the disk: the taps and the hidden state that its head reads. Logits,
-which have the width of the vocabulary, are computed again from that."""
+"""Target features of every sample on the disk: the taps, and the hidden state that its head reads. Logits, which have
+the width of the vocabulary, are recomputed from the hidden state."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -33,13 +33,13 @@ from speccompile.train.data.data_cache import key_for, remove_stale
 FEATURES, HIDDEN = "features", "hidden"
 
 SHARD = 1 << 28
-"""Bytes of a file, about: what a run that is ended loses."""
+"""Approximate bytes of a file, the most work that an interrupted run loses."""
 
 _TOKENS = 1 << 13
-"""Of a batch of the target's, with padding."""
+"""Tokens of a batch of the target, padding included."""
 
 _TOLERANCE = 1e-3
-"""Change of a logit, as a part of all logits' spread, that is rounding."""
+"""Tolerated change of a logit by rounding, relative to the standard deviation of the logits."""
 
 _FORMAT = 1
 
@@ -47,11 +47,11 @@ _FORMAT = 1
 def write_features(
     plan: TrainingPlan, model: nn.Module, corpus: Dataset, folder: Path, name: str, part: int = 0, parts: int = 1
 ) -> Path:
-    """Write into `folder`/`name`-<key> what `model`, the plan's target, makes of a corpus, in the precision of the
-    plan's activations; what is there already stays. Each of several processes writes a part of the files.
+    """Write the features of a dataset by `model`, the plan's target, to `folder`/`name`-<key>, in the precision of the
+    plan's activations. Existing files stay. Each of several processes writes a part of the files.
 
-    Raises BuildError where the disk has too little room, UnsupportedModelError for a target whose logits are more than
-    its head makes of its last hidden state.
+    Raise BuildError if the disk has too little room; UnsupportedModelError if the target's logits are not a function of
+    its last hidden state alone.
     """
     dtype = getattr(torch, plan.schedule.precision)
     output = folder / f"{name}-{_key(plan, corpus)}"
@@ -76,10 +76,10 @@ def _of(plan: TrainingPlan, model: Any, tokens: int) -> int:
 
 
 class CachedFeatureTeacher:
-    """Reads what `write_features` left, in the place of `Teacher`."""
+    """Reader of the files of `write_features`, which replaces `Teacher`."""
 
     def __init__(self, plan: TrainingPlan, model: nn.Module, corpus: Dataset, folder: Path) -> None:
-        """folder: what `write_features` gave. model: the target, whose head is needed."""
+        """folder: result of `write_features`. model: the target, whose head is needed."""
         shards = _shards(corpus, _of(plan, model, 1))
         self._source, self._folder = _Source(model, plan.taps), folder
         self._files: dict[int, Any] = {}
@@ -91,7 +91,7 @@ class CachedFeatureTeacher:
 
     @torch.no_grad()
     def read(self, batch: Batch) -> TeacherBatch:
-        """As `Teacher.read` of the batch's texts, to the rounding of the numbers on the disk. Raises BuildError for a
+        """Return the outputs of `Teacher.forward` for a batch, up to the rounding on the disk. Raise BuildError for a
         file that cannot be read."""
         columns = [self._text(sample) for sample in batch.samples]
         features, hidden = (_padded(each, batch.tokens.shape[1]) for each in zip(*columns, strict=True))
@@ -115,7 +115,7 @@ class CachedFeatureTeacher:
 
 
 class _Given(BaseModelOutput):
-    """A hidden state in the place of what layers give. What else a forward may ask of them is not there."""
+    """Stored hidden state that replaces the output of the layers. Every other attribute is None."""
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):
@@ -123,7 +123,7 @@ class _Given(BaseModelOutput):
 
 
 class _Source:
-    """The target, looked at in its taps and before its head."""
+    """Target with hooks at its taps and before its head."""
 
     def __init__(self, model: Any, taps: Sequence[str]) -> None:
         self.model, self.names = model.eval().requires_grad_(False), tuple(taps)
@@ -132,7 +132,7 @@ class _Source:
 
     @torch.no_grad()
     def look(self, tokens: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-        """features [B, T, F] of all taps but the final norm, hidden [B, T, H]: what the head reads."""
+        """Return features [B, T, F] of all taps but the final norm, and hidden [B, T, H], the head's input."""
         with self.taps.open(), _hidden(self.model) as found:
             logits = self.model(tokens, attention_mask=real.long(), use_cache=False).logits
         hidden = found[-1]
@@ -142,7 +142,7 @@ class _Source:
         return features, hidden
 
     def logits(self, tokens: Tensor, hidden: Tensor) -> Tensor:
-        """float32 [B, T, V], by the model's own forward behind its layers: with its scale and soft cap."""
+        """Return logits float32 [B, T, V] by the model's own forward after its layers, with its scale and soft cap."""
         given = _Given(last_hidden_state=hidden.to(self.model.dtype))
         with ExitStack() as stack:
             for layers in _layers(self.model):
@@ -150,14 +150,14 @@ class _Source:
             return self.model(tokens, use_cache=False).logits.float()
 
     def beside(self, features: Tensor, hidden: Tensor) -> Tensor:
-        """The taps in the order of their names, the final norm among them."""
+        """Return all taps in the order of their names, including the final norm."""
         width = features.shape[2] // max(len(self.taps.names), 1)
         others = iter(features.split(width, 2) if self.taps.names else ())
         columns = [hidden if name == NORM else next(others) for name in self.names]
         return torch.cat([hidden[..., :0], *columns], 2)
 
     def _check(self, tokens: Tensor, real: Tensor, logits: Tensor, hidden: Tensor) -> None:
-        """Whether the head makes the model's logits of what is kept, and the final norm gives that."""
+        """Raise UnsupportedModelError unless the hidden state gives the model's logits and equals the final norm."""
         self._checked = True
         again = self.logits(tokens, hidden)
         expected = [(again, logits)]
@@ -175,7 +175,7 @@ class _Source:
 
 
 def _layers(model: Any) -> list[nn.Module]:
-    """What holds the layers: the forward of a causal LM runs one of its children or, past it, the decoder within."""
+    """Return the modules that hold the layers: a causal LM's forward calls one of its children, or its decoder."""
     head = model.get_output_embeddings()
     found = {
         id(child): child
@@ -189,7 +189,7 @@ def _layers(model: Any) -> list[nn.Module]:
 
 @contextmanager
 def _hidden(model: nn.Module) -> Iterator[list[Tensor]]:
-    """Inside, a run of the model leaves what its layers give; the last is the outermost's."""
+    """Collect the outputs of the modules that hold the layers; the last one is the outermost module's."""
     found: list[Tensor] = []
     with ExitStack() as stack:
         for layers in _layers(model):
@@ -199,7 +199,7 @@ def _hidden(model: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def _key(plan: TrainingPlan, corpus: Dataset) -> str:
-    """Of what features depend on."""
+    """Return the key of everything that the features depend on."""
     weights = [cached_file_hash(plan.target.folder / file) for file in plan.target.files]
     return key_for([
         _FORMAT, corpus.key, new_hasher().update(corpus.rows.tobytes()).hexdigest(), list(plan.taps),
@@ -208,7 +208,7 @@ def _key(plan: TrainingPlan, corpus: Dataset) -> str:
 
 
 def _shards(corpus: Dataset, bytes_of_token: int) -> list[np.ndarray]:
-    """Numbers of the texts in each file, in order."""
+    """Return the numbers of the samples in each file, in order."""
     ends = np.cumsum(corpus.lengths)
     numbers = (ends - corpus.lengths) // max(SHARD // bytes_of_token, 1)
     return np.split(np.arange(len(corpus)), np.flatnonzero(np.diff(numbers)) + 1)
@@ -230,7 +230,7 @@ def _check_room(size: int, folder: Path) -> None:
 
 
 def _write(source: _Source, corpus: Dataset, samples: np.ndarray, path: Path, dtype: torch.dtype) -> None:
-    """The texts one below the other: features [tokens, F], hidden [tokens, H]."""
+    """Write the concatenated samples: features [tokens, F], hidden [tokens, H]."""
     found: dict[int, tuple[Tensor, Tensor]] = {}
     for some in _batches(corpus, samples):
         batch = corpus.gather(some)
@@ -255,7 +255,7 @@ def _write(source: _Source, corpus: Dataset, samples: np.ndarray, path: Path, dt
 
 
 def _batches(corpus: Dataset, samples: np.ndarray) -> Iterator[np.ndarray]:
-    """Texts of like lengths together, the longest first: memory runs out at once or not at all."""
+    """Yield batches of similar lengths, the longest first: memory runs out at once or never."""
     ordered = samples[np.argsort(-corpus.lengths[samples], kind="stable")]
     while len(ordered):
         count = max(_TOKENS // int(corpus.lengths[ordered[0]]), 1)
@@ -264,7 +264,7 @@ def _batches(corpus: Dataset, samples: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _padded(texts: Sequence[Tensor], length: int) -> Tensor:
-    """[tokens, F] each -> [B, T, F], zero where there is no text."""
+    """Return samples [tokens, F] as one tensor [B, T, F], padded with zeros."""
     padded = texts[0].new_zeros((len(texts), length, texts[0].shape[1]))
     for row, text in enumerate(texts):
         padded[row, : len(text)] = text

@@ -1,25 +1,25 @@
-"""Which texts a step has: every one once in an epoch, texts of like lengths together."""
+"""Order of samples: each one once per epoch, samples of similar lengths in one batch."""
 
 from functools import lru_cache
 
 import numpy as np
 
 _MOST, _FEWEST = 50, 4
-"""Batches that are sorted by length together: this many, or as many as leave so many groups of them. The rule of
+"""Sorting by length happens in groups of at most `_MOST` batches, and in at least `_FEWEST` groups: the rule of
 transformers' LengthGroupedSampler."""
 
 
 class BatchOrder:
-    """A function of (seed, step, size) alone; the order of an epoch is kept while its steps are asked for."""
+    """Order of samples, a function of (seed, step, size). The orders of the last two epochs are cached."""
 
     def __init__(self, lengths: np.ndarray) -> None:
-        """lengths: of all texts, int64 [n], n > 0."""
+        """lengths: lengths of all samples, int64 [n], n > 0."""
         self.lengths = lengths
         self._epoch = lru_cache(maxsize=2)(self._ordered)
 
     def samples(self, seed: int, step: int, size: int) -> np.ndarray:
-        """int64 [size]: the texts of step `step`, from 0 on. The steps take places one after the other, over the ends
-        of epochs; an epoch has every text once."""
+        """Return the samples of step `step` (from 0 on), int64 [size]. Steps take consecutive positions, across the
+        ends of epochs; an epoch has every sample once."""
         count, start = len(self.lengths), step * size
         places = range(start, start + size)
         found = []
@@ -29,8 +29,8 @@ class BatchOrder:
         return np.concatenate(found)
 
     def _ordered(self, seed: int, epoch: int, size: int) -> np.ndarray:
-        """int64 [n]. What lies in whole batches is sorted by length in groups, and these batches drawn; the batches
-        over the ends of the epoch have what the permutation has there."""
+        """Return the order of an epoch, int64 [n]. Complete batches are sorted by length in groups and then shuffled;
+        batches across the ends of the epoch keep the random permutation."""
         count = len(self.lengths)
         random = np.random.default_rng((seed, epoch))
         order = random.permutation(count)

@@ -1,4 +1,4 @@
-"""Files -> the texts that are learnt from, and those that are kept apart."""
+"""Prepare files as a training set and a held-out set."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -29,11 +29,11 @@ from speccompile.train.data.tokens import (
 )
 
 _FORMAT = 1
-"""Of what is kept: another one is another key."""
+"""Version of the cached data, part of its key."""
 
 
 class Prompts(Sequence[Prompt]):
-    """What is to be answered, mapped into memory."""
+    """Memory-mapped prompts for the target."""
 
     def __init__(self, texts: SampleTable) -> None:
         self._texts = texts
@@ -50,14 +50,14 @@ class Prompts(Sequence[Prompt]):
 
 
 def prepare(plan: TrainingPlan, tokenizer: Any, folder: Path, answers: Path | None = None) -> tuple[Dataset, Dataset]:
-    """The corpus that is learnt from and the one that is held out, tokenised once into `folder`.
+    """Return the training set and the held-out set, tokenized once into `folder`.
 
-    tokenizer: the target's, of transformers, with the chat template that is to be used. answers: where the plan has
-    them made, what was made of `prepare_prompts`: lines {"document", "prompt_ids", "answer_ids"}, or with "failed" or
-    "skipped" in the place of both.
+    tokenizer: the target's, of transformers, with the chat template to use. answers: file of generated responses to
+    `prepare_prompts`, if the plan generates them: lines {"document", "prompt_ids", "answer_ids"}, or with "failed" or
+    "skipped" instead of both.
 
-    Raises RecipeError, naming file and line, for data that is not of the plan's kind or has tokens that the target
-    does not have, for a chat template that does not mark answers, and where nothing is left to learn or to hold out.
+    Raise RecipeError, naming file and line, for data of another kind, for tokens that the target does not have, for a
+    chat template that does not mark responses, and for an empty training set or held-out set.
     """
     if plan.data.packing != "buckets":
         raise RecipeError(
@@ -75,7 +75,7 @@ def prepare(plan: TrainingPlan, tokenizer: Any, folder: Path, answers: Path | No
 
 
 def prepare_prompts(plan: TrainingPlan, tokenizer: Any, folder: Path) -> Prompts:
-    """What the target is to answer, of held-out documents as well, tokenised once into `folder`. Raises as
+    """Return the prompts for the target, held-out ones included, tokenized once into `folder`. Raise the errors of
     `prepare`."""
     data, held = _files(plan)
     key = _key(plan, tokenizer, data, held, None)
@@ -85,14 +85,14 @@ def prepare_prompts(plan: TrainingPlan, tokenizer: Any, folder: Path) -> Prompts
 
 
 def check_sides(plan: TrainingPlan, prompts: Sequence[Prompt]) -> None:
-    """Raises RecipeError where nothing would be left to learn or to hold out, once all of these are answered."""
+    """Raise RecipeError if the training set or held-out set would be empty even if all prompts are answered."""
     named = [read_name(prompt.document, "prompts") for prompt in prompts]
     keys, held = zip(*named, strict=True)
     _sides(np.asarray(keys, np.uint64), np.asarray(held, bool), plan)
 
 
 def _files(plan: TrainingPlan) -> tuple[Files, Files]:
-    """What is learnt from, and a held-out file."""
+    """Return the files of the data, and those of the held-out file, if any."""
     held = plan.data.held_out
     data = find_files(plan.data.files, plan.data.kind)
     return data, find_files([str(held)], plan.data.kind) if isinstance(held, Path) else Files()
@@ -109,7 +109,7 @@ def _key(plan: TrainingPlan, tokenizer: Any, data: Files, held: Files, answers: 
 
 
 def _tokenizer_stamp(tokenizer: Any) -> str:
-    """Of everything that decides which tokens a text has."""
+    """Return the digest of everything that decides the tokens of a text."""
     if tokenizer is None:
         return "none"
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -175,8 +175,8 @@ def _nothing(counts: DataStatistics, plan: TrainingPlan) -> RecipeError:
 
 
 def _split(texts: SampleTable, plan: TrainingPlan, key: str) -> tuple[Dataset, Dataset]:
-    """By documents: those of the held-out file, or those whose key lies below the share of all keys; where there is
-    none, the one with the smallest."""
+    """Split by documents. Held out are documents of the held-out file, or those whose key lies below the share of all
+    keys, at least the one with the smallest key."""
     learnt, held = _sides(texts.documents, texts.held, plan)
     if left := len(texts) - int(learnt.sum() + held.sum()):
         LOGGER.warning("note: %d texts are held out as well, and not learnt from", left)
@@ -185,8 +185,8 @@ def _split(texts: SampleTable, plan: TrainingPlan, key: str) -> tuple[Dataset, D
 
 
 def _sides(keys: np.ndarray, held: np.ndarray, plan: TrainingPlan) -> tuple[np.ndarray, np.ndarray]:
-    """bool [n] each: which texts are learnt from, and which are held out. keys uint64 [n]: of their documents; held
-    bool [n]: those of a held-out file. Raises RecipeError where there are none."""
+    """Return two masks bool [n]: samples to train on, and held-out samples. keys uint64 [n]: keys of their documents;
+    held bool [n]: samples of a held-out file. Raise RecipeError if either is empty."""
     share = plan.data.held_out
     if isinstance(share, Path):
         learnt = ~held & ~np.isin(keys, keys[held])

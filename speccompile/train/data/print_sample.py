@@ -1,4 +1,4 @@
-"""One text as people read it, before anything is learnt from it."""
+"""Readable text of a sample, for a check before the training."""
 
 from itertools import groupby
 from typing import Any
@@ -9,12 +9,12 @@ from speccompile.train.data.corpus import Dataset
 
 BEGIN, END = "⟦", "⟧"
 _AROUND = 200
-"""Tokens that are shown before the first learnt one, and from there on."""
+"""Number of tokens shown before the first token of the loss mask, and from it on."""
 
 
 def print_sample(corpus: Dataset, tokenizer: Any, number: int = 0) -> str:
-    """A text decoded, special tokens and all, with what is learnt between ⟦ and ⟧; long ones from the part on where
-    learning begins. tokenizer: None where the target has none, then the ids are shown."""
+    """Return a decoded sample with special tokens, its loss mask marked by ⟦ and ⟧; of a long sample, the text around
+    the beginning of the loss mask. tokenizer: None shows token ids."""
     text = corpus.sample(number)
     begin = max(int(np.argmax(text.learnt)) - _AROUND, 0)
     end = min(begin + 2 * _AROUND, len(text.tokens))
@@ -29,7 +29,7 @@ def print_sample(corpus: Dataset, tokenizer: Any, number: int = 0) -> str:
 
 
 def _runs(tokens: np.ndarray, learnt: np.ndarray, begin: int, end: int, tokenizer: Any) -> list[tuple[bool, str]]:
-    """What is learnt and what is not, in turns."""
+    """Return (is in the loss mask, text) of consecutive spans."""
     found = []
     for is_learnt, places in groupby(range(begin, end), key=lambda place: bool(learnt[place])):
         ids = [int(tokens[place]) for place in places]

@@ -1,7 +1,7 @@
-"""What lies in files, one after the other, each with the place that errors name.
+"""Rows of data files in order, each with its place for errors.
 
-Lines of JSON are read here rather than by `datasets`, which takes the keys of the first ones for those of all and says
-of none where it stands.
+JSON lines are read here, not by `datasets`, which infers the keys of all rows from the first ones and does not report a
+row's place.
 """
 
 import hashlib
@@ -21,13 +21,13 @@ from speccompile.recipe.training_files import JSON, JSON_LINES, PARQUET, Files, 
 KEY_BYTES = 8
 
 Key = int
-"""Of a document: blake2b of what it says, unsigned, 64 bits. Equal documents have equal ones on every machine."""
+"""Key of a document: unsigned 64-bit blake2b of its content. Equal documents have equal keys on every machine."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """where: file and line, for people. value: of a table's row. text: of a file that is no table, or of a piece of it,
-    with the key of the whole file; begins: whether it is the first."""
+    """Row of a file. where: file and line, for messages. value: a table's row. text: a text file or a piece of one.
+    key: key of the whole file. begins: whether it is the first piece."""
 
     where: str
     value: Any = None
@@ -37,7 +37,7 @@ class Row:
 
 
 def read_rows(files: Files) -> Iterator[Row]:
-    """Raises RecipeError, naming file and line, for what is no row and no text."""
+    """Yield the rows of all files. Raise RecipeError, naming file and line, for an invalid row or text."""
     if files.hub is not None:
         yield from _hub(files.hub)
     for path in files.paths:
@@ -53,7 +53,7 @@ def read_rows(files: Files) -> Iterator[Row]:
 
 
 def key_of(content: Any) -> Key:
-    """The key of a text, or of what JSON can hold."""
+    """Return the key of a text or of JSON values."""
     data = content if isinstance(content, str) else json.dumps(content, sort_keys=True, default=str)
     return int.from_bytes(hashlib.blake2b(data.encode(), digest_size=KEY_BYTES).digest())
 
@@ -78,7 +78,7 @@ def _json_lines(path: Path) -> Iterator[Row]:
 
 
 def _json(path: Path) -> Iterator[Row]:
-    """A list of rows, or one; a file of lines that is called so as well."""
+    """Yield the rows of a .json file: a list of rows, a single row, or JSON lines."""
     with path.open("rb") as file:
         first = next((line for line in file if line.strip()), b"").removeprefix(b"\xef\xbb\xbf")
     if first.lstrip().startswith(b"{") and first.rstrip().endswith(b"}"):
@@ -106,14 +106,14 @@ def _parquet(path: Path) -> Iterator[Row]:
             for value in batch.to_pylist():
                 number += 1
                 yield Row(f"{path}, row {number}", value)
-    except (arrow.ArrowException, OSError, ValueError) as error:  # also of pages that are not what they say
+    except (arrow.ArrowException, OSError, ValueError) as error:  # also for corrupt pages
         raise RecipeError(
             f"{path}: expected a table in Parquet: {str(error).partition(chr(10))[0]}", hint="write the file again"
         ) from None
 
 
 def _text(path: Path) -> Iterator[Row]:
-    """Whole files in pieces that end with a line, of which there is more than one in large files alone."""
+    """Yield a text file in pieces that end with a line; a small file is a single piece."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=KEY_BYTES)).digest()
     line, key = 0, int.from_bytes(digest)
@@ -128,12 +128,12 @@ def _hub(name: str) -> Iterator[Row]:
 
 
 def hub_stamp(name: str) -> list[str]:
-    """What tells one state of a data set of the Hub from another: its files in the cache are called by it."""
+    """Return the names of a Hub data set's cache files, which identify its revision."""
     return [str(file["filename"]) for file in _load(name).cache_files]
 
 
 def _load(name: str) -> Any:
-    """The split `train`, which `datasets` maps into memory; from its cache where the Hub does not answer."""
+    """Load the split `train`, memory-mapped by `datasets`; from its cache if the Hub does not answer."""
     datasets = library("datasets")
     repository, _, revision = name.partition("@")
     datasets.disable_progress_bars()
@@ -155,7 +155,7 @@ def _load(name: str) -> Any:
 
 
 def _failure_to_answer(repository: str, revision: str | None) -> Exception | None:
-    """As that of `recipe.hub`, of a data set: without it a dead network is asked again and again."""
+    """Return the error of a single request to the Hub, or None. Like `recipe.hub`, it avoids many retries offline."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError
 

@@ -1,4 +1,4 @@
-"""Texts in a table of Arrow's that is mapped into memory: what is not read takes none."""
+"""Samples in a memory-mapped Arrow table: unread samples take no memory."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,11 +12,11 @@ from speccompile.train.data.tokens import TokenizedSample
 
 TABLE = "texts.arrow"
 _TOKENS = 1 << 20
-"""Of a record batch: what is held in memory while a table is written."""
+"""Tokens of a record batch, the buffer while a table is written."""
 
 
 def write_texts(texts: Iterable[TokenizedSample], folder: Path) -> None:
-    """tokens list<int32>, learnt list<bool>, document uint64 (its key), held bool: from a held-out file."""
+    """Write a table: tokens list<int32>, learnt list<bool> (loss mask), document uint64 (key), held bool (held out)."""
     arrow = library("pyarrow")
     columns = {"tokens": arrow.list_(arrow.int32()), "learnt": arrow.list_(arrow.bool_()),
                "document": arrow.uint64(), "held": arrow.bool_()}  # fmt: skip
@@ -27,7 +27,7 @@ def write_texts(texts: Iterable[TokenizedSample], folder: Path) -> None:
 
 
 class SampleTable:
-    """Texts by number, as `write_texts` left them.
+    """Samples by number, from a table of `write_texts`.
 
     lengths int64 [n], documents uint64 [n], held bool [n].
     """
@@ -46,11 +46,11 @@ class SampleTable:
         return len(self.lengths)
 
     def tokens(self, number: int) -> np.ndarray:
-        """int32 [T]."""
+        """Return the tokens of a sample, int32 [T]."""
         return self._list("tokens", number)
 
     def learnt(self, number: int) -> np.ndarray:
-        """bool [T]."""
+        """Return the loss mask of a sample, bool [T]."""
         return self._list("learnt", number)
 
     def _column(self, name: str, values: Any, dtype: type) -> np.ndarray:
@@ -64,7 +64,7 @@ class SampleTable:
 
 
 def _plain(column: Any) -> np.ndarray:
-    """Bits are no bytes: of bool a copy is made."""
+    """Return a column as a numpy array. Bool columns, which Arrow stores as bits, are copied."""
     return column.to_numpy(zero_copy_only=False)
 
 

@@ -1,4 +1,4 @@
-"""The tokens of documents, and which of them are learnt."""
+"""Tokenize documents and compute their loss masks."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,18 +17,18 @@ from speccompile.train.data.documents import Chat, Document
 from speccompile.train.data.rows import shortened, wrong
 
 FIRST_GUESSED = 2
-"""Of a text: the first anchor is token 1, and what is guessed stands behind it."""
+"""Position of the first draft token in a sample: the first anchor is token 1."""
 
 _FAULTS = (
     TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError,
 )  # fmt: skip
-"""What a template can raise."""
+"""Exceptions that a chat template can raise."""
 
 _CHARACTERS = 1 << 20
-"""Of texts that are tokenised at once, by all cores."""
+"""Characters of texts that all cores tokenize together."""
 
 _PASSAGE = 1 << 16
-"""Characters of a text that one core tokenises."""
+"""Characters of a passage, which one core tokenizes."""
 
 TOO_SHORT = "too short to guess anything in"
 NOTHING_LEARNT = "with nothing to learn within the length"
@@ -39,7 +39,7 @@ NO_TURN = "without a turn that is to be answered"
 
 @dataclass
 class DataStatistics:
-    """What became of documents. cut: texts that lost their end. skipped: by reason."""
+    """Counts of prepared documents. learnt: tokens in loss masks. cut: truncated samples. skipped: reason -> count."""
 
     documents: int = 0
     texts: int = 0
@@ -56,7 +56,7 @@ class DataStatistics:
         return DataStatistics(**(dict(said) | {"skipped": Counter(said["skipped"])}))
 
     def __str__(self) -> str:
-        """For people."""
+        """Return the counts as a message."""
         skipped = "".join(f", {count} skipped {reason}" for reason, count in sorted(self.skipped.items()))
         cut = f", {self.cut} of them cut" if self.cut else ""
         learnt = f" ({self.learnt} learnt)" if self.learnt else ""
@@ -65,7 +65,7 @@ class DataStatistics:
 
 @dataclass(frozen=True)
 class TokenizedSample:
-    """A text of a document. tokens int32 [T], learnt bool [T]."""
+    """Sample of a document. tokens int32 [T]; learnt bool [T]: the loss mask."""
 
     document: Document
     tokens: np.ndarray
@@ -73,17 +73,17 @@ class TokenizedSample:
 
 
 class Tokenization:
-    """Documents -> texts of at most `plan.length` tokens, or prompts. What becomes of them is counted."""
+    """Tokenization of documents to samples of at most `plan.length` tokens, or to prompts, with counts."""
 
     def __init__(self, tokenizer: Any, plan: DataPlan, vocabulary: int) -> None:
-        """tokenizer: of transformers; None where the target has none, and data are token ids. vocabulary: tokens of the
-        target."""
+        """tokenizer: of transformers; None if the target has none and the data is token ids. vocabulary: number of the
+        target's tokens."""
         self.tokenizer, self.plan, self.vocabulary, self.counts = tokenizer, plan, vocabulary, DataStatistics()
         self.before = [] if tokenizer is None else _put_before(tokenizer)
 
     def texts(self, documents: Iterable[Document]) -> Iterator[TokenizedSample]:
-        """Of the given documents. Raises RecipeError for tokens that the target does not have, and for conversations
-        that the chat template does not take or in which it does not mark answers."""
+        """Yield the samples of documents. Raise RecipeError for tokens that the target does not have, and for
+        conversations that the chat template rejects or in which it does not mark responses."""
         for document, ids in self._encoded(documents):
             chat = document.content if isinstance(document.content, Chat) else None
             if document.answer is not None:
@@ -97,7 +97,7 @@ class Tokenization:
                 yield from self._pieces(document, ids)
 
     def prompts(self, documents: Iterable[Document]) -> Iterator[TokenizedSample]:
-        """What the target is to answer: prompts, turns of conversations, passages of texts with room for the answer."""
+        """Yield prompts for the target: prompts, turns of conversations, passages of texts with room for a response."""
         for document, ids in self._encoded(documents):
             if isinstance(document.content, Chat):
                 found = [self._asked(document, turn) for turn in self._turns(document.content)]
@@ -112,12 +112,12 @@ class Tokenization:
                     yield TokenizedSample(document, np.asarray(prompt, np.int32), np.zeros(len(prompt), bool))
 
     def answered(self, document: Document, prompt: Sequence[int], answer: Sequence[int]) -> Iterator[TokenizedSample]:
-        """The text of a prompt and the target's answer, of which the answer is learnt."""
+        """Yield the sample of a prompt and the target's response, which is its loss mask."""
         self.counts.documents += document.is_first_part
         yield from self._kept(document, [*prompt, *answer], [False] * len(prompt) + [True] * len(answer))
 
     def _encoded(self, documents: Iterable[Document]) -> Iterator[tuple[Document, list[int]]]:
-        """With the token ids of each, none for conversations."""
+        """Yield documents with their token ids; the ids of conversations are empty."""
         is_text = self.plan.kind == TEXT
         for some in batched_by_size(map(self._readable, documents), _characters, _CHARACTERS):
             texts = [document.content for document in some if isinstance(document.content, str)]
@@ -141,12 +141,11 @@ class Tokenization:
         return document
 
     def _ids(self, texts: list[str], *, special: bool) -> list[list[int]]:
-        """Long texts in passages of some lines, so that all cores have work; special tokens are put around whole ones
-        alone."""
+        """Tokenize texts. With `special`, add special tokens; without, split long texts into passages for all cores."""
         parts = [[text] if special else _passages(text) for text in texts]
         if not texts:
             return []
-        # Quiet: a text may be longer than the model's positions before it is cut.
+        # verbose=False: a text may exceed the model's positions before it is cut.
         made = self.tokenizer(
             list(chain(*parts)), add_special_tokens=special, return_attention_mask=False, verbose=False
         )
@@ -154,8 +153,8 @@ class Tokenization:
         return [list(chain(*islice(found, len(each)))) for each in parts]
 
     def _answer(self, document: Document, prompt: list[int]) -> list[int]:
-        """As the text goes on behind its prompt, where no token holds parts of both; it ends as the target ends its
-        own."""
+        """Return the tokens of a response, tokenized together with its prompt unless a token spans both, with the
+        target's end token."""
         assert document.answer is not None
         end = self.tokenizer.eos_token_id
         ending = [] if end is None else [end]
@@ -170,7 +169,7 @@ class Tokenization:
             yield from self._kept(document, piece, [True] * len(piece))
 
     def _parts(self, document: Document, ids: list[int], length: int) -> list[list[int]]:
-        """Passages of a text, each beginning as texts of the target begin; one of nothing where there is no text."""
+        """Split a text into passages, each with the target's leading special tokens; an empty text is one passage."""
         before = self.before if isinstance(document.content, str) else []
         size = max(length - len(before), 1)
         return [[*before, *ids[start : start + size]] for start in range(0, len(ids), size)] or [[]]
@@ -189,7 +188,7 @@ class Tokenization:
         yield made
 
     def _checked(self, ids: Sequence[int], document: Document) -> np.ndarray:
-        """int32 [T]."""
+        """Return the ids as int32 [T]. Raise RecipeError for an id outside the target's vocabulary."""
         try:
             tokens = np.asarray(ids, np.int64)
             outside = tokens[(tokens < 0) | (tokens >= self.vocabulary)]
@@ -212,7 +211,7 @@ class Tokenization:
         return True
 
     def _turns(self, chat: Chat) -> list[Chat]:
-        """Conversations up to each answer, or up to the last one alone."""
+        """Return the conversation up to each response, or only up to the last one."""
         roles = [message["role"] for message in chat.messages]
         ends = [
             end
@@ -254,7 +253,7 @@ class Tokenization:
 
 
 def check_template(tokenizer: Any, *, marks: bool) -> None:
-    """Raise RecipeError where conversations cannot be written, or answers in them not be found (`marks`)."""
+    """Raise RecipeError if the tokenizer has no chat template, or, with `marks`, if it does not mark responses."""
     template = tokenizer.chat_template
     if not template:
         raise RecipeError(
@@ -277,7 +276,7 @@ def check_template(tokenizer: Any, *, marks: bool) -> None:
 
 
 def _put_before(tokenizer: Any) -> list[int]:
-    """The special tokens that the tokenizer puts before a text, such as a first <s>."""
+    """Return the special tokens that the tokenizer adds before a text, such as <s>."""
     plain = list(tokenizer("a", add_special_tokens=False)["input_ids"])
     whole = list(tokenizer("a")["input_ids"])
     places = range(len(whole) - len(plain) + 1)
@@ -285,14 +284,14 @@ def _put_before(tokenizer: Any) -> list[int]:
 
 
 def _last_run(mask: list[bool]) -> list[bool]:
-    """What is set at the end, and nothing before."""
+    """Return the mask reduced to its last run of True."""
     end = next((place + 1 for place in range(len(mask) - 1, -1, -1) if mask[place]), 0)
     start = next((place + 1 for place in range(end - 1, -1, -1) if not mask[place]), 0)
     return [start <= place < end for place in range(len(mask))]
 
 
 def _passages(text: str) -> list[str]:
-    """Parts of a text that end with a line."""
+    """Split a text into passages that end with a line."""
     found, start = [], 0
     while len(text) - start > _PASSAGE:
         end = text.rfind("\n", start, start + _PASSAGE) + 1

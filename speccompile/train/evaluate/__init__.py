@@ -1,17 +1,17 @@
-"""What a checkpoint will do: by depth on held-out texts, in simulated rounds, and in compiled ones.
+"""Evaluate a checkpoint: acceptance by depth on held-out samples, simulated rounds, and compiled rounds.
 
-    texts        what is read of the held-out part
-    drafted      what a learner says behind all places of texts
+    texts        held-out samples and prompts
+    drafted      drafts of a drafter at all anchors of samples
     depths       acceptance by depth, as counts
-    rounds       rounds over what the target writes by itself
+    rounds       simulated rounds over the target's own continuations
     checkpoint   a folder that training has written, as a recipe compiles it
-    compiled     the same rounds, run (apart: in a process of its own)
-    differences  where the two part, and whether float noise explains it
+    compiled     the same rounds, compiled and run (`subprocess_job`: in a separate process)
+    differences  differences between the two, and whether float noise explains them
     evaluated    a line of curves.jsonl, and the best of them
 
-For a greedy chain simulated and compiled rounds are the same: from a bonus token on, the drafts that the target accepts
-are those that are its text, and they are drafted from that text. A head that will be compiled with a tree is judged by
-its chain, in `simulated` and in `compiled`; what its own shape gives is run beside it.
+For a greedy chain simulated and compiled rounds are equal: after a bonus token, the target accepts exactly the drafts
+that equal its own text, and they are drafted from that text. A head for a tree is evaluated as a chain, in `simulated`
+and in `compiled`; its own shape is run additionally.
 """
 
 from collections.abc import Iterable, Sequence
@@ -52,8 +52,8 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Run:
-    """How a checkpoint is compiled and run. work: an existing folder for what is built meanwhile. own: run the recipe's
-    own shape as well, where it is not the chain that is simulated. remember: use the cache of builds."""
+    """Compiled run of a checkpoint. work: an existing folder for the temporary bundle. own: also run the recipe's own
+    shape, unless it is the simulated chain. remember: use the build cache."""
 
     checkpoint: Checkpoint
     max_new_tokens: int
@@ -74,11 +74,11 @@ def evaluate(
     loss: float | None = None,
     run: Run | None = None,
 ) -> Evaluated:
-    """Judge a checkpoint, in one process. learner: it, loaded back (`Checkpoint.learner`), so that it has the weights
-    of the files. counts: of `depths`, from all processes together. answers: of `answer`, the same in every evaluation.
-    tokens: drafts of the chain. run: None where nothing is to be compiled.
+    """Evaluate a checkpoint, in one process. learner: the drafter, loaded from the checkpoint's files
+    (`Checkpoint.learner`). counts: sum of `depths` over all processes. answers: from `answer`, equal in every
+    evaluation. tokens: length of the chain. run: None to compile nothing.
 
-    Warns where compiled and simulated rounds differ by more than float noise. Raises as `run_checkpoint`.
+    Warn if compiled and simulated rounds differ by more than float noise. Raise the errors of `run_checkpoint`.
     """
     found = Evaluated(step, seconds, counts, simulate_rounds(learner, teacher, answers, tokens), loss=loss)
     if run is None:
@@ -96,7 +96,7 @@ def _run(run: Run, answers: Sequence[Answer], tokens: int | None) -> SimulatedDe
 
 
 def _is_chain(checkpoint: Checkpoint, tokens: int) -> bool:
-    """Whether its recipe has the chain of so many drafts, and nothing beside it."""
+    """Return whether the recipe drafts a chain of `tokens`, without a cascade."""
     drafter = checkpoint.plan(None).drafter
     return (drafter.tree.kind, drafter.tokens, drafter.cascade) == ("chain", tokens, None)
 

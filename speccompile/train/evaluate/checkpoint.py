@@ -1,4 +1,4 @@
-"""A checkpoint of a drafter, as a recipe would compile it: the folder that training has written, and no other."""
+"""Checkpoint of a drafter, a folder that training has written, as a recipe would compile it."""
 
 import json
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from speccompile.recipe import Plan, load_recipe, make_plan
 from speccompile.recipe.capabilities import DRAFTER_KEYS
 
 _BESIDE = ("tree", "nodes", "then", "gate", "drafter")
-"""Keys that make more of a drafter's tokens than a chain."""
+"""Recipe keys that add to a chain: trees and cascades."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """recipe: the file, and overrides, as of `load_recipe`. kind: of the drafter. folder: of its weights, which are
-    judged in the place of those that the recipe names under `key`, for example `drafter.models.1`."""
+    """Checkpoint to evaluate. recipe, overrides: see `load_recipe`. kind: kind of the drafter. folder: its weights.
+    They replace those that the recipe names under `key`, for example `drafter.models.1`."""
 
     recipe: Path
     overrides: tuple[str, ...]
@@ -29,8 +29,8 @@ class Checkpoint:
     key: str = "drafter.model"
 
     def settings(self, tokens: int | None) -> tuple[str, ...]:
-        """Overrides that compile it as it was trained: greedy, exact, in float32 on the processor, one row, no proof.
-        tokens: of a chain in which every draft is made, None for the shape that the recipe has."""
+        """Return overrides that compile it as trained: greedy, exact, float32 on the CPU, batch size 1, no proof.
+        tokens: length of a chain without early stopping; None for the recipe's shape."""
         precision = "{target: float32, drafter: float32}" if self.kind in KINDS_WITH_WEIGHTS else "{target: float32}"
         shape = () if tokens is None else self._chain(tokens)
         return (
@@ -42,12 +42,12 @@ class Checkpoint:
         )  # fmt: skip
 
     def plan(self, tokens: int | None) -> Plan:
-        """As `make_plan`, and raises what it raises."""
+        """Return the plan of the recipe with these overrides. Raise the errors of `make_plan`."""
         return make_plan(load_recipe(self.recipe, self.settings(tokens)))
 
     def learner(self, depth: int, model: nn.Module | None = None) -> TrainableDrafter:
-        """It, loaded back: what is judged has the weights of the files, rounded as they are. model: the target in eager
-        torch, where it is loaded anyway. Raises what its family raises for a folder that is not whole."""
+        """Load the drafter with the rounded weights of the files. model: the eager target, if it is already loaded.
+        Raise the errors of its kind for an incomplete folder."""
         site = drafter_context(self.plan(depth))
         found: TrainableDrafter = module_of(self.kind, "training").learner(replace(site, model=model), depth)
         return found
@@ -55,8 +55,6 @@ class Checkpoint:
     def _chain(self, tokens: int) -> Sequence[str]:
         settings = [f"drafter.{key}=null" for key in _BESIDE] + [f"drafter.tokens={tokens}"]
         if "threshold" in DRAFTER_KEYS[self.kind]:
-            always = (
-                DRAFTING_METHODS[self.kind].threshold is not None
-            )  # else it ends early only where the recipe says so
+            always = DRAFTING_METHODS[self.kind].threshold is not None  # else early stopping is off by default
             settings.append("drafter.threshold=0" if always else "drafter.threshold=null")
         return settings

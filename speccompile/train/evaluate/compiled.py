@@ -1,4 +1,4 @@
-"""A checkpoint compiled and run: what its rounds really give."""
+"""Compile and run a checkpoint: the tokens of its real rounds."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,11 +20,11 @@ def run_checkpoint(
     tokens: int | None,
     remember: bool = True,
 ) -> SimulatedDecoding:
-    """Compile a checkpoint and continue the prompts with it, in a process of its own, all drafts in every round.
+    """Compile a checkpoint and continue the prompts with it, in a separate process, with full draft length.
 
-    tokens: of a chain, None for the shape that the recipe has. work: an existing folder, where the bundle is for so
-    long. remember: use the cache of builds, which keeps what the target's steps gave. Raises what a build raises,
-    PromptError for prompts that the bundle cannot take, and EngineError for a process that ended otherwise.
+    tokens: length of a chain, None for the recipe's shape. work: an existing folder for the temporary bundle.
+    remember: use the build cache, which stores the results of the target's steps. Raise the errors of a build,
+    PromptError for prompts that the bundle cannot take, and EngineError if the process ended without an answer.
     """
     job = {
         "recipe": str(checkpoint.recipe),

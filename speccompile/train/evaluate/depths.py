@@ -1,4 +1,4 @@
-"""Acceptance by depth, on text that was not learnt: counts, which are divided when all of them are there."""
+"""Acceptance by depth on held-out samples, as counts, which are divided after all are added."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from speccompile.train.evaluate.drafted import draft, inference_mode, read, wind
 from speccompile.train.teacher import Teacher
 
 Texts = tuple[Tensor, Tensor, Tensor]
-"""tokens int64 [B, T]; real, learnt bool [B, T], as in `Seen`."""
+"""(tokens int64 [B, T], attention mask bool [B, T], loss mask bool [B, T]), as in `TeacherBatch`."""
 
 _SHORTEST = 3
-"""Tokens of a text that has an anchor and a draft behind it."""
+"""Minimum length of a sample with an anchor and a draft after it."""
 
 
 @dataclass(frozen=True)
 class DepthCounts:
-    """Of every depth k, from 1 on. Counts of parts of the texts, and of processes, are added.
+    """Counts for every depth k, from 1 on. Counts of batches and processes are added.
 
-    places: anchors behind which the tokens 1 .. k are all learnt. before: those of them at which the drafts 1 .. k - 1
-    are the target's best tokens, given the text before each. right: those at which draft k is, too. accepted: the sum
-    over all places of the probability with which the target takes draft k where it is drawn.
+    places: number of anchors whose next k tokens are all in the loss mask. before: those of them at which the drafts 1
+    to k - 1 are the target's best tokens, given the text before each. right: those at which draft k is, too. accepted:
+    sum over all places of the probability that the target accepts a sampled draft k.
     """
 
     places: tuple[int, ...]
@@ -45,23 +45,23 @@ class DepthCounts:
 
     @property
     def full(self) -> list[float | None]:
-        """Share of places at which all drafts up to a depth are right; None where there is no place."""
+        """Share of places at which all drafts up to a depth are right; None without a place."""
         return _shares(self.right, self.places)
 
     @property
     def cond(self) -> list[float | None]:
-        """Share of places at which the draft is right, where all before it are; None where there is no such place."""
+        """Share of places with all earlier drafts right at which this draft is, too; None without such a place."""
         return _shares(self.right, self.before)
 
     @property
     def accepted_at_depth(self) -> list[float | None]:
-        """Mean of the probability with which a drawn draft is taken; None where there is no place."""
+        """Mean probability that a sampled draft is accepted; None without a place."""
         return _shares(self.accepted, self.places)
 
     @property
     def expected(self) -> float:
-        """Tokens of a greedy round that begins anywhere, the bonus token included: 1 + sum over k of the product of
-        `cond` up to k. Rounds do not begin anywhere, which is what `simulate` is for."""
+        """Expected acceptance length of a greedy round from a random position, bonus token included: 1 + sum over k of
+        the product of `cond` up to k. Real rounds do not begin at random positions: see `simulate_rounds`."""
         total, product = 1.0, 1.0
         for share in self.cond:
             product *= share or 0.0
@@ -76,9 +76,9 @@ def depths(
     depth: int,
     watch: Callable[[TeacherBatch], None] = lambda seen: None,
 ) -> DepthCounts:
-    """What a learner guesses of held-out texts, whose tokens are given to it, at every anchor.
+    """Count the correct drafts at every anchor of held-out samples, with teacher forcing.
 
-    watch: shown what the target makes of each batch, for whatever else is to be known of it, as the loss.
+    watch: called with the target's outputs of each batch, for further figures such as the loss.
     """
     counts = DepthCounts.none(depth)
     with inference_mode(learner):
@@ -92,7 +92,7 @@ def depths(
 
 def _count(learner: TrainableDrafter, seen: TeacherBatch, depth: int) -> DepthCounts:
     drafted = draft(learner, seen, depth)
-    # of the anchors 1 .. T - 2: the tokens behind them, and what the target says at each and behind it
+    # For the anchors 1 .. T - 2: loss mask of the tokens after them, and the target's best tokens there.
     places = windows(seen.attention_mask & seen.loss_mask, depth)[:, 2:].long().cumprod(2).bool()
     right = places & (drafted.best == windows(seen.logits.argmax(-1), depth)[:, 1:-1])
     run = right.long().cumprod(2).bool()

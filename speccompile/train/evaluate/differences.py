@@ -1,4 +1,4 @@
-"""Where what was simulated and what was run part, and whether float noise explains it."""
+"""First differences between simulated and compiled rounds, and whether float noise explains them."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,14 +16,13 @@ from speccompile.train.teacher import Teacher
 
 @dataclass(frozen=True)
 class Difference:
-    """The first one of a prompt; what comes behind it begins elsewhere.
+    """First difference of a prompt; later ones are consequences.
 
-    prompt, round: numbers from 0 on. index: of the new token, before which both have the same text. who: "target",
-    where the texts part there, or "drafter", where the draft of this token was accepted on one side alone. margin: of
-    the logits, in torch, between the tokens of both sides; for a drafter, whose other token nobody has kept, between
-    its best token and the text's, or, where that is the text's, the second. noise: the largest margin that two right
-    computations explain, see `prove.noise`: in float32, or in what the target computes in that was simulated with,
-    whose features the drafter reads.
+    prompt, round: numbers from 0 on. index: the new token at which the sides differ. who: "target" if the texts differ
+    there, or "drafter" if only one side accepted the draft of this token. margin: distance of torch's logits between
+    the tokens of both sides; for a drafter, whose other token is not recorded, between its best token and the text's,
+    or, if these are equal, the second best. noise: largest margin that rounding explains, see `prove.tolerance`, in the
+    precision of the simulating target, whose features the drafter reads.
     """
 
     prompt: int
@@ -44,7 +43,7 @@ class Difference:
 def differences(
     learner: TrainableDrafter, teacher: Teacher, simulated: SimulatedDecoding, ran: SimulatedDecoding, tokens: int
 ) -> tuple[Difference, ...]:
-    """The first difference of every prompt that has one. Both are of the same prompts, in chains of `tokens` drafts."""
+    """Return the first difference of every prompt that has one. Both sides use chains of `tokens` drafts."""
     found = []
     with inference_mode(learner):
         for number in range(len(simulated.answers)):
@@ -71,7 +70,7 @@ def _difference(
     seen = read(teacher, learner, *texts_of([answer]))
     start = len(answer.prompt)
     if where is not None:
-        bonus = sum(here[:where])  # the round's, counted in new tokens
+        bonus = sum(here[:where])  # position of the round's bonus token among the new tokens
         accepted = min(here[where], there[where]) - 1
         logits, index = draft_logits(learner, seen, start + bonus, tokens)[accepted], bonus + accepted + 1
         margin = _of_draft(learner, logits, answer.new[index])
@@ -83,7 +82,7 @@ def _difference(
 
 
 def _of_draft(learner: TrainableDrafter, logits: Tensor, token: int) -> float:
-    """Margin of a draft between its best token and the text's, or the second."""
+    """Return the margin between a draft's best token and the text's token, or the second best if these are equal."""
     kept = learner.vocabulary
     column = token if kept is None else next(iter((kept == token).nonzero()[:, 0].tolist()), None)
     best, second = logits.topk(2).values.tolist()
@@ -92,7 +91,7 @@ def _of_draft(learner: TrainableDrafter, logits: Tensor, token: int) -> float:
 
 
 def _between(logits: Tensor, one: int | None, other: int | None) -> float:
-    """A text that ends where the other goes on has no token there: no noise explains that."""
+    """Return the distance of two logits, or infinity if one text has ended: noise cannot explain that."""
     return float("inf") if one is None or other is None else abs(float(logits[one] - logits[other]))
 
 

@@ -1,4 +1,4 @@
-"""What a drafter says behind the places of texts: its best tokens, and how much of them the target would accept."""
+"""Drafts at all anchors of samples: the best tokens, and the probability that the target accepts a sampled draft."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,16 +12,16 @@ from speccompile.drafters.trainable import TeacherBatch, TrainableDrafter
 from speccompile.train.teacher import Teacher
 
 BLOCKS = 64
-"""Anchors that are asked for at once of drafters whose anchors cost a block each."""
+"""Anchors per forward pass, for drafters that need a separate block per anchor."""
 
 
 @dataclass(frozen=True)
 class AnchorDrafts:
-    """Drafts 0 .. D - 1 behind the anchors `first`, `first` + 1, .. T - 2 of texts of T tokens.
+    """Drafts 0 .. D - 1 after the anchors `first`, `first` + 1, .. T - 2 of samples of T tokens.
 
-    best int64 [B, A, D]: tokens of the target's vocabulary. accepted float32 [B, A, D]: with which probability the
-    target takes a token that is drawn from the drafter, sum over v of min(p(v), q(v)) (Leviathan et al. 2023,
-    section 3.3), p over the target's whole vocabulary. Drafts behind the end of a text mean nothing.
+    best int64 [B, A, D]: tokens of the target's vocabulary. accepted float32 [B, A, D]: probability that the target
+    accepts a token sampled from the drafter, sum over v of min(p(v), q(v)) (Leviathan et al. 2023, section 3.3), with p
+    over the target's whole vocabulary. Drafts past the end of a sample have no meaning.
     """
 
     first: int
@@ -31,7 +31,7 @@ class AnchorDrafts:
 
 @contextmanager
 def inference_mode(learner: TrainableDrafter) -> Iterator[None]:
-    """Inside, it is as it will be compiled: nothing is dropped out, and no gradient is kept."""
+    """Put the drafter into the state in which it is compiled: no dropout, no gradients."""
     training = learner.training
     learner.eval()
     try:
@@ -42,36 +42,37 @@ def inference_mode(learner: TrainableDrafter) -> Iterator[None]:
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """Where its first parameter lies, which is where its inputs belong."""
+    """Return the device of the module's first parameter, where its inputs belong."""
     return next(module.parameters()).device
 
 
 def read(teacher: Teacher, learner: TrainableDrafter, tokens: Tensor, real: Tensor, learnt: Tensor) -> TeacherBatch:
-    """What the target makes of texts, where the learner is. Arguments as of `Teacher.read`, on any device."""
+    """Return the target's outputs for samples, on the drafter's device. Arguments: as for `Teacher.forward`, on any
+    device."""
     place, where = device_of(teacher.model), device_of(learner)
     seen = teacher.forward(tokens.to(place), real.to(place), learnt.to(place))
     return TeacherBatch(*(getattr(seen, field.name).to(where) for field in fields(TeacherBatch)))
 
 
 def draft(learner: TrainableDrafter, seen: TeacherBatch, depth: int, first: int = 1) -> AnchorDrafts:
-    """What a learner says at all anchors from `first` on. The texts are at least `first` + 2 tokens long."""
+    """Return the drafts at all anchors from `first` on. Samples have at least `first` + 2 tokens."""
     first = 1 if learner.every else first
     anchors = torch.arange(first, seen.tokens.shape[1] - 1, device=seen.tokens.device)
     groups = [anchors] if learner.every else anchors.split(BLOCKS)
     parts = [_draft(learner, seen, group, 1 if learner.even else depth) for group in groups]
     best, accepted = (torch.cat(each, 1) for each in zip(*parts, strict=True))
-    if learner.even:  # what it says of a place is the same for every anchor before it
+    if learner.even:  # the draft of a position is equal for every earlier anchor
         best, accepted = (windows(each[..., 0], depth) for each in (best, accepted))
     return AnchorDrafts(first, best, accepted)
 
 
 def windows(values: Tensor, depth: int) -> Tensor:
-    """[B, N] -> [B, N, D]: each value and those behind it, zeros behind the end."""
+    """Return [B, N, D] of [B, N]: each value and the D - 1 values after it, zeros past the end."""
     return functional.pad(values, (0, depth - 1)).unfold(1, depth, 1)
 
 
 def _draft(learner: TrainableDrafter, seen: TeacherBatch, anchors: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-    """best and accepted, as in `Drafted`, at some anchors [A]."""
+    """Return best and accepted, as in `AnchorDrafts`, at these anchors [A]."""
     batch, length = seen.tokens.shape
     kept = None if learner.vocabulary is None else learner.vocabulary.to(seen.tokens.device)
     best, accepted = [], []
@@ -85,6 +86,6 @@ def _draft(learner: TrainableDrafter, seen: TeacherBatch, anchors: Tensor, depth
 
 
 def draft_logits(learner: TrainableDrafter, seen: TeacherBatch, anchor: int, depth: int) -> list[Tensor]:
-    """What it says of each draft behind one anchor of a single text: so many times float32 [Vd]."""
+    """Return the logits of the drafts after one anchor of a single sample: `depth` tensors float32 [Vd]."""
     anchors = torch.tensor([[anchor]], device=seen.tokens.device)
     return [logits[0, 0].float() for logits in learner(seen, anchors, depth)]

@@ -1,4 +1,4 @@
-"""What an evaluation found, as a line of curves.jsonl has it; and which of them is the best."""
+"""Result of an evaluation as a line of curves.jsonl, and the selection of the best one."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from speccompile.train.evaluate.rounds import SimulatedDecoding
 
 @dataclass(frozen=True)
 class Evaluated:
-    """step, seconds: of the training, when it was evaluated. counts: by depth, on held-out texts; simulated: over the
-    target's own text, in a chain; compiled: the same prompts and chain, run, None where nothing was; own: run in the
-    shape that the recipe has, where that is another one; differences: of simulated and compiled. loss: of the held-out
-    texts, None where it was not asked for."""
+    """Result of an evaluation. step, seconds: of the training at this time. counts: by depth, on held-out samples.
+    simulated: a chain over the target's own text. compiled: the same prompts and chain, compiled and run, or None.
+    own: run in the recipe's own shape if it differs. differences: between simulated and compiled. loss: of the held-out
+    samples, or None."""
 
     step: int
     seconds: float
@@ -26,19 +26,19 @@ class Evaluated:
     loss: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """A line of curves.jsonl. Lists have one number for each depth, from 1 on; null where nothing was counted.
+        """Return the figures of a line of curves.jsonl. Lists have one number per depth, from 1 on; null for no places.
 
         step, seconds          of the training
-        loss                   of the held-out texts; null where it was not asked for
+        loss                   loss on the held-out samples, or null
         full                   share of anchors at which all drafts up to a depth are the target's best tokens
-        cond                   share of those with the drafts before right at which the draft is, too
-        accepted_at_depth      mean probability with which the target takes a draft that is drawn
-        places                 anchors of each depth
-        shape                  of the drafts that were simulated: "chain of 4"
-        simulated              new tokens a round over the target's own text, the bonus token included; null without a
-                               round. `best` goes by it
-        simulated_rounds       rounds that were walked
-        compiled               the same, of the checkpoint compiled and run; null where it was not
+        cond                   the same share of the draft alone, among anchors with all earlier drafts right
+        accepted_at_depth      mean probability that the target accepts a sampled draft
+        places                 number of anchors per depth
+        shape                  shape of the simulated drafts: "chain of 4"
+        simulated              new tokens per round over the target's own text, bonus token included; null without a
+                               round. `best` compares it
+        simulated_rounds       number of simulated rounds
+        compiled               the same of the compiled checkpoint, or null
         compiled_rounds
         differing              prompts whose rounds differ between the two: [{prompt, round, index, who, margin, noise,
                                near_tie}], see `Difference`
@@ -64,7 +64,7 @@ class Evaluated:
 
 
 def best(lines: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Of lines of curves.jsonl, that of the checkpoint which accepts most in simulated rounds, of several the latest;
-    None where no line has any. Lines of other kinds may stand between them."""
+    """Return the line of curves.jsonl with the highest `simulated`, of equals the latest; None if no line has it. Lines
+    of other kinds are ignored."""
     judged = [line for line in lines if line.get("simulated") is not None]
     return max(judged, key=lambda line: (line["simulated"], line["step"]), default=None)

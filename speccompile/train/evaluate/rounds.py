@@ -1,8 +1,8 @@
-"""Rounds over what the target writes by itself, counted as the compiled loop counts them.
+"""Simulated rounds over the target's own continuations, counted like the compiled loop.
 
-The first new token comes with the prompt. A round begins at a bonus token, accepts the drafts that are the text's
-tokens, up to the first that is not, and gives one token more. `max_new_tokens`, a full buffer and an end-of-sequence
-token cut the last round, as in `runtime.generation.Row`.
+The prefill gives the first new token. A round begins at a bonus token, accepts drafts until the first one that is not
+the text's token, and gives one token more. `max_new_tokens`, a full buffer and an end-of-sequence token cut the last
+round, as in `runtime.generation.SequenceState`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,12 +20,12 @@ from speccompile.train.evaluate.drafted import device_of, draft, inference_mode,
 from speccompile.train.teacher import Teacher
 
 BATCH = 8
-"""Answers that are read side by side."""
+"""Number of responses per batch."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A prompt and the target's greedy continuation, an end-of-sequence token, if one came, the last."""
+    """Prompt and the target's greedy continuation; an end-of-sequence token, if any, is the last."""
 
     prompt: tuple[int, ...]
     new: tuple[int, ...]
@@ -33,10 +33,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class SimulatedDecoding:
-    """Prompts that were continued, in rounds that were simulated or run.
+    """Decoded prompts, in simulated or real rounds.
 
-    shape: of the drafts, for people. answers: what was decoded. given: of every prompt, how many new tokens each round
-    gave, what the end cut off left out; empty where the first new token was the last.
+    shape: shape of the drafts, as text. answers: prompts and continuations. given: for every prompt the number of new
+    tokens of each round, cut at the end; empty if the first new token was the last.
     """
 
     shape: str
@@ -49,12 +49,12 @@ class SimulatedDecoding:
 
     @property
     def new_tokens(self) -> int:
-        """Those that rounds gave: without the first of every prompt."""
+        """Number of tokens from rounds: without the first of every prompt."""
         return sum(map(sum, self.given))
 
     @property
     def mean_accepted(self) -> float | None:
-        """New tokens a round, the bonus token included; None without a round."""
+        """New tokens per round, bonus token included; None without a round."""
         return self.new_tokens / self.rounds if self.rounds else None
 
 
@@ -62,11 +62,11 @@ class SimulatedDecoding:
 def answer(
     model: nn.Module, prompts: Iterable[Sequence[int]], max_new_tokens: int, ends: Sequence[int], capacity: int
 ) -> list[Answer]:
-    """What the target, a causal language model of transformers, writes behind prompts: its best token each time.
+    """Return greedy continuations of the prompts by the target, a causal language model of transformers.
 
-    One at a time, so that no padding moves a logit. ends: its end-of-sequence tokens; capacity: the most tokens, prompt
-    and new together, that a bundle holds. Whatever the model's own generation config sets beside that is left out, as
-    the compiled loop does.
+    Prompts are not batched: padding would change logits. ends: end-of-sequence tokens; capacity: maximum number of
+    tokens of a bundle, prompt and new tokens together. The model's generation config is ignored, as in the compiled
+    loop.
     """
     prompts, answers = list(prompts), []
     with progress_counter("decoding with the target", len(prompts), "prompts") as advance:
@@ -78,14 +78,14 @@ def answer(
 
 
 def _continue(model: nn.Module, prompt: Sequence[int], room: int, ends: Sequence[int]) -> list[int]:
-    """Up to `room` tokens, which is one or more."""
+    """Return up to `room` new tokens; `room` is at least 1."""
     tokens = torch.tensor([list(prompt)], device=device_of(model))
     config = GenerationConfig(
         max_new_tokens=room, do_sample=False, num_beams=1, eos_token_id=list(ends) or None, pad_token_id=0
     )
     with patched_attribute(
         model, "generation_config", GenerationConfig()
-    ):  # what it has beside ours would be taken as well
+    ):  # `generate` would merge the model's own config into ours
         text = model.generate(tokens, attention_mask=torch.ones_like(tokens), generation_config=config)
     return text[0, len(prompt) :].tolist()
 
@@ -93,8 +93,8 @@ def _continue(model: nn.Module, prompt: Sequence[int], room: int, ends: Sequence
 def simulate_rounds(
     learner: TrainableDrafter, teacher: Teacher, answers: Sequence[Answer], tokens: int
 ) -> SimulatedDecoding:
-    """Rounds of a chain of `tokens` drafts over what the target wrote: what the compiled loop accepts, but for float
-    noise between tokens whose logits are all but equal."""
+    """Simulate rounds of a chain of `tokens` drafts over the target's text. They equal the compiled loop's rounds,
+    except for float noise at near ties."""
     given: dict[int, tuple[int, ...]] = {}
     order = sorted(range(len(answers)), key=lambda number: len(answers[number].prompt) + len(answers[number].new))
     with inference_mode(learner):
@@ -109,8 +109,8 @@ def simulate_rounds(
 
 
 def split_into_rounds(accepted: Sequence[int], new_tokens: int) -> tuple[int, ...]:
-    """How many new tokens each round gives. accepted: drafts in a row that are the text's behind every new token but
-    the last; new_tokens: of the whole text."""
+    """Return the number of new tokens of each round. accepted: for every new token but the last, the number of
+    consecutive correct drafts after it. new_tokens: number of new tokens of the text."""
     given: list[int] = []
     place = 0
     while place < new_tokens - 1:
@@ -120,7 +120,7 @@ def split_into_rounds(accepted: Sequence[int], new_tokens: int) -> tuple[int, ..
 
 
 def cut(given: Sequence[int], new_tokens: int) -> tuple[int, ...]:
-    """Rounds that gave so many tokens each, without what they gave behind the first `new_tokens` of the text."""
+    """Cut the tokens per round to the first `new_tokens` new tokens of the text."""
     left, found = new_tokens - 1, list[int]()
     for each in given:
         if left <= 0:
@@ -131,7 +131,7 @@ def cut(given: Sequence[int], new_tokens: int) -> tuple[int, ...]:
 
 
 def texts_of(answers: Sequence[Answer]) -> tuple[Tensor, Tensor, Tensor]:
-    """tokens int64 [B, T], padded with zeros; real and learnt bool [B, T]: all of a text, and its new tokens."""
+    """Return tokens int64 [B, T], padded with zeros; attention mask and loss mask (the new tokens), bool [B, T]."""
     rows = [torch.tensor(each.prompt + each.new) for each in answers]
     tokens, lengths = pad_sequence(rows, batch_first=True), torch.tensor([len(row) for row in rows])[:, None]
     prompts, places = torch.tensor([len(each.prompt) for each in answers])[:, None], torch.arange(tokens.shape[1])
@@ -140,12 +140,12 @@ def texts_of(answers: Sequence[Answer]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _accepted(learner: TrainableDrafter, teacher: Teacher, answers: Sequence[Answer], depth: int) -> list[list[int]]:
-    """Of every answer, drafts in a row that are the text's, behind each of its new tokens but the last."""
+    """Return, per response and new token except the last, the number of consecutive correct drafts after it."""
     if all(len(each.new) < 2 for each in answers):  # no round
         return [[] for _ in answers]
     seen = read(teacher, learner, *texts_of(answers))
     drafted = draft(learner, seen, depth, min(len(each.prompt) for each in answers))
-    behind = seen.tokens.new_full((seen.tokens.shape[0], depth), -1)  # no draft is right behind the end
+    behind = seen.tokens.new_full((seen.tokens.shape[0], depth), -1)  # no draft past the end is correct
     tokens = torch.cat([seen.tokens.masked_fill(~seen.attention_mask, -1), behind], 1).unfold(1, depth, 1)
     first, count = drafted.first, drafted.best.shape[1]
     right = drafted.best == tokens[:, first + 1 : first + 1 + count]

@@ -1,4 +1,4 @@
-"""What is read of the held-out part: texts, side by side, and prompts for rounds. The same in every evaluation."""
+"""Held-out data of an evaluation: batches of samples, and prompts for rounds; equal in every evaluation."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ from speccompile.train.evaluate.depths import Texts
 
 
 class Sample(Protocol):
-    """tokens int32 [T]; learnt bool [T]: those of answers, or all. Of torch or numpy."""
+    """Sample of torch or numpy. tokens int32 [T]; learnt bool [T]: the loss mask."""
 
     @property
     def tokens(self) -> Any: ...
@@ -21,7 +21,7 @@ class Sample(Protocol):
 
 
 class Samples(Protocol):
-    """The held-out part of a corpus."""
+    """Held-out part of a dataset."""
 
     def __len__(self) -> int: ...
 
@@ -29,10 +29,10 @@ class Samples(Protocol):
 
 
 def batches(samples: Samples, count: int, size: int, part: int = 0, parts: int = 1) -> Iterator[Texts]:
-    """`count` texts, or all where there are fewer, from the whole of the held-out part, `size` side by side and those
-    of like lengths together. part: of the process, which reads every parts-th batch."""
+    """Yield batches of `size` samples of similar lengths, from at most `count` samples spread over the held-out part.
+    part: index of this process, which reads every parts-th batch."""
     chosen = [samples.sample(number) for number in _spread(len(samples), count)]
-    chosen.sort(key=lambda sample: len(sample.tokens))  # stable, and so the same everywhere
+    chosen.sort(key=lambda sample: len(sample.tokens))  # stable, so equal in all processes
     for start in range(part * size, len(chosen), parts * size):
         group = chosen[start : start + size]
         rows = [torch.tensor(sample.tokens.tolist()) for sample in group]
@@ -43,10 +43,10 @@ def batches(samples: Samples, count: int, size: int, part: int = 0, parts: int =
 
 
 def prompts_of(samples: Samples, count: int, longest: int) -> list[list[int]]:
-    """`count` prompts, or as many as there are: of each text what stands before its first answer; of one that is learnt
-    from its beginning, the first half. longest: of a prompt, in tokens; of longer ones the last that fit.
+    """Return at most `count` prompts: the text before the first response; the first half of a sample whose loss mask
+    begins at its start. longest: maximum tokens of a prompt; longer prompts keep their last tokens.
 
-    Raises UsageError where no text has any.
+    Raise UsageError if no sample has a prompt.
     """
     found = [_prompt(samples.sample(number)) for number in _spread(len(samples), count)]
     prompts = [prompt[-longest:] for prompt in found if prompt]
@@ -63,10 +63,10 @@ def _prompt(sample: Sample) -> list[int]:
     tokens: Sequence[int] = sample.tokens.tolist()
     learnt: Sequence[bool] = sample.learnt.tolist()
     first = next((place for place, is_learnt in enumerate(learnt) if is_learnt), len(tokens))
-    return list(tokens[: first if first > 1 else len(tokens) // 2])  # a first token may be a mark that is not learnt
+    return list(tokens[: first if first > 1 else len(tokens) // 2])  # token 0 may be a special token
 
 
 def _spread(total: int, count: int) -> list[int]:
-    """So many numbers below `total`, evenly."""
+    """Return at most `count` evenly spread numbers below `total`."""
     count = min(total, count)
     return [number * total // count for number in range(count)]

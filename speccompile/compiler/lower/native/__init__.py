@@ -1,11 +1,11 @@
-"""The operators of `speccompile/native`, as graphs know them.
+"""The operators of `speccompile/native` in ONNX graphs.
 
-A node calls an operator of the domain `speccompile.native`. Where the library is, ONNX Runtime runs its kernel;
-elsewhere it runs the node's ONNX function, whose body says in operators of ONNX and ONNX Runtime what the kernel
-computes. So the same file runs with and without the library, as exactly, though not as fast and not to the same bits.
+A node calls an operator of the domain `speccompile.native`. With the library, ONNX Runtime runs its kernel; without it,
+the node's ONNX function, whose body defines the kernel's result in operators of ONNX and ONNX Runtime. So the same file
+runs with and without the library, as exactly, though slower without it and not to the same bits.
 
 functions  the bodies
-layouts    weights as the kernels read them
+layouts    weights in the layout of the kernels
 """
 
 from speccompile.native import DOMAIN
@@ -13,4 +13,4 @@ from speccompile.native import DOMAIN
 __all__ = ["DOMAIN", "VERSION"]
 
 VERSION = 1
-"""Of the operators, as graphs import them."""
+"""Version of the operators, as graphs import them."""

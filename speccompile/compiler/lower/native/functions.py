@@ -1,8 +1,8 @@
-"""What the operators compute, as ONNX functions: their meaning, and what runs where the library is not.
+"""Bodies of the operators as ONNX functions: their definition, and the fallback without the library.
 
-Weights come in the kernels' layout. What turns them depends on constants alone, so ONNX Runtime does it once, when a
-session is opened. The products are forms of ONNX Runtime's whose rows do not depend on the rows beside them: unsigned
-times unsigned bytes, which no processor saturates, and 8 bits in blocks of 32 for int4.
+Weights come in the kernels' layout. The conversion depends on constants alone, so ONNX Runtime does it once, when it
+opens a session. The products use operators of ONNX Runtime whose rows do not depend on neighboring rows: unsigned times
+unsigned bytes, which saturate on no processor, and 8 bits in blocks of 32 for int4.
 """
 
 import onnx
@@ -13,8 +13,8 @@ from speccompile.compiler.lower import neutral, neutral_states
 from speccompile.compiler.lower.native import DOMAIN, VERSION, weights
 from speccompile.compiler.lower.passes import ONNXRUNTIME
 
-# Keys and values `[committed | in-step]` on one axis: two partial sums added afterwards would round differently with
-# the width of the window.
+# Keys and values `[committed | in-step]` on one axis: adding two partial sums would round differently with the width of
+# the window.
 _COMMITTED = """
     axis = Constant <value_ints = [2]> ()
     none = Constant <value_ints = [0]> ()
@@ -103,7 +103,8 @@ def _attend(*, is_latent: bool, has_sinks: bool) -> str:
 
 
 def _columns(result: str, source: str, offset: str, width: str) -> str:
-    """The columns of a projection from the attribute `offset` on; width: a number, `last` and `none` are there."""
+    """Return statements for the columns of a projection from the attribute `offset` on. width: a number; the body
+    defines `last` and `none`."""
     return f"""
     {result}_start_0d = Constant <value_int: int = @{offset}> ()
     {result}_end_0d = Add ({result}_start_0d, {width})
@@ -219,7 +220,7 @@ _TEXTS = {
         _GATED + 'bent = Gelu <approximate = "tanh"> (gates)\n y = Mul (bent, ups)',
     "Softplus (x) => (y)": "y = Softplus (x)",
     "Log (x) => (y)": "y = Log (x)",
-    # Arithmetic that nothing folds: what it reads has been computed.
+    # Arithmetic that is not folded: its inputs are computed.
     "After (count, read) => (y)": """
         all = Constant <value_ints = [-1]> ()
         none = Constant <value_ints = [0]> ()
@@ -243,11 +244,11 @@ _TEXTS = {
         y = Where (is_silu, swish, with_bias)
         """,
 }  # fmt: skip
-"""Signature -> body; those of states besides are their neutral functions."""
+"""Signature -> body; further operators of states have the bodies of their neutral functions."""
 
 
 def functions() -> dict[str, onnx.FunctionProto]:
-    """Operator -> its function."""
+    """Return operator -> its function."""
     head = f'<domain: "{DOMAIN}", opset_import: ["" : {neutral.OPSET}, "{ONNXRUNTIME}" : 1]>\n'
     texts = [f"{signature} {{ {body} }}" for signature, body in _TEXTS.items()]
     states = [text for op, text in neutral_states.TEXTS.items() if op != "Convolve"]
@@ -256,7 +257,7 @@ def functions() -> dict[str, onnx.FunctionProto]:
 
 
 def add_functions(model: ir.Model) -> None:
-    """Give a graph the functions of those operators that it calls, and no others of the domain."""
+    """Add the functions of the operators that a graph calls, and no other functions of the domain."""
     known = functions()
     used = {node.op_type for node in ir.traversal.RecursiveGraphIterator(model.graph) if node.domain == DOMAIN}
     for identifier in [each for each in model.functions if each[0] == DOMAIN]:

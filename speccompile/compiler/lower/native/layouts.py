@@ -1,6 +1,6 @@
-"""Weights as the kernels of `native/` read them: tiles of sixteen columns, whose numbers lie in the order of use.
+"""Weight layouts of the kernels of `native/`: tiles of sixteen columns, whose numbers are in the order of use.
 
-A weight is [K, N]: K numbers deep, N columns. The last tile is filled up. See `native/kernels/kernels.h`.
+A weight is [K, N]: K numbers deep, N columns. The last tile is padded. See `native/kernels/kernels.h`.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,36 +13,36 @@ Array = NDArray[Any]
 Floats = NDArray[np.float32]
 
 TILE = 16
-"""Columns that lie side by side."""
+"""Columns of a tile."""
 
 INT8_DEPTH = 64
-"""Numbers to a multiple of which a column in eight bits is filled up."""
+"""Multiple to which a column in eight bits is padded, in numbers."""
 
 MIDDLE = 128
-"""What stands for zero in eight bits."""
+"""The number that stands for zero in eight bits."""
 
 _AT_A_TIME = 1 << 22  # elements of a weight
 
 
 def align_up(number: int, multiple: int) -> int:
-    """The least multiple that is not smaller."""
+    """Round up to a multiple."""
     return -(-number // multiple) * multiple
 
 
 def column_blocks(rows: int, columns: int) -> Iterator[slice]:
-    """All columns of a weight, whole tiles of them at a time."""
+    """Yield all columns of a weight, whole tiles of them at a time."""
     step = max(TILE, _AT_A_TIME // rows // TILE * TILE)
     return (slice(start, min(start + step, columns)) for start in range(0, columns, step))
 
 
 def packed_floats(weight: Floats, dtype: np.dtype[Any]) -> Array:
-    """[tiles, K, 16], in float32 or bfloat16."""
+    """Pack floats [K, N] into [tiles, K, 16], in float32 or bfloat16."""
     depth, columns = weight.shape
     return packed_by_part(lambda part: weight[:, part], depth, columns, dtype)
 
 
 def packed_by_part(read: Callable[[slice], Floats], depth: int, columns: int, dtype: np.dtype[Any]) -> Array:
-    """The same of a weight of which a few columns are read at a time: float32 [K, columns of a part]."""
+    """Pack floats of a weight that is read a few columns at a time: float32 [K, columns of a part]."""
     packed = np.zeros((-(-columns // TILE), depth, TILE), dtype)
     for part in column_blocks(depth, columns):
         packed[_tiles(part)] = _by_tile(read(part), dtype)
@@ -50,12 +50,12 @@ def packed_by_part(read: Callable[[slice], Floats], depth: int, columns: int, dt
 
 
 def unpacked_floats(packed: Array, part: slice) -> Floats:
-    """float32 [K, columns of the part]; the part begins with a tile."""
+    """Return float32 [K, columns of the part]; the part begins with a tile."""
     return _columns(packed.transpose(1, 0, 2), part).astype(np.float32)
 
 
 def packed_int8(numbers: Callable[[slice], NDArray[np.int8]], depth: int, columns: int) -> NDArray[np.uint8]:
-    """uint8 [tiles, K / 4, 16, 4], K filled up. numbers: int8 [K, ..] of some columns."""
+    """Pack into uint8 [tiles, K / 4, 16, 4], K padded. numbers: int8 [K, ..] of some columns."""
     filled = align_up(depth, INT8_DEPTH)
     packed = np.full((-(-columns // TILE), filled // 4, TILE, 4), MIDDLE, np.uint8)
     for part in column_blocks(depth, columns):
@@ -65,7 +65,7 @@ def packed_int8(numbers: Callable[[slice], NDArray[np.int8]], depth: int, column
 
 
 def unpacked_int8(packed: NDArray[np.uint8], depth: int, part: slice) -> NDArray[np.int8]:
-    """int8 [depth, columns of the part]."""
+    """Return int8 [depth, columns of the part]."""
     some = packed[_tiles(part)].transpose(1, 3, 0, 2).reshape(-1, len(packed[_tiles(part)]) * TILE)
     numbers: NDArray[np.int8] = (some[:depth, : part.stop - part.start] ^ np.uint8(MIDDLE)).view(np.int8)
     return numbers
@@ -74,8 +74,8 @@ def unpacked_int8(packed: NDArray[np.uint8], depth: int, part: slice) -> NDArray
 def packed_int4(
     numbers: Callable[[slice], NDArray[np.uint8]], depth: int, columns: int, block_size: int
 ) -> NDArray[np.uint8]:
-    """uint8 [tiles, K / 8, 16, 4], K filled up to whole blocks: four numbers of a column in the low halves of bytes,
-    the next four in the high ones. numbers: 0 to 15 [K, ..] of some columns."""
+    """Pack into uint8 [tiles, K / 8, 16, 4], K padded to whole blocks: four numbers of a column in the low halves of
+    bytes, the next four in the high ones. numbers: 0 to 15 [K, ..] of some columns."""
     filled = align_up(depth, block_size)
     packed = np.zeros((-(-columns // TILE), filled // 8, TILE, 4), np.uint8)
     for part in column_blocks(depth, columns):
@@ -85,29 +85,29 @@ def packed_int4(
 
 
 def unpacked_int4(packed: NDArray[np.uint8], part: slice) -> NDArray[np.uint8]:
-    """uint8 [K filled up, columns of the part], 0 to 15."""
+    """Return uint8 [padded K, columns of the part], 0 to 15."""
     some = packed[_tiles(part)]
     halves = np.stack([some & 15, some >> 4], 2)  # [tiles, K / 8, 2, 16, 4]
     return _columns(halves.transpose(1, 2, 4, 0, 3).reshape(-1, len(some), TILE), slice(0, part.stop - part.start))
 
 
 def packed_blocks(values: Array, dtype: np.dtype[Any]) -> Array:
-    """[tiles, blocks, 16] of values [blocks, N]: what belongs to a block of a column."""
+    """Pack values [blocks, N], one per block of a column, into [tiles, blocks, 16]."""
     return _by_tile(values, dtype)
 
 
 def unpacked_blocks(packed: Array, part: slice) -> Array:
-    """[blocks, columns of the part]."""
+    """Return [blocks, columns of the part]."""
     return _columns(packed.transpose(1, 0, 2), part)
 
 
 def padded_columns(values: Array) -> Array:
-    """[N, filled up to whole tiles]."""
+    """Pad [N] to whole tiles."""
     return np.pad(values, (0, -len(values) % TILE))
 
 
 def _by_tile(values: Array, dtype: np.dtype[Any]) -> Array:
-    """[tiles, rows, 16] of [rows, N]."""
+    """Arrange [rows, N] as [tiles, rows, 16]."""
     rows = len(values)
     return np.ascontiguousarray(_filled(values, rows, 0).astype(dtype).reshape(rows, -1, TILE).transpose(1, 0, 2))
 
@@ -117,12 +117,12 @@ def _tiles(part: slice) -> slice:
 
 
 def _columns(tiles: Array, part: slice) -> Array:
-    """tiles [K, tiles, 16] -> [K, columns of the part]."""
+    """Return columns [K, columns of the part] of tiles [K, tiles, 16]."""
     some = tiles[:, _tiles(part)]
     return some.reshape(len(some), -1)[:, : part.stop - part.start]
 
 
 def _filled(numbers: Array, rows: int, value: int) -> Array:
-    """[rows, whole tiles of columns]."""
+    """Pad to [rows, whole tiles of columns]."""
     missing = (rows - numbers.shape[0], -numbers.shape[1] % TILE)
     return np.pad(numbers, ((0, missing[0]), (0, missing[1])), constant_values=value) if any(missing) else numbers

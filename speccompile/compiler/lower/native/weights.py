@@ -1,4 +1,4 @@
-"""Bodies of the operators that have weights, in ONNX: they turn the kernels' layout into a matrix, then multiply."""
+"""Bodies of the operators with weights, in ONNX: they convert the kernels' layout to a matrix, then multiply."""
 
 # floats [tiles, K, 16] -> [K, columns], and the product.
 PRODUCT = """
@@ -80,7 +80,7 @@ EMBED_INT8 = """
     y = Mul (centred, spread)
 """
 
-# Numbers from 0 to 15, and their zero points, are written in eight bits, in blocks of 32 whatever theirs are.
+# Numbers from 0 to 15, and their zero points, are converted to eight bits, in blocks of 32 for every block size.
 INT4 = """
     low_bits = Constant <value = uint8 {15}> ()
     four = Constant <value = uint8 {4}> ()

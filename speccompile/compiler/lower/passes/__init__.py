@@ -1,6 +1,6 @@
-"""Rewrites of an ONNX graph, one a file.
+"""Rewrites of an ONNX graph, one per file.
 
-A pass is a function Model -> int: it changes the model in place and returns how often it fired. Its docstring shows
+A pass is a function Model -> int: it changes the model in place and returns its number of rewrites. Its docstring shows
 the graph before and after.
 """
 
@@ -17,7 +17,7 @@ ONNXRUNTIME = "com.microsoft"
 
 
 class Nodes:
-    """The nodes that will stand in for one, in order."""
+    """The nodes that will replace one node, in order."""
 
     def __init__(self) -> None:
         self.nodes: list[ir.Node] = []
@@ -45,7 +45,7 @@ class Nodes:
         return node.outputs
 
     def repeat(self, count: int, body: Callable[..., Sequence[ir.Value]], *start: ir.Value) -> Sequence[ir.Value]:
-        """Append a Loop that replaces float32 values by what `body(nodes, *values)` makes of them, `count` times."""
+        """Append a Loop that replaces float32 values by the results of `body(nodes, *values)`, `count` times."""
         kinds = (ir.DataType.INT64, ir.DataType.BOOL, *[ir.DataType.FLOAT] * len(start))
         inputs = [ir.Value(name=f"given_{index}", type=ir.TensorType(kind)) for index, kind in enumerate(kinds)]
         for value, given in zip(inputs, ([], [], *(each.shape for each in start)), strict=True):
@@ -63,21 +63,21 @@ class Nodes:
         return node.outputs
 
     def reduce_any(self, rows: ir.Value) -> ir.Value:
-        """Whether any of the booleans is true: a condition for `choose`."""
+        """Append whether any of the booleans is true: a condition for `if_else`."""
         largest = self("ReduceMax", self("Cast", rows, to=int(ir.DataType.INT32)), keepdims=0)
         return self("Cast", largest, to=int(ir.DataType.BOOL))
 
     def discard(self) -> None:
-        """Let go of what the nodes read, so that nothing counts as read by them."""
+        """Detach the nodes from their inputs, so that they no longer count as readers."""
         for node in self.nodes:
             node.resize_inputs(0)
 
     def integers(self, *values: int) -> ir.Value:
-        """An int64 vector. Equal ones are merged later."""
+        """Append an int64 vector. Equal ones are merged later."""
         return self("Constant", value=ir.tensor(np.array(values, np.int64)))
 
     def number(self, value: float, like: ir.DataType | None = None) -> ir.Value:
-        """A scalar of the given type, float32 when none is known."""
+        """Append a scalar of the given type, float32 if none is known."""
         return self("Constant", value=ir.tensor(np.array(value, (like or ir.DataType.FLOAT).numpy())))
 
 
@@ -90,12 +90,12 @@ def _subgraph(branch: Branch, inputs: Sequence[ir.Value] = ()) -> ir.Graph:
 
 
 def rewrite_nodes(model: ir.Model, domain: str, op: str, rewrite: Rewrite) -> int:
-    """Replace every node `domain::op` by what `rewrite(nodes, node)` builds, which ends in the new results.
+    """Replace every node `domain::op` by the nodes of `rewrite(nodes, node)`, which returns the new results.
 
-    Returns how many were replaced; where `rewrite` returns None the node stays as it is.
+    Return the number of replacements; a node stays if `rewrite` returns None.
     """
     fired = 0
-    every = ir.traversal.RecursiveGraphIterator(model.graph)  # branches too
+    every = ir.traversal.RecursiveGraphIterator(model.graph)  # branches included
     for node in [node for node in every if node.domain == domain and node.op_type == op]:
         nodes = Nodes()
         made = rewrite(nodes, node)
@@ -112,18 +112,18 @@ def rewrite_nodes(model: ir.Model, domain: str, op: str, rewrite: Rewrite) -> in
 
 
 def replace_value(old: ir.Value, new: ir.Value) -> None:
-    """Let a value take the place of another one everywhere, its name and its type with it."""
+    """Replace a value by another one everywhere, and keep its name and its type."""
     new.type, new.shape = old.type or new.type, old.shape or new.shape
     new.name, old.name = old.name, None
     ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
 
 
 SAME = 0
-"""A Reshape's word for the size that is there."""
+"""A Reshape's value for an unchanged size."""
 
 
 def size_or_same(value: ir.Value | None, axis: int) -> int:
-    """What a Reshape is told of an axis that it keeps in its place: the number, where the trace knows one."""
+    """Return a Reshape's size for an axis that it keeps in place: the number, if the trace knows one."""
     assert value is not None
     assert value.shape is not None
     size = value.shape[axis]
@@ -131,7 +131,7 @@ def size_or_same(value: ir.Value | None, axis: int) -> int:
 
 
 def static_size(value: ir.Value | None, axis: int) -> int:
-    """The size along an axis that the trace knows to be a number. Raises TypeError when it does not."""
+    """Return the static size along an axis. Raise TypeError if the trace does not know it."""
     assert value is not None
     assert value.shape is not None
     size = value.shape[axis]

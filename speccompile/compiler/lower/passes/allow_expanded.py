@@ -8,11 +8,11 @@ from speccompile.compiler.lower.passes.allow_where import HIDDEN
 
 
 def allow_expanded(model: ir.Model) -> int:
-    """Before: possible = speccompile::Allow(logits, allowed), with V logits in a row.
-    After: Where(Expand(allowed, [1, 1, V]), logits, -1e30).
+    """Before: possible = speccompile::Allow(logits, allowed), with V logits in a row. After: Where(Expand(allowed, [1,
+    1, V]), logits, -1e30).
 
-    One axis of `allowed` is 1 or V. A Where over it TensorRT would compile for one of the two; an Expand repeats what
-    there is, as it finds it when it runs.
+    One axis of `allowed` is 1 or V. TensorRT would compile a Where over it for one of the two; an Expand handles both
+    at run time.
     """
 
     def rewrite(nodes: Nodes, node: ir.Node) -> ir.Value:

@@ -11,7 +11,7 @@ HIDDEN = -1e30  # step/ops.py
 def allow_where(model: ir.Model) -> int:
     """Before: possible = speccompile::Allow(logits, allowed). After: Where(allowed, logits, -1e30).
 
-    One axis of `allowed` is 1 or as long as that of the logits, which is for the engine to see.
+    One axis of `allowed` is 1 or as long as that of the logits; the engine broadcasts it.
     """
 
     def rewrite(nodes: Nodes, node: ir.Node) -> ir.Value:

@@ -34,7 +34,7 @@ def _in_blocks(nodes: Nodes, node: ir.Node) -> ir.Value | None:
 
 
 def best_place(nodes: Nodes, x: ir.Value, size: int, rank: int) -> ir.Value:
-    """int64 [.., 1]: the first place of the largest of x [.., size]."""
+    """Return int64 [.., 1]: the first index of the largest of x [.., size]."""
     blocks, _, width = in_blocks(nodes, x, size, -math.inf, rank)
     block = nodes("ArgMax", nodes("ReduceMax", blocks, nodes.integers(-1), keepdims=0), axis=-1, keepdims=1)
     place = nodes("ArgMax", nodes("GatherND", blocks, block, batch_dims=rank - 1), axis=-1, keepdims=1)

@@ -15,11 +15,10 @@ def attend_kernel(model: ir.Model) -> int:
     """Before: context = speccompile::Attend(query [B, N, T, D], rows.., caches.., length, positions, bias).
 
     After: context = speccompile.native::Attend(query' [B, T, N * D], rows.., caches.., length, positions, bias), with
-    what turns the query and the result; and where the model turns the result back, nothing. The same for an Attend
-    with sinks and for one over latent rows.
+    transposes of the query and the result, which are omitted if the model transposes the result back. Likewise for an
+    Attend with sinks and for one over latent rows.
 
-    No row of the cache is copied, no score is computed of what is hidden, and a row's sums have one order whatever
-    its window is.
+    No row of the cache is copied, no hidden score is computed, and a row's sums have one order for every window.
     """
     fired = sum(rewrite_nodes(model, neutral.DOMAIN, name, _attend) for name in neutral.ATTENDS)
     for node in [node for node in model.graph if node.domain == DOMAIN and neutral.is_attend(node.op_type)]:
@@ -44,7 +43,7 @@ def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
 
 
 def _turned_back(context: ir.Value) -> list[ir.Value]:
-    """Values that are the context again: its heads put behind its tokens, and joined."""
+    """Return the values that are the context after its heads are transposed behind its tokens, and joined."""
     found = []
     for reshape in context.consumers():
         for turned in _readers(reshape, "Transpose"):

@@ -19,11 +19,11 @@ def attend_masked(model: ir.Model) -> int:
 
         context = MatMul(Softmax(MatMul(query * scale, keys^T) + mask), values)
 
-    where mask hides committed rows behind the length or out of the attention window. The softmax is float32 in every
-    precision. Where the in-step rows are committed as they are, keys = speccompile::Commit(key_cache, key_rows), and
-    their bias is moved to the columns in which they then lie: a key has the same column whatever window it came in.
-    Elsewhere keys = Concat(key_cache, key_rows). Sinks are one more column of the scores, which is cut off behind the
-    softmax. Over latent rows the product is the sum of two, of the keys' first part and of what lies behind it.
+    where mask hides committed rows after the length or outside the attention window. The softmax is float32 in every
+    precision. If the in-step rows are committed unchanged, keys = speccompile::Commit(key_cache, key_rows), and their
+    bias is moved to the columns that they then have: a key has the same column in every window. Otherwise keys =
+    Concat(key_cache, key_rows). Sinks are one more column of the scores, dropped after the softmax. Over latent rows
+    the product is the sum of two products, one for each part of the keys.
 
     Not ONNX's Attention: TensorRT refuses its `softcap` and its `softmax_precision`, and without the latter sums
     float16 scores in float16.
@@ -54,7 +54,7 @@ def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
 
 
 def _scores(nodes: Nodes, node: ir.Node, keys: ir.Value, values: ir.Value) -> ir.Value:
-    """float32 [B, G, shared * T, C]."""
+    """Return float32 [B, G, shared * T, C]."""
     query, width, tail = node.inputs[0], static_size(node.inputs[1], 3), static_size(node.inputs[2], 3)
     groups, batch = static_size(node.inputs[1], 1), size_or_same(node.inputs[3], 0)
     folded = nodes("Reshape", query, nodes.integers(batch, groups, -1, static_size(query, 3)))  # [B, G, shared * T, D]
@@ -72,7 +72,7 @@ def _scores(nodes: Nodes, node: ir.Node, keys: ir.Value, values: ir.Value) -> ir
 
 
 def _weights(nodes: Nodes, node: ir.Node, scores: ir.Value) -> ir.Value:
-    """The softmax of scores [B, G, shared * T, C]; sinks join it, and are dropped."""
+    """Return the softmax of scores [B, G, shared * T, C]; sinks are added before it, and dropped after it."""
     if len(node.inputs) <= neutral.SINKS:
         return nodes("Softmax", scores, axis=-1)
     query, sinks = node.inputs[0], node.inputs[neutral.SINKS]
@@ -88,13 +88,13 @@ def _weights(nodes: Nodes, node: ir.Node, scores: ir.Value) -> ir.Value:
 
 
 def _cast(nodes: Nodes, value: ir.Value, dtype: ir.DataType | None, wanted: ir.DataType | None) -> ir.Value:
-    """The value, which has the type `dtype`, in the type `wanted`; None is float32."""
+    """Cast the value from type `dtype` to type `wanted`; None is float32."""
     wanted = wanted or _FLOAT
     return value if (dtype or _FLOAT) == wanted else nodes("Cast", value, to=int(wanted))
 
 
 def _mask_beside(nodes: Nodes, node: ir.Node) -> ir.Value:
-    """float32 [B, 1, T, S + R]: committed columns, then in-step rows."""
+    """Return float32 [B, 1, T, S + R]: committed columns, then in-step rows."""
     bias = node.inputs[7]
     one = nodes.integers(1)
     size = nodes("Concat", one, one, nodes("Shape", bias, start=2, end=3), one, axis=0)
@@ -102,7 +102,7 @@ def _mask_beside(nodes: Nodes, node: ir.Node) -> ir.Value:
 
 
 def _mask_in_place(nodes: Nodes, node: ir.Node) -> ir.Value:
-    """float32 [B, 1, T, S]: the bias of in-step row r stands in column length + r."""
+    """Return float32 [B, 1, T, S]: the bias of in-step row r stands in column length + r."""
     bias, columns = node.inputs[7], static_size(node.inputs[3], 2)
     place = nodes("Sub", _columns(nodes, columns), _start(nodes, node))  # [B, 1, 1, S]: the row of this column
     first, rows = nodes.integers(0), nodes("Shape", bias, start=3, end=4)
@@ -115,7 +115,7 @@ def _mask_in_place(nodes: Nodes, node: ir.Node) -> ir.Value:
 
 
 def _committed(nodes: Nodes, node: ir.Node) -> ir.Value:
-    """float32 [B, 1, T or 1, S]: zero where a committed row is seen."""
+    """Return float32 [B, 1, T or 1, S]: zero for committed rows that are seen."""
     window, column = node.attributes["window"].as_int(), _columns(nodes, static_size(node.inputs[3], 2))
     seen = nodes("Less", column, _start(nodes, node))
     if window > 0:
@@ -125,17 +125,17 @@ def _committed(nodes: Nodes, node: ir.Node) -> ir.Value:
 
 
 def _columns(nodes: Nodes, count: int) -> ir.Value:
-    """int64 [1, 1, 1, S]: 0, 1, .."""
+    """Return int64 [1, 1, 1, S]: 0, 1, .."""
     return nodes("Constant", value=ir.tensor(np.arange(count, dtype=np.int64).reshape(1, 1, 1, -1)))
 
 
 def _start(nodes: Nodes, node: ir.Node) -> ir.Value:
-    """int64 [B, 1, 1, 1]: the column of the first in-step row."""
+    """Return int64 [B, 1, 1, 1]: the column of the first in-step row."""
     return nodes("Reshape", node.inputs[5], nodes.integers(-1, 1, 1, 1))
 
 
 def _written(cache: ir.Value, rows: ir.Value, length: ir.Value) -> ir.Value | None:
-    """The updated cache, where these rows are committed as they are: they then lie in their place. Else None."""
+    """Return the updated cache if these rows are committed to it unchanged, else None."""
     commits = (node for node in cache.consumers() if (node.domain, node.op_type) == (neutral.DOMAIN, "Commit"))
     found = next((node for node in commits if node.inputs == (cache, rows, length)), None)
     return None if found is None or found.attributes["axis"].as_int() != 2 else found.outputs[0]

@@ -1,4 +1,4 @@
-"""Normalizations without a weight of their own."""
+"""Normalizations without a weight."""
 
 import numpy as np
 import onnx_ir as ir

@@ -1,4 +1,4 @@
-"""A vocabulary in blocks: what has to be looked at closely is then one number a block, and a few of the blocks."""
+"""A vocabulary in blocks: a pass then examines one number per block, and a few blocks closely."""
 
 import math
 
@@ -7,16 +7,17 @@ import onnx_ir as ir
 from speccompile.compiler.lower.passes import Nodes
 
 SMALLEST = 8192
-"""Below, the further nodes cost more than they save."""
+"""Minimum vocabulary size: below, the additional nodes cost more than they save."""
 
 _WIDTH = 128
-_ALIGNED = 16  # floats in 64 bytes: the sum of a block that begins elsewhere is made in another order
+_ALIGNED = 16  # floats in 64 bytes: an unaligned block is summed in another order
 
 
 def in_blocks(nodes: Nodes, x: ir.Value, size: int, fill: float, rank: int = 3) -> tuple[ir.Value, int, int]:
-    """x float [.., size] as [.., n, width], n and the width; where no width divides it, it is filled up with `fill`.
+    """Reshape x float [.., size] to [.., n, width], and return it with n and the width; if no width divides the size,
+    pad with `fill`.
 
-    Every block begins at a multiple of 64 bytes, so that its sum is the same in whatever row it stands.
+    Every block begins at a multiple of 64 bytes, so that its sum is the same in every row.
     """
     width = _divisor(size)
     if width is None:
@@ -27,6 +28,6 @@ def in_blocks(nodes: Nodes, x: ir.Value, size: int, fill: float, rank: int = 3) 
 
 
 def _divisor(size: int) -> int | None:
-    """The divisor of a size that is the most like a good block, if any is."""
+    """Return the divisor of a size that is closest to a good block size, or None."""
     widths = [width for width in range(_ALIGNED, 8 * _WIDTH + 1, _ALIGNED) if size % width == 0]
     return min(widths, key=lambda width: abs(math.log(width / _WIDTH)), default=None)

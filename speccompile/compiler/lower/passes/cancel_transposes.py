@@ -1,4 +1,4 @@
-"""Transposes that undo each other."""
+"""Cancel pairs of transposes."""
 
 import onnx_ir as ir
 
@@ -6,7 +6,7 @@ from speccompile.compiler.lower.passes.matching import made_by
 
 
 def cancel_transposes(model: ir.Model) -> int:
-    """Before: y = Transpose(Transpose(x)), the second puts the axes back. After: x. Returns how many there were."""
+    """Before: y = Transpose(Transpose(x)), the second inverting the first. After: x. Return the number of pairs."""
     fired = 0
     for node in [node for node in model.graph if made_by(node.outputs[0], "Transpose")]:
         first = made_by(node.inputs[0], "Transpose")

@@ -1,18 +1,18 @@
-"""CastLike, as the trace writes it, where the wanted type can be told from the graph."""
+"""Replace CastLike of the trace by Cast, if the graph shows the wanted type."""
 
 import onnx_ir as ir
 
 from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 
-# Ops whose result has the type of one of their inputs, and which. The trace gives their results no type of their own.
+# Ops whose result has the type of one of their inputs, and the index of that input. The trace leaves their types open.
 _SAME_TYPE = {"Add": 0, "Div": 0, "Identity": 0, "Mod": 0, "Mul": 0, "Neg": 0, "Reshape": 0, "Sub": 0, "Where": 1}
 
 
 def cast_like(model: ir.Model) -> int:
     """Before: y = CastLike(x, z), z known to be int64. After: y = Cast<to = int64>(x).
 
-    ONNX Runtime cannot fold CastLike of a constant, says so once a node, and computes it every round. Where the graph
-    does not say of which type z is, the node stays.
+    ONNX Runtime cannot fold CastLike of a constant, warns once per node, and computes it every round. If the graph does
+    not show the type of z, the node stays.
     """
 
     def cast(nodes: Nodes, node: ir.Node) -> ir.Value | None:
@@ -23,7 +23,7 @@ def cast_like(model: ir.Model) -> int:
 
 
 def _type(value: ir.Value | None) -> ir.DataType | None:
-    """The element type of a value, None when the graph does not say."""
+    """Return the element type of a value, None if the graph does not show it."""
     if value is None:
         return None
     if value.dtype is not None:

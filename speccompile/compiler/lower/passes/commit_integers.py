@@ -1,4 +1,4 @@
-"""Commit of tokens for engines that update in place only what looks like a K/V cache."""
+"""Commit of tokens for engines that update only K/V-like caches in place."""
 
 import onnx_ir as ir
 

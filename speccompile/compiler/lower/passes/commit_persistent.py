@@ -1,4 +1,4 @@
-"""Commit of what outlives a generation, for engines that write it beside what they read."""
+"""Commit of persistent states, for engines that write them to a separate buffer."""
 
 import onnx_ir as ir
 
@@ -8,11 +8,12 @@ from speccompile.contract import PERSISTENT_PREFIX
 
 
 def commit_persistent(model: ir.Model) -> int:
-    """Before: updated = speccompile::Commit<axis = 1>(kept, rows, length), int64 [B, S], kept a state of the drafter's.
+    """Before: updated = speccompile::Commit<axis = 1>(kept, rows, length), int64 [B, S], kept a persistent drafter
+    state.
 
     After: updated = ScatterElements<axis = 1>(kept, Unsqueeze(length) + Range(rows of `rows`), rows).
 
-    Any of such states may be read before it is written, and in any order: none is updated in place (`contract.NEXT`).
+    The graph may read such states before their update, in any order: none is updated in place (`contract`).
     """
 
     def scatter(nodes: Nodes, node: ir.Node) -> ir.Value | None:

@@ -1,4 +1,4 @@
-"""Commit as TensorScatter, which engines carry out in place."""
+"""Commit as TensorScatter, which engines execute in place."""
 
 import onnx_ir as ir
 

@@ -1,4 +1,4 @@
-"""A convolution over few tokens in plain nodes, for engines that take no Scan whose slices are computed."""
+"""A convolution over few tokens in plain nodes, for engines that support no Scan with computed slices."""
 
 import onnx_ir as ir
 

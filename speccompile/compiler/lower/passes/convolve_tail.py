@@ -1,4 +1,4 @@
-"""Convolutions with what follows them at once."""
+"""Fuse convolutions with the bias and activation after them."""
 
 import onnx_ir as ir
 
@@ -48,7 +48,7 @@ def _only_reader(value: ir.Value, op: str) -> ir.Node | None:
 
 
 def _swish(x: ir.Value) -> ir.Value | None:
-    """x * Sigmoid(x), where nothing else reads x."""
+    """Return x * Sigmoid(x), if nothing else reads x."""
     readers = list(dict.fromkeys(x.consumers()))
     opened = [node for node in readers if made_by(node.outputs[0], "Sigmoid")]
     products = [node for node in readers if made_by(node.outputs[0], "Mul")]

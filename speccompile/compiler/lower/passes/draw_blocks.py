@@ -9,10 +9,10 @@ from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.passes import Nodes, rewrite_nodes, static_size
 from speccompile.compiler.lower.passes.blocks import in_blocks
 
-_SMALLEST = 2048  # a running sum of so many is no faster in two stages
+_SMALLEST = 2048  # below, a running sum is no slower in one stage
 
 Sums = Callable[[Nodes, ir.Value, ir.Value], ir.Value]
-"""float [B, R, n, width], thresholds [B, R, 1] -> the sum [B, R, n] of what reaches them."""
+"""float [B, R, n, width], thresholds [B, R, 1] -> the sums [B, R, n] of weights that reach the threshold."""
 
 
 def draw_blocks(model: ir.Model) -> int:
@@ -20,22 +20,22 @@ def draw_blocks(model: ir.Model) -> int:
     shapes:
 
         sums = ReduceSum(Where(blocks >= threshold, blocks, 0))      of every block
-        block = the first through which the sums add up to more than the uniform's share of them all
-        tokens = block * width + the first place in it through which they do
+        block = the first at which the running sum exceeds the uniform's share of the total
+        tokens = block * width + the first index in it at which the running sum does
 
-    In one stage where there are few tokens. A block's sum, and so the token, does not depend on the other rows.
+    In one stage for a small vocabulary. A block's sum, and so the token, does not depend on the other rows.
     """
     return rewrite_nodes(model, neutral.DOMAIN, "Draw", lambda nodes, node: _draw(nodes, node, _sums_of_all))
 
 
 def draw_hot_blocks(model: ir.Model) -> int:
-    """Before: tokens = speccompile::Draw(weights, threshold, uniforms). After: as `draw_blocks` has it, but
+    """Before: tokens = speccompile::Draw(weights, threshold, uniforms). After: as in `draw_blocks`, except
 
         sums = If(ReduceMax(threshold) > 0, ScatterND(0, hot, sums of the hot blocks), ReduceSum(blocks))
         hot = NonZero(ReduceMax(blocks) >= threshold)
 
-    for a comparison of every token takes five times as long as the sums do. A Draw may have a fourth input: where a
-    threshold is above zero, the ReduceMax(blocks).
+    because comparing every token takes five times as long as the sums do. A Draw may have a fourth input:
+    ReduceMax(blocks), valid if a threshold is above zero.
     """
 
     def rewrite(nodes: Nodes, node: ir.Node) -> ir.Value:
@@ -77,7 +77,8 @@ def _sums_of_all(nodes: Nodes, blocks: ir.Value, limit: ir.Value) -> ir.Value:
 
 
 def _sums_of_hot(nodes: Nodes, blocks: ir.Value, limit: ir.Value, known: ir.Value | None) -> ir.Value:
-    """known [B, R, n]: the largest weight of each block, if something computed it."""
+    """Return the sums, computed only for blocks that reach the threshold. known [B, R, n]: the largest weight of each
+    block, if already computed."""
 
     def hot(inner: Nodes) -> list[ir.Value]:
         largest = known or inner("ReduceMax", blocks, inner.integers(3), keepdims=0)  # [B, R, n]
@@ -96,9 +97,8 @@ def _sums_of_hot(nodes: Nodes, blocks: ir.Value, limit: ir.Value, known: ir.Valu
 
 
 def _first(nodes: Nodes, through: ir.Value, parts: ir.Value, share: ir.Value, count: int) -> ir.Value:
-    """int64 [B, R, 1]: the first of `count` places whose part is above zero and `through` which they add up to more
-    than the share. Where rounding left none, the last whose part is above zero.
-    """
+    """Return int64 [B, R, 1]: the first of `count` indices whose part is above zero and at which the running sum
+    `through` exceeds the share. If rounding leaves none, the last one whose part is above zero."""
     place = np.arange(count, dtype=np.float32)
     forward, backward = (nodes("Constant", value=ir.tensor(ranks)) for ranks in (place, 2 * count - place))
     is_part = nodes("Greater", parts, nodes.number(0.0))

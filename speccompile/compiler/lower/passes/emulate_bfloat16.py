@@ -6,7 +6,7 @@ import onnx_ir as ir
 from speccompile.compiler.lower.passes import Nodes
 
 _LOW, _FLOAT32 = ir.DataType.BFLOAT16, ir.DataType.FLOAT
-# What only moves values: they were rounded before.
+# Ops that only move values, which were rounded before.
 _MOVES = {
     "Commit", "Concat", "Expand", "Gather", "GatherElements", "GatherND", "Identity", "Neg", "Reshape", "Slice",
     "Split", "Squeeze", "TensorScatter", "Transpose", "Unsqueeze", "Where",
@@ -15,10 +15,9 @@ _MOVES = {
 
 def emulate_bfloat16(model: ir.Model) -> int:
     """Before: y = MatMul(x, weight), all bfloat16. After: y = Cast<float>(Cast<bfloat16>(MatMul(x, weight))), where x,
-    weight and y are float32 and hold bfloat16 values alone. Returns how many results are rounded.
+    weight and y are float32 and hold bfloat16 values alone. Return the number of rounded results.
 
-    Products are summed in float32 and rounded once, as tensor cores do it. Inputs and outputs of the graph become
-    float32.
+    Products are summed in float32 and rounded once, as in tensor cores. Inputs and outputs of the graph become float32.
     """
     for weight in model.graph.initializers.values():
         if weight.dtype == _LOW and weight.const_value is not None:
@@ -30,7 +29,7 @@ def emulate_bfloat16(model: ir.Model) -> int:
 
 
 def _emulate(graph: ir.Graph, node: ir.Node) -> int:
-    """Let a node give float32; returns how many of its results are then rounded."""
+    """Let a node compute in float32; return the number of its results that are then rounded."""
     low = [value for value in node.outputs if value.dtype == _LOW]
     for value in low:
         value.type = ir.TensorType(_FLOAT32)

@@ -1,4 +1,4 @@
-"""The number of rows in the place of its name, for engines whose runs are over all of them."""
+"""Replace the symbolic batch size by its number, for engines that always run the whole batch."""
 
 import onnx_ir as ir
 
@@ -6,9 +6,9 @@ from speccompile.contract import BATCH
 
 
 def fix_batch(model: ir.Model, rows: int) -> int:
-    """Before: x [batch, ..], all that has a line for each row. After: x [3, ..]. Returns how many values there are.
+    """Before: x [batch, ..], for all batched values. After: x [3, ..]. Return the number of values.
 
-    Passes behind ask for sizes that are numbers; what asks for the shape of such a value is a constant then.
+    Later passes need static sizes, and the shape of such a value becomes a constant.
     """
     values = [*model.graph.inputs, *model.graph.initializers.values()]
     values += [value for node in model.graph for value in node.outputs]

@@ -1,4 +1,4 @@
-"""Products that flatten what goes into them, and unflatten what comes out."""
+"""Remove the flattening around products."""
 
 import onnx_ir as ir
 
@@ -8,10 +8,10 @@ from speccompile.compiler.lower.passes.matching import made_by
 
 
 def flat_products(model: ir.Model) -> int:
-    """Before: y = Reshape(Linear(Reshape(x), weight, ..)), x and y [B, T, ..], between them [B T, ..].
-    After: y = Linear(x, weight, ..).
+    """Before: y = Reshape(Linear(Reshape(x), weight, ..)), x and y [B, T, ..], between them [B T, ..]. After: y =
+    Linear(x, weight, ..).
 
-    torch multiplies matrices alone.
+    torch flattens the input, because it multiplies only matrices.
     """
     return rewrite_nodes(model, "", "Reshape", _whole)
 
@@ -34,6 +34,6 @@ def _whole(nodes: Nodes, node: ir.Node) -> ir.Value | None:
 
 
 def _tokens(rows: ir.Value, width: int) -> list[int | ir.SymbolicDim] | None:
-    """[B, T] of rows [B, T, width]; None where they are not."""
+    """Return [B, T] of rows [B, T, width]; None if they are not."""
     shape = rows.shape
     return list(shape[:2]) if shape is not None and len(shape) == 3 and shape[2] == width else None

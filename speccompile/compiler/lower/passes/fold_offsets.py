@@ -1,4 +1,4 @@
-"""Weights that models store less one."""
+"""Fold constant offsets of weights."""
 
 import numpy as np
 import onnx_ir as ir
@@ -28,12 +28,12 @@ def fold_offsets(model: ir.Model) -> int:
 
 
 def _is_vector(value: ir.Value) -> bool:
-    """Whether this is a weight of several numbers in a row."""
+    """Return whether this is a weight with one axis of several numbers."""
     tensor = value.const_value if value.is_initializer() else None
     return tensor is not None and len(tensor.shape) == 1 and tensor.size > 1
 
 
 def _offset(value: ir.Value | None) -> float | None:
-    """A number, when adding it leaves a vector a vector."""
+    """Return a number, if adding it does not change a vector's shape."""
     tensor = ir.convenience.get_const_tensor(value) if value is not None else None
     return number(value) if tensor is not None and len(tensor.shape) < 2 else None

@@ -1,4 +1,4 @@
-"""GELU by tanh (Hendrycks and Gimpel 2016, section 2), as older models write it out."""
+"""Fuse the tanh approximation of GELU (Hendrycks and Gimpel 2016, section 2), which older models write out."""
 
 from math import isclose, pi, sqrt
 

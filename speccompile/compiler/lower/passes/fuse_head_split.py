@@ -1,4 +1,4 @@
-"""The rows of heads out of projections, in one node a layer."""
+"""Fuse head split, norm and rotary embedding of projections into one node per layer."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from speccompile.compiler.lower.passes.matching import made_by, match_slice
 @dataclass(frozen=True)
 class Rows:
     """Heads of a projection: `heads` of them, each `width` columns of `source` [B, T, *], from `offset` on. They are
-    normalized by `norm`, where there is one, and then turned by `rotary`."""
+    normalized by `norm`, if there is one, and then rotated by `rotary`."""
 
     source: ir.Value
     offset: int
@@ -31,7 +31,7 @@ def fuse_head_split(model: ir.Model) -> int:
     RMSNormalization before it, or x itself.
 
     After: query, key, value = speccompile.native::RotaryHeads(projection, projection, projection, cos, sin), or
-    NormRotaryHeads, or SplitHeads. For all that reaches an Attend.
+    NormRotaryHeads, or SplitHeads. For all inputs of an Attend.
     """
     attends = [node for node in model.graph if node.domain == DOMAIN and is_attend(node.op_type)]
     return sum(_joined(model.graph, node) for node in attends)
@@ -51,13 +51,13 @@ def _joined(graph: ir.Graph, attend: ir.Node) -> bool:
 
 
 def _own(rows: ir.Value | None) -> ir.Value | None:
-    """The rows that this pass has made: the last, where a drafter's earlier passes stand before them."""
+    """Return the rows of this pass: the last ones, after those of a drafter's earlier passes."""
     joined = made_by(rows, "Concat")
     return rows if joined is None else joined.inputs[-1]
 
 
 def _flat(query: ir.Value | None) -> Rows | None:
-    """Of Reshape(Transpose(rows))."""
+    """Match Reshape(Transpose(rows))."""
     reshape = made_by(query, "Reshape")
     turned = None if reshape is None else made_by(reshape.inputs[0], "Transpose")
     if turned is None or turned.attributes["perm"].as_ints() != HEADS_LAST:
@@ -66,7 +66,7 @@ def _flat(query: ir.Value | None) -> Rows | None:
 
 
 def _rows(value: ir.Value) -> Rows | None:
-    """Of values [B, heads, T, D]; a normalization may stand before or behind the Transpose."""
+    """Match values [B, heads, T, D]; a normalization may stand before or after the Transpose."""
     rotary = made_by(value, "RotaryEmbedding")
     if rotary is not None and rotary.inputs[0] is not None:
         value = rotary.inputs[0]
@@ -98,7 +98,7 @@ def _normalized(value: ir.Value) -> tuple[ir.Node | None, ir.Value]:
 
 
 def _fits(query: Rows, key: Rows, value: Rows) -> bool:
-    """Whether one node can make all three."""
+    """Return whether one node can compute all three."""
     if (key.width, key.heads) != (query.width, value.heads) or value.rotary is not None or value.norm is not None:
         return False
     rotaries, norms = (query.rotary, key.rotary), (query.norm, key.norm)
@@ -113,7 +113,7 @@ def _fits(query: Rows, key: Rows, value: Rows) -> bool:
 
 
 class _Angles(NamedTuple):
-    """By what the first `turned` columns are turned."""
+    """Angles by which the first columns of a head are rotated."""
 
     cosines: ir.Value | None
     sines: ir.Value | None
@@ -130,7 +130,7 @@ def _angles(rows: Rows) -> _Angles:
 
 
 def _is_batched(rows: Rows) -> bool:
-    """Whether there is a row of angles for every token of the batch."""
+    """Return whether every token of the batch has a row of angles."""
     assert rows.rotary is not None
     table = rows.rotary.inputs[1]
     if table is None or table.shape is None or rows.source.shape is None:

@@ -1,4 +1,4 @@
-"""Cosines and sines of rotary position embeddings in one node."""
+"""Fuse cosines and sines of rotary position embeddings into one node."""
 
 import onnx_ir as ir
 
@@ -14,7 +14,7 @@ def fuse_rotary_tables(model: ir.Model) -> int:
     """Before: cosines = Cos(angles) * scale, sines = Sin(angles) * scale, angles = Cast(Unsqueeze(positions)) *
     frequencies. After: cosines, sines = speccompile.native::RotaryTables(positions, frequencies).
 
-    What a mathematical library makes of an angle differs from processor to processor.
+    The sines and cosines of mathematical libraries differ between processors.
     """
     return rewrite_nodes(model, "", "Mul", _scaled) + rewrite_nodes(model, "", "Cos", _plain)
 
@@ -33,13 +33,13 @@ def _scaled(nodes: Nodes, node: ir.Node) -> ir.Value | None:
 
 def _plain(nodes: Nodes, node: ir.Node) -> ir.Value | None:
     if not node.outputs[0].uses() and not node.outputs[0].is_graph_output():
-        return None  # what a scaled one has left
+        return None  # left over by a scaled one
     found = match(_PLAIN, node.outputs[0])
     return None if found is None else _tables(nodes, node.outputs[0], found, 1.0, _sines(node))
 
 
 def _sines(cosine: ir.Node) -> list[ir.Node]:
-    """Sines of the same angles."""
+    """Return the sines of the same angles."""
     angles = cosine.inputs[0]
     assert angles is not None
     return [node for node in angles.consumers() if made_by(node.outputs[0], "Sin")]
@@ -52,7 +52,7 @@ def _is_scaled(node: ir.Node, scale: ir.Value) -> bool:
 def _tables(
     nodes: Nodes, cosines: ir.Value, found: dict[str, ir.Value], scale: float, sines: list[ir.Node]
 ) -> ir.Value | None:
-    """The cosines; the sines take the place of theirs."""
+    """Return the cosines; the sines are replaced in place."""
     positions, frequencies = found["positions"], found["frequencies"]
     if positions.shape is None or len(positions.shape) != 2 or numbers(found["axis"]) not in ([2], [-1]):
         return None

@@ -13,8 +13,8 @@ _GELU = Op("Mul", Op("Gelu", "gate"), "up")
 def gate_kernels(model: ir.Model) -> int:
     """Before: y = Mul(Mul(gate, Sigmoid(gate)), up). After: y = speccompile.native::GatedSilu(gate, up).
 
-    Before: y = Mul(Gelu<tanh>(gate), up). After: y = speccompile.native::GatedGelu(gate, up).
-    Where gate and up were cut out of one projection, the kernel reads that.
+    Before: y = Mul(Gelu<tanh>(gate), up). After: y = speccompile.native::GatedGelu(gate, up). If gate and up are slices
+    of one projection, the kernel reads the projection.
     """
     return rewrite_nodes(model, "", "Mul", _gate)
 

@@ -1,4 +1,4 @@
-"""Whole rows gathered at once."""
+"""Gather whole rows at once."""
 
 import onnx_ir as ir
 
@@ -27,7 +27,7 @@ def _gather(nodes: Nodes, node: ir.Node) -> ir.Value | None:
 
 
 def _is_row_index(x: ir.Value, rows: ir.Value) -> bool:
-    """Whether rows is [B, P, 1] for x [B, R, V]: the same index along all of V, and a batch of its own."""
+    """Return whether rows is [B, P, 1] for x [B, R, V]: one index for all of V, and one per batch slot."""
     if x.shape is None or rows.shape is None or len(x.shape) != 3 or len(rows.shape) != 3:
         return False
     is_known = isinstance(x.shape[0], int) or x.shape[0] == BATCH

@@ -1,4 +1,4 @@
-"""Cosines and sines of half a head, as neighbours are turned by them."""
+"""Cosines and sines of half a head's width, for rotation of neighbors."""
 
 import onnx_ir as ir
 
@@ -12,10 +12,10 @@ _DOUBLE = {
 
 
 def halve_rotary_tables(model: ir.Model) -> int:
-    """Before: table = Squeeze(Slice(Unsqueeze(Cos(Concat(angles, angles)) * scale), first half)).
-    After: table = Cos(angles) * scale; sines likewise.
+    """Before: table = Squeeze(Slice(Unsqueeze(Cos(Concat(angles, angles)) * scale), first half)). After: table =
+    Cos(angles) * scale; sines likewise.
 
-    The halves are equal: transformers joins them for heads whose halves are turned into each other.
+    The halves are equal: transformers concatenates them for heads whose halves are rotated into each other.
     """
     return rewrite_nodes(model, "", "Squeeze", _half)
 
@@ -32,7 +32,7 @@ def _half(nodes: Nodes, node: ir.Node) -> ir.Value | None:
 
 
 def _is_half(found: dict[str, ir.Value], width: int) -> bool:
-    """Whether angles of this width are joined along their last axis, and scaled by one number."""
+    """Return whether angles of this width are concatenated along their last axis, and scaled by one number."""
     angles = found["angles"]
     if angles.shape is None or angles.shape[-1] != width or number(found["scale"]) is None:
         return False

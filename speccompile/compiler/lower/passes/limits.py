@@ -1,4 +1,4 @@
-"""Which tokens a row may choose, decided among its most probable ones."""
+"""Sampling limits of a row (top-k, top-p, min-p), applied among its most probable tokens."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from speccompile.compiler.lower.passes import Nodes
 
 
 class Limits(NamedTuple):
-    """[B, 1, 1] each, float32 but for count, int64: top_k, top_p, min_p."""
+    """Limits [B, 1, 1] each, float32 except count, int64: top_k, top_p, min_p."""
 
     count: ir.Value
     share: ir.Value
@@ -17,12 +17,12 @@ class Limits(NamedTuple):
 
 
 def limits_of(nodes: Nodes, *limits: ir.Value) -> Limits:
-    """top_k, top_p, min_p [B] for every row."""
+    """Return the limits of top_k, top_p, min_p [B], shaped for all rows."""
     return Limits(*(nodes("Reshape", limit, nodes.integers(-1, 1, 1)) for limit in limits))
 
 
 def is_limited(nodes: Nodes, limits: Limits) -> ir.Value:
-    """bool [B, 1, 1]"""
+    """Return bool [B, 1, 1]: whether any limit is set."""
     count = nodes("Greater", limits.count, nodes.integers(0))
     share, part = (
         nodes("Less", limits.share, nodes.number(1.0)),
@@ -32,16 +32,17 @@ def is_limited(nodes: Nodes, limits: Limits) -> ir.Value:
 
 
 def among(nodes: Nodes, best: ir.Value, count: int, limits: Limits) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """best [B, R, count], most probable first -> threshold, mass and whether no other token reaches it, [B, R, 1].
+    """Apply the limits to best [B, R, count], most probable first. Return threshold, mass and whether no other token
+    reaches the threshold, [B, R, 1].
 
-    The tokens that are not among them are taken to complete a sum of one.
+    The other tokens are assumed to complete a sum of one.
     """
     zero, one, axis = nodes.number(0.0), nodes.number(1.0), nodes.integers(2)
     places = nodes("Constant", value=ir.tensor(np.arange(count)))
     first = nodes("Slice", best, nodes.integers(0), nodes.integers(1), axis)
     least = nodes("Slice", best, nodes.integers(count - 1), nodes.integers(count), axis)
     has_count = nodes("Greater", limits.count, nodes.integers(0))
-    # The number at a place, and everything as probable: the rank alone would part equal ones.
+    # Compare with the number at a rank: the rank alone would separate equal numbers.
     is_last = nodes("Equal", places, nodes("Sub", limits.count, nodes.integers(1)))  # [B, 1, count]
     at_count = nodes("ReduceMax", nodes("Where", is_last, best, zero), axis, keepdims=1)  # 0 beyond the candidates
     left = nodes("Where", nodes("GreaterOrEqual", best, at_count), best, zero)

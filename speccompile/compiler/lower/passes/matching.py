@@ -1,4 +1,4 @@
-"""What a pass looks for, written as the expression that the trace made.
+"""Patterns of passes, written as the expression in the trace.
 
 match(Op("Mul", "weight", Op("Reciprocal", "root")), value)   ->  {"weight": .., "root": ..} or None
 """
@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 _COMMUTATIVE = ("Add", "Mul")
-_LONGEST = 16  # elements of a constant that is looked into: weights are never read
+_LONGEST = 16  # maximum elements of a constant that is read: weights never are
 
 
 @dataclass(frozen=True, init=False)
@@ -27,13 +27,13 @@ class Op:
 
 
 Pattern = Op | str | float
-"""A node; a name, which any value matches but everywhere the same one; or a number, for a constant of one element."""
+"""A node; a name, which matches any value but the same one everywhere; or a number, for a constant of one element."""
 
 Bound = dict[str, ir.Value]
 
 
 def match(pattern: Pattern, value: ir.Value | None) -> Bound | None:
-    """The values that the names of a pattern stand for, when it describes how `value` is made; else None."""
+    """Return the values of a pattern's names if the pattern matches the expression of `value`; else None."""
     return next(_matches(pattern, value, {}), None)
 
 
@@ -62,13 +62,13 @@ def _match_all(patterns: Sequence[Pattern], values: Sequence[ir.Value | None], b
 
 
 def made_by(value: ir.Value | None, op: str) -> ir.Node | None:
-    """The node that makes a value, when it is a standard one of this kind."""
+    """Return the node that produces a value, if it is a standard one of this kind."""
     node = None if value is None else value.producer()
     return node if node is not None and node.op_type == op and node.domain == "" else None
 
 
 def numbers(value: ir.Value | None) -> list[float] | None:
-    """The elements of a short constant, with whatever axes; None for any other value."""
+    """Return the elements of a short constant of any shape; None for any other value."""
     tensor = None if value is None else ir.convenience.get_const_tensor(value)
     if tensor is None or tensor.size > _LONGEST:
         return None
@@ -77,7 +77,7 @@ def numbers(value: ir.Value | None) -> list[float] | None:
 
 
 def number(value: ir.Value | None) -> float | None:
-    """The element of a constant that has one; None for any other value."""
+    """Return the element of a constant that has one; None for any other value."""
     found = numbers(value)
     return found[0] if found is not None and len(found) == 1 else None
 
@@ -92,7 +92,7 @@ class SliceMatch(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Columns of the source."""
+        """Return the number of columns of the source."""
         assert self.source.shape is not None
         size = self.source.shape[-1]
         assert isinstance(size, int)
@@ -100,7 +100,8 @@ class SliceMatch(NamedTuple):
 
 
 def match_slice(value: ir.Value | None) -> SliceMatch | None:
-    """Where a value was cut out of another one of known width, along the last axis alone; None when it was not."""
+    """Return the slice of another value of known width, along the last axis alone; None if the value is no such
+    slice."""
     node = made_by(value, "Slice")
     source = None if node is None else node.inputs[0]
     if node is None or source is None or source.shape is None or not isinstance(source.shape[-1], int):

@@ -1,4 +1,4 @@
-"""One Reshape for a chain that moves nothing."""
+"""Merge a chain of reshapes without data movement into one Reshape."""
 
 import onnx_ir as ir
 
@@ -29,6 +29,6 @@ def _merged(nodes: Nodes, node: ir.Node) -> ir.Value | None:
     inner, target = made_by(node.inputs[0], "Reshape"), node.inputs[1]
     x = None if inner is None else inner.inputs[0]
     sizes = numbers(target)
-    if x is None or target is None or sizes is None or 0 in sizes:  # 0 stands for a size of what came before
+    if x is None or target is None or sizes is None or 0 in sizes:  # 0 stands for an input's size
         return None
     return nodes("Reshape", x, target)

@@ -1,4 +1,4 @@
-"""Names for what the branches of an If and the body of a Loop compute."""
+"""Unique names of values in the branches of an If and the body of a Loop."""
 
 from collections.abc import Iterable
 
@@ -6,9 +6,9 @@ import onnx_ir as ir
 
 
 def name_branches(model: ir.Model) -> int:
-    """Before: an If whose branches name their values as the graph around them does, which ONNX forbids.
+    """Before: an If whose branches name their values as the outer graph does, which ONNX forbids.
 
-    After: the If makes y, its branches make y/then_branch/0, y/then_branch/1, .. Returns how many branches there are.
+    After: the If makes y, its branches make y/then_branch/0, y/then_branch/1, .. Return the number of branches.
     """
     return _name(model.graph)
 

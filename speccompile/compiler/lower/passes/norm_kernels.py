@@ -49,7 +49,7 @@ def _layer(nodes: Nodes, node: ir.Node) -> ir.Value | None:
 
 
 def _is_over_rows(node: ir.Node) -> bool:
-    """Whether rows of a known width, in the last axis alone, are multiplied by a weight of their own width."""
+    """Return whether rows of a known width, in the last axis alone, are multiplied by a weight of that width."""
     x, weight = node.inputs[:2]
     shapes = [None if value is None else value.shape for value in (x, weight)]
     if shapes[0] is None or shapes[1] is None or node.attributes["axis"].as_int() not in (-1, len(shapes[0]) - 1):
@@ -58,7 +58,7 @@ def _is_over_rows(node: ir.Node) -> bool:
 
 
 def _same_rows(x: ir.Value | None, residual: ir.Value | None) -> bool:
-    """Whether both are activations [B, T, H] of the same shape: the kernel does not broadcast."""
+    """Return whether both are activations [B, T, H] of the same shape: the kernel does not broadcast."""
     shapes = [value.shape for value in (x, residual) if value is not None]
     if len(shapes) != 2 or shapes[0] is None or shapes[1] is None:
         return False

@@ -6,19 +6,19 @@ from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.passes import Nodes, rewrite_nodes, static_size
 from speccompile.compiler.lower.passes.limits import Limits, among, is_limited, limits_of
 
-_STEPS = 30  # each halves the range on a logarithmic scale: 69 nats end up within the spacing of float32
+_STEPS = 30  # each halves the range on a logarithmic scale: 69 nats shrink below the spacing of float32
 _MOST_SORTED = 2048  # TensorRT sorts 3840 numbers at most
-_LOWEST = 1e-30  # what is less probable than this counts for nothing
+_LOWEST = 1e-30  # less probable tokens are ignored
 
 
 def nucleus_bisected(model: ir.Model) -> int:
     """Before: threshold, mass = speccompile::Nucleus(probs, top_k, top_p, min_p). After:
 
         at_k = the highest threshold that top_k tokens reach
-        at_p = the highest threshold that tokens reach which add up to top_p of those that reach at_k
-        threshold = Max(at_p, min_p * ReduceMax(probs)), or 0 where nothing is limited
+        at_p = the highest threshold whose tokens add up to top_p of those that reach at_k
+        threshold = Max(at_p, min_p * ReduceMax(probs)), or 0 without limits
 
-    both by bisection: a Loop of one comparison with every probability and a sum. Few tokens are sorted instead.
+    both by bisection: a Loop of one comparison with every probability and a sum. A small vocabulary is sorted instead.
     """
 
     def rewrite(nodes: Nodes, node: ir.Node) -> list[ir.Value]:
@@ -30,14 +30,14 @@ def nucleus_bisected(model: ir.Model) -> int:
 
 
 def in_order(nodes: Nodes, probs: ir.Value, size: int, limits: Limits) -> list[ir.Value]:
-    """Threshold and mass, float32 [B, R] each."""
+    """Return threshold and mass, float32 [B, R] each."""
     best, _ = nodes.several(2, "TopK", probs, nodes.integers(size))
     threshold, mass, _ = among(nodes, best, size, limits)
     return [nodes("Squeeze", value, nodes.integers(2)) for value in (threshold, mass)]
 
 
 def bisected(nodes: Nodes, probs: ir.Value, limits: Limits) -> list[ir.Value]:
-    """Threshold and mass, float32 [B, R] each."""
+    """Return threshold and mass, float32 [B, R] each."""
     zero, one, last = nodes.number(0.0), nodes.number(1.0), nodes.integers(2)
     best = nodes("ReduceMax", probs, last, keepdims=1)  # [B, R, 1]
     has_count = nodes("Greater", limits.count, nodes.integers(0))
@@ -55,20 +55,20 @@ def bisected(nodes: Nodes, probs: ir.Value, limits: Limits) -> list[ir.Value]:
 
 
 def reaching(nodes: Nodes, probs: ir.Value, threshold: ir.Value, parts: ir.Value) -> ir.Value:
-    """[B, R, 1]: the sum of the parts of those that reach a threshold [B, R, 1]."""
+    """Return [B, R, 1]: the sum of the parts whose probability reaches a threshold [B, R, 1]."""
     kept = nodes("Where", nodes("GreaterOrEqual", probs, threshold), parts, nodes.number(0.0))
     return nodes("ReduceSum", kept, nodes.integers(2), keepdims=1)
 
 
 def _highest(nodes: Nodes, probs: ir.Value, parts: ir.Value, best: ir.Value, wanted: ir.Value) -> ir.Value:
-    """[B, R, 1]: the highest threshold that is reached by parts which add up to what is wanted.
+    """Return [B, R, 1]: the highest threshold whose parts add up to at least `wanted`.
 
-    It is `best` at most, which is always kept, and 0 where all together are too few.
+    It is at most `best`, which is always kept, and 0 if all parts together are too few.
     """
     lowest = nodes.number(_LOWEST)
 
     def halve(inner: Nodes, low: ir.Value, high: ir.Value) -> list[ir.Value]:
-        # Not Sqrt(low * high), which is less than the smallest number.
+        # Not Sqrt(low * high), which underflows.
         middle = inner("Mul", inner("Sqrt", low), inner("Sqrt", high))
         is_enough = inner("GreaterOrEqual", reaching(inner, probs, middle, parts), wanted)
         return [inner("Where", is_enough, middle, low), inner("Where", is_enough, high, middle)]

@@ -1,4 +1,4 @@
-"""Nucleus among the most probable tokens, where they suffice."""
+"""Nucleus among the most probable tokens, if they suffice."""
 
 from collections.abc import Sequence
 
@@ -12,18 +12,18 @@ from speccompile.compiler.lower.passes.nucleus_bisected import bisected, in_orde
 from speccompile.compiler.lower.passes.topk_blocks import best_in_blocks, pays
 
 _CANDIDATES = (64, 1024)
-"""How many are looked at, first and where those do not suffice. A nucleus at top_p = 0.95 mostly has fewer than 64."""
+"""Numbers of candidates, tried in turn. A nucleus at top_p = 0.95 mostly has fewer than 64 tokens."""
 
 
 def nucleus_candidates(model: ir.Model) -> int:
     """Before: threshold, mass = speccompile::Nucleus(probs, top_k, top_p, min_p). After:
 
         threshold, mass = If(any row is limited, If(the 64 best suffice, theirs, If(the 1024 best suffice, theirs,
-                             by bisection over all)), (0, 1))
+                          by bisection over all)), (0, 1))
 
-    They suffice where the last of them is below the threshold. Sorting or bisecting the vocabulary takes hundreds of
-    times as long as the 64 best. Where they are looked for in blocks, a Draw by that threshold is given the largest
-    probability of each block, as its fourth input: `draw_hot_blocks`.
+    They suffice if the last of them is below the threshold. Sorting or bisecting the vocabulary takes hundreds of times
+    as long as the 64 best. If the search uses blocks, a Draw by that threshold receives the largest probability of each
+    block, as its fourth input: `draw_hot_blocks`.
     """
     return rewrite_nodes(model, neutral.DOMAIN, "Nucleus", _nucleus)
 
@@ -62,7 +62,7 @@ def _unlimited(nodes: Nodes, probs: ir.Value) -> list[ir.Value]:
 
 
 def _found(nodes: Nodes, probs: ir.Value, size: int, limits: Limits, counts: Sequence[int]) -> Sequence[ir.Value]:
-    """Threshold and mass [B, R], among the first of `counts` candidates or else among more of them."""
+    """Return threshold and mass [B, R], among the first of `counts` candidates or else among more of them."""
     if not counts:
         return in_order(nodes, probs, size, limits) if size <= _CANDIDATES[-1] else bisected(nodes, probs, limits)
     best, _ = nodes.several(2, "TopK", probs, nodes.integers(counts[0]))
@@ -72,7 +72,7 @@ def _found(nodes: Nodes, probs: ir.Value, size: int, limits: Limits, counts: Seq
 def _checked(
     nodes: Nodes, probs: ir.Value, size: int, limits: Limits, counts: Sequence[int], best: ir.Value
 ) -> Sequence[ir.Value]:
-    """Those among the best, where they suffice."""
+    """Return those among the best candidates, if they suffice."""
     threshold, mass, is_enough = among(nodes, best, counts[0], limits)
     return nodes.if_else(
         nodes.reduce_any(nodes("Not", is_enough)),

@@ -1,4 +1,4 @@
-"""A model in float16 or bfloat16, where that is enough."""
+"""Convert a model to float16 or bfloat16, where that is precise enough."""
 
 from enum import IntEnum
 
@@ -21,27 +21,27 @@ _FULL_OPS = {
 }  # fmt: skip
 _LOOKUPS = {"DequantizeLinear", "Gather", "GatherElements", "GatherND"}  # of an embedding, of quantized activations
 _SHAPES = {"ConstantOfShape", "Expand", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
-# What may as well be done to the converted form of a constant.
+# Ops that commute with the conversion of a constant.
 _MOVES = _SHAPES - {"ConstantOfShape"} | {"DequantizeLinear", "Gather"}
 _CACHES = slice(3, 5)  # Attend's keys and values that were committed
-_BIAS = 7  # Attend's input that masks: it stays float32
+_BIAS = 7  # Attend's mask input: it stays float32
 
 
 class _Kind(IntEnum):
-    """What a float value is. A node computes in the largest kind of its inputs, and in FULL where LOW meets TABLE."""
+    """Kind of a float value. A node computes in the largest kind of its inputs, and in FULL if LOW meets TABLE."""
 
-    CONSTANT = 0  # taken in whatever type is wanted
+    CONSTANT = 0  # converted to any type
     LOW = 1
-    TABLE = 2  # float32, made of constants and integers alone: positions, masks, tables of sines
+    TABLE = 2  # float32, computed from constants and integers alone: positions, masks, rotary tables
     FULL = 3  # float32
 
 
 def reduce_precision(model: ir.Model, dtype: ir.DataType) -> int:
-    """Before: a neutral graph in float32. After: weights, embeddings, matrix products, caches and what attention reads
-    are of type `dtype`, FLOAT16 or BFLOAT16. Returns how many nodes compute in it.
+    """Before: a neutral graph in float32. After: weights, embeddings, matrix products, caches and inputs of attention
+    are of type `dtype`, FLOAT16 or BFLOAT16. Return the number of nodes that compute in it.
 
-    What stays float32: norms, softmax, sums, rotary tables, masks, the argmax, sampling, and every input and output
-    that is not a cache. A node that reads both computes in float32. Weights are converted when they are read, one at a
+    Norms, softmax, sums, rotary tables, masks, the argmax, sampling, and every input and output that is not a cache
+    stay float32. A node that reads both types computes in float32. Weights are converted when they are read, one at a
     time.
     """
     fold_constants(model)  # sequences become plain values
@@ -49,14 +49,14 @@ def reduce_precision(model: ir.Model, dtype: ir.DataType) -> int:
     cast_like(model)
     common.TopologicalSortPass()(model)
     fired = _Reduction(model.graph, dtype).run()
-    common.RemoveUnusedNodesPass()(model)  # weights that are read in the new type alone
+    common.RemoveUnusedNodesPass()(model)  # weights that are now read in the new type alone
     return fired
 
 
 def _infer_types(model: ir.Model) -> None:
-    """The trace leaves some types open."""
+    """Infer the types that the trace leaves open."""
     for node in model.graph:
-        if node.op_type == "MatMulNBits":  # of ONNX Runtime: onnx does not know what it gives
+        if node.op_type == "MatMulNBits":  # of ONNX Runtime: onnx does not know its result
             node.outputs[0].type = ir.TensorType(_FLOAT32)
     # Without what it computes of integers: onnx takes the two lengths of a batch for a shape, and gives up on all.
     common.ShapeInferencePass(data_prop=False)(model)
@@ -89,7 +89,7 @@ class _Reduction:
             value.type = ir.TensorType(self.dtype)  # setting its dtype would change every value that shares its type
 
     def _visit(self, node: ir.Node) -> bool:
-        """Decide in what a node computes, cast its inputs to it, mark its results. Returns whether that is LOW."""
+        """Choose the kind of a node, cast its inputs to it, mark its results. Return whether the kind is LOW."""
         if all(value is None or value in self.fixed for value in node.inputs):
             self.fixed.update(node.outputs)
         floats = {i: v for i, v in enumerate(node.inputs) if v in self.kinds}
@@ -116,7 +116,7 @@ class _Reduction:
         return _Kind.FULL if computes_full else _Kind.LOW
 
     def _kind_of_constants(self, node: ir.Node, kinds: list[_Kind]) -> _Kind:
-        """Nothing that the model computed goes in."""
+        """Return the kind of a node whose inputs do not depend on the model's computation."""
         if _Kind.TABLE in kinds:
             return _Kind.TABLE
         if node.outputs[0] in self.fixed or node.op_type in _SHAPES:
@@ -144,13 +144,13 @@ class _Reduction:
         return self._insert(node, value, dtype, reader)
 
     def _insert(self, node: ir.Node, value: ir.Value, dtype: ir.DataType, reader: ir.Node) -> ir.Value:
-        """Put a node, which gives a value in another type, before its reader."""
+        """Insert a node, which converts a value, before its reader."""
         self.graph.insert_before(reader, node)
         node.outputs[0].type, node.outputs[0].shape = ir.TensorType(dtype), value.shape
         return node.outputs[0]
 
     def _low_constant(self, value: ir.Value, reader: ir.Node) -> ir.Value:
-        """A constant in the new type: converted itself, or made of converted ones."""
+        """Return a constant in the new type: converted itself, or computed from converted ones."""
         producer, tensor = value.producer(), ir.convenience.get_const_tensor(value)
         if producer is None:
             assert tensor is not None
@@ -166,7 +166,7 @@ class _Reduction:
         return self._insert(node, value, self.dtype, reader)
 
     def _low_weight(self, value: ir.Value, tensor: ir.TensorProtocol) -> ir.Value:
-        """A weight of its own; the one in float32 is dropped when nothing reads it any more."""
+        """Return a converted weight; the float32 one is dropped when nothing reads it any more."""
         low = ir.Value(
             name=self._named(value), shape=value.shape, type=ir.TensorType(self.dtype),
             const_value=_converted(tensor, self.dtype),
@@ -175,7 +175,7 @@ class _Reduction:
         return low
 
     def _restore(self, index: int, value: ir.Value) -> None:
-        """An output in float32, as the contract has it."""
+        """Convert an output back to float32, as the contract requires."""
         if value not in self.full:
             node = ir.node("Cast", [value], {"to": int(_FLOAT32)})
             self.graph.append(node)
@@ -190,7 +190,7 @@ class _Reduction:
 
 
 def _is_read_cache(value: ir.Value) -> bool:
-    """Whether an input of the graph is a cache, of its own or one that it only reads."""
+    """Return whether an input of the graph is a cache, including one that it only reads."""
     return any(
         node.op_type == "Commit" or (is_attend(node.op_type) and value in node.inputs[_CACHES])
         for node in value.consumers()
@@ -203,13 +203,13 @@ def _is_cache(output: ir.Value) -> bool:
 
 
 def _converted(tensor: ir.TensorProtocol, dtype: ir.DataType) -> ir.LazyTensor:
-    """Converted while it is written: the whole model is never held twice."""
+    """Convert a tensor while it is written: the whole model is never held twice."""
     recipe = {"dtype": dtype.name, "of": identity(tensor)}
     return ComputedTensor(lambda: _convert(tensor, dtype), dtype, tensor.shape.numpy(), str(tensor.name), recipe)
 
 
 def _convert(tensor: ir.TensorProtocol, dtype: ir.DataType) -> ir.Tensor:
-    """Rounded to the nearest. What is too large becomes the largest number: a mask's -1e30 must not make NaNs."""
+    """Round to the nearest. Values beyond the range become the largest number: a mask's -1e30 must not make NaNs."""
     wanted = dtype.numpy()
     largest = float(ml_dtypes.finfo(wanted).max)
     given = tensor.numpy()

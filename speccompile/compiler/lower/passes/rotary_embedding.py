@@ -5,7 +5,7 @@ import onnx_ir as ir
 from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 from speccompile.compiler.lower.passes.matching import Bound, Op, made_by, match, match_slice, numbers
 
-# By the attribute `interleaved`: 0 where the halves of a row are turned into each other, 1 where its neighbours are.
+# By the attribute `interleaved`: 0 if the halves of a row are rotated into each other, 1 if its neighbors are.
 _TURNED = (
     Op("Concat", Op("Neg", "second"), "first"),
     Op("Reshape", Op("Concat", Op("Unsqueeze", Op("Neg", "second"), -1), Op("Unsqueeze", "first", -1))),
@@ -21,7 +21,7 @@ def rotary_embedding(model: ir.Model) -> int:
     """Before: y = x * Cos(Concat(angles, angles)) + Concat(-second, first) * Sin(Concat(angles, angles)), first and
     second the halves of x. After: y = RotaryEmbedding(x, Cos(angles), Sin(angles)).
 
-    Also where neighbours are turned instead of halves, and where Cos and Sin are scaled.
+    Also for rotation of neighbors instead of halves, and for scaled Cos and Sin.
     """
     return rewrite_nodes(model, "", "Add", _rotate)
 
@@ -37,7 +37,7 @@ def _rotate(nodes: Nodes, node: ir.Node) -> ir.Value | None:
 
 
 def _turns(found: Bound, interleaved: int) -> bool:
-    """Whether `first` and `second` were cut out of x [B, N, T, D] as the pattern wants it."""
+    """Return whether `first` and `second` are slices of x [B, N, T, D] as in the pattern."""
     x = found["x"]
     width = None if x.shape is None or len(x.shape) != 4 else x.shape[3]
     if not isinstance(width, int):
@@ -47,7 +47,7 @@ def _turns(found: Bound, interleaved: int) -> bool:
 
 
 def _table(nodes: Nodes, value: ir.Value, interleaved: int) -> ir.Value | None:
-    """[B, T, D / 2] for a value [B, 1, T, D] that holds it twice; None when the graph does not say so."""
+    """Return [B, T, D / 2] for a value [B, 1, T, D] that holds it twice; None if the graph does not show that."""
     node = made_by(value, "Unsqueeze")
     if node is not None and node.inputs[0] is not None and numbers(node.inputs[1]) == [1]:
         return _half(nodes, node.inputs[0], interleaved)
@@ -58,7 +58,7 @@ def _table(nodes: Nodes, value: ir.Value, interleaved: int) -> ir.Value | None:
 
 
 def _half(nodes: Nodes, value: ir.Value, interleaved: int) -> ir.Value | None:
-    """What a value holds twice along its last axis, computed from what was repeated to make it."""
+    """Return the half that a value holds twice along its last axis, computed from the repeated expression."""
     for function in ("Cos", "Sin"):
         if (found := match(Op(function, "angles"), value)) is not None:
             half = _half(nodes, found["angles"], interleaved)

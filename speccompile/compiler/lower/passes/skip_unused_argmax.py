@@ -1,4 +1,4 @@
-"""ArgMax where somebody asks for it."""
+"""Skip an ArgMax whose result is unused."""
 
 import onnx_ir as ir
 
@@ -9,7 +9,7 @@ from speccompile.compiler.lower.passes.matching import made_by, numbers
 def skip_unused_argmax(model: ir.Model) -> int:
     """Before: y = Where(unwanted, 0, ArgMax(x)). After: y = If(any wanted, Where(unwanted, 0, ArgMax(x)), 0).
 
-    Sampling graphs ask for the best token in rows without a temperature alone.
+    Sampling graphs need the best token only in batch slots without a temperature.
     """
     return rewrite_nodes(model, "", "Where", _wanted)
 

@@ -12,9 +12,9 @@ _TORCH = Op("Where", Op("Greater", _SCALED, _THRESHOLD), "x", Op("Div", Op("Soft
 
 
 def softplus_kernels(model: ir.Model) -> int:
-    """Before: y = Where(x * 1 > 20, x, Softplus(x * 1) / 1), as torch has it, or y = Softplus(x).
+    """Before: y = Where(x * 1 > 20, x, Softplus(x * 1) / 1), as in torch, or y = Softplus(x).
 
-    After: y = speccompile.native::Softplus(x), which has no need of a threshold: above 20 it is x.
+    After: y = speccompile.native::Softplus(x), which needs no threshold: above 20 it is x.
     """
     return rewrite_nodes(model, "", "Where", _softplus) + rewrite_nodes(model, "", "Softplus", _as_kernel)
 
@@ -22,7 +22,7 @@ def softplus_kernels(model: ir.Model) -> int:
 def logarithm(model: ir.Model) -> int:
     """Before: y = Log(x). After: y = speccompile.native::Log(x).
 
-    ONNX Runtime's is computed in another way where numbers fill no vector.
+    ONNX Runtime computes numbers that do not fill a vector in another way.
     """
     return rewrite_nodes(model, "", "Log", _as_kernel)
 

@@ -8,14 +8,15 @@ from speccompile.compiler.lower.native import DOMAIN
 from speccompile.compiler.lower.passes import Nodes, rewrite_nodes, static_size
 
 MOVING = ("Shift", "Advance", "AdvanceDelta")
-"""What makes the next state of a state, and may write it where that one is."""
+"""Ops that compute the next value of a state, and may write it in place."""
 
 
 def state_kernels(model: ir.Model) -> int:
     """Before: speccompile::Convolve(rows, state, weight [C, K]), Shift, Recur, RecurDelta, Advance, AdvanceDelta.
 
-    After: speccompile.native::Convolve<silu = 0>(rows, state, Transpose(weight), zeros), the others of the same inputs.
-    Where a state may be read later than it is written: the count of what writes it is After(count, what is read).
+    After: speccompile.native::Convolve<silu = 0>(rows, state, Transpose(weight), zeros), all other ops with the same
+    inputs. If a state might be read after it is written, the writer's count becomes After(count, results of the
+    readers).
     """
     fired = rewrite_nodes(model, neutral.DOMAIN, "Convolve", _convolve)
     for op in (*MOVING, "Recur", "RecurDelta"):
@@ -37,7 +38,7 @@ def _kernel(nodes: Nodes, node: ir.Node) -> ir.Value:
 
 
 def _order(graph: ir.Graph, node: ir.Node) -> None:
-    """Let what writes a state wait for all that read it: engines update it in place."""
+    """Let the writer of a state wait for all its readers: engines update it in place."""
     *_, state, _, count = node.inputs
     assert state is not None
     assert count is not None
@@ -52,7 +53,7 @@ def _order(graph: ir.Graph, node: ir.Node) -> None:
 
 
 def _above(node: ir.Node) -> set[ir.Node]:
-    """What a node cannot run before."""
+    """Return the nodes that must run before a node."""
     found, pending = set[ir.Node](), [node]
     while pending:
         made = [value.producer() for value in pending.pop().inputs if value is not None]

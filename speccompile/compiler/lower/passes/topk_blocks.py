@@ -10,7 +10,7 @@ from speccompile.compiler.lower.passes.blocks import SMALLEST, in_blocks
 from speccompile.compiler.lower.passes.matching import numbers
 
 _MOST = 64
-_SIZE_OF_EACH = 256  # as many times larger than k the vocabulary has to be
+_SIZE_OF_EACH = 256  # minimum ratio of the vocabulary's size to k
 
 
 def topk_blocks(model: ir.Model) -> int:
@@ -28,7 +28,7 @@ def topk_blocks(model: ir.Model) -> int:
 
 
 def pays(size: int, k: int) -> bool:
-    """Whether the k largest of so many numbers are found faster in blocks."""
+    """Return whether blocks find the k largest of `size` numbers faster."""
     return k <= _MOST and size >= max(SMALLEST, _SIZE_OF_EACH * k)
 
 
@@ -47,9 +47,9 @@ def _in_blocks(nodes: Nodes, node: ir.Node) -> Sequence[ir.Value] | None:
 def best_in_blocks(
     nodes: Nodes, blocks: ir.Value, largest: ir.Value, k: int, width: int, *, rank: int = 3, ordered: bool = True
 ) -> Sequence[ir.Value]:
-    """[.., k] twice: the largest numbers in blocks [.., n, width], in descending order, and where they stand.
+    """Return [.., k] twice: the largest numbers in blocks [.., n, width], in descending order, and their indices.
 
-    largest [.., n]: of each block; ordered: whether of equal numbers the first is wanted first.
+    largest [.., n]: of each block; ordered: whether of equal numbers the first must come first.
     """
     chosen = nodes.several(2, "TopK", largest, nodes.integers(k), sorted=0)[1]
     if ordered:

@@ -1,4 +1,4 @@
-"""Linear layers' weights laid out as MatMul reads them."""
+"""Transpose linear layers' weights to the layout of MatMul."""
 
 from collections.abc import Callable
 
@@ -12,8 +12,8 @@ def transposed_weights(model: ir.Model, is_written: Callable[[ir.TensorProtocol]
     """Before: MatMul(x, Transpose(weight)). After: MatMul(x, weight'), weight' transposed in the file.
 
     Otherwise every session transposes every weight on loading, and keeps both. A weight with another reader (an
-    embedding tied to the head) stays as it is: it is stored once. So does one that `is_written` says no to, because the
-    graph reads it where it lies.
+    embedding tied to the head) stays unchanged: it is stored once. So does a weight for which `is_written` is false,
+    because the graph reads it from its original file.
     """
     fired = 0
     for node in list(model.graph):
@@ -32,7 +32,7 @@ def transposed_weights(model: ir.Model, is_written: Callable[[ir.TensorProtocol]
 
 
 def _transposed(tensor: ir.TensorProtocol, order: list[int]) -> ir.LazyTensor:
-    """Made while it is written, one weight at a time: the whole model is never held twice."""
+    """Transpose a weight while it is written, one at a time: the whole model is never held twice."""
     if isinstance(tensor, Weight):
         return Weight(tensor.source.transpose(order), tensor.name)
     shape = ir.Shape([tensor.shape[axis] for axis in order])

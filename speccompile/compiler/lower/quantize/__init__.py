@@ -1,6 +1,6 @@
-"""Fewer bits for the linear layers of a neutral float32 graph. Everything else stays as it is.
+"""Quantize the linear layers of a neutral float32 graph. Everything else stays unchanged.
 
-form             word   linear layers              head                      what goes into them
+form             word   linear layers              head                      their input activations
 native           int8   int8, a scale a column     the same                  int8, a scale a row
 (CPU)            int4   4 bits, a scale a block    int8, a scale a column    int8, a scale a block; the head's a row
                  bfloat16, float32                 the same                  as it is
@@ -12,13 +12,14 @@ qdq              int8   int8, a scale a column     the same                  as 
                  fp8    float8, a scale a column   the same                  float8, one fixed scale
 
 float8 is float8_e4m3fn. Routers of experts stay floats. On a CPU the embedding of tokens has the format of the head, a
-row in the place of a column, and a tied head reads the same numbers; elsewhere embeddings stay floats, and a tied head
-gets a copy. On a CPU even float32 has a layout of its own: `speccompile.compiler.lower.native`.
+row in it being a column of the head, and a tied head reads the same numbers; elsewhere embeddings stay floats, and a
+tied head gets a copy. On a CPU even float32 has its own layout: `speccompile.compiler.lower.native`.
 
-What a checkpoint stores in 4 bits already keeps its numbers in int4, where blocks divide its groups: see `taken`.
+Pre-quantized 4-bit weights keep their numbers in int4, if the block size divides the group size: see `passthrough`.
 
-The head is worth 8 bits (KL divergence from float32 on the demo's prompts: layers in 4 bits 0.010, head in 8 bits the
-same, head in 4 bits 0.018), and it is worth quantizing at all: for a large vocabulary it is the largest weight.
+The head has 8 bits, because 4 bits cost accuracy (KL divergence from float32 on the demo's prompts: layers in 4 bits
+0.010, head in 8 bits the same, head in 4 bits 0.018). It is quantized at all, because it is the largest weight for a
+large vocabulary.
 """
 
 import onnx_ir as ir
@@ -49,10 +50,10 @@ def quantize(
     """Quantize in place. Weights are computed while the model is saved, one at a time.
 
     word and form: a row of the table above. block_size: of int4. ranges: the smallest and largest value of activations,
-    for w8a8 and fp8, as `calibrate` gives them. shared: which weights are the target's, and keep its numbers (native).
+    for w8a8 and fp8, from `calibrate`. shared: the target's weights, which keep its format (native).
     """
     split_gemm(model)
-    if form == "native":  # elsewhere one product of all heads is faster than it would be in fewer bits
+    if form == "native":  # elsewhere one product over all heads is faster than quantized products per head
         split_heads(model)
     linears, before = find_linears(model.graph), matrices(model.graph)
     chosen = [linear for linear in linears if linear.role != ROUTER]

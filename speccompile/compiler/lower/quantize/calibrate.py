@@ -1,4 +1,4 @@
-"""Ranges of activations: what goes into the linear layers when the graph reads prompts."""
+"""Calibration: ranges of the linear layers' inputs when the graph reads prompts."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -27,20 +27,20 @@ _OBSERVED = ("ReduceMin", "ReduceMax")
 def calibrate(
     neutral: Path, graph: Graph, prompts: Iterable[Sequence[int]], before: tuple[Path, Graph] | None = None
 ) -> Ranges:
-    """Activation -> its smallest and largest value over all prompts, for the inputs of every linear layer.
+    """Return activation -> its smallest and largest value over all prompts, for the inputs of every linear layer.
 
-    neutral: a float32 graph on disk, `graph` its contract. A prompt is fed as one window to empty caches, to every row
-    of the batch alike. An activation that no prompt reached (an expert's) has the range (inf, -inf). before: the graph
-    that runs first in a round, for one that reads what it computes: features, and the caches that it has written.
+    neutral: a float32 graph on disk, `graph` its contract. Each prompt is one window over empty caches, the same for
+    every batch slot. An activation that no prompt reached (an expert's) has the range (inf, -inf). before: the graph
+    that runs first in a round, for a graph that reads its outputs: features, and the caches that it has written.
 
-    onnxruntime.quantization.calibrate finds the same ranges, in more than twice the memory: it reads and writes all
-    weights anew (1.1 GB of them: 3.7 GB against 1.6 GB).
+    onnxruntime.quantization.calibrate finds the same ranges, in more than twice the memory: it reads and rewrites all
+    weights (1.1 GB of them: 3.7 GB against 1.6 GB).
     """
     model = weights_graph.load(neutral)
     onnxruntime.lower(model)
     split_gemm(model)
     names = list(dict.fromkeys(str(linear.node.inputs[0].name) for linear in find_linears(model.graph)))
-    path = neutral.with_suffix(".observed.onnx")  # in the folder of its weights, which it reads where they are
+    path = neutral.with_suffix(".observed.onnx")  # in the folder of its weights, which it reads there
     _observe(model, names)
     weights_graph.store(model, path.parent)
     ir.save(model, path)
@@ -60,7 +60,7 @@ def calibrate(
 
 
 def _observe(model: ir.Model, names: Sequence[str]) -> None:
-    """Let the graph give nothing but the smallest and the largest value of some activations, in turn."""
+    """Replace the outputs of the graph by the smallest and the largest value of some activations, in turn."""
     values = {value.name: value for node in model.graph for value in node.outputs}
     model.graph.outputs.clear()
     for name in names:
@@ -83,16 +83,16 @@ def _session(path: Path) -> ort.InferenceSession:
 
 
 def _handed_on(first: ort.InferenceSession, before: Graph, graph: Graph, prompt: list[int]) -> Feeds:
-    """What a graph reads of the one before it, over a whole prompt."""
+    """Return the outputs that a graph reads of the one before it, over a whole prompt."""
     wanted = {tensor.name for tensor in graph.inputs}
     given = {t.name: t.buffer for t in before.outputs if t.buffer in wanted and t.role in ("link", "state")}
     return dict(zip(given.values(), first.run(list(given), _feeds(before, prompt)), strict=True))
 
 
 def _feeds(graph: Graph, prompt: list[int]) -> Feeds:
-    """The inputs of a round over a whole prompt."""
+    """Return the inputs of a round over a whole prompt."""
     tokens = len(prompt)
-    has_tree = any(tensor.name == "nodes" for tensor in graph.outputs)  # then only what is given is a chain
+    has_tree = any(tensor.name == "nodes" for tensor in graph.outputs)  # then only the given tokens form a chain
     values = {
         "window": prompt,
         "n_given": [tokens if has_tree else 1],
@@ -107,7 +107,7 @@ def _feeds(graph: Graph, prompt: list[int]) -> Feeds:
     widths = {BATCH: 1, "window": tokens, "logit_rows": tokens, "catch_up": tokens + 1, "history": 1, "allowed": 1}
     feeds = {}
     for tensor in graph.inputs:
-        # States are empty. Settings and random numbers decide what is accepted, which no activation depends on.
+        # States are empty. Settings and random numbers affect the acceptance only, and no activation.
         value = np.array(values.get(tensor.name, [0]), tensor.dtype)
         feeds[tensor.name] = np.broadcast_to(value, tensor.concrete_shape(widths))
     return feeds

@@ -1,4 +1,4 @@
-"""How the kernels of `native/` hold a weight [K, N]: which constants, and how each is made of the floats."""
+"""Formats of a weight [K, N] for the kernels of `native/`: the constants, and their computation from the floats."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -13,15 +13,15 @@ from speccompile.compiler.lower.native.layouts import Array, Floats
 from speccompile.compiler.lower.quantize import numpy_quantizers
 
 Read = Callable[[slice], Floats]
-"""Some columns of a weight [K, N]: float32 [K, columns of the part]."""
+"""Reads some columns of a weight [K, N]: float32 [K, columns of the part]."""
 
 Quantize = Callable[[slice], numpy_quantizers.Int4]
-"""The same in 4 bits, for those who know more of a weight than its floats."""
+"""Reads columns in 4 bits, for weights that are stored in 4 bits or quantized in another way than from their floats."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """One of the constants that hold a weight. suffix: of its name. make: computes it anew, when it is written."""
+    """One of the constants of a weight. suffix: of its name. make: computes it when it is written."""
 
     suffix: str
     dtype: ir.DataType
@@ -34,16 +34,17 @@ class Format(ABC):
     def fields(
         self, read: Read, depth: int, columns: int, block_size: int, int4: Quantize | None = None
     ) -> list[Field]:
-        """The constants of a weight, in the order of the operators' inputs. int4: as the format of that name has it."""
+        """Return the constants of a weight, in the order of the operators' inputs. int4: reads it in 4 bits, for that
+        format."""
 
     @abstractmethod
     def text(self, block_size: int) -> str:
-        """For people."""
+        """Return a description for messages."""
 
 
 @dataclass(frozen=True)
 class Floating(Format):
-    """A tile of columns after the other."""
+    """Floats, tile after tile of columns."""
 
     dtype: ir.DataType
 
@@ -59,7 +60,7 @@ class Floating(Format):
 
 
 class Int8(Format):
-    """Symmetric, a scale a column."""
+    """Symmetric int8, one scale per column."""
 
     def fields(
         self, read: Read, depth: int, columns: int, block_size: int, int4: Quantize | None = None
@@ -89,7 +90,7 @@ class Int8(Format):
 
 
 class Int4(Format):
-    """A scale and a zero point a block, in float16 and a byte, and a power of two a column."""
+    """4 bits. Per block a float16 scale and a one-byte zero point; per column a power of two."""
 
     def fields(
         self, read: Read, depth: int, columns: int, block_size: int, int4: Quantize | None = None
@@ -111,7 +112,7 @@ class Int4(Format):
 
 
 class _Int4Weight:
-    """Quantized once: the numbers are written and forgotten, while the little beside them waits to be written."""
+    """A weight in 4 bits, quantized once: its numbers are written and freed, while scales and zero points wait."""
 
     def __init__(self, quantize: Quantize, depth: int, columns: int, block_size: int) -> None:
         self._quantize, self._depth, self._columns, self._block_size = quantize, depth, columns, block_size
@@ -131,7 +132,7 @@ class _Int4Weight:
 
     @cached_property
     def _beside(self) -> tuple[Array, Array]:
-        """Scales and zero points [blocks, N], where nobody has asked for the numbers."""
+        """Return scales and zero points [blocks, N]; quantize again if `numbers` has not stored them."""
         parts = layouts.column_blocks(self._depth, self._columns)
         found = [self._quantize(part) for part in parts]
         return np.concatenate([each.scales for each in found], 1), np.concatenate(
@@ -158,4 +159,4 @@ FORMATS: dict[str, Format] = {
     "int8": Int8(),
     "int4": Int4(),
 }
-"""Form -> how it is held."""
+"""Form -> its format."""

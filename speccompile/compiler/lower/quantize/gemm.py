@@ -1,4 +1,4 @@
-"""Gemm as the MatMul and Add that it is."""
+"""Split Gemm into MatMul and Add."""
 
 import onnx_ir as ir
 
@@ -6,9 +6,9 @@ from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 
 
 def split_gemm(model: ir.Model) -> int:
-    """Before: y = Gemm(x, weight, bias). After: y = Add(MatMul(x, weight), bias), with a Transpose where Gemm has one.
+    """Before: y = Gemm(x, weight, bias). After: y = Add(MatMul(x, weight), bias), with a Transpose if Gemm has one.
 
-    So the trace writes layers whose input has two axes: those of GPT-2, the routers of experts.
+    The trace has a Gemm for layers whose input has two axes: those of GPT-2, the routers of experts.
     """
     return rewrite_nodes(model, "", "Gemm", _split)
 

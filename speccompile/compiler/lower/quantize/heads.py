@@ -1,4 +1,4 @@
-"""A product with a matrix for each head as one linear layer a head."""
+"""Split a product with one matrix per head into one linear layer per head."""
 
 from typing import NamedTuple
 
@@ -8,12 +8,12 @@ from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 from speccompile.compiler.lower.passes.matching import made_by, number
 from speccompile.compiler.lower.quantize.linear import FLOATS
 
-_MATRICES = 3  # axes of a stack of them
+_MATRICES = 3  # axes of a stack of matrices
 _SWAPPED = (0, 2, 1)
 
 
 class _Stack(NamedTuple):
-    """For each of `heads`, the rows from `start` to `stop` of its `rows` of a weight [heads * rows, C]."""
+    """Rows from `start` to `stop` of each of `heads` blocks of `rows` rows, in a weight [heads * rows, C]."""
 
     weight: ir.Value
     heads: int
@@ -24,10 +24,10 @@ class _Stack(NamedTuple):
 
 def split_heads(model: ir.Model) -> int:
     """Before: y = MatMul(x [B, N, T, K], Slice(Reshape(weight, [N, rows, C]), start .. stop)), the slices perhaps
-    transposed, weight [N * rows, C] a constant. So latent attention reads one weight in two ways.
+    transposed, weight [N * rows, C] a constant. Latent attention reads one weight in two such ways.
 
-    After: y = Concat over heads(MatMul(x_n, Slice(weight, rows of head n))), x_n of Split(x): each is a layer as any
-    other, which is quantized, and whose rows do not depend on the rows beside them.
+    After: y = Concat over heads(MatMul(x_n, Slice(weight, rows of head n))), x_n of Split(x): each is an ordinary
+    linear layer, which is quantized, and whose rows do not depend on neighboring rows.
     """
     return rewrite_nodes(model, "", "MatMul", _split)
 
@@ -75,7 +75,7 @@ def _is_matrix(value: ir.Value) -> bool:
 
 
 def _integer(value: ir.Value | None) -> int | None:
-    """A constant integer, as the trace writes bounds: cast and reshaped."""
+    """Return a constant integer, cast and reshaped as in the trace."""
     for op in ("Reshape", "Cast"):
         node = made_by(value, op)
         value = value if node is None else node.inputs[0]

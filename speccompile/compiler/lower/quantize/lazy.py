@@ -18,10 +18,10 @@ def add_initializer(
     make: Callable[[], NDArray[np.generic]],
     recipe: Any = None,
 ) -> ir.Value:
-    """A new initializer whose array is made when it is written, and let go of then.
+    """Add an initializer whose array is computed when it is written, and then freed.
 
-    It is made again for every reader: a model's weights are never in memory together. recipe: what decides its numbers,
-    as JSON; without one they are made to be compared.
+    Every read computes it again: a model's weights are never in memory together. recipe: identity of its values, as
+    JSON; without one the values are computed for a comparison.
     """
 
     def tensor_of() -> ir.Tensor:

@@ -12,19 +12,19 @@ from speccompile.compiler.weights.graph import source_of
 from speccompile.compiler.weights.source import LazyWeight
 
 LAYER, HEAD, ROUTER = "layer", "head", "router"
-"""What a linear layer does: any layer's work, the scores of tokens, or the scores of experts."""
+"""Role of a linear layer: an ordinary layer, the logits of tokens, or the router of experts."""
 
 TRANSPOSED = ((1, 0),)
-"""The steps of a table of tokens that is read as a head."""
+"""The view ops of an embedding that is read as a head."""
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 @dataclass(frozen=True)
 class Weight:
-    """A constant matrix [K, N]. steps: axes to transpose an initializer by, an index of its first axis, or some of it.
+    """A constant matrix [K, N]. view_ops: axes that transpose an initializer, an index of its first axis, or a slice.
 
-    Equal names mean equal matrices. tensor: the initializer's, which passes take away from it while they serialize.
+    Equal names mean equal matrices. tensor: the initializer's, which passes remove from it while they serialize.
     """
 
     source: ir.Value
@@ -34,12 +34,12 @@ class Weight:
 
     @property
     def name(self) -> str:
-        """The initializer's name, with what was done to it: an expert's weight is "experts.3"."""
+        """Return the initializer's name with suffixes of the view ops: an expert's weight is "experts.3"."""
         return ".".join([str(self.source.name), *(_suffix(step) for step in self.view_ops)])
 
     @property
     def source_weight(self) -> LazyWeight:
-        """[K, N], wherever it lies."""
+        """Return the weight as a lazy weight [K, N]."""
         found = source_of(self.tensor)
         for step in self.view_ops:
             match step:
@@ -52,11 +52,12 @@ class Weight:
         return found
 
     def numpy(self) -> NDArray[np.float32]:
-        """float32 [K, N]."""
+        """Return float32 [K, N]."""
         return self.columns(slice(0, self.shape[1]))
 
     def columns(self, part: slice) -> NDArray[np.float32]:
-        """float32 [K, columns of the part]: no others are read where the weight lies as torch has it, [N, K]."""
+        """Return float32 [K, columns of the part]. For a weight in torch's layout, [N, K], no other columns are
+        read."""
         return self.source_weight.columns(part)
 
 
@@ -80,7 +81,7 @@ class Linear:
 
 
 def find_linears(graph: ir.Graph) -> list[Linear]:
-    """Every linear layer, in the order of the graph. The passes of an unrolled drafter share weights."""
+    """Return every linear layer, in the order of the graph. The passes of an unrolled drafter share weights."""
     weights = {node: weight for node in graph if (weight := _weight(node)) is not None}
     routers = {
         node for top in graph if top.op_type == "TopK" for node in _reached([top.inputs[0]], weights, forward=False)
@@ -102,7 +103,8 @@ def _weight(node: ir.Node) -> Weight | None:
 
 
 def _constant(value: ir.Value | None) -> Weight | None:
-    """A float initializer, turned or cut by nodes that depend on nothing else; None for anything else."""
+    """Return the weight of a float initializer, transposed or sliced by nodes without other inputs; None for anything
+    else."""
     if value is None:
         return None
     if value.is_initializer():
@@ -129,7 +131,7 @@ def _constant(value: ir.Value | None) -> Weight | None:
 
 
 def _reached(values: Sequence[ir.Value | None], weights: dict[ir.Node, Weight], *, forward: bool) -> Iterator[ir.Node]:
-    """The nearest linear layers before or behind some values, along values that are not integers.
+    """Yield the nearest linear layers before or after some values, along values that are not integers.
 
     Tokens are integers: the head of one pass is not connected with the layers of the next one.
     """
@@ -151,11 +153,11 @@ def _reached(values: Sequence[ir.Value | None], weights: dict[ir.Node, Weight], 
 
 
 def matrices(graph: ir.Graph) -> list[ir.Value]:
-    """The float initializers with two axes or more."""
+    """Return the float initializers with two axes or more."""
     values = graph.initializers.values()
     return [v for v in values if v.dtype in FLOATS and v.shape is not None and len(v.shape) > 1]
 
 
 def readers(value: ir.Value) -> str:
-    """What a matrix is for, by the ops that read it."""
+    """Return the purpose of a matrix, by the ops that read it."""
     return f"read by {', '.join(sorted({node.op_type for node in value.consumers()}))}"

@@ -1,4 +1,4 @@
-"""Weights for ONNX Runtime: its own operator, which multiplies with 4 or 8 bits as they lie in memory."""
+"""Weights for ONNX Runtime's own operator, which multiplies with packed 4- or 8-bit weights."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

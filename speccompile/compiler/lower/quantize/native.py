@@ -1,4 +1,4 @@
-"""Linear layers for the kernels of `native/`: products that read the same are one node, their weights side by side."""
+"""Linear layers for the kernels of `native/`: layers with one input become one node with concatenated weights."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ from speccompile.compiler.lower.quantize.shared import Shared
 from speccompile.compiler.weights.graph import identity
 
 JOINED = "+"
-"""Between the names of weights that lie side by side."""
+"""Separator between the names of concatenated weights."""
 
 _WORDS = {
     "float32": ("float32", "float32"),
@@ -30,16 +30,16 @@ _WORDS = {
     "int8": ("int8", "int8"),
     "int4": ("int4", "int8"),
 }
-"""Precision -> the format of its layers, and of its head and of the tables in which tokens are looked up."""
+"""Precision -> the format of its layers, and of its head and embeddings."""
 
 _OPERATORS = {"float32": "Float32", "bfloat16": "BFloat16", "int8": "Int8", "int4": "Int4"}
 _SUFFIXES = {"float32": "float32", "bfloat16": "bfloat16", "int8": "int8", "int4": "4bits"}
-"""How the names of constants end, by which the proof of weights knows them."""
+"""Name suffixes of constants, by which the proof of weights recognizes them."""
 
 
 @dataclass(frozen=True)
 class FusedColumns:
-    """Weights [K, N] side by side, each with the bias that is added to it."""
+    """Concatenated weights [K, N], each with its bias."""
 
     weights: tuple[Weight, ...]
     biases: tuple[ir.Value | None, ...] = (None,)
@@ -53,21 +53,21 @@ class FusedColumns:
         return self.weights[0].shape[0], sum(weight.shape[1] for weight in self.weights)
 
     def read(self, part: slice) -> Floats:
-        """float32 [K, columns of the part], which may lie in several of the weights."""
+        """Read float32 [K, columns of the part], which may span several of the weights."""
         found = [weight.columns(own) for weight, own in self._reached(part)]
         return found[0] if len(found) == 1 else np.concatenate(found, 1)
 
     def int4(self, part: slice, block_size: int) -> Int4:
-        """The same in 4 bits."""
+        """Read columns in 4 bits."""
         found = [passthrough.int4_or_passthrough(weight, own, block_size) for weight, own in self._reached(part)]
         return found[0] if len(found) == 1 else Int4(*(np.concatenate(each, 1) for each in zip(*found, strict=True)))
 
     def identity(self) -> list[Any]:
-        """What decides their numbers, as JSON."""
+        """Return the identity of their values, as JSON."""
         return [weight.source_weight.identity() for weight in self.weights]
 
     def _reached(self, part: slice) -> Iterator[tuple[Weight, slice]]:
-        """Whose columns the part is, and which of them."""
+        """Yield (weight, its columns) for the columns of the part."""
         start = 0
         for weight in self.weights:
             first, last = max(part.start - start, 0), min(part.stop - start, weight.shape[1])
@@ -76,7 +76,7 @@ class FusedColumns:
             start += weight.shape[1]
 
     def bias(self) -> Floats:
-        """float32 [N], zeros where nothing is added; a single zero where nothing is added at all."""
+        """Return the bias float32 [N], zeros for weights without one; a single zero if no weight has a bias."""
         if all(bias is None for bias in self.biases):
             return np.zeros(1, np.float32)
         rows = []
@@ -91,18 +91,17 @@ def native(
 ) -> QuantizeReport:
     """Before: y_1 = Add(MatMul(x, weight_1), bias_1), .., y_n = Add(MatMul(x, weight_n), bias_n).
 
-    After, with the numbers of all n weights in one constant, one column beside the other:
+    After, with the columns of all n weights in one constant:
 
         y   = speccompile.native::Linear..(x, numbers, .., bias)
         y_i = Slice(y, columns of weight_i)                             n > 1
 
-    What is looked up in a table that a head reads too, or in one in eight bits, comes from the same numbers:
+    A lookup in a table that a head reads too, or in a table in eight bits, reads the same numbers:
 
         Gather(table, ids)  ->  speccompile.native::Embed..(ids, numbers, ..)
 
-    word: float32, bfloat16, int8 or int4; shared: which weights are the target's and in its numbers. Routers of experts
-    stay float32. A weight that several nodes read is stored once; the bfloat16 of a table that no head reads are looked
-    up as they are.
+    word: float32, bfloat16, int8 or int4; shared: the target's weights, in its format. Routers of experts stay float32.
+    A weight that several nodes read is stored once; rows of a bfloat16 table that no head reads are gathered as stored.
     """
     writer = _Writer(model.graph, word, block_size, shared)
     for group in _groups(linears):
@@ -113,7 +112,7 @@ def native(
 
 
 def fuse_linears(model: ir.Model) -> None:
-    """The same nodes over the model's own weights, which stay where they are:
+    """Fuse linear layers with one input over the model's own weights, which stay in the checkpoint:
 
     y   = Add(Concat(MatMul(x, weight_1), .., MatMul(x, weight_n)), biases)
     y_i = Slice(y, columns of weight_i)
@@ -133,7 +132,7 @@ def fuse_linears(model: ir.Model) -> None:
 
 
 def _groups(linears: Iterable[Linear]) -> list[list[Linear]]:
-    """Linear layers that read the same; heads and routers alone."""
+    """Group linear layers with one input; heads and routers stay alone."""
     groups: dict[tuple[ir.Value | None, str], list[Linear]] = defaultdict(list)
     for linear in linears:
         alone = "" if linear.role == LAYER else str(linear.node.name or linear.weight.name)
@@ -142,7 +141,7 @@ def _groups(linears: Iterable[Linear]) -> list[list[Linear]]:
 
 
 def _side_by_side(group: Sequence[Linear]) -> tuple[FusedColumns, list[ir.Value]]:
-    """The weights of a group, and what its layers gave, biases added."""
+    """Return the concatenated weights of a group, and the outputs of its layers with biases added."""
     biases = [_bias(linear) for linear in group]
     columns = FusedColumns(tuple(linear.weight for linear in group), tuple(bias for bias, _ in biases))
     return columns, [result for _, result in biases]
@@ -166,7 +165,7 @@ def _cut(nodes: list[ir.Node], whole: ir.Value, columns: FusedColumns, like: ir.
 def _replace_nodes(
     graph: ir.Graph, group: Sequence[Linear], results: list[ir.Value], nodes: list[ir.Node], made: list[ir.Value]
 ) -> None:
-    """Nodes in the place of a group's, with what they made in the place of its results."""
+    """Replace a group's nodes by `nodes`, and its results by theirs."""
     for new, old in zip(made, results, strict=True):
         new.shape, new.type, new.name = old.shape, old.type, old.name
     old_nodes = {
@@ -182,13 +181,13 @@ class _Writer:
         self.report = QuantizeReport()
 
     def _numbers(self, source: ir.Value) -> tuple[str, int]:
-        """The precision of a weight, and how many share a scale."""
+        """Return the precision of a weight, and its block size."""
         if self._shared is not None and self._shared.has(source):
             return self._shared.word, self._shared.block_size
         return self._word, self._block_size
 
     def replace(self, group: list[Linear]) -> None:
-        """One node for linear layers that read the same; they have one role."""
+        """Replace linear layers with one input and one role by one node."""
         word, block_size = self._numbers(group[0].weight.source)
         columns, results = _side_by_side(group)
         form = "float32" if group[0].role == ROUTER else _WORDS[word][group[0].role == HEAD]
@@ -204,7 +203,7 @@ class _Writer:
             self.report.quantized[linear.weight.name] = FORMATS[form].text(block_size)
 
     def look_up(self, heads: Iterable[Linear]) -> None:
-        """Read tables of tokens, which have as many rows as a head has columns, as the head is read."""
+        """Look up embeddings in the format of the head. A table has one row per column of a head."""
         tokens = {linear.weight.shape[1] for linear in heads}
         tied = {linear.weight.source for linear in heads if linear.weight.view_ops == TRANSPOSED}
         for table, gather in _lookups(self._graph):
@@ -228,7 +227,7 @@ class _Writer:
             self.report.quantized[str(table.name)] = FORMATS[form].text(block_size)
 
     def _store_low(self, table: ir.Value, gather: ir.Node) -> None:
-        """A table of bfloat16, whose rows are widened when they are looked up."""
+        """Store a table in bfloat16; its rows are widened after the lookup."""
         tensor, name = table.const_value, f"{table.name}.bfloat16"
         assert tensor is not None
         if (name, "table") not in self._stored:
@@ -268,7 +267,7 @@ class _Writer:
         return self._stored[columns.name, form]
 
     def _bias(self, columns: FusedColumns) -> ir.Value:
-        """Of all columns; one zero serves all that have none."""
+        """Return the bias of all columns; one zero serves all layers without a bias."""
         bias = columns.bias()
         name = "no_bias" if len(bias) == 1 else f"{columns.name}.bias"
         if (name, "bias") not in self._stored:
@@ -284,8 +283,8 @@ def _attributes(columns: FusedColumns, form: str, block_size: int) -> dict[str, 
 
 
 def _bias(linear: Linear) -> tuple[ir.Value | None, ir.Value]:
-    """What is added to a product [.., N] and to nothing else, a constant [N], and the sum; None and the product itself
-    where nothing is."""
+    """Return the constant bias [N] of a product [.., N] that has no other reader, and the sum; without a bias None and
+    the product itself."""
     product = linear.node.outputs[0]
     readers = list(product.consumers())
     if len(readers) != 1 or product.is_graph_output() or readers[0].op_type != "Add" or readers[0].domain != "":
@@ -297,7 +296,7 @@ def _bias(linear: Linear) -> tuple[ir.Value | None, ir.Value]:
 
 
 def _lookups(graph: ir.Graph) -> list[tuple[ir.Value, ir.Node]]:
-    """Tables of float32 rows, and the nodes that look rows up in them by a tensor of ids."""
+    """Return tables of float32 rows, and the nodes that look rows up in them by a tensor of ids."""
     tables = [value for value in graph.initializers.values() if value.dtype == ir.DataType.FLOAT]
     return [(table, node) for table in tables for node in table.consumers() if _looks_up(node, table)]
 

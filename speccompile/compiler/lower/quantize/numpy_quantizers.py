@@ -1,7 +1,7 @@
-"""One weight at a time: float32 [K, N] in, quantized numbers and their scales out.
+"""Quantizers of one weight at a time: float32 [K, N] in, quantized numbers and their scales out.
 
-The integers come from onnxruntime: the kernel behind its MatMulNBits quantizer, and the functions behind its QDQ one.
-They need several times the memory of what they are given: here that is a few columns.
+The integers come from onnxruntime: the kernel of its MatMulNBits quantizer, and the functions of its QDQ quantizer.
+They need several times the memory of their input, which here is a few columns.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _AT_A_TIME = 1 << 22  # elements of a weight
 
 
 class Blocks(NamedTuple):
-    """What MatMulNBits reads: numbers uint8 [N, blocks, block_size * bits / 8], scales float32 [N, blocks], and
+    """Inputs of MatMulNBits: numbers uint8 [N, blocks, block_size * bits / 8], scales float32 [N, blocks], and
     zero_points uint8 [N, blocks * bits / 8 rounded up]. A number q stands for (q - zero_point) * scale."""
 
     numbers: NDArray[np.uint8]
@@ -34,10 +34,10 @@ class Blocks(NamedTuple):
 
 
 def nbits(weight: Floats, bits: int, block_size: int) -> Blocks:
-    """The blocks of a weight, the last one of a column filled up with zeros.
+    """Return the blocks of a weight, the last one of a column padded with zeros.
 
-    4 bits have a zero point for every block: they cost no time, and a sixth of the error. Held-out perplexity of the
-    demo in blocks of 32: float32 8.724, without zero points 8.846, with them 8.791, HQQ 8.792, k-quant 8.808; KL
+    4 bits have a zero point for every block: they cost no time, and save a sixth of the error. Held-out perplexity of
+    the demo in blocks of 32: float32 8.724, without zero points 8.846, with them 8.791, HQQ 8.792, k-quant 8.808; KL
     divergence .0095, .0082, .0073, .0087. 8 bits are symmetric: 128 stands for zero, and scales may be negative.
 
     The kernel is private to onnxruntime: importing its public wrapper sets up logging for the process.
@@ -55,8 +55,8 @@ def nbits(weight: Floats, bits: int, block_size: int) -> Blocks:
 
 
 class Int4(NamedTuple):
-    """What a weight [K, N] is in 4 bits: numbers uint8 [K filled up to whole blocks, N], 0 to 15; scales float32 and
-    zero_points uint8 [blocks, N]. A number q stands for (q - zero_point) * scale."""
+    """A weight [K, N] in 4 bits: numbers uint8 [K padded to whole blocks, N], 0 to 15; scales float32 and zero_points
+    uint8 [blocks, N]. A number q stands for (q - zero_point) * scale."""
 
     numbers: NDArray[np.uint8]
     scales: Floats
@@ -64,7 +64,7 @@ class Int4(NamedTuple):
 
 
 def int4(weight: Floats, block_size: int) -> Int4:
-    """The same numbers as `nbits`, a column of the weight in a column."""
+    """Return the numbers of `nbits`, with the weight's columns as columns."""
     blocks = nbits(weight, 4, block_size)
     columns, count = blocks.scales.shape
     numbers = _halves(blocks.numbers).reshape(columns, -1)
@@ -73,28 +73,29 @@ def int4(weight: Floats, block_size: int) -> Int4:
 
 
 def _halves(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The two halves of every byte, the low one first, on a last axis."""
+    """Split every byte into its halves, the low one first, on a new last axis."""
     return np.stack([packed & 15, packed >> 4], -1)
 
 
 def column_factors(scales: Floats) -> Floats:
-    """A power of two for every column of scales [blocks, N]: what is left, divided by it, fits float16 with room below,
-    so that nothing but rounding to float16 is lost. Multiplying by it is exact."""
+    """Return a power of two for every column of scales [blocks, N]. Divided by it, scales fit float16 with headroom
+    below, so that only rounding to float16 is lost. Multiplying by it is exact."""
     largest = np.abs(scales).max(axis=0)
     exponents = np.floor(np.log2(largest, out=np.zeros_like(largest), where=largest > 0))
     return np.where(largest > 0, np.exp2(exponents - 14), 1).astype(np.float32)
 
 
 def scales(weight: Floats, kind: ir.DataType, block_size: int) -> Floats:
-    """Scales [K / block_size, N] of blocks along K, for numbers of a kind; symmetric, and positive as TensorRT asks.
+    """Return scales [K / block_size, N] of blocks along K, for numbers of a kind; symmetric, and positive as TensorRT
+    requires.
 
-    They are rounded to float16 before anything is divided by them, so that an engine may keep them in that type.
+    They are rounded to float16 before the division by them, so that an engine may store them as float16.
     """
     return np.concatenate([_scales(weight[:, part], kind, block_size) for part in _parts(weight)], axis=1)
 
 
 def numbers(weight: Floats, kind: ir.DataType, block_size: int) -> Numbers:
-    """The numbers [K, N] that `scales` belong to. block_size divides K."""
+    """Return the numbers [K, N] for `scales`. block_size divides K."""
     found = np.empty(weight.shape, kind.numpy())
     for part in _parts(weight):
         some = weight[:, part]
@@ -104,7 +105,7 @@ def numbers(weight: Floats, kind: ir.DataType, block_size: int) -> Numbers:
 
 
 def activation_scale(kind: ir.DataType, smallest: float, largest: float) -> Floats:
-    """The scale [] of a whole activation whose values lie between the two; symmetric."""
+    """Return the scale [] of a whole activation whose values lie between the two; symmetric."""
     return _scales(np.array([[smallest], [largest]], np.float32), kind, 2).reshape(())
 
 
@@ -114,7 +115,7 @@ def _scales(weight: Floats, kind: ir.DataType, block_size: int) -> Floats:
     else:
         _, found = compute_scale_zp_blocked(weight, kind, axis=0, block_size=block_size, symmetric=True)
     rounded = found.astype(np.float16).astype(np.float32)
-    return np.where(rounded > 0, rounded, np.float32(1))  # 1 where all numbers are zero, or nearly
+    return np.where(rounded > 0, rounded, np.float32(1))  # 1 if all numbers are zero, or nearly
 
 
 def _rounded(values: Floats, kind: ir.DataType, divisors: Floats) -> Numbers:
@@ -130,7 +131,7 @@ def _blocks(weight: Floats, block_size: int) -> Floats:
 
 
 def _parts(weight: Floats) -> Iterator[slice]:
-    """All columns, a few at a time."""
+    """Yield all columns, a few at a time."""
     rows, columns = weight.shape
     step = max(1, _AT_A_TIME // rows)
     return (slice(start, start + step) for start in range(0, columns, step))

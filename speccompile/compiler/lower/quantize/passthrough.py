@@ -1,6 +1,6 @@
-"""Weights that a checkpoint stores in 4 bits keep their numbers and zero points, where blocks divide its groups.
+"""Pass pre-quantized 4-bit weights through: keep values and zero points if the block size divides the group size.
 
-So nothing is quantized twice. A scale stays what it was as well, as far as its format has room for it.
+So nothing is quantized twice. A scale is kept as well, as precisely as its format allows.
 """
 
 import numpy as np
@@ -17,14 +17,14 @@ _MIDDLE = 8
 
 
 def int4_or_passthrough(weight: Weight, part: slice, block_size: int) -> Quantized:
-    """Columns of a weight [K, N] in 4 bits, quantized where the checkpoint has them as floats or in other groups."""
+    """Return columns of a weight [K, N] in 4 bits, quantized if the checkpoint has floats or groups that do not fit."""
     source = weight.source_weight
     found = _fitting(source.int4_columns(part), block_size)
     return found if found is not None else numpy_quantizers.int4(source.columns(part), block_size)
 
 
 def nbits_or_passthrough(weight: Weight, bits: int, block_size: int) -> Blocks:
-    """The same as `numpy_quantizers.nbits` has them, of a whole weight."""
+    """Return a whole weight in 4 bits in the layout of `numpy_quantizers.nbits`."""
     source, whole = weight.source_weight, slice(0, weight.shape[1])
     found = _fitting(source.int4_columns(whole), block_size) if bits == 4 else None
     if found is None:
@@ -35,8 +35,8 @@ def nbits_or_passthrough(weight: Weight, bits: int, block_size: int) -> Blocks:
 
 
 def symmetric(weight: Weight, block_size: int) -> tuple[NDArray[np.int8], numpy_quantizers.Floats] | None:
-    """A weight in 4 bits from -8 to 7 without zero points, int8 [K, N], and its scales [K / block_size, N], which
-    float16 holds; None where the checkpoint does not store it so."""
+    """Return a weight in 4 bits from -8 to 7 without zero points, int8 [K, N], and its scales [K / block_size, N],
+    which float16 can hold; None if the checkpoint does not store it so."""
     found = _fitting(weight.source_weight.int4_columns(slice(0, weight.shape[1])), block_size)
     if found is None or (found.zero_points != _MIDDLE).any():
         return None
@@ -47,7 +47,7 @@ def symmetric(weight: Weight, block_size: int) -> tuple[NDArray[np.int8], numpy_
 
 
 def _fitting(stored: Int4 | None, block_size: int) -> Quantized | None:
-    """In blocks that divide the groups; K is filled up with numbers that stand for zero."""
+    """Return the numbers in blocks that divide the groups, K padded with numbers that stand for zero; else None."""
     if stored is None:
         return None
     depth, groups = len(stored.numbers), len(stored.scales)
@@ -62,5 +62,5 @@ def _fitting(stored: Int4 | None, block_size: int) -> Quantized | None:
 
 
 def _pairs(numbers: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """uint8 [.., n / 2] of numbers from 0 to 15 [.., n]: two in a byte, the first one low."""
+    """Pack numbers from 0 to 15 [.., n] into uint8 [.., n / 2]: two in a byte, the first one low."""
     return np.ascontiguousarray(numbers[..., 0::2] | numbers[..., 1::2] << 4)

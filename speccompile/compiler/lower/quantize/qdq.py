@@ -1,4 +1,4 @@
-"""Weights and activations for TensorRT: standard QuantizeLinear and DequantizeLinear in front of a MatMul."""
+"""Weights and activations for TensorRT: standard QuantizeLinear and DequantizeLinear before a MatMul."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ Ranges = Mapping[str, tuple[float, float]]
 """Activation -> its smallest and largest value."""
 
 ACTIVATIONS = {"w8a8": INT8, "fp8": FP8}
-"""Words that quantize activations -> the kind of their numbers, and of the weights'."""
+"""Precisions that quantize activations -> the dtype of their numbers, and of the weights'."""
 
 _BLOCK_SIZES = (128, 64, 32, 16)
 
 
 @dataclass(frozen=True)
 class Format:
-    """Numbers of one kind, with a scale for `block_size` of them along K; block_size 0: for a whole column."""
+    """Numbers of one kind, with a scale per `block_size` of them along K; block_size 0: one scale per column."""
 
     kind: ir.DataType
     block_size: int = 0
@@ -60,7 +60,8 @@ def qdq(graph: ir.Graph, linears: Iterable[Linear], word: str, block_size: int, 
 
 
 def _weight_only(linear: Linear, word: str, block_size: int) -> Format:
-    """Blocks divide K: TensorRT infers their size from the shapes, and would read a shorter last block wrong."""
+    """Return a format whose blocks divide K: TensorRT infers the block size from the shapes, and would misread a
+    shorter last block."""
     if word == "int8" or linear.role == HEAD:
         return Format(INT8)
     rows = linear.weight.shape[0]
@@ -70,7 +71,7 @@ def _weight_only(linear: Linear, word: str, block_size: int) -> Format:
 
 @dataclass(frozen=True)
 class _PassThrough:
-    """What a weight is in numbers of a kind: the checkpoint's own where it has them."""
+    """A weight in numbers of a kind: the checkpoint's own numbers if possible."""
 
     weight: Weight
     kind: ir.DataType
@@ -88,14 +89,14 @@ class _PassThrough:
 
 
 class _QdqPairs:
-    """What was quantized and back again, each thing once."""
+    """QDQ pairs of weights and activations, each made once."""
 
     def __init__(self, graph: ir.Graph) -> None:
         self._graph = graph
         self._made: dict[str, ir.Value] = {}
 
     def weight(self, weight: Weight, form: Format, reader: ir.Node) -> ir.Value:
-        """float32 [K, N], in front of its first reader."""
+        """Return the dequantized weight, float32 [K, N], inserted before its first reader."""
         name = f"{weight.name}.{form.kind.name.lower()}"
         if name not in self._made:
             rows, columns = weight.shape
@@ -116,7 +117,8 @@ class _QdqPairs:
         return self._made[name]
 
     def activation(self, x: ir.Value, kind: ir.DataType, bounds: tuple[float, float], reader: ir.Node) -> ir.Value:
-        """float32, of the shape of x, in front of its first reader."""
+        """Return the quantized and dequantized activation, float32 in the shape of x, inserted before its first
+        reader."""
         name = f"{x.name}.{kind.name.lower()}"
         if name not in self._made:
             scale = add_initializer(

@@ -1,4 +1,4 @@
-"""What became of the weights of a graph."""
+"""Report on the quantization of a graph's weights."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 
 @dataclass
 class QuantizeReport:
-    """quantized: weight -> its format, as in "int4 in blocks of 32". left: weight -> why it is a float still."""
+    """Quantized weights of a graph. quantized: weight -> its format, as in "int4 in blocks of 32". left: weight -> the
+    reason why it stays a float."""
 
     quantized: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        """For people: how many weights have which format, then those that were left, with their reasons."""
+        """Return lines for messages: number of weights in each format, then the unquantized ones with their reasons."""
         counts = Counter(self.quantized.values()).items()
         formats = [f"{count} weight{'s' if count > 1 else ''}: {text}" for text, count in counts]
         reasons: dict[str, list[str]] = {}

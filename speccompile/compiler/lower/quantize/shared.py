@@ -1,4 +1,4 @@
-"""Weights that a drafter's graph reads where the target has them."""
+"""Weights that a drafter's graph shares with the target."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from speccompile.compiler.weights.graph import StorageKey, storage_key
 
 @dataclass(frozen=True)
 class Shared:
-    """Where the target's weights lie, and as what they are stored in its graphs. tied: tables that its head reads
+    """Locations of the target's weights, and their stored format in its graphs. tied: tables that its head reads
     too."""
 
     places: frozenset[StorageKey]
@@ -18,9 +18,9 @@ class Shared:
     tied: frozenset[StorageKey]
 
     def has(self, value: ir.Value) -> bool:
-        """Whether an initializer is the target's."""
+        """Return whether an initializer is the target's."""
         return storage_key(value.const_value) in self.places
 
     def has_tied(self, value: ir.Value) -> bool:
-        """Whether it is a table that the target's head reads too."""
+        """Return whether an initializer is a table that the target's head reads too."""
         return storage_key(value.const_value) in self.tied

@@ -1,31 +1,30 @@
-"""Drafters: given the accepted path, propose the next window. What the families share; each of them is a folder in
-`speccompile.drafters`.
+"""Drafters: given the accepted path, propose the next window. Shared parts of the drafting methods; each method is a
+folder in `speccompile.drafters`.
 
-reading     what drafts token by token, with caches: `language` does so by a language model, `paired` by features,
-            `target_layers` by some of the target's layers, over its caches
+network     autoregressive drafters with caches: `language`: a language model, `paired`: from features,
+            `target_layers`: some of the target's layers over its caches
 fixed       drafts of a constant shape; `dynamic`: a tree that grows
-cascade     what a lookup adds to any drafter; `vertical`: a language model for which one drafts
-block       all drafts in one pass, by a block; `masked`: by mask rows behind the text
-children    from logits to drafts: the best tokens, or drawn ones; `vocabulary`: a drafter's own
-lookup      what stood in the text before; `occurrences`: every place of it, and of a `ring` of earlier answers; `votes`
-            of all of them
-layers      transformer layers of heads, behind the attention hook
+cascade     a lookup added to any drafter; `vertical`: a language model for which a lookup drafts
+block       all drafts in one pass, by a block; `masked`: by mask rows after the text
+children    from logits to drafts: the best tokens, or sampled ones; `vocabulary`: a drafter's own
+lookup      earlier occurrences in the text; `occurrences`: in the text and in a `ring` of answers; `votes` of them
+layers      transformer layers of heads, with the attention hook
 
 A drafter is a module with this interface, which is all that the export and the runtime know of it:
 
 tokens      drafts per round, N
-extra_rows  rows of the target's window behind the drafts that are never accepted, whose features it reads
-catch_up    width of its catch-up when decoding; 0 when it keeps no caches of its own
-is_recurrent  whether it has states, and so reads whole paths: one token more than others when decoding
-pairs       whether its rows hold a feature and the token behind it
-taps        what it reads of the target besides tokens: names as in `step.taps`
-successors  how many of the target's best tokens behind every row it reads, K
-shape       how its drafts follow each other: a constant tree, a chain included, or None where it makes the tree
-candidates  C, among which it draws each draft, where it samples; 0 where its drafts are certain
-states      its buffers: (name, dtype, shape, whether by row), kept from round to round
-reads_lines  whether it reads all lines of a state, whatever rows a run is over, and has to know which these are
-borrowed    caches of the target that it reads, as they are after the round's commit
-forward     (Accepted, states and borrowed caches) -> Drafted
+n_unaccepted_rows  rows of the target's window after the drafts, never accepted, whose features it reads
+catch_up    width of its catch-up when decoding; 0 without own caches
+is_recurrent  true with recurrent states: it reads whole paths, one token more than other drafters when decoding
+pairs_next_token  true if its rows hold a feature and the next token
+taps        hidden states of the target that it reads: names as in `step.taps`
+target_top_k  number of the target's best tokens after every row that it reads, K
+shape       constant tree of its drafts, a chain included, or None if it makes the tree
+candidates  C, among which it samples each draft; 0 if its drafts are deterministic
+states      its buffers, which keep their content between rounds: (name, dtype, shape, is_batched)
+reads_whole_batch  true if it reads all batch slots of a state in every run, and needs the slots of the run's rows
+target_caches  caches of the target that it reads, after the round's commit
+forward     (Accepted, states and target caches) -> Drafted
 """
 
 from abc import ABC, abstractmethod
@@ -39,8 +38,8 @@ from speccompile.tree import Tree
 
 
 class State(NamedTuple):
-    """A buffer that is kept from round to round and updated in place. shape: with all rows of a batch; by_row: whether
-    it has a line for each of them, and a run over some rows is given their lines alone."""
+    """A buffer that keeps its content between rounds and is updated in place. shape: for the whole batch; is_batched:
+    it has a row for each batch slot, and a run over some slots receives their rows alone."""
 
     name: str
     dtype: torch.dtype
@@ -49,12 +48,12 @@ class State(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """What a drafter is told of the round; see `contract`. What it does not ask for is None.
+    """Input of a drafter from the round; see `contract`. A field that it does not request is None.
 
-    path int64 [B, W + 1]; n_path, length (before this round) int64 [B]; catch_up int64 [C] = 0, 1, .., where it has
-    caches; features float32 [B, W, F], where it has taps; successors int64 [B, R, K] and row_tokens int64 [B, R], where
-    it asks for them; settings and uniforms float32 [B, N], where it samples; batch_rows int64 [B], the number of each
-    row in the batch, where it reads all lines of a state and there are several.
+    path int64 [B, W + 1]; n_path, length (before this round) int64 [B]; catch_up int64 [C] = 0, 1, .., with caches;
+    features float32 [B, W, F], with taps; successors int64 [B, R, K] and row_tokens int64 [B, R], if requested;
+    settings and uniforms float32 [B, N], if it samples; batch_rows int64 [B], the batch slot of each row, if it reads
+    all batch slots of a state and there are several.
     """
 
     path: Tensor
@@ -70,11 +69,11 @@ class Accepted(NamedTuple):
 
 
 class Drafted(NamedTuple):
-    """window int64 [B, N + 1]: bonus token, drafts in the order of the tree's nodes. n_total int64 [B]: 1 + drafts.
-    states as they were given. parents int64 [B, N + 1], where the drafter makes the tree: nodes after their parents,
-    -1 for the root. ids int64 and probs float32 [B, N, C], where it samples: what the children of node i were drawn
-    from, one after the other and none twice; rows add up to one, or are zero where a node has no children.
-    """
+    """Output of a drafter. window int64 [B, N + 1]: bonus token, drafts in the order of the tree's nodes. n_total int64
+    [B]: 1 + drafts. states in the order of the inputs. parents int64 [B, N + 1], if the drafter makes the tree: nodes
+    after their parents, -1 for the root. ids int64 and probs float32 [B, N, C], if it samples: the distribution from
+    which the children of node i were drawn one after the other without replacement; a node's probs sum to one, or are
+    zero without children."""
 
     window: Tensor
     n_total: Tensor
@@ -85,7 +84,7 @@ class Drafted(NamedTuple):
 
 
 class Drafter(nn.Module, ABC):
-    """Base of all families; see the module's docstring."""
+    """Base of all drafters; see the module's docstring."""
 
     tokens: int
     n_unaccepted_rows: int = 0
@@ -100,10 +99,10 @@ class Drafter(nn.Module, ABC):
 
     @abstractmethod
     def states(self) -> list[State]:
-        """The buffers, in the order in which `forward` takes and returns them."""
+        """Return the buffers, in the order in which `forward` takes and returns them."""
 
     def target_caches(self) -> list[State]:
-        """Caches of the target that it reads and leaves as they are; they follow the states."""
+        """Return the caches of the target that it reads and leaves unchanged; they follow the states."""
         return []
 
     @abstractmethod

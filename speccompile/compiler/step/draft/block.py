@@ -1,9 +1,9 @@
 """Drafting a block in one pass (DFlash, Chen et al. 2026): the bonus token and masks, over the target's features.
 
-Context row p is made of the features of token p alone, whatever stands behind it: a round that commits n tokens adds n
-rows to the caches. The block's own rows, at the positions behind them, see all context and each other, and are never
-kept. Drafts are read off its slots: slot j says the token at its own position, or, where the anchor is sampled too, the
-one behind it.
+Context row p depends on the features of token p alone, not on later tokens: a round that commits n tokens adds n rows
+to the caches. The block's own rows, at the positions after them, see all context and each other, and are never
+committed. Drafts are read off its slots: slot j predicts the token at its own position, or, if the anchor is sampled
+too, the next one.
 """
 
 from abc import abstractmethod
@@ -23,11 +23,11 @@ from speccompile.plan.layers import LayerShape
 
 @dataclass(frozen=True)
 class Block:
-    """size: rows of a block, as it was trained: fewer drafts are read off a block of the same size, because a shorter
-    one is another input. first: the slot that says the first draft; drafts: how many slots are read.
+    """Layout of a block. size: rows of a block, as trained: fewer drafts are read off a block of the same size, because
+    a shorter block is another input. first: the slot of the first draft; drafts: number of slots that are read.
 
-    causal_full, causal_sliding: in layers without and with an attention window, a slot sees no later one.
-    from_anchor: the window is counted from the bonus token, for all slots.
+    causal_full, causal_sliding: in layers without and with an attention window, a slot sees no later one. from_anchor:
+    the window is counted from the bonus token, for all slots.
     """
 
     size: int
@@ -38,13 +38,13 @@ class Block:
     from_anchor: bool = False
 
     def expand_to_slots(self, blocks: Tensor) -> Tensor:
-        """What is of each of A blocks, [B, A, ..], for each of their slots: [B, A * size, ..]."""
+        """Repeat a value per block, [B, A, ..], for each slot of the A blocks: [B, A * size, ..]."""
         if blocks.shape[1] == 1:
             return blocks.expand(-1, self.size, *[-1] * (blocks.dim() - 2))
         return blocks.repeat_interleave(self.size, 1)
 
     def block_mask(self, blocks: int, *, is_causal: bool, device: torch.device) -> Tensor:
-        """bool [A * size, A * size]: which rows of so many blocks beside each other each row sees."""
+        """Return bool [A * size, A * size]: the rows that each row sees among `blocks` independent blocks."""
         places = torch.arange(self.size, device=device)
         visible = places[None, :] <= places[:, None] + (0 if is_causal else self.size)
         if blocks == 1:
@@ -54,8 +54,8 @@ class Block:
 
 
 class BlockReader(DraftNetwork):
-    """The layers of such a drafter. Families say how a block is embedded and what its slots say; slots of theirs, what
-    a draft changes in the slot behind it."""
+    """The layers of a block drafter. Subclasses define the embedding of a block and the logits of its slots; subclasses
+    of `Slots` define how a draft changes the next slot."""
 
     def __init__(
         self, layers: LayerShape, shape: CacheShape, block: Block, features: int, stack: Iterable[Layer]
@@ -63,7 +63,7 @@ class BlockReader(DraftNetwork):
         """features: F, the width of all taps together. stack: the layers' modules."""
         super().__init__()
         self.shape_of_layers, self.shape, self.block = layers, shape, block
-        # A block reaches behind the longest sequence: its first slots see the last ones, which must be in their place.
+        # A block extends beyond the longest sequence: its first slots see the last ones, whose positions must be right.
         self.rotary = Rotary(layers, shape.max_length + block.size)
         self.fc = nn.Linear(features, layers.hidden_size, bias=False)
         self.hidden_norm, self.norm = make_norm(layers), make_norm(layers)
@@ -74,14 +74,14 @@ class BlockReader(DraftNetwork):
 
     @abstractmethod
     def embed(self, bonus: Tensor) -> Tensor:
-        """int64 [B, 1] -> the rows of the block, float32 [B, size, h]."""
+        """Embed the bonus token int64 [B, 1] -> rows of the block, float32 [B, size, h]."""
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
-        """What slots say by themselves: [B, N, h] -> float32 [B, N, V] over the reader's vocabulary."""
+        """Return the slots' own logits over the reader's vocabulary: [B, N, h] -> float32 [B, N, V]."""
 
     def slots(self, hidden: Tensor) -> "Slots":
-        """Those that are read, by their normed hidden states [B, N, h]."""
+        """Return the slots that are read, from their normed hidden states [B, N, h]."""
         return Slots(self, hidden)
 
     def begin(self, accepted: Accepted, states: list[Tensor]) -> "BlockReading":
@@ -94,9 +94,8 @@ class BlockReader(DraftNetwork):
             layer.self_attn.add_rows(context, current, turn)
 
     def run(self, x: Tensor, positions: Tensor, seen: Tensor, current: CachedPass, context_positions: Tensor) -> Tensor:
-        """The rows [B, A * size, h] of blocks that do not see each other, one of which a round has, at positions int64
-        [B, A * size], over context rows that are in the pass, of which each block sees those of `seen`, bool
-        [B, A, C]."""
+        """Run the rows [B, A * size, h] of A independent blocks (a round has one), at positions int64 [B, A * size],
+        over context rows in the pass. seen bool [B, A, C]: the context rows that each block sees."""
         block, turn = self.block, self.rotary(positions)
         row_positions = torch.cat([context_positions, positions], 1)
         context = block.expand_to_slots(seen)
@@ -114,18 +113,19 @@ class BlockReader(DraftNetwork):
 
 
 class Slots:
-    """Slots of blocks that are read: hidden float32 [B, N, h], and what each says by itself, said [B, N, V]."""
+    """Slots of blocks that are read: hidden float32 [B, N, h], and their own logits, said [B, N, V]."""
 
     def __init__(self, reader: BlockReader, hidden: Tensor) -> None:
         self.hidden, self.said = hidden, reader.logits(hidden)
 
     def after(self, slot: int, before: Tensor) -> Tensor:
-        """float32 [B, 1, V]: what slot `slot` says, the token int64 [B, 1] before it known. They are asked in order."""
+        """Return float32 [B, 1, V]: the logits of slot `slot`, given the token int64 [B, 1] before it. Called in slot
+        order."""
         return self.said[:, slot : slot + 1]
 
 
 class BlockReading(DraftRound):
-    """One round. Made, it has run the block behind everything that was committed, and read its first slot."""
+    """One round. Its constructor runs the block after all committed tokens, and reads its first slot."""
 
     def __init__(self, reader: BlockReader, accepted: Accepted, states: list[Tensor]) -> None:
         path, n_path, length, catch_up = accepted.path, accepted.n_path, accepted.length, accepted.catch_up
@@ -146,9 +146,10 @@ class BlockReading(DraftRound):
         self.logits = self.slots.after(0, self.bonus)
 
     def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
-        """As `Reading.read`, in a chain: the pass has been run, the draft before the slot alone is new."""
+        """See `DraftRound.forward_drafts`, for a chain: the block has been run, only the draft before the slot is
+        new."""
         return self.slots.after(depth, tokens)
 
     def commit(self) -> list[Tensor]:
-        """The caches with the rows of what was committed. Padding lies behind them, where nobody reads."""
+        """Return the caches with the rows of committed tokens. Padding lies after them and is never read."""
         return self.current.commit(self.caught_up)

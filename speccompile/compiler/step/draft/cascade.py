@@ -1,9 +1,9 @@
-"""What a lookup in the text adds to any drafter: a tail behind its chain, or drafts in the place of its own; and room
-for what the host drafts in their place.
+"""Lookups combined with any drafter: a tail after its chain, or drafts that replace its own; and windows that the host
+may fill.
 
-Horizontal cascade (CS Drafting, Chen et al. 2024): the drafter's first drafts are worth most, so the tokens behind them
-come from something that costs nothing. A gate (SAM decoding, Hu et al. 2024): where a long match says what comes, that
-is drafted, elsewhere what the model says. Both are of static shape: the model runs either way, in the same graph.
+Horizontal cascade (CS Drafting, Chen et al. 2024): the drafter's first drafts are worth most, so the tokens after them
+come from a lookup, which costs nothing. Gate (SAM decoding, Hu et al. 2024): a long match is drafted, otherwise the
+model's drafts are. Both are of static shape: the model runs either way, in the same graph.
 """
 
 from abc import abstractmethod
@@ -18,29 +18,29 @@ from speccompile.compiler.step.draft.lookup import Lookup
 from speccompile.tree import Tree, chain
 
 TEXT = "tokens"
-"""The state that holds the text: all committed tokens and the bonus token."""
+"""Name of the state with the text: all committed tokens and the bonus token."""
 
 
 def extended(text: Tensor, end: Tensor, tokens: Tensor, count: Tensor) -> Tensor:
-    """The text int64 [B, S], whose last token stands at `end` int64 [B, 1], with the first `count` int64 [B, 1] of some
-    tokens int64 [B, T] behind it."""
+    """Return the text int64 [B, S], whose last token stands at `end` int64 [B, 1], extended by the first `count` int64
+    [B, 1] of tokens int64 [B, T]."""
     behind = torch.arange(text.shape[1], device=text.device) - end - 1
     is_new = (behind >= 0) & (behind < count)
     return torch.where(is_new, tokens.gather(1, behind.clamp(0, tokens.shape[1] - 1)), text)
 
 
 def certain_rows(tokens: Tensor, candidates: int, vocabulary: int) -> tuple[Tensor, Tensor]:
-    """ids int64 and probs float32 [B, T, C] that say of tokens int64 [B, T] that they were certain: the other
-    candidates are any different ones, of probability zero."""
+    """Return ids int64 and probs float32 [B, T, C] that give tokens int64 [B, T] probability one; the other candidates
+    are any different ones, of probability zero."""
     places = torch.arange(candidates, device=tokens.device)
     ids = (tokens[:, :, None] + places) % vocabulary
     return ids, (places == 0).float().expand(ids.shape)
 
 
 class DrafterWrapper(Drafter):
-    """A drafter in a window that others write to as well.
+    """A drafter in a window to which other drafters or the host write as well.
 
-    The drafter reads all that may be accepted when it catches up, and not only what it drafted itself.
+    In its catch-up the drafter reads all tokens that may be accepted, not only its own drafts.
     """
 
     shape: Tree
@@ -66,10 +66,10 @@ class DrafterWrapper(Drafter):
 
 
 class HostFillableDrafter(DrafterWrapper):
-    """A chain, in a window that the host may fill in its place: with other tokens, and more of them."""
+    """A chain, in a window that the host may fill instead: with other tokens, and more of them."""
 
     def __init__(self, drafter: Drafter, tokens: int) -> None:
-        """tokens: of the window, N."""
+        """tokens: drafts of the window, N."""
         super().__init__(drafter, chain(tokens))
         assert not drafter.candidates, "the plan refuses it for drafts that are drawn"
         self.catch_up = tokens + 1 + self.is_recurrent if drafter.catch_up else 0
@@ -80,10 +80,10 @@ class HostFillableDrafter(DrafterWrapper):
 
 
 class LookupWrapper(DrafterWrapper):
-    """A drafter, and a lookup in the text. Where the drafter has the text among its states, there is one of them."""
+    """A drafter and a lookup in the text. If the drafter has the text among its states, they share that state."""
 
     def __init__(self, drafter: Drafter, tree: Tree, text: tuple[int, int], vocabulary: int) -> None:
-        """tree: of all drafts together; text: shape of its state; vocabulary: the target's tokens."""
+        """tree: of all drafts together; text: shape of its state; vocabulary: number of the target's tokens."""
         super().__init__(drafter, tree)
         self.vocabulary = vocabulary
         names = [state.name for state in drafter.states()]
@@ -105,24 +105,23 @@ class LookupWrapper(DrafterWrapper):
             drafted = drafted._replace(states=[*drafted.states, text])
         else:
             text = drafted.states[self.place]
-        end = (accepted.length + accepted.n_path)[:, None]  # [B, 1]: where the bonus token stands
+        end = (accepted.length + accepted.n_path)[:, None]  # [B, 1]: position of the bonus token
         return self.look(drafted, text, end, accepted.n_path > 0)
 
     @abstractmethod
     def look(self, drafted: Drafted, text: Tensor, end: Tensor, is_fed: Tensor) -> Drafted:
-        """What is drafted together. text int64 [B, S] ends at `end` int64 [B, 1]; is_fed bool [B]: rows that are not
-        idle."""
+        """Return the combined drafts. text int64 [B, S] ends at `end` int64 [B, 1]; is_fed bool [B]: batch slots that
+        are not idle."""
 
 
 class LookupTail(LookupWrapper):
-    """A chain, and behind it what a lookup finds for the text and that chain together.
+    """A chain, followed by the lookup's continuation of the text and that chain.
 
-    Behind the drafts that there are: where the drafter stops early, the tail begins earlier. Without a match there is
-    none.
+    The tail follows the actual drafts: if the drafter stops early, it begins earlier. Without a match there is no tail.
     """
 
     def __init__(self, drafter: Drafter, lookup: Lookup, text: tuple[int, int], vocabulary: int) -> None:
-        """lookup: of a chain."""
+        """lookup: over a chain."""
         added = lookup.tree.drafts
         super().__init__(drafter, chain(drafter.tokens + added), text, vocabulary)
         self.lookup = lookup
@@ -142,7 +141,8 @@ class LookupTail(LookupWrapper):
 
 
 def _spliced(first: Tensor, behind: Tensor, count: Tensor) -> Tensor:
-    """[B, d, ..] and [B, t, ..] -> [B, d + t, ..]: the first `count` int64 [B, 1] rows, then those behind them."""
+    """Splice [B, d, ..] and [B, t, ..] -> [B, d + t, ..]: the first `count` int64 [B, 1] rows, then the rows of
+    `behind`."""
     own, both = first.shape[1], torch.cat([first, behind], 1)
     places = torch.arange(both.shape[1], device=first.device)
     index = torch.where(places < count, places, places - count + own).clamp(max=both.shape[1] - 1)
@@ -150,13 +150,13 @@ def _spliced(first: Tensor, behind: Tensor, count: Tensor) -> Tensor:
 
 
 class LookupGate(LookupWrapper):
-    """What a lookup copies where its match is long, and the drafter's own drafts elsewhere.
+    """The lookup's drafts if its match is long, else the drafter's own.
 
-    It may copy more than the drafter drafts, where both are chains, or fill the drafter's constant tree.
+    The lookup may copy more tokens than the drafter drafts, if both are chains, or fill the drafter's constant tree.
     """
 
     def __init__(self, drafter: Drafter, lookup: Lookup, match: int, text: tuple[int, int], vocabulary: int) -> None:
-        """match: how many tokens of the text's end the match must have."""
+        """match: minimum number of the text's last tokens in the match."""
         assert drafter.shape is not None, "the plan refuses trees that the drafter makes"
         is_chain = drafter.shape.is_chain
         assert is_chain or lookup.tree is drafter.shape, "a tree is filled whole"
@@ -183,6 +183,6 @@ class LookupGate(LookupWrapper):
 
 
 def _padded(rows: Tensor, size: int) -> Tensor:
-    """[B, n, ..] -> [B, size, ..], zeros behind."""
+    """Pad [B, n, ..] -> [B, size, ..] with zeros at the end."""
     missing = size - rows.shape[1]
     return pad(rows, (0, missing) if rows.dim() == 2 else (0, 0, 0, missing)) if missing else rows

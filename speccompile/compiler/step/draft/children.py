@@ -1,4 +1,4 @@
-"""From the logits after some nodes of a constant tree to their children: the best tokens, or drawn ones."""
+"""Children of nodes in a constant tree, from the logits after the nodes: the best tokens, or sampled ones."""
 
 from dataclasses import dataclass
 
@@ -21,16 +21,17 @@ class TreeLevel:
 
     @property
     def branching(self) -> int:
-        """The most children that one of the nodes has."""
+        """Return the largest number of children of one of the nodes."""
         return max(len(self.tree.children[node]) for node in self.nodes)
 
     def for_each(self, found: Tensor) -> Tensor:
-        """[B, T, ..], or [B, 1, ..] where it is the same for all of its nodes -> [B, T, ..]."""
+        """Expand [B, T, ..], or [B, 1, ..] if it is the same for all nodes, to [B, T, ..]."""
         nodes = len(self.nodes)
         return found if found.shape[1] == nodes else found.expand(-1, nodes, *found.shape[2:])
 
     def pick(self, ranked: Tensor) -> Tensor:
-        """ranked int64 [B, T, branching], the best token after each node first -> the children's, int64 [B, n]."""
+        """Return the children's tokens, int64 [B, n]. ranked int64 [B, T, branching]: the best token after each node
+        first."""
         width = self.branching
         kept = [t * width + rank for t, node in enumerate(self.nodes) for rank in range(len(self.tree.children[node]))]
         flat = ranked.flatten(1)
@@ -38,21 +39,21 @@ class TreeLevel:
 
 
 def levels(tree: Tree) -> list[TreeLevel]:
-    """The nodes that have children, depth by depth, the root first."""
+    """Return the nodes that have children, depth by depth, the root first."""
     inner = [node for node, children in enumerate(tree.children) if children]
     return [TreeLevel(tree, tuple(n for n in inner if tree.depths[n] == depth)) for depth in range(tree.depth)]
 
 
 class GreedyChildren:
-    """Children are the tokens with the highest logits: certain drafts."""
+    """Children are the tokens with the highest logits: deterministic drafts."""
 
     def __init__(self, vocabulary: Vocabulary | None = None) -> None:
-        """vocabulary: over which the logits are, None for the target's own."""
+        """vocabulary: of the logits, None for the target's own."""
         self.vocabulary = vocabulary
 
     def choose(self, logits: Tensor, level: TreeLevel, drafts: list[Tensor]) -> Tensor:
-        """logits float32 [B, T, V] after the level's nodes -> their children int64 [B, n], as the target's tokens.
-        [B, 1, V] where they are the same after all of them.
+        """Return the children of the level's nodes, int64 [B, n], as the target's tokens. logits float32 [B, T, V]
+        after the nodes, or [B, 1, V] if they are the same after all of them.
 
         drafts: int64 [B, n] at depth 1, 2, .., as far as they are chosen.
         """
@@ -65,19 +66,19 @@ class GreedyChildren:
 
 
 class SampledChildren:
-    """Children are drawn without replacement among the `count` best tokens after a node, by the host's settings.
+    """Children are drawn without replacement among the `count` best tokens after a node, under the host's settings.
 
-    Where temperature is 0 they are the best ones. Where nothing is left to draw, the best token stands again: it was
-    drawn before, and whoever refused it refuses it again.
+    With temperature 0 they are the best ones. If nothing is left to draw, the best token is drawn again: it was drawn
+    before, and verification rejects it again if it rejected it before.
     """
 
     def __init__(self, accepted: Accepted, count: int, vocabulary: Vocabulary | None = None) -> None:
-        """vocabulary: as in `Best`. What was seen is penalized where the drafter has it."""
+        """vocabulary: as in `GreedyChildren`. Tokens seen before are penalized if the drafter has them."""
         assert accepted.settings is not None, "a drafter that samples is told how"
         assert accepted.uniforms is not None, "a drafter that samples is given random numbers"
         self.settings, self.uniforms, self.count = accepted.settings, accepted.uniforms, count
         self.vocabulary = vocabulary
-        # Behind the bonus token the path means nothing: the bonus token stands there instead.
+        # The path is undefined after the bonus token: the bonus token is repeated there.
         places = accepted.n_path[:, None].minimum(torch.arange(accepted.path.shape[1], device=accepted.path.device))
         self.seen = torch.cat([accepted.settings.history, accepted.path.gather(1, places)], 1)
         self.nodes: list[int] = []
@@ -85,7 +86,7 @@ class SampledChildren:
         self.probs: list[Tensor] = []
 
     def choose(self, logits: Tensor, level: TreeLevel, drafts: list[Tensor]) -> Tensor:
-        """As `Best.choose`."""
+        """See `GreedyChildren.choose`."""
         heated = self._scaled_logits(level.for_each(logits), self._seen(level, drafts))
         ids, probs = candidates(heated, self.count, self.settings)
         if self.vocabulary is not None:
@@ -96,16 +97,16 @@ class SampledChildren:
         return level.pick(ids.gather(2, self._draw(probs, level)))
 
     def _scaled_logits(self, logits: Tensor, seen: Tensor) -> Tensor:
-        """As `heat`, of logits over the drafter's vocabulary."""
+        """Apply temperature and penalty to logits over the drafter's vocabulary."""
         if self.vocabulary is None:
             return apply_temperature_and_penalty(logits, self.settings, seen)
-        # One column more takes the penalties of tokens that the drafter does not have.
+        # An additional column takes the penalties of tokens that the drafter does not have.
         return apply_temperature_and_penalty(pad(logits, (0, 1)), self.settings, self.vocabulary.of_drafts(seen))[
             :, :, :-1
         ]
 
     def _seen(self, level: TreeLevel, drafts: list[Tensor]) -> Tensor:
-        """int64 [B, T, H]: the tokens before the children of each node."""
+        """Return int64 [B, T, H]: the tokens before the children of each node."""
         seen = self.seen[:, None, :].expand(-1, len(level.nodes), -1)
         if not drafts:
             return seen
@@ -114,12 +115,12 @@ class SampledChildren:
         return torch.cat([seen, own.view(own.shape[0], len(level.nodes), -1)], 2)
 
     def _draw(self, weights: Tensor, level: TreeLevel) -> Tensor:
-        """weights float32 [B, T, C] -> int64 [B, T, branching]: which candidate each child is."""
+        """Draw int64 [B, T, branching]: the candidate of each child. weights float32 [B, T, C]."""
         greedy = self.settings.temperature[:, None] <= 0
         chosen = []
         for rank in range(level.branching):
             children = [level.tree.children[node] for node in level.nodes]
-            # A node that has no such child draws as well: its draw is not picked.
+            # A node without such a child draws as well: its draw is not picked.
             source = torch.tensor([its[rank] - 1 if rank < len(its) else 0 for its in children])
             index = draw_candidate(weights, self.uniforms.index_select(1, source))
             chosen.append(torch.where(greedy, rank, index))
@@ -129,7 +130,7 @@ class SampledChildren:
         return torch.stack(chosen, 2)
 
     def table(self, drafts: int) -> tuple[Tensor, Tensor]:
-        """ids int64 and probs float32 [B, N, C] of nodes 0 .. N - 1; zeros where a node has no children."""
+        """Return ids int64 and probs float32 [B, N, C] of nodes 0 .. N - 1; zeros for a node without children."""
         ids, probs = torch.cat(self.ids, 1), torch.cat(self.probs, 1)
         if len(self.nodes) == drafts:
             return ids, probs

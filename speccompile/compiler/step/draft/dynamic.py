@@ -1,4 +1,4 @@
-"""A tree that grows where the drafter is sure: EAGLE-2's (Li et al. 2024), here for any reader."""
+"""A tree that grows where the drafter is confident: EAGLE-2 (Li et al. 2024), for any draft network."""
 
 import torch
 from torch import Tensor
@@ -8,18 +8,18 @@ from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
 from speccompile.tree import ROOT
 
 LEAST_LOSS = 1e-6
-"""What a token's logarithmic probability costs at least, beside one and the sum so far: more than float32 rounds off.
-So a child always ranks behind its parent, even where its probability is one, and no tie can lose a parent."""
+"""Minimum cost of a token's log-probability, relative to one plus the cost so far: more than float32 rounds off. So a
+child always ranks after its parent, even with probability one, and no tie can lose a parent."""
 
 LOWEST = -1e4
-"""What stands for the logarithm of a probability that is zero: sums stay numbers."""
+"""Replaces the logarithm of a zero probability, so that sums stay finite."""
 
 
 class DynamicDrafter(Drafter):
-    """Expands the best `top_k` nodes of each depth by their `top_k` best tokens, and keeps the best N of all depths.
+    """Expand the best `top_k` nodes of each depth by their `top_k` best tokens, and keep the best N of all depths.
 
-    A node's rank is its joint probability: how likely the drafter thinks it that everything up to it is accepted. The
-    tree differs from round to round; the number of nodes does not. No row of a draft is kept, as in a constant tree.
+    A node's rank is its joint probability: the drafter's estimate that the whole path to it is accepted. The tree
+    differs from round to round; the number of nodes does not. No row of a draft is committed, as in a constant tree.
     """
 
     shape = None
@@ -52,10 +52,9 @@ class DynamicDrafter(Drafter):
         )
 
     def _grow(self, reading: DraftRound) -> tuple[Tensor, Tensor, Tensor]:
-        """All nodes that were considered, in the order in which they came up, M = k + (depth - 1) k * k.
+        """Return all nodes that were considered, in the order of their creation, M = k + (depth - 1) k * k.
 
-        tokens int64, scores float32 (joint logarithmic probability), parents int64 (among the M, -1 for the root),
-        [B, M] each.
+        tokens int64, scores float32 (joint log-probability), parents int64 (among the M, -1 for the root), [B, M] each.
         """
         k, logits, vocabulary = self.top_k, reading.logits, self.reader.vocabulary
         front, front_scores = torch.full_like(reading.bonus, ROOT), torch.zeros_like(reading.logits[:, :, 0])
@@ -71,7 +70,7 @@ class DynamicDrafter(Drafter):
             parents.append(front[:, :, None].expand(ids.shape).flatten(1))
             if depth < self.depth:
                 front_scores, slots = scores[-1].topk(k, dim=1)  # [B, k]
-                parent = slots // k  # in the front before
+                parent = slots // k  # in the previous front
                 if depth > 1:
                     ancestors = ancestors.gather(1, parent[:, :, None].expand(-1, -1, ancestors.shape[2]))
                 ancestors = torch.cat([ancestors, own], 2)

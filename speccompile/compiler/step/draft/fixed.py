@@ -13,15 +13,15 @@ from speccompile.tree import Tree
 
 
 class FixedDrafter(Drafter):
-    """A reader that chooses the children of every node by its own logits after it.
+    """A drafter that chooses the children of every node from its network's logits after the node.
 
-    After a round with a chain a reader that keeps drafts misses at most two tokens: the last draft, if it was accepted,
-    and the bonus token. All others throw the rows of drafts away and miss the whole path in the next round, as they do
-    beside others in the window (`merged`).
+    After a round with a chain, a network that commits drafts misses at most two tokens: the last draft, if it was
+    accepted, and the bonus token. All other networks drop the rows of drafts and catch up on the whole path in the next
+    round; so do all if other drafters write to the window as well (`merged`).
 
-    sample: drafts are drawn by the host's settings, and it says from what; else they are the best tokens. fallback:
-    BiLD's (Kim et al. 2023), and Kangaroo's (Liu et al. 2024): it stops before a draft whose own probability is lower.
-    For chains. How sure it is of a draft must not depend on the token that is drawn.
+    sample: drafts are sampled under the host's settings, and their distribution is returned; else they are the best
+    tokens. fallback: minimum probability of a draft, for chains: drafting stops before a less probable one (BiLD, Kim
+    et al. 2023; Kangaroo, Liu et al. 2024). The confidence in a draft must not depend on the sampled token.
     """
 
     shape: Tree
@@ -73,7 +73,7 @@ class FixedDrafter(Drafter):
         return drafted
 
     def _read(self, reading: DraftRound, drafts: Tensor, level: TreeLevel) -> Tensor:
-        """Logits float32 [B, T, V] after the level's nodes, which are some or all of the drafts int64 [B, n]."""
+        """Return logits float32 [B, T, V] after the level's nodes, which are some or all of the drafts int64 [B, n]."""
         tree = self.shape
         depth = tree.depths[level.nodes[0]]
         inner = [node for node, its in enumerate(tree.children) if its and 0 < tree.depths[node] <= depth]
@@ -86,11 +86,12 @@ class FixedDrafter(Drafter):
         return reading.forward_drafts(drafts, depth, _of_each(ancestors, drafts), _of_each(parents, drafts))
 
     def _n_confident(self, confidence: Tensor) -> Tensor:
-        """confidence float32 [B, N] of each draft -> int64 [B]: how many come before the first unsure one."""
+        """Return int64 [B]: number of drafts before the first one below the minimum confidence. confidence float32 [B,
+        N]."""
         return ((confidence < self.fallback).long().cumsum(1) == 0).long().sum(1)
 
 
 def _of_each(constant: list[Any], rows: Tensor) -> Tensor:
-    """A constant for every one of some rows [B, ..]."""
+    """Expand a constant to all rows [B, ..]."""
     one = torch.tensor([constant])
     return one if rows.shape[0] == 1 else one.expand(rows.shape[0], *[-1] * (one.dim() - 1))

@@ -11,8 +11,9 @@ from speccompile.compiler.step.draft.vocabulary import FirstTokens
 
 
 def cache_states(decoder: Decoder, prefix: str, first: int = 0) -> list[State]:
-    """The decoder's caches as states: `<prefix>.key.0`, `<prefix>.value.0`, .. of its first layer, then of the second,
-    without those that it skips or whose keys and values are another's. first: the number of the first layer."""
+    """Return the decoder's caches as states: `<prefix>.key.0`, `<prefix>.value.0`, .. of its first layer, then of the
+    second, without layers that it skips or that attend to another layer's keys and values. first: number of the first
+    layer."""
     numbered = ((name.rpartition("."), shape) for name, shape in decoder.cache_shapes().items())
     return [
         State(f"{prefix}.{kind}.{first + int(layer)}", torch.float32, shape) for (kind, _, layer), shape in numbered
@@ -20,19 +21,19 @@ def cache_states(decoder: Decoder, prefix: str, first: int = 0) -> list[State]:
 
 
 class DecoderReader(DraftNetwork):
-    """A decoder with caches of its own, which lag the target's.
+    """A decoder with its own caches, which lag the target's.
 
-    After a round with a chain its caches hold every token but the last draft, where they keep drafts: rows that turn
-    out wrong lie behind the length and are overwritten. Of a tree nobody knows yet which branch will be accepted.
+    After a round with a chain its caches hold every token but the last draft, if it commits drafts: rows that turn out
+    wrong lie after the length and are overwritten. In a tree it is not known yet which branch will be accepted.
 
-    Its vocabulary and the target's may end in more or less padding. It drafts among the tokens that both have: what it
-    says of others is cut off before anything is chosen or drawn, so its probabilities add up to one over these alone.
-    A token that it lacks is read as its last one. Text holds none of them; where a target chooses one all the same,
-    what is drafted behind it is a worse guess, of which the target accepts as much as is right.
+    Its vocabulary and the target's may be padded differently. It drafts among their common tokens: other logits are cut
+    off before anything is chosen or drawn, so its probabilities sum to one over the common tokens. A token that it
+    lacks is read as its last one. Text holds no such token; if a target chooses one all the same, the drafts after it
+    are worse, and the target accepts fewer.
     """
 
     def __init__(self, decoder: Decoder, prefix: str = "drafter", target_size: int | None = None) -> None:
-        """target_size: tokens of the target's vocabulary, by default as many as the decoder's own."""
+        """target_size: number of tokens of the target's vocabulary, by default the decoder's own."""
         super().__init__()
         self.decoder, self.prefix, self.rows = decoder, prefix, decoder.model.config.vocab_size
         self.is_recurrent = decoder.is_recurrent
@@ -47,22 +48,23 @@ class DecoderReader(DraftNetwork):
         return DecoderReading(self, accepted, states)
 
     def run(self, current: CachedPass, tokens: Tensor, logit_index: Tensor | None = None) -> Tensor:
-        """As `Decoder.run`, of any token of the target; logits over the common tokens."""
+        """See `Decoder.run`, for any token of the target; logits over the common tokens."""
         known = tokens if self.vocabulary is None else tokens.clamp(max=self.rows - 1)
         logits = self.decoder.run(current, known, logit_index)
         return logits if self.size == self.rows else logits[:, :, : self.size]
 
 
 class DecoderReading(DraftRound):
-    """One round of a decoder that drafts. Made, it has read the path's last tokens, of which the last is the bonus."""
+    """One round of a drafting decoder. Its constructor reads the path's last tokens, of which the last is the bonus
+    token."""
 
     def __init__(self, reader: DecoderReader, accepted: Accepted, states: list[Tensor]) -> None:
         path, n_path, length, catch_up = accepted.path, accepted.n_path, accepted.length, accepted.catch_up
         assert catch_up is not None, "a drafter with caches catches up"
         self.reader, self.decoder = reader, reader.decoder
         self.width, self.end = catch_up.shape[0], length + n_path
-        start = (n_path - (self.width - 1)).clamp(min=0)  # [B]: where in the path the catch-up begins
-        self.last = n_path - start  # [B]: where in the catch-up the bonus token stands
+        start = (n_path - (self.width - 1)).clamp(min=0)  # [B]: first token of the catch-up in the path
+        self.last = n_path - start  # [B]: index of the bonus token in the catch-up
         tokens = path.gather(1, (start[:, None] + catch_up).clamp(max=path.shape[1] - 1))  # [B, C]
         self.bonus = path.gather(1, n_path[:, None])
 
@@ -78,9 +80,9 @@ class DecoderReading(DraftRound):
         self.caught_up = self.current.rows()
 
     def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
-        """As `Reading.read`; a token's parent is among its ancestors, which is all that counts.
+        """See `DraftRound.forward_drafts`; `parents` is unused, because a token's parent is among its ancestors.
 
-        Raises UnsupportedModelError where several tokens follow one of a model with states.
+        Raise UnsupportedModelError if several tokens follow one, for a model with recurrent states.
         """
         if self.reader.is_recurrent and (tokens.shape[1] > 1 or ancestors.shape[2] != depth):
             raise no_tree(self.decoder, "the drafter")
@@ -88,8 +90,8 @@ class DecoderReading(DraftRound):
         return self._read_at(tokens, positions.expand(tokens.shape) if tokens.shape[1] > 1 else positions, ancestors)
 
     def read_on(self, tokens: Tensor, depths: Tensor, ancestors: Tensor) -> Tensor:
-        """Read drafts int64 [B, T] of depths int64 [B, T] behind the bonus token, which may differ from row to row;
-        otherwise as `Reading.read`."""
+        """Read drafts int64 [B, T] of depths int64 [B, T] after the bonus token, which may differ between batch slots;
+        otherwise as `DraftRound.forward_drafts`."""
         return self._read_at(tokens, self.decoder.clamp(self.end[:, None] + depths), ancestors)
 
     def _read_at(self, tokens: Tensor, positions: Tensor, ancestors: Tensor) -> Tensor:
@@ -101,21 +103,22 @@ class DecoderReading(DraftRound):
         return self.reader.run(self.current, tokens)
 
     def commit(self) -> list[Tensor]:
-        """The caches with the rows of the catch-up. Its padding lies behind the bonus token, where nobody reads; states
-        are left before that token, with which the next path begins."""
+        """Return the caches with the rows of the catch-up. Its padding lies after the bonus token and is never read;
+        recurrent states stop before that token, with which the next path begins."""
         return self.current.commit(self.caught_up, self.last)
 
     def commit_drafts(self) -> list[Tensor]:
-        """The caches with all rows in the order in which they were read, without the padding (last + 1 .. C - 1)."""
+        """Return the caches with all rows in the order in which they were read, without the padding (last + 1 .. C -
+        1)."""
         places = torch.arange(self.current.rows()[0].shape[2], device=self.last.device)
         padding = (self.width - 1 - self.last)[:, None]
         return self._commit_rows(torch.where(places <= self.last[:, None], places, places + padding))
 
     def commit_kept(self, kept: Tensor) -> list[Tensor]:
-        """The caches with the path's last tokens, and behind them the drafts that are kept, bool [B, R] of the R that
-        were read, in the order in which they were read."""
+        """Return the caches with the path's last tokens, followed by the drafts `kept`, bool [B, R] of the R that were
+        read, in the order in which they were read."""
         ranks = torch.arange(kept.shape[1], device=kept.device)
-        # Of the kept draft of each rank the place: so many rows have no more than `rank` kept ones up to them.
+        # Position of the kept draft of each rank: the number of rows with at most `rank` kept drafts up to them.
         found = (kept.long().cumsum(1)[:, None, :] <= ranks[:, None]).long().sum(2)
         places = torch.arange(self.width + kept.shape[1], device=kept.device)
         behind = places - self.last[:, None] - 1
@@ -123,7 +126,8 @@ class DecoderReading(DraftRound):
         return self._commit_rows(torch.where(behind < 0, places, drafts))
 
     def _commit_rows(self, order: Tensor) -> list[Tensor]:
-        """The caches with the rows int64 [B, n] of all that were read; those beyond the last lie behind the length."""
+        """Return the caches with rows `order` int64 [B, n] of all that were read; indices beyond the last row lie after
+        the length."""
         rows = self.current.rows()
         order = order.clamp(max=rows[0].shape[2] - 1)
         return self.current.commit(

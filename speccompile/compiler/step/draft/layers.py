@@ -1,4 +1,4 @@
-"""Transformer layers of heads, behind the attention hook: of Llama's form, with parts of transformers."""
+"""Transformer layers of drafting heads, with the attention hook: Llama's architecture, from parts of transformers."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,7 @@ Turn = tuple[Tensor, Tensor]
 
 
 class Rotary(nn.Module):
-    """Rotary position embeddings as a head's own config says, for at most `max_length` positions."""
+    """Rotary position embeddings by a head's own config, for at most `max_length` positions."""
 
     def __init__(self, layers: LayerShape, max_length: int) -> None:
         super().__init__()
@@ -29,16 +29,16 @@ class Rotary(nn.Module):
             self.embedding.register_buffer(buffer, getattr(self.embedding, buffer), persistent=False)
 
     def forward(self, positions: Tensor) -> Turn:
-        """positions int64 [B, T]."""
+        """Return the cosines and sines of positions int64 [B, T]."""
         cosines, sines = self.embedding(torch.zeros(1, dtype=torch.float32, device=positions.device), positions)
         return cosines, sines
 
 
 class Attention(nn.Module):
-    """Attention of one layer; its rows stay in the pass. `index`: of the layer among those of the pass."""
+    """Attention of one layer; its rows stay in the pass. `index`: number of the layer among those of the pass."""
 
     def __init__(self, layers: LayerShape, index: int, inputs: int | None = None) -> None:
-        """inputs: width of the rows that it reads, by default of the hidden size."""
+        """inputs: width of its input rows, by default the hidden size."""
         super().__init__()
         width, inputs = layers.hidden_size, inputs or layers.hidden_size
         self.index, self.head_dim = index, layers.head_dim
@@ -53,14 +53,14 @@ class Attention(nn.Module):
         self.has_norms = layers.qk_norm
 
     def add_rows(self, x: Tensor, current: CachedPass, turn: Turn) -> None:
-        """Put the keys and values of rows [B, T, ..] into the pass, without asking anything."""
+        """Put the keys and values of rows [B, T, ..] into the pass, without a query."""
         keys = self._heads(self.k_proj(x))
         keys = (self.k_norm(keys) if self.has_norms else keys).transpose(1, 2)
         _, keys = apply_rotary_pos_emb(keys, keys, *turn)
         current.update(keys, self._heads(self.v_proj(x)).transpose(1, 2), self.index)
 
     def forward(self, x: Tensor, current: CachedPass, turn: Turn) -> Tensor:
-        """[B, T, ..] -> [B, T, h]; its rows are put into the pass, which says what each of them sees."""
+        """Attend: [B, T, ..] -> [B, T, h]. The rows are put into the pass, which says what each of them sees."""
         self.add_rows(x, current, turn)
         queries = self._heads(self.q_proj(x))
         queries = (self.q_norm(queries) if self.has_norms else queries).transpose(1, 2)
@@ -83,7 +83,7 @@ class Layer(nn.Module):
         self.post_attention_layernorm = make_norm(layers)
 
     def forward(self, x: Tensor, current: CachedPass, turn: Turn) -> Tensor:
-        """The residual stream [B, T, h] before -> after."""
+        """Return the residual stream [B, T, h] after the layer."""
         x = x + self.self_attn(self.input_layernorm(x), current, turn)
         return x + self.mlp(self.post_attention_layernorm(x))
 
@@ -104,7 +104,7 @@ def make_mlp(layers: LayerShape) -> LlamaMLP:
 
 
 def layer_states(layers: LayerShape, shape: CacheShape, prefix: str = "drafter") -> list[State]:
-    """The caches of the layers: `<prefix>.key.0`, `<prefix>.value.0`, `<prefix>.key.1`, .."""
+    """Return the caches of the layers: `<prefix>.key.0`, `<prefix>.value.0`, `<prefix>.key.1`, .."""
     size = (shape.batch_size, layers.kv_heads, shape.rows, layers.head_dim)
     names = (f"{prefix}.{kind}.{index}" for index in range(layers.count) for kind in ("key", "value"))
     return [State(name, torch.float32, size) for name in names]

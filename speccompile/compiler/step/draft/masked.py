@@ -1,14 +1,14 @@
-"""Mask rows behind what was accepted, which give a draft each in the same pass (PARD, An et al. 2025; P-EAGLE)."""
+"""Mask rows after the accepted path, which give a draft each in the same pass (PARD, An et al. 2025; P-EAGLE)."""
 
 import torch
 from torch import Tensor
 
 
 def mask_token_attention(causal: Tensor, seen: Tensor, masks: int) -> Tensor:
-    """What the rows of a catch-up and mask rows behind them see, bool [B, C + M, C + M].
+    """Return the mask bool [B, C + M, C + M] over the rows of a catch-up and the M mask rows after them.
 
-    causal bool [B, C, C] of the catch-up; seen bool [B, C]: its rows without the padding, of which each mask row sees
-    all, and the mask rows before it. No mask row is seen by the catch-up.
+    causal bool [B, C, C] of the catch-up; seen bool [B, C]: its rows without the padding. A mask row sees all of these
+    and the mask rows before it. The catch-up sees no mask row.
     """
     places = torch.arange(masks, device=seen.device)
     own = (places <= places[:, None]).expand(seen.shape[0], -1, -1)
@@ -17,8 +17,9 @@ def mask_token_attention(causal: Tensor, seen: Tensor, masks: int) -> Tensor:
 
 
 def with_masks_at(rows: Tensor, last: Tensor, masks: int) -> Tensor:
-    """The same of whole texts, in training, bool [B, T + A M, T + A M]: rows int64 [T], each of which sees those up to
-    it, and M mask rows behind each of the rows `last` int64 [B, A], which see what it sees, and those of their own."""
+    """Return the mask over whole texts for training, bool [B, T + A M, T + A M]: rows int64 [T], each of which sees
+    those up to it, and M mask rows after each of the rows `last` int64 [B, A], which see what it sees, and mask rows of
+    their own group."""
     batch, count = last.shape
     reach = torch.cat([rows.expand(batch, -1), last.repeat_interleave(masks, 1)], 1)
     own = torch.arange(count * masks, device=rows.device)
@@ -28,17 +29,17 @@ def with_masks_at(rows: Tensor, last: Tensor, masks: int) -> Tensor:
 
 
 def places_of(last: Tensor, width: Tensor | int, masks: int) -> Tensor:
-    """int64 [B, 1 + M]: the rows from which drafts come, in a pass over `width` rows and the masks behind them. last
-    int64 [B, 1]: the last true row."""
+    """Return int64 [B, 1 + M]: the rows from which drafts come, in a pass over `width` rows and the masks after them.
+    last int64 [B, 1]: the last true row."""
     behind = width + torch.arange(masks, device=last.device)
     return torch.cat([last, behind.expand(last.shape[0], -1)], 1)
 
 
 class ParallelDraftRound:
-    """What a reading does that has made the logits of every depth, `depths` float32 [B, 1 + M, V], when it is made."""
+    """Mixin of a round whose constructor computes the logits of all depths, `depths` float32 [B, 1 + M, V]."""
 
     depths: Tensor
 
     def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
-        """As `Reading.read`: what was drafted before makes no difference."""
+        """See `DraftRound.forward_drafts`: earlier drafts make no difference."""
         return self.depths[:, depth : depth + 1].expand(-1, tokens.shape[1], -1)

@@ -1,4 +1,4 @@
-"""What drafts token by token: a network that reads the accepted path, then its own drafts, and keeps caches or not."""
+"""Autoregressive drafters: process the accepted path, then unroll draft tokens, with or without a KV cache."""
 
 from abc import ABC, abstractmethod
 
@@ -10,9 +10,9 @@ from speccompile.compiler.step.draft.vocabulary import Vocabulary
 
 
 class DraftRound(ABC):
-    """One round of a reader. Made, it has read what was accepted, the bonus token included.
+    """One round of a draft network. Its constructor reads the accepted tokens, the bonus token included.
 
-    bonus int64 [B, 1]; logits float32 [B, 1, V] after it, over the reader's own vocabulary.
+    bonus int64 [B, 1]; logits float32 [B, 1, V] after it, over the network's own vocabulary.
     """
 
     bonus: Tensor
@@ -20,32 +20,32 @@ class DraftRound(ABC):
 
     @abstractmethod
     def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
-        """Read drafts int64 [B, T], `depth` tokens behind the bonus token; returns logits float32 [B, T, V],
-        or [B, 1, V] where they are the same after all of them.
+        """Read drafts int64 [B, T], `depth` tokens after the bonus token; return logits float32 [B, T, V], or [B, 1, V]
+        if they are the same after all of them.
 
-        ancestors bool [B, T, R]: which of the R drafts that were read, these included, each of them sees. parents int64
-        [B, T]: which of the tokens of the read before, or the bonus token, each of them follows.
+        ancestors bool [B, T, R]: which of the R drafts read so far, these included, each of them sees. parents int64
+        [B, T]: which of the tokens of the previous read, or the bonus token, each of them follows.
         """
 
     @abstractmethod
     def commit(self) -> list[Tensor]:
-        """The caches with what was accepted. Padding lies behind it, where nobody reads."""
+        """Return the caches with the accepted tokens. Padding lies after them and is never read."""
 
     def commit_drafts(self) -> list[Tensor]:
-        """The caches with the drafts as well, of readers that keep them."""
+        """Return the caches with the drafts as well, for networks that can commit drafts."""
         raise AssertionError("rows of drafts are never kept here")
 
 
 class DraftNetwork(nn.Module, ABC):
-    """A network that begins a reading every round.
+    """A network that begins a `DraftRound` every round.
 
-    size           tokens among which it chooses
+    size           number of tokens among which it chooses
     vocabulary     which tokens of the target these are, None for all
-    taps           what it reads of the target besides tokens
-    keeps_drafts   whether rows of its drafts may stay in its caches: those of a network that reads tokens alone
-    catches_up     whether it has caches of its own
-    is_recurrent   whether it has states of its own, which must be given every token once: it reads whole paths
-    pairs          whether its rows hold a feature and the token behind it
+    taps           hidden states of the target that it reads
+    can_commit_drafts  rows of its drafts may stay in its caches: true for a network that reads tokens alone
+    has_cache      it has its own caches, and so catches up
+    is_recurrent   it has recurrent states, which must read every token once: it reads whole paths
+    pairs_next_token  its rows hold a feature and the next token
     """
 
     size: int
@@ -62,17 +62,17 @@ class DraftNetwork(nn.Module, ABC):
 
     @abstractmethod
     def states(self) -> list[State]:
-        """Its caches."""
+        """Return its caches."""
 
     def target_caches(self) -> list[State]:
-        """Caches of the target that it reads, as they are after the round's commit."""
+        """Return caches of the target that it reads, after the round's commit."""
         return []
 
     def confidence(self, reading: DraftRound, logits: Tensor) -> Tensor:
-        """How sure it is of what follows, float32 [B, T], from the logits [B, T, V] that it has just given: here the
-        probability of the best token."""
+        """Return its confidence in the next token, float32 [B, T], from the logits [B, T, V] that it has just returned:
+        here the probability of the best token."""
         return torch.softmax(logits, -1).amax(-1)
 
     @abstractmethod
     def begin(self, accepted: Accepted, states: list[Tensor]) -> DraftRound:
-        """Read what was accepted. states: its own caches, then the borrowed ones."""
+        """Read the accepted tokens. states: its own caches, then the target's."""

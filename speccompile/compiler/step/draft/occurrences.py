@@ -1,4 +1,4 @@
-"""Where a text's end stood before, and what followed: in the text itself, and among what earlier answers left."""
+"""Earlier occurrences of a text's end, and their continuations: in the text itself, and in earlier answers."""
 
 from typing import Protocol
 
@@ -10,21 +10,21 @@ from speccompile.compiler.step.draft.votes import Continuations
 
 
 class Occurrences(Protocol):
-    """Every place where the last tokens of a text may stand."""
+    """All positions at which the last tokens of a text may occur."""
 
     def followed(self, count: int, depth: int) -> Continuations:
-        """The `count` best places, and `depth` tokens behind each."""
+        """Return the `count` best occurrences, and `depth` tokens after each."""
         ...
 
     def behind(self, token: Tensor) -> "Occurrences":
-        """The same, the text having one token int64 [B, 1] more."""
+        """Return the occurrences after the text has got one more token int64 [B, 1]."""
         ...
 
 
 class TextMatches:
-    """Of the text in itself; what follows goes round where a place lies so near to the end.
+    """Occurrences in the text itself; the continuation repeats if an occurrence is so near to the end.
 
-    text int64 [B, S]; end int64 [B, 1]: where its last token stands; lengths: as `match_lengths` gives them.
+    text int64 [B, S]; end int64 [B, 1]: position of its last token; lengths: as from `match_lengths`.
     """
 
     def __init__(self, text: Tensor, end: Tensor, most: int, lengths: Tensor | None = None) -> None:
@@ -47,10 +47,10 @@ class TextMatches:
 
 
 class RingMatches:
-    """Of the text in a ring of earlier answers; see `ring.Ring`.
+    """Occurrences in the ring of earlier answers; see `ring.AnswerRing`.
 
-    values int64 [L, S]: tokens, each one more than it is, in lanes that are apart, 0 where there is none; age int64
-    [L * S]: as of `best_places`; vocabulary: tokens there are, V.
+    values int64 [L, S]: token ids plus one, in separate lanes, 0 for none; age int64 [L * S]: as in `best_matches`;
+    vocabulary: number of tokens, V.
     """
 
     def __init__(self, values: Tensor, age: Tensor, vocabulary: int, lengths: Tensor, most: int) -> None:
@@ -58,7 +58,7 @@ class RingMatches:
 
     @classmethod
     def of(cls, values: Tensor, age: Tensor, vocabulary: int, text: Tensor, end: Tensor, most: int) -> "RingMatches":
-        """text, end: as of `InText`."""
+        """Return the matches of a text's end in the ring. text, end: as in `TextMatches`."""
         batch = text.shape[0]
         matched = torch.ones((batch, *values.shape), dtype=torch.bool, device=text.device)  # [B, L, S]
         lengths = torch.zeros_like(matched, dtype=torch.int64)
@@ -83,5 +83,5 @@ class RingMatches:
 
 
 def _extended(lengths: Tensor, is_token: Tensor, most: int) -> Tensor:
-    """Lengths of matches [.., S] of an end that has one token more, where is_token bool [.., S] says that it stands."""
+    """Return match lengths [.., S] after one more token. is_token bool [.., S]: positions that hold the token."""
     return torch.where(is_token, (shift_right(lengths, 1, 0) + 1).clamp(max=most), 0)

@@ -1,8 +1,8 @@
-"""Drafting from features: a row holds what the target computed at a token, and the next token (EAGLE, Li et al. 2024).
+"""Drafting from features: a row holds the target's features of a token, and the next token (EAGLE, Li et al. 2024).
 
 Row p is (feature of token p, token p + 1), at position p: a round that commits n tokens completes n rows, the bonus
-token the last of them. A recycled row holds the drafter's own output in the place of a feature, and the draft that it
-made of it; none of them is kept, because the true feature will be known by the next round.
+token the last of them. A draft's row holds the drafter's own output instead of a feature, and the draft made of it;
+these rows are not committed, because the next round has the true features.
 """
 
 from abc import abstractmethod
@@ -20,7 +20,7 @@ from speccompile.plan.layers import LayerShape
 
 
 class Output(NamedTuple):
-    """Of some rows. hidden float32 [B, T, h]: what the head reads; feedback [B, T, h]: what stands for a feature in the
+    """Output of some rows. hidden float32 [B, T, h]: input of the head; feedback [B, T, h]: replaces the feature in the
     rows that follow."""
 
     hidden: Tensor
@@ -28,7 +28,7 @@ class Output(NamedTuple):
 
 
 class PairedReader(DraftNetwork):
-    """A network over such rows. Families say how features become rows, what the layers compute, and the head."""
+    """A network over such rows. Subclasses define how features become rows, the layers, and the head."""
 
     pairs_next_token = True
 
@@ -42,26 +42,27 @@ class PairedReader(DraftNetwork):
 
     @abstractmethod
     def fuse(self, features: Tensor) -> Tensor:
-        """Features float32 [B, T, F] -> [B, T, h], once for every true row."""
+        """Fuse features float32 [B, T, F] -> [B, T, h], once for every true row."""
 
     @abstractmethod
     def run(self, x: Tensor, tokens: Tensor, current: CachedPass, turn: Turn) -> Output:
-        """The layers over rows of x [B, T, h] and the tokens int64 [B, T] after them, in a pass that has looked."""
+        """Run the layers over rows x [B, T, h] and the tokens int64 [B, T] after them. The pass has its positions
+        set."""
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
-        """[B, T, h] -> float32 [B, T, V] over the reader's vocabulary."""
+        """Return logits of hidden rows: [B, T, h] -> float32 [B, T, V] over the reader's vocabulary."""
 
     def begin(self, accepted: Accepted, states: list[Tensor]) -> "PairedReading":
         return PairedReading(self, accepted, states)
 
     def clamp(self, positions: Tensor) -> Tensor:
-        """Keep padding inside the positions that there are."""
+        """Keep padding inside the available positions."""
         return positions.clamp(max=self.shape.max_length - 1)
 
 
 class PairedReading(DraftRound):
-    """One round. Made, it has read a row for every token that was committed."""
+    """One round. Its constructor reads a row for every committed token."""
 
     def __init__(self, reader: PairedReader, accepted: Accepted, states: list[Tensor]) -> None:
         path, n_path, length, catch_up = accepted.path, accepted.n_path, accepted.length, accepted.catch_up
@@ -89,7 +90,8 @@ class PairedReading(DraftRound):
         self.caught_up = self.current.rows()
 
     def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
-        """As `Reading.read`. A draft's row holds its parent's output, at the position behind its parent's row."""
+        """See `DraftRound.forward_drafts`. A draft's row holds its parent's output, one position after its parent's
+        row."""
         x = self.feedback.gather(1, parents[:, :, None].expand(-1, -1, self.feedback.shape[2]))
         positions, seen = self.reader.clamp((self.end + depth - 1)[:, None]), self.seen[:, None, :]
         if tokens.shape[1] > 1:
@@ -101,5 +103,5 @@ class PairedReading(DraftRound):
         return self.reader.logits(output.hidden)
 
     def commit(self) -> list[Tensor]:
-        """The caches with the rows of what was committed. Padding lies behind them, where nobody reads."""
+        """Return the caches with the rows of committed tokens. Padding lies after them and is never read."""
         return self.current.commit(self.caught_up)

@@ -1,8 +1,8 @@
-"""What earlier answers said, the latest of it, kept from one generation to the next.
+"""Persistent ring buffer of the latest tokens of earlier answers.
 
-Every row of a batch writes a lane of its own, so that answers that are made side by side are not mixed, and reads all
-of them. A round appends what it has committed. A window that is wider than a round's is text that was given: it is not
-an answer, unless it goes on with one, as where the drafter catches up on rounds without drafts.
+Every batch slot writes its own lane, so that concurrent answers are not mixed, and reads all lanes. A round appends its
+committed tokens. A window wider than a round's is prefilled text: it is not an answer, unless it continues one, as when
+the drafter catches up on rounds without drafts.
 """
 
 from typing import NamedTuple
@@ -18,8 +18,8 @@ RING, PLACE = f"{PERSISTENT_PREFIX}ring", f"{PERSISTENT_PREFIX}ring.place"
 
 
 class _Change(NamedTuple):
-    """Of the lanes of a run's rows: tokens int64 [B, W + 2] from start int64 [B] on; their row of kept.ring.place; and
-    the place of the next token, int64 [B]."""
+    """Update of the lanes of a run's rows: tokens int64 [B, W + 2] from start int64 [B] on; their row of
+    kept.ring.place; and the position of the next token, int64 [B]."""
 
     tokens: Tensor
     start: Tensor
@@ -28,15 +28,16 @@ class _Change(NamedTuple):
 
 
 class AnswerRing:
-    """kept.ring int64 [B, L + slack]: tokens, each one more than it is, and 0 where there is none: behind what was
-    written last, and between answers. A lane begins anew once L tokens are written, and a window may reach beyond them.
+    """kept.ring int64 [B, L + slack]: token ids plus one, and 0 for none: after the last written token, and between
+    answers. A lane restarts once L tokens are written, and a window may reach beyond them.
 
-    kept.ring.place int64 [B, 3]: where the next token goes; the length of the text whose answer was written last, when
-    it was; and whether it may go on.
+    kept.ring.place int64 [B, 3]: position of the next token; length of the text of the last answer when it was written;
+    and whether that answer may continue.
     """
 
     def __init__(self, batch_size: int, lane: int, slack: int, nodes: int) -> None:
-        """lane: tokens of each row, L; slack: of the widest window and two more; nodes: of a round's window."""
+        """lane: tokens of each batch slot, L; slack: width of the widest window and two more; nodes: of a round's
+        window."""
         self.batch_size, self.lane, self.size, self.nodes = batch_size, lane, lane + slack, nodes
 
     def states(self) -> list[State]:
@@ -46,9 +47,10 @@ class AnswerRing:
         ]
 
     def append(self, states: list[Tensor], accepted: Accepted) -> tuple[list[Tensor], Tensor]:
-        """The states with what this run has committed, and the place of the next token in every lane, int64 [lanes].
+        """Return the states with the tokens that this run has committed, and the position of the next token in every
+        lane, int64 [lanes].
 
-        Where there are several lanes, `accepted.batch_rows` says which are those of the run's rows.
+        With several lanes, `accepted.batch_rows` names those of the run's rows.
         """
         (ring, place), rows = states, accepted.batch_rows
         if rows is None:
@@ -62,11 +64,11 @@ class AnswerRing:
         return [ring, place], self._begun(place[:, 0]).index_put((rows,), change.following)
 
     def _begun(self, start: Tensor) -> Tensor:
-        """Where lanes go on, int64 [B]: at the beginning, where they are full."""
+        """Return the position at which lanes continue, int64 [B]: the beginning for a full lane."""
         return torch.where((start >= 0) & (start < self.lane), start, 0)
 
     def _change(self, ring: Tensor, place: Tensor, accepted: Accepted) -> "_Change":
-        """What the rows of a run do to their lanes. ring int64 [B, S], place int64 [B, 3]: of these rows."""
+        """Return the update of the lanes of a run's rows. ring int64 [B, S], place int64 [B, 3]: of these rows."""
         path, n_path, length = accepted.path, accepted.n_path, accepted.length
         start, expected, is_open = place[:, 0], place[:, 1], place[:, 2]
         start = self._begun(start)
@@ -96,7 +98,7 @@ class AnswerRing:
         return _Change(tokens, start, now, following)
 
     def age(self, following: Tensor) -> Tensor:
-        """int64 [B * S]: 0 for the oldest place of all lanes, and so on."""
+        """Return int64 [B * S]: rank of each position by age over all lanes, 0 for the oldest."""
         places = torch.arange(self.size, device=following.device)
         since = (places - following[:, None] + self.size) % self.size  # [B, S]
         lanes = torch.arange(self.batch_size, device=following.device)[:, None]

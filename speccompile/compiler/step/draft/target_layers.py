@@ -1,10 +1,10 @@
 """Some of the target's layers over the target's own caches: Draft & Verify (Zhang et al. 2024), SWIFT (Xia et al.
-2024), and early exit where they are its first ones (LayerSkip, Elhoushi et al. 2024).
+2024), and early exit with its first layers (LayerSkip, Elhoushi et al. 2024).
 
-What a round commits is in those caches when the drafter reads: it catches up on nothing and keeps nothing. It reads the
-bonus token, whose row the target has not computed yet, then its drafts; the target computes the rows of both anew when
-it verifies them. Behind a layer that is skipped, the target's rows of what was committed are not those that the drafter
-itself would have made; they guess better (on the demo, layers 0, 1 and 3: 3.2 tokens a round, 2.0 with its own rows).
+The caches already hold the round's commit when the drafter reads: it catches up on nothing and commits nothing. It
+reads the bonus token, whose row the target has not computed yet, then its drafts; the target recomputes the rows of
+both when it verifies them. After a skipped layer, the target's committed rows differ from those that the drafter itself
+would have made. They draft better (on the demo, layers 0, 1 and 3: 3.2 tokens a round, 2.0 with its own rows).
 """
 
 import torch
@@ -19,15 +19,15 @@ from speccompile.contract import COMPONENTS
 
 
 def borrowed_states(decoder: Decoder) -> list[State]:
-    """The target's caches of the layers that attend in the decoder."""
+    """Return the target's caches of the layers that attend in the decoder."""
     return cache_states(decoder, COMPONENTS[0])
 
 
 class TargetLayers:
     """One round of the target without some of its layers: it reads the bonus token, then drafts.
 
-    decoder: of the other layers alone; caches: the target's of these layers, after the round's commit. positions int64
-    [B, T]: of the tokens that were read last.
+    decoder: with the remaining layers; caches: the target's caches of these layers, after the round's commit. positions
+    int64 [B, T]: of the tokens that were read last.
     """
 
     def __init__(self, decoder: Decoder, accepted: Accepted, caches: list[Tensor], taps: Taps | None = None) -> None:
@@ -36,10 +36,11 @@ class TargetLayers:
         self.positions = self.row_positions = self.end[:, None][:, :0]
 
     def run(self, tokens: Tensor, depth: int, visible: Tensor) -> Tensor:
-        """Read tokens int64 [B, T], `depth` tokens behind the bonus token, depth by depth; returns logits float32
-        [B, T, V], or features [B, T, F] where there are taps.
+        """Read tokens int64 [B, T], `depth` tokens after the bonus token, depth by depth; return logits float32 [B, T,
+        V], or with taps features [B, T, F].
 
-        visible bool [B, T, R]: which of the R tokens that were read, the bonus token first and these last, each sees.
+        visible bool [B, T, R]: which of the R tokens read so far, the bonus token first and these last, each token
+        sees.
         """
         self.positions = self.decoder.clamp((self.end + depth)[:, None]).expand(tokens.shape)
         self.row_positions = torch.cat([self.row_positions, self.positions], 1)
@@ -54,7 +55,7 @@ class LayersReader(DraftNetwork):
     has_cache = False
 
     def __init__(self, decoder: Decoder) -> None:
-        """decoder: of these layers alone."""
+        """decoder: with these layers alone."""
         super().__init__()
         self.decoder, self.size = decoder, decoder.model.config.vocab_size
 
@@ -69,7 +70,7 @@ class LayersReader(DraftNetwork):
 
 
 class LayersReading(DraftRound):
-    """One round. Made, it has read the bonus token."""
+    """One round. Its constructor reads the bonus token."""
 
     def __init__(self, decoder: Decoder, accepted: Accepted, caches: list[Tensor]) -> None:
         self.layers = TargetLayers(decoder, accepted, caches)
@@ -78,10 +79,10 @@ class LayersReading(DraftRound):
         self.logits = self.layers.run(self.bonus, 0, self.seen)
 
     def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
-        """As `Reading.read`; a token's parent is among its ancestors, which is all that counts."""
+        """See `DraftRound.forward_drafts`; `parents` is unused, because a token's parent is among its ancestors."""
         seen = self.seen.expand(-1, tokens.shape[1], -1)
         return self.layers.run(tokens, depth, torch.cat([seen, ancestors], 2))
 
     def commit(self) -> list[Tensor]:
-        """Nothing is kept."""
+        """Return no states: nothing is committed."""
         return []

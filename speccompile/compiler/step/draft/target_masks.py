@@ -1,7 +1,6 @@
-"""The target itself over trained mask rows behind the bonus token, a draft each (PaSS, Monea et al. 2023; BiTA, Lin et
-al. 2024). It reads the target's caches, as `target_layers` does, and keeps nothing: its rows are computed anew in every
-round.
-"""
+"""The target over trained mask rows after the bonus token, one draft each (PaSS, Monea et al. 2023; BiTA, Lin et al.
+2024). It reads the target's caches, as `target_layers` does, and commits nothing: its rows are recomputed in every
+round."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,13 +17,13 @@ from speccompile.compiler.step.draft.target_layers import borrowed_states
 
 
 class MaskReader(DraftNetwork):
-    """The whole target, with mask rows whose embeddings were trained, and rows that these alone see."""
+    """The whole target, with trained embeddings for mask rows, and prefix rows that only mask rows see."""
 
     has_cache = False
 
     def __init__(self, decoder: Decoder, masks: Tensor, prefix: Sequence[Tensor] = ()) -> None:
-        """masks float32 [L, H]: what stands in the place of embeddings; prefix float32 [G, P, D]: keys and values of P
-        rows before the text, those of the first layer, of the second, .., none by default."""
+        """masks float32 [L, H]: embeddings of the mask rows; prefix float32 [G, P, D]: keys and values of P rows before
+        the text, those of the first layer, of the second, .., none by default."""
         super().__init__()
         self.decoder, self.size = decoder, decoder.model.config.vocab_size
         self.register_buffer("masks", masks.detach(), persistent=False)
@@ -43,12 +42,12 @@ class MaskReader(DraftNetwork):
 
     @property
     def prefix(self) -> list[Tensor]:
-        """As it was given."""
+        """Return the prefix as passed to the constructor."""
         return [getattr(self, f"prefix_{index}") for index in range(self.n_prefix)]
 
 
 def put_prefix(current: CachedPass, prefix: Sequence[Tensor], batch: int) -> int:
-    """Put a prefix, as of `MaskReader`, behind the rows of a pass, in every layer. Returns how many rows it has."""
+    """Append a prefix, as of `MaskReader`, to the rows of a pass, in every layer. Return its number of rows."""
     rows = [each.expand(batch, -1, -1, -1) for each in prefix]
     for layer, keys, values in zip(current.layers, rows[::2], rows[1::2], strict=False):
         layer.update(keys, values)
@@ -56,7 +55,7 @@ def put_prefix(current: CachedPass, prefix: Sequence[Tensor], batch: int) -> int
 
 
 class MaskReading(ParallelDraftRound, DraftRound):
-    """One round. Made, it has read the bonus token and all mask rows."""
+    """One round. Its constructor reads the bonus token and all mask rows."""
 
     def __init__(self, reader: MaskReader, accepted: Accepted, caches: list[Tensor]) -> None:
         decoder, end, masks = reader.decoder, accepted.length + accepted.n_path, reader.masks
@@ -77,13 +76,13 @@ class MaskReading(ParallelDraftRound, DraftRound):
         self.logits = self.depths[:, :1]
 
     def commit(self) -> list[Tensor]:
-        """Nothing is kept."""
+        """Return no states: nothing is committed."""
         return []
 
 
 @contextmanager
 def embedded(model: nn.Module, masks: Tensor, known: int) -> Iterator[None]:
-    """Inside, the model's embedding gives `masks` [L, H] for all tokens but the first `known` ones."""
+    """Replace the embeddings by `masks` [L, H], except for the first `known` tokens, inside a `with` block."""
 
     def replaced(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> Tensor:
         return torch.cat([output[:, :known], masks.to(output.dtype).expand(output.shape[0], -1, -1)], 1)

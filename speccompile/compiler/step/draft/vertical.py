@@ -1,4 +1,4 @@
-"""A drafter that is itself drafted for, by a lookup in the text (CS Drafting, Chen et al. 2024)."""
+"""A drafter for which a lookup in the text drafts (CS Drafting, Chen et al. 2024)."""
 
 import math
 
@@ -14,13 +14,13 @@ from speccompile.tree import chain
 
 
 class VerticalCascade(Drafter):
-    """A language model that drafts a chain in a constant number of passes, each over its own next token and what a
-    lookup finds behind that. What it would have said itself stays, up to the first difference.
+    """A language model that drafts a chain in a constant number of passes, each over its own next token and the
+    lookup's continuation of it. The continuation stays up to its first difference from the model's own tokens.
 
-    So J passes make J + 1 drafts and as many more as were found right, in the place of J + 1: more drafts in the same
-    time, or as many in less. How many of them the window holds differs from round to round. The drafts are its best
-    tokens, or, with `lenience` below one, looked-up ones that it finds at least so many times as probable as its best
-    (Leviathan et al. 2023, A.5); the target judges them strictly in either case.
+    So J passes make J + 1 drafts plus the accepted looked-up tokens, instead of J + 1: more drafts in the same time, or
+    the same number in less. Their number differs from round to round. The drafts are the model's best tokens, or, with
+    `lenience` below one, looked-up ones with at least `lenience` times the probability of its best (Leviathan et al.
+    2023, A.5); the target verifies them strictly in either case.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class VerticalCascade(Drafter):
         text: tuple[int, int],
         lenience: float = 1.0,
     ) -> None:
-        """tokens: the most drafts of a round; lookup: of a chain; text: shape of the state that holds it."""
+        """tokens: maximum number of drafts in a round; lookup: over a chain; text: shape of the state with the text."""
         super().__init__()
         self.reader, self.tokens, self.shape = reader, tokens, chain(tokens)
         self.lookup, self.passes, self.lenience = lookup, passes, lenience
@@ -46,10 +46,10 @@ class VerticalCascade(Drafter):
         *caches, text = states
         text = ops.commit(text, accepted.path, accepted.length, 1)
         reading = self.reader.begin(accepted, caches)
-        end = (accepted.length + accepted.n_path)[:, None]  # [B, 1]: where the bonus token stands
-        longer, last = text, end  # the text with all drafts, and where the last of them stands
-        following = reading.logits.argmax(2)  # [B, 1]: what the model says there
-        kept = torch.ones_like(end, dtype=torch.bool)[:, :0]  # [B, R]: which of the tokens that were read are drafts
+        end = (accepted.length + accepted.n_path)[:, None]  # [B, 1]: position of the bonus token
+        longer, last = text, end  # the text with all drafts, and the position of the last draft
+        following = reading.logits.argmax(2)  # [B, 1]: the model's token there
+        kept = torch.ones_like(end, dtype=torch.bool)[:, :0]  # [B, R]: which of the tokens read are drafts
         one = torch.ones_like(end)
         for _ in range(self.passes):
             longer, last = extended(longer, last, following, one), last + 1
@@ -74,8 +74,8 @@ class VerticalCascade(Drafter):
         return Drafted(window, n_total, [*reading.commit_kept(kept), text])
 
     def _agrees(self, logits: Tensor, best: Tensor, guesses: Tensor) -> Tensor:
-        """bool [B, w]: which looked-up tokens the model takes, after logits float32 [B, w, V] of which these are the
-        best."""
+        """Return bool [B, w]: the looked-up tokens that the model accepts. logits float32 [B, w, V], best: their
+        argmax."""
         if self.lenience == 1:
             return guesses == best
         # A token of the target that the model does not have has no logits.

@@ -1,4 +1,4 @@
-"""A drafter's own vocabulary, a part of the target's."""
+"""A drafter's own vocabulary, a subset of the target's."""
 
 from abc import ABC, abstractmethod
 
@@ -7,24 +7,24 @@ from torch import Tensor, nn
 
 
 class Vocabulary(nn.Module, ABC):
-    """Which tokens of the target a drafter chooses among. size: how many, Vd."""
+    """Tokens of the target among which a drafter chooses. size: their number, Vd."""
 
     size: int
 
     @abstractmethod
     def of_target(self, drafts: Tensor) -> Tensor:
-        """Draft tokens int64 -> the target's tokens."""
+        """Map draft tokens int64 to the target's tokens."""
 
     @abstractmethod
     def of_drafts(self, tokens: Tensor) -> Tensor:
-        """The target's tokens int64 -> draft tokens; Vd for those that the drafter does not have."""
+        """Map the target's tokens int64 to draft tokens; Vd for those that the drafter does not have."""
 
 
 class ListedTokens(Vocabulary):
     """Draft token i is the target's token ids[i]."""
 
     def __init__(self, ids: Tensor, target_size: int) -> None:
-        """ids int64 [Vd], different ones below `target_size`."""
+        """ids int64 [Vd], distinct and below `target_size`."""
         super().__init__()
         self.size = len(ids)
         self.register_buffer("ids", ids.long(), persistent=False)
@@ -40,7 +40,7 @@ class ListedTokens(Vocabulary):
 
 
 class FirstTokens(Vocabulary):
-    """The target's first tokens: the drafter's rows end in less padding than the target's."""
+    """The target's first tokens: the drafter's vocabulary has less padding than the target's."""
 
     def __init__(self, size: int) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Votes of earlier occurrences over what follows: SuffixDecoding's policy (Oliaro et al. 2024), whole in tensors.
+"""Votes of earlier occurrences over the continuation: SuffixDecoding's policy (Oliaro et al. 2024), in tensors.
 
-What followed the occurrences of a suffix makes a trie; a node has the votes of those that came through it, and its
-probability is their share of all. Longer suffixes have fewer occurrences: every length has a trie of its own, and the
-one whose drafts should bring most tokens wins.
+The continuations of a suffix form a trie; a node has one vote of each occurrence that passes through it, and its
+probability is their share of all. Longer suffixes have fewer occurrences: every length has a separate trie, and the one
+whose drafts have the highest expected acceptance wins.
 """
 
 import math
@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 ONE = 1 << 16
-"""A probability of one: sums of whole numbers are the same on every engine, so that none decides otherwise."""
+"""Fixed-point probability one: integer sums are equal on every engine, so that all engines decide alike."""
 
 
 @dataclass(frozen=True)
 class SuffixPolicy:
-    """match: the longest suffix that is looked for. A suffix of m tokens drafts factor * m + offset tokens, and none
-    whose probability lies below the threshold. top_k: the most tokens that are drafted behind one; 1 for a chain."""
+    """Policy of suffix drafting. match: the longest suffix. A suffix of m tokens drafts factor * m + offset tokens, and
+    none whose probability lies below the threshold. top_k: maximum number of drafts after one token; 1 for a chain."""
 
     match: int
     factor: float
@@ -28,23 +28,23 @@ class SuffixPolicy:
     top_k: int = 1
 
     def budgets(self, most: int) -> list[int]:
-        """How many tokens a suffix of 0, 1, .. `match` tokens drafts, `most` at most."""
+        """Return the number of drafts for a suffix of 0, 1, .. `match` tokens, at most `most`."""
         least = [0, *(self.factor * length + self.offset for length in range(1, self.match + 1))]
         return [max(0, min(most, math.floor(each + 1e-6))) for each in least]
 
 
 class Continuations(NamedTuple):
-    """Occurrences in one place, the best first. matched int64 [B, R]: tokens of the suffix, 0 where there is none;
-    tokens int64 [B, R, K]: what followed, -1 where nothing did, and behind that anything."""
+    """Occurrences in one source, the best first. matched int64 [B, R]: tokens of the suffix, 0 for no occurrence;
+    tokens int64 [B, R, K]: the continuation, -1 after its end, and anything after that."""
 
     matched: Tensor
     tokens: Tensor
 
 
 class VotedTrie(NamedTuple):
-    """Nodes of a trie, each behind its parent, the most probable first. tokens int64 [B, N], 0 behind the last;
-    parents int64 [B, N]: the number of each node's parent, from 1 on, 0 for the suffix itself; count int64 [B]: how
-    many nodes there are; matched int64 [B]: tokens of the suffix; shares int64 [B, N]: probabilities, of ONE."""
+    """Nodes of a trie, each after its parent, the most probable first. tokens int64 [B, N], 0 after the last; parents
+    int64 [B, N]: the number of each node's parent, from 1 on, 0 for the suffix itself; count int64 [B]: number of
+    nodes; matched int64 [B]: tokens of the suffix; shares int64 [B, N]: probabilities, in units of 1 / ONE."""
 
     tokens: Tensor
     parents: Tensor
@@ -54,21 +54,21 @@ class VotedTrie(NamedTuple):
 
 
 class SuffixVote(nn.Module):
-    """From what followed to drafts.
+    """Choose drafts by votes over continuations.
 
-    The suffixes that are considered are those with at least 1, 2, 4, .. occurrences, the longest of each (as suffix-gpu
-    does: longer ones with as many occurrences draft the same). Of tokens with equal votes, the one that followed the
-    best occurrence comes first; of equal scores, the first place's, and there the longest suffix's.
+    Candidates are the longest suffixes with at least 1, 2, 4, .. occurrences (as in suffix-gpu: a longer suffix with
+    the same number of occurrences drafts the same). Of tokens with equal votes, the one that followed the best
+    occurrence comes first; of equal scores, the first source's, and there the longest suffix's.
     """
 
     def __init__(self, policy: SuffixPolicy, nodes: int, depth: int) -> None:
-        """nodes: the most drafts, N; depth: how far they lie behind the suffix at most, K."""
+        """nodes: maximum number of drafts, N; depth: maximum distance from the suffix, K."""
         super().__init__()
         self.policy, self.nodes, self.depth = policy, nodes, depth
         self.budgets = policy.budgets(nodes)
 
     def forward(self, found: list[Continuations]) -> VotedTrie:
-        """found: in several places, of which the first has the advantage."""
+        """Return the drafts of the best suffix. found: occurrences in several sources; the first one wins ties."""
         matched = torch.stack([each.matched for each in found], 1)  # [B, G, R]
         tokens = torch.stack([each.tokens for each in found], 1)  # [B, G, R, K]
         agree, first = self._trie(tokens)
@@ -99,9 +99,9 @@ class SuffixVote(nn.Module):
         )
 
     def _trie(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """agree bool [B, G, K, R, R]: whether two occurrences were followed by the same tokens, down to each depth;
-        first int64 [B, G, K, R]: the first that agrees with each, which stands for the node; R where nothing followed.
-        """
+        """Return agree bool [B, G, K, R, R]: whether two occurrences have the same continuation down to each depth; and
+        first int64 [B, G, K, R]: the first occurrence that agrees with each, which represents the node; R if the
+        continuation has ended."""
         count = tokens.shape[2]
         depths = torch.arange(self.depth, device=tokens.device)
         same = (tokens[:, :, :, None] == tokens[:, :, None]) & (tokens[:, :, :, None] >= 0)
@@ -110,28 +110,28 @@ class SuffixVote(nn.Module):
         return agree, torch.where(agree, torch.arange(count, device=tokens.device), count).amin(4)
 
     def _suffixes(self, matched: Tensor) -> tuple[Tensor, Tensor]:
-        """Lengths of the suffixes that are considered, int64 [B, G, C], 0 where there are too few occurrences; and
-        which occurrences each has, bool [B, G, C, R]."""
+        """Return the lengths of the candidate suffixes, int64 [B, G, C], 0 if there are too few occurrences; and the
+        occurrences of each, bool [B, G, C, R]."""
         count = matched.shape[2]
         support = [(1 << power) - 1 for power in range(count.bit_length())]
         least = matched.index_select(2, torch.tensor(support, device=matched.device))
         return least, (matched[:, :, None] >= least[..., None]) & (least[..., None] > 0)
 
     def _best_nodes(self, agree: Tensor, first: Tensor, member: Tensor) -> tuple[Tensor, Tensor]:
-        """The nodes with most votes, the best first: where each stands, depth * R + occurrence, and its votes, int64
-        [B, G, C, N] each; votes are 0 behind the last.
+        """Return the nodes with most votes, the best first: position of each, depth * R + occurrence, and its votes,
+        int64 [B, G, C, N] each; votes are 0 after the last.
 
-        A parent has its child's votes and more, and is not as deep: it comes first.
+        A parent has at least the votes of its child and is less deep: it comes first.
         """
         count, own = agree.shape[3], torch.arange(agree.shape[3], device=agree.device)
         depths = torch.arange(self.depth, device=agree.device)
         votes = member[:, :, None].float() @ agree.float()  # [B, G, K, C, R]: of the node that each came through
         is_node = (first == own)[:, :, :, None] & member[:, :, None]
-        order = votes * count - first[:, :, :, None]  # of no two nodes the same
+        order = votes * count - first[:, :, :, None]  # distinct for all nodes
         siblings = torch.cat([torch.ones_like(agree[:, :, :1]), agree[:, :, :-1]], 2)[:, :, :, None]
         better = siblings & is_node[..., None, :] & (order[..., None, :] > order[..., :, None])
         refused = better.float().sum(5) >= self.policy.top_k
-        # how deep the first node on its way lies that is refused
+        # depth of the first refused node on its path
         reached = torch.where(refused, depths[:, None, None], self.depth).amin(2, keepdim=True)
         kept = is_node & (reached > depths[:, None, None])
         ranked = (votes * self.depth + (self.depth - 1 - depths[:, None, None])) * count + (count - 1 - own)
@@ -140,13 +140,14 @@ class SuffixVote(nn.Module):
         return code, best.long().clamp(min=0) // (self.depth * count)
 
     def _tokens_of(self, code: Tensor, tokens: Tensor, group: Tensor) -> Tensor:
-        """What stands at nodes int64 [B, N] of one place's trie."""
+        """Return the tokens at nodes int64 [B, N] of one source's trie."""
         count = tokens.shape[2]
         index = (group[:, None] * count + code % count) * self.depth + code // count
         return tokens.flatten(1).gather(1, index)
 
     def _parents_of(self, code: Tensor, wanted: Tensor, first: Tensor, group: Tensor) -> Tensor:
-        """Of nodes int64 [B, N], those that are wanted, the number of each one's parent, 0 where it is the suffix."""
+        """Return the number of each node's parent, for nodes int64 [B, N] that are wanted; 0 if the parent is the
+        suffix."""
         count = first.shape[3]
         above = (code - count).clamp(min=0)  # the same occurrence, a depth before
         stands = first.flatten(1).gather(1, group[:, None] * self.depth * count + above)

@@ -1,9 +1,9 @@
-"""Verification: the target over the window, what of it is accepted, and the commit of the accepted rows.
+"""Verification: run the target over the window, accept drafts, commit the accepted rows.
 
-target   what the target says at every row: its distribution, and its own choice
-rules    which drafts that are certain may follow their parents
-sampled  the same for drafts that were drawn, and the residual distribution
-methods  what a recipe calls them
+target   the target's distribution and its own choice at every row
+rules    acceptance rules for deterministic drafts
+sampled  acceptance of sampled drafts, and the residual distribution
+methods  names of the verification methods in a recipe
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ from speccompile.compiler.step.window import AcceptedPath, ChainLayout, Shape, T
 
 
 class RoundInputs(NamedTuple):
-    """What a round is given; see `contract`. window int64 [B, W]; n_given, n_total, length int64 [B]; logit_rows int64
-    [R] = 0, 1, ..; in sampling graphs settings and uniforms float32 [B, R]; where drafts are drawn, ids and probs
-    [B, N, C], and accept_uniforms float32 [B, N]; parents int64 [B, N + 1] where the drafter makes the tree; in graphs
-    that take constraints allowed bool [B, R, V] or [B, R, 1]."""
+    """Inputs of a round; see `contract`. window int64 [B, W]; n_given, n_total, length int64 [B]; logit_rows int64 [R]
+    = 0, 1, ..; in sampling graphs settings and uniforms float32 [B, R]; if drafts are sampled, ids and probs [B, N, C],
+    and accept_uniforms float32 [B, N]; parents int64 [B, N + 1] if the drafter makes the tree; in graphs with
+    constraints allowed bool [B, R, V] or [B, R, 1]."""
 
     window: Tensor
     n_given: Tensor
@@ -42,9 +42,9 @@ class RoundInputs(NamedTuple):
 
 
 class Verified(NamedTuple):
-    """path int64 [B, W + 1], n_path int64 [B], logits float32 [B, R, V], caches as they were given; where there is a
-    tree, nodes int64 [B, R]; where there are taps, features float32 [B, W, F]; where the drafter asks for them,
-    successors int64 [B, R, K] and row_tokens int64 [B, R], -1 where there is no token."""
+    """Result of a round. path int64 [B, W + 1], n_path int64 [B], logits float32 [B, R, V], caches in the order of the
+    inputs; with a tree nodes int64 [B, R]; with taps features float32 [B, W, F]; if the drafter reads them, successors
+    int64 [B, R, K] and row_tokens int64 [B, R], -1 for rows without a token."""
 
     path: Tensor
     n_path: Tensor
@@ -57,7 +57,7 @@ class Verified(NamedTuple):
 
 
 class Verify(nn.Module):
-    """One round of the target. Prefill is the same graph: everything is given, nothing is drafted."""
+    """One round of the target. Prefill is the same graph: all tokens are given, none is drafted."""
 
     def __init__(
         self,
@@ -67,8 +67,9 @@ class Verify(nn.Module):
         taps: Sequence[str] = (),
         successors: int = 0,
     ) -> None:
-        """shape: how a window's tokens follow each other, a chain by default; acceptance: exact by default; taps: what
-        the drafter reads of the target, see `step.taps`; successors: and of its best tokens behind every row."""
+        """shape: layout of a window, a chain by default; acceptance: exact by default; taps: hidden states of the
+        target that the drafter reads, see `step.taps`; successors: number of the target's best tokens after every row
+        that it reads."""
         super().__init__()
         if isinstance(shape, TreeLayout) and decoder.is_recurrent:
             raise no_tree(decoder, "the target")
@@ -77,7 +78,7 @@ class Verify(nn.Module):
 
     @property
     def n_features(self) -> int:
-        """F: the width of all taps together."""
+        """Return F, the width of all taps together."""
         return len(self.taps) * int(self.decoder.model.config.hidden_size)
 
     def forward(self, given: RoundInputs, caches: list[Tensor]) -> Verified:
@@ -87,7 +88,7 @@ class Verify(nn.Module):
         positions = self.decoder.clamp(layout.positions)
         current = self.decoder.begin(caches, given.length)
         current.set_positions(positions, positions, layout.visible)
-        rows = (n_given[:, None] - 1 + n_rows).clamp(min=0, max=window.shape[1] - 1)  # [B, R]: where the nodes stand
+        rows = (n_given[:, None] - 1 + n_rows).clamp(min=0, max=window.shape[1] - 1)  # [B, R]: rows of the nodes
         taps = Taps(self.decoder.model, self.taps) if self.taps else None
         logits = self.decoder.run(current, window, rows, taps)
 
@@ -103,7 +104,7 @@ class Verify(nn.Module):
         return Verified(path, n_path, logits, committed, _nodes(walk, n_rows), features, best, tokens)
 
     def _successors(self, given: RoundInputs, rows: Tensor, logits: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """The best tokens behind the rows int64 [B, R], and the tokens there."""
+        """Return the best tokens after the rows int64 [B, R], and the tokens at the rows."""
         if not self.successors:
             return None, None
         best = logits.topk(self.successors, 2).indices if self.successors > 1 else logits.argmax(2, keepdim=True)
@@ -113,17 +114,17 @@ class Verify(nn.Module):
 
 
 class Acceptance(nn.Module):
-    """What of the drafts is accepted, and the token behind it."""
+    """Accept drafts, and choose the bonus token after them."""
 
     def __init__(self, rule: Rule, speculative: Speculative | None = None) -> None:
-        """rule: for drafts that are certain; speculative: for those that are drawn, in rows with a temperature."""
+        """rule: for deterministic drafts; speculative: for sampled drafts, in batch slots with a temperature."""
         super().__init__()
         self.rule, self.speculative = rule, speculative
 
     def forward(
         self, given: RoundInputs, logits: Tensor, seen: Tensor | None, shape: Shape, nodes: TreeNodes | None
     ) -> tuple[AcceptedPath, Tensor]:
-        """logits float32 [B, R, V] of node 0 .. R - 1. Returns the walk and the bonus token, int64 [B, 1]."""
+        """Return the accepted path and the bonus token, int64 [B, 1]. logits float32 [B, R, V] of node 0 .. R - 1."""
         if given.settings is None:
             target = greedy_target(logits, given.allowed)
         else:
@@ -146,7 +147,7 @@ class Acceptance(nn.Module):
         drafts, is_draft = _gather_nodes(given, own, own - 1 if nodes is None else nodes.parents)
         assert given.accept_uniforms is not None
         ids, probs = given.ids, given.probs
-        if ids is None or probs is None:  # one certain child a node
+        if ids is None or probs is None:  # one deterministic child per node
             ids = drafts.tokens[:, 1:, None]
             probs = torch.ones_like(ids, dtype=torch.float32)
         trial = speculative(target, drafts.tokens, is_draft, DraftDistribution(ids, probs, given.accept_uniforms))
@@ -159,8 +160,8 @@ class Acceptance(nn.Module):
 
 
 def _drafts(given: RoundInputs, nodes: TreeNodes | None) -> tuple[Drafts, Tensor]:
-    """The drafts, each with the row of what it follows, and which of them are no padding: those behind every row in a
-    chain, all nodes of a tree."""
+    """Return the drafts, each with the row of its parent, and which of them are no padding. In a chain there is a draft
+    after every row, in a tree one at every node."""
     if nodes is not None:
         own = torch.arange(nodes.parents.shape[1], device=given.window.device)
         return _gather_nodes(given, own.expand(nodes.parents.shape[0], -1), nodes.parents)
@@ -169,14 +170,16 @@ def _drafts(given: RoundInputs, nodes: TreeNodes | None) -> tuple[Drafts, Tensor
 
 
 def _gather_nodes(given: RoundInputs, own: Tensor, parents: Tensor) -> tuple[Drafts, Tensor]:
-    """own, parents int64 [B, P]: numbers of nodes."""
+    """Return the drafts at these nodes, and which of them are no padding. own, parents int64 [B, P]: numbers of
+    nodes."""
     places = given.n_given[:, None] - 1 + own
     tokens = given.window.gather(1, places.clamp(min=0, max=given.window.shape[1] - 1))
     return Drafts(tokens, parents.clamp(min=0)), (own > 0) & (places < given.n_total[:, None])
 
 
 def _preceding_tokens(given: RoundInputs, rows: Tensor, visible: Tensor) -> Tensor | None:
-    """int64 [B, R, H + W]: the tokens before each row, its own included, in place of hidden ones too."""
+    """Return int64 [B, R, H + W]: the tokens up to each row; the row's own token replaces tokens that it does not
+    see."""
     if given.settings is None:
         return None
     window, n_rows = given.window, rows.shape[1]
@@ -187,7 +190,7 @@ def _preceding_tokens(given: RoundInputs, rows: Tensor, visible: Tensor) -> Tens
 
 
 def _nodes(walk: AcceptedPath, rows: Tensor) -> Tensor | None:
-    """int64 [B, R]: the node before each new token, the last of the path behind it."""
+    """Return int64 [B, R]: the node before each new token; after the path, its last node."""
     if walk.nodes is None:
         return None
     depth = torch.minimum(rows.clamp(max=walk.nodes.shape[1] - 1)[None, :], walk.n_accepted[:, None])
@@ -195,7 +198,7 @@ def _nodes(walk: AcceptedPath, rows: Tensor) -> Tensor | None:
 
 
 def _features(taps: Taps | None, order: Tensor | None) -> Tensor | None:
-    """float32 [B, W, F] in the order of the path."""
+    """Return the features float32 [B, W, F] in the order of the path."""
     if taps is None:
         return None
     features = taps.features()
@@ -203,7 +206,7 @@ def _features(taps: Taps | None, order: Tensor | None) -> Tensor | None:
 
 
 def _gather_path(rows: Tensor, order: Tensor | None) -> Tensor:
-    """Rows [B, G, W, D] in the order of the path; an accepted chain is a prefix of the window as it is."""
+    """Return rows [B, G, W, D] in the order of the path; an accepted chain is already a prefix of the window."""
     if order is None:
         return rows
     return rows.gather(2, order[:, None, :, None].expand(-1, rows.shape[1], -1, rows.shape[3]))

@@ -11,10 +11,10 @@ from speccompile.tree import Tree
 def make_acceptance(
     method: str, parameters: Mapping[str, float], *, tree: Tree | None, is_sampling: bool, draws: bool
 ) -> Acceptance:
-    """The acceptance of a method with its parameters, as `plan.VerifyPlan` has them.
+    """Return the acceptance of a method with its parameters, as in `plan.VerifyPlan`.
 
-    tree: of the drafts, None where they make it or there are none. is_sampling: the graph can sample; draws: the
-    drafts are drawn.
+    tree: of the drafts, None if the drafter makes it or there are no drafts. is_sampling: the graph can sample; draws:
+    the drafts are sampled.
     """
     rule, lenience = _rule(method, parameters), parameters.get("lenience", 1.0)
     if is_sampling and tree is not None and (draws or method == "lenience"):

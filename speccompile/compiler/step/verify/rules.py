@@ -1,7 +1,7 @@
-"""Rules of acceptance for drafts that are certain: the target's choice, and the approximate ones.
+"""Acceptance rules for deterministic drafts: the exact one, and approximate ones.
 
-A rule says of every draft whether it may follow the token before it. The token behind the accepted path is the
-target's own choice there, under every rule. All but `Exact` may accept what the target would not have chosen.
+A rule says for every draft whether it may follow the token before it. The token after the accepted path is the target's
+own choice under every rule. All but `Exact` may accept tokens that the target would not have chosen.
 """
 
 import math
@@ -14,11 +14,11 @@ from torch import Tensor
 from speccompile.compiler.step.verify.target import Target, at_row, at_token
 
 _LOWEST = -1e4
-"""What stands for the logarithm of a probability that is zero: its part of an entropy is zero, and no NaN."""
+"""Replaces the logarithm of a zero probability: its term in an entropy is zero, and no NaN."""
 
 
 class Drafts(NamedTuple):
-    """tokens int64 [B, P], and parents int64 [B, P]: the rows of the nodes that they follow."""
+    """Drafts. tokens int64 [B, P], and parents int64 [B, P]: the rows of the nodes that they follow."""
 
     tokens: Tensor
     parents: Tensor
@@ -26,16 +26,17 @@ class Drafts(NamedTuple):
 
 class Rule(Protocol):
     def __call__(self, target: Target, choices: Tensor, drafts: Drafts) -> Tensor:
-        """bool [B, P]: which drafts may follow their parents; choices int64 [B, R]."""
+        """Return bool [B, P]: which drafts may follow their parents. choices int64 [B, R]."""
         ...
 
 
 @dataclass(frozen=True)
 class Exact:
-    """Accept what the target chose: its argmax (Stern et al. 2018), or the token that was drawn from its distribution.
+    """Accept the target's choice: its argmax (Stern et al. 2018), or the token that was drawn from its distribution.
 
-    The latter is speculative sampling for a draft distribution with all its mass on one token a sibling: a draft is
-    accepted with the target's probability, and otherwise the target's distribution without the drafts is drawn from.
+    The latter is speculative sampling for a draft distribution with all its mass on one token per sibling: a draft is
+    accepted with the target's probability, and otherwise the next token is drawn from the target's distribution without
+    the drafts.
     """
 
     def __call__(self, target: Target, choices: Tensor, drafts: Drafts) -> Tensor:
@@ -58,7 +59,7 @@ class Typical:
 
 @dataclass(frozen=True)
 class TopK:
-    """Accept x when it is among the k best tokens and at most `gap` nats behind the best (SpecDec, Xia et al. 2023)."""
+    """Accept x when it is among the k best tokens and at most `gap` nats below the best (SpecDec, Xia et al. 2023)."""
 
     k: int
     gap: float
@@ -82,7 +83,7 @@ class Lenient:
 
 @dataclass(frozen=True)
 class Rollback:
-    """Accept x when -log p(x) <= rollback nats (BiLD, Kim et al. 2023): the target goes back where it is surprised."""
+    """Accept x when -log p(x) <= rollback nats (BiLD, Kim et al. 2023): the target rolls back a surprising draft."""
 
     rollback: float
 

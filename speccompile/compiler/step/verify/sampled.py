@@ -1,9 +1,9 @@
-"""Speculative sampling (Leviathan et al. 2023, Chen et al. 2023): for drafts that were drawn.
+"""Speculative sampling (Leviathan et al. 2023, Chen et al. 2023) for drafts that were sampled.
 
-The children of a node were drawn one after the other, none twice, from the drafter's distribution q over C candidates.
-They are tried in turn: x is accepted with probability min(1, p(x) / q(x)); when it is not, p becomes max(0, p - q),
-normalized, and q loses x, normalized (recursive rejection sampling without replacement: Jeon et al. 2024, Sequoia).
-What is left of p when no child is accepted is what the next token is drawn from. q is zero outside its candidates, so
+The children of a node were drawn one after the other without replacement, from the drafter's distribution q over C
+candidates. They are tried in turn: x is accepted with probability min(1, p(x) / q(x)); when it is not, p becomes max(0,
+p - q), normalized, and q loses x, normalized (recursive rejection sampling without replacement: Jeon et al. 2024,
+Sequoia). If no child is accepted, the next token is drawn from the remaining p. q is zero outside its candidates, so
 there p is only scaled: all nodes are decided at once on tensors of C numbers, and the vocabulary is read once, for the
 last node of the path.
 """
@@ -19,7 +19,7 @@ from speccompile.tree import Tree
 
 
 class DraftDistribution(NamedTuple):
-    """ids int64 and probs float32 [B, N, C]: what the children of node 0 .. N - 1 were drawn from.
+    """Distributions from which the children of node 0 .. N - 1 were drawn: ids int64 and probs float32 [B, N, C].
 
     uniforms float32 [B, N]: one for each draft.
     """
@@ -30,10 +30,10 @@ class DraftDistribution(NamedTuple):
 
 
 class AcceptanceTest(NamedTuple):
-    """accepted bool [B, M]: each node against its parent, the root among them.
+    """Result of the test. accepted bool [B, M]: each node against its parent, the root included.
 
-    left float32 [B, N, C]: what is left of the target's probabilities at the candidates of every node, none of whose
-    children was accepted, on the scale of its probabilities elsewhere.
+    residual float32 [B, N, C]: the target's remaining probabilities at the candidates of every node after its children
+    were rejected, on the scale of its probabilities elsewhere.
     """
 
     accepted: Tensor
@@ -41,7 +41,7 @@ class AcceptanceTest(NamedTuple):
 
 
 class Speculative(nn.Module):
-    """The rule for drawn drafts in a constant tree, a chain included. lenience: q is multiplied by it; 1 is exact."""
+    """Acceptance of sampled drafts in a constant tree, a chain included. lenience: multiplies q; 1 is exact."""
 
     def __init__(self, tree: Tree, lenience: float = 1.0) -> None:
         super().__init__()
@@ -49,10 +49,11 @@ class Speculative(nn.Module):
         children = [[*nodes, *[0] * (tree.branching - len(nodes))] for nodes in tree.children[:-1]]  # the last has none
         self.register_buffer("of_rank", torch.tensor(children), persistent=False)  # [N, ranks], 0 for none
         places = [0] + [tree.parents[node] * tree.branching + tree.ranks[node] for node in range(1, tree.drafts + 1)]
-        self.register_buffer("places", torch.tensor(places), persistent=False)  # [M]: of a node among the children
+        self.register_buffer("places", torch.tensor(places), persistent=False)  # [M]: a node's index among the children
 
     def forward(self, target: Target, tokens: Tensor, is_draft: Tensor, proposals: DraftDistribution) -> AcceptanceTest:
-        """tokens int64 [B, M] of the nodes; is_draft bool [B, M]: false for the root and for padding."""
+        """Test every node. tokens int64 [B, M] of the nodes; is_draft bool [B, M]: false for the root and for
+        padding."""
         batch, rows = tokens.shape[0], torch.arange(self.drafts, device=tokens.device).expand(tokens.shape[0], -1)
         p = at_token(target.probs, rows, proposals.ids)  # [B, N, C]
         p = torch.where(p >= at_row(target.threshold, rows)[..., None], p, 0.0)
@@ -76,7 +77,8 @@ class Speculative(nn.Module):
         return AcceptanceTest(flat.gather(1, self.places.expand(batch, -1)), p)
 
     def bonus(self, target: Target, trial: AcceptanceTest, ids: Tensor, last: Tensor, depth: Tensor) -> Tensor:
-        """int64 [B, 1]: the token behind the path. ids int64 [B, N, C]; last, depth int64 [B]: its last node."""
+        """Draw int64 [B, 1]: the token after the path. ids int64 [B, N, C]; last, depth int64 [B]: the path's last
+        node."""
         assert target.probs is not None
         assert target.threshold is not None
         assert target.uniforms is not None
@@ -88,7 +90,7 @@ class Speculative(nn.Module):
         candidates = ids.gather(1, node).squeeze(1)
         left, whole = trial.residual.gather(1, node).squeeze(1), p.gather(1, candidates)
         residual = p.scatter(1, candidates, torch.where((last < self.drafts)[:, None], left, whole))
-        # Nothing is left only where p is q but for rounding.
+        # Nothing is left only if p equals q up to rounding.
         weights = torch.where(residual.sum(1, keepdim=True) > 0, residual, p)[:, None]
         drawn = ops.draw(weights, torch.zeros_like(row, dtype=weights.dtype), at_row(target.uniforms, depth[:, None]))
         return torch.where(target.is_sampled, drawn, target.best.gather(1, row))

@@ -1,4 +1,4 @@
-"""What the target says at the rows of a round: its distribution as the settings shape it, and its own choice."""
+"""The target's distribution under the sampling settings, and its own choice, at the rows of a round."""
 
 from typing import NamedTuple
 
@@ -10,13 +10,12 @@ from speccompile.compiler.step.sampling import Settings, apply_temperature_and_p
 
 
 class Target(NamedTuple):
-    """Row r is that of node r, in R rows; V tokens.
+    """The target at R rows, row r being that of node r; V tokens.
 
-    logits float32 [B, R, V], penalized and divided by the temperature where it is above zero, hidden where a token is
-    not allowed; best int64 [B, R], their
-    argmax in rows that are not sampled. The rest is None in greedy graphs: is_sampled bool [B, 1]; probs float32
-    [B, R, V]; threshold and mass float32 [B, R], as `ops.nucleus` gives them; uniforms float32 [B, R], one for each
-    depth.
+    logits float32 [B, R, V], penalized, divided by a temperature above zero, and HIDDEN for tokens that are not
+    allowed; best int64 [B, R], their argmax in batch slots that do not sample. All other fields are None in greedy
+    graphs: is_sampled bool [B, 1]; probs float32 [B, R, V]; threshold and mass float32 [B, R], as `ops.nucleus` gives
+    them; uniforms float32 [B, R], one for each depth.
     """
 
     logits: Tensor
@@ -29,7 +28,7 @@ class Target(NamedTuple):
 
 
 def greedy_target(logits: Tensor, allowed: Tensor | None = None) -> Target:
-    """logits float32 [B, R, V]; allowed: see `ops.allow`."""
+    """Return the target in a greedy graph. logits float32 [B, R, V]; allowed: see `ops.allow`."""
     if allowed is not None:
         logits = ops.allow(logits, allowed)
     return Target(logits, logits.argmax(-1))
@@ -38,21 +37,22 @@ def greedy_target(logits: Tensor, allowed: Tensor | None = None) -> Target:
 def sampling_target(
     logits: Tensor, settings: Settings, seen: Tensor, uniforms: Tensor, allowed: Tensor | None = None
 ) -> Target:
-    """seen int64 [B, R, H]: the tokens before each row; uniforms float32 [B, R]; allowed: see `ops.allow`."""
+    """Return the target in a sampling graph. seen int64 [B, R, H]: the tokens before each row; uniforms float32 [B, R];
+    allowed: see `ops.allow`."""
     heated = apply_temperature_and_penalty(logits, settings, seen)
-    if allowed is not None:  # behind the temperature, which might raise what is hidden to the others
+    if allowed is not None:  # after the temperature, which might otherwise raise hidden logits to the allowed ones
         heated = ops.allow(heated, allowed)
     probs = torch.softmax(heated, -1)
     threshold, mass = ops.nucleus(probs, settings.top_k, settings.top_p, settings.min_p)
     is_sampled = (settings.temperature > 0)[:, None]
-    best = torch.where(is_sampled, 0, heated.argmax(-1))  # nobody asks for it there: lowerings leave it out
+    best = torch.where(is_sampled, 0, heated.argmax(-1))  # unused where is_sampled: lowerings leave it out
     return Target(heated, best, is_sampled, probs, threshold, mass, uniforms)
 
 
 def choices(target: Target, depths: Tensor | None) -> Tensor:
-    """int64 [B, R]: the target's token after every node, drawn or, without a temperature, the best.
+    """Return int64 [B, R]: the target's token after every node, drawn or, without a temperature, the best.
 
-    depths int64 [B, M] of the nodes; None for a chain. Nodes of one depth share its uniform: one of them at most lies
+    depths int64 [B, M] of the nodes; None for a chain. Nodes of one depth share its uniform: at most one of them lies
     on the path.
     """
     uniforms = target.uniforms
@@ -67,12 +67,13 @@ def choices(target: Target, depths: Tensor | None) -> Tensor:
 
 
 def at_row(values: Tensor, rows: Tensor) -> Tensor:
-    """values [B, R] at rows int64 [B, P], those beyond the last at the last."""
+    """Gather values [B, R] at rows int64 [B, P]; an index beyond the last row reads the last row."""
     return values.gather(1, rows.clamp(max=values.shape[1] - 1))
 
 
 def at_token(values: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
-    """values [B, R, V] at rows int64 [B, P], those beyond the last at the last, and tokens int64 [B, P, ..]."""
+    """Gather values [B, R, V] at rows int64 [B, P] and tokens int64 [B, P, ..]; an index beyond the last row reads the
+    last row."""
     n_rows, size = values.shape[1:]
     row = rows.clamp(max=n_rows - 1).reshape(*rows.shape, *[1] * (tokens.dim() - rows.dim()))
     flat = values.reshape(values.shape[0], -1).gather(1, (row * size + tokens).flatten(1))

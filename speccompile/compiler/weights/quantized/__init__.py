@@ -1,7 +1,7 @@
-"""Weights that a checkpoint stores in fewer bits, under the names and shapes of the model in floats.
+"""Pre-quantized weights of a checkpoint, under the names and shapes of the floating-point model.
 
-One file a format, with its layout and formula; all of them are `Scaled` sources, which read the packed numbers of the
-outputs that are asked for. Those of 4 bits say what they are in 4 bits too: `Source.int4`.
+One file per format, with its layout and formula; all are `Scaled` weights, which read the packed numbers of the
+requested outputs. Formats of 4 bits also implement `LazyWeight.int4`.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,16 +20,16 @@ _FORMATS: dict[str, Callable[[CheckpointTensors], dict[str, LazyWeight]]] = {
     "fp8": fp8.find,
     "mxfp4": mxfp4.find,
 }
-"""Method, as in `checkpoints.quantization.METHODS` -> the weights of a checkpoint."""
+"""Method, as in `checkpoints.quantization.METHODS` -> function that returns the weights of a checkpoint."""
 
 
 def dequantized(
     folder: Path, said: Quantization, weights: Mapping[str, LazyWeight], others: Mapping[str, Packed]
 ) -> tuple[dict[str, LazyWeight], set[str]]:
-    """The weights that are made of several tensors of a checkpoint, and the names of those tensors.
+    """Return the weights that are stored in several tensors of a checkpoint, and the names of those tensors.
 
-    weights and others: all of its tensors, those of floats and the rest. Raises CheckpointError, naming tensor and
-    shape, where they are not what the config says.
+    weights and others: all tensors of the checkpoint, those of floats and the rest. Raise CheckpointError, naming
+    tensor and shape, for tensors that do not match the config.
     """
     stock = CheckpointTensors(folder, said, weights, others)
     found = _FORMATS[said.method](stock)

@@ -2,7 +2,7 @@
 
     weight[n, k] = scales[g, n] * (qweight[k, n] - qzeros[g, n])             g = k // group_size
 
-Eight outputs in a word, the lowest bits first: those of ORDER. AutoAWQ, `awq.utils.packing_utils`.
+A word holds eight outputs, the lowest bits first, in the order of ORDER. AutoAWQ, `awq.utils.packing_utils`.
 """
 
 from typing import Any
@@ -43,7 +43,7 @@ class _Awq(Integers):
 
 
 def _columns(packed: Packed, part: slice) -> Any:
-    """uint8 [rows, outputs of the part]."""
+    """Unpack to uint8 [rows, outputs of the part]."""
     first = part.start // len(ORDER)
     words = packed.columns(slice(first, -(-part.stop // len(ORDER))))
     found = np.empty((*words.shape, len(ORDER)), np.uint8)

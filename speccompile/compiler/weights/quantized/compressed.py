@@ -1,4 +1,4 @@
-"""compressed-tensors: weights of Linear layers, each beside its scales.
+"""compressed-tensors: weights of Linear layers, with separate scales.
 
     pack-quantized                weight_packed int32 [N, K * bits / 32], the lowest bits of a word first, 2**(bits - 1)
                                   more than the number; weight_shape; weight_zero_point packed the same along N
@@ -26,7 +26,7 @@ ACTIVATIONS = (
     "input_scale", "input_zero_point", "input_global_scale", "output_scale", "output_zero_point", "k_scale", "v_scale",
     "q_scale", "k_zero_point", "v_zero_point",
 )  # fmt: skip
-"""Of activations and caches, which stay floats."""
+"""Scales of activations and caches, which stay floats."""
 
 
 def find(stock: CheckpointTensors) -> dict[str, LazyWeight]:
@@ -68,7 +68,7 @@ def _unpacked(stock: CheckpointTensors, name: str) -> LazyWeight:
 
 
 def _check_zeros(stock: CheckpointTensors, name: str, zeros: Any, shape: tuple[int, int], bits: int) -> None:
-    """Packed along the outputs; or, as versions before 0.9 wrote them, one by one."""
+    """Check the shape of zero points: packed along the outputs; or unpacked, as versions before 0.9 wrote them."""
     packed = (-(-shape[0] * bits // 32), shape[1])
     if not isinstance(zeros, Packed) or (zeros.dtype, zeros.shape) not in (("I32", packed), ("I8", shape)):
         raise stock.wrong(name, zeros, f"I32 {list(packed)} or I8 {list(shape)}")

@@ -1,8 +1,8 @@
-"""A quantized weight in an ONNX graph on disk: its numbers as they are, under a name that says whose they are.
+"""A quantized weight in an ONNX graph on disk: its stored numbers, under a name derived from the weight's.
 
     weight [.., N, K] = DequantizeLinear(weight.stored, weight.stored.scales, weight.stored.zero_points)
 
-They are a copy, and not the checkpoint's own file: no operator reads the order in which formats pack their numbers.
+The numbers are a copy, not the checkpoint's own file: no operator reads the packing order of the formats.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,17 +22,17 @@ SCALES, ZERO_POINTS = ".scales", ".zero_points"
 
 _KINDS = {np.dtype(kind.numpy()): kind for kind in (ir.DataType.UINT4, ir.DataType.UINT8, ir.DataType.INT8,
                                                    ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E5M2)}  # fmt: skip
-"""What ONNX Runtime dequantizes on a CPU."""
+"""Dtypes that ONNX Runtime dequantizes on a CPU."""
 
 
 Make = Callable[[Callable[[], ir.TensorProtocol], ir.DataType, Sequence[int], str, Any], ir.TensorProtocol]
-"""A constant that is made when it is written: how, its dtype, shape and name, and what decides its numbers."""
+"""Makes a constant that is computed when it is written, from: function, dtype, shape, name, identity of its values."""
 
 
 def dequantize(source: LazyWeight, name: str, made: Make) -> ir.Node | None:
-    """The node that makes the weight of its numbers, which are read when they are written: of one that is quantized,
-    or of several one behind the other or stacked. None for others, and for numbers that no such node takes: those in
-    the order of activations, and those of four bits that are floats."""
+    """Return a node that dequantizes a weight, or several concatenated or stacked ones; the numbers are read when they
+    are written. Return None for other weights, and for numbers that the node does not support: those in activation
+    order, and 4-bit floats."""
     leaves = list(_leaves(source))
     known = [each for each in leaves if each is not None]
     forms = {_form(each) for each in known}
@@ -58,7 +58,8 @@ def dequantize(source: LazyWeight, name: str, made: Make) -> ir.Node | None:
 
 
 def _leaves(source: LazyWeight) -> Iterator[Scaled | None]:
-    """The quantized weights whose rows, one behind the other, are those of a weight; None for what is none."""
+    """Yield the quantized weights whose concatenated rows are those of a weight; None for a part that is not
+    quantized."""
     if isinstance(source, Concatenated | Stacked):
         for each in source.sources:
             yield from _leaves(each)
@@ -67,7 +68,7 @@ def _leaves(source: LazyWeight) -> Iterator[Scaled | None]:
 
 
 def _form(source: Scaled) -> tuple[int | None, ir.DataType | None, bool]:
-    """The size of groups, the dtype of numbers, and whether there are zero points."""
+    """Return the group size, the dtype of the numbers, and whether there are zero points."""
     first = source.codes(slice(0, 1))
     is_four_bits = isinstance(source, Integers) and source.bits == 4
     kind = ir.DataType.UINT4 if is_four_bits else _KINDS.get(first.numbers.dtype)
@@ -75,7 +76,7 @@ def _form(source: Scaled) -> tuple[int | None, ir.DataType | None, bool]:
 
 
 def weight_of_node(node: ir.Node) -> "Copy | CopiedStack":
-    """The weight of such a node."""
+    """Return the weight of such a node."""
     tensors = [value.const_value for value in node.inputs if value is not None]
     shape, size = tuple(tensors[0].shape.numpy()), node.attributes["block_size"].as_int()
     fields = [_Lying(tensor) for tensor in tensors]
@@ -85,7 +86,7 @@ def weight_of_node(node: ir.Node) -> "Copy | CopiedStack":
 
 
 class Copy(Integers):
-    """A weight that such a node makes; index: of a stack. tensor: the numbers."""
+    """The weight that such a node computes. index: in a stack. tensor: the numbers."""
 
     def __init__(self, shape: Sequence[int], size: int, fields: "list[_Lying]", index: int = 0) -> None:
         rows, depth = shape
@@ -106,7 +107,7 @@ class Copy(Integers):
 
 
 class CopiedStack(Stacked):
-    """Several of one node."""
+    """Several weights of one node."""
 
     def __init__(self, copies: Sequence[Copy]) -> None:
         super().__init__(copies)
@@ -114,14 +115,14 @@ class CopiedStack(Stacked):
 
 
 class _Lying:
-    """A constant [.., n], whose rows [n] are read where it lies."""
+    """A constant [.., n] whose rows [n] are read from its file."""
 
     def __init__(self, tensor: Any) -> None:
         self.tensor, self._dtype, self._width = tensor, tensor.dtype, tensor.shape.numpy()[-1]
         self._file = opened(Path(tensor.path)) if isinstance(tensor, ir.ExternalTensor) else None
 
     def rows(self, part: slice) -> Any:
-        """[n, rows of the part]."""
+        """Return [n, rows of the part]."""
         bits = self._width * self._dtype.bitwidth
         if bits % 8:  # rows begin within a byte
             return self._numbers(0, self.tensor.nbytes)[: self.tensor.size].reshape(-1, self._width)[part].T
@@ -141,7 +142,7 @@ class _Lying:
 
 
 def insert(graph: ir.Graph, value: ir.Value, node: ir.Node) -> None:
-    """The node in the place of a weight."""
+    """Replace a weight by the node."""
     weight = node.outputs[0]
     weight.shape, weight.type = value.shape, ir.TensorType(ir.DataType.FLOAT)
     graph.insert_before(graph[0], node)
@@ -154,8 +155,8 @@ def insert(graph: ir.Graph, value: ir.Value, node: ir.Node) -> None:
 
 
 def extract(graph: ir.Graph, stored: str) -> Iterator[tuple[ir.Node, Copy | CopiedStack]]:
-    """Each such node, and its weight. stored: how the names of numbers end. The caller puts the weight in its place;
-    what the node alone has read goes with it."""
+    """Yield each such node, and its weight. stored: name suffix of the numbers. The caller replaces the node by the
+    weight; constants that only the node has read are removed."""
     for node in list(graph):
         numbers = node.inputs[0] if node.op_type == "DequantizeLinear" else None
         if numbers is None or not numbers.is_initializer() or not str(numbers.name).endswith(stored):

@@ -1,4 +1,4 @@
-"""fp8: a float8 weight [N, K], or [E, N, K] of experts, beside its scales; see `tiled`.
+"""fp8: a float8 weight [N, K], or [E, N, K] of experts, with separate scales; see `tiled`.
 
 The scales of `X.weight` are `X.weight_scale_inv` as in DeepSeek and Qwen, `X.weight_scale`, or under the names that
 transformers' FineGrainedFP8HfQuantizer renames to the first.
@@ -12,7 +12,7 @@ from speccompile.compiler.weights.source import LazyWeight
 ACTIVATIONS = (
     "activation_scale", "input_scale", "output_scale", "qscale_act", "k_scale", "v_scale", "q_scale",
 )  # fmt: skip
-"""Of activations and caches, which stay floats."""
+"""Scales of activations and caches, which stay floats."""
 
 
 def find(stock: CheckpointTensors) -> dict[str, LazyWeight]:

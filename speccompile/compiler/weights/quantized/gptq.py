@@ -2,8 +2,8 @@
 
     weight[n, k] = scales[g, n] * (qweight[k, n] - zero_points[g, n])        g = g_idx[k], k // group_size without it
 
-gptqmodel, `BaseQuantLinear.dequantize_weight`. In the format "gptq" what is stored of a zero point is one less, taken
-from whole words of 32 bits: `convert_gptq_v1_to_v2_format_module` adds it to these. "gptq_v2" stores zero points.
+gptqmodel, `BaseQuantLinear.dequantize_weight`. The format "gptq" stores zero points minus one, subtracted from whole
+32-bit words: `convert_gptq_v1_to_v2_format_module` adds it back. "gptq_v2" stores zero points.
 """
 
 from typing import Any
@@ -65,13 +65,13 @@ class _Gptq(Integers):
         )
 
     def _zero_points(self, part: slice) -> Any:
-        """uint8 [groups, n]."""
+        """Return zero points uint8 [groups, n]."""
         each = 32 // self.bits
         first = part.start // each
         words = self._made_of["zeros"].columns(slice(first, -(-part.stop // each))).view(np.uint32)
         if self._less_one:
             ones = sum(1 << shift for shift in range(0, 32, self.bits))
-            words = words + np.uint32(ones)  # modulo 2**32, as it was taken away
+            words = words + np.uint32(ones)  # modulo 2**32, as in the subtraction
         return unpacked(words, self.bits)[:, part.start - first * each : part.stop - first * each]
 
     def identity(self) -> Any:
@@ -79,7 +79,7 @@ class _Gptq(Integers):
 
 
 def _unpacked_rows(words: Any, bits: int) -> Any:
-    """uint8 [rows * 32 / bits, n] of int32 [rows, n]: the lowest bits of a word first."""
+    """Unpack int32 [rows, n] to uint8 [rows * 32 / bits, n]: the lowest bits of a word first."""
     rows, columns = words.shape
     found = np.empty((rows, 32 // bits, columns), np.uint8)
     for index, number in enumerate(pieces(words, bits)):

@@ -31,7 +31,7 @@ def _weight(stock: CheckpointTensors, name: str) -> LazyWeight:
 
 
 class _Mxfp4(Scaled):
-    """One expert [N, K]. Two bits behind the point and an exponent: bfloat16 holds all of its numbers."""
+    """One expert [N, K]. Two mantissa bits and an exponent: bfloat16 holds all of its values."""
 
     def __init__(self, blocks: Packed, scales: Packed) -> None:
         shape = (blocks.shape[0], prod(blocks.shape[1:]) * 2)

@@ -1,4 +1,4 @@
-"""Tensors of a checkpoint that hold no floats, read a few rows or columns at a time; and what their bits stand for."""
+"""Integer and packed tensors of a checkpoint, read a few rows or columns at a time, and the decoding of their bits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,12 +21,12 @@ FLOATS = {
     "F8_E5M2": ml_dtypes.float8_e5m2,
     "F8_E8M0": ml_dtypes.float8_e8m0fnu,
 }
-"""Dtypes of safetensors that are a byte -> the float that it is."""
+"""One-byte dtypes of safetensors -> their float type."""
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A tensor as it lies in a file. dtype: safetensors' word; a float of eight bits is read as its byte."""
+    """A tensor in a file. dtype: safetensors' name; an 8-bit float is read as its byte."""
 
     file: OpenFile
     offset: int
@@ -44,7 +44,7 @@ class Packed:
         return np.frombuffer(data, self._dtype).reshape(-1, *self.shape[1:])
 
     def columns(self, part: slice) -> Integers:
-        """[rows, columns of the part] of a matrix: from every row its bytes alone."""
+        """Return [rows, columns of the part] of a matrix, reading only their bytes of every row."""
         rows, columns = self.shape
         if part.start == 0 and part.stop == columns:
             return self.rows(slice(0, rows))
@@ -71,30 +71,30 @@ _MEANING = {np.dtype(kind): _ALL_BYTES.view(kind).astype(np.float32) for kind in
 
 
 def widened(numbers: Integers) -> Floats:
-    """float32 of integers or of floats of 8 bits; a copy, unless they are float32. Order in memory stays."""
+    """Return float32 of integers or of 8-bit floats; a copy, unless they are float32. The memory order stays."""
     meaning = _MEANING.get(numbers.dtype)
     return numbers.astype(np.float32, copy=False) if meaning is None else meaning[numbers.view(np.uint8)]
 
 
 E2M1: Floats = _ALL_BYTES[:16].view(ml_dtypes.float4_e2m1fn).astype(np.float32)
-"""float32 [16]: what four bits stand for (OCP Microscaling Formats, section 5.3.3)."""
+"""float32 [16]: values of four bits (OCP Microscaling Formats, section 5.3.3)."""
 
 
 def nibbles(data: Bytes) -> Bytes:
-    """uint8 [.., 2 n] of bytes [.., n]: 0 to 15, the low half of a byte first."""
+    """Unpack bytes [.., n] to uint8 [.., 2 n], 0 to 15, the low half of a byte first."""
     found = np.empty((*data.shape, 2), np.uint8)
     found[..., 0], found[..., 1] = data & 15, data >> 4
     return found.reshape(*data.shape[:-1], -1)
 
 
 def pieces(words: Integers, bits: int) -> list[Bytes]:
-    """What words of int32 hold, the lowest bits first: as many arrays uint8 of their shape as a word has numbers."""
+    """Unpack int32 words, the lowest bits first, into one uint8 array of their shape per number in a word."""
     data = np.ascontiguousarray(words).astype("<i4", copy=False).view(np.uint8).reshape(*words.shape, 4)
     each: list[Bytes] = [data[..., place] for place in range(4)]
     return each if bits == 8 else [half for byte in each for half in (byte & np.uint8(15), byte >> np.uint8(4))]
 
 
 def unpacked(words: Integers, bits: int) -> Bytes:
-    """uint8 [.., n * 32 / bits] of int32 [.., n]: the lowest bits of a word first."""
+    """Unpack int32 [.., n] to uint8 [.., n * 32 / bits]: the lowest bits of a word first."""
     data = np.ascontiguousarray(words).astype("<i4", copy=False).view(np.uint8)
     return data if bits == 8 else nibbles(data)

@@ -1,4 +1,4 @@
-"""A weight [N, K], N outputs of K inputs, whose numbers stand for multiples of scales."""
+"""A quantized weight [N, K], N outputs of K inputs, whose numbers are multiples of scales."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -14,10 +14,10 @@ from speccompile.compiler.weights.source import Floats, Int4, LazyWeight
 
 
 class QuantizedRows(NamedTuple):
-    """n outputs of a weight as they are stored: a number q stands for (q - zero_point) * scale.
+    """n outputs of a weight as stored: a number q stands for (q - zero_point) * scale.
 
-    numbers: [K, n], integers, float8, or float32 that nobody else has. scales: float32 [groups, n]. zero_points:
-    [groups, n], or None where all are zero.
+    numbers: [K, n], integers, float8, or float32 that the caller may overwrite. scales: float32 [groups, n].
+    zero_points: [groups, n], or None if all are zero.
     """
 
     numbers: NDArray[Any]
@@ -27,22 +27,22 @@ class QuantizedRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Groups:
-    """Which inputs share a scale: `size` of them, one after the other, or those of one number in `order()` [K]."""
+    """Groups of inputs that share a scale: `size` consecutive inputs, or those with one number in `order()` [K]."""
 
     size: int
     order: Callable[[], NDArray[Any] | None] = lambda: None
 
 
 class Scaled(LazyWeight):
-    """Reads the packed numbers of the outputs that are asked for."""
+    """A weight that reads the packed numbers of the requested outputs."""
 
     def __init__(self, shape: tuple[int, int], groups: Groups, made_of: dict[str, Any], dtype: str = "float32") -> None:
-        """made_of: the tensors, whose `identity()` is this weight's."""
+        """made_of: the tensors that make up this weight's `identity()`."""
         self.shape, self.dtype, self._groups, self._made_of = shape, dtype, groups, made_of
 
     @abstractmethod
     def codes(self, part: slice) -> QuantizedRows:
-        """Some outputs."""
+        """Return some outputs as stored."""
 
     def rows(self, part: slice) -> Floats:
         numbers, scales, zero_points = self.codes(slice(*part.indices(self.shape[0])[:2]))
@@ -62,12 +62,12 @@ class Scaled(LazyWeight):
 
     @property
     def group_size(self) -> int | None:
-        """Inputs side by side that share a scale; None for groups of others."""
+        """Return the number of consecutive inputs that share a scale; None if groups are not consecutive."""
         return self._groups.size if self._order is None else None
 
     @cached_property
     def _order(self) -> NDArray[Any] | None:
-        """The group of every input where groups are not what lies side by side; None where they are."""
+        """Return the group of every input if groups are not consecutive; None if they are."""
         order = self._groups.order()
         in_order = order is None or bool((order == np.arange(len(order)) // self._groups.size).all())
         return None if in_order else order
@@ -78,7 +78,7 @@ class Scaled(LazyWeight):
 
 
 class Integers(Scaled):
-    """Those of 4 or 8 bits. `codes` gives uint8 numbers, and zero points from 0 to 15 for 4 bits."""
+    """A weight in integers of 4 or 8 bits. `codes` returns uint8 numbers, and for 4 bits zero points from 0 to 15."""
 
     bits: int
 
@@ -91,13 +91,13 @@ class Integers(Scaled):
 
 
 class Grid(NamedTuple):
-    """Scales [R, C] for blocks of outputs and inputs. read: rows of it. height: outputs that share a row."""
+    """Scales [R, C] for blocks of outputs and inputs. read: reads its rows. height: outputs that share a row."""
 
     read: Callable[[slice], Floats]
     height: int
 
     def columns(self, part: slice) -> Floats:
-        """float32 [C, n] for some outputs."""
+        """Return float32 [C, n] for some outputs."""
         first, last = part.start // self.height, -(-part.stop // self.height)
         found = self.read(slice(first, last))
         if self.height > 1:

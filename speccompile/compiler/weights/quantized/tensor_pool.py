@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint, from which those are taken that a weight is made of."""
+"""The tensors of a checkpoint, from which weights take theirs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,8 @@ FLOATS8 = ("F8_E4M3", "F8_E5M2")
 
 
 class CheckpointTensors:
-    """weights and others: floats, and what holds none. taken: the names of those that are part of a weight."""
+    """Tensors of a checkpoint. weights and others: floats, and the rest. taken: names of those that are part of a
+    weight."""
 
     def __init__(
         self, folder: Path, said: Quantization, weights: Mapping[str, LazyWeight], others: Mapping[str, Packed]
@@ -21,12 +22,12 @@ class CheckpointTensors:
         self.used: set[str] = set()
 
     def names_with_suffix(self, *suffixes: str) -> list[str]:
-        """Names that end so, without the end."""
+        """Return the names with one of these suffixes, without the suffix."""
         names = (*self._weights, *self._others)
         return [name.removesuffix(end) for end in suffixes for name in names if name.endswith(end)]
 
     def floats8(self) -> list[str]:
-        """Names of matrices, or stacks of them, of floats of 8 bits that have a sign."""
+        """Return the names of matrices, or stacks of them, of signed 8-bit floats."""
         return [name for name, each in self._others.items() if len(each.shape) > 1 and each.dtype in FLOATS8]
 
     def pop(self, name: str) -> LazyWeight | Packed | None:
@@ -36,14 +37,14 @@ class CheckpointTensors:
         return tensor
 
     def weight(self, name: str) -> LazyWeight:
-        """A tensor of floats. Raises CheckpointError."""
+        """Return a tensor of floats. Raise CheckpointError."""
         tensor = self.pop(name)
         if isinstance(tensor, LazyWeight):
             return tensor
         raise self.wrong(name, tensor, "a tensor of floats")
 
     def packed(self, name: str, *dtypes: str) -> Packed:
-        """A tensor that holds no floats, of one of some dtypes. Raises CheckpointError."""
+        """Return a tensor that holds no floats, of one of these dtypes. Raise CheckpointError."""
         tensor = self.pop(name)
         if isinstance(tensor, Packed) and tensor.dtype in dtypes:
             return tensor
@@ -58,7 +59,8 @@ class CheckpointTensors:
         return missing_tensors_error(self.folder, self.said, f"{found} as '{name}'", expected)
 
     def group_size(self, name: str, depth: int, groups: int) -> int:
-        """Inputs that share a scale, of which a weight has `groups`. A config may say it for most weights alone."""
+        """Return the number of inputs that share a scale, for a weight with `groups` groups. The config's value may
+        hold for most weights only."""
         said = self.said.group_size or -1
         for size in (said, depth if groups == 1 else 0, depth // max(groups, 1)):
             if size > 0 and -(-depth // size) == groups:
@@ -69,7 +71,7 @@ class CheckpointTensors:
 
 
 def scales_of(tensor: LazyWeight | Packed, part: slice) -> Floats:
-    """Rows of scales, which may be powers of two in a byte, or of zero points."""
+    """Return rows of scales, which may be powers of two in a byte, or of zero points."""
     if isinstance(tensor, LazyWeight):
         return tensor.rows(part)
     found = tensor.rows(part)

@@ -16,7 +16,8 @@ from speccompile.compiler.weights.source import LazyWeight, Stacked
 def tiled(
     stock: CheckpointTensors, name: str, numbers: Packed, scales: LazyWeight | Packed | None, zeros: Any = None
 ) -> LazyWeight:
-    """The weight [N, K] of numbers, or a stack [E, N, K] of them. name: of the scales. zeros: integers as scales."""
+    """Return the weight [N, K] of numbers, or a stack [E, N, K]. name: of the scales. zeros: integers shaped as
+    scales."""
     if scales is None:
         raise stock.wrong(name, None, "the scales of a weight")
     if len(numbers.shape) == 3 and zeros is None:
@@ -37,7 +38,7 @@ def tiled(
 
 
 def grid_of(stock: CheckpointTensors, name: str, scales: LazyWeight | Packed, rows: int) -> tuple[Grid, int]:
-    """The scales of `rows` outputs, whatever their shape says of them; and how many an output has."""
+    """Return the scales of `rows` outputs, for any supported shape of the scales, and their number per output."""
     shape = scales.shape
     many = shape[0] if shape else 1
     columns = shape[1] if len(shape) == 2 else 1
