@@ -35,7 +35,7 @@ class Heads(Drafter):
     """Drafts by one matrix a depth from the taps at the end of the path; its extra rows are masks to be filled in."""
 
     taps = ("layers.1.input", "norm.output")
-    tokens, extra_rows = DRAFTS, EXTRA
+    tokens, n_unaccepted_rows = DRAFTS, EXTRA
 
     def __init__(self, hidden: int, shape: Tree) -> None:
         super().__init__()

@@ -107,7 +107,7 @@ def test_a_difference_is_explained_by_its_margin(teacher):
     (found,) = differences(learner, teacher, simulated, SimulatedDecoding("", tuple(answers), (given,)), DEPTH)
     before = sum(simulated.given[0][:number])
     assert (found.prompt, found.round, found.index, found.who) == (0, number, before + 1, "drafter")
-    seen = teacher.read(*texts_of(answers))
+    seen = teacher.forward(*texts_of(answers))
     said = learner.say(seen, torch.tensor([[len(prompt) + before]]), 0)[0, 0]
     first, second = said.topk(2).values.tolist()
     assert found.margin == pytest.approx(first - second)  # the text's token is its best: beside it stands the second
@@ -122,7 +122,7 @@ def test_texts_that_part_are_the_targets_difference(teacher):
         SimulatedDecoding("", (Answer(tuple(prompt), tuple(text)),), ((1,) * 11,)) for text in (new, other)
     )  # rounds of one token each, on both sides
     (found,) = differences(learner, teacher, simulated, ran, DEPTH)
-    logits = teacher.read(*texts_of(simulated.answers)).logits[0, len(prompt) + 3]
+    logits = teacher.forward(*texts_of(simulated.answers)).logits[0, len(prompt) + 3]
     assert (found.who, found.index, found.round) == ("target", 4, 3)  # three rounds behind the first token
     assert found.margin == pytest.approx(float(logits[new[4]] - logits[other[4]]))
     assert found.noise == pytest.approx(TOLERANCE["float32"] * float(logits.abs().max().clamp(min=1)))
@@ -150,6 +150,6 @@ def test_a_text_whose_token_the_drafter_has_not_parts_by_its_best_two(teacher):
     learner = KINDS["a vocabulary of its own"]()
     one, other = (SimulatedDecoding("", (Answer((3,), (5, 7, 9)),), given) for given in (((1, 1),), ((2,),)))
     (found,) = differences(learner, teacher, one, other, DEPTH)
-    said = learner.say(teacher.read(*texts_of(one.answers)), torch.tensor([[1]]), 0)[0, 0]
+    said = learner.say(teacher.forward(*texts_of(one.answers)), torch.tensor([[1]]), 0)[0, 0]
     first, second = said.topk(2).values.tolist()
     assert (found.index, found.who, found.margin) == (1, "drafter", pytest.approx(first - second))

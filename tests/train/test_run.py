@@ -144,9 +144,9 @@ def test_an_interrupted_training_goes_on_to_the_same_bits(recipe, tmp_path, monk
 @pytest.mark.parametrize(
     ("owner", "name", "folder"),
     [
-        (run, "begin_folder", "build/t-train/begin"),
+        (run, "initial_drafter_folder", "build/t-train/begin"),
         (run._TrainingRun, "judge", "build/t-train/judged"),
-        (run, "put", "new"),
+        (run, "export_drafter", "new"),
     ],
 )
 def test_a_full_disk_is_one_error_and_the_rest_goes_on(recipe, tmp_path, monkeypatch, owner, name, folder):
