@@ -64,6 +64,9 @@ CONSTANTS = {
         "SMALLEST_FILE": "kSmallestPackedFile", "ROOT": "kRoot", "PAGE": "kPage", "SAVED": "kSavedGraph",
     },
     "speccompile.runtime.devices.invariance_cache": {"NAME": "kInvarianceFolder"},
+    "speccompile.runtime.round_times": {
+        "NAME": "kTimesFolder", "FORMAT": "kTimesFormat", "CHANGED": "kChangedTimes",
+    },
     "speccompile.runtime.window_invariance": {
         "FORMAT": "kInvarianceFormat", "PREFIX": "kInvariancePrefix", "NEUTRAL": "kNeutral",
     },

@@ -1,4 +1,4 @@
-"""`speccompile cache`: what is kept so that it need not be made again."""
+"""`speccompile cache`: list and clear the caches."""
 
 import json
 import time
@@ -21,10 +21,12 @@ def command(ctx: click.Context) -> None:
 
     Steps of builds are what `speccompile build` need not do again: see its --no-cache. Packed weights were packed by
     ONNX Runtime for this processor, and are mapped from there when a bundle is opened. Which engines were found exact
-    here is a small file for each, and so is what lies in a checkpoint's file, which is read once for it.
+    here is a small file for each, and so is what rounds of a bundle cost here, from which later processes choose how
+    many tokens to draft, and what lies in a checkpoint's file, which is read once for it.
 
     Engines lie in $SPECCOMPILE_CACHE_DIR, by default speccompile/engines in the user's folder for caches; steps,
-    packed weights and the small files lie in its folders builds, packed, checked and hashes, by default beside engines.
+    packed weights and the small files lie in its folders builds, packed, checked, times and hashes, by default beside
+    engines.
     Each of the first three holds at most $SPECCOMPILE_CACHE_LIMIT_GB (20); what was unused for longest makes room.
     A limit of 0 switches all off: engines and steps are done again, every process packs its weights and compares its
     windows.
@@ -58,6 +60,8 @@ def list_entries(as_json: bool) -> None:
       checked      {folder, bytes, entries}: an entry has found as well, the
                    widths of windows that were compared with single tokens,
                    those differing, and the largest difference
+      times        {folder, bytes, entries}: an entry has found as well, the
+                   seconds of rounds by the width of their window
       hashes       {folder, bytes, entries}: of files whose content is known
 
     \b
@@ -70,11 +74,13 @@ def list_entries(as_json: bool) -> None:
     from speccompile.compiler.engines.cache import Cache
     from speccompile.runtime.devices.invariance_cache import InvarianceCache
     from speccompile.runtime.devices.prepacked import PrepackedWeights
+    from speccompile.runtime.round_times import RoundTimesCache
 
     engines, builds, packed, checked = Cache(), BuildCache(), PrepackedWeights(), InvarianceCache()
     if as_json:
         data = _limited(engines) | {"builds": _limited(builds), "packed": _limited(packed)}
-        data |= {"checked": _contents(checked), "hashes": _contents(FileHashCache())}
+        data |= {"checked": _contents(checked), "times": _contents(RoundTimesCache())}
+        data |= {"hashes": _contents(FileHashCache())}
         click.echo(json.dumps(data, indent=2))
         return
     for cache, word, describe in (
@@ -90,6 +96,8 @@ def list_entries(as_json: bool) -> None:
     for record in records:
         click.echo(f"{_line(record)}  {_checked(record)}")
     click.echo(f"{_total(records, 'checked engine')} in {checked.folder}")
+    times = RoundTimesCache()
+    click.echo(f"{_total(times.entries(), 'timed engine')} in {times.folder}")
     hashes = FileHashCache()
     click.echo(f"{_total(hashes.entries(), 'known file')} in {hashes.folder}")
 
@@ -110,12 +118,14 @@ def clear() -> None:
     from speccompile.compiler.engines.cache import Cache
     from speccompile.runtime.devices.invariance_cache import InvarianceCache
     from speccompile.runtime.devices.prepacked import PrepackedWeights
+    from speccompile.runtime.round_times import RoundTimesCache
 
     caches = (
         (Cache(), "engine"),
         (BuildCache(), "step"),
         (PrepackedWeights(), "packed graph"),
         (InvarianceCache(), "checked engine"),
+        (RoundTimesCache(), "timed engine"),
         (FileHashCache(), "known file"),
     )
     for cache, word in caches:
@@ -129,8 +139,14 @@ def _limited(cache: "FolderCache") -> dict[str, Any]:
 
 def _contents(cache: "FolderCache | ResultCache") -> dict[str, Any]:
     entries = cache.entries()
-    rows, size = [asdict(entry) for entry in entries], sum(entry.size for entry in entries)
+    rows, size = [_json(entry) for entry in entries], sum(entry.size for entry in entries)
     return {"folder": str(cache.folder), "bytes": size, "entries": rows}
+
+
+def _json(entry: "Entry") -> dict[str, Any]:
+    """Return an entry with the documented keys, in their order."""
+    found = asdict(entry)
+    return {"used" if name == "last_used" else name: value for name, value in found.items()}
 
 
 def _total(entries: "Sequence[Entry]", word: str) -> str:
@@ -166,7 +182,7 @@ def _packed(key: dict[str, Any]) -> str:
 
 
 def _checked(record: "CachedResult") -> str:
-    """The engine, what ran it, and whether its windows differed."""
+    """Return a line of a checked engine: its name, the code that ran it, and whether its windows differed."""
     if record.key is None or record.found is None:
         return "unreadable"
     key, word = record.key, "not exact" if record.found["differing"] else "exact"

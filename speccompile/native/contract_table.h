@@ -81,6 +81,11 @@ inline constexpr const char* kSavedGraph = "saved.onnx";
 // speccompile.runtime.devices.invariance_cache
 inline constexpr const char* kInvarianceFolder = "checked";
 
+// speccompile.runtime.round_times
+inline constexpr const char* kTimesFolder = "times";
+inline constexpr int64_t kTimesFormat = 1;
+inline constexpr double kChangedTimes = 1.25;
+
 // speccompile.runtime.window_invariance
 inline constexpr int64_t kInvarianceFormat = 1;
 inline constexpr int64_t kInvariancePrefix = 21;
@@ -115,7 +120,7 @@ inline constexpr int64_t kMemory = 20;
 inline constexpr int64_t kLongMemory = 100;
 inline constexpr double kPriorWeight = 10.0;
 inline constexpr double kPriorAcceptance = 0.8;
-inline constexpr int64_t kWarmUpRounds = 2;
+inline constexpr int64_t kWarmUpRounds = 1;
 inline constexpr int64_t kMinTimedCatchUp = 32;
 inline constexpr double kWidthMargin = 0.02;
 

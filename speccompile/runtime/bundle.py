@@ -1,4 +1,4 @@
-"""A bundle, opened: prompts in, text or tokens out."""
+"""Open bundle: prompts in, text or tokens out."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -27,6 +27,7 @@ from speccompile.runtime.options import (
     resolve_stop_token_ids,
     row_samplings,
 )
+from speccompile.runtime.round_times import RecordedTimes
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.drafter_state import PersistentState
 from speccompile.runtime.rounds.host_drafts import Proposer, find_proposer
@@ -37,13 +38,13 @@ from speccompile.runtime.window_invariance import WindowInvariance, cached_invar
 
 Prompt = str | Sequence[int]
 Setting = float | Sequence[float | None] | None
-"""An option of sampling: one value for all prompts, or a sequence with one for each."""
+"""A sampling option: one value for all prompts, or a sequence with one for each."""
 Chat = tuple[str, dict[str, str]]
 """A chat template, and the special tokens that it may write."""
 
 
 class Bundle:
-    """A target and its drafter, ready to generate. One generation at a time; open it again to run several."""
+    """A target and its drafter, ready to generate. It runs one generation at a time; open it again to run several."""
 
     def __init__(
         self,
@@ -55,19 +56,20 @@ class Bundle:
         proposer: Proposer | None = None,
         tokenizer: str = "",
     ) -> None:
-        """tokenizer: the hash of what `text` was made of, which files of kept states name."""
+        """tokenizer: hash of the file of `text`, which files of persistent state name."""
         self.manifest, self.engine, self.entry, self.text, self.proposer = manifest, engine, entry, text, proposer
         self.load_seconds = 0.0
         """Seconds that `open` took, the hashes of `verify` included."""
         self.exactness = WindowInvariance()
-        """What was found on this machine of windows of several tokens; nothing where none was compared."""
+        """Result of the check for window invariance on this machine; without widths if nothing was compared."""
         self.chat_template = chat
-        """The chat template that came with the tokenizer, and its special tokens; None where there is none."""
+        """Chat template of the tokenizer, and its special tokens; None if there is none."""
         self.kept = PersistentState(engine, manifest, entry.graphs, tokenizer)
-        """What its drafter has learned, and keeps from one generation to the next; false where it keeps nothing."""
+        """Persistent drafter state, which outlives a generation; false if the drafter has none."""
         self._loop = DecodeLoop(engine, manifest, on_device=entry.provider != "cpu", proposer=proposer)
         self.grammars = GrammarCompiler(manifest, None, "")
-        """What makes constraints."""
+        """Compiler of constraints."""
+        self._times: RecordedTimes | None = None
         self._lock = threading.Lock()
         self._owner: int | None = None
         self._serving = False
@@ -82,16 +84,14 @@ class Bundle:
         verify: bool = True,
         proposer: Proposer | None = None,
     ) -> "Bundle":
-        """Open a bundle folder.
+        """Open a bundle folder. Raise BundleError, EngineError or UsageError.
 
-        engine: name of one of its engines, the first that can run here by default. threads: for the engine, by default
-        one for each core that this process may use. verify: compare every file with its recorded hash. proposer: drafts
-        in the place of the bundle's own index, for bundles of drafter.kind or drafter.gate.kind retrieval. Behind a
-        gate its drafts are taken wherever it has any: how long a match is, it judges itself.
-
-        The first time that an engine is opened on a processor, its target's logits are compared between windows of
-        every width (`exactness`); where they differ, speculation may change tokens here: a warning says so, and
-        `exact` is false. Raises BundleError, EngineError or UsageError.
+        engine: name of one of its engines, by default the first that can run here. threads: for the engine, by default
+        one for each core that this process may use. verify: compare every file with its recorded hash. proposer: source
+        of drafts instead of the bundle's own index, for bundles of drafter.kind or drafter.gate.kind retrieval. With a
+        gate its drafts are used whenever it has any: it judges itself whether a match is long enough. The first time
+        that an engine is opened on a processor, its target's logits are compared between windows of every width
+        (`exactness`). If they differ, speculation may change tokens here: a warning says so, and `exact` is false.
         """
         start = perf_counter()
         opened = open_bundle(Path(folder), verify=verify)
@@ -111,53 +111,57 @@ class Bundle:
             known = cached_invariance(opened.folder, entry, running.threads)
             bundle.exactness = known or check_invariance(opened.folder, entry, running, opened.manifest)
             warn_of(bundle.exactness, entry.name)
+        bundle._times = RecordedTimes.find(opened.folder, entry, running.threads)
+        if bundle._times is not None and bundle._times.known is not None:
+            bundle._loop.drafting.policy.expect_times(bundle._times.known)
         bundle.load_seconds = perf_counter() - start
         return bundle
 
     @property
     def exact(self) -> bool:
-        """Whether speculation never changes what comes out: by the method of the bundle, and by its engine here."""
+        """Return whether speculation never changes the output, by the drafting method and by the engine on this
+        machine."""
         return self.manifest.exact and self.exactness.exact
 
     @property
     def kernels(self) -> str | None:
-        """The path of the kernels that graphs run on, "none" for ONNX Runtime's own; None beside the processor."""
+        """Code path of the kernels that graphs run on, "none" for ONNX Runtime's own; None unless the engine runs on
+        the processor."""
         return native.kernels() if self.entry.provider == "cpu" else None
 
     @property
     def engine_name(self) -> str:
-        """The name of the engine that runs."""
+        """Name of the engine that runs."""
         return self.entry.name
 
     @property
     def speculative(self) -> bool:
-        """Whether the bundle can draft."""
+        """Return whether the bundle can draft."""
         return self._loop.can_draft
 
     def reset(self) -> None:
-        """Empty the states that are kept from one generation to the next, as they are when a bundle is opened. They
-        decide how many drafts are accepted and never a token; most drafters have none. Raises EngineError in the middle
-        of a stream."""
+        """Reset the persistent drafter state to that of a newly opened bundle. It decides how many drafts are accepted
+        and never a token; most drafters have none. Raise EngineError in the middle of a stream."""
         with self._exclusive():
             self.kept.reset()
 
     def save_kept(self, path: str | Path) -> None:
-        """Write what the drafter has learned into a file, for `load_kept` of this bundle or another of the same kind of
-        drafter and the same vocabulary. A file that is there is replaced at once, when the new one is whole. Raises
-        UsageError where nothing is kept or the file cannot be written, EngineError in the middle of a stream."""
+        """Write the persistent drafter state into a file, for `load_kept` of this bundle or another with the same
+        drafting method and vocabulary. An existing file is replaced at once, when the new one is complete. Raise
+        UsageError if there is no such state or the file cannot be written, EngineError in the middle of a stream."""
         with self._exclusive():
             self.kept.save(Path(path))
 
     def load_kept(self, path: str | Path) -> None:
-        """Go on from what `save_kept` wrote. Raises UsageError, with the states as they were, for a file that is
-        truncated, of another kind of drafter, vocabulary or shape, and as `save_kept`."""
+        """Load what `save_kept` wrote. Raise UsageError, with the states unchanged, for a file that is truncated or of
+        another drafting method, vocabulary or shape; otherwise raise as `save_kept` does."""
         with self._exclusive():
             self.kept.load(Path(path))
 
     @contextmanager
     def _exclusive(self, *, serving: bool = False) -> Iterator[None]:
-        """Nobody else has the buffers meanwhile. Raises EngineError where this thread has them already, or a service
-        has, which may keep them for long. A service is left on another thread than it was entered on."""
+        """Hold the buffers exclusively. Raise EngineError if this thread holds them already, or a service, which may
+        hold them for long and releases them on another thread than it acquired them on."""
         if self._serving:
             raise EngineError(
                 "this bundle serves requests, and nothing else meanwhile",
@@ -174,9 +178,11 @@ class Bundle:
                 yield
             finally:
                 self._owner, self._serving = None, False
+                if self._times is not None:
+                    self._times.update(self._loop.drafting.policy.measured_times())
 
     def token_ids(self, prompt: Prompt, *, chat: bool = False) -> list[int]:
-        """The prompt's tokens. Raises PromptError when it is empty, too long, or not of this vocabulary."""
+        """Return the prompt's tokens. Raise PromptError when it is empty, too long, or not of this vocabulary."""
         ids = self._encode(prompt, chat) if isinstance(prompt, str) else [index(token) for token in prompt]
         if len(prompt) == 0 or not ids:  # a tokenizer may begin even an empty text with a token
             raise PromptError("the prompt is empty: expected at least one token", hint="give a text or token ids")
@@ -209,35 +215,34 @@ class Bundle:
         return self.text.encode(written, special_tokens=False)  # the template writes them itself
 
     def constraint(self, kind: str, text: Any = "") -> Constraint:
-        """What new tokens may say, for any number of generations of this bundle: see `Grammars.constraint`."""
+        """Return a constraint for any number of generations of this bundle: see `GrammarCompiler.constraint`."""
         return self.grammars.constraint(kind, text)
 
     def generate(self, prompt: Prompt, **options: Any) -> Generation:
-        """One prompt, a text or token ids. Options as in `generate_batch`, for one sequence."""
+        """Generate from one prompt, a text or token ids. Options as in `generate_batch`, for one sequence."""
         _check_single(options)
         return self.generate_batch([prompt], **options)[0]
 
     def generate_batch(self, prompts: Sequence[Prompt], **options: Any) -> list[Generation]:
-        """Up to `batch_size` prompts side by side, of any lengths.
+        """Generate from up to `batch_size` prompts together, of any lengths.
 
-        max_new_tokens: at most this many each, 128 by default. stop: texts before which a generation ends.
+        max_new_tokens: maximum for each prompt, 128 by default. stop: texts before which a generation ends.
         autoregressive: one token a round, without drafts. adaptive: verify fewer drafts in a round, or none, while more
         would not pay by the times measured on this engine; off, every round has all of them. It never changes a token,
-        and therefore does nothing where it could: where drafts are drawn (at a temperature above 0), and where the
-        bundle's method is approximate. chat: apply the chat template to text prompts.
+        and therefore does nothing where it could: with sampled drafts (at a temperature above 0), and if the bundle's
+        drafting method is approximate. chat: apply the chat template to text prompts.
         stop_token_ids: tokens that end a generation like an end token of the target's; ignore_eos: those do not.
-        logprobs: keep the log-probability of every new token; top_logprobs: and of so many of the most probable tokens.
-        constraint: what new tokens may say, as the method of this name makes it; or one, or None, for each prompt.
+        logprobs: keep the log-probability of every new token; top_logprobs: number of most probable tokens to add.
+        constraint: made by the method `constraint`; one for all prompts, or a sequence with one, or None, for each.
 
         For sampling, which greedy bundles refuse; one value, or a sequence with one for each prompt:
-        temperature: 0, the default, is greedy: of the others only repetition_penalty then makes a difference.
-        repetition_penalty: of tokens that were there before, as in transformers; 1, the default, is none.
+        temperature: 0, the default, is greedy: of the other options only repetition_penalty then makes a difference.
+        repetition_penalty: of tokens that occurred before, as in transformers; 1, the default, is none.
         top_k, top_p, min_p: draw from the k most probable tokens (0: all), from the fewest that have this probability
-        together (1: all), from those with this share of the best one's probability (0: all). All that are given apply.
-        seed: equal seeds give equal tokens, whatever is beside them in the batch. None: the system's choice for each
-        prompt; the generation tells it. num_return_sequences: for each prompt, in a row of its own each; they have the
-        prompt's seed and differ by their number. The result has the sequences of the first prompt first.
-
+        together (1: all), from those with this share of the best one's probability (0: all). All given options apply.
+        seed: equal seeds give equal tokens, independent of the rest of the batch. None: the system's choice for each
+        prompt, reported in the generation. num_return_sequences: for each prompt, each in its own batch slot; they
+        share the prompt's seed and differ by their number. The result has the sequences of the first prompt first.
         Raises PromptError for a prompt that the bundle cannot take, UsageError for an option that it cannot.
         """
         batch = Batch(self, prompts, **options)
@@ -246,18 +251,18 @@ class Bundle:
         return batch.generations()
 
     def _generation(self, row: SequenceState, spent: GenerationTimes, *, speculative: bool) -> Generation:
-        """What came of a row."""
+        """Return the finished generation of a sequence."""
         mode = "speculative" if speculative else "autoregressive"
         return row.generation(spent, mode=mode, engine=self.engine_name, exact=self.exact, kernels=self.kernels)
 
     def serve(self, limits: Any = None, observer: Any = None) -> Any:
-        """Take requests from any thread, side by side in the bundle's rows, until the service is closed: a
-        `speccompile.serving.scheduler.Service` of this bundle, with that room's `Limits` and `Observer`."""
-        # Found by its name, as a plug-in would be: what serves is built on the runtime, and this knows nothing of it.
+        """Take requests from any thread and run them together in the bundle's batch slots until the service is closed.
+        Return a `speccompile.serving.scheduler.Service` of this bundle, with that room's `Limits` and `Observer`."""
+        # Imported by name, like a plug-in: the serving room is built on the runtime, which does not depend on it.
         return import_module("speccompile.serving.scheduler").Service(self, limits, observer)
 
     def stream(self, prompt: Prompt, **options: Any) -> TextStream:
-        """Pieces of text as they come; `.generation` when they have come. Options as in `generate`."""
+        """Return an iterator over pieces of text; it has `.generation` at its end. Options as in `generate`."""
         _check_single(options)
         if self.text is None:
             raise PromptError("this bundle has no tokenizer: there is no text to stream", hint="use generate")
@@ -265,7 +270,7 @@ class Bundle:
 
 
 class Batch:
-    """One call: its rows, and the time it took."""
+    """One call: its sequences, and the time it took."""
 
     def __init__(
         self,
@@ -291,7 +296,7 @@ class Batch:
         constraint: ConstraintOption = None,
         side_by_side: bool = True,
     ) -> None:
-        """side_by_side: whether all sequences need a row of the bundle at once."""
+        """side_by_side: whether all sequences need a batch slot of the bundle at once."""
         manifest = bundle.manifest
         sequences = check_sequences(num_return_sequences, len(prompts), manifest if side_by_side else None)
         asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
@@ -302,7 +307,7 @@ class Batch:
             raise PromptError("this bundle has no tokenizer, so no text to stop at", hint="leave --stop out")
         self.bundle, self.speculative, self.adaptive = bundle, bundle.speculative and not autoregressive, adaptive
         self.seconds: list[float] = []
-        """Of the prefill, and of every round."""
+        """Seconds of the prefill, and of every round."""
         all_ids = [ids for prompt in prompts for ids in [bundle.token_ids(prompt, chat=chat)] * sequences]
         ends, top = (
             resolve_stop_token_ids(stop_token_ids, ignore_eos, manifest),
@@ -323,7 +328,7 @@ class Batch:
             for _ in bundle._loop.generate(self.rows, self.speculative, self.adaptive):
                 self.seconds.append(perf_counter() - start)
                 yield
-                start = perf_counter()  # what the caller did in between is not ours
+                start = perf_counter()  # without the caller's time in between
 
     def generations(self) -> list[Generation]:
         seconds, spent = self.seconds, self.bundle._loop.seconds

@@ -1,9 +1,9 @@
-"""Whether a token's logits depend on the window that it rides in, found out where the bundle runs.
+"""Check on this machine that a token's logits do not depend on the width of the verification window.
 
-A build proves that speculation changes no token, on the machine that builds. Which of a library's kernels computes a
-product depends on the processor, and on the width of the window too; where those round differently, speculation may
-change a token. So the first time that an engine is opened on a processor its target reads the same tokens in windows of
-every width that decoding uses, and the logits must be equal, bit for bit. The answer is kept.
+A build proves that speculation changes no token, on the machine that builds. Which kernel of a library computes a
+product depends on the processor, and on the width of the window too; if these kernels round differently, speculation
+may change a token. So the first time that an engine is opened on a processor, its target reads the same tokens in
+windows of every width that decoding uses, and the logits must be equal, bit for bit. The result is cached.
 """
 
 from collections.abc import Sequence
@@ -26,19 +26,19 @@ from speccompile.runtime.rounds.bound_graphs import BoundGraphs
 from speccompile.runtime.rounds.host_drafts import needs_proposer
 
 FORMAT = 1
-"""Version of what is kept."""
+"""Version of cached results."""
 
 PREFIX = 21
-"""Tokens that are committed before the windows: no multiple of what a vector holds."""
+"""Number of tokens committed before the windows: no multiple of a vector register's elements."""
 
 NEUTRAL = {"top_p": 1.0, "repetition_penalty": 1.0, "uniforms": 0.5, "accept_uniforms": 0.5, "draft_uniforms": 0.5}
-"""Settings that must be something."""
+"""Neutral values of inputs that have no valid zero."""
 
 
 @dataclass(frozen=True)
 class WindowInvariance:
-    """widths: of the windows that were compared with windows of one; differing: those whose logits were others;
-    largest: difference of two logits, as a part of the largest logit."""
+    """Result of the check. widths: widths of the windows that were compared with windows of one token; differing: those
+    with other logits; largest: largest difference of two logits, as a share of the largest logit."""
 
     widths: tuple[int, ...] = ()
     differing: tuple[int, ...] = ()
@@ -50,7 +50,7 @@ class WindowInvariance:
 
     @property
     def reason(self) -> str:
-        """What was found, in words."""
+        """Return the result in words."""
         if not self.widths:
             return "there is no window but one of a single token"
         if self.exact:
@@ -68,12 +68,12 @@ def _some(numbers: Sequence[int]) -> str:
 
 
 def compare_windows(engine: Engine, manifest: Manifest) -> WindowInvariance:
-    """Give the target the same tokens in windows of every width that decoding uses, from the same committed ones, in
-    all rows of the batch at once, and in windows of one, row by row where rows may be run alone.
+    """Compare the target's logits in windows of every width that decoding uses with those in windows of one token. All
+    windows follow the same committed tokens. Wide ones run in all batch slots at once, those of one token slot by slot
+    if the engine supports batch slices.
 
-    A chain's row i must have the logits of token i. In a tree all drafts are one token, so a node's logits must be
-    those behind some number of them: how deep it stands. Before every window the states are what they are behind the
-    same committed ones.
+    Row i of a chain must have the logits of token i. In a tree all drafts are one token, so a node's logits must be
+    those after as many drafts as its depth. Before every window the states are those after the committed tokens.
     """
     if manifest.tokens == 0:
         return WindowInvariance()
@@ -112,7 +112,7 @@ def compare_windows(engine: Engine, manifest: Manifest) -> WindowInvariance:
 
 
 def _write_neutral_inputs(engine: Engine, manifest: Manifest) -> None:
-    """Give inputs beside the tokens values that every graph can take."""
+    """Give all inputs except the tokens values that every graph can take."""
     sizes = {BATCH: manifest.batch_size, "logit_rows": 1, "history": 1, "allowed": 1}
     for graph in manifest.graphs:
         for tensor in graph.inputs:
@@ -125,13 +125,14 @@ def _write_neutral_inputs(engine: Engine, manifest: Manifest) -> None:
 
 
 def _probe_tree(nodes: int, depth: int) -> list[int]:
-    """Parents of a root and so many nodes, by depth: one branch of this depth, all others at the root."""
+    """Return the parents of a root and `nodes` nodes: one branch of this depth, and all other nodes at the root."""
     at_root = nodes - (depth - 1)
     return [-1, *[0] * at_root, *[1, *range(at_root + 1, nodes)][: depth - 1]]
 
 
 def _read_alone(rounds: BoundGraphs, window: Array, length: int) -> Array:
-    """Logits [B, 1, V] of single tokens int64 [B, 1], of each row in a run of its own where an engine has such."""
+    """Return logits [B, 1, V] of single tokens int64 [B, 1], each slot in its own run if the engine supports batch
+    slices."""
     runs = (
         [range(row, row + 1) for row in range(rounds.batch)] if rounds.supports_batch_slices else [range(rounds.batch)]
     )
@@ -141,9 +142,10 @@ def _read_alone(rounds: BoundGraphs, window: Array, length: int) -> Array:
 def _read(
     rounds: BoundGraphs, window: Array, length: int, graph: str, given: int = 1, rows: range | None = None
 ) -> Array:
-    """Logits [rows, n, V] of a window int64 [B, W]: of its last token where all are given, else of every token.
+    """Return logits [rows, n, V] of a window int64 [B, W]: of its last token if all tokens are certain, else of every
+    token.
 
-    graph: that decoding would run, where the bundle has it. rows: of the batch, by default all.
+    graph: the graph that decoding would run, if the bundle has it. rows: batch slots, by default all.
     """
     width = window.shape[1]
     n_logits = 1 if given > 1 or width == 1 else width
@@ -159,8 +161,8 @@ def _read(
 
 
 def _at_depths(single: Array, window: Array) -> Array:
-    """For every node's logits in a window those behind as many drafts, where there are any that are equal; else the
-    nearest ones."""
+    """Return, for every node's logits in a window, the equal logits of single tokens; without equal ones, the
+    nearest."""
     found = np.empty_like(window)
     for row in range(len(window)):
         for node, logits in enumerate(window[row]):
@@ -170,8 +172,8 @@ def _at_depths(single: Array, window: Array) -> Array:
 
 
 def cached_invariance(folder: Path, entry: EngineEntry, threads: int | None) -> WindowInvariance | None:
-    """What was found out on this machine before; None where nothing was."""
-    found = InvarianceCache().read(_key(folder, entry, threads)) if _is_kept(folder) else None
+    """Return the result that this machine has cached, or None."""
+    found = InvarianceCache().read(engine_key(folder, entry, threads)) if _is_kept(folder) else None
     with suppress(TypeError, KeyError):
         if found is not None:
             return WindowInvariance(tuple(found["widths"]), tuple(found["differing"]), float(found["largest"]))
@@ -179,15 +181,15 @@ def cached_invariance(folder: Path, entry: EngineEntry, threads: int | None) -> 
 
 
 def check_invariance(folder: Path, entry: EngineEntry, engine: Engine, manifest: Manifest) -> WindowInvariance:
-    """Compare the windows of an engine of the bundle in `folder`, and keep what was found."""
+    """Compare the windows of an engine of the bundle in `folder`, and cache the result."""
     found = compare_windows(engine, manifest)
     if _is_kept(folder):
-        InvarianceCache().store(_key(folder, entry, engine.threads), asdict(found))
+        InvarianceCache().store(engine_key(folder, entry, engine.threads), asdict(found))
     return found
 
 
 def warn_of(found: WindowInvariance, engine: str) -> None:
-    """Say so where an engine is not exact here."""
+    """Warn if an engine is not exact on this machine."""
     if found.exact:
         return
     hint = (
@@ -202,12 +204,12 @@ def warn_of(found: WindowInvariance, engine: str) -> None:
 
 
 def _is_kept(folder: Path) -> bool:
-    """Nothing is of a folder without hashes, as while a bundle is built."""
+    """Return whether results are cached: not for a folder without hashes, as while a bundle is built."""
     return (folder / HASHES).is_file()
 
 
-def _key(folder: Path, entry: EngineEntry, threads: int | None) -> dict[str, Any]:
-    """Everything that decides which kernels run."""
+def engine_key(folder: Path, entry: EngineEntry, threads: int | None) -> dict[str, Any]:
+    """Return everything that decides which kernels run."""
     from onnxruntime import __version__ as onnxruntime
 
     library = native.library()

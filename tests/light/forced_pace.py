@@ -31,16 +31,22 @@ class ForcedPace:
         self.chosen.append(wanted if wanted in self.offered else self.offered[-1])
         return self.chosen[-1]
 
-    def record_autoregressive(self, seconds: float) -> None:
-        assert seconds >= 0
+    def expect_times(self, times: object) -> None:
+        raise AssertionError("times are expected when a bundle is opened")
 
-    def record_verify(self, width: int, seconds: float, accepted: Sequence[int], without: int) -> None:
-        assert seconds >= 0
+    def measured_times(self) -> None:
+        return None
+
+    def record_autoregressive(self, seconds: float | None) -> None:
+        assert seconds is None or seconds >= 0
+
+    def record_verify(self, width: int, seconds: float | None, accepted: Sequence[int], without: int) -> None:
+        assert seconds is None or seconds >= 0
         assert width <= self.chosen[-1] != 1
         assert without or accepted
         assert all(count < width for count in accepted)
 
-    def record_draft(self, seconds: float) -> None:
+    def record_draft(self, seconds: float | None) -> None:
         assert self.chosen[-1] > 1
 
     def record_catch_up(self, tokens: int, seconds: float, lost: float) -> None:

@@ -37,7 +37,7 @@ def test_the_list_of_an_empty_cache(cli, own):
     builds, packed, checked = (own.folder / name for name in ("builds", "packed", "checked"))
     limited = {"engines": own.folder, "steps": builds, "packed graphs": packed}
     listed = "".join(f"0 {word}, 0.0 MB of at most 0.5 GB in {folder}\n" for word, folder in limited.items())
-    small = {"checked engines": checked, "known files": own.folder / "hashes"}
+    small = {"checked engines": checked, "timed engines": own.folder / "times", "known files": own.folder / "hashes"}
     listed += "".join(f"0 {word}, 0.0 MB in {folder}\n" for word, folder in small.items())
     assert cli("list") == (0, listed, "")
     nothing = {"limit_bytes": 500_000_000, "bytes": 0, "entries": []}
@@ -65,7 +65,7 @@ def test_the_list_and_the_clearing_of_a_cache(cli, own):
     with steps.add_entry(digest, {"key": {"step": "tracing verify"}, "names": ["file"], "result": 1}) as part:
         (part / "file").write_bytes(bytes(3_000_000))
     code, out, err = cli("list")
-    first, second, total, step, step_total, third, packed_total, checked_total, _ = out.splitlines()
+    first, second, total, step, step_total, third, packed_total, checked_total, *_ = out.splitlines()
     assert (code, err) == (0, "")
     assert [*first.split()][:6] == [broken.name[:12], "0.4", "MB", "used", "0", "seconds"]
     assert first.endswith("ago  unreadable")
@@ -84,6 +84,7 @@ def test_the_list_and_the_clearing_of_a_cache(cli, own):
     data = json.loads(cli("list", "--json")[1])
     assert data["bytes"] == sum(entry["size"] for entry in data["entries"])
     assert [entry["key"] for entry in data["entries"]] == [None, json.loads(json.dumps(key_of(1).to_json()))]
+    assert {*data["entries"][0]} == {"digest", "size", "used", "key"}
     assert data["packed"]["entries"][0]["key"] == key.to_json()
     assert [entry["key"] for entry in data["builds"]["entries"]] == [{"step": "tracing verify"}]
     assert cli("clear") == (
@@ -91,6 +92,7 @@ def test_the_list_and_the_clearing_of_a_cache(cli, own):
         f"removed 2 engines, 2.4 MB from {own.folder}\nremoved 1 step, 3.0 MB from {steps.folder}\n"
         f"removed 1 packed graph, 1.0 MB from {own.folder / 'packed'}\n"
         f"removed 0 checked engines, 0.0 MB from {own.folder / 'checked'}\n"
+        f"removed 0 timed engines, 0.0 MB from {own.folder / 'times'}\n"
         f"removed 0 known files, 0.0 MB from {own.folder / 'hashes'}\n",
         "",
     )
@@ -115,7 +117,7 @@ def test_checked_engines_are_listed_and_cleared(cli, own):
     for path in (damaged, killed, theirs):
         path.write_text("?")
     code, out, err = cli("list")
-    newest, middle, oldest, total = out.splitlines()[3:-1]
+    newest, middle, oldest, total = out.splitlines()[3:-2]
     assert (code, err) == (0, "")
     assert newest.endswith(" seconds ago  unreadable")
     assert middle.split()[-6:] == ["onnxruntime-cpu", "fast,", "onnxruntime", "1.31.0", "Fast", "exact"]

@@ -26,7 +26,14 @@ class Recorded:
 
     pace: AdaptiveDraftLength
     events: list[dict[str, Any]] = field(default_factory=list)
-    decisions: list[int] = field(default_factory=list)
+    decisions: list[Any] = field(default_factory=list)
+    seen: set[object] = field(default_factory=set)
+
+    def timed(self, run: object, seconds: float) -> float | None:
+        """The first run of its sizes is not timed."""
+        is_first = run not in self.seen
+        self.seen.add(run)
+        return None if is_first else seconds
 
     def tell(self, name: str, *values: Any) -> None:
         self.events.append({name: list(values) if len(values) > 1 else values[0]})
@@ -37,8 +44,20 @@ class Recorded:
         self.events.append({"expect": measured.to_json()})
         self.pace.expect(measured)
 
-    def ask(self, name: str, *values: Any) -> int:
-        self.events.append({name: list(values) if len(values) > 1 else values[0]})
+    def expect_times(self, dice: Random, accepts: dict[int, int], scale: float) -> None:
+        """Times that another process may have measured: of some widths, or of one that is not offered."""
+        widths = [max(accepts), *dice.sample(sorted(accepts)[1:], dice.randrange(len(accepts)))]
+        times = {
+            "autoregressive": scale, "windows": {str(width): scale * (1 + 0.1 * width) for width in widths},
+            "drafting": scale * dice.random(), "catch_up": dice.choice([0.0, 0.01 * scale]),
+        }  # fmt: skip
+        if not dice.randrange(5):
+            times["windows"]["99"] = scale
+        self.events.append({"expect_times": times})
+        self.pace.expect_times(times)
+
+    def ask(self, name: str, *values: Any) -> Any:
+        self.events.append({name: list(values) if len(values) > 1 else values[0] if values else None})
         self.decisions.append(getattr(self.pace, name)(*values))
         return self.decisions[-1]
 
@@ -69,14 +88,14 @@ def session(recorded: Recorded, accepts: dict[int, int], fused: bool, dice: Rand
         while taken < room:
             width = recorded.ask("next_width", behind)
             if width == 1:
-                recorded.tell("record_autoregressive", seconds(1.0))
+                recorded.tell("record_autoregressive", recorded.timed(1, seconds(1.0)))
                 behind, taken = behind + 1, taken + 1
                 continue
             if behind:
                 lost = seconds(draft + behind * read)
                 recorded.tell("record_catch_up", behind, lost, lost)
             elif not fused:
-                recorded.tell("record_draft", seconds(draft))
+                recorded.tell("record_draft", recorded.timed("draft", seconds(draft)))
             behind, accepted = 0, []
             for _ in range(sum(dice.random() < found for _ in range(rows))):
                 count = 0
@@ -85,17 +104,19 @@ def session(recorded: Recorded, accepts: dict[int, int], fused: bool, dice: Rand
                 accepted.append(count)
             verified = width if accepted else 1
             recorded.tell(
-                "record_verify", verified, seconds(1 + slope * (verified - 1)), accepted, rows - len(accepted)
+                "record_verify",
+                verified,
+                recorded.timed(verified, seconds(1 + slope * (verified - 1))),
+                accepted,
+                rows - len(accepted),
             )
             taken += 1 + max(accepted, default=0)
 
 
-def decisions_of(driver: str, events: list[dict[str, Any]]) -> list[int]:
+def decisions_of(driver: str, events: list[dict[str, Any]]) -> list[Any]:
     lines = "".join(json.dumps(event) + "\n" for event in events)
-    return [
-        int(line)
-        for line in subprocess.run([driver], input=lines, capture_output=True, text=True, check=True).stdout.split()
-    ]
+    done = subprocess.run([driver], input=lines, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.parametrize("fused", [False, True], ids=["separate", "fused"])
@@ -106,8 +127,12 @@ def test_it_decides_as_in_python(native_build, kind, fused):
         recorded = Recorded(AdaptiveDraftLength(accepts, fused=fused), [{"new": accepts, "fused": fused}])
         if seed % 2:
             recorded.expect(Random(seed), max(accepts.values()))
+        if seed % 3:
+            recorded.expect_times(Random(seed), accepts, 10.0 ** -(seed % 4))
         session(recorded, accepts, fused, Random(seed))
+        recorded.ask("measured_times")
         events += recorded.events
         decisions += recorded.decisions
-    assert {1, max(accepts)} <= set(decisions)
+    assert all(width in decisions for width in (1, max(accepts)))
+    assert any(isinstance(each, dict) for each in decisions)
     assert decisions_of(str(native_build / "adaptive_length_lines"), events) == decisions

@@ -77,28 +77,30 @@ double AdaptiveDraftLength::most_saved() const {
 
 double AdaptiveDraftLength::budget() const { return kTrialShare * model_.autoregressive.typical * expected_tokens(); }
 
-void AdaptiveDraftLength::record_autoregressive(double seconds) {
-  model_.autoregressive.add(seconds);
+void AdaptiveDraftLength::record_autoregressive(std::optional<double> seconds) {
+  if (seconds) {
+    model_.autoregressive.add(*seconds);
+    since_autoregressive_ = 0;
+  }
   new_tokens_ += 1;
   waited_ += 1;
-  since_autoregressive_ = 0;
 }
 
-void AdaptiveDraftLength::record_verify(int width, double seconds, const std::vector<int>& accepted, int without) {
+void AdaptiveDraftLength::record_verify(int width, std::optional<double> seconds, const std::vector<int>& accepted, int without) {
   int drafts = 0;
   for (const int count : accepted) drafts += count;
   const double tokens = 1 + drafts / (static_cast<double>(accepted.size()) + without);
   Times& times = model_.windows.at(width);
-  times.add(seconds);
+  if (seconds) times.add(*seconds);
   model_.acceptance.add(accepted, model_.accepts.at(width), without);
-  add_loss(times.typical - tokens * model_.autoregressive.typical);
+  if (times.count) add_loss(times.typical - tokens * model_.autoregressive.typical);
   new_tokens_ += tokens;
   since_autoregressive_ += 1;
   tried_ = true;
 }
 
-void AdaptiveDraftLength::record_draft(double seconds) {
-  model_.drafting.add(seconds);
+void AdaptiveDraftLength::record_draft(std::optional<double> seconds) {
+  if (seconds) model_.drafting.add(*seconds);
   add_loss(model_.drafting.typical);
 }
 

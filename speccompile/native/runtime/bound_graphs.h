@@ -1,5 +1,4 @@
-// The graphs of a round bound to their buffers, once for every set of widths, and the arrays that the host sees
-// (runtime/rounds.py).
+// Graphs of a round, bound to their buffers once per set of widths, and the host's arrays (runtime/rounds/bound_graphs.py).
 #pragma once
 
 #include <cstdint>
@@ -17,8 +16,7 @@ namespace spc {
 
 class BoundGraphs;
 
-// The target over a window, the arrays around it, and the draft that reads its path. Arrays have a line for every row of the
-// batch.
+// Target run over a window, its arrays, and the draft run that reads its path. Arrays have a line per batch slot.
 class VerifyPass {
  public:
   struct Key {
@@ -32,16 +30,17 @@ class VerifyPass {
   };
 
   VerifyPass(BoundGraphs& rounds, const Key& key);
-  // The drafter over the path of this run: it writes the window of the next round.
+  // Return the run of the drafter over the path of this run: it writes the window of the next round.
   const Run& draft();
-  // Make what a `step` has drafted the window of the next round.
+  // Copy the drafts of a fused `step` into the window of the next round.
   void copy_next_inputs() const;
-  // Log-probabilities of a row's new tokens of this round, whose number is that in the batch.
+  // Return the log-probabilities of a row's new tokens of this round. row: number in the batch.
   std::vector<double> logprobs(size_t row, const int64_t* tokens, size_t count) const;
 
   const Key key;
   const Widths widths;
   Run verify;
+  bool has_run = false, has_drafted = false;  // at these sizes: a first run allocates memory and is slower
   Array window, path, logits;  // int64 [B, W], int64 [B, W + 1], float32 [rows, logit_rows, V] where it was bound with them
 
  private:
@@ -51,19 +50,19 @@ class VerifyPass {
   Array nodes_;
 };
 
-// A run of the drafter alone. path int64 [B, W + 1]: what it reads.
+// Separate run of the drafter. path int64 [B, W + 1]: the tokens that it reads.
 struct CatchUp {
   Run run;
   Array path;
 };
 
-// A bundle's counts, and what of its graphs has been bound.
+// Counts of a bundle, and its bound graphs.
 class BoundGraphs {
  public:
   BoundGraphs(Engine& engine, const Manifest& manifest);
-  // A run of the target at these widths. fused: of the `step` graph, which drafts as well.
+  // Return the run of the target at these widths. A fused key runs the `step` graph, which also drafts.
   VerifyPass& forward(const VerifyPass::Key& key);
-  // A run of the drafter over so many committed tokens and the next. Few widths serve all numbers of them.
+  // Return a run of the drafter over `tokens` committed tokens and the next one. A few widths serve all numbers.
   CatchUp& catch_up(int64_t tokens, int64_t history);
   const Graph* graph(const std::string& name) const;
   Span all() const { return {0, manifest.batch_size}; }
@@ -75,13 +74,14 @@ class BoundGraphs {
  private:
   int64_t* count(const char* name) { return engine.host_view(name, {manifest.batch_size}).ints(); }
 
-  std::list<VerifyPass> forwards_;  // the one used last stands first
+  std::list<VerifyPass> forwards_;  // the most recently used one first
   std::map<std::pair<int64_t, int64_t>, CatchUp> catch_ups_;
 };
 
-// Spans in parts of at most `size`, one part of each at a time. Shorter ones begin later, so that all end together.
+// Split spans into chunks of at most `size`. Chunk i of all spans runs together; shorter spans begin later, so that all end
+// with the last chunk.
 //
-// A part begins with the last `overlap` of the part before it. The part of a span that has not begun is empty, at its start.
+// A chunk begins with the last `overlap` positions of the chunk before it. Before a span begins, its chunks are empty.
 std::vector<std::vector<Span>> right_aligned_chunks(const std::vector<Span>& spans, int64_t size, int64_t overlap = 0);
 
 }  // namespace spc

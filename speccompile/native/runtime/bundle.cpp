@@ -9,6 +9,7 @@
 #include "../system.h"
 #include "chat.h"
 #include "engines.h"
+#include "round_times.h"
 #include "sessions.h"
 
 namespace spc {
@@ -49,6 +50,7 @@ Bundle::Bundle(const std::string& folder, const OpenOptions& options)
   if (entry_->provider == provider::kCpu) {
     kernels_ = kernels_in_use();
     exactness_ = check_invariance(opened_.folder, *entry_, *program_, manifest(), library_.version());
+    times_key_ = spc::times_key(engine_key(opened_.folder, *entry_, program_->threads(), library_.version()), program_->threads());
   }
   load_seconds_ = wall_seconds() - start_;
 }

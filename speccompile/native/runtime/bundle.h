@@ -1,4 +1,4 @@
-// A bundle, opened: what sessions share (runtime/bundle.py). Never changes once it is open: for any thread.
+// Opened bundle, which sessions share (runtime/bundle.py). It is immutable and thread-safe.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@
 
 namespace spc {
 
-// engine: the name of one, "" for the first that can run here. threads: 0 for one for each core that this process may use.
-// verify: compare every file with its recorded hash. onnxruntime: the path of its library, "" for where it is found.
+// engine: name of an engine, "" for the first that can run here. threads: 0 for one per core that this process may use.
+// verify: compare every file with its recorded hash. onnxruntime: path of its library, "" to search for it.
 struct OpenOptions {
   std::string engine, onnxruntime;
   int threads = 0;
@@ -25,34 +25,36 @@ struct OpenOptions {
 
 class Bundle {
  public:
-  // The first time that an engine is opened on a processor, its target's logits are compared between windows of every width:
-  // see `Exactness`. Throws Error.
+  // When a CPU engine is first opened on this machine, the target's logits are compared between windows of all widths, see
+  // `WindowInvariance`. Throws Error.
   Bundle(const std::string& folder, const OpenOptions& options);
 
-  // The tokenizer, null where the bundle has none, or one that this runtime does not have. Where it must be there:
-  // `need_text`, which throws Error(kPrompt) with `otherwise` and its hint, or what the tokenizer was refused for.
+  // Return the tokenizer, or null if the bundle has none or this runtime does not support it. `require_tokenizer` then
+  // throws Error(kEngine) with the reason for an unsupported tokenizer, else Error(kPrompt) with `otherwise` and its hint.
   const std::shared_ptr<const Text>& text() const { return text_; }
   const Text& require_tokenizer(const std::string& otherwise, const std::string& hint) const;
-  // The prompt's tokens. Throws Error(kPrompt) when it is empty, too long, or not of this vocabulary.
+  // Return the prompt's tokens. Throws Error(kPrompt) if it is empty, too long, or not of this vocabulary.
   TokenIds token_ids(const Prompt& prompt, bool chat) const;
 
-  // The hash of the tokenizer, "" where the bundle has none.
+  // Return the hash of the tokenizer, "" without one.
   std::string tokenizer_hash() const;
 
   const OpenedBundle& opened() const { return opened_; }
   const Manifest& manifest() const { return opened_.manifest; }
   const EngineEntry& entry() const { return *entry_; }
   SharedEngine& program() const { return *program_; }
-  // Whether the bundle can draft by itself.
+  // Return whether the bundle can draft without a proposer of the caller.
   bool speculative() const { return entry_->has(graph::kStep) || entry_->has(graph::kDraft) || retrieval_; }
-  // Drafts of the bundle's own index, empty where it has none.
+  // Return the proposer of the bundle's own index; empty without one.
   Proposer proposer() const;
-  // Whether speculation never changes what comes out: by the method of the bundle, and by its engine here.
+  // Return whether speculation never changes the output: by the bundle's method, and by its engine on this machine.
   bool exact() const { return manifest().exact && exactness_.exact(); }
-  // The path of the kernels, "none" for ONNX Runtime's own, "" beside the processor.
+  // Return the cache key of the round times on this machine; null for engines that are not on the CPU.
+  const Json& times_key() const { return times_key_; }
+  // Return the code path of the kernels, "none" for ONNX Runtime's own, "" for engines that are not on the CPU.
   const std::string& kernels() const { return kernels_; }
   const std::string& onnxruntime() const { return library_.version(); }
-  // What was opened, as a JSON object.
+  // Return a description of the opened bundle as a JSON object.
   Json description() const;
 
  private:
@@ -67,6 +69,7 @@ class Bundle {
   std::string text_refusal_, text_hint_, kernels_;
   std::shared_ptr<const RetrievalProposer> retrieval_;
   WindowInvariance exactness_;
+  Json times_key_;
   double load_seconds_ = 0;
 };
 

@@ -120,7 +120,9 @@ void DecodeLoop::decode(Rows& rows) {
   const int64_t width = drafting_.width(rows);
   VerifyPass& run = forward(width, width, rows, lines, true);
   drafting_.write_window(run.window, rows, lines);
-  drafting_.record_verify(width, verify(run, rows, true), rows, is_active);
+  const bool is_first = !run.has_run;
+  const double spent = verify(run, rows, true);
+  drafting_.record_verify(width, is_first ? std::nullopt : std::optional<double>(spent), rows, is_active);
   prepare_next_windows(run, rows, {true, 0, true});
 }
 
@@ -131,6 +133,7 @@ void DecodeLoop::decode(Rows& rows) {
 double DecodeLoop::verify(VerifyPass& forward, Rows& rows, bool taking) {
   const double start = wall_seconds();
   forward.verify();
+  forward.has_run = true;
   seconds.verify += wall_seconds() - start;
   for (const size_t i : taking ? active(rows, forward.key.rows) : std::vector<size_t>()) {
     const int64_t given = rounds_.n_given[i];

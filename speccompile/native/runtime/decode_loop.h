@@ -1,4 +1,4 @@
-// The loop: prefill, then rounds (runtime/loop.py). It knows graphs, buffers and counts, and no drafter.
+// Decode loop: prefill, then rounds (runtime/rounds/decode_loop.py). It handles graphs, buffers and counts, but no drafter.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,22 @@
 
 namespace spc {
 
-// Runs one batch at a time over one engine's buffers. What its graphs read and write is known by their names.
+// Loop that runs one batch at a time over one engine's buffers, which it finds by name.
 class DecodeLoop {
  public:
   // on_device: the engine runs on a GPU.
   DecodeLoop(Engine& engine, const Manifest& manifest, bool on_device);
 
-  // Who drafts from now on, where no graph does; empty for nobody.
+  // Set the proposer of drafts, for rounds in which no graph drafts; empty for none.
   void set_proposer(Proposer proposer) { drafting_.set_proposer(std::move(proposer)); }
-  // How far drafts came true elsewhere, before the first batch.
+  // Set the acceptance measured elsewhere, before the first batch.
   void expect_acceptance(const MeasuredAcceptance& measured) { drafting_.expect_acceptance(measured); }
-  // A batch begins; the next `step` is its prefill. adaptive: rounds draft as much as pays, wherever that changes no token.
+  // Set or return the costs of rounds, see `DraftLengthPolicy`.
+  void expect_times(const Json& times) { drafting_.expect_times(times); }
+  std::optional<Json> measured_times() const { return drafting_.measured_times(); }
+  // Begin a batch; the next `step` is its prefill. adaptive: adapt the draft length wherever that changes no token.
   void begin(Rows& rows, bool speculative, bool adaptive);
-  // The prefill, or a round, rows updated; nothing once every row has ended.
+  // Run the prefill or a round and update the rows; do nothing once every row has ended.
   void step(Rows& rows);
 
   Seconds seconds;

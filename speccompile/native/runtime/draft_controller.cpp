@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace spc {
 namespace {
@@ -113,7 +114,7 @@ void DraftController::write_window(const Array& window, const Rows& rows, const 
   }
 }
 
-void DraftController::record_verify(int64_t width, double seconds, const Rows& rows, const std::vector<char>& active) {
+void DraftController::record_verify(int64_t width, std::optional<double> seconds, const Rows& rows, const std::vector<char>& active) {
   if (!adaptive_) return;
   if (window_ == 1) return policy_->record_autoregressive(seconds);
   std::vector<int> accepted;
@@ -180,6 +181,7 @@ void DraftController::draft(VerifyPass& forward, const std::vector<int64_t>& n_p
   if (unread_ && !catches_up_alone_) return;  // the target comes first: see `claim_unread`
   const Run* const run = has_graph_ && !unread_ ? &forward.draft() : nullptr;
   int64_t read = 0;
+  bool is_first = false;
   const double start = wall_seconds();
   std::fill(found_.begin(), found_.end(), -1);
   const bool all = ran.sampled && propose(rows, forward.key.rows);
@@ -187,6 +189,7 @@ void DraftController::draft(VerifyPass& forward, const std::vector<int64_t>& n_p
     mark_host_drafted(n_path, forward.key.rows);
   } else if (run) {
     (*run)();
+    is_first = !std::exchange(forward.has_drafted, true);
     set_has_drafts(rows, forward.key.rows, ran.sampled);
     read = ran.prefill_tokens;
   } else {
@@ -200,7 +203,7 @@ void DraftController::draft(VerifyPass& forward, const std::vector<int64_t>& n_p
   if (adaptive_ && read)
     policy_->record_catch_up(read, seconds, seconds);
   else if (adaptive_)
-    policy_->record_draft(seconds);
+    policy_->record_draft(is_first ? std::nullopt : std::optional<double>(seconds));
 }
 
 // Ask for the drafts of every active row of these. Returns whether all have some.

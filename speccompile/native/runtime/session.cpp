@@ -14,7 +14,8 @@ Session::Session(std::shared_ptr<const Bundle> bundle)
     : bundle_(std::move(bundle)),
       engine_(bundle_->program().open()),
       kept_(*engine_, bundle_->manifest(), bundle_->entry(), bundle_->tokenizer_hash()),
-      loop_(*engine_, bundle_->manifest(), bundle_->entry().provider != provider::kCpu) {
+      loop_(*engine_, bundle_->manifest(), bundle_->entry().provider != provider::kCpu),
+      times_(bundle_->times_key()) {
   if (const auto known = measured(bundle_->opened().proof, bundle_->entry().name, bundle_->manifest().depth)) loop_.expect_acceptance(*known);
   if (needs_proposer(bundle_->manifest()) || !gate_config(bundle_->manifest()).is_null()) set_proposer({});
 }
@@ -54,6 +55,8 @@ void Session::start(const Request& request) {
     warn("note: this bundle drafts by a proposer, and none is given: one token a round\n"
          "hint: spc_session_propose gives one, or build with drafter.index");
   engine_->resume();
+  is_single_ = is_single_ && rows_.size() == 1;  // times are recorded of rounds of one sequence
+  if (is_single_ && times_.known()) loop_.expect_times(*times_.known());
   loop_.begin(rows_, speculative_, options.adaptive);
   state_ = State::kRunning;
 }
@@ -84,6 +87,7 @@ bool Session::step() {
   seconds_.push_back(wall_seconds() - start);
   if (std::any_of(rows_.begin(), rows_.end(), [](const SequenceState& row) { return row.is_active(); })) return true;
   state_ = State::kFinished;
+  if (is_single_) times_.update(loop_.measured_times());
   return false;
 }
 

@@ -1,4 +1,4 @@
-// A generation over buffers of its own: prompts in, text or tokens out, a round at a time (runtime/bundle.py: Batch).
+// Session: generation over separate buffers, prompts in, text or tokens out, one round at a time (runtime/bundle.py).
 #pragma once
 
 #include <atomic>
@@ -9,46 +9,47 @@
 #include "bundle.h"
 #include "drafter_state.h"
 #include "decode_loop.h"
+#include "round_times.h"
 
 namespace spc {
 
-// For one thread at a time, but `cancel`.
+// Session over a bundle. Not thread-safe, except `cancel`.
 class Session {
  public:
   explicit Session(std::shared_ptr<const Bundle> bundle);
 
-  // Who drafts from now on, in the place of the bundle's own index; empty for that one. A generation under way is dropped.
-  // Throws Error(kUsage) where the bundle's graphs alone draft.
+  // Set a proposer that replaces the bundle's own index; empty restores the index. Drops the current generation. Throws
+  // Error(kUsage) if only graphs draft in this bundle.
   void set_proposer(Proposer proposer);
-  // That a round verifies.
+  // Return the maximum number of drafts that a round verifies.
   size_t max_draft_tokens() const { return static_cast<size_t>(bundle_->manifest().tokens); }
 
-  // What its drafter has learned, and keeps from one generation to the next; at any time between two steps.
+  // Return the drafter's persistent state; valid between two steps.
   const PersistentState& kept() const { return kept_; }
 
-  // Checks the request and copies it; runs nothing. A generation under way is dropped. Throws Error(kPrompt) for a prompt that
-  // the bundle cannot take, Error(kUsage) for an option that it cannot.
+  // Check and copy the request; run nothing. Drops the current generation. Throws Error(kPrompt) for an invalid prompt,
+  // Error(kUsage) for an invalid option.
   void start(const Request& request);
-  // The prefill, then one round a call; false once every row has ended. Throws Error(kCancelled) when it was cancelled: the
-  // round has left nothing behind, and the generation is over.
+  // Run the prefill, then one round per call; return false once every row has ended. Throws Error(kCancelled) if cancelled: the
+  // round leaves no trace, and the generation is over.
   bool step();
-  // From any thread: the step under way, or the next one.
+  // Cancel the current step, or the next one. Thread-safe.
   void cancel() { engine_->stop(); }
 
   size_t rows() const { return rows_.size(); }
-  // What the last step has added; what steps before it have added as well, where nobody asked then. Throws Error(kUsage) for
-  // a row that is not there.
+  // Return what the last step added, and what earlier steps added if it was not fetched then. Throws Error(kUsage) for an
+  // unknown row.
   const std::string& new_text(size_t row);
   const TokenIds& new_tokens(size_t row);
-  // What a row has until now: the object of `generate --json`, and what else a generation knows.
+  // Return the current result of a row: the object of `generate --json`, and further fields of a generation.
   Json result(size_t row);
   const TokenIds& tokens(size_t row) const { return at(row).token_ids; }
   const SequenceState& at(size_t row) const;
-  // Of the prefill, and of every round.
+  // Return the seconds of the prefill and of every round.
   const std::vector<double>& round_seconds() const { return seconds_; }
 
  private:
-  // What of a row was given away, and in which step.
+  // Text and tokens of a row that were delivered, and in which step.
   struct Delivered {
     size_t text = 0, tokens = 0, text_step = 0, tokens_step = 0;
     std::string piece;
@@ -60,11 +61,12 @@ class Session {
   const std::unique_ptr<Engine> engine_;
   const PersistentState kept_;
   DecodeLoop loop_;
+  RecordedTimes times_;
   Rows rows_;
   std::vector<Delivered> shown_;
   std::vector<double> seconds_;
   size_t steps_ = 0;
-  bool has_proposer_ = false, speculative_ = false;
+  bool has_proposer_ = false, speculative_ = false, is_single_ = true;
   State state_ = State::kIdle;
 };
 

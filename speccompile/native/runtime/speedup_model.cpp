@@ -7,12 +7,18 @@
 namespace spc {
 
 void Times::add(double seconds) {
-  last_[static_cast<size_t>(count++) % kLast] = seconds;
-  const size_t known = std::min(static_cast<size_t>(count), kLast);
+  ++count;
+  last_[known_++ % kLast] = seconds;
+  const size_t known = std::min(known_, kLast);
   double sorted[kLast];
   std::copy(last_, last_ + known, sorted);
   std::sort(sorted, sorted + known);
   typical = sorted[(known - 1) / 4];
+}
+
+void Times::expect(double seconds, int64_t times) {
+  typical = seconds;
+  count = times;
 }
 
 AcceptanceCounts::AcceptanceCounts(int depth, double memory)
@@ -95,6 +101,28 @@ double Acceptance::rounds() const {
 SpeedupModel::SpeedupModel(std::map<int, int> drafts, bool fused)
     : accepts(std::move(drafts)), full(accepts.rbegin()->first), acceptance(accepts.at(full)), fused_(fused) {
   for (const auto& each : accepts) windows[each.first];
+}
+
+std::optional<Json> SpeedupModel::measured_times() const {
+  if (!autoregressive.is_measured() || !windows.at(full).is_measured() || !(fused_ || drafting.is_measured())) return std::nullopt;
+  Json::Object found;
+  for (const auto& [width, times] : windows)
+    if (width > 1 && times.count) found.emplace_back(std::to_string(width), times.typical);
+  return Json(Json::Object{{"autoregressive", autoregressive.typical},
+                           {"windows", found},
+                           {"drafting", drafting.typical},
+                           {"catch_up", reading_.typical}});
+}
+
+void SpeedupModel::expect_times(const Json& times) {
+  std::map<int, double> known;
+  for (const auto& [width, seconds] : times["windows"].object()) known[std::atoi(width.c_str())] = seconds.number();
+  const bool fits = std::all_of(known.begin(), known.end(), [&](const auto& each) { return windows.count(each.first); });
+  if (is_known() || !known.count(full) || !fits) return;
+  autoregressive.expect(times["autoregressive"].number(), kWarmUpRounds);
+  for (const auto& [width, seconds] : known) windows.at(width).expect(seconds, 1);
+  if (!fused_) drafting.expect(times["drafting"].number(), 1);
+  if (times["catch_up"].number() > 0) reading_.expect(times["catch_up"].number(), 1);
 }
 
 void SpeedupModel::add_reading(int64_t tokens, double seconds) {

@@ -1,15 +1,16 @@
-// How fast rounds are with drafts, against those without: from times measured here, and drafts that came true so far.
+// Speedup of rounds with drafts over autoregressive rounds, from times and acceptance measured on this machine.
 //
 // With P(d) the share of rows that accept the draft at depth d, a round that verifies drafts up to depth D gives
-// 1 + P(1) + .. + P(D) tokens. It pays where these, over its time, are more than one over the time of a round that
-// verifies nothing (Leviathan et al. 2023, section 3.3, with measured times in place of their cost coefficient).
+// 1 + P(1) + .. + P(D) tokens. Drafting pays if this number divided by the round's time exceeds 1 divided by the time of an
+// autoregressive round (Leviathan et al. 2023, section 3.3, with measured times instead of their cost coefficient).
 //
-// The sums are those of runtime/speed.py in their order: equal times give equal decisions.
+// Sums have the order of runtime/rounds/speedup_model.py: equal times give equal decisions.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -17,11 +18,15 @@
 
 namespace spc {
 
-// Seconds of the last runs. Their lower quartile stands for them: what else goes on in a machine adds to a time, and the
-// least of all would be the less, the longer ago the first of them was.
+// Seconds of the last nine runs, summarized by their lower quartile. Other load only adds time, and a minimum over a long
+// history keeps falling.
 class Times {
  public:
   void add(double seconds);
+  // Assume `count` runs of this time until runs of this process are timed.
+  void expect(double seconds, int64_t count);
+  // Return whether runs of this process were timed.
+  bool is_measured() const { return known_ > 0; }
 
   double typical = 0;
   int64_t count = 0;
@@ -29,15 +34,16 @@ class Times {
  private:
   static constexpr size_t kLast = 9;
   double last_[kLast] = {};
+  size_t known_ = 0;
 };
 
-// Drafts that were tried and accepted at each depth, of those whose predecessors were accepted; rows and rounds, all of
-// them and those that had drafts. The last ones count most.
+// Counts of drafts tried and accepted at each depth after accepted predecessors, and of rows and rounds, in total and with
+// drafts. Recent rounds weigh most.
 class AcceptanceCounts {
  public:
-  // memory: rounds that count, the last of them most.
+  // memory: number of rounds that count, with decaying weight.
   AcceptanceCounts(int depth, double memory);
-  // See `Acceptance::add`. drafts: accepted ones, in every row that had any.
+  // See `Acceptance::add`. drafts: number of accepted drafts of every row that had any.
   void add(const std::vector<int>& drafts, int limit, int without);
   void scale(double factor);
 
@@ -48,52 +54,56 @@ class AcceptanceCounts {
   double memory_;
 };
 
-// Which share of drafts is accepted at each depth, of those whose predecessors were: in the text at hand, and where
-// little is known of that, in all texts.
+// Acceptance rate at each depth after accepted predecessors: of the current text, mixed with all texts while little is known
+// of it.
 //
-// A depth that was seldom reached is thought to be like the one before it.
+// The prior of a rarely reached depth is the depth before it.
 class Acceptance {
  public:
   explicit Acceptance(int depth);
 
-  // One round. accepted: drafts, in every row that had any; limit: how many a row could accept; without: rows that had
-  // none.
+  // Add one round. accepted: number of accepted drafts of every row that had any; limit: maximum that a row could accept;
+  // without: number of rows without drafts.
   void add(const std::vector<int>& accepted, int limit, int without);
-  // Before anything is known here this is: like rounds of other texts, LONG_MEMORY of them at most.
+  // Set a prior before anything is known here: it counts like rounds of other texts, at most LONG_MEMORY of them.
   void expect(const MeasuredAcceptance& measured);
-  // Lets all that is known of the text count for so many rounds at most.
+  // Limit the weight of what is known of the text to this number of rounds.
   void limit_weight(double rounds);
-  // Expected tokens of a row that has drafts, if at most 0, 1, .. of them can be accepted.
+  // Return the expected tokens of a row with drafts if at most 0, 1, .. of them can be accepted.
   std::vector<double> tokens() const;
-  // The share of rows that have drafts.
+  // Return the share of rows that have drafts.
   double rows() const;
-  // The share of rounds in which some row has drafts.
+  // Return the share of rounds in which any row has drafts.
   double rounds() const;
 
  private:
-  // What a round of any text counts.
+  // Return the weight of a round of any text.
   double weight() const;
 
   AcceptanceCounts here_, everywhere_;
 };
 
-// What rounds of every width cost on an engine, and bring in the text at hand.
+// Cost of rounds of every width on an engine, and their expected tokens in the current text.
 class SpeedupModel {
  public:
   // drafts: width of a window -> drafts that it can accept, from {1: 0} on. fused: rounds draft as they verify, and the
   // times of `windows` hold both.
   SpeedupModel(std::map<int, int> drafts, bool fused);
 
-  // The drafter has caught up.
+  // Return the costs of rounds of one sequence, in seconds, as JSON: `SpeedupModel.measured_times` in Python describes the
+  // fields. nullopt until they were timed in this process.
+  std::optional<Json> measured_times() const;
+  // Start from a result of `measured_times`. Times that do not fit, for example of other widths, are ignored entirely.
+  void expect_times(const Json& times);
+  // Record the time of a catch-up of the drafter.
   void add_reading(int64_t tokens, double seconds);
-  // Whether there is something to compare with.
+  // Return whether enough times of autoregressive rounds are known to compare with.
   bool is_based() const;
-  // Whether rounds with and without drafts can be compared.
+  // Return whether rounds with and without drafts can be compared.
   bool is_known() const;
-  // The speed at the best width, as a multiple of that without drafts, and the width; the current one unless another is
-  // clearly better.
+  // Return the speedup at the best width, and this width: the current one unless another is clearly better.
   std::pair<double, int> best(int current) const;
-  // Seconds that are lost by a round whose drafts are all wrong, when the drafter reads `lag` tokens for it.
+  // Return the seconds lost by a round whose drafts are all rejected and for which the drafter reads `lag` tokens.
   double trial_cost(int64_t lag) const;
 
   const std::map<int, int> accepts;
@@ -103,7 +113,7 @@ class SpeedupModel {
   Times autoregressive, drafting;
 
  private:
-  // Of rounds that draft, at every width; between widths that were timed, on a line from one to the other.
+  // Return the seconds of rounds with drafts at every width, linearly interpolated between timed widths.
   std::map<int, double> seconds() const;
 
   bool fused_;

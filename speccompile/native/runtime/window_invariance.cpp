@@ -189,19 +189,6 @@ const std::string& own_hash() {
   return *hash;
 }
 
-// Everything that decides which kernels run.
-Json key_of(const std::string& folder, const EngineEntry& entry, std::optional<int> threads, const std::string& onnxruntime) {
-  const std::string kernels = kernels_in_use();
-  const bool are_ours = kernels != kNoKernels;
-  return Json(Json::Object{{"format", kInvarianceFormat},
-                           {"processor", processor()},
-                           {"onnxruntime", onnxruntime},
-                           {"kernels", Json::List{kernels, are_ours ? own_hash() : ""}},
-                           {"bundle", hash_file(folder + "/" + kHashes)},
-                           {"engine", entry.name},
-                           {"threads", !are_ours && threads ? Json(*threads) : Json()}});  // on which the project's do not depend
-}
-
 // What was kept; false where it is not in this form.
 bool parse(const Json& found, WindowInvariance& to) {
   if (!found["widths"].is_list() || !found["differing"].is_list() || !found["largest"].is_number()) return false;
@@ -219,6 +206,18 @@ void warn_of(const WindowInvariance& found, const std::string& engine) {
 }
 
 }  // namespace
+
+Json engine_key(const std::string& folder, const EngineEntry& entry, std::optional<int> threads, const std::string& onnxruntime) {
+  const std::string kernels = kernels_in_use();
+  const bool are_ours = kernels != kNoKernels;
+  return Json(Json::Object{{"format", kInvarianceFormat},
+                           {"processor", processor()},
+                           {"onnxruntime", onnxruntime},
+                           {"kernels", Json::List{kernels, are_ours ? own_hash() : ""}},
+                           {"bundle", hash_file(folder + "/" + kHashes)},
+                           {"engine", entry.name},
+                           {"threads", !are_ours && threads ? Json(*threads) : Json()}});  // on which the project's do not depend
+}
 
 std::string WindowInvariance::reason() const {
   if (widths.empty()) return "there is no window but one of a single token";
@@ -243,7 +242,7 @@ WindowInvariance compare_windows(Engine& engine, const Manifest& manifest) {
 
 std::optional<WindowInvariance> cached_invariance(const std::string& folder, const EngineEntry& entry, std::optional<int> threads,
                                          const std::string& onnxruntime) {
-  const std::optional<Json> known = InvarianceCache().read(key_of(folder, entry, threads, onnxruntime));
+  const std::optional<Json> known = InvarianceCache().read(engine_key(folder, entry, threads, onnxruntime));
   WindowInvariance found;
   return known && parse(*known, found) ? std::optional<WindowInvariance>(found) : std::nullopt;
 }
@@ -251,7 +250,7 @@ std::optional<WindowInvariance> cached_invariance(const std::string& folder, con
 WindowInvariance check_invariance(const std::string& folder, const EngineEntry& entry, SharedEngine& program, const Manifest& manifest,
                          const std::string& onnxruntime) {
   const InvarianceCache checked;
-  const Json key = key_of(folder, entry, program.threads(), onnxruntime);
+  const Json key = engine_key(folder, entry, program.threads(), onnxruntime);
   WindowInvariance found;
   const std::optional<Json> known = checked.read(key);
   if (!known || !parse(*known, found)) {

@@ -1,4 +1,4 @@
-// Whether a token's logits depend on the window that it rides in, found out where the bundle runs (runtime/exactness.py).
+// Check on this machine that a token's logits do not depend on the width of its window (runtime/window_invariance.py).
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace spc {
 
-// widths: of the windows that were compared with windows of one; differing: those whose logits were others; largest:
-// difference of two logits, as a part of the largest logit.
+// Result of the check. widths: window widths that were compared with windows of one token; differing: those with different
+// logits; largest: largest difference of two logits, relative to the largest logit.
 struct WindowInvariance {
   std::vector<int64_t> widths, differing;
   double largest = 0;
@@ -20,18 +20,21 @@ struct WindowInvariance {
   Json to_json() const;
 };
 
-// Give the target the same tokens in windows of every width that decoding uses, from the same committed ones.
+// Run the target over the same tokens in windows of every width that decoding uses, after the same committed tokens.
 //
-// A chain's row i must have the logits of token i. In a tree all drafts are one token, so a node's logits must be those behind
-// some number of them: how deep it stands.
+// In a chain, position i must have the logits of token i. In a tree all drafts are the same token, so a node's logits must be
+// those after as many such tokens as its depth.
 WindowInvariance compare_windows(Engine& engine, const Manifest& manifest);
 
-// What was found on this machine before; nothing where nothing was. threads: of the engine; onnxruntime: its version.
+// Return the key of everything that decides which kernels an engine runs on. onnxruntime: its version.
+Json engine_key(const std::string& folder, const EngineEntry& entry, std::optional<int> threads, const std::string& onnxruntime);
+
+// Return the cached result on this machine, or nullopt. threads: of the engine; onnxruntime: its version.
 std::optional<WindowInvariance> cached_invariance(const std::string& folder, const EngineEntry& entry, std::optional<int> threads,
                                          const std::string& onnxruntime);
 
-// What was found on this machine before, or is found now and kept. onnxruntime: its version. Says so where an engine is not
-// exact here.
+// Return the cached result on this machine, or run the check and cache it. Warn if the engine is not exact here. onnxruntime:
+// its version.
 WindowInvariance check_invariance(const std::string& folder, const EngineEntry& entry, SharedEngine& program, const Manifest& manifest,
                          const std::string& onnxruntime);
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "../json.h"
@@ -21,22 +22,29 @@ std::unique_ptr<spc::AdaptiveDraftLength> make(const Json& event) {
   return std::make_unique<spc::AdaptiveDraftLength>(std::move(accepts), event["fused"].boolean());
 }
 
+// Null: the first run of its sizes, which is not timed.
+std::optional<double> seconds_of(const Json& value) { return value.is_null() ? std::nullopt : std::optional<double>(value.number()); }
+
 void tell(spc::DraftLengthPolicy& pace, const std::string& name, const Json& value) {
   const Json::List& list = value.list();
   if (name == "begin") {
     std::printf("%d\n", pace.begin(list[0].integer(), list[1].integer()));
   } else if (name == "expect") {
     pace.expect(spc::MeasuredAcceptance::from_json(value));
+  } else if (name == "expect_times") {
+    pace.expect_times(value);
+  } else if (name == "measured_times") {
+    std::printf("%s\n", pace.measured_times().value_or(Json()).dump().c_str());
   } else if (name == "next_width") {
     std::printf("%d\n", pace.next_width(value.integer()));
   } else if (name == "record_autoregressive") {
-    pace.record_autoregressive(value.number());
+    pace.record_autoregressive(seconds_of(value));
   } else if (name == "record_verify") {
     std::vector<int> accepted;
     for (const Json& count : list[2].list()) accepted.push_back(static_cast<int>(count.integer()));
-    pace.record_verify(static_cast<int>(list[0].integer()), list[1].number(), accepted, static_cast<int>(list[3].integer()));
+    pace.record_verify(static_cast<int>(list[0].integer()), seconds_of(list[1]), accepted, static_cast<int>(list[3].integer()));
   } else if (name == "record_draft") {
-    pace.record_draft(value.number());
+    pace.record_draft(seconds_of(value));
   } else if (name == "record_catch_up") {
     pace.record_catch_up(list[0].integer(), list[1].number(), list[2].number());
   }

@@ -1,90 +1,103 @@
-"""How many drafts a round verifies: as many as are fastest by what rounds cost and bring, none where drafting does not
-pay. Then it is tried again after gaps that double, as long as trials lose no more than a share of the generation, or a
-little that drafting has won before. What rounds cost goes by the number of rows that decode: with few of them drafts
-pay that do not with many.
+"""Adaptive draft length: choose the number of draft tokens with the highest measured speed, and stop drafting while
+autoregressive rounds are faster. Then retry after gaps that double, as long as trials lose at most a share of the
+generation's time, or a little of what drafting has gained before. Costs are measured per number of decoding sequences:
+drafts pay with few sequences that do not pay with many.
 
-Nothing here changes tokens: it decides when they come.
+The draft length changes no token, only when tokens come.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from speccompile.bundle.acceptance import MeasuredAcceptance
 from speccompile.runtime.rounds.speedup_model import MEMORY, SpeedupModel
 
 TRIAL_SHARE = 0.02
-"""Of a generation's time: what trials may cost, and how much slower drafting may seem before it stops."""
+"""Share of a generation's time that trials may cost. Drafting stops when it seems slower by more than this share."""
 
 FIRST_GAP, LONGEST_GAP = 8, 512
-"""Tokens between two trials."""
+"""First and longest gap between two trials, in tokens."""
 
 PRIOR_ROUNDS = 2.0
-"""Rounds for which everything counts that earlier generations have shown."""
+"""Maximum weight, in rounds, of the acceptance counts of earlier generations."""
 
 EXPECTED_NEW_TOKENS = 128
-"""Tokens that a generation is expected to have, unless it may have fewer; later, half as many again as it has."""
+"""Number of new tokens expected of a generation, at most its limit; a longer one is expected to grow by half again."""
 
 LOSS_PATIENCE_ROUNDS = 2.5
-"""Rounds without drafts in whose time drafting may fall behind before it stops, beside half of what is saved."""
+"""Loss, in autoregressive rounds, after which drafting stops. Half of the saved gain is added to it."""
 
 MAX_SAVED_ROUNDS = 6.0
-"""Rounds without drafts in whose time drafting may win before the rest is no longer kept for times in which it loses: a
-text that it can predict has such times, and one that it cannot may follow one that it can."""
+"""Maximum gain, in autoregressive rounds, that is saved for phases in which drafting loses. A predictable text has such
+phases, and an unpredictable text may follow a predictable one."""
 
 REFRESH = 32
-"""Rounds of drafting after which one without it is timed again: the context grows."""
+"""Number of drafting rounds after which one autoregressive round is timed again, because the context grows."""
 
 RARE_REFRESH, CLEAR_SPEEDUP = 128, 1.25
-"""The same where drafting is more than so much faster."""
+"""`RARE_REFRESH` replaces `REFRESH` while the speedup is above `CLEAR_SPEEDUP`."""
 
 
 class DraftLengthPolicy(Protocol):
-    """What is asked before every round, and told after it. A window is one token and the drafts behind it."""
+    """Interface of a draft-length policy: queried before every round, informed after it. A window is one token and the
+    drafts after it."""
 
     def expect(self, measured: MeasuredAcceptance) -> None:
-        """How far drafts came true elsewhere, before anything is known here."""
+        """Set the prior: acceptance measured on other texts."""
         ...
 
     def begin(self, prompt: int, room: int) -> int:
-        """A generation begins: tokens of its prompt, and that it may add. Returns what `choose` would: whether the
-        drafter reads the prompt."""
+        """Begin a generation with `prompt` prompt tokens and at most `room` new tokens. Return the width of the next
+        window, as `next_width` does: it decides whether the drafter reads the prompt."""
         ...
 
     def join(self, prompt: int, room: int) -> None:
-        """Another row begins beside those that there are; otherwise as `begin`."""
+        """Add a sequence to those that are decoding. Arguments as for `begin`."""
         ...
 
     def record_batch_size(self, rows: int) -> None:
-        """Rounds have so many rows from now on."""
+        """Set the number of sequences of the following rounds."""
         ...
 
     def next_width(self, lag: int) -> int:
-        """The most tokens of the next window; 1 for no drafts. lag: tokens that the drafter would first catch up on."""
+        """Return the maximum number of tokens of the next window; 1 means no drafts. lag: number of tokens that the
+        drafter has to read first to catch up."""
         ...
 
-    def record_autoregressive(self, seconds: float) -> None:
-        """A round without drafts took so long."""
+    def expect_times(self, times: Mapping[str, Any]) -> None:
+        """Set the prior: times of rounds, as `measured_times` returned them in another process on this machine."""
         ...
 
-    def record_verify(self, width: int, seconds: float, accepted: Sequence[int], without: int) -> None:
-        """A round took so long to verify a window of this width, or, where that is fused, also to draft. accepted:
-        drafts, in every row that had any; without: rows that had none."""
+    def measured_times(self) -> dict[str, Any] | None:
+        """Return what rounds cost, in seconds, see `SpeedupModel.measured_times`; None until this process knows."""
         ...
 
-    def record_draft(self, seconds: float) -> None:
-        """The drafts of the next round took so long."""
+    def record_autoregressive(self, seconds: float | None) -> None:
+        """Record the duration of a round without drafts. Here and below, None stands for the first run of a graph at
+        some sizes: it allocates and takes two to three times as long as later ones, so its time tells nothing."""
+        ...
+
+    def record_verify(self, width: int, seconds: float | None, accepted: Sequence[int], without: int) -> None:
+        """Record the time that a round took to verify a window of `width` tokens; with a fused drafter it includes
+        drafting. accepted: number of accepted drafts of every sequence that had drafts; without: number of sequences
+        without drafts."""
+        ...
+
+    def record_draft(self, seconds: float | None) -> None:
+        """Record the time that the drafts of the next round took."""
         ...
 
     def record_catch_up(self, tokens: int, seconds: float, lost: float) -> None:
-        """The drafter took so long to read tokens; lost: how much of it would not have been spent without drafts."""
+        """Record that the drafter read `tokens` tokens in `seconds`. lost: the seconds of it that decoding without
+        drafts saves."""
         ...
 
 
 class AdaptiveDraftLength:
-    """Implements `Policy` by the clock. Times and a little of what was won are kept for the next generation."""
+    """Draft-length policy by measured times. Times and a little of the gain carry over to the next generation."""
 
     def __init__(self, accepts: Mapping[int, int], *, fused: bool = False) -> None:
-        """As `Speed`."""
+        """Take the arguments of `SpeedupModel`."""
         self._model = SpeedupModel(accepts, fused=fused)
         self._width = self._model.full
         self._paused = self._tried = self._on_trial = False
@@ -93,11 +106,18 @@ class AdaptiveDraftLength:
         self._max_new_tokens = self._new_tokens = 0.0
         self._speedup = 1.0
         self._trial_loss = self._loss_since_resume = self._recent_loss = 0.0
-        """Seconds, below zero where drafting has won: in all, from generation to generation less what trials may cost;
-        since it was resumed; and, never below zero, since it last paid."""
+        """Seconds that drafting has lost compared with autoregressive rounds; negative for a gain. `_trial_loss`:
+        across generations, less the allowance of trials; `_loss_since_resume`: since drafting resumed; `_recent_loss`:
+        since it last paid, never negative."""
 
     def expect(self, measured: MeasuredAcceptance) -> None:
         self._model.acceptance.expect(measured)
+
+    def expect_times(self, times: Mapping[str, Any]) -> None:
+        self._model.expect_times(times)
+
+    def measured_times(self) -> dict[str, Any] | None:
+        return self._model.measured_times()
 
     def begin(self, prompt: int, room: int) -> int:
         self._trial_loss -= TRIAL_SHARE * self._model.autoregressive.typical * self._new_tokens
@@ -113,11 +133,11 @@ class AdaptiveDraftLength:
     def join(self, prompt: int, room: int) -> None:
         self._max_new_tokens = max(self._max_new_tokens, self._new_tokens + room)
         rows = self._model.rows
-        self._model.acceptance.limit_weight(max(PRIOR_ROUNDS, MEMORY * rows / (rows + 1)))  # its text is not known
+        self._model.acceptance.limit_weight(max(PRIOR_ROUNDS, MEMORY * rows / (rows + 1)))  # its acceptance is unknown
 
     def record_batch_size(self, rows: int) -> None:
         if self._model.set_batch_size(rows) and self._paused:
-            self._gap = self._waited = FIRST_GAP  # drafting costs less than it did, or more
+            self._gap = self._waited = FIRST_GAP  # the cost of drafting has changed
 
     def next_width(self, lag: int) -> int:
         if self._paused:
@@ -136,7 +156,7 @@ class AdaptiveDraftLength:
         return self._width
 
     def _resumes(self, lag: int) -> bool:
-        """Whether to draft after a gap: because it pays again, or to see whether it would."""
+        """Resume drafting after a gap if it pays again, or for a trial. Return whether drafting has resumed."""
         gain, _ = self._model.best(self._width)
         price, left = self._model.trial_cost(lag), self._expected_tokens - self._new_tokens
         pays = gain > 1 + TRIAL_SHARE and price <= (1 - 1 / gain) * self._model.autoregressive.typical * left
@@ -152,7 +172,7 @@ class AdaptiveDraftLength:
 
     @property
     def _expected_tokens(self) -> float:
-        """Tokens that the generation is expected to have."""
+        """Expected number of new tokens of the generation."""
         return min(self._max_new_tokens, max(EXPECTED_NEW_TOKENS, 1.5 * self._new_tokens))
 
     @property
@@ -171,23 +191,27 @@ class AdaptiveDraftLength:
         """Seconds that trials may cost in the generation."""
         return TRIAL_SHARE * self._model.autoregressive.typical * self._expected_tokens
 
-    def record_autoregressive(self, seconds: float) -> None:
-        self._model.autoregressive.add(seconds)
+    def record_autoregressive(self, seconds: float | None) -> None:
+        if seconds is not None:
+            self._model.autoregressive.add(seconds)
+            self._since_autoregressive = 0
         self._new_tokens += 1
         self._waited += 1
-        self._since_autoregressive = 0
 
-    def record_verify(self, width: int, seconds: float, accepted: Sequence[int], without: int) -> None:
+    def record_verify(self, width: int, seconds: float | None, accepted: Sequence[int], without: int) -> None:
         speed, tokens = self._model, 1 + sum(accepted) / (len(accepted) + without)
-        speed.windows[width].add(seconds)
+        if seconds is not None:
+            speed.windows[width].add(seconds)
         speed.acceptance.add(accepted, speed.accepts[width], without)
-        self._add_loss(speed.windows[width].typical - tokens * speed.autoregressive.typical)
+        if speed.windows[width].count:
+            self._add_loss(speed.windows[width].typical - tokens * speed.autoregressive.typical)
         self._new_tokens += tokens
         self._since_autoregressive += 1
         self._tried = True
 
-    def record_draft(self, seconds: float) -> None:
-        self._model.drafting.add(seconds)
+    def record_draft(self, seconds: float | None) -> None:
+        if seconds is not None:
+            self._model.drafting.add(seconds)
         self._add_loss(self._model.drafting.typical)
 
     def record_catch_up(self, tokens: int, seconds: float, lost: float) -> None:

@@ -1,4 +1,5 @@
-"""The graphs of a round bound to their buffers, once for every set of widths, and the arrays that the host sees."""
+"""Graphs of a round, bound to their buffers once for every combination of widths, and the host's views of the
+buffers."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
@@ -14,26 +15,36 @@ Bound = TypeVar("Bound")
 
 
 MAX_BINDINGS = 256
-"""Runs that stay bound. A batch of rows has as many ranges as pairs of them, and prompts end with parts of any width:
-bound are those that were used last, which decoding uses again and again."""
+"""Maximum number of bound runs. A batch has a slice for every pair of slots, and the last chunk of a prompt has any
+width. The most recently used runs stay bound, which decoding uses again and again."""
 
 
 class CatchUp(NamedTuple):
-    """A run of the drafter alone. path int64 [B, W + 1]: what it reads."""
+    """Run of the drafter alone. path int64 [B, W + 1]: the tokens that it reads."""
 
     run: Run
     path: Array
 
 
+class RunInfo(NamedTuple):
+    """One run of the target. width: of the decoding window; prefill_tokens: most prompt tokens of a slot, 0 in a round;
+    is_reread: committed tokens that a drafter missed run again; is_first: no run had these sizes before."""
+
+    width: int
+    prefill_tokens: int
+    is_reread: bool
+    is_first: bool
+
+
 class BoundGraphs:
-    """A bundle's counts, and what of its graphs has been bound."""
+    """Counts of a bundle's round, and the runs of its graphs that have been bound."""
 
     def __init__(self, engine: Engine, manifest: Manifest) -> None:
         self.engine, self.batch, self.tokens = engine, manifest.batch_size, manifest.tokens
         self.chunk, self.decoding_catch_up = manifest.prefill_chunk, manifest.catch_up
         self.graphs = {graph.name: graph for graph in manifest.graphs}
         self.supports_batch_slices: bool = engine.supports_batch_slices
-        """Whether a run may be over some rows alone."""
+        """True if a run may cover a slice of the batch slots."""
         counts = (self.batch,)
         self.length, self.n_path = engine.host_view("length", counts), engine.host_view("n_path", counts)
         self.n_given, self.n_total = engine.host_view("n_given", counts), engine.host_view("n_total", counts)
@@ -52,13 +63,14 @@ class BoundGraphs:
         fed: bool = False,
         allowed: int = 1,
     ) -> "VerifyPass":
-        """A run of the target at these widths. fused: of the `step` graph, which drafts as well; rows: of the batch, by
-        default all; fed: whether it is given a text, all of which the drafter reads."""
+        """Return the target's pass at these widths. fused: the pass of the `step` graph, which also drafts; rows: its
+        batch slots, by default all; fed: the pass is part of a prefill, all of whose tokens the drafter reads."""
         key = (window, logit_rows, history, fused, logprobs, fed, range(self.batch) if rows is None else rows, allowed)
         return _recent(self._forwards, key, lambda: VerifyPass(self, *key))
 
     def catch_up(self, tokens: int, history: int, rows: range) -> CatchUp:
-        """A run of the drafter over so many committed tokens and the next. Few widths serve all numbers of them."""
+        """Return the drafter's run over `tokens` committed tokens and the next one. Widths are powers of two, so that
+        few widths serve all numbers of tokens."""
         width = min(1 << (tokens - 1).bit_length(), self.chunk)
         key = (width, history, rows)
         return _recent(self._catch_ups, key, lambda: self._catch_up(*key))
@@ -70,7 +82,7 @@ class BoundGraphs:
 
 
 def _recent(bound: dict[Key, Bound], key: Key, make: Callable[[], Bound]) -> Bound:
-    """What is bound under a key, made where nothing is; the one that was not used for longest goes for it."""
+    """Return the binding of `key`, made if absent. Beyond `MAX_BINDINGS`, drop the least recently used binding."""
     found = bound.pop(key) if key in bound else make()
     bound[key] = found
     if len(bound) > MAX_BINDINGS:
@@ -79,8 +91,8 @@ def _recent(bound: dict[Key, Bound], key: Key, make: Callable[[], Bound]) -> Bou
 
 
 class VerifyPass:
-    """The target over a window, the arrays around it, and the draft that reads its path. Arrays have a line for every
-    row of the batch."""
+    """Target pass over a window: its run, its host arrays, and the draft run that reads its path. Arrays have a line
+    for every batch slot."""
 
     def __init__(
         self,
@@ -113,22 +125,25 @@ class VerifyPass:
             if name in shapes
         ]
         self._nodes = engine.host_view("nodes", shapes["nodes"]) if "nodes" in shapes else None
-        # An optional output is of one run: it has the lines of its rows alone.
+        # An optional output belongs to one run: it has lines only for the batch slots of that run.
         self.logits = engine.host_view("logits", (len(rows), *shapes["logits"][1:])) if logprobs else None
-        """float32 [rows, logit_rows, V], where the run was bound with them."""
+        """float32 [rows, logit_rows, V]; None if the run was bound without logits."""
+        self.has_run = self.has_drafted = False
+        """True once `verify` and `draft` have run at these sizes: first runs allocate memory and take longer."""
 
     @cached_property
     def draft(self) -> Run:
-        """The drafter over the path of this run: it writes the window of the next round."""
+        """Run of the drafter over the path of this pass. It writes the window of the next round."""
         return self._engine.bind("draft", self._widths, rows=self.rows)
 
     def copy_next_inputs(self) -> None:
-        """Make what a `step` has drafted the window of the next round."""
+        """Copy the drafts of a `step` run into the window of the next round."""
         for drafted, destination in self._copies:
             destination[:] = drafted
 
     def logprobs(self, index: int, tokens: Sequence[int], n_best: int) -> Logprobs:
-        """Log-probabilities of a row's new tokens of this round, and of the best ones at their places."""
+        """Return the log-probabilities of a slot's new tokens of this round, and of the best tokens at their
+        positions."""
         assert self.logits is not None, "the round was bound without logits"
         logits = self.logits[index - self.rows.start]
         places = self._nodes[index, : len(tokens)] if self._nodes is not None else slice(len(tokens))
@@ -136,10 +151,11 @@ class VerifyPass:
 
 
 def right_aligned_chunks(spans: Sequence[range], size: int, overlap: int = 0) -> Iterator[list[range]]:
-    """Spans in parts of at most `size`, one part of each at a time. Shorter ones begin later, so that all end together.
+    """Yield one chunk of every span at a time, of at most `size` tokens. Shorter spans begin later, so that all end
+    together.
 
-    A part begins with the last `overlap` of the part before it. The part of a span that has not begun is empty, at its
-    start.
+    A chunk begins with the last `overlap` tokens of the chunk before it. The chunk of a span that has not begun is
+    empty and lies at the start of the span.
     """
     stride = size - overlap
     counts = [max(-(-(len(span) - overlap) // stride), min(len(span), 1)) for span in spans]

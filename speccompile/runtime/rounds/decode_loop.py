@@ -1,5 +1,5 @@
-"""The loop: rows come and go, read their texts, and decode in rounds. It knows graphs, buffers and counts, and no
-drafter."""
+"""Decode loop: admit sequences to batch slots, prefill them, and decode in rounds. It knows graphs, buffers and counts,
+but no drafting method."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from time import perf_counter
@@ -8,7 +8,7 @@ from speccompile.bundle.manifest import Manifest
 from speccompile.contract import COMPONENTS, Graph, has_recurrent_states
 from speccompile.runtime.devices.engine import Engine
 from speccompile.runtime.generation import SequenceState
-from speccompile.runtime.rounds.bound_graphs import BoundGraphs, VerifyPass, right_aligned_chunks
+from speccompile.runtime.rounds.bound_graphs import BoundGraphs, RunInfo, VerifyPass, right_aligned_chunks
 from speccompile.runtime.rounds.draft_controller import DraftController
 from speccompile.runtime.rounds.host_drafts import HostDrafts, Proposer
 from speccompile.runtime.rounds.sampling_inputs import SamplingInputs
@@ -19,11 +19,11 @@ from speccompile.runtime.stopwatch import Stopwatch, clock
 
 
 class DecodeLoop:
-    """Runs the rows of a batch over one engine's buffers. What its graphs read and write is known by their names.
+    """Runs the batch slots over one engine's buffers. It knows the inputs and outputs of graphs by their names.
 
-    A row is admitted to a slot, its text is read by `prefill`, then every `decode` gives it tokens until it ends. Where
-    the engine has ranges, rows read alone, or beside texts as long as theirs; elsewhere every run is over all rows, and
-    one in which a text is read is a round of the rows that decode as well.
+    A sequence is admitted to a slot, `prefill` reads its prompt, then every `decode` gives it tokens until it ends. If
+    the engine supports batch slices, slots are prefilled alone, or together with prompts of equal length. Otherwise
+    every run covers the whole batch, and a run that prefills is also a round of the decoding slots.
     """
 
     def __init__(
@@ -35,12 +35,13 @@ class DecodeLoop:
         proposer: Proposer | None = None,
         graphs: Sequence[Graph] = (),
     ) -> None:
-        """on_device: the engine runs on a GPU. proposer: who drafts, where no graph does. graphs: as the engine has
-        them, where they differ from the manifest's."""
+        """on_device: the engine runs on a GPU. proposer: source of host drafts. graphs: the engine's graphs, if they
+        differ from the manifest's."""
         self.tokens, self._depth = manifest.tokens, manifest.depth
         self.can_draft = engine.has("step") or engine.has("draft") or proposer is not None
         self.supports_prefix_reuse = not any(has_recurrent_states(manifest.graphs, part) for part in COMPONENTS)
-        """Whether a row may go on from the tokens that another has left; not where they are summed up in states."""
+        """True if a sequence may continue from tokens that another has left; recurrent states, which sum them up,
+        prevent it."""
         self.seconds = {"prefill": 0.0, "verify": 0.0, "draft": 0.0}
         self.rounds = BoundGraphs(engine, manifest)
         self._watch = Stopwatch(clock(on_device=on_device))
@@ -55,14 +56,14 @@ class DecodeLoop:
         self._slots = [Slot(index) for index in range(manifest.batch_size)]
 
     def start(self) -> None:
-        """Time counts from now on, on this thread: before the first row is admitted, and after a rest."""
+        """Start the clock on this thread: before the first admission, and after an idle period."""
         self._watch.start()
 
     def admit(self, slot: int, row: SequenceState, *, speculative: bool, adaptive: bool, reuse: int = 0) -> int:
-        """A row begins in a slot that is free. It is active: it has room for a token.
+        """Admit an active sequence, which may still add a token, to a free slot.
 
-        adaptive: rounds draft as much as pays, wherever that changes no token. reuse: how many tokens of its text the
-        slot's caches hold, less than all of them. Returns how many of these are not given again.
+        adaptive: adapt the draft length wherever that changes no token. reuse: number of its first tokens that the
+        slot's caches hold, less than all of them. Return how many of these the target does not read again.
         """
         own = self._slots[slot]
         assert own.sequence_or_none is None, f"slot {slot} is taken"
@@ -76,15 +77,15 @@ class DecodeLoop:
         return own.prefill_position
 
     def _min_forced_tokens(self, row: SequenceState, speculative: bool) -> int:
-        """How many tokens without an alternative are worth a run of their own: as many as a round may accept. None
-        where every token's logits are asked for, or where what is drawn depends on the number of rounds."""
+        """Return the minimum number of forced tokens that pay for a prefill run (jump-forward decoding): what a round
+        can accept at most. Return 0 with logprobs, and where sampling depends on the number of rounds."""
         if row.logprobs is not None or (speculative and not self.drafting.allows_adaptive_length(row)):
             return 0
         return max(1, self._depth) if speculative else 1
 
     def prefill(self, slot: int, most: int | None = None) -> int:
-        """Give the target the next chunk of a row's text, at most so many tokens; behind the last of them the row gets
-        its first token. Returns how many were given."""
+        """Prefill the next chunk of a slot's prompt, of at most `most` tokens. After the last chunk the sequence gets
+        its first token. Return the number of tokens read."""
         own, overlap = self._slots[slot], self.drafting.overlap
         assert not own.is_prefilled, f"the text of slot {slot} has been read"
         size = self.rounds.chunk if most is None else max(min(most, self.rounds.chunk), 1 + overlap)
@@ -98,19 +99,19 @@ class DecodeLoop:
         return len(part)
 
     def is_prefilled(self, slot: int) -> bool:
-        """Whether a row's text has been read: it decodes."""
+        """Return whether the prefill of a slot is complete, so that it decodes."""
         return self._slots[slot].is_prefilled
 
     def decode(self) -> None:
-        """One round over all rows that decode. Those whose drafter has to read beside the target what it has missed
-        read it now, and those read their texts on that took tokens which had no alternative."""
+        """Run one round over all decoding slots. Where a lagging drafter needs the target to catch up, the target reads
+        the missed tokens again; slots with forced tokens prefill these."""
         decoding = self._decoding()
         behind = self.drafting.slots_to_reread(decoding, self._active_slots())
         reading = [slot for slot in decoding if slot in behind or slot.has_forced_tokens]
         for slot in decoding:
             slot.prefill_position = slot.drafter_length if slot in behind else slot.committed_length
         if not self.rounds.supports_batch_slices and reading:
-            reading = decoding  # drafts of others would not outlive it
+            reading = decoding  # the drafts of other slots would be lost
         rest = [slot for slot in decoding if slot not in reading]
         if rest:
             self._run({}, rest)
@@ -118,22 +119,24 @@ class DecodeLoop:
             self._prefill_slots(group, again=any(slot in behind for slot in group))
 
     def release(self, slot: int) -> Committed:
-        """A row leaves its slot, ended or not. Returns what the slot's caches hold until somebody else is admitted."""
+        """Release a slot, whether its sequence has ended or not. Return what its caches hold until the next
+        admission."""
         if self.sampler is not None:
             self.sampler.release(slot)
         return self._slots[slot].release()
 
     def copy(self, source: int, slot: int) -> None:
-        """Make what a free slot's caches hold the same as what those of another hold, whose row may go on."""
+        """Copy the caches of slot `source` to a free slot. The sequence in `source` may go on."""
         own, other = self._slots[slot], self._slots[source]
         assert own.sequence_or_none is None, f"slot {slot} is taken"
         own.committed_length, own.drafter_length = other.committed_length, other.drafter_length
         self._slot_state.copy(source, slot)
 
     def generate(self, rows: Sequence[SequenceState], speculative: bool, adaptive: bool = False) -> Iterator[None]:
-        """Run until every row has ended; yields after the prefill and after every round, rows updated.
+        """Run until every sequence has ended. Yield after the prefill and after every round, with the sequences
+        updated.
 
-        adaptive: as for `admit`; where it could change a token of one row, all draft as one.
+        adaptive: as for `admit`; if it could change a token of one sequence, all sequences take all drafts.
         """
         adaptive = adaptive and all(map(self.drafting.allows_adaptive_length, rows))
         start = perf_counter()
@@ -153,7 +156,7 @@ class DecodeLoop:
             self._discard_slots(slots)
 
     def _yield_to_caller(self, slots: Sequence[Slot]) -> Iterator[None]:
-        """The caller's turn."""
+        """Yield with the clock paused. Then discard the slots whose sequences have ended."""
         self._watch.pause()
         yield
         self._watch.resume()
@@ -162,29 +165,30 @@ class DecodeLoop:
         )
 
     def _discard_slots(self, slots: Iterator[Slot] | Sequence[Slot]) -> None:
-        """Their rows leave, and nobody will want what they have left."""
+        """Release the slots, and forget what their caches hold."""
         for slot in slots:
             if slot.sequence_or_none is not None:
                 self.release(slot.index)
-            slot.committed_length = 0  # so that no other row's attention is made longer
+            slot.committed_length = 0  # so that it lengthens no other slot's attention
 
     def _active_slots(self) -> list[Slot]:
-        """Those with a row that has not ended."""
+        """Return the slots with a sequence that has not ended."""
         return [slot for slot in self._slots if slot.sequence_or_none is not None and slot.sequence_or_none.is_active]
 
     def _decoding(self) -> list[Slot]:
         return [slot for slot in self._slots if slot.decodes]
 
     def _prefill_slots(self, slots: Sequence[Slot], *, again: bool = False) -> None:
-        """Give the target all that it has not been given of some rows' texts, in chunks that end together, and take the
-        tokens behind them; again: or what a drafter has missed that reads beside the target."""
+        """Prefill the remaining tokens of some slots, in chunks that end together, and take the tokens that follow.
+        again: the target reads tokens again that a drafter has missed."""
         spans = [range(len(slot.sequence))[slot.prefill_position :] for slot in slots]
         for parts in right_aligned_chunks(spans, self.rounds.chunk, self.drafting.overlap):
             self._run({slot: part for slot, part in zip(slots, parts, strict=True) if part}, again=again)
 
     def _run(self, parts: Mapping[Slot, range], decoding: Collection[Slot] = (), *, again: bool = False) -> None:
-        """One run of the target: over a part of some rows' texts, and of those that decode over the last token and what
-        was drafted behind it. Rows take the tokens behind what ends their text; then there are drafts for the next."""
+        """Run the target once: over a chunk of some prompts, and in the decoding slots over the last token and its
+        drafts. Sequences at the end of their prompt and decoding ones take new tokens. Then make the drafts of the next
+        round."""
         present, slots = self._active_slots(), [*parts, *decoding]
         taking = [*(slot for slot, part in parts.items() if part.stop == len(slot.sequence)), *decoding]
         begin = {slot: parts[slot].start if slot in parts else slot.committed_length for slot in slots}
@@ -197,14 +201,15 @@ class DecodeLoop:
         self._write_inputs(forward, parts, decoding)
         self.drafting.write_window(forward.window, width, decoding)
         self._constrain(forward, taking, width)
-        seconds = self._verify(forward, taking)
+        seconds, is_first, forward.has_run = self._verify(forward, taking), not forward.has_run, True
         self._commit(forward, parts, begin)
-        self.drafting.record_verify(seconds, begin, decoding, width=width, fed=fed, again=again)
+        self.drafting.record_verify(seconds, begin, decoding, RunInfo(width, fed, again, is_first))
         if not taking or any(slot.sequence.is_active for slot in taking) or len(slots) > len(taking):
             self.drafting.prepare_next_windows(forward, begin, taking, self._active_slots(), fed)
 
     def _write_inputs(self, forward: VerifyPass, parts: Mapping[Slot, range], decoding: Collection[Slot]) -> None:
-        """Write what is certain, and the counts. What takes no part is left alone behind what it holds."""
+        """Write the certain tokens and the counts. In a slot without a part in the run, only entries after the
+        committed tokens may change."""
         counts, lines = self.rounds, slice(forward.rows.start, forward.rows.stop)
         counts.length[lines] = [slot.committed_length for slot in self._slots[lines]]
         counts.n_given[lines] = [slot in decoding for slot in self._slots[lines]]
@@ -214,15 +219,15 @@ class DecodeLoop:
             forward.window[slot.index, : len(part)] = slot.sequence.all_token_ids[part.start : part.stop]
 
     def _verify(self, forward: VerifyPass, taking: Sequence[Slot]) -> float:
-        """Run the target; the rows of `taking` take what was accepted. Returns the seconds since the last lap: of a
-        round, but for what its drafts took.
+        """Run the target, and append the accepted tokens to the sequences in `taking`. Return the seconds since the
+        last lap: those of a round without its drafting.
 
-        A fused step has drafted by then: its time counts as verification.
+        A fused step also drafts: all its time counts as verification.
         """
         start = perf_counter()
         forward.verify()
         self.seconds["verify"] += perf_counter() - start
-        # as plain numbers: numpy's arithmetic on a few of them costs twenty times theirs
+        # Python integers: numpy's arithmetic on a few numbers takes twenty times as long
         given, total, end = self.rounds.n_given.tolist(), self.rounds.n_total.tolist(), self.rounds.n_path.tolist()
         for slot in taking:
             index, row = slot.index, slot.sequence
@@ -233,8 +238,8 @@ class DecodeLoop:
         return self._watch.lap()
 
     def _commit(self, forward: VerifyPass, parts: Mapping[Slot, range], begin: Mapping[Slot, int]) -> None:
-        """The path of every row is in the target's caches now. In the middle of a text, whose next token is known, put
-        it in the place of the target's guess for a drafter that is told."""
+        """Advance every slot by its path, which the target's caches hold now. In the middle of a prompt, replace the
+        target's predicted next token by the true one for a drafter that needs it (`is_told`)."""
         n_path = self.rounds.n_path.tolist()
         for slot, start in begin.items():
             end = start + n_path[slot.index]
@@ -245,7 +250,7 @@ class DecodeLoop:
     def _forward(
         self, window: int, logit_rows: int, slots: Sequence[Slot], taking: Sequence[Slot], *, fused: bool, fed: int
     ) -> VerifyPass:
-        """The graphs at these widths over these slots, and the inputs of those that sample."""
+        """Return the pass at these widths over these slots, with the inputs for sampling written."""
         rows = slot_range(slots) if self.rounds.supports_batch_slices else range(len(self._slots))
         history, allowed, logprobs = 1, 1, any(slot.sequence.logprobs is not None for slot in taking)
         if self.masks is not None:
@@ -257,7 +262,7 @@ class DecodeLoop:
         )
 
     def _constrain(self, forward: VerifyPass, taking: Sequence[Slot], logit_rows: int) -> None:
-        """Say which tokens may follow, where the graphs ask for it."""
+        """Write the mask of allowed tokens, if the graphs take one."""
         if self.masks is not None:
             given, total = self.rounds.n_given.tolist(), self.rounds.n_total.tolist()
             self.masks.write({slot.index: slot.sequence for slot in taking}, forward.window, given, total, logit_rows)

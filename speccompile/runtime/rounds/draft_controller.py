@@ -1,12 +1,12 @@
-"""The window of the next round: drafts, as many as the pace asks for, or the pending token alone.
+"""Draft controller: fill the next window with drafts up to the draft length, or with the pending token alone.
 
-While nothing is drafted in a row the drafter falls behind there. Before it drafts again it reads what it has missed:
-alone, from the text that the host has; or, where it is fused with the target or needs more of it than tokens, beside
-the target, which is given the same tokens once more and commits the same rows. A target that carries states cannot be
-given a token twice: what drafts beside it goes on reading while it rests.
+While a sequence is not drafted for, its drafter lags. Before it drafts again, it reads the tokens that it has missed:
+alone, from the tokens that the host has; or, if it is fused with the target or needs more than tokens, together with
+the target, which reads the same tokens again and commits the same cache entries. A target with recurrent states cannot
+read a token twice: a drafter that needs it keeps reading while drafting is paused.
 
-All rows have one window, as wide as the pace says for all of them together. A row whose drafts are drawn always wants
-all of them, since its tokens depend on how many there are; while there is one, the others draft as much.
+All slots share one window width, chosen for all of them together. A sequence whose drafts are sampled always takes all
+drafts, because its tokens depend on their number; while there is one, the other slots take all drafts too.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,18 +19,18 @@ from speccompile.contract import COMPONENTS, PERSISTENT_PREFIX, has_recurrent_st
 from speccompile.runtime.devices.engine import Array
 from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.rounds.adaptive_length import AdaptiveDraftLength, DraftLengthPolicy
-from speccompile.runtime.rounds.bound_graphs import BoundGraphs, VerifyPass, right_aligned_chunks
+from speccompile.runtime.rounds.bound_graphs import BoundGraphs, RunInfo, VerifyPass, right_aligned_chunks
 from speccompile.runtime.rounds.host_drafts import HostDrafts
 from speccompile.runtime.rounds.slots import Slot, slot_range
 from speccompile.runtime.stopwatch import Stopwatch
 from speccompile.tree import chain
 
 TARGET = f"{COMPONENTS[0]}."
-"""What the names of the target's caches begin with."""
+"""Name prefix of the target's caches."""
 
 
 class DraftController:
-    """Decide the slots' next windows, and keep track of what the drafter has read."""
+    """Decides the next window of every slot, and tracks what the drafter has read."""
 
     def __init__(
         self,
@@ -42,8 +42,9 @@ class DraftController:
         on_device: bool,
         proposals: HostDrafts | None = None,
     ) -> None:
-        """seconds: where drafting adds its time. watch: the loop's. on_device: the engine runs on a GPU, where narrow
-        windows cost as much as wide ones. proposals: host drafts, instead of the graph's wherever there are some."""
+        """seconds: dict to which drafting adds its time. watch: the loop's. on_device: the engine runs on a GPU, where
+        narrow windows cost as much as wide ones. proposals: host drafts, which replace the graph's drafts if there are
+        any."""
         self._rounds, self._seconds, self._watch, self._proposals = rounds, seconds, watch, proposals
         self._on_device, self._draws = on_device, manifest.sample
         self._full, self._is_chain, self._fused = rounds.tokens + 1, manifest.tree == "chain", "step" in rounds.graphs
@@ -51,26 +52,26 @@ class DraftController:
         inputs, made = (drafting.inputs, drafting.outputs) if drafting else ((), ())
         states = [tensor.buffer for tensor in made if tensor.role == "state"]
         self._has_own_cache = any(not name.startswith((TARGET, PERSISTENT_PREFIX)) for name in states)
-        """Whether it has states of its own: what reads the target's caches and features alone never falls behind."""
+        """True if the drafter has its own states. One that reads only the target's caches and features never lags."""
         self._has_persistent_state = any(name.startswith(PERSISTENT_PREFIX) for name in states)
         self._catches_up_alone = not self._fused and all(tensor.name != "features" for tensor in inputs)
         pairs = any(tensor.name == "pairs" for graph in manifest.graphs for tensor in graph.inputs)
         self._pairs, self.overlap = int(pairs), int(pairs and self._fused)
-        """How many tokens of a chunk of the text begin the next one. Behind a chunk the target's own guess stands in
-        the place of the next token, and a drafter that pairs features with the next token would keep a wrong row."""
+        """Number of tokens that consecutive prompt chunks share. After a chunk, the target's prediction takes the
+        position of the next token: a drafter that pairs features with the next token would keep a wrong cache entry."""
         self.is_told = pairs and not self._fused
-        """Whether, in the middle of a text, the next token is written in the place of that guess before it drafts."""
+        """True if, in the middle of a prompt, the true next token replaces that prediction before the drafter runs."""
         moves_on = has_recurrent_states(manifest.graphs, COMPONENTS[0])
         self._always_reads = moves_on and self._has_own_cache and not self._fused and not self._catches_up_alone
-        """Whether it reads while it rests: the target could not be given what it would miss."""
+        """True if the drafter reads while drafting is paused: the target could not read the missed tokens again."""
         # On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
         can_rest = not (self._fused and (on_device or (moves_on and self._has_own_cache)))
         self._may_adapt = manifest.exact and can_rest
         self._has_graph = drafting is not None
         self._skips_host_rounds = not self._has_persistent_state and (self._catches_up_alone or not self._has_own_cache)
-        """Whether the drafter need not run where the host drafts: it reads what it missed later, or never has to."""
+        """True if the drafter may skip rounds with host drafts: it reads the missed tokens later, or never has to."""
         self._can_truncate_window = self._is_chain or proposals is not None
-        """Whether the first of the drafts are as good a window as all of them."""
+        """True if a window may hold only the first of the drafts."""
         accepts = {1: 0, self._full: manifest.depth}
         if self._is_chain and not on_device:
             accepts = {width: width - 1 for width in range(1, self._full + 1)}
@@ -80,31 +81,30 @@ class DraftController:
         has_parents = any(tensor.name == "parents" for graph in manifest.graphs for tensor in graph.inputs)
         self._parents = rounds.engine.host_view("parents", (rounds.batch, self._full)) if has_parents else None
         self._proposed = np.zeros((rounds.batch, self._full), np.int64)
-        """Of every row, the window that the host has written."""
+        """Windows that the host has written, one for every slot."""
         self._adaptive_width, self._is_adaptive = 1, False
-        """The window that the pace has asked for, and whether that is the one that is wanted."""
+        """Window width that the policy has chosen, and whether the next window uses it."""
 
     def admit(
         self, slot: Slot, row: SequenceState, reuse: int, *, speculative: bool, adaptive: bool, others: Sequence[Slot]
     ) -> None:
-        """A row begins behind its first `reuse` tokens, which the slot's caches hold."""
+        """Admit a sequence whose first `reuse` tokens the slot's caches hold."""
         if self._parents is not None:
             self._parents[slot.index] = chain(self._full - 1).parents  # a tree, until there are drafts
         fixed = speculative and not (adaptive and self.allows_adaptive_length(row) and self._may_adapt)
-        # Of the last token's pair, the token behind it may be another now.
+        # The last reused token was paired with its successor, which may differ now.
         read = min(slot.drafter_length, max(0, reuse - self._pairs)) if self._has_own_cache else reuse
         slot.admit(row, reuse, read, speculative=speculative, fixed=fixed)
         if speculative and read < reuse and not self._catches_up_alone and self.window_limit([*others, slot]) > 1:
-            # The drafter reads what it missed at once, together with the target.
+            # The drafter reads the missed tokens at once, together with the target.
             slot.committed_length = slot.prefill_position = read
 
     def allows_adaptive_length(self, row: SequenceState) -> bool:
-        """Whether a row's tokens do not depend on how many drafts there are. Of one whose drafts are drawn they do, so
-        the clock must not decide that."""
+        """Return whether tokens are independent of the draft length. With sampled drafts, timing must not choose it."""
         return not self._draws or row.sampling.temperature == 0
 
     def window_limit(self, present: Sequence[Slot]) -> int:
-        """The most tokens of the next window, while there are these rows; 1 for no drafts."""
+        """Return the maximum number of tokens of the next window for these slots; 1 means no drafts."""
         drafting = [slot for slot in present if slot.speculative]
         self._is_adaptive = bool(drafting) and not any(slot.fixed_draft_length for slot in drafting)
         if not self._is_adaptive:
@@ -123,7 +123,7 @@ class DraftController:
         return self._adaptive_width
 
     def width(self, decoding: Collection[Slot], wanted: int) -> int:
-        """How many tokens the next window of some rows has, in the row that has most."""
+        """Return the width of the next window, which serves all slots in `decoding`."""
         if wanted == 1 or not decoding:
             return 1
         if self._on_device:
@@ -133,7 +133,7 @@ class DraftController:
         return min(wanted, longest) if self._can_truncate_window or longest == 1 else self._full
 
     def write_window(self, window: Array, width: int, decoding: Iterable[Slot]) -> None:
-        """Put the next windows of some rows, of so many tokens, into int64 [B, W], where a run reads them."""
+        """Write the next windows of `decoding`, of at most `width` tokens, into a run's input int64 [B, W]."""
         totals = self._rounds.n_total
         for slot in decoding:
             index = slot.index
@@ -146,48 +146,42 @@ class DraftController:
             totals[index] = min(totals[index], width)
 
     def runs_fused(self, begin: Mapping[Slot, int], wanted: int) -> bool:
-        """Whether the next run, over slots from these tokens on, drafts as it verifies."""
+        """Return whether the next run also drafts. begin: slot -> position of its first token."""
         ready = any(slot.speculative and self._has_read_all(slot, start) for slot, start in begin.items())
         return ready and self._fused and wanted > 1
 
     def slots_to_reread(self, decoding: Sequence[Slot], present: Sequence[Slot]) -> list[Slot]:
-        """Rows whose drafter has to read beside the target what it has missed. The caller gives the target that part of
-        the text again, now."""
+        """Return the slots whose lagging drafter needs the target: the caller re-runs it over the missed tokens."""
         if self._catches_up_alone or not self._has_own_cache or self.window_limit(present) == 1:
             return []
         return [slot for slot in decoding if slot.speculative and slot.drafter_length < slot.committed_length]
 
     def record_verify(
-        self,
-        seconds: float,
-        begin: Mapping[Slot, int],
-        decoding: Collection[Slot],
-        *,
-        width: int,
-        fed: int,
-        again: bool,
+        self, seconds: float, begin: Mapping[Slot, int], decoding: Collection[Slot], run: RunInfo
     ) -> None:
-        """A run has been verified that began at these tokens: a round of `decoding`, and so many tokens of a text."""
+        """Record a target run that began at these positions: a round of `decoding`, or a part of a prefill."""
         if not self._has_own_cache:
             for slot in begin:
                 slot.drafter_length = slot.committed_length
         if not self._is_adaptive or not any(slot.speculative for slot in begin):
             return
-        if fed:
+        if run.prefill_tokens:
             if self._adaptive_width > 1 and not self._catches_up_alone and not decoding:
-                self.policy.record_catch_up(fed, seconds, seconds if again else 0.0)
+                self.policy.record_catch_up(run.prefill_tokens, seconds, seconds if run.is_reread else 0.0)
             return
+        timed = None if run.is_first else seconds
         self._record_batch_size(decoding)
         if self._adaptive_width == 1:
-            self.policy.record_autoregressive(seconds)
+            self.policy.record_autoregressive(timed)
         else:
             paths = [slot.sequence for slot in decoding]
             accepted = [row.path_lengths[-1] - 1 for row in paths if row.draft_lengths[-1]]
-            timed = width if width in self._timed else self._full  # trees of the host have as many nodes as it found
-            self.policy.record_verify(timed, seconds, accepted, len(paths) - len(accepted))
+            # A host's tree has as many nodes as it found: its width may be none of those that are timed.
+            width = run.width if run.width in self._timed else self._full
+            self.policy.record_verify(width, timed, accepted, len(paths) - len(accepted))
 
     def _has_read_all(self, slot: Slot, start: int) -> bool:
-        """Whether the drafter has missed nothing before a run that begins at this token."""
+        """Return whether the drafter lacks no token before position `start`."""
         return slot.drafter_length >= start or not self._has_own_cache
 
     def prepare_next_windows(
@@ -207,7 +201,7 @@ class DraftController:
             for slot in drafting:
                 slot.has_drafts = slot in ready
         elif wanted > 1 and not self._fused:
-            # In the middle of a prompt nobody reads the drafts.
+            # In the middle of a prompt no drafts are needed, only the drafter's states.
             if taking or self._has_own_cache or self._has_persistent_state:
                 self._draft(forward, begin, ready, drafting, wanted, fed)
         elif self._reads_while_paused(begin):
@@ -221,8 +215,8 @@ class DraftController:
         present: Sequence[Slot],
         fused: bool,
     ) -> int:
-        """What is wanted of the next window. The pace is asked once a round: not for a row whose text has been read
-        while others decode."""
+        """Return the maximum width of the next window. Query the policy once a round, but not when only a prefill has
+        ended while other slots decode."""
         wanted, decoding = self.window_limit(present), [slot for slot in present if slot.decodes]
         if not self._is_adaptive or not any(slot.sequence.is_active for slot in taking):
             return wanted
@@ -235,28 +229,27 @@ class DraftController:
         return self._adaptive_width
 
     def _record_batch_size(self, slots: Collection[Slot]) -> None:
-        """Report how many slots share a round, where fewer slots cost less."""
+        """Report the number of slots in a round to the policy; 1 if every run covers the whole batch anyway."""
         self.policy.record_batch_size(len(slots) if self._rounds.supports_batch_slices else 1)
 
     def _catch_up_tokens(self, lags: Sequence[int]) -> int:
-        """What the drafter reads of rows that miss so much: one after the other, or side by side."""
+        """Return the tokens of a catch-up: a sum where slots run in turn, a maximum where they run together."""
         return sum(lags) if self._rounds.supports_batch_slices else max(lags, default=0)
 
     def _record_read(self, slots: Iterable[Slot], taking: Collection[Slot]) -> None:
-        """The drafter has read what the run has committed of some rows; but for the last token, in the middle of a text
-        that it is not told how to go on with."""
+        """Record the run's tokens as read; in mid-prompt without the `overlap` that the next chunk repeats."""
         for slot in slots:
             slot.drafter_length = slot.prefill_position + (self.overlap if slot in taking else 0)
             slot.lags_by_host_rounds = False
 
     def _reads_while_paused(self, slots: Iterable[Slot]) -> bool:
-        """Whether the drafter reads though nobody wants drafts: what learns nothing while it rests would never pay
-        again, and what would have to be fed beside the target later must be so now."""
+        """Return whether the drafter reads although no drafts are needed: to keep its persistent state useful, or
+        because the target could not read the tokens again for it."""
         reads = self._always_reads or (self._has_persistent_state and not (self._fused or self._has_own_cache))
         return reads and any(slot.speculative for slot in slots)
 
     def _read(self, forward: VerifyPass, begin: Iterable[Slot], ready: Collection[Slot]) -> None:
-        """The drafter reads a run, and its drafts are left alone."""
+        """Run the drafter over the run's path, and ignore its drafts."""
         draft = forward.draft  # which is bound the first time
         start = perf_counter()
         self._exclude_from_draft(slot for slot in begin if slot not in ready)
@@ -273,15 +266,15 @@ class DraftController:
         wanted: int,
         fed: int,
     ) -> None:
-        """Ask the host, and run the drafter's own graph, where the host has not drafted for all rows; alone over what
-        it has missed of a row, where it has missed anything."""
+        """Ask the host for drafts, and run the drafter's graph unless the host has drafted for all slots. A drafter
+        that lags in some slots reads the missed tokens there alone."""
         late = [slot for slot in drafting if slot not in ready] if self._catches_up_alone else []
         if self._has_graph and not ready and not late:
-            return  # the target comes first: see `claim_behind`
+            return  # the target runs first: see `slots_to_reread`
         drafting = [slot for slot in drafting if slot in ready or slot in late]
         has_ranges, read = self._rounds.supports_batch_slices, fed
         draft = forward.draft if self._has_graph and ready and (has_ranges or not late) else None
-        start = perf_counter()
+        is_first, start = False, perf_counter()
         found = {} if self._proposals is None else self._propose(self._proposals, drafting, wanted - 1)
         if not self._has_graph or (not fed and self._skips_host_rounds and found and all(found.values())):
             read = 0
@@ -294,6 +287,7 @@ class DraftController:
             if draft is not None:
                 self._exclude_from_draft(slot for slot in begin if slot not in ready)
                 draft()
+                is_first, forward.has_drafted = not forward.has_drafted, True
                 self._record_read(ready, ())
             whole = [slot for slot in (*ready, *late) if slot.sequence.is_active]  # they read side by side
             for group in [[slot] for slot in late] if has_ranges else [whole] if late else []:
@@ -308,10 +302,10 @@ class DraftController:
         if read:
             self.policy.record_catch_up(read, seconds, seconds)
         else:
-            self.policy.record_draft(seconds)
+            self.policy.record_draft(None if is_first else seconds)
 
     def _exclude_from_draft(self, slots: Iterable[Slot]) -> None:
-        """The drafter must not read the run in some rows, because it has missed what came before."""
+        """Keep the drafter from reading the run in these slots, because it has missed earlier tokens."""
         for slot in slots:
             self._rounds.n_path[slot.index] = 0
 
@@ -324,7 +318,7 @@ class DraftController:
         return found
 
     def _write_host_drafts(self, found: Mapping[Slot, int]) -> None:
-        """Make the host's drafts the window of every row that has any, and of all where no graph has written one."""
+        """Make the host's drafts the window of every slot that has any, and of all slots if no graph drafts."""
         for slot, drafts in found.items():
             if drafts or not self._has_graph:
                 self._drafted[slot.index, : drafts + 1] = self._proposed[slot.index, : drafts + 1]
@@ -332,10 +326,8 @@ class DraftController:
                 slot.has_drafts = True
 
     def _catch_up(self, slots: Sequence[Slot], history: int) -> None:
-        """The drafter reads what it has missed of some rows' committed tokens, then the last one, and drafts.
-
-        Each run reads the token behind its part as well, as it does in a prefill, where the target has proposed it.
-        """
+        """Run the drafter over the missed tokens of some slots, then over the last token, and draft. Each run also
+        reads the token after its chunk, which in a prefill is the target's prediction."""
         rounds, texts = self._rounds, [slot.sequence.all_token_ids for slot in slots]
         rows = slot_range(slots) if rounds.supports_batch_slices else range(rounds.batch)
         missed = [range(slot.drafter_length, slot.committed_length) for slot in slots]

@@ -1,42 +1,43 @@
-"""How fast rounds are with drafts, against those without: from times measured here, and drafts that came true so far.
+"""Speedup over autoregressive rounds, predicted from round times measured here and from the acceptance of drafts so
+far.
 
-With P(d) the share of rows that accept the draft at depth d, a round that verifies drafts up to depth D gives
-1 + P(1) + .. + P(D) tokens. It pays where these, over its time, are more than one over the time of a round that
-verifies nothing (Leviathan et al. 2023, section 3.3, with measured times in place of their cost coefficient).
+With P(d) the share of sequences that accept the draft at depth d, a round that verifies drafts up to depth D gives 1 +
+P(1) + .. + P(D) tokens. Drafting pays if this number, over the round's time, is more than one over the time of a round
+that verifies nothing (Leviathan et al. 2023, section 3.3, with measured times for their cost coefficient).
 """
 
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from speccompile.bundle.acceptance import MeasuredAcceptance
 
 MEMORY = 20
-"""Rounds of the text that count, the last of them most."""
+"""Number of rounds of the current text that count, recent ones most."""
 
 LONG_MEMORY = 100
-"""Rounds of all texts that count."""
+"""Number of rounds of all texts that count."""
 
 PRIOR_WEIGHT = 10.0
-"""Rounds of the text for which all that is known of others counts."""
+"""Weight, in rounds of the current text, of what other texts have shown."""
 
 PRIOR_ACCEPTANCE = 0.8
-"""Chance of the first draft before anything is known; it counts for one round."""
+"""Acceptance rate assumed before anything is measured; it counts for one round."""
 
-WARM_UP_ROUNDS = 2
-"""Rounds without drafts that are timed before anything is compared: at first caches are cold."""
+WARM_UP_ROUNDS = 1
+"""Number of timed rounds without drafts before any comparison: caches are cold at first."""
 
 MIN_TIMED_CATCH_UP = 32
-"""Tokens that a catch-up must have for its time to be more than its overhead."""
+"""Minimum number of tokens of a catch-up that is timed: the time of a shorter one is mostly overhead."""
 
 WIDTH_MARGIN = 0.02
-"""A width must be this much faster to take another's place."""
+"""Share by which another width must be faster to replace the current one."""
 
 
 class Times:
-    """Seconds of the last runs. Their lower quartile stands for them: what else goes on in a machine adds to a time,
-    and the least of all would be the less, the longer ago the first of them was.
-    """
+    """Seconds of the last nine runs, summarized by their lower quartile. Other load on the machine only adds time, and
+    a minimum over a long history keeps falling."""
 
     def __init__(self) -> None:
         self.typical, self.count = 0.0, 0
@@ -47,21 +48,27 @@ class Times:
         self._last.append(seconds)
         self.typical = sorted(self._last)[(len(self._last) - 1) // 4]
 
+    @property
+    def is_measured(self) -> bool:
+        """Return whether runs of this process were timed."""
+        return bool(self._last)
+
     def expect(self, seconds: float, count: int) -> None:
-        """Until something is measured this stands for it, as if so many times had been added."""
+        """Use these values until something is measured, as if `count` times had been added."""
         self.typical, self.count = seconds, count
 
 
 class RoundTimes:
-    """Seconds of rounds of some number of rows: windows, of every width, of rounds that draft, up to their tokens;
-    single, of rounds without drafts; drafting."""
+    """Seconds of rounds with a given number of sequences. windows: width -> rounds that draft, up to their tokens;
+    autoregressive: rounds without drafts; drafting: the drafts of a round."""
 
     def __init__(self, widths: Iterable[int]) -> None:
         self.windows = {width: Times() for width in widths}
         self.autoregressive, self.drafting = Times(), Times()
 
     def expected(self, share: float) -> "RoundTimes":
-        """Of `share` times as many rows. What a run costs goes by its tokens, and a wider window has more as well."""
+        """Return the times expected with `share` times as many sequences. A run's cost depends on its number of tokens,
+        which a wider window raises as well."""
         found = RoundTimes(self.windows)
         found.autoregressive.expect(self._at(share), self.autoregressive.count)
         growth = found.autoregressive.typical / self.autoregressive.typical
@@ -72,7 +79,7 @@ class RoundTimes:
         return found
 
     def _at(self, width: float) -> float:
-        """Of a round of any width, on lines through those that were timed."""
+        """Return the seconds of a round of any width, on lines through the timed widths."""
         timed = [(1, self.autoregressive.typical)]
         timed += [(w, times.typical) for w, times in self.windows.items() if w > 1 and times.count]
         if len(timed) == 1:
@@ -84,18 +91,17 @@ class RoundTimes:
 
 
 class AcceptanceCounts:
-    """Drafts that were tried and accepted at each depth, of those whose predecessors were accepted; rows and rounds,
-    all of them and those that had drafts. The last ones count most.
-    """
+    """Drafts tried and accepted at each depth, after accepted predecessors; sequences and rounds, all of them and those
+    with drafts. Recent rounds count most."""
 
     def __init__(self, depth: int, memory: float) -> None:
-        """memory: rounds that count, the last of them most."""
+        """memory: number of rounds that count, recent ones most."""
         self.tried, self.accepted = [0.0] * depth, [0.0] * depth
         self.rows = self.rows_with = self.rounds = self.rounds_with = 0.0
         self._memory = memory
 
     def add(self, accepted: Sequence[int], limit: int, without: int) -> None:
-        """As `Acceptance.add`."""
+        """See `Acceptance.add`."""
         self.scale(1 - 1 / self._memory)
         for count in accepted:
             for depth in range(count):
@@ -118,10 +124,10 @@ class AcceptanceCounts:
 
 
 def count_rounds(rounds: Iterable[tuple[int, int]], depth: int, *, is_chain: bool) -> MeasuredAcceptance:
-    """Count all of some rounds of single rows alike.
+    """Count rounds of single sequences, all with equal weight.
 
-    rounds: of each, the tokens that it gave, the bonus token included, and the drafts that it had, of a tree all its
-    nodes. depth: the most drafts that a round accepts.
+    rounds: for each round its new tokens, the bonus token included, and its drafts, for a tree all nodes. depth: the
+    maximum number of drafts that a round accepts.
     """
     counts = AcceptanceCounts(depth, math.inf)
     for tokens, drafts in rounds:
@@ -131,23 +137,23 @@ def count_rounds(rounds: Iterable[tuple[int, int]], depth: int, *, is_chain: boo
 
 
 class Acceptance:
-    """Which share of drafts is accepted at each depth, of those whose predecessors were: in the text at hand, and where
-    little is known of that, in all texts.
+    """Acceptance rate at each depth, after accepted predecessors: of the current text, and of all texts while little is
+    known of the current one.
 
-    A depth that was seldom reached is thought to be like the one before it.
+    A depth that was seldom reached is assumed to be like the one before it.
     """
 
     def __init__(self, depth: int) -> None:
         self._here, self._everywhere = AcceptanceCounts(depth, MEMORY), AcceptanceCounts(depth, LONG_MEMORY)
 
     def add(self, accepted: Sequence[int], limit: int, without: int) -> None:
-        """One round. accepted: drafts, in every row that had any; limit: how many a row could accept; without: rows
-        that had none."""
+        """Add a round. accepted: accepted drafts of every sequence with drafts; limit: maximum that a sequence could
+        accept; without: number of sequences without drafts."""
         self._here.add(accepted, limit, without)
         self._everywhere.add(accepted, limit, without)
 
     def expect(self, measured: MeasuredAcceptance) -> None:
-        """Before anything is known here this is: like rounds of other texts, LONG_MEMORY of them at most."""
+        """Set the prior from rounds of other texts; they count as at most LONG_MEMORY rounds."""
         factor, counts = min(1.0, LONG_MEMORY / measured.rounds), self._everywhere
         counts.tried = [factor * count for count in measured.tried]
         counts.accepted = [factor * count for count in measured.accepted]
@@ -155,19 +161,19 @@ class Acceptance:
         counts.rows_with = counts.rounds_with = factor * measured.drafted
 
     def limit_weight(self, rounds: float) -> None:
-        """Let all that is known of the text count for so many rounds at most."""
+        """Let the evidence of the current text count for at most `rounds` rounds."""
         if self._here.rounds > rounds:
             self._here.scale(rounds / self._here.rounds)
 
     @property
     def _weight(self) -> float:
-        """What a round of any text counts."""
+        """Weight of a round of all texts."""
         if not self._everywhere.rounds:
             return 0.0
         return min(1.0, PRIOR_WEIGHT / (1 + self._here.rounds / PRIOR_WEIGHT) / self._everywhere.rounds)
 
     def tokens(self) -> list[float]:
-        """Expected tokens of a row that has drafts, if at most 0, 1, .. of them can be accepted."""
+        """Return the expected new tokens of a sequence with drafts, if at most 0, 1, .. of them can be accepted."""
         here, everywhere, weight = self._here, self._everywhere, self._weight
         chance, reached, total = PRIOR_ACCEPTANCE, 1.0, 1.0
         found = [total]
@@ -181,34 +187,34 @@ class Acceptance:
 
     @property
     def rows(self) -> float:
-        """The share of rows that have drafts."""
+        """Share of sequences that have drafts."""
         here, everywhere, weight = self._here, self._everywhere, self._weight
         return (here.rows_with + weight * everywhere.rows_with + 1) / (here.rows + weight * everywhere.rows + 1)
 
     @property
     def rounds(self) -> float:
-        """The share of rounds in which some row has drafts."""
+        """Share of rounds in which some sequence has drafts."""
         here, everywhere, weight = self._here, self._everywhere, self._weight
         return (here.rounds_with + weight * everywhere.rounds_with + 1) / (here.rounds + weight * everywhere.rounds + 1)
 
 
 class SpeedupModel:
-    """What rounds of every width cost on an engine, and bring in the text at hand."""
+    """Cost of rounds of every width on an engine, and their expected tokens in the current text."""
 
     def __init__(self, accepts: Mapping[int, int], *, fused: bool) -> None:
-        """accepts: width of a window -> drafts that it can accept, from {1: 0} on. fused: rounds draft as they verify,
-        and the times of `windows` hold both."""
+        """accepts: window width -> maximum number of accepted drafts, from {1: 0} on. fused: rounds draft as they
+        verify, and the times of `windows` hold both."""
         self.accepts, self.full, self._fused = dict(sorted(accepts.items())), max(accepts), fused
         self.acceptance = Acceptance(accepts[self.full])
         self._reading = Times()
         self._costs = dict[int, RoundTimes]()
-        """Of every number of rows that there were."""
+        """Number of sequences -> times of such rounds."""
         self.rows = 0
         self.set_batch_size(1)
 
     def set_batch_size(self, rows: int) -> bool:
-        """The rounds that follow have so many rows. Returns whether those before had another number of them. Where not
-        all of their costs are known, those of the number next to theirs stand for them."""
+        """Set the number of sequences of the following rounds. Return whether it has changed. Unless all of its costs
+        are measured, estimate them from the nearest number of sequences."""
         if rows == self.rows:
             return False
         self.rows = rows
@@ -220,42 +226,72 @@ class SpeedupModel:
         return True
 
     def _knows(self, costs: RoundTimes) -> bool:
-        """Whether rounds with and without drafts can be compared."""
+        """Return whether rounds with and without drafts can be compared."""
         has_drafted = costs.windows[self.full].count > 0 and (self._fused or costs.drafting.count > 0)
         return costs.autoregressive.count >= WARM_UP_ROUNDS and has_drafted
 
     @property
     def windows(self) -> dict[int, Times]:
-        """Rounds that draft, up to their tokens."""
+        """Times of rounds that draft, up to their tokens, by width."""
         return self._costs[self.rows].windows
 
     @property
     def autoregressive(self) -> Times:
-        """Rounds without drafts."""
+        """Times of rounds without drafts."""
         return self._costs[self.rows].autoregressive
 
     @property
     def drafting(self) -> Times:
         return self._costs[self.rows].drafting
 
+    def measured_times(self) -> dict[str, Any] | None:
+        """Return what rounds of one sequence cost, in seconds, as JSON; None until they were timed in this process.
+
+        autoregressive: a round without drafts; windows: width -> verification of so many tokens, with drafting where
+        that is fused; drafting: the drafts of a round, 0 where fused; catch_up: the drafter, for each token it reads.
+        """
+        costs = self._costs[1]
+        needed = [costs.autoregressive, costs.windows[self.full], *([] if self._fused else [costs.drafting])]
+        if not all(times.is_measured for times in needed):
+            return None
+        windows = {str(width): times.typical for width, times in costs.windows.items() if width > 1 and times.count}
+        return {
+            "autoregressive": costs.autoregressive.typical, "windows": windows, "drafting": costs.drafting.typical,
+            "catch_up": self._reading.typical,
+        }  # fmt: skip
+
+    def expect_times(self, times: Mapping[str, Any]) -> None:
+        """Start from what `measured_times` returned. Times that do not fit, as of other widths, are ignored whole."""
+        costs = self._costs[1]
+        windows = {int(width): seconds for width, seconds in times["windows"].items()}
+        if self._knows(costs) or self.full not in windows or not windows.keys() <= costs.windows.keys():
+            return
+        costs.autoregressive.expect(times["autoregressive"], WARM_UP_ROUNDS)
+        for width, seconds in windows.items():
+            costs.windows[width].expect(seconds, 1)
+        if not self._fused:
+            costs.drafting.expect(times["drafting"], 1)
+        if times["catch_up"]:
+            self._reading.expect(times["catch_up"], 1)
+
     def add_reading(self, tokens: int, seconds: float) -> None:
-        """The drafter has caught up."""
+        """Record the time in which the drafter read `tokens` missed tokens."""
         if tokens >= MIN_TIMED_CATCH_UP:
             self._reading.add(seconds / tokens)
 
     @property
     def is_based(self) -> bool:
-        """Whether there is something to compare with."""
+        """Return whether autoregressive rounds have been timed, as the baseline of comparisons."""
         return self.autoregressive.count >= WARM_UP_ROUNDS
 
     @property
     def is_known(self) -> bool:
-        """Whether rounds with and without drafts can be compared."""
+        """Return whether rounds with and without drafts can be compared."""
         return self._knows(self._costs[self.rows])
 
     def best(self, current: int) -> tuple[float, int]:
-        """The speed at the best width, as a multiple of that without drafts, and the width; the current one unless
-        another is clearly better."""
+        """Return the speedup over autoregressive rounds at the best width, and that width. The current width stays
+        unless another one is clearly better."""
         tokens, rows, rounds = self.acceptance.tokens(), self.acceptance.rows, self.acceptance.rounds
         seconds, best, found = self.seconds, 0.0, current
         without = (1 - rounds) * seconds[1]
@@ -267,12 +303,13 @@ class SpeedupModel:
         return best * self.autoregressive.typical, found
 
     def trial_cost(self, lag: int) -> float:
-        """Seconds that are lost by a round whose drafts are all wrong, when the drafter reads `lag` tokens for it."""
+        """Return the seconds lost by a round whose drafts are all rejected, if the drafter reads `lag` tokens before
+        it."""
         return lag * self._reading.typical + self.seconds[self.full] - self.autoregressive.typical
 
     @property
     def seconds(self) -> dict[int, float]:
-        """Of rounds that draft, at every width; between widths that were timed, on a line from one to the other."""
+        """Width -> seconds of a round that drafts, interpolated linearly between the timed widths."""
         if self._fused:
             full = self.windows[self.full]
             return {width: (times if times.count else full).typical for width, times in self.windows.items()}

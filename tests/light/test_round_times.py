@@ -1,0 +1,119 @@
+"""What rounds cost on a machine: what one process finds out, the next begins with."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from speccompile.runtime.round_times import RecordedTimes, RoundTimesCache
+from speccompile.runtime.rounds.adaptive_length import AdaptiveDraftLength
+
+CHAIN = {width: width - 1 for width in range(1, 6)}
+TIMES = {"autoregressive": 1.0, "windows": {"3": 1.2, "5": 1.5}, "drafting": 0.25, "catch_up": 0.01}
+KEY = {"engine": "x"}
+
+
+def timed(policy: AdaptiveDraftLength, *, draft: float = 0.25) -> AdaptiveDraftLength:
+    """Tell a policy of a few rounds, the first run at each size without its time."""
+    policy.begin(40, 100)
+    policy.record_catch_up(40, 0.4, 0.0)
+    for seconds in (None, 1.0, 1.1):
+        assert policy.next_width(0) == 1 or seconds == 1.1
+        policy.record_autoregressive(seconds)
+    for seconds in (None, 1.5):
+        policy.record_draft(None if seconds is None else draft)
+        policy.record_verify(5, seconds, [4], 0)
+    return policy
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path))
+    return tmp_path / "times"
+
+
+def test_nothing_is_said_before_every_graph_was_timed():
+    policy = AdaptiveDraftLength(CHAIN)
+    assert policy.measured_times() is None
+    policy.begin(4, 10)
+    policy.record_autoregressive(1.0)
+    policy.record_verify(5, 1.5, [4], 0)
+    assert policy.measured_times() is None  # drafts were not
+    policy.record_draft(0.25)
+    assert policy.measured_times() == {"autoregressive": 1.0, "windows": {"5": 1.5}, "drafting": 0.25, "catch_up": 0.0}
+
+
+def test_first_runs_are_not_timed():
+    found = timed(AdaptiveDraftLength(CHAIN)).measured_times()
+    assert found == {"autoregressive": 1.0, "windows": {"5": 1.5}, "drafting": 0.25, "catch_up": 0.01}
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_who_begins_with_times_drafts_in_the_first_round(fused):
+    first, later = AdaptiveDraftLength(CHAIN, fused=fused), AdaptiveDraftLength(CHAIN, fused=fused)
+    later.expect_times(TIMES)
+    assert first.begin(40, 100) == later.begin(40, 100) == 5
+    assert (first.next_width(0), later.next_width(0)) == (1, 5)
+    assert later.measured_times() is None  # what others measured is not written as its own
+
+
+def test_who_begins_with_times_at_which_drafting_does_not_pay_does_not_draft():
+    policy = AdaptiveDraftLength(CHAIN)
+    policy.expect_times(TIMES | {"drafting": 40.0})
+    assert policy.begin(40, 100) == 1
+
+
+@pytest.mark.parametrize("windows", [{"3": 1.2}, {"5": 1.5, "9": 2.0}, {}])
+def test_times_of_other_widths_are_ignored_whole(windows):
+    policy = AdaptiveDraftLength(CHAIN)
+    policy.expect_times(TIMES | {"windows": windows})
+    policy.begin(40, 100)
+    assert policy.next_width(0) == 1
+
+
+def test_times_do_not_replace_what_this_process_has_measured():
+    policy = timed(AdaptiveDraftLength(CHAIN))
+    before = policy.measured_times()
+    policy.expect_times({**TIMES, "autoregressive": 100.0})
+    assert policy.measured_times() == before
+
+
+def test_a_record_is_written_once_and_again_where_times_have_clearly_changed(cache):
+    record = RecordedTimes(KEY)
+    assert record.known is None
+    record.update(None)
+    assert not cache.exists()
+    record.update(TIMES)
+    (file,) = cache.iterdir()
+    assert json.loads(file.read_text())["found"] == RecordedTimes(KEY).known == TIMES
+    before = file.read_bytes()
+    record.update(TIMES | {"autoregressive": 1.2})
+    assert file.read_bytes() == before
+    record.update(TIMES | {"autoregressive": 1.3})
+    assert RecordedTimes(KEY).known == TIMES | {"autoregressive": 1.3}
+    assert RecordedTimes({"engine": "y"}).known is None
+
+
+DAMAGED = [
+    {},
+    TIMES | {"autoregressive": 0.0},
+    TIMES | {"autoregressive": "fast"},
+    TIMES | {"drafting": -1.0},
+    TIMES | {"windows": {"wide": 1.0}},
+    TIMES | {"windows": {"5": None}},
+    TIMES | {"windows": 5},
+    {name: value for name, value in TIMES.items() if name != "catch_up"},
+]
+
+
+@pytest.mark.parametrize("found", DAMAGED, ids=range(len(DAMAGED)))
+def test_a_damaged_record_counts_as_none(cache, found):
+    RoundTimesCache().store(KEY, found)
+    assert RecordedTimes(KEY).known is None
+
+
+def test_nothing_is_kept_without_a_cache(cache, monkeypatch):
+    monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", "0")
+    RecordedTimes(KEY).update(TIMES)
+    assert not cache.exists()
+    assert RecordedTimes(KEY).known is None
