@@ -65,7 +65,7 @@ CONSTANTS = {
     },
     "speccompile.runtime.devices.invariance_cache": {"NAME": "kInvarianceFolder"},
     "speccompile.runtime.round_times": {
-        "NAME": "kTimesFolder", "FORMAT": "kTimesFormat", "CHANGED": "kChangedTimes",
+        "NAME": "kTimesFolder", "FORMAT": "kTimesFormat", "PROCESSES": "kTimesProcesses", "CHANGED": "kChangedTimes",
     },
     "speccompile.runtime.window_invariance": {
         "FORMAT": "kInvarianceFormat", "PREFIX": "kInvariancePrefix", "NEUTRAL": "kNeutral",
@@ -76,7 +76,9 @@ CONSTANTS = {
         "NEW_TOKENS": "kNewTokens", "COLDEST": "kMinTemperature", "PENALTIES": "kPenalties",
     },
     "speccompile.runtime.rounds.adaptive_length": {
-        "TRIAL_SHARE": "kTrialShare", "FIRST_GAP": "kFirstGap", "LONGEST_GAP": "kLongestGap",
+        "TRIAL_SHARE": "kTrialShare",
+        "FIRST_MARGIN": "kFirstMargin",
+        "FIRST_TRIAL": "kFirstTrial", "FIRST_GAP": "kFirstGap", "LONGEST_GAP": "kLongestGap",
         "PRIOR_ROUNDS": "kPriorRounds",
         "EXPECTED_NEW_TOKENS": "kExpectedNewTokens", "LOSS_PATIENCE_ROUNDS": "kLossPatienceRounds",
         "MAX_SAVED_ROUNDS": "kMaxSavedRounds", "REFRESH": "kRefresh",

@@ -84,7 +84,8 @@ inline constexpr const char* kInvarianceFolder = "checked";
 // speccompile.runtime.round_times
 inline constexpr const char* kTimesFolder = "times";
 inline constexpr int64_t kTimesFormat = 1;
-inline constexpr double kChangedTimes = 1.25;
+inline constexpr int64_t kTimesProcesses = 8;
+inline constexpr double kChangedTimes = 0.05;
 
 // speccompile.runtime.window_invariance
 inline constexpr int64_t kInvarianceFormat = 1;
@@ -105,6 +106,8 @@ inline constexpr double kPenalties[] = {0.001, 1000.0};
 
 // speccompile.runtime.rounds.adaptive_length
 inline constexpr double kTrialShare = 0.02;
+inline constexpr double kFirstMargin = 0.05;
+inline constexpr double kFirstTrial = 0.3;
 inline constexpr int64_t kFirstGap = 8;
 inline constexpr int64_t kLongestGap = 512;
 inline constexpr double kPriorRounds = 2.0;

@@ -21,8 +21,11 @@ NAME = "times"
 FORMAT = 1
 """Version of a record."""
 
-CHANGED = 1.25
-"""Factor by which a time must differ from the recorded one before the record is written again."""
+PROCESSES = 8
+"""Maximum number of processes in a record's mean: one alone may have met a busy machine."""
+
+CHANGED = 0.05
+"""Share by which a time must change before the record is written again."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +37,16 @@ class RoundTimesCache(ResultCache):
 
 
 class RecordedTimes:
-    """The record of one engine of a bundle, as `SpeedupModel.measured_times` returns it.
+    """The record of one engine of a bundle: what `SpeedupModel.measured_times` returns, and `processes`, their number.
 
-    known: what was recorded; None without a record, and where it is damaged.
+    known: what was recorded when this was made; None without a record, and where it is damaged.
     """
 
     def __init__(self, key: dict[str, Any]) -> None:
         self._cache, self._key = RoundTimesCache(), key
         found = self._cache.read(key)
         self.known = found if found is not None and _is_whole(found) else None
+        self._written = self.known
 
     @classmethod
     def find(cls, folder: Path, entry: EngineEntry, threads: int | None) -> "RecordedTimes | None":
@@ -53,11 +57,26 @@ class RecordedTimes:
         return cls(engine_key(folder, entry, threads) | {"times": FORMAT, "threads": threads})
 
     def update(self, measured: Mapping[str, Any] | None) -> None:
-        """Write what was measured, where that is new or clearly different."""
-        if measured is None or (self.known is not None and not _differ(self.known, measured)):
+        """Write the mean of the record and what this process has measured until now, where that is news."""
+        if measured is None:
             return
-        self.known = dict(measured)
-        self._cache.store(self._key, self.known)
+        found = {**measured, "processes": 1} if self.known is None else _mean(self.known, measured)
+        if self._written is None or _differ(self._written, found):
+            self._written = found
+            self._cache.store(self._key, found)
+
+
+def _mean(known: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record with one process more. Windows that this one did not verify stay as they are."""
+    count = min(known["processes"], PROCESSES - 1)
+
+    def time(before: float, now: float) -> float:
+        return (count * before + now) / (count + 1) if before and now else before or now
+
+    before, now = known["windows"], measured["windows"]
+    windows = {width: time(before.get(width, 0.0), now.get(width, 0.0)) for width in {**before, **now}}
+    found = {name: time(known[name], measured[name]) for name in ("autoregressive", "drafting", "catch_up")}
+    return found | {"windows": windows, "processes": count + 1}
 
 
 def _numbers(times: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,13 +87,12 @@ def _numbers(times: Mapping[str, Any]) -> dict[str, Any]:
 def _is_whole(times: Mapping[str, Any]) -> bool:
     try:
         every = [*_numbers(times).values(), times["drafting"] + 1e-9, times["catch_up"] + 1e-9]
-        return all(isfinite(each) and each > 0 for each in every) and all(map(str.isdigit, times["windows"]))
+        is_counted = isinstance(times["processes"], int) and times["processes"] > 0
+        return is_counted and all(isfinite(e) and e > 0 for e in every) and all(map(str.isdigit, times["windows"]))
     except (KeyError, TypeError):
         return False
 
 
-def _differ(known: Mapping[str, Any], measured: Mapping[str, Any]) -> bool:
-    before, now = _numbers(known), _numbers(measured)
-    return any(
-        name not in before or not 1 / CHANGED < seconds / before[name] < CHANGED for name, seconds in now.items()
-    )
+def _differ(known: Mapping[str, Any], merged: Mapping[str, Any]) -> bool:
+    before, now = _numbers(known), _numbers(merged)
+    return any(name not in before or abs(seconds / before[name] - 1) > CHANGED for name, seconds in now.items())

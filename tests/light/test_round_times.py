@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from speccompile.runtime.round_times import RecordedTimes, RoundTimesCache
+from speccompile.runtime.round_times import PROCESSES, RecordedTimes, RoundTimesCache
 from speccompile.runtime.rounds.adaptive_length import AdaptiveDraftLength
 
 CHAIN = {width: width - 1 for width in range(1, 6)}
@@ -78,31 +78,50 @@ def test_times_do_not_replace_what_this_process_has_measured():
     assert policy.measured_times() == before
 
 
-def test_a_record_is_written_once_and_again_where_times_have_clearly_changed(cache):
+RECORD = TIMES | {"processes": 1}
+
+
+def test_a_process_writes_a_record_once_and_again_where_its_times_have_clearly_changed(cache):
     record = RecordedTimes(KEY)
     assert record.known is None
     record.update(None)
     assert not cache.exists()
     record.update(TIMES)
     (file,) = cache.iterdir()
-    assert json.loads(file.read_text())["found"] == RecordedTimes(KEY).known == TIMES
+    assert json.loads(file.read_text())["found"] == RecordedTimes(KEY).known == RECORD
     before = file.read_bytes()
-    record.update(TIMES | {"autoregressive": 1.2})
+    record.update(TIMES | {"autoregressive": 1.04})
     assert file.read_bytes() == before
-    record.update(TIMES | {"autoregressive": 1.3})
-    assert RecordedTimes(KEY).known == TIMES | {"autoregressive": 1.3}
+    record.update(TIMES | {"autoregressive": 1.1})
+    assert RecordedTimes(KEY).known == RECORD | {"autoregressive": 1.1}
     assert RecordedTimes({"engine": "y"}).known is None
+
+
+def test_a_record_is_the_mean_of_the_last_processes(cache):
+    RecordedTimes(KEY).update(TIMES)
+    record = RecordedTimes(KEY)
+    for busy in (9.0, 2.0):  # a process counts once, with what it knows at last
+        record.update({"autoregressive": busy, "windows": {"4": 1.3, "5": 2.5}, "drafting": 0.25, "catch_up": 0.0})
+    windows = {"3": 1.2, "4": 1.3, "5": 2.0}
+    assert RecordedTimes(KEY).known == TIMES | {"autoregressive": 1.5, "windows": windows, "processes": 2}
+    for _ in range(60):
+        RecordedTimes(KEY).update(TIMES | {"autoregressive": 4.0})
+    found = RecordedTimes(KEY).known
+    assert 2 < found["processes"] <= PROCESSES
+    assert found["autoregressive"] == pytest.approx(4.0, rel=0.3)  # what changes it by less is not written
 
 
 DAMAGED = [
     {},
-    TIMES | {"autoregressive": 0.0},
-    TIMES | {"autoregressive": "fast"},
-    TIMES | {"drafting": -1.0},
-    TIMES | {"windows": {"wide": 1.0}},
-    TIMES | {"windows": {"5": None}},
-    TIMES | {"windows": 5},
-    {name: value for name, value in TIMES.items() if name != "catch_up"},
+    TIMES,
+    RECORD | {"processes": 0},
+    RECORD | {"autoregressive": 0.0},
+    RECORD | {"autoregressive": "fast"},
+    RECORD | {"drafting": -1.0},
+    RECORD | {"windows": {"wide": 1.0}},
+    RECORD | {"windows": {"5": None}},
+    RECORD | {"windows": 5},
+    {name: value for name, value in RECORD.items() if name != "catch_up"},
 ]
 
 

@@ -4,6 +4,7 @@ What is given, committed, drafted, accepted, drawn and penalized all goes into t
 is another text. Bundles are made here in milliseconds; that whole models give the same is in tests/compile.
 """
 
+import json
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,24 @@ def test_sampled_rows_are_python_s(opened, kind, settings):
 def test_sequences_of_one_prompt_draw_apart(opened):
     found = opened("sampled").check([prompt(5)], num_return_sequences=3, temperature=1.1, seed=9, max_new_tokens=20)
     assert len({tuple(row.token_ids) for row in found}) == 3
+
+
+def test_what_rounds_cost_is_recorded_alike(tmp_path, monkeypatch, native_library, onnxruntime_library):
+    """Each runtime has a record of its own, as its kernels are another file, in one form."""
+    monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path))
+    both = SideBySide(write_arithmetic_bundle(tmp_path / "b"), native_library, onnxruntime_library)
+    both.python.generate(prompt(6), max_new_tokens=40)
+    (file,) = (tmp_path / "times").iterdir()
+    record = json.loads(file.read_text())
+    both.session.generate([prompt(6)], max_new_tokens=40)
+    (other,) = {*(tmp_path / "times").iterdir()} - {file}
+    found = json.loads(other.read_text())
+    assert found["key"].keys() == record["key"].keys()
+    differing = [name for name, value in record["key"].items() if found["key"][name] != value]
+    assert differing == ["kernels"]
+    assert found["found"].keys() == record["found"].keys()
+    assert found["found"]["windows"].keys() == record["found"]["windows"].keys()
+    assert found["found"]["processes"] == record["found"]["processes"] == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

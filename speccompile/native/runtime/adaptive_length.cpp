@@ -46,8 +46,11 @@ int AdaptiveDraftLength::next_width(int64_t lag) {
 
 bool AdaptiveDraftLength::resumes(int64_t lag) {
   const double gain = model_.best(width_).first, price = model_.trial_cost(lag), left = expected_tokens() - new_tokens_;
-  const bool pays = gain > 1 + kTrialShare && price <= (1 - 1 / gain) * model_.autoregressive.typical * left;
-  if (!pays && trial_loss_ + price > budget()) {
+  const bool begins = new_tokens_ == 0;
+  const bool pays = (gain > 1 + kTrialShare && price <= (1 - 1 / gain) * model_.autoregressive.typical * left) ||
+                    (begins && gain > 1 - kFirstMargin);
+  const bool may_try = (begins && gain > 1 - kFirstTrial) || trial_loss_ + price <= budget();
+  if (!pays && !may_try) {
     gap_ = std::min(2 * gap_, kLongestGap);
     waited_ = 0;
     return false;

@@ -21,7 +21,7 @@ class RecordedTimes {
 
  private:
   const Json key_;
-  std::optional<Json> known_;
+  std::optional<Json> known_, written_;
 };
 
 // Return the key of an engine's record. engine: its `engine_key`.
