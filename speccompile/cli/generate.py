@@ -220,9 +220,11 @@ def _show(bundle: "Bundle", prompt: "Prompt", options: dict[str, Any]) -> None:
 def _summary(generation: "Generation") -> str:
     seed = "" if generation.seed is None else f", seed {generation.seed}"
     accepted = f", {generation.mean_accepted:.2f} tokens each" if generation.mean_accepted is not None else ""
+    faster = generation.estimated_speedup
+    speedup = f", {faster:.2f}x autoregressive (estimated)" if faster is not None else ""
     return (
         f"{len(generation.token_ids)} new tokens in {generation.rounds} {generation.mode} rounds{accepted}, "
-        f"{generation.tokens_per_second:.1f} tokens/s, finish reason {generation.finish_reason}{seed}"
+        f"{generation.tokens_per_second:.1f} tokens/s{speedup}, finish reason {generation.finish_reason}{seed}"
     )
 
 

@@ -83,7 +83,7 @@ def _others() -> Iterator[ModuleType]:
             where = f"{point.dist.name}, " if point.dist else ""
             raise EngineError(
                 f"the drafting method '{point.name}' ({where}{point.value}) cannot be loaded: received "
-                f"{type(family).__name__}: {family}, expected a module whose METHOD is a drafters.method.DraftingMethod",
+                f"{type(family).__name__}: {family}, expected a module whose METHOD is a DraftingMethod",
                 hint="mend or uninstall that package",
             )
         yield folder

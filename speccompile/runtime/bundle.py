@@ -331,15 +331,11 @@ class Batch:
                 start = perf_counter()  # without the caller's time in between
 
     def generations(self) -> list[Generation]:
-        seconds, spent = self.seconds, self.bundle._loop.seconds
-        return [
-            self.bundle._generation(
-                row,
-                GenerationTimes(sum(seconds), spent["prefill"], seconds[1:], spent["verify"], spent["draft"]),
-                speculative=self.speculative,
-            )
-            for row in self.rows
-        ]
+        seconds, loop = self.seconds, self.bundle._loop
+        alone = loop.drafting.policy.autoregressive_seconds if len(self.rows) == 1 else None
+        prefill, verify, draft = (loop.seconds[name] for name in ("prefill", "verify", "draft"))
+        spent = GenerationTimes(sum(seconds), prefill, seconds[1:], verify, draft, autoregressive=alone)
+        return [self.bundle._generation(row, spent, speculative=self.speculative) for row in self.rows]
 
 
 def _check_single(options: dict[str, Any]) -> None:

@@ -65,6 +65,9 @@ class Generation:
     """Seconds of waiting for a batch slot, before `seconds`."""
     first_token_seconds: float | None = field(kw_only=True, default=None)
     """Seconds from the request to the first token; None if no token came."""
+    estimated_speedup: float | None = field(kw_only=True, default=None)
+    """Speedup over autoregressive rounds, without the prefill, by what such a round costs on this machine; None if no
+    round drafted, and if that was not measured."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the documented JSON object of `generate --json`."""
@@ -87,6 +90,8 @@ class GenerationTimes:
     cached_tokens: int = 0
     queue: float = 0.0
     first_token: float | None = None
+    autoregressive: float | None = None
+    """Seconds of a round without drafts, where that is known."""
 
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
@@ -227,6 +232,8 @@ class SequenceState:
         if self.error is not None:
             raise self.error
         n_new, rounds = len(self.token_ids), max(0, len(self.path_lengths) - 1)
+        decoding, has_drafted = sum(spent.rounds[:rounds]), any(self.draft_lengths)
+        is_estimated = spent.autoregressive is not None and has_drafted and decoding > 0
         return Generation(
             text=None if self.stream is None else "".join(self.pieces),
             token_ids=self.token_ids,
@@ -252,4 +259,5 @@ class SequenceState:
             cached_tokens=spent.cached_tokens,
             queue_seconds=spent.queue,
             first_token_seconds=spent.first_token,
+            estimated_speedup=(n_new - 1) * (spent.autoregressive or 0.0) / decoding if is_estimated else None,
         )

@@ -34,6 +34,8 @@ class ForcedPace:
     def expect_times(self, times: object) -> None:
         raise AssertionError("times are expected when a bundle is opened")
 
+    autoregressive_seconds = None
+
     def measured_times(self) -> None:
         return None
 

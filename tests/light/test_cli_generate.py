@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -91,6 +92,10 @@ def test_the_summary_goes_to_stderr(folder, capsysbinary):
         with pytest.raises(SystemExit):
             main(["generate", str(folder), "--prompt", "def", "--max-new-tokens", "1"])
         assert "1 new tokens in 0 speculative rounds, " in capsysbinary.readouterr().err.decode()
+        with pytest.raises(SystemExit):
+            main(["generate", str(folder), "--prompt", "def", "--max-new-tokens", "40"])
+        summary = capsysbinary.readouterr().err.decode()
+        assert re.search(r" tokens/s, [\d.]+x autoregressive \(estimated\), finish reason length$", summary.strip())
 
 
 def test_json_is_one_object(folder, run):

@@ -17,7 +17,7 @@ from speccompile.bundle.manifest import CHAT
 from speccompile.cli import exit_codes
 from speccompile.cli.main import group
 
-SPEED = re.compile(r"[\d.]+ tokens/s")
+SPEED = re.compile(r"[\d.]+ tokens/s(, [\d.]+x autoregressive \(estimated\))?")
 LONG_STEP = re.compile(r"^.*: [\d.]+ s\n", re.MULTILINE)
 TIMES = re.compile(r'("(?:seconds|tokens_per_second)": )[\d.e+-]+')
 

@@ -25,6 +25,8 @@ class DraftLengthPolicy {
   virtual void expect_times(const Json& times) = 0;
   // Return the costs of rounds, see `SpeedupModel::measured_times`; nullopt until this process has measured them.
   virtual std::optional<Json> measured_times() const = 0;
+  // Seconds of a round without drafts; 0 if unknown.
+  virtual double autoregressive_seconds() const = 0;
   // Begin a generation with `prompt` tokens and at most `room` new ones. Return the first window width, like `next_width`:
   // it decides whether the drafter reads the prompt.
   virtual int begin(int64_t prompt, int64_t room) = 0;
@@ -50,6 +52,7 @@ class AdaptiveDraftLength : public DraftLengthPolicy {
   void expect(const MeasuredAcceptance& measured) override;
   void expect_times(const Json& times) override { model_.expect_times(times); }
   std::optional<Json> measured_times() const override { return model_.measured_times(); }
+  double autoregressive_seconds() const override { return model_.autoregressive.typical; }
   int begin(int64_t prompt, int64_t room) override;
   int next_width(int64_t lag) override;
   void record_autoregressive(std::optional<double> seconds) override;

@@ -26,6 +26,7 @@ class DecodeLoop {
   // Set or return the costs of rounds, see `DraftLengthPolicy`.
   void expect_times(const Json& times) { drafting_.expect_times(times); }
   std::optional<Json> measured_times() const { return drafting_.measured_times(); }
+  double autoregressive_seconds() const { return drafting_.autoregressive_seconds(); }
   // Begin a batch; the next `step` is its prefill. adaptive: adapt the draft length wherever that changes no token.
   void begin(Rows& rows, bool speculative, bool adaptive);
   // Run the prefill or a round and update the rows; do nothing once every row has ended.

@@ -47,6 +47,7 @@ class DraftController {
   // Set or return the costs of rounds, see `DraftLengthPolicy`.
   void expect_times(const Json& times) { policy_->expect_times(times); }
   std::optional<Json> measured_times() const { return policy_->measured_times(); }
+  double autoregressive_seconds() const { return policy_->autoregressive_seconds(); }
   // Begin a batch.
   void begin(const Rows& rows, bool speculative, bool adaptive);
   // Return whether the next run also drafts.

@@ -72,6 +72,11 @@ class DraftLengthPolicy(Protocol):
         """Set the prior: times of rounds, as `measured_times` returned them in another process on this machine."""
         ...
 
+    @property
+    def autoregressive_seconds(self) -> float | None:
+        """Seconds of a round without drafts; None if unknown."""
+        ...
+
     def measured_times(self) -> dict[str, Any] | None:
         """Return what rounds cost, in seconds, see `SpeedupModel.measured_times`; None until this process knows."""
         ...
@@ -119,6 +124,10 @@ class AdaptiveDraftLength:
 
     def expect_times(self, times: Mapping[str, Any]) -> None:
         self._model.expect_times(times)
+
+    @property
+    def autoregressive_seconds(self) -> float | None:
+        return self._model.autoregressive.typical or None
 
     def measured_times(self) -> dict[str, Any] | None:
         return self._model.measured_times()
