@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.cli.options import NEW_TOKENS
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import SpeccompileError
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 @click.command("bench")
 @click.argument("folder", metavar="BUNDLE", type=click.Path(path_type=Path))
 @click.option("--prompts", metavar="FILE", type=click.Path(path_type=Path), required=True, help="What to time.")
-@click.option("--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="At most this many.")
+@click.option("-n", "--max-new-tokens", default=128, show_default=True, help="At most this many.", **NEW_TOKENS)
 @click.option(
     "--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Generations a prompt and way."
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.cli.options import NEW_TOKENS
 from speccompile.cli.sampling_options import NAMES, sampling_options
 from speccompile.errors import SpeccompileError
 
@@ -22,7 +23,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--ways", metavar="FILE", type=PATH, help="Which ways, in YAML; by default all that the recipe allows.")
 @click.option("--index", metavar="FOLDER", type=PATH, help="What retrieval drafts from; without it, it is left out.")
 @click.option("--output", "-o", metavar="FOLDER", type=PATH, help="Results as they come; default build/<name>-ways.")
-@click.option("--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="At most this many.")
+@click.option("-n", "--max-new-tokens", default=128, show_default=True, help="At most this many.", **NEW_TOKENS)
 @click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Passes through all ways.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads; by default one a core that this process may use.")
 @click.option("--engine", metavar="NAME", help="Of the recipe; by default the first for this machine's processor.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from speccompile.cli.constraint_options import constraint_options, impose, take
+from speccompile.cli.options import NEW_TOKENS, Option
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import PromptError, UsageError
 from speccompile.progress import LOGGER, log_step
@@ -21,10 +22,10 @@ SOURCES = ("--prompt", "--prompt-file", "--token-ids")
 
 @click.command("generate")
 @click.argument("folder", metavar="BUNDLE", type=click.Path(path_type=Path))
-@click.option("--prompt", metavar="TEXT", help="The prompt.")
+@click.option("-p", "--prompt", metavar="TEXT", cls=Option, help="The prompt; - for stdin.")
 @click.option("--prompt-file", metavar="FILE", help="A file with the prompt, taken as it is; - for stdin.")
 @click.option("--token-ids", metavar="1,2,3", help="The prompt's token ids.")
-@click.option("--max-new-tokens", type=click.IntRange(min=1), default=128, show_default=True, help="At most this many.")
+@click.option("-n", "--max-new-tokens", default=128, show_default=True, help="At most this many.", **NEW_TOKENS)
 @sampling_options
 @constraint_options
 @click.option(
@@ -99,7 +100,7 @@ def command(
 
     \b
     Examples:
-      speccompile generate build/demo --prompt 'def main('
+      speccompile generate build/demo -p 'def main(' -n 64
       speccompile generate build/demo --prompt-file - --stop $'\\n\\n' < prompt.txt
       speccompile generate build/demo --token-ids 1,2,3 --json | jq .token_ids
       speccompile generate build/demo --prompt 'def ' --temperature 0.8 --top-p 0.95 --seed 7
@@ -155,24 +156,25 @@ def _prompt(sources: dict[str, str | None], *, chat: bool) -> "Prompt":
         if chat:
             raise UsageError("received --chat with --token-ids, expected a text", hint="leave one of them out")
         return [_token_id(part) for part in value.split(",")]
-    where, text = (option, value) if option == "--prompt" else (f"{option} {value}", _read(value))
+    is_file = option == "--prompt-file" or value == "-"
+    where, text = (f"{option} {value}", _read(option, value)) if is_file else (option, value)
     if not text:
         raise PromptError(f"{where}: received an empty prompt, expected text", hint="give at least one character")
     return text
 
 
-def _read(name: str) -> str:
+def _read(option: str, name: str) -> str:
     try:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as error:
         raise PromptError(
-            f"--prompt-file {name}: {error.strerror}", hint="give a file that can be read, or - for stdin"
+            f"{option} {name}: {error.strerror}", hint="give a file that can be read, or - for stdin"
         ) from error
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise PromptError(
-            f"--prompt-file {name}: byte {error.start} is 0x{data[error.start]:02x}, expected UTF-8 text",
+            f"{option} {name}: byte {error.start} is 0x{data[error.start]:02x}, expected UTF-8 text",
             hint="save the prompt as UTF-8",
         ) from error
 

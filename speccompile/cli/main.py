@@ -65,8 +65,10 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
-@click.group(cls=LazyGroup, invoke_without_command=True, epilog=EPILOG)
-@click.version_option(__version__, prog_name="speccompile")
+@click.group(
+    cls=LazyGroup, invoke_without_command=True, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(__version__, "-V", "--version", prog_name="speccompile")
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress on stderr.")
 @click.pass_context
 def group(ctx: click.Context, quiet: bool) -> None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.cli.options import NEW_TOKENS
+
 if TYPE_CHECKING:
     from speccompile.bundle.manifest import EngineEntry
     from speccompile.compiler.prove.filters import Reference
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("bundle", type=click.Path(path_type=Path))
 @click.option("--prompts", type=click.Path(path_type=Path), help="Prompts file, one JSON object a line.")
 @click.option("--target", type=click.Path(path_type=Path), help="The target's folder: compare with transformers too.")
-@click.option("--max-new-tokens", type=click.IntRange(min=1), default=64, show_default=True, help="For each prompt.")
+@click.option("-n", "--max-new-tokens", default=64, show_default=True, help="For each prompt.", **NEW_TOKENS)
 @click.option("--samples", type=click.IntRange(min=100), help="Draws for each test of a distribution; by default fewer "
               "the larger the target is, from 2000 down to 100.")  # fmt: skip
 @click.option("--engine", help="Engine of the bundle; by default the first that can run here.")

@@ -5,11 +5,13 @@ from typing import Any, TypeVar
 
 import click
 
+from speccompile.cli.options import Option
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 OPTIONS = (
     click.option(
-        "--temperature", metavar="T", type=float, default=0.0, show_default=True,
+        "-t", "--temperature", metavar="T", type=float, cls=Option, default=0.0, show_default=True,
         help="0 is greedy decoding, 1 draws from the target's own probabilities.",
     ),
     click.option("--top-k", metavar="N", type=int, help="Draw from the N most probable tokens; 0 is all."),

@@ -57,13 +57,15 @@ def test_both_learn_the_same_from_one_generation_to_the_next(learning, tmp_path)
 
 @pytest.mark.parametrize("autoregressive", [False, True])
 def test_both_learn_while_they_draft_nothing(learning, tmp_path, autoregressive):
-    """As in the first rounds of all, which are timed without drafts; not where none are asked for."""
+    """As in the first rounds of all, which are timed without drafts but for the very first; not where none are asked
+    for."""
     new = saved(learning.python, tmp_path)
-    options: dict[str, Any] = {"max_new_tokens": 1 + WARM_UP_ROUNDS, "autoregressive": autoregressive}
+    rounds = 1 + WARM_UP_ROUNDS
+    options: dict[str, Any] = {"max_new_tokens": 1 + rounds, "autoregressive": autoregressive}
     (theirs,) = learning.python.generate_batch(PROMPTS[:1], **options)
     (ours,) = learning.session.generate(PROMPTS[:1], **options)
     assert ours["token_ids"] == theirs.token_ids
-    assert ours["draft_lengths"] == theirs.draft_lengths == [0] * WARM_UP_ROUNDS
+    assert ours["draft_lengths"] == theirs.draft_lengths == [0] * rounds
     assert (ours["draft_seconds"] > 0, theirs.draft_seconds > 0) == (not autoregressive,) * 2
     assert saved(learning.session, tmp_path) == saved(learning.python, tmp_path)
     assert (saved(learning.python, tmp_path) == new) == autoregressive

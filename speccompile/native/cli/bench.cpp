@@ -36,7 +36,7 @@ void bench(const Arguments& given) {
 Subcommand bench_command() {
   std::vector<Option> before = {
       {"--prompts", "FILE", Takes::kPath, "What to time.  [required]"},
-      {"--max-new-tokens", "INTEGER RANGE", Takes::kCount, "At most this many.  [default: 128; x>=1]"},
+      {"--max-new-tokens", "INTEGER RANGE", Takes::kCount, "At most this many.  [default: 128; x>=1]", 'n', false, "--max-tokens"},
       {"--repeats", "INTEGER RANGE", Takes::kCount, "Generations a prompt and way.  [default: 3; x>=1]"},
       {"--threads", "INTEGER RANGE", Takes::kCount, "Threads; by default one a core that this process may use.  [x>=1]"},
       {"--engine", "NAME", Takes::kText, "Engine of the bundle; by default the first that can run here."},

@@ -24,7 +24,7 @@ constexpr Name kSampling[] = {{"--temperature", "temperature", false},
 const std::vector<Option>& sampling_options() {
   static const std::vector<Option> options = {
       {"--temperature", "T", Takes::kNumber,
-       "0 is greedy decoding, 1 draws from the target's own probabilities.  [default: 0.0]"},
+       "0 is greedy decoding, 1 draws from the target's own probabilities.  [default: 0.0]", 't'},
       {"--top-k", "N", Takes::kWhole, "Draw from the N most probable tokens; 0 is all."},
       {"--top-p", "P", Takes::kNumber, "Draw from the fewest tokens that add up to P."},
       {"--min-p", "P", Takes::kNumber, "Draw from tokens at least P times as probable as the best."},

@@ -34,12 +34,12 @@ std::string read_stdin() {
   }
 }
 
-std::string read_prompt(const std::string& name) {
+std::string read_prompt(const std::string& option, const std::string& name) {
   std::string text;
   try {
     text = name == "-" ? read_stdin() : read_file(name);
   } catch (const FileError& error) {
-    throw Error(Kind::kPrompt, "--prompt-file " + name + ": " + error.reason,
+    throw Error(Kind::kPrompt, option + " " + name + ": " + error.reason,
                 "give a file that can be read, or - for stdin");
   }
   if (text.rfind("\xEF\xBB\xBF", 0) == 0) text.erase(0, 3);  // a byte order mark
@@ -48,7 +48,7 @@ std::string read_prompt(const std::string& name) {
   char byte[8];
   std::snprintf(byte, sizeof byte, "0x%02x", static_cast<unsigned>(static_cast<unsigned char>(text[place])));
   throw Error(Kind::kPrompt,
-              "--prompt-file " + name + ": byte " + std::to_string(place) + " is " + byte + ", expected UTF-8 text",
+              option + " " + name + ": byte " + std::to_string(place) + " is " + byte + ", expected UTF-8 text",
               "save the prompt as UTF-8");
 }
 
@@ -99,8 +99,8 @@ Prompt prompt_of(const Arguments& given) {
       throw Error(Kind::kUsage, "received --chat with --token-ids, expected a text", "leave one of them out");
     return token_ids(value);
   }
-  const bool is_file = source == "--prompt-file";
-  const std::string text = is_file ? read_prompt(value) : value;
+  const bool is_file = source == "--prompt-file" || value == "-";
+  const std::string text = is_file ? read_prompt(source, value) : value;
   if (text.empty())
     throw Error(Kind::kPrompt, source + (is_file ? " " + value : "") + ": received an empty prompt, expected text",
                 "give at least one character");
@@ -205,10 +205,10 @@ void generate(const Arguments& given) {
 
 Subcommand generate_command() {
   const std::vector<Option> before = {
-      {"--prompt", "TEXT", Takes::kText, "The prompt."},
+      {"--prompt", "TEXT", Takes::kText, "The prompt; - for stdin.", 'p'},
       {"--prompt-file", "FILE", Takes::kText, "A file with the prompt, taken as it is; - for stdin."},
       {"--token-ids", "1,2,3", Takes::kText, "The prompt's token ids."},
-      {"--max-new-tokens", "INTEGER RANGE", Takes::kCount, "At most this many.  [default: 128; x>=1]"},
+      {"--max-new-tokens", "INTEGER RANGE", Takes::kCount, "At most this many.  [default: 128; x>=1]", 'n', false, "--max-tokens"},
   };
   const std::vector<Option> behind = {
       {"--num-return-sequences", "N", Takes::kWhole,

@@ -42,7 +42,7 @@ constexpr const char* kGenerateHelp = R"help(  Generate text with BUNDLE.
     logprobs           of each new token, at temperature 1; with --logprobs
 
   Examples:
-    speccompile-native generate build/demo --prompt 'def main('
+    speccompile-native generate build/demo -p 'def main(' -n 64
     speccompile-native generate build/demo --prompt-file - --stop $'\n\n' < prompt.txt
     speccompile-native generate build/demo --token-ids 1,2,3 --json | jq .token_ids
     speccompile-native generate build/demo --prompt 'def ' --temperature 0.8 --top-p 0.95 --seed 7

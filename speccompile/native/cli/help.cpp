@@ -51,7 +51,7 @@ std::string help_of(const Command& command, const Rows& commands) {
     const std::string letter = each.letter ? std::string("-") + each.letter + ", " : "";
     options.emplace_back(letter + each.name + (*each.metavar ? " " : "") + each.metavar, each.help);
   }
-  options.emplace_back(kHelp.name, kHelp.help);
+  options.emplace_back(std::string("-") + kHelp.letter + ", " + kHelp.name, kHelp.help);
   std::string text =
       "Usage: " + command.path + " " + command.usage + "\n\n" + command.help + "\nOptions:\n" + columns(options);
   if (!commands.empty()) text += "\nCommands:\n" + columns(commands);

@@ -22,7 +22,7 @@ const Command& group() {
                                   nullptr,
                                   "[OPTIONS] [COMMAND] [ARGS]...",
                                   kHelp,
-                                  {{"--version", "", Takes::kFlag, "Show the version and exit."},
+                                  {{"--version", "", Takes::kFlag, "Show the version and exit.", 'V'},
                                    {"--quiet", "", Takes::kFlag, "Show no progress on stderr.", 'q'}}};
   return command;
 }

@@ -13,8 +13,9 @@ namespace {
 
 const Option* named(const Command& command, std::string_view name) {
   if (name == kHelp.name) return &kHelp;
-  const auto found =
-      std::find_if(command.options.begin(), command.options.end(), [&](const Option& each) { return name == each.name; });
+  const auto found = std::find_if(command.options.begin(), command.options.end(), [&](const Option& each) {
+    return name == each.name || (*each.alias && name == each.alias);
+  });
   return found == command.options.end() ? nullptr : &*found;
 }
 
@@ -59,8 +60,9 @@ Arguments Arguments::read(const Command& command, std::vector<std::string> words
     words.pop_back();
     if (word == "--") break;
     if (word.size() > 1 && word[0] == '-') {
-      if (const Option* option = found.take(command, word, words); option && option->takes != Takes::kFlag) {
-        if (words.empty()) refuse_use(option->name, "requires an argument.");
+      std::string typed;
+      if (const Option* option = found.take(command, word, words, typed); option && option->takes != Takes::kFlag) {
+        if (words.empty()) refuse_use(typed, "requires an argument.");
         found.given_.emplace_back(option, std::move(words.back()));
         words.pop_back();
       }
@@ -74,15 +76,16 @@ Arguments Arguments::read(const Command& command, std::vector<std::string> words
 }
 
 // Takes a flag; of an option with a value returns which it is, and leaves the value that was attached in `left`.
-const Option* Arguments::take(const Command& command, const std::string& word, std::vector<std::string>& left) {
+// typed: how it was spelled.
+const Option* Arguments::take(const Command& command, const std::string& word, std::vector<std::string>& left, std::string& typed) {
   const size_t equals = word.find('=');
   const std::string name = word.substr(0, equals);
   const Option* option = named(command, name);
   if (!option) {
     if (word.rfind("--", 0) == 0) refuse_unknown(command, name);
-    take_letters(command, word);
-    return nullptr;
+    return take_letters(command, word, left, typed);
   }
+  typed = name;
   if (option->takes == Takes::kFlag) {
     if (equals != std::string::npos) refuse_use(name, "does not take a value.");
     given_.emplace_back(option, "");
@@ -92,13 +95,23 @@ const Option* Arguments::take(const Command& command, const std::string& word, s
   return option;
 }
 
-void Arguments::take_letters(const Command& command, const std::string& word) {
-  for (const char letter : word.substr(1)) {
+// The same of short forms, of which flags may stand together: -q, -n 5, -n5.
+const Option* Arguments::take_letters(const Command& command, const std::string& word, std::vector<std::string>& left, std::string& typed) {
+  for (size_t i = 1; i < word.size(); ++i) {
+    const char letter = word[i];
     const auto found = std::find_if(command.options.begin(), command.options.end(),
                                     [&](const Option& each) { return each.letter == letter; });
-    if (found == command.options.end()) refuse_unknown(command, std::string("-") + letter);
-    given_.emplace_back(&*found, "");
+    if (found == command.options.end() && letter != kHelp.letter) refuse_unknown(command, std::string("-") + letter);
+    const Option* const option = found == command.options.end() ? &kHelp : &*found;
+    typed = std::string("-") + letter;
+    if (option->takes == Takes::kFlag) {
+      given_.emplace_back(option, "");
+      continue;
+    }
+    if (i + 1 < word.size()) left.push_back(word.substr(i + 1));
+    return option;
   }
+  return nullptr;
 }
 
 std::string Arguments::wanted() const {

@@ -21,12 +21,13 @@ struct Option {
   const char* metavar;  // "" for a flag
   Takes takes;
   const char* help;
-  char letter = '\0';  // the short form of a flag
+  char letter = '\0';  // the short form
   bool is_required = false;
+  const char* alias = "";  // another spelling, which is not in the help
 };
 
 // Of every command.
-constexpr Option kHelp = {"--help", "", Takes::kFlag, "Show this message and exit."};
+constexpr Option kHelp = {"--help", "", Takes::kFlag, "Show this message and exit.", 'h'};
 
 // help: its text, wrapped; options: beside --help. argument: the name of the one that it takes; the program itself has none,
 // and leaves what follows its options to the command that they name.
@@ -62,8 +63,8 @@ class Arguments {
  private:
   using Given = std::pair<const Option*, std::string>;
 
-  const Option* take(const Command& command, const std::string& word, std::vector<std::string>& left);
-  void take_letters(const Command& command, const std::string& word);
+  const Option* take(const Command& command, const std::string& word, std::vector<std::string>& left, std::string& typed);
+  const Option* take_letters(const Command& command, const std::string& word, std::vector<std::string>& left, std::string& typed);
 
   std::vector<Given> given_;
 };

@@ -1,0 +1,25 @@
+"""Options with short forms and aliases, named in errors by their long form."""
+
+from typing import Any
+
+import click
+
+
+class Option(click.Option):
+    """An option such as -n, --max-new-tokens. aliases: other spellings that are accepted and not in the help."""
+
+    def __init__(self, *arguments: Any, aliases: tuple[str, ...] = (), **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.aliases = aliases
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        super().add_to_parser(parser, ctx)
+        if self.aliases:
+            parser.add_option(obj=self, opts=list(self.aliases), dest=self.name, action="store", nargs=1)
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:
+        return repr(next(name for name in self.opts if name.startswith("--")))
+
+
+NEW_TOKENS: dict[str, Any] = {"cls": Option, "aliases": ("--max-tokens",), "type": click.IntRange(min=1)}
+"""Settings of the option -n, --max-new-tokens of every command."""
