@@ -96,7 +96,7 @@ def run(batch: "Batch", answers: "Answers", *, as_json: bool) -> None:
     try:
         batch.run(answers)
     except KeyboardInterrupt:
-        LOGGER.warning("interrupted: answers are kept in %s; the same command goes on from there", batch.output)
+        LOGGER.warning("interrupted: %s has the results so far; run the same command again to resume", batch.output)
     finally:
         if account.seconds:  # 0 if it was refused before any work
             _tell(account, batch.output, as_json=as_json)

@@ -147,7 +147,7 @@ def _known(work: Path, key: dict[str, Any]) -> Journal:
             if journal.key == key and _has_tokens(work, journal):
                 LOGGER.info("going on with a build that was interrupted: %d tokens are there", sum(journal.chunks))
                 return journal
-        LOGGER.warning("note: what an interrupted build left in %s is of another corpus: beginning anew", work)
+        LOGGER.warning("note: %s holds an interrupted build of another corpus; starting over", work)
     for old in work.iterdir():
         old.unlink()
     return Journal(key)

@@ -46,8 +46,7 @@ def insufficient_resources(needs: ResourceEstimate, room: AvailableResources, pa
     """Yield an error for every resource with less than `part` of its estimate."""
     if room.disk < part * needs.disk:
         yield BuildError(
-            f"the disk of {room.folder} has too little room: received {gigabytes(room.disk)} free, "
-            f"{_expected_disk(needs)}",
+            f"not enough disk space in {room.folder}: received {gigabytes(room.disk)} free, {_expected_disk(needs)}",
             hint=_MORE_DISK,
         )
     for limit in room.limits:

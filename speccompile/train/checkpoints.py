@@ -141,7 +141,7 @@ class Checkpoints:
         free, needed = shutil.disk_usage(self.folder).free, count * self.size
         if free < needed:
             raise TrainingError(
-                f"the disk of {self.folder} has too little room: received {gigabytes(free)} free, expected "
+                f"not enough disk space in {self.folder}: received {gigabytes(free)} free, expected "
                 f"{gigabytes(needed)} for the next checkpoints, of {gigabytes(self.size)} each",
                 hint="free some disk space, keep fewer of them (train.save.keep), or give another --work",
             )

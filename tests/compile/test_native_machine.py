@@ -82,7 +82,7 @@ def test_an_engine_that_is_passed_over_is_told_to_who_listens(two, lookup, tmp_p
     two.native(folder)  # to nobody
     assert tuple(capfd.readouterr()) == ("", "")
     told = [line for level, line in log.lines if level == 30]
-    assert told == ["engine x is passed over for onnxruntime-cpu: this runtime has no backend 'onnxruntime' on 'tpu'"]
+    assert told == ["skipping engine x for onnxruntime-cpu: this runtime has no backend 'onnxruntime' on 'tpu'"]
 
 
 def test_kernels_that_this_machine_has_not(two, lookup, monkeypatch):

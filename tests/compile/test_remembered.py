@@ -152,8 +152,8 @@ def test_a_cache_that_cannot_be_written_to_costs_a_note(project):
     project.cache.mkdir()
     (project.cache / "builds").write_text("in the way")
     said = project.said("second")
-    assert f"note: steps of this build are not kept in {project.cache / 'builds'}: " in said
-    assert said.count("note: steps of this build") == 1
+    assert f"note: cannot write the build cache in {project.cache / 'builds'}: " in said
+    assert said.count("note: cannot write the build cache") == 1
 
 
 def test_a_limit_of_none_keeps_nothing(project, monkeypatch):

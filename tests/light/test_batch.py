@@ -279,7 +279,7 @@ def test_whatever_stops_it_keeps_what_is_done(folder, run, tmp_path, number):
         assert stopped.returncode == -number
     else:
         assert stopped.returncode == 1
-        assert "interrupted: answers are kept in " in stopped.stderr
+        assert " has the results so far; run the same command again to resume" in stopped.stderr
         assert stopped.stderr.endswith("3 done + 0 failed + 0 skipped + 17 left = 20 given\n")
         assert json.loads(stopped.stdout)["left"] == 17
     assert len(read(output)) == 3

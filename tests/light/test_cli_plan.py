@@ -136,8 +136,8 @@ def test_too_little_is_noted_by_plan_and_refused_by_build(plan, make_recipe, mon
     code, out, _ = plan(recipe)
     notes = [line for line in out.splitlines() if line.startswith("note: ")]
     assert code == 0
-    assert [note.partition(" is too small")[0].partition(" has too little")[0] for note in notes] == [
-        f"note: the disk of {tmp_path}",
+    assert [note.partition(" is too small")[0].partition(": received")[0] for note in notes] == [
+        f"note: not enough disk space in {tmp_path}",
         "note: `ulimit -v`",
     ]
     assert json.loads(plan(recipe, "--json")[1])["lacking"] == [note.removeprefix("note: ") for note in notes]
@@ -146,7 +146,7 @@ def test_too_little_is_noted_by_plan_and_refused_by_build(plan, make_recipe, mon
         main(["build", str(recipe), "--output", str(output)])
     err = capsys.readouterr().err
     assert leaving.value.code == 1
-    assert err.startswith(f"error: the disk of {tmp_path} has too little room: received 0.1 MB free, expected about ")
+    assert err.startswith(f"error: not enough disk space in {tmp_path}: received 0.1 MB free, expected about ")
     assert err.splitlines()[1] == "hint: free some disk space, or give an --output on another disk"
     assert not output.exists()
 

@@ -63,8 +63,8 @@ def test_those_that_cannot_run_are_passed_over_with_a_warning(cuda, caplog):
     with caplog.at_level(logging.WARNING, "speccompile"):
         assert choose(manifest_of(*entries), None).name == "ours"
     assert [record.getMessage() for record in caplog.records] == [
-        "engine later is passed over for ours: it is not built yet: the recipe says so",
-        "engine old is passed over for ours: it is for compute capability 8.6, Fake GPU has 8.9",
+        "skipping engine later for ours: it is not built yet: the recipe says so",
+        "skipping engine old for ours: it is for compute capability 8.6, Fake GPU has 8.9",
     ]
 
 
@@ -72,7 +72,7 @@ def test_without_a_gpu_the_processor_is_taken(no_gpu, caplog):
     with caplog.at_level(logging.WARNING, "speccompile"):
         assert choose(manifest_of(rtx("edge"), CPU), None).name == "cpu"
     (record,) = caplog.records
-    assert record.getMessage().startswith("engine edge is passed over for cpu: CUDA cannot find a GPU: no CUDA-capable")
+    assert record.getMessage().startswith("skipping engine edge for cpu: CUDA cannot find a GPU: no CUDA-capable")
 
 
 def test_no_engine_can_run(no_gpu):

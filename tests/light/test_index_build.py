@@ -134,7 +134,7 @@ def test_another_corpus_is_begun_anew(tmp_path, monkeypatch, caplog, change):
     else:
         texts.append(write_documents(tmp_path / "more.jsonl", ["abc"]))
     build_index(texts, tokenizer, tmp_path / "index", field=field, **SIZES)
-    assert "is of another corpus: beginning anew" in caplog.text
+    assert "holds an interrupted build of another corpus; starting over" in caplog.text
     build_index(texts, tokenizer, tmp_path / "whole", field=field, **SIZES)
     assert contents(tmp_path / "index") == contents(tmp_path / "whole")
 

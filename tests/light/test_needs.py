@@ -166,7 +166,7 @@ def test_a_little_less_is_told_and_not_refused(room):
     check_resources(NEEDS, little)
     disk, space = map(str, insufficient_resources(NEEDS, little))
     assert disk == (
-        f"the disk of {room.folder} has too little room: received 7.5 GB free, expected about 8.0 GB: 6.0 GB for the "
+        f"not enough disk space in {room.folder}: received 7.5 GB free, expected about 8.0 GB: 6.0 GB for the "
         "bundle and 2.0 GB for files until it is done"
     )
     assert space == (
@@ -176,7 +176,9 @@ def test_a_little_less_is_told_and_not_refused(room):
 
 
 def test_a_disk_with_clearly_less_is_refused(room):
-    with pytest.raises(BuildError, match=r"has too little room: received 500 MB free, expected about 8\.0") as caught:
+    with pytest.raises(
+        BuildError, match=r"not enough disk space in .*: received 500 MB free, expected about 8\.0"
+    ) as caught:
         check_resources(NEEDS, replace(room, disk=500 * 10**6))
     assert caught.value.hint == "free some disk space, or give an --output on another disk"
 

@@ -254,4 +254,4 @@ def test_a_cache_folder_that_cannot_be_written(machine, kernels, caplog):
         del opened
         gc.collect()
     (record,) = caplog.records
-    assert "compiled kernels are not kept, the next start compiles them again: " in record.getMessage()
+    assert "cannot write the kernel cache, the next start recompiles: " in record.getMessage()

@@ -120,7 +120,9 @@ def test_too_little_room(tmp_path, monkeypatch):
     needed = feature_bytes(int(corpus.lengths.sum()), TAPS, 64, "float32")
     usage = SimpleNamespace(free=needed - 1)
     monkeypatch.setattr(features.shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(BuildError, match=r"too little room for the features: received .* free, expected ") as raised:
+    with pytest.raises(
+        BuildError, match=r"not enough disk space for the features: received .* free, expected "
+    ) as raised:
         write_features(wanted, model, corpus, tmp_path / "data", "train")
     assert "online" in raised.value.hint
     assert not list(tmp_path.glob("data/*/*"))

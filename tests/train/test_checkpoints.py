@@ -183,7 +183,7 @@ def test_the_room_that_is_asked_for_is_what_checkpoints_take(tmp_path):
 def test_the_room_for_the_next_one_is_looked_for_after_each(tmp_path, monkeypatch):
     usage, free = shutil.disk_usage(tmp_path), [10**9, 10**9, 10**9, 100]
     monkeypatch.setattr(module.shutil, "disk_usage", lambda folder: usage._replace(free=free.pop(0) if free else 100))
-    with pytest.raises(TrainingError, match="too little room"):
+    with pytest.raises(TrainingError, match="not enough disk space"):
         run(tmp_path, save_every=0)
     assert names(tmp_path) == ["latest", "step-0000000002", "step-0000000003"]
 

@@ -109,7 +109,7 @@ class CachedSteps:
 
     def _give_up(self, error: OSError) -> None:
         assert self._cache is not None
-        LOGGER.warning("note: steps of this build are not kept in %s: %s", self._cache.folder, error.strerror or error)
+        LOGGER.warning("note: cannot write the build cache in %s: %s", self._cache.folder, error.strerror or error)
         self._cache = None
 
 

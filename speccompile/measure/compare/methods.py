@@ -60,7 +60,7 @@ def default_methods(source: TunedRecipe, index: Path | None = None) -> list[Meth
             drafter = source.planned(*way.settings).drafter
         except RecipeError as error:
             if kind is None:
-                LOGGER.info("%s is passed over: %s", way.name, error)
+                LOGGER.info("skipping %s: %s", way.name, error)
                 continue
         else:
             if drafter in plans:

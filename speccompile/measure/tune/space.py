@@ -178,7 +178,7 @@ def _possible(source: TunedRecipe, wanted: dict[T, tuple[str, tuple[str, ...]]])
         try:
             source.planned(*settings)
         except RecipeError as error:
-            LOGGER.info("%s is passed over: %s", name, error)
+            LOGGER.info("skipping %s: %s", name, error)
         else:
             possible.append(each)
     if not possible:

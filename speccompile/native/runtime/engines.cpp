@@ -55,7 +55,7 @@ const EngineEntry& choose(const Ort& library, const Manifest& manifest, const st
       refused.emplace_back(entry.name, error.message);
       continue;
     }
-    for (const auto& [other, reason] : refused) warn("engine " + other + " is passed over for " + entry.name + ": " + reason);
+    for (const auto& [other, reason] : refused) warn("skipping engine " + other + " for " + entry.name + ": " + reason);
     return entry;
   }
   std::string reasons;

@@ -33,7 +33,7 @@ def choose(manifest: Manifest, name: str | None) -> EngineEntry:
             refused[entry.name] = error
             continue
         for other, reason in refused.items():
-            LOGGER.warning("engine %s is passed over for %s: %s", other, entry.name, reason)
+            LOGGER.warning("skipping engine %s for %s: %s", other, entry.name, reason)
         return entry
     deferred = any(entry.deferred for entry in manifest.engines)
     raise EngineError(

@@ -53,4 +53,4 @@ def _write(cache: Any, path: Path, known: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, kernels)
     except OSError as error:
-        LOGGER.warning("compiled kernels are not kept, the next start compiles them again: %s", error)
+        LOGGER.warning("cannot write the kernel cache, the next start recompiles: %s", error)

@@ -219,7 +219,7 @@ def _check_room(plan: TrainingPlan, prompts: Sequence[Prompt], groups: Sequence[
     needed, free = 2 * BYTES * tokens, shutil.disk_usage(folder).free
     if free < needed:
         raise BuildError(
-            f"the disk of {folder} has too little room: received {free / 1e6:.1f} MB free, expected {needed / 1e6:.1f} "
+            f"not enough disk space in {folder}: received {free / 1e6:.1f} MB free, expected {needed / 1e6:.1f} "
             "MB for answers",
             hint="free some disk space, give another folder with --work, or set answers.max_new_tokens lower",
         )

@@ -50,7 +50,7 @@ def write_features(
     """Write the features of a dataset by `model`, the plan's target, to `folder`/`name`-<key>, in the precision of the
     plan's activations. Existing files stay. Each of several processes writes a part of the files.
 
-    Raise BuildError if the disk has too little room; UnsupportedModelError if the target's logits are not a function of
+    Raise BuildError without enough disk space; UnsupportedModelError if the target's logits are not a function of
     its last hidden state alone.
     """
     dtype = getattr(torch, plan.schedule.precision)
@@ -223,7 +223,7 @@ def _check_room(size: int, folder: Path) -> None:
     LOGGER.info("features: %s to write, %s are free", gigabytes(size), gigabytes(free))
     if size > free:
         raise BuildError(
-            f"{folder}: the disk has too little room for the features: received {gigabytes(free)} free, expected "
+            f"{folder}: not enough disk space for the features: received {gigabytes(free)} free, expected "
             f"{gigabytes(size)}",
             hint="set train.data.features to online, give fewer texts, or a --work on another disk",
         )
