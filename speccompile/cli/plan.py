@@ -104,7 +104,7 @@ def _show(rows: list[Row], notes: list[str]) -> None:
 
 def _rows(plan: "Plan", recipe: "Recipe", needs: "ResourceEstimate", room: "AvailableResources") -> list[Row]:
     decided: list[tuple[str, object]] = [
-        ("decoding", plan.decoding),
+        ("decoding", _decoding(plan, recipe)),
         ("graphs", plan.graphs),
         ("verify.method", f"{plan.verify.method}{'' if plan.verify.exact else ' (not exact)'}"),
         *((f"verify.{name}", value) for name, value in plan.verify.parameters.items()),
@@ -124,6 +124,18 @@ def _rows(plan: "Plan", recipe: "Recipe", needs: "ResourceEstimate", room: "Avai
         *_engine_rows(recipe, plan),
         *_needs_rows(needs, room),
     ]
+
+
+def _decoding(plan: "Plan", recipe: "Recipe") -> str:
+    """Describe the decoding; why it is greedy, if nobody asked for that."""
+    from speccompile.recipe.decide import SAMPLING, sampling_cost
+
+    if recipe.decoding is not None or plan.decoding == SAMPLING:
+        return plan.decoding
+    if any(engine.provider != "cpu" for engine in plan.engines):
+        return f"{plan.decoding} ({SAMPLING} as well: not measured on GPUs)"
+    cost = max(sampling_cost(plan.target, engine) for engine in plan.engines)
+    return f"{plan.decoding} ({SAMPLING} as well: rounds about {cost:.0%} longer)"
 
 
 def _needs_rows(needs: "ResourceEstimate", room: "AvailableResources") -> list[Row]:
@@ -163,7 +175,8 @@ def _drafter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
     drafter = plan.drafter
     key, kind, source = _row(recipe, "drafter.kind", drafter.kind)
     written = recipe.drafter.kind if recipe.drafter else None
-    rows = [(key, kind, source if written == kind or not drafter.tokens else "folder")]
+    by_folder = recipe.drafter is not None and recipe.drafter.model is not None and written != kind
+    rows = [(key, kind, "folder" if by_folder else source)]
     for index, model in enumerate(drafter.models):
         rows += _model_rows(recipe, f"drafter.models.{index}" if len(drafter.models) > 1 else "drafter", model)
     if drafter.head:
@@ -237,9 +250,11 @@ def _engine_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
 
 
 def _source(source: str, word: str, model: "ModelPlan | None") -> str:
-    """Return the source of a precision: the checkpoint if the recipe is silent and its 4-bit weights are kept."""
-    holds = word == "int4" and model is not None and model.facts.groups_of_4_bits is not None
-    return "checkpoint" if source == "default" and holds else source
+    """Return the source of a precision: the checkpoint if the recipe is silent and the weights keep their values."""
+    from speccompile.recipe.stored_precision import stored_precision
+
+    is_stored = model is not None and stored_precision(model.facts, ()).target == word
+    return "checkpoint" if source == "default" and is_stored else source
 
 
 def _precision_row(recipe: "Recipe", engine: "EnginePlan", part: str, word: str, model: "ModelPlan | None") -> Row:

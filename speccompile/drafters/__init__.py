@@ -124,6 +124,8 @@ def kind_called(text: str) -> str:
 
 NONE = none.METHOD.kind
 """Name of the kind that does not draft."""
+DEFAULT_KIND = suffix.METHOD.kind
+"""Name of the kind that drafts where a recipe names none: of those without weights, the one that accepts most."""
 
 KINDS_WITH_WEIGHTS = tuple(kind for kind, family in DRAFTING_METHODS.items() if family.weights in (OWN, HEAD))
 """Kinds whose drafters have separate weights."""

@@ -45,6 +45,17 @@ def find_head(folder: HeadFolder) -> Found | None:
     return None
 
 
+def find_carried(path: Path) -> Found | None:
+    """Return the draft layers that lie among the tensors of a target's folder, or None. The dialect may be one that is
+    not compiled."""
+    folder = read_folder(path)
+    for kind in TARGET_SPECIFIC_KINDS:
+        found = find_dialect([each for each in DRAFTING_METHODS[kind].dialects if each.within], folder)
+        if found is not None:
+            return kind, *found
+    return None
+
+
 def read_head(path: Path, request: HeadRequest) -> HeadPlan:
     """Return the head in a folder. Raise CheckpointError if it is not of `request.kind`, naming the kind found."""
     _refuse_gguf(path)

@@ -17,7 +17,7 @@ class CheckpointFacts:
     hidden_size: None if it does not say. left_out: number of tensors of a multimodal model outside of its text decoder.
     quantization: readable description of the quantization. groups_of_4_bits: weights per scale, -1 for all inputs of an
     output, of 4-bit integers in contiguous groups; otherwise None. states: readable description of the recurrent state,
-    None without any."""
+    None without any. dtype: the precision of most of its weights, if these are floats."""
 
     architecture: str
     model_type: str
@@ -32,6 +32,7 @@ class CheckpointFacts:
     quantization: str | None = None
     groups_of_4_bits: int | None = None
     states: str | None = None
+    dtype: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"eos_token_ids": list(self.eos_token_ids)}

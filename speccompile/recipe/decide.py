@@ -1,22 +1,32 @@
 """Recipe -> Plan: decide every default, and make the checks that need several keys or the files."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from speccompile.bundle.prompts import read_prompts
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import PromptError
-from speccompile.plan.plan import RETRIEVAL, DrafterPlan, ModelPlan, Plan, ProvePlan
+from speccompile.plan.plan import RETRIEVAL, DrafterPlan, EnginePlan, ModelPlan, Plan, PrecisionPlan, ProvePlan
 from speccompile.recipe.cascade import decide_cascade
-from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_untrained, with_kind
+from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_silent, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
-from speccompile.recipe.prequantized import prequantized_precision
-from speccompile.recipe.resolve import resolve_model
-from speccompile.recipe.schema import Cache, Precision, Prove, Recipe
+from speccompile.recipe.resolve import model_in, resolve_folder
+from speccompile.recipe.schema import Cache, Engine, Precision, Prove, Recipe
 from speccompile.recipe.states import check_states, graphs_beside
+from speccompile.recipe.stored_precision import StoredPrecision, stored_precision
 from speccompile.recipe.verification import decide_verification, verify_method
 
-DECODING = "greedy"
+DECODING, SAMPLING = "greedy", "sampling"
+SAMPLING_SECONDS = 1e-3
+"""What a round of a bundle that samples takes longer, at temperature 0 as well: 0.5 ms with 4 thousand tokens of
+vocabulary, 0.5 to 1.1 with 128 thousand (Zen 4, one thread)."""
+READ_SPEED = 20e9
+"""Bytes of weights a second that a processor reads at least, where a round costs what reading them costs."""
+BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "int4": 5}
+"""Bits of a weight in each precision, scales included."""
+UNNOTICED = 0.02
+"""Share of a round's time that a bundle may lose for being able to sample without having been asked."""
 MAX_LENGTH = 2048
 BATCH_SIZE = 1
 PREFILL_CHUNK = 128
@@ -34,7 +44,10 @@ def make_plan(recipe: Recipe) -> Plan:
             "drafter.model", "a folder that is not there yet", "the drafter that the section train leaves there",
             f"train it first: speccompile train {recipe.origin.path}",
         )  # fmt: skip
-    recipe = with_kind(recipe)
+    written = recipe.target
+    # Downloads wait for the checks of words, but the target's folder may say what drafts.
+    located = resolve_folder("target", written.model, written.revision, recipe.origin) if is_silent(recipe) else None
+    recipe, notes = with_kind(recipe, located[0] if located else None)
     words = required_capabilities(recipe)
     graphs, kind, method, decoding, constraints = (word for _, _, word in words)
     engines = decide_engines(recipe, words, kind)
@@ -42,23 +55,20 @@ def make_plan(recipe: Recipe) -> Plan:
     verify = decide_verification(recipe)
     _refuse_fusing_nothing(recipe, graphs, kind)
     prove = _decide_prove(recipe)
-    target = resolve_model(
-        "target",
-        recipe.target.model,
-        recipe.target.revision,
-        (recipe.precision or Precision()).target or PRECISION,
-        recipe.origin,
-    )
-    draft, notes = decide_models(recipe, target, draft)
+    folder, commit = located or resolve_folder("target", written.model, written.revision, recipe.origin)
+    target = model_in(folder, written.model, PRECISION, written.revision, commit)
+    if recipe.decoding is None and _samples_for_free(target, engines):
+        decoding, draft = SAMPLING, decide_draft(recipe, SAMPLING, method)
+    draft, found = decide_models(recipe, target, draft)
+    notes += found
     draft = decide_cascade(recipe, target, draft, verify)
     graphs = graphs_beside(target, recipe, graphs)
     check_states(recipe, target, draft, graphs)
     notes += filter(None, map(_multimodal_note, (target, *draft.models)))
-    found = prequantized_precision(target.facts, [model.facts for model in draft.models])
-    engines, common = decide_engines(recipe, words, kind, found), recipe.precision or Precision()
-    target = replace(target, precision=common.target or found.target or PRECISION)
-    models = [replace(each, precision=common.drafter or found.drafter or PRECISION) for each in draft.models]
-    draft = replace(draft, models=tuple(models))
+    stored = stored_precision(target.facts, [model.facts for model in draft.models])
+    engines = decide_engines(recipe, words, kind, stored)
+    target, draft = _with_precisions(recipe, target, draft, engines[0].precision)
+    notes += _precision_notes(recipe, stored, engines)
     for file in filter(None, (prove.prompts, prove.held_out)):
         _check_prompts(file, target)
     cache = recipe.cache or Cache()
@@ -78,6 +88,37 @@ def make_plan(recipe: Recipe) -> Plan:
         notes=tuple(notes),
         constraints=constraints == "true",
     )
+
+
+def sampling_cost(target: ModelPlan, engine: EnginePlan) -> float:
+    """Return the estimated share of a round's time that being able to sample costs in an engine on a CPU."""
+    facts, word = target.facts, engine.precision.target
+    bits = BITS[word] / BITS[facts.dtype] if facts.dtype and word in BITS else 1.0
+    return SAMPLING_SECONDS / (SAMPLING_SECONDS + bits * facts.weight_bytes / READ_SPEED)
+
+
+def _samples_for_free(target: ModelPlan, engines: Sequence[EnginePlan]) -> bool:
+    return all(engine.provider == "cpu" and sampling_cost(target, engine) <= UNNOTICED for engine in engines)
+
+
+def _with_precisions(
+    recipe: Recipe, target: ModelPlan, draft: DrafterPlan, first: PrecisionPlan
+) -> tuple[ModelPlan, DrafterPlan]:
+    """Return the models with the recipe's precisions, which an engine's own may replace. first: of the first engine."""
+    common, own = recipe.precision or Precision(), (recipe.engines or [Engine()])[0].precision or Precision()
+    target = replace(target, precision=common.target or (PRECISION if own.target else first.target))
+    word = common.drafter or (PRECISION if own.drafter else first.drafter) or PRECISION
+    return target, replace(draft, models=tuple(replace(each, precision=word) for each in draft.models))
+
+
+def _precision_notes(recipe: Recipe, stored: StoredPrecision, engines: Sequence[EnginePlan]) -> Iterator[str]:
+    """Yield a note for each engine that cannot run the stored precision where the recipe names none."""
+    for engine in engines:
+        own, word = (recipe.engines or [Engine()])[engine.entry].precision or Precision(), engine.precision.target
+        if (own.target or (recipe.precision or Precision()).target) is None and stored.target not in (None, word):
+            where = " ".join(filter(None, (engine.backend, "on", engine.compute_capability or engine.provider)))
+            reason = f"{where} does not run {stored.target}"
+            yield f"{engine.name}: weights stored in {stored.target} become {word}: {reason}"
 
 
 def required_capabilities(recipe: Recipe) -> list[Word]:

@@ -1,9 +1,12 @@
 """Decide the drafter from the section `drafter`: models, layers, the tree, and whether drafts are sampled."""
 
 from dataclasses import replace
+from pathlib import Path
 
-from speccompile.drafters import DRAFTING_METHODS, NONE, TARGET_SPECIFIC_KINDS
-from speccompile.drafters.find import AUTO, find_kind, refuse_head
+from speccompile.compiler.checkpoints.json_files import CONFIG
+from speccompile.drafters import DEFAULT_KIND, DRAFTING_METHODS, TARGET_SPECIFIC_KINDS
+from speccompile.drafters.find import AUTO, find_carried, find_kind, refuse_head
+from speccompile.drafters.folder import has_weights
 from speccompile.drafters.method import MethodRequest
 from speccompile.plan.plan import DrafterPlan, ModelPlan
 from speccompile.plan.recipe_source import RecipeSource, inapplicable_key
@@ -30,7 +33,7 @@ FEWEST_MODELS = 2
 
 
 def drafter_kind(recipe: Recipe) -> str:
-    return (recipe.drafter or Drafter()).kind or NONE
+    return (recipe.drafter or Drafter()).kind or DEFAULT_KIND
 
 
 def is_untrained(recipe: Recipe) -> bool:
@@ -42,19 +45,48 @@ def is_untrained(recipe: Recipe) -> bool:
     return reference is not None and not recipe.origin.resolve(reference).exists()
 
 
-def with_kind(recipe: Recipe) -> Recipe:
-    """Return the recipe with the kind found in the drafter's folder, for `kind: auto` or a model without kind. Raise
-    RecipeError and CheckpointError as `resolve_folder` and `find_kind`."""
-    written = recipe.drafter
-    if written is None or written.kind not in (None, AUTO) or (written.kind is None and written.model is None):
-        return recipe
+def is_silent(recipe: Recipe) -> bool:
+    """Return whether a recipe names neither a drafter's kind nor its folder."""
+    return recipe.drafter is None or (recipe.drafter.kind is None and recipe.drafter.model is None)
+
+
+def with_kind(recipe: Recipe, target: Path | None) -> tuple[Recipe, list[str]]:
+    """Return the recipe with a drafter kind, and notes on how it was decided: the kind in the drafter's folder, for
+    `kind: auto` or a model without kind; for a silent recipe, the best one that needs no training. target: folder of
+    the target of a silent recipe. Raise RecipeError and CheckpointError as `resolve_folder` and `find_kind`."""
+    written = recipe.drafter or Drafter()
+    if written.kind not in (None, AUTO):
+        return recipe, []
+    if target is not None:
+        kind, reason = _default_kind(target)
+        note = f"drafter.kind is {kind}, {reason}; name another drafter, or none for no drafts"
+        return _having(recipe, written, kind), [note]
     if written.model is None:
         hint = "add it, for example `model: demo/drafter`"
         raise recipe.origin.refusal("drafter.model", "nothing", "the folder that says its kind", hint)
     folder, _ = resolve_folder("drafter", written.model, written.revision, recipe.origin, heads=True)
-    found = recipe.model_copy(update={"drafter": written.model_copy(update={"kind": find_kind(folder)})})
+    return _having(recipe, written, find_kind(folder)), []
+
+
+def _having(recipe: Recipe, written: Drafter, kind: str) -> Recipe:
+    found = recipe.model_copy(update={"drafter": written.model_copy(update={"kind": kind})})
     found._origin = recipe.origin
     return found
+
+
+def _default_kind(folder: Path) -> tuple[str, str]:
+    """Return the kind for a target's folder, and the reason: the draft layers that its checkpoint carries, else a
+    lookup in the text."""
+    if not (folder / CONFIG).is_file() or not has_weights(folder):
+        return DEFAULT_KIND, "the default"  # reading the target reports it
+    carried = find_carried(folder)
+    if carried is None:
+        return DEFAULT_KIND, "which needs no training: the checkpoint carries no draft layers"
+    kind, dialect, evidence = carried
+    if dialect.refused:
+        reason = f"which needs no training: {dialect.name}'s draft layers are not compiled ({dialect.refused})"
+        return DEFAULT_KIND, reason
+    return kind, f"which the checkpoint carries ({dialect.name}: {evidence})"
 
 
 def decide_draft(recipe: Recipe, decoding: str, method: str) -> DrafterPlan:

@@ -1,6 +1,6 @@
 """Decide the engines of the plan: one per compute capability, each checked against the table of capabilities."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from speccompile.drafters import (
     KINDS_READING_TARGET_CACHE,
@@ -12,29 +12,30 @@ from speccompile.errors import RecipeError
 from speccompile.plan.plan import EnginePlan, PrecisionPlan
 from speccompile.plan.recipe_source import inapplicable_key, one_of
 from speccompile.recipe.capabilities import BLOCK_SIZE, SUPPORT_TABLE, SupportRow, filter_rows
-from speccompile.recipe.prequantized import PrequantizedPrecision
 from speccompile.recipe.schema import Engine, Precision, Recipe
+from speccompile.recipe.stored_precision import StoredPrecision
 
 BACKEND = "onnxruntime"
-PRECISION = "float32"
+PRECISION, HALF = "float32", "float16"
 FLOATS = ("float32", "float16", "bfloat16")
-NOT_PREQUANTIZED = PrequantizedPrecision()
+UNKNOWN = StoredPrecision()
+"""What is known of checkpoints before they are read."""
 
 Word = tuple[str, str, str]
 """Key of the recipe, dimension of the capabilities, and the value at the key or its default."""
 
 
 def decide_engines(
-    recipe: Recipe, words: Iterable[Word], drafter_kind: str, held: PrequantizedPrecision = NOT_PREQUANTIZED
+    recipe: Recipe, words: Iterable[Word], drafter_kind: str, stored: StoredPrecision = UNKNOWN
 ) -> tuple[EnginePlan, ...]:
-    """Return every engine to build, in the order of the recipe. words: capabilities that all of them must have. held:
-    precisions that keep the weights of pre-quantized checkpoints.
+    """Return every engine to build, in the order of the recipe. words: capabilities that all of them must have. stored:
+    precisions in which the checkpoints are stored.
 
     Raise RecipeError for an engine that no row of the capabilities allows, and for duplicate engines or names.
     """
     engines: list[EnginePlan] = []
     for index, written in enumerate(recipe.engines or [Engine()]):
-        for engine in _decide(recipe, index, written, list(words), drafter_kind, held):
+        for engine in _decide(recipe, index, written, list(words), drafter_kind, stored):
             _refuse_duplicate(recipe, f"engines.{index}", engine, engines)
             engines.append(engine)
     common = (recipe.precision or Precision()).block_size
@@ -44,7 +45,7 @@ def decide_engines(
 
 
 def _decide(
-    recipe: Recipe, index: int, written: Engine, words: list[Word], drafter_kind: str, held: PrequantizedPrecision
+    recipe: Recipe, index: int, written: Engine, words: list[Word], drafter_kind: str, stored: StoredPrecision
 ) -> list[EnginePlan]:
     key = f"engines.{index}"
     backend = written.backend or BACKEND
@@ -59,7 +60,8 @@ def _decide(
             f"remove {key}.defer",
         )  # fmt: skip
     capabilities = _capabilities(recipe, key, written, backend, provider, rows)
-    precision = decide_precision(recipe, key, written, drafter_kind, held, on_cpu=provider == "cpu")
+    built = [row for row in rows if set(capabilities) & {*row["compute_capability"], None}]
+    precision = decide_precision(recipe, key, written, drafter_kind, stored, built or rows)
     engines = []
     for capability in capabilities:
         able = rows
@@ -98,21 +100,23 @@ def decide_precision(
     key: str,
     written: Engine,
     drafter_kind: str,
-    held: PrequantizedPrecision = NOT_PREQUANTIZED,
-    *,
-    on_cpu: bool,
+    stored: StoredPrecision,
+    rows: Sequence[SupportRow],
 ) -> PrecisionPlan:
-    """Return the precision of the engine at `key`: its own section's, else the recipe's, else float32. On a CPU, which
-    supports every precision with every drafter, `held` comes before float32. A drafter with the target's weights has
-    the target's precision; so has a head by default, if that precision is a float dtype."""
+    """Return the precision of the engine at `key`: its own section's, else the recipe's, else the stored one, else
+    float32. rows: the engine's capabilities; a stored precision that one of them lacks, or 4 bits on a GPU, is no
+    default. A drafter with the target's weights has the target's precision; so has a head by default, if that precision
+    is a float dtype."""
     own, common = written.precision or Precision(), recipe.precision or Precision()
-    held = held if on_cpu else NOT_PREQUANTIZED
+    on_cpu = rows[0]["provider"] == ("cpu",)
+    stored = stored if on_cpu else stored.floats
     for place, section in ((f"{key}.precision", own), ("precision", common)):
         if section.drafter is not None and drafter_kind not in (*KINDS_WITH_WEIGHTS, *KINDS_SHARING_TARGET_WEIGHTS):
             raise inapplicable_key(
                 f"{place}.drafter", "drafter", "drafter.kind", drafter_kind, KINDS_WITH_WEIGHTS, recipe.origin
             )
-    target, drafter = own.target or common.target or held.target or PRECISION, own.drafter or common.drafter
+    target = own.target or common.target or _default("precision", stored.target, rows)
+    drafter = own.drafter or common.drafter
     if drafter_kind in KINDS_SHARING_TARGET_WEIGHTS:
         if drafter not in (None, target):
             place = f"{key}.precision.drafter" if own.drafter else "precision.drafter"
@@ -121,20 +125,27 @@ def decide_precision(
         drafter = target
     elif drafter_kind in TARGET_SPECIFIC_KINDS and drafter is None:
         # A head reads the target's embedding and head: in the same precision they are stored once.
-        drafter = target if target in FLOATS else PRECISION if on_cpu else "float16"
+        drafter = target if target in FLOATS else PRECISION if on_cpu else HALF
     elif drafter_kind in KINDS_WITH_WEIGHTS:
-        drafter = drafter or held.drafter or PRECISION
+        drafter = drafter or _default("drafter_precision", stored.drafter, rows)
     if drafter_kind in KINDS_READING_TARGET_CACHE and drafter is not None:
         _check_caches(recipe, f"{key}.precision.drafter" if own.drafter else "precision.drafter", target, drafter,
                       drafter_kind, on_cpu=on_cpu)  # fmt: skip
-    return PrecisionPlan(target, drafter, _block_size(recipe, key, own, common, (target, drafter), held))
+    return PrecisionPlan(target, drafter, _block_size(recipe, key, own, common, (target, drafter), stored))
+
+
+def _default(dimension: str, stored: str | None, rows: Sequence[SupportRow]) -> str:
+    """Return the first precision that all rows support: the stored one, float32, float16. Without any, float32, which
+    the caller refuses."""
+    words = (word for word in (stored, PRECISION, HALF) if word and all(word in row[dimension] for row in rows))
+    return next(words, PRECISION)
 
 
 def _check_caches(recipe: Recipe, place: str, target: str, drafter: str, kind: str, *, on_cpu: bool) -> None:
     """Raise RecipeError for a drafter that reads the target's KV cache and computes in another dtype than it has."""
 
     def computes(word: str) -> str:
-        return PRECISION if on_cpu else word if word in FLOATS else "float16"
+        return PRECISION if on_cpu else word if word in FLOATS else HALF
 
     if computes(drafter) != computes(target):
         reason = f"drafter.kind {kind} reads the target's caches"
@@ -148,10 +159,10 @@ def _block_size(
     own: Precision,
     common: Precision,
     words: tuple[str | None, ...],
-    held: PrequantizedPrecision,
+    stored: StoredPrecision,
 ) -> int | None:
     if "int4" in words:
-        return own.block_size or common.block_size or held.block_size or BLOCK_SIZE
+        return own.block_size or common.block_size or stored.block_size or BLOCK_SIZE
     if own.block_size is not None:
         raise _needs_int4(recipe, f"{key}.precision.block_size", own.block_size)
     return None

@@ -35,9 +35,9 @@ def test_the_table_shows_every_value_and_who_decided_it(plan, make_recipe):
     assert rows["drafter.tokens"] == ["6", "--set"]
     assert rows["cache.max_length"] == ["64", "default"]
     assert rows["engines.0.provider"] == ["cpu", "default"]
-    assert rows["precision.drafter"] == ["float32", "default"]
+    assert rows["precision.drafter"] == ["float32", "checkpoint"]
     assert ["vocabulary", "8", "checkpoint"] in [line.split() for line in out.splitlines()]
-    assert rows["engines.0.precision.drafter"] == ["float32", "default"]
+    assert rows["engines.0.precision.drafter"] == ["float32", "checkpoint"]
 
 
 def test_the_table_ends_with_the_notes(plan, make_recipe, make_checkpoint, tmp_path):
@@ -74,7 +74,7 @@ def test_trees_rules_and_sampling_have_their_rows(plan, make_recipe):
     assert rows["drafter.sample"] == ["false", "default"]
     assert rows["verify.method"] == ["typical", "(not", "exact)", "--set"]
     assert (rows["verify.epsilon"], rows["verify.delta"]) == (["0.09", "default"], ["0.25", "--set"])
-    assert rows["precision.drafter"] == ["float32", "default"]
+    assert rows["precision.drafter"] == ["float32", "checkpoint"]
 
 
 def test_layers_and_dynamic_trees_have_their_rows(plan, make_recipe, make_checkpoint, tmp_path):
@@ -130,7 +130,7 @@ def test_the_table_shows_what_is_needed_of_what_there_is(plan, make_recipe):
 
 
 def test_too_little_is_noted_by_plan_and_refused_by_build(plan, make_recipe, monkeypatch, tmp_path, capsys):
-    recipe = make_recipe()
+    recipe = make_recipe(drafter={"kind": "none"})
     lacking = AvailableResources(tmp_path, 100_000, (MemoryLimit("`ulimit -v`", "address space", 10**8, "raise it"),))
     monkeypatch.setattr("speccompile.recipe.resources.find_resources", lambda output: lacking)
     code, out, _ = plan(recipe)

@@ -24,15 +24,27 @@ def refusal(path, *overrides, error=RecipeError):
 def test_defaults_of_the_smallest_recipe(make_recipe):
     decided = plan(make_recipe())
     assert (decided.name, decided.target.reference, decided.target.precision) == ("demo", "target", "float32")
-    assert (decided.drafter.kind, decided.drafter.tokens, decided.drafter.models) == ("none", 0, ())
-    assert (decided.drafter.tree, decided.drafter.sample) == (TreePlan("chain", (-1,), 0), False)
+    assert (decided.drafter.kind, decided.drafter.tokens, decided.drafter.models) == ("suffix", 4, ())
+    assert (decided.drafter.tree, decided.drafter.sample) == (TreePlan("chain", (-1, 0, 1, 2, 3), 4), False)
     assert (decided.decoding, decided.graphs, decided.verify) == ("greedy", "separate", VerifyPlan("exact", True, {}))
     assert (decided.max_length, decided.batch_size, decided.prefill_chunk) == (64, 1, 64)
     assert [(engine.name, engine.backend, engine.provider) for engine in decided.engines] == [
         ("onnxruntime-cpu", "onnxruntime", "cpu")
     ]
     assert (decided.prove.prompts, decided.prove.held_out, decided.prove.max_new_tokens) == (None, None, 64)
-    assert decided.notes == ()
+    assert [note.partition(";")[0] for note in decided.notes] == [
+        "drafter.kind is suffix, which needs no training: the checkpoint carries no draft layers"
+    ]
+
+
+def test_none_is_asked_for(make_recipe):
+    decided = plan(make_recipe(drafter={"kind": "none"}))
+    assert (decided.drafter.kind, decided.drafter.tokens, decided.notes) == ("none", 0, ())
+
+
+def test_keys_without_a_kind_are_those_of_the_default_kind(make_recipe):
+    assert plan(make_recipe(drafter={"tokens": 7})).drafter.tokens == 7
+    assert "drafter.layers: received" in refusal(make_recipe(drafter={"layers": [0]}))
 
 
 def test_defaults_of_drafters(make_recipe):

@@ -135,5 +135,6 @@ def test_a_weight_only_drafter_is_refused_where_the_builder_crashes(make_recipe)
 
 
 def test_fusing_nothing_is_refused(make_recipe):
-    assert "graphs: received 'fused', but there is no drafter to fuse" in refusal(make_recipe(graphs="fused"))
+    message = refusal(make_recipe(graphs="fused", drafter={"kind": "none"}))
+    assert "graphs: received 'fused', but there is no drafter to fuse" in message
     assert make_plan(load_recipe(make_recipe(graphs="fused", drafter=DRAFTER))).graphs == "fused"

@@ -138,7 +138,7 @@ def test_parameters_of_other_methods_are_refused(plan, written, message):
             "set drafter.kind to model or layer_skip, or verify.method to exact, typical, top_k or lenience",
         ),
         (
-            {"verify": {"method": "typical"}},
+            {"drafter": {"kind": "none"}, "verify": {"method": "typical"}},
             "verify.method: received 'typical', which drafter.kind none cannot do, expected exact",
             r"set drafter.kind to model, models, prompt_lookup, (?=.*\beagle3\b)(?=.*\bsuffix\b)(?=.*\bjacobi\b)"
             r"((?!kangaroo|none).)* or \w+, or verify.method to exact",

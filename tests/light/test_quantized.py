@@ -18,7 +18,7 @@ from speccompile.compiler.weights.source import Concatenated, LazyWeight
 from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.plan.plan import CheckpointFacts
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.recipe.prequantized import prequantized_precision
+from speccompile.recipe.stored_precision import stored_precision
 from tests.light.quantized_checkpoints import CONFIGS, LAYER, LIBRARIES, SETTLED, gptq, graph_of, layer, write
 
 PARTS = (slice(0, 32), slice(3, 21), slice(8, 9), slice(31, 32))
@@ -279,4 +279,4 @@ def test_blocks_divide_the_groups_of_all_models_that_are_held(target, drafters, 
     def facts(groups):
         return CheckpointFacts("", "", 8, None, None, (), 0, False, groups_of_4_bits=groups)
 
-    assert prequantized_precision(facts(target), map(facts, drafters)) == expected
+    assert stored_precision(facts(target), map(facts, drafters)) == expected

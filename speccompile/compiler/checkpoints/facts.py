@@ -1,6 +1,8 @@
 """A checkpoint folder in Hugging Face layout, read without torch: the facts for a plan, and a check that it is
 complete."""
 
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -10,7 +12,7 @@ from speccompile.compiler.checkpoints.multimodal import decoder_tensors, embeddi
 from speccompile.compiler.checkpoints.quantization import quantization_of
 from speccompile.compiler.checkpoints.shapes import check_shapes
 from speccompile.compiler.checkpoints.states import recurrent_layers
-from speccompile.compiler.checkpoints.weights import files_of, stored_tensors
+from speccompile.compiler.checkpoints.weights import StoredTensor, files_of, stored_tensors
 from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.plan.plan import CheckpointFacts
 
@@ -27,6 +29,8 @@ LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 """Config keys for the number of layers."""
 STORED_LAYER_KEYS = ("num_layers_per_stack", *LAYER_KEYS)
 """Config keys for the number of stored layers: HRM runs the layers of its stacks several times."""
+FLOAT_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+"""Dtype in safetensors -> precision."""
 HIDDEN_KEYS = ("hidden_size", "n_embd", "d_model")
 """Config keys for the width of the residual stream."""
 
@@ -64,6 +68,7 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
         quantization=None if quantized is None else quantized.text,
         groups_of_4_bits=None if quantized is None else quantized.groups_of_4_bits,
         states=recurrent_layers(sizes),
+        dtype=None if quantized else _float_dtype(tensors.values()),
     )
     check_shapes(folder, tensors, facts.vocabulary_size, _count(sizes, STORED_LAYER_KEYS))
     return (
@@ -89,6 +94,14 @@ def token_ids(value: Any, key: str, path: Path) -> tuple[int, ...]:
     if all(isinstance(one, int) and not isinstance(one, bool) for one in ids):
         return tuple(ids)
     raise wrong(path, f"{key}: {value!r}", "a token id, a list of token ids or null")
+
+
+def _float_dtype(tensors: Iterable[StoredTensor]) -> str | None:
+    """Return the float dtype that holds most bytes of the weights, None if most are no such floats."""
+    sizes = Counter[str]()
+    for tensor in tensors:
+        sizes[tensor.dtype] += tensor.size
+    return FLOAT_DTYPES.get(max(sizes, key=sizes.__getitem__, default=""))
 
 
 def _check_kind(config: dict[str, Any], folder: Path) -> None:

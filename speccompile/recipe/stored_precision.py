@@ -1,0 +1,47 @@
+"""Default precision: the one in which a checkpoint is stored, so that its weights keep their values."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from speccompile.plan.plan import CheckpointFacts
+
+INT4 = "int4"
+BLOCK_SIZES = (128, 64, 32)
+"""Block sizes of int4, the largest first: fewer scales are faster."""
+
+
+class StoredPrecision(NamedTuple):
+    """Precisions of target and drafter, None for the usual default, and the number of weights that share a scale."""
+
+    target: str | None = None
+    drafter: str | None = None
+    block_size: int | None = None
+
+    @property
+    def floats(self) -> "StoredPrecision":
+        """The same without 4-bit precisions, which engines on GPUs do not take over."""
+        target, drafter = (None if each == INT4 else each for each in (self.target, self.drafter))
+        return StoredPrecision(target, drafter)
+
+
+def stored_precision(target: CheckpointFacts, drafters: Iterable[CheckpointFacts]) -> StoredPrecision:
+    """Return the precisions that keep the models' stored values: the dtype of their floats, int4 for 4-bit integers.
+    Draft models share one precision, so all of them must be stored alike. The block size divides the group size of
+    every 4-bit model."""
+    others = [(_word(each), _blocks(each)) for each in drafters]
+    alike = {word for word, _ in others}
+    drafter = alike.pop() if len(alike) == 1 else None
+    sizes = [_blocks(target), *(size for _, size in others if drafter == INT4)]
+    return StoredPrecision(_word(target), drafter, min(filter(None, sizes), default=None))
+
+
+def _word(facts: CheckpointFacts) -> str | None:
+    return INT4 if _blocks(facts) else facts.dtype
+
+
+def _blocks(facts: CheckpointFacts) -> int | None:
+    """Return the largest block size that divides a checkpoint's group size, or None."""
+    if facts.groups_of_4_bits is None:
+        return None
+    size = facts.groups_of_4_bits
+    return next((block for block in BLOCK_SIZES if size % block == 0 or size < 0), None)
