@@ -27,6 +27,12 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
             f"{file}: received {format_value(data)}, expected a mapping of keys",
             hint="start with two lines: `name: demo` and `target: {model: FOLDER}`",
         )
+    return parse_recipe(data, file, overrides)
+
+
+def parse_recipe(data: dict[str, Any], file: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Return the recipe in a mapping, with `overrides` applied to it. file: names it in messages; relative paths start
+    at its folder. Raise RecipeError as `load_recipe`."""
     origin = RecipeSource(file, tuple(_override(data, text) for text in overrides))
     try:
         recipe = Recipe.model_validate(data)
