@@ -42,10 +42,10 @@ def test_the_file_is_what_the_code_says():
 
 
 def test_all_that_is_served_is_described():
-    from speccompile.serving.http.app import make_app
+    from speccompile.serving.http.app import Settings, make_app
     from speccompile.serving.http.model import ServedModel
 
-    served = {route.path.replace(":path", "") for route in make_app(ServedModel("toy")).routes}
+    served = {route.path.replace(":path", "") for route in make_app(ServedModel("toy"), Settings(page=False)).routes}
     assert served - {"/openapi.json"} == set(openapi.document()["paths"])
 
 
@@ -77,4 +77,4 @@ def test_any_bytes(server, body):
 
 def test_the_description_ships():
     pyproject = Path(openapi.__file__).parents[3] / "pyproject.toml"
-    assert '"speccompile.serving.http" = ["openapi.json"]' in pyproject.read_text(encoding="utf-8")
+    assert '"speccompile.serving.http" = ["openapi.json", "page/*"]' in pyproject.read_text(encoding="utf-8")

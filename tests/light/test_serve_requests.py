@@ -118,7 +118,7 @@ def test_other_types_and_sizes_of_bodies_are_refused(server):
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [
-    ("GET", "/v1/nothing", 404), ("POST", "/", 404), ("GET", CHAT, 405), ("DELETE", "/v1/models", 405),
+    ("GET", "/v1/nothing", 404), ("POST", "/", 405), ("GET", CHAT, 405), ("DELETE", "/v1/models", 405),
     ("POST", "/health", 405), ("GET", "/v1/models/other", 404), ("GET", "/v1/models/", 404),
 ])  # fmt: skip
 def test_what_is_not_there_is_said_in_the_same_form(server, method, path, status):

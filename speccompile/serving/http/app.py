@@ -18,11 +18,13 @@ from speccompile import __version__
 from speccompile.errors import SpeccompileError
 from speccompile.serving.http import prompts
 from speccompile.serving.http.body import Json, parse, read_body
+from speccompile.serving.http.capabilities import capabilities
 from speccompile.serving.http.errors import INVALID, NOT_FOUND, RequestError, to_request_error
 from speccompile.serving.http.fields import CHAT_URL, COMPLETIONS_URL, DETOKENIZE, TOKENIZE, validate
 from speccompile.serving.http.keys import Keys
 from speccompile.serving.http.metrics import MEDIA
 from speccompile.serving.http.model import ServedModel
+from speccompile.serving.http.page_files import page_routes
 from speccompile.serving.http.requests import (
     BodyParser,
     ParsedRequest,
@@ -42,12 +44,14 @@ Handler = Callable[[HttpRequest], Awaitable[Response]]
 @dataclass(frozen=True)
 class Settings:
     """Settings of the application. keys: accepted API keys. max_body_bytes: of one request. origins: of pages that
-    browsers allow to send requests (CORS). speculative: default of requests that do not set it."""
+    browsers allow to send requests (CORS). speculative: default of requests that do not set it. page: whether / is a
+    page to talk to the model."""
 
     keys: Keys = field(default_factory=Keys)
     max_body_bytes: int = 4 * 2**20
     origins: tuple[str, ...] = ()
     speculative: bool = True
+    page: bool = True
 
 
 def make_app(model: ServedModel, settings: Settings | None = None) -> Starlette:
@@ -58,6 +62,7 @@ def make_app(model: ServedModel, settings: Settings | None = None) -> Starlette:
         Route(COMPLETIONS_URL, api.completions, methods=["POST"]),
         Route("/v1/models", api.models, methods=["GET"]),
         Route("/v1/models/{name:path}", api.model, methods=["GET"]),
+        Route("/bundle", api.capabilities, methods=["GET"]),
         Route("/tokenize", api.tokenize, methods=["POST"]),
         Route("/detokenize", api.detokenize, methods=["POST"]),
         Route("/health", api.health, methods=["GET"]),
@@ -65,6 +70,8 @@ def make_app(model: ServedModel, settings: Settings | None = None) -> Starlette:
         Route("/version", api.version, methods=["GET"]),
         Route("/openapi.json", api.openapi, methods=["GET"]),
     ]
+    if api.settings.page:
+        routes += page_routes()
     origins = api.settings.origins
     cors = Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
     return Starlette(
@@ -120,6 +127,10 @@ class _Api:
         self._client(http)
         check_model(http.path_params["name"], self._model.name)
         return Json(self._described())
+
+    async def capabilities(self, http: HttpRequest) -> Response:
+        self._client(http)
+        return Json(capabilities(self._model.bundle, model=self._model.name, speculative=self.settings.speculative))
 
     async def tokenize(self, http: HttpRequest) -> Response:
         self._client(http)

@@ -55,6 +55,9 @@ COMMON: dict[str, Schema] = {
     "cache_salt": _field("string", "Only requests with the same one share what is kept of their prompts."),
     "speculative": _field("boolean", "false: one token a round, without drafts."),
     "return_token_ids": _field("boolean", "Token ids of the prompt and of every choice."),
+    "return_drafts": _field(
+        "boolean", "With stream: choices of chunks with tokens have `drafts`, the draft tokens that their round "
+        "verified and accepted, and which parts of their text are accepted draft tokens: see the schema Drafts."),
 }  # fmt: skip
 
 _FORM: dict[str, Schema] = {

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile import __version__
+from speccompile.bundle.manifest import DECODINGS
 from speccompile.serving.http.fields import (
     CHAT,
     CHAT_URL,
@@ -31,7 +32,7 @@ def _ref(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-_TEXT, _COUNT, _NUMBER, _WORDS = ({"type": kind} for kind in ("string", "integer", "number", ["string", "null"]))
+_TEXT, _COUNT, _FLAG, _WORDS = ({"type": kind} for kind in ("string", "integer", "boolean", ["string", "null"]))
 _REASON = {"enum": ["stop", "length", "tool_calls", None]}
 _ANYTHING: dict[str, Any] = {"type": ["object", "null"]}
 
@@ -53,8 +54,15 @@ SCHEMAS: dict[str, Schema] = {
     "Completion": _object(
         "id object created model choices usage", object={"enum": ["text_completion"]}, **_ANSWER,
         choices=_array(_object("index finish_reason logprobs text", **_CHOICE, text=_TEXT))),
+    "Drafts": _object(
+        "draft_tokens accepted_tokens spans", draft_tokens=_COUNT, accepted_tokens=_COUNT,
+        spans=_array(_object("text draft", text=_TEXT, draft=_FLAG))),
     "Model": _object("id object created owned_by", id=_TEXT, object={"enum": ["model"]}, created=_COUNT, owned_by=_TEXT,
                      max_model_len=_COUNT),
+    "Bundle": _object(
+        "model chat system_prompt text decoding drafting_method draft_tokens draft_depth speculative max_model_len",
+        model=_TEXT, chat=_FLAG, system_prompt=_FLAG, text=_FLAG, decoding={"enum": [*DECODINGS]},
+        drafting_method=_WORDS, draft_tokens=_COUNT, draft_depth=_COUNT, speculative=_FLAG, max_model_len=_COUNT),
     "Models": _object("object data", object={"enum": ["list"]}, data=_array(_ref("Model"))),
     "Tokens": _object("count max_model_len tokens", count=_COUNT, max_model_len=_COUNT, tokens=_array(_COUNT),
                       token_strs=_array(_WORDS)),
@@ -90,6 +98,7 @@ def document() -> dict[str, Any]:
             "/v1/models": {"get": _getting("models", "Models", 401, 503)},
             "/v1/models/{name}": {"get": _getting("model", "Model", 401, 404, 503) | {"parameters": [
                 {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}]}},
+            "/bundle": {"get": _getting("bundle", "Bundle", 401, 503)},
             "/tokenize": {"post": _asking("tokenize", TOKENIZE, "Tokens")},
             "/detokenize": {"post": _asking("detokenize", DETOKENIZE, "Text")},
             "/health": {"get": _getting("health", "Health") | {"responses": {

@@ -27,8 +27,8 @@ class ParsedRequest:
     prompts: token ids of each; options: of `Service.submit`, the same for all; sequences: number for each prompt.
     stream: send output as it comes; usage: at the end of the stream, or with every chunk (`continuous_usage`).
     logprobs: number of alternative tokens at each position, None for no log-probabilities. echo: texts before the
-    answers, one for each prompt. token_ids: whether to send them. salt: only requests with the same salt share cached
-    prompts. tools: that an answer may call.
+    answers, one for each prompt. token_ids: whether to send them. drafts: whether to send what each round drafted.
+    salt: only requests with the same salt share cached prompts. tools: that an answer may call.
     """
 
     chat: bool
@@ -41,6 +41,7 @@ class ParsedRequest:
     logprobs: int | None = None
     echo: list[str] | None = None
     token_ids: bool = False
+    drafts: bool = False
     salt: str = ""
     tools: Tools | None = None
 
@@ -148,6 +149,10 @@ def _common(fields: dict[str, Any]) -> dict[str, Any]:
         raise RequestError(
             "stream_options: received it without stream", param="stream_options", hint="set stream to true"
         )
+    if fields.get("return_drafts") and not stream:
+        raise RequestError(
+            "return_drafts: received it without stream", param="return_drafts", hint="set stream to true"
+        )
     wanted = wanted or {}
     usage = bool(wanted.get("include_usage"))
     return {
@@ -156,6 +161,7 @@ def _common(fields: dict[str, Any]) -> dict[str, Any]:
         "usage": usage,
         "continuous_usage": bool(usage and wanted.get("continuous_usage_stats")),
         "token_ids": fields.get("return_token_ids", False),
+        "drafts": fields.get("return_drafts", False),
         "salt": fields.get("cache_salt", ""),
     }
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from speccompile.runtime import Generation
+from speccompile.serving.http.draft_spans import DraftSpans
 from speccompile.serving.http.errors import cancelled_error
 from speccompile.serving.http.requests import ParsedRequest
 from speccompile.serving.http.tokens import TokenTexts
@@ -36,6 +37,7 @@ class ResponseBuilder:
             "model": model,
         }
         self._offsets = [len(self._echo(index)) for index in range(asked.choices)]
+        self._spans = self._draft_spans() if asked.drafts else []
         self._new_tokens = 0
         self._prompt_tokens = sum(map(len, asked.prompts))
 
@@ -64,12 +66,14 @@ class ResponseBuilder:
         self._new_tokens += len(piece.token_ids)
         ended = piece.generation
         chunks = []
-        if piece.text or (piece.token_ids and (self.asked.logprobs is not None or self.asked.token_ids)):
+        if piece.text or (piece.token_ids and self._sends_tokens):
             tokens = (piece.token_ids, piece.logprobs, piece.top_logprobs)
             parts: dict[str, Any] = {"logprobs": self._logprobs(index, tokens)}
             if self.asked.token_ids:
                 parts["token_ids"] = piece.token_ids
             said = "" if self.asked.tools else piece.text  # it may become a tool call, which is known only at its end
+            if self._spans:
+                parts["drafts"] = self._spans[index].read(piece, said)
             written = {"delta": {"content": said}} if self.asked.chat else {"text": said}
             chunks.append(self._chunk(index, written | parts))
         if ended is not None:
@@ -87,6 +91,15 @@ class ResponseBuilder:
         if not self.asked.usage:
             return []
         return [self._head | {"object": self._chunk_object, "choices": []} | self._ending(generations)]
+
+    @property
+    def _sends_tokens(self) -> bool:
+        """Return whether chunks say something of tokens that have no text yet."""
+        return self.asked.logprobs is not None or self.asked.token_ids or self.asked.drafts
+
+    def _draft_spans(self) -> list[DraftSpans]:
+        prompts = (prompt for prompt in self.asked.prompts for _ in range(self.asked.sequences))
+        return [DraftSpans(self._texts.tokenizer, prompt) for prompt in prompts]
 
     @property
     def _chunk_object(self) -> str:

@@ -19,8 +19,8 @@ class TokenText(NamedTuple):
 class TokenTexts:
     """Text that each token of a vocabulary adds after other text. Without a tokenizer: the token's number."""
 
-    def __init__(self, text: "Tokenizer | None") -> None:
-        self._text = text
+    def __init__(self, tokenizer: "Tokenizer | None") -> None:
+        self.tokenizer = tokenizer
         self._known: dict[int, TokenText] = {}
 
     def __getitem__(self, token: int) -> TokenText:
@@ -29,17 +29,17 @@ class TokenTexts:
         return self._known[token]
 
     def _find(self, token: int) -> TokenText:
-        if self._text is None:
+        if self.tokenizer is None:
             return _whole(f"token_id:{token}")
-        name = self._text.id_to_token(token)
-        if name is None or not self._text.without_special_tokens(
+        name = self.tokenizer.id_to_token(token)
+        if name is None or not self.tokenizer.without_special_tokens(
             [token]
         ):  # special: it writes no text, and its name stands for it
             return _whole(name or f"token_id:{token}")
-        written = self._text.decode([*self._before, token])[len(self._text.decode(self._before)) :]
+        written = self.tokenizer.decode([*self._before, token])[len(self.tokenizer.decode(self._before)) :]
         if _REPLACEMENT not in written:
             return _whole(written)
-        if self._text.is_byte(token):  # <0x0A>
+        if self.tokenizer.is_byte(token):  # <0x0A>
             return TokenText(_REPLACEMENT, [int(name[1:-1], 16)])
         known = all(letter in _BYTES for letter in name)
         return TokenText(written, [_BYTES[letter] for letter in name] if known else None)
@@ -47,8 +47,8 @@ class TokenTexts:
     @cached_property
     def _before(self) -> list[int]:
         """A token of plain text, as context: decoders drop the space before the first word of a text."""
-        assert self._text is not None
-        return self._text.encode("a", special_tokens=False)[:1]
+        assert self.tokenizer is not None
+        return self.tokenizer.encode("a", special_tokens=False)[:1]
 
 
 def _whole(text: str) -> TokenText:

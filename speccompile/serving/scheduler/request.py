@@ -12,7 +12,8 @@ from speccompile.runtime.generation import Generation
 class OutputDelta:
     """New output of one sequence of a request. text: that may be shown now, possibly ""; logprobs, top_logprobs: as
     those of `Generation`, for these tokens, None unless requested. generation: the finished generation, with its last
-    delta."""
+    delta. draft_tokens: number of draft tokens that the round of these tokens verified; accepted: number that it
+    accepted, which are the first of these tokens."""
 
     index: int
     text: str
@@ -20,6 +21,8 @@ class OutputDelta:
     logprobs: list[float] | None = None
     generation: Generation | None = None
     top_logprobs: list[list[tuple[int, float]]] | None = None
+    draft_tokens: int = 0
+    accepted: int = 0
 
 
 class Request:

@@ -36,6 +36,7 @@ class ScheduledSequence:
     _shown: int = 0
     _told: int = 0
     _rounds: int = 0
+    _emitted_rounds: int = 0
 
     @property
     def cached_token_ids(self) -> list[int]:
@@ -65,7 +66,16 @@ class ScheduledSequence:
         logprobs = None if row.logprobs is None else row.logprobs[start:]
         top = None if row.top_logprobs is None else row.top_logprobs[start:]
         self._shown, self._told = len(row.token_ids), len(row.pieces)
-        self.request.deliver(OutputDelta(self.index, text, row.token_ids[start:], logprobs, generation, top))
+        drafts, accepted = self._last_round()
+        tokens = row.token_ids[start:]
+        self.request.deliver(OutputDelta(self.index, text, tokens, logprobs, generation, top, drafts, accepted))
+
+    def _last_round(self) -> tuple[int, int]:
+        """Return the draft tokens that the round since the last call verified and accepted; zeros without a round."""
+        before, self._emitted_rounds = self._emitted_rounds, len(self.row.path_lengths)
+        if self._emitted_rounds == before or not self.row.draft_lengths[-1]:
+            return 0, 0
+        return self.row.draft_lengths[-1], self.row.path_lengths[-1] - 1
 
     def spent(self, now: float) -> GenerationTimes:
         """Return its times until now."""
