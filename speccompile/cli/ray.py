@@ -69,6 +69,7 @@ def command() -> None:
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", metavar="N", type=click.IntRange(1, 65535), default=8000, show_default=True)
 @click.option("--api-key-file", "key_file", metavar="FILE", type=PATH, help="Keys, one a line, that are let in.")
+@click.option("--no-page", is_flag=True, help="Leave out the page at /.")
 @click.option("--min-replicas", "least", metavar="N", type=click.IntRange(min=0), help="With --max-replicas; else 1.")
 @click.option("--max-replicas", "most", metavar="N", type=click.IntRange(min=1), help="Let Ray choose how many.")
 @click.option(
@@ -86,13 +87,13 @@ def command() -> None:
 def serve(
     folder: Path, host: str, port: int, key_file: Path | None, name: str | None, autoregressive: bool,
     engine: str | None, no_verify: bool, waiting: int, address: str | None, replicas: int, least: int | None,
-    most: int | None, target: float | None, threads: int, gpus: float, grace: float,
+    most: int | None, target: float | None, threads: int, gpus: float, grace: float, no_page: bool,
 ) -> None:  # fmt: skip
     """Serve replicas of BUNDLE behind one address, as `speccompile serve` does one.
 
     A request goes to the replica that answered prompts that begin like its own, as its rows may hold that beginning;
     where all rows of that one are taken, to the next, and then to the least loaded. A client that hangs up ends its
-    request. /metrics is left to Ray, as every replica counts for itself.
+    request. At / is the page to talk to the model. /metrics is left to Ray, as every replica counts for itself.
 
     The address is the one line on stdout, when every replica answers. SIGTERM or Ctrl-C ends them, and the exit code
     is 0.
@@ -121,7 +122,7 @@ def serve(
         from speccompile.serving.http.keys import Keys
         from speccompile.serving.scheduler import Limits
 
-        settings = Settings(Keys(api_keys((), key_file)), speculative=not autoregressive)
+        settings = Settings(Keys(api_keys((), key_file)), speculative=not autoregressive, page=not no_page)
         served = Deployment(
             folder, name or manifest.name, manifest.batch_size, Limits(), settings, waiting, engine, not no_verify
         )

@@ -44,6 +44,7 @@ KEYS = "SPECCOMPILE_API_KEY"
     "--grace", metavar="S", type=click.FloatRange(min=0), default=30.0, show_default=True,
     help="Seconds that requests get to finish when the server is told to end.",
 )  # fmt: skip
+@click.option("--no-page", is_flag=True, help="Leave out the page at /.")
 @click.option("--access-log", is_flag=True, help="Write a line for every request to stderr.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
 def command(
@@ -60,6 +61,7 @@ def command(
     body_bytes: int,
     origins: tuple[str, ...],
     grace: float,
+    no_page: bool,
     access_log: bool,
     no_verify: bool,
     waiting: int | None,
@@ -78,12 +80,17 @@ def command(
     Requests share the rows of the bundle (cache.batch_size); those that find none free wait, and get 429 with
     Retry-After where too many do. Keys come from --api-key, --api-key-file and the environment variable
     SPECCOMPILE_API_KEY (several with commas between them); without any everybody is let in. /health, /metrics,
-    /version and /openapi.json need none. TLS is left to a proxy in front of it.
+    /version, /openapi.json and the page need none. TLS is left to a proxy in front of it.
+
+    At / is a page to talk to the model in a browser. It loads nothing from elsewhere, asks for the API key where there
+    is one, keeps it until its tab is closed, and keeps the conversation in that browser until it is cleared. --no-page
+    leaves it out.
 
     \b
     Endpoints
+      GET  /                                        the page
       POST /v1/chat/completions, /v1/completions    also as streams
-      GET  /v1/models, /v1/models/NAME
+      GET  /v1/models, /v1/models/NAME, /bundle     /bundle says what the model can do
       POST /tokenize, /detokenize
       GET  /health, /metrics, /version, /openapi.json
 
@@ -113,13 +120,15 @@ def command(
     )  # fmt: skip
     model = ServedModel(name or manifest.name, limits)
     found = Keys(api_keys(keys, key_file))
-    settings = Settings(found, body_bytes, origins, speculative=not autoregressive)
+    settings = Settings(found, body_bytes, origins, speculative=not autoregressive, page=not no_page)
     listening, address = listen(ListenAddress(host, port, unix))
     click.echo(address)
 
     def load() -> None:
         model.open(folder, engine=engine, threads=threads, verify=not no_verify)
         LOGGER.info("serving %s on %s, with %d rows", model.name, address, manifest.batch_size)
+        if settings.page and unix is None:
+            LOGGER.info("open %s/ in a browser to talk to it", address)
 
     try:
         serve(model, settings, listening, load, grace=grace, access_log=access_log)
