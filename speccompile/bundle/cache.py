@@ -218,7 +218,7 @@ def _lock(folder: Path, *, shared: bool = False) -> int | None:
 def _read_entry(path: Path) -> Entry | None:
     """Return an entry, or None if it is removed meanwhile."""
     try:
-        stats = [file.stat() for file in path.iterdir()]
+        stats = [file.stat() for file in path.rglob("*")]
         used, key = path.stat().st_mtime, read_json(path / ENTRY)["key"]
     except FileNotFoundError:
         return None

@@ -4,30 +4,39 @@ from pathlib import Path
 
 import click
 
+from speccompile.cli.model_bundle import build_model, model_options, requested
+from speccompile.errors import UsageError
+
 
 @click.command(
     epilog="Examples: speccompile build recipes/demo, or with another number of drafts and another place: "
     "speccompile build recipes/demo --set drafter.tokens=6 --output build/demo6"
 )
-@click.argument("recipe", type=click.Path(path_type=Path))
+@click.argument("recipe", metavar="RECIPE|MODEL")
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Bundle folder; build/<name> by default.")
 @click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override a key, as in drafter.tokens=6.")
+@model_options
 @click.option("--skip-prove", is_flag=True, help="Leave the proof out. The bundle says that it is not proven.")
 @click.option("--dump-graphs", metavar="DIR", type=click.Path(path_type=Path), help="Keep neutral and lowered graphs.")
 @click.option("--reduce", is_flag=True, help="Leave a minimal graph in OUTPUT.reduced for each that TensorRT refuses.")
 @click.option("--no-cache", is_flag=True, help="Do every step anew, and keep none of them.")
 def command(
-    recipe: Path,
+    recipe: str,
     output: Path | None,
     overrides: tuple[str, ...],
+    drafter: str | None,
+    precision: str | None,
+    fast: bool,
     skip_prove: bool,
     dump_graphs: Path | None,
     reduce: bool,
     no_cache: bool,
 ) -> None:
-    """Build a bundle from RECIPE, and prove that it gives the target's own tokens.
+    """Build a bundle from RECIPE or MODEL, and prove that it gives the target's own tokens.
 
-    RECIPE is a recipe.yaml or the folder that holds one. The bundle's folder is printed on stdout. A build that fails
+    RECIPE is a recipe.yaml or the folder that holds one. For MODEL, a folder in Hugging Face layout or a Hub id, a
+    recipe is made as `speccompile init` does, and kept in the bundle; --drafter, --precision and --fast are for it. The
+    bundle's folder is printed on stdout. A build that fails
     keeps nothing and leaves an older bundle as it was; exit code 3 says that the proof failed.
 
     TensorRT engines are built in a process of their own, for at most $SPECCOMPILE_BUILDER_SECONDS (an hour) each and
@@ -40,26 +49,26 @@ def command(
     Where there is clearly too little disk or memory for it, a build is refused before the work: `speccompile plan`
     shows what it needs.
     """
-    from speccompile.bundle.writer import check_output
-    from speccompile.progress import LOGGER
-    from speccompile.recipe import load_recipe, make_plan
-    from speccompile.recipe.resource_estimate import estimate_resources
-    from speccompile.recipe.resources import check_resources, find_resources, with_estimate
+    from speccompile.recipe.model_request import is_model
 
-    plan = make_plan(load_recipe(recipe, overrides))
-    output = output or Path("build") / plan.name
-    check_output(output)
-    needs, room = estimate_resources(plan), find_resources(output)
-    check_resources(needs, room)
-    for note in plan.notes:
-        LOGGER.warning("note: %s", note)
-    try:
-        from speccompile.compiler.build import build  # imports torch: the checks above must be fast
-        from speccompile.compiler.models.load import quiet_transformers
-
-        quiet_transformers()
-        click.echo(
-            build(plan, output, prove=not skip_prove, dump_graphs=dump_graphs, reduce=reduce, remember=not no_cache)
+    if is_model(recipe):
+        request = requested(recipe, drafter, precision, fast=fast, sampling=False)
+        built = build_model(
+            request, output, overrides=overrides, prove=not skip_prove, dump_graphs=dump_graphs, reduce=reduce,
+            remember=not no_cache,
+        )  # fmt: skip
+        click.echo(built)
+        return
+    given = {"--drafter": drafter, "--precision": precision, "--fast": fast or None}
+    if wrong := [name for name, value in given.items() if value is not None]:
+        raise UsageError(
+            f"received {wrong[0]} for the recipe {recipe}, expected it for a model: a recipe has keys for that",
+            hint="use --set, as in --set precision.target=int4",
         )
-    except Exception as error:
-        raise with_estimate(error, needs, room) from error
+    from speccompile.compiler.from_recipe import build
+
+    built = build(
+        recipe, output, overrides=overrides, prove=not skip_prove, dump_graphs=dump_graphs, reduce=reduce,
+        cache=not no_cache,
+    )  # fmt: skip
+    click.echo(built)

@@ -1,23 +1,20 @@
 """`speccompile generate`: stream text from a prompt."""
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from speccompile.cli.constraint_options import constraint_options, impose, take
+from speccompile.cli.generation_output import write_generations
 from speccompile.cli.options import NEW_TOKENS, Option
+from speccompile.cli.prompt_input import SOURCES, read_prompt
 from speccompile.cli.sampling_options import sampling_options
-from speccompile.errors import PromptError, UsageError
-from speccompile.progress import LOGGER, log_step
+from speccompile.errors import UsageError
+from speccompile.progress import log_step
 
 if TYPE_CHECKING:
-    from speccompile.runtime import Bundle, Generation
-    from speccompile.runtime.bundle import Prompt
-
-SOURCES = ("--prompt", "--prompt-file", "--token-ids")
+    from speccompile.runtime import Bundle
 
 
 @click.command("generate")
@@ -112,7 +109,7 @@ def command(
       speccompile generate build/recycling --prompt 'def ' --state learned.safetensors
     """
     options["adaptive"] = not fixed_draft_length
-    given = _prompt(dict(zip(SOURCES, (prompt, prompt_file, token_ids), strict=True)), chat=options["chat"])
+    given = read_prompt(dict(zip(SOURCES, (prompt, prompt_file, token_ids), strict=True)), chat=options["chat"])
     if options["logprobs"] and not as_json:
         raise UsageError("received --logprobs without --json, expected both", hint="add --json")
     asked = take(options)
@@ -125,12 +122,7 @@ def command(
     options["constraint"] = impose(bundle, asked)
     if state is not None:
         _begin(bundle, state, reset=reset)
-    if as_json or num_return_sequences != 1:
-        generations = bundle.generate_batch([given], num_return_sequences=num_return_sequences, **options)
-        for number, generation in enumerate(generations, 1):
-            _write(_as_json(generation) if as_json else _numbered(generation, number, len(generations)))
-    else:
-        _show(bundle, given, options)
+    write_generations(bundle, given, options, count=num_return_sequences, as_json=as_json)
     if state is not None:
         bundle.save_kept(state)
 
@@ -143,92 +135,3 @@ def _begin(bundle: "Bundle", state: Path, *, reset: bool) -> None:
         raise UsageError(f"--state {state}: there is no folder {state.parent}", hint="create it, or give another file")
     if state.exists() and not reset:
         bundle.load_kept(state)
-
-
-def _prompt(sources: dict[str, str | None], *, chat: bool) -> "Prompt":
-    """Return the prompt from the single given source."""
-    found = [(option, value) for option, value in sources.items() if value is not None]
-    if len(found) != 1:
-        received = " and ".join(option for option, _ in found) or "no prompt"
-        raise UsageError(f"received {received}, expected one of {', '.join(SOURCES)}", hint="give exactly one of them")
-    option, value = found[0]
-    if option == "--token-ids":
-        if chat:
-            raise UsageError("received --chat with --token-ids, expected a text", hint="leave one of them out")
-        return [_token_id(part) for part in value.split(",")]
-    is_file = option == "--prompt-file" or value == "-"
-    where, text = (f"{option} {value}", _read(option, value)) if is_file else (option, value)
-    if not text:
-        raise PromptError(f"{where}: received an empty prompt, expected text", hint="give at least one character")
-    return text
-
-
-def _read(option: str, name: str) -> str:
-    try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    except OSError as error:
-        raise PromptError(
-            f"{option} {name}: {error.strerror}", hint="give a file that can be read, or - for stdin"
-        ) from error
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise PromptError(
-            f"{option} {name}: byte {error.start} is 0x{data[error.start]:02x}, expected UTF-8 text",
-            hint="save the prompt as UTF-8",
-        ) from error
-
-
-def _token_id(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise PromptError(
-            f"--token-ids: received {text[:40]!r}, expected whole numbers with commas between them",
-            hint="write them as in --token-ids 1,2,3",
-        ) from None
-
-
-def _as_json(generation: "Generation") -> str:
-    return json.dumps(generation.to_json(), ensure_ascii=False) + "\n"
-
-
-def _numbered(generation: "Generation", number: int, count: int) -> str:
-    """Return one of several sequences, with a heading."""
-    LOGGER.info(f"sequence {number}: {_summary(generation)}")
-    return f"--- sequence {number} of {count} ---\n{_shown(generation)}\n"
-
-
-def _shown(generation: "Generation") -> str:
-    return ",".join(map(str, generation.token_ids)) if generation.text is None else generation.text
-
-
-def _show(bundle: "Bundle", prompt: "Prompt", options: dict[str, Any]) -> None:
-    """Stream the text, or print token ids without a tokenizer; then log the summary."""
-    generation: Generation | None
-    if bundle.text is None:
-        generation = bundle.generate(prompt, **options)
-        _write(_shown(generation))
-    else:
-        stream = bundle.stream(prompt, **options)
-        for piece in stream:
-            _write(piece)
-        generation = stream.generation
-    _write("\n")
-    if generation is not None:
-        LOGGER.info(_summary(generation))
-
-
-def _summary(generation: "Generation") -> str:
-    seed = "" if generation.seed is None else f", seed {generation.seed}"
-    accepted = f", {generation.mean_accepted:.2f} tokens each" if generation.mean_accepted is not None else ""
-    faster = generation.estimated_speedup
-    speedup = f", {faster:.2f}x autoregressive (estimated)" if faster is not None else ""
-    return (
-        f"{len(generation.token_ids)} new tokens in {generation.rounds} {generation.mode} rounds{accepted}, "
-        f"{generation.tokens_per_second:.1f} tokens/s{speedup}, finish reason {generation.finish_reason}{seed}"
-    )
-
-
-def _write(text: str) -> None:
-    click.echo(text.encode(), nl=False)  # bytes: always UTF-8, whatever the terminal's encoding

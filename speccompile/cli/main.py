@@ -13,7 +13,10 @@ from speccompile.cli import exit_codes
 from speccompile.errors import UsageError
 
 COMMANDS = {
-    "build": ("speccompile.cli.build:command", "Build a bundle from a recipe, and prove it."),
+    "run": ("speccompile.cli.run:command", "From a model to text: build what is missing, and generate."),
+    "chat": ("speccompile.cli.chat:command", "Talk to a model or a bundle in the terminal."),
+    "init": ("speccompile.cli.init:command", "Write a recipe for a model and this machine."),
+    "build": ("speccompile.cli.build:command", "Build a bundle from a recipe or a model, and prove it."),
     "plan": ("speccompile.cli.plan:command", "Show what build would do, with every default decided."),
     "generate": ("speccompile.cli.generate:command", "Generate text with a bundle."),
     "serve": ("speccompile.cli.serve:command", "Serve a bundle behind OpenAI's API."),

@@ -86,6 +86,11 @@ def estimate_resources(plan: Plan) -> ResourceEstimate:
     )
 
 
+def running_bytes(plan: Plan) -> int:
+    """Estimate the memory in which a bundle runs: its files, which are mapped, the KV caches and the logits."""
+    return estimate_resources(plan).bundle + _cache_bytes(plan) + _score_bytes(plan)
+
+
 def _weight_bytes(largest: int) -> int:
     """Return the peak bytes for one weight: the largest weight in float32, which ONNX Runtime reads whole in the traced
     graph, or the copies of a chunk in quantization, whichever is more."""

@@ -32,6 +32,7 @@ from speccompile.errors import BuildError
 from speccompile.plan.head import HeadPlan
 from speccompile.progress import log_step
 from speccompile.recipe import ModelPlan, Plan
+from speccompile.recipe.model_request import RECIPE
 
 
 def build(
@@ -42,12 +43,14 @@ def build(
     dump_graphs: Path | None = None,
     reduce: bool = False,
     remember: bool = True,
+    recipe: str | None = None,
 ) -> Path:
     """Build the bundle that `plan` describes into `output` and return its folder.
 
     prove=False skips the proof, and the bundle says so. dump_graphs: a folder for the neutral and lowered graphs.
     reduce: write the smallest graph that fails in the same way, for each that TensorRT refuses, to OUTPUT.reduced.
-    remember: use the build cache (see `build.cached_steps`). Raises PromptError for a prompt of the proof or a held-out
+    remember: use the build cache (see `build.cached_steps`). recipe: text of a recipe that was made for the build, kept
+    in the bundle as recipe.yaml. Raises PromptError for a prompt of the proof or a held-out
     text of a wrong length, before the work; ProofError, and keeps nothing, when the bundle does not give the
     reference's tokens; CheckpointError for files that change during the build; EngineError for engines that could not
     be built, after all other engines.
@@ -82,6 +85,8 @@ def build(
         if built.entries:
             with log_step("writing the bundle"):
                 manifest = replace(manifest, engines=tuple(built.entries))
+                if recipe is not None:
+                    (folder / RECIPE).write_text(recipe, encoding="utf-8")
                 delete_unreferenced(folder, {file for entry in built.entries for file in engine_files(entry)})
                 writer.finish(manifest, make_lock(plan), proof)
     if built.failures:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from speccompile.runtime import Generation
-from speccompile.serving.http.draft_spans import DraftSpans
 from speccompile.serving.http.errors import cancelled_error
 from speccompile.serving.http.requests import ParsedRequest
 from speccompile.serving.http.tokens import TokenTexts
 from speccompile.serving.http.tools import to_json
 from speccompile.serving.http.usage import final_usage, metrics, usage
 from speccompile.serving.scheduler import OutputDelta
+from speccompile.serving.scheduler.draft_spans import DraftSpans
 
 if TYPE_CHECKING:
     from speccompile.bundle import Manifest

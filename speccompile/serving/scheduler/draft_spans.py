@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from speccompile.runtime.text.tokenizer import IncrementalDetokenizer
-from speccompile.serving.scheduler import OutputDelta
+from speccompile.serving.scheduler.request import OutputDelta
 
 if TYPE_CHECKING:
     from speccompile.runtime.text.tokenizer import Tokenizer

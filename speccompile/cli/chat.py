@@ -1,0 +1,257 @@
+"""`speccompile chat`: talk to a model or a bundle in a terminal."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from speccompile.cli.conversation import Conversation
+from speccompile.cli.generation_output import summary
+from speccompile.cli.model_bundle import model_options, open_model
+from speccompile.cli.options import NEW_TOKENS
+from speccompile.cli.sampling_options import sampling_options
+from speccompile.errors import SpeccompileError, UsageError
+
+if TYPE_CHECKING:
+    from speccompile.runtime import Bundle
+    from speccompile.serving.scheduler import OutputDelta
+
+COMMANDS = {
+    "/system": "TEXT: what the model is told before all messages; alone, nothing",
+    "/regenerate": "another answer to the last message",
+    "/stats": "tokens, tokens/s and accepted drafts of the last answer",
+    "/save": "FILE: the conversation, as JSON into a file *.json, else as text",
+    "/clear": "forget the conversation",
+    "/help": "this list",
+    "/exit": "end; so does Ctrl-D",
+}
+"""Command of a chat -> its line of /help."""
+
+PROMPT, CONTINUED = ">>> ", "... "
+BLOCK = '"""'
+"""Begins and ends a message of several lines."""
+DRAFTED = "green"
+"""Colour of accepted draft tokens."""
+
+
+@click.command("chat")
+@click.argument("model", metavar="BUNDLE|MODEL")
+@click.option(
+    "-n", "--max-new-tokens", default=512, show_default=True, help="At most this many an answer.", **NEW_TOKENS
+)
+@click.option("--system", metavar="TEXT", help="What the model is told before all messages.")
+@click.option("--show-drafts", is_flag=True, help="Colour the tokens that were drafted and accepted.")
+@model_options
+@sampling_options
+@click.option("--autoregressive", is_flag=True, help="One token a round, without drafts.")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads; by default one a core that this process may use.")
+@click.option("--skip-prove", is_flag=True, help="Where the bundle has to be built: do not prove it.")
+def command(
+    model: str,
+    system: str | None,
+    show_drafts: bool,
+    drafter: str | None,
+    precision: str | None,
+    fast: bool,
+    threads: int | None,
+    skip_prove: bool,
+    **options: Any,
+) -> None:
+    """Talk to BUNDLE, or to MODEL, which `speccompile run` would build: see its --help.
+
+    A message ends with its line; a line that ends with a backslash goes on, and so does what begins with three
+    quotation marks, to the next three. Ctrl-C stops an answer, which stays as far as it came; Ctrl-D ends the chat.
+    Without a chat template the model continues the text of all messages.
+
+    Commands: /system TEXT, /regenerate, /stats, /save FILE, /clear, /help, /exit.
+
+    Where stdin is no terminal, every line of it is a message.
+
+    \b
+    Examples:
+      speccompile chat build/demo --show-drafts
+      speccompile chat organisation/model --fast --system 'Answer in one sentence.' -t 0.7
+    """
+    sampling = bool(options["temperature"])
+    with open_model(
+        model, drafter, precision, fast=fast, sampling=sampling, threads=threads, prove=not skip_prove
+    ) as bundle:
+        converse(bundle, options, system=system, show_drafts=show_drafts)
+
+
+def require_terminal() -> None:
+    """Raise UsageError unless somebody can type."""
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "received no prompt, and stdin is no terminal to chat on",
+            hint="give a prompt, or - to read it from stdin; `speccompile chat` takes a message a line",
+        )
+
+
+def converse(bundle: "Bundle", options: dict[str, Any], *, system: str | None, show_drafts: bool) -> None:
+    """Read messages from stdin and write the answers to stdout until there are no more. Raise EngineError for an engine
+    that fails."""
+    if bundle.text is None:
+        raise UsageError(
+            "this bundle has no tokenizer, so there is no text to talk in", hint="use generate --token-ids"
+        )
+    talk(bundle, options, system=system, show_drafts=show_drafts)
+
+
+def talk(bundle: "Bundle", options: dict[str, Any], *, system: str | None, show_drafts: bool) -> None:
+    with bundle.serve() as service:
+        conversation = Conversation(bundle, service, options, system)
+        if sys.stdin.isatty():
+            with suppress(ImportError):
+                import readline  # noqa: F401 - arrows recall and edit what was typed
+            _say(_greeting(bundle))
+        coloured = show_drafts and _has_colours()
+        if show_drafts and not coloured:
+            _say("there are no colours here: accepted draft tokens are not marked")
+        for message in _messages():
+            try:
+                if not _handle(conversation, message, coloured=coloured):
+                    return
+            except SpeccompileError as error:
+                _say(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""))
+
+
+def _handle(conversation: Conversation, message: str, *, coloured: bool) -> bool:
+    """Answer a message, or do what a command asks for. Return whether the chat goes on."""
+    word, _, rest = message.strip().partition(" ")
+    if not word.startswith("/"):
+        _show(conversation, conversation.ask(message), coloured=coloured)
+        return True
+    match word:
+        case "/exit":
+            return False
+        case "/regenerate":
+            _show(conversation, conversation.regenerate(), coloured=coloured)
+        case "/system":
+            conversation.system = rest.strip() or None
+            _say("from the next answer on" if conversation.system else "the system message is gone")
+        case "/stats":
+            _say(summary(conversation.last) if conversation.last else "there is no answer yet")
+        case "/save":
+            if not rest.strip():
+                raise UsageError("received /save without a file, expected one", hint="for example /save chat.json")
+            conversation.save(Path(rest.strip()).expanduser())
+            _say(f"saved to {rest.strip()}")
+        case "/clear":
+            conversation.clear()
+            _say("forgotten")
+        case "/help":
+            _say("\n".join(f"{name:<12} {text}" for name, text in COMMANDS.items()))
+        case _:
+            guess = next(iter(get_close_matches(word, COMMANDS, n=1)), None)
+            hint = f"did you mean {guess}?" if guess else "see /help"
+            raise UsageError(f"received the command '{word}', expected one of {', '.join(COMMANDS)}", hint=hint)
+    return True
+
+
+def _show(conversation: Conversation, deltas: "Iterator[OutputDelta]", *, coloured: bool) -> None:
+    """Write an answer as it comes. Ctrl-C ends the answer."""
+    paint = _painter(conversation) if coloured else lambda delta: delta.text
+    with _on_interrupt(lambda *_: conversation.stop()):
+        for delta in deltas:
+            click.echo(paint(delta).encode(), nl=False)
+    click.echo()
+    last = conversation.last
+    if last is not None and last.finish_reason in ("length", "capacity", "cancelled"):
+        _say(ENDS[last.finish_reason])
+
+
+ENDS = {
+    "length": "(cut after --max-new-tokens)",
+    "capacity": "(cut: the bundle's cache is full; /clear makes room)",
+    "cancelled": "(stopped)",
+}
+"""Finish reason -> what is said about it."""
+
+
+def _painter(conversation: Conversation) -> "Callable[[OutputDelta], str]":
+    """Return what colours the accepted draft tokens of one answer."""
+    from speccompile.serving.scheduler.draft_spans import DraftSpans
+
+    spans = DraftSpans(conversation.bundle.text, conversation.prompt)
+
+    def paint(delta: "OutputDelta") -> str:
+        parts = spans.read(delta, delta.text)["spans"]
+        return "".join(click.style(part["text"], fg=DRAFTED) if part["draft"] else part["text"] for part in parts)
+
+    return paint
+
+
+def _messages() -> Iterator[str]:
+    """Yield what is typed, message by message. Ctrl-C drops the message that is being typed."""
+    while True:
+        try:
+            with _on_interrupt(_interrupt):
+                message = _read_message()
+        except EOFError:
+            return
+        except _InterruptedError:
+            _say("\n(Ctrl-D or /exit ends the chat)")
+            continue
+        if message.strip():
+            yield message
+
+
+def _read_message() -> str:
+    line = _read_line(PROMPT)
+    if line.lstrip().startswith(BLOCK):
+        text = line.lstrip().removeprefix(BLOCK)
+        while BLOCK not in text:
+            text += "\n" + _read_line(CONTINUED)
+        return text.partition(BLOCK)[0].strip("\n")
+    while line.endswith("\\"):
+        line = line[:-1] + "\n" + _read_line(CONTINUED)
+    return line
+
+
+def _read_line(prompt: str) -> str:
+    if sys.stdin.isatty():
+        return input(prompt)
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.rstrip("\n")
+
+
+class _InterruptedError(Exception):
+    """Ctrl-C while a message is typed. No KeyboardInterrupt: that is how SIGTERM and SIGHUP end a command."""
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise _InterruptedError
+
+
+@contextmanager
+def _on_interrupt(handler: Callable[..., Any]) -> Iterator[None]:
+    """Call `handler` for Ctrl-C inside a `with` block."""
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _greeting(bundle: "Bundle") -> str:
+    drafts = "with drafts" if bundle.speculative else "without drafts"
+    template = "" if bundle.chat_template else "; it has no chat template: your text is continued as it is"
+    return f"{bundle.manifest.name}, {drafts}{template}. /help lists commands, Ctrl-D ends."
+
+
+def _has_colours() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

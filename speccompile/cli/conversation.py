@@ -1,0 +1,100 @@
+"""A conversation with a bundle: its messages, and one answer at a time, which can be stopped."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speccompile.errors import PromptError, UsageError
+
+if TYPE_CHECKING:
+    from speccompile.runtime import Bundle, Generation
+    from speccompile.serving.scheduler import OutputDelta, Request, Service
+
+USER, ASSISTANT, SYSTEM = "user", "assistant", "system"
+
+
+@dataclass
+class Conversation:
+    """Messages with a bundle, as {"role", "content"}, and answers to them.
+
+    options: of `Bundle.generate_batch`, for every answer. A bundle without a chat template continues the text of all
+    messages. The service keeps what it has read: an answer reads the new messages only.
+    """
+
+    bundle: "Bundle"
+    service: "Service"
+    options: dict[str, Any]
+    system: str | None = None
+    messages: list[dict[str, str]] = field(default_factory=list)
+    last: "Generation | None" = None
+    """The last answer."""
+    _request: "Request | None" = None
+
+    @property
+    def prompt(self) -> list[int]:
+        """Token ids of all messages. Raise PromptError as `Bundle.token_ids` does, and for what a template refuses."""
+        messages = [*([{"role": SYSTEM, "content": self.system}] if self.system else []), *self.messages]
+        if self.bundle.chat_template is None or self.bundle.text is None:
+            return self.bundle.token_ids("".join(message["content"] for message in messages))
+        from speccompile.runtime.text.chat import apply_chat_template
+
+        template, special_tokens = self.bundle.chat_template
+        written = apply_chat_template(template, messages, special_tokens)
+        return self.bundle.token_ids(self.bundle.text.encode(written, special_tokens=False))
+
+    def ask(self, text: str) -> "Iterator[OutputDelta]":
+        """Yield the answer to a message as it comes. If the message cannot be answered, it is not kept."""
+        self.messages.append({"role": USER, "content": text})
+        try:
+            yield from self._answer()
+        except PromptError:
+            self.messages.pop()
+            raise
+
+    def regenerate(self) -> "Iterator[OutputDelta]":
+        """Yield another answer to the last message. Raise UsageError without one."""
+        if self.messages and self.messages[-1]["role"] == ASSISTANT:
+            self.messages.pop()
+        if not self.messages:
+            raise UsageError(
+                "received /regenerate before any message, expected it after an answer", hint="say something"
+            )
+        yield from self._answer()
+
+    def stop(self) -> bool:
+        """End the answer in progress after its round; what was said stays. Return whether there is one."""
+        if self._request is None:
+            return False
+        self._request.cancel()
+        return True
+
+    def clear(self) -> None:
+        """Forget all messages but the system message."""
+        self.messages.clear()
+        self.last = None
+
+    def save(self, path: Path) -> None:
+        """Write the messages: as JSON into a file *.json, else as text with headings. Raise UsageError."""
+        messages = [*([{"role": SYSTEM, "content": self.system}] if self.system else []), *self.messages]
+        text = json.dumps(messages, indent=2, ensure_ascii=False)
+        if path.suffix != ".json":
+            text = "\n\n".join(f"## {message['role']}\n\n{message['content']}" for message in messages)
+        try:
+            path.write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"/save {path}: {error.strerror}", hint="give a file that can be written") from error
+
+    def _answer(self) -> "Iterator[OutputDelta]":
+        said: list[str] = []
+        self._request = request = self.service.submit(self.prompt, **self.options)
+        try:
+            for delta in request:
+                said.append(delta.text)
+                self.last = delta.generation or self.last
+                yield delta
+        finally:
+            self._request = None
+            request.cancel()
+            self.messages.append({"role": ASSISTANT, "content": "".join(said)})

@@ -1,0 +1,71 @@
+"""What commands print of a generation: the text as it comes, JSON, and the line about it on stderr."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from speccompile.progress import LOGGER
+
+if TYPE_CHECKING:
+    from speccompile.runtime import Bundle, Generation
+    from speccompile.runtime.bundle import Prompt
+
+
+def write_generations(
+    bundle: "Bundle", prompt: "Prompt", options: dict[str, Any], *, count: int = 1, as_json: bool = False
+) -> None:
+    """Generate, and write the new text to stdout as it comes; several sequences, or JSON, at the end. options: of
+    `Bundle.generate_batch`; count: number of sequences."""
+    if not as_json and count == 1:
+        _show(bundle, prompt, options)
+        return
+    generations = bundle.generate_batch([prompt], num_return_sequences=count, **options)
+    for number, generation in enumerate(generations, 1):
+        _write(_as_json(generation) if as_json else _numbered(generation, number, len(generations)))
+
+
+def _as_json(generation: "Generation") -> str:
+    return json.dumps(generation.to_json(), ensure_ascii=False) + "\n"
+
+
+def _numbered(generation: "Generation", number: int, count: int) -> str:
+    """Return one of several sequences, with a heading."""
+    LOGGER.info(f"sequence {number}: {summary(generation)}")
+    return f"--- sequence {number} of {count} ---\n{_shown(generation)}\n"
+
+
+def _shown(generation: "Generation") -> str:
+    return ",".join(map(str, generation.token_ids)) if generation.text is None else generation.text
+
+
+def _show(bundle: "Bundle", prompt: "Prompt", options: dict[str, Any]) -> None:
+    """Stream the text, or print token ids without a tokenizer; then log the summary."""
+    generation: Generation | None
+    if bundle.text is None:
+        generation = bundle.generate(prompt, **options)
+        _write(_shown(generation))
+    else:
+        stream = bundle.stream(prompt, **options)
+        for piece in stream:
+            _write(piece)
+        generation = stream.generation
+    _write("\n")
+    if generation is not None:
+        LOGGER.info(summary(generation))
+
+
+def summary(generation: "Generation") -> str:
+    """Return the line about a finished generation: tokens, rounds, speed, and why it ended."""
+    seed = "" if generation.seed is None else f", seed {generation.seed}"
+    accepted = f", {generation.mean_accepted:.2f} tokens each" if generation.mean_accepted is not None else ""
+    faster = generation.estimated_speedup
+    speedup = f", {faster:.2f}x autoregressive (estimated)" if faster is not None else ""
+    return (
+        f"{len(generation.token_ids)} new tokens in {generation.rounds} {generation.mode} rounds{accepted}, "
+        f"{generation.tokens_per_second:.1f} tokens/s{speedup}, finish reason {generation.finish_reason}{seed}"
+    )
+
+
+def _write(text: str) -> None:
+    click.echo(text.encode(), nl=False)  # bytes: always UTF-8, whatever the terminal's encoding

@@ -1,0 +1,183 @@
+"""The bundle of a model that has no recipe: found in the cache, or built there once."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from speccompile import __version__
+from speccompile.bundle.hashes import HASHES
+from speccompile.bundle.manifest import FORMAT, MANIFEST, canonical_json
+from speccompile.errors import BundleError, UsageError
+from speccompile.progress import LOGGER
+
+if TYPE_CHECKING:
+    from speccompile.plan.plan import Plan
+    from speccompile.recipe.model_recipe import ModelRecipe
+    from speccompile.recipe.model_request import ModelRequest
+    from speccompile.runtime import Bundle
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FAST = "int4"
+"""Precision of --fast."""
+SECONDS, SECONDS_A_GIGABYTE = 15, 190
+"""Of a build with its proof, and in addition for each GB of weights: the demo takes 15, 8 B in bfloat16 51 minutes
+(two cores)."""
+
+OPTIONS = (
+    click.option(
+        "--drafter", metavar="D", help="A drafter's folder or Hub id, or a drafting method; none for no drafts."
+    ),
+    click.option("--precision", metavar="P", help="Of the target's weights: float32, bfloat16, int8 or int4."),
+    click.option("--fast", is_flag=True, help=f"The same as --precision {FAST}."),
+)
+
+
+def model_options(command: F) -> F:
+    """Add the options that say how a model without a recipe is built."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def requested(model: str, drafter: str | None, precision: str | None, *, fast: bool, sampling: bool) -> "ModelRequest":
+    """Return the request of these options. Raise UsageError if they contradict each other, or for what is no model."""
+    from speccompile.recipe.model_request import ModelRequest
+
+    if fast and precision not in (None, FAST):
+        raise UsageError(f"received --fast and --precision {precision}, expected one of them", hint="leave one out")
+    return ModelRequest(model, drafter, FAST if fast else precision, sampling)
+
+
+def is_bundle(reference: str) -> bool:
+    """Return whether a bundle lies at a path."""
+    return all((Path(reference) / name).is_file() for name in (MANIFEST, HASHES))
+
+
+@contextmanager
+def open_model(
+    model: str,
+    drafter: str | None,
+    precision: str | None,
+    *,
+    fast: bool,
+    sampling: bool,
+    threads: int | None,
+    prove: bool = True,
+) -> "Iterator[Bundle]":
+    """Context manager that yields a bundle, open: that at `model`, or that of the model, which is built where the cache
+    has none. Raise UsageError, and what building and opening raise."""
+    from speccompile.runtime import Bundle
+
+    if is_bundle(model):
+        given = {"--drafter": drafter, "--precision": precision, "--fast": fast or None}
+        if wrong := [name for name, value in given.items() if value is not None]:
+            raise UsageError(
+                f"received {wrong[0]} for the bundle {model}, expected it for a model: a bundle is built already",
+                hint="leave it out, or give the model's folder",
+            )
+        yield Bundle.open(Path(model), threads=threads)
+        return
+    request = requested(model, drafter, precision, fast=fast, sampling=sampling)
+    with _cached(request, prove=prove) as folder:
+        yield Bundle.open(folder, threads=threads)
+
+
+@contextmanager
+def _cached(request: "ModelRequest", *, prove: bool) -> Iterator[Path]:
+    from speccompile.bundle.bundle_cache import BUNDLE, BundleCache
+    from speccompile.bundle.reader import open_bundle
+
+    cache, key = BundleCache(), _key(request, prove=prove)
+    digest = hashlib.sha256(canonical_json(key)).hexdigest()
+    if not cache.limit:
+        raise UsageError(
+            "received $SPECCOMPILE_CACHE_LIMIT_GB 0, which leaves no place for the bundle of a model",
+            hint=f"raise it, or build a bundle of its own: speccompile build {request.model}",
+        )
+    with cache.open_entry(digest, "bundle", verify=False) as found:
+        if found is not None:
+            try:
+                open_bundle(found[0] / BUNDLE, verify=False)
+            except BundleError as error:
+                LOGGER.warning("note: the cached bundle of %s cannot be opened: %s", request.model, error)
+            else:
+                yield found[0] / BUNDLE
+                return
+    with cache.add_entry(digest, {"key": key}) as part:
+        build_model(request, part / BUNDLE, prove=prove)
+    with cache.open_entry(digest, "bundle", verify=False) as found:
+        if found is None:
+            raise UsageError(
+                f"the bundle of {request.model} takes more than $SPECCOMPILE_CACHE_LIMIT_GB ({cache.limit / 1e9:g})",
+                hint=f"raise it, or build a bundle of its own: speccompile build {request.model}",
+            )
+        yield found[0] / BUNDLE
+
+
+def _key(request: "ModelRequest", *, prove: bool) -> dict[str, Any]:
+    """Return what decides a model's bundle: what is asked, the files of the model and of drafters, and this version."""
+    from speccompile.recipe.hub import fetch_snapshot
+    from speccompile.recipe.model_request import is_model, model_files
+
+    files = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in model_files(request)]
+    references = [each for each in (request.model, request.drafter) if each and is_model(each)]
+    commits = [fetch_snapshot(each, None)[1] for each in references if not Path(each).expanduser().is_dir()]
+    asked = {"model": request.model, "drafter": request.drafter, "precision": request.precision}
+    where = {"folder": str(request.folder) if request.folder else None, "sampling": request.sampling, "prove": prove}
+    return asked | where | {"files": files, "commits": commits, "speccompile": __version__, "format": FORMAT}
+
+
+def build_model(
+    request: "ModelRequest",
+    output: Path | None,
+    *,
+    overrides: Sequence[str] = (),
+    prove: bool = True,
+    **settings: Any,
+) -> Path:
+    """Build the bundle of a model, with the recipe that was made for it inside, and return its folder. output: by
+    default build/NAME. overrides: of that recipe. settings: of `compiler.build.build`."""
+    from speccompile.compiler.from_recipe import build_plan
+    from speccompile.recipe.model_recipe import make_model_recipe
+
+    made = make_model_recipe(request, overrides=overrides)
+    output = output or Path("build") / made.plan.name
+    _log_estimate(made.plan)
+    start = time.perf_counter()
+    folder = build_plan(made.plan, output, prove=prove, notes=made.notes, recipe=made.text, **settings)
+    LOGGER.info("built in %.0f s", time.perf_counter() - start)
+    if prove:
+        _tell_loss(folder, made)
+    return folder
+
+
+def _log_estimate(plan: "Plan") -> None:
+    from speccompile.recipe.resource_estimate import estimate_resources
+    from speccompile.recipe.resources import gigabytes
+
+    weights = sum(model.facts.weight_bytes for model in (plan.target, *plan.drafter.models)) / 1e9
+    seconds = SECONDS + SECONDS_A_GIGABYTE * weights
+    took = f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} s"
+    disk = gigabytes(estimate_resources(plan).disk)
+    LOGGER.info("building %s: about %s of disk and, on two fast cores, about %s", plan.name, disk, took)
+
+
+def _tell_loss(folder: Path, made: "ModelRecipe") -> None:
+    """Log what a quantized precision costs, as the build has measured it."""
+    from speccompile.bundle.reader import open_bundle
+
+    quality = open_bundle(folder, verify=False).proof.get("quality")
+    word = made.plan.target.precision
+    if not quality or word not in ("int8", "int4"):
+        return
+    for row in quality["engines"]:
+        LOGGER.info(
+            "precision %s: perplexity %.4g, %.4g in float32; the same best token in %.1f %% of %d places",
+            word, row["perplexity"], quality["perplexity"], 100 * row["same_argmax"], quality["kl_tokens"],
+        )  # fmt: skip

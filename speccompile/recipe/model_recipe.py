@@ -1,0 +1,129 @@
+"""A recipe for a model that has none: what `run`, `chat`, `init` and `build MODEL` decide for this machine.
+
+The recipe is text with comments, so that people can read, keep and change what was decided.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from speccompile.drafters import DRAFTING_METHODS, kind_called
+from speccompile.errors import CheckpointError, RecipeError
+from speccompile.machine.system import memory_limits
+from speccompile.plan.plan import Plan
+from speccompile.recipe.decide import make_plan
+from speccompile.recipe.load import FILE_NAME, parse_recipe, parse_yaml
+from speccompile.recipe.model_recipe_text import recipe_text
+from speccompile.recipe.model_request import ModelRequest
+from speccompile.recipe.resource_estimate import running_bytes
+
+LARGEST_SHARE = 0.8
+"""Share of the memory that weights and caches may take: the rest is for everything else on the machine."""
+SMALLER = ("int8", "int4")
+"""Precisions to take instead of one that does not fit, the largest first."""
+
+
+@dataclass(frozen=True)
+class ModelRecipe:
+    """A recipe's text, its plan, and what was decided beside the plan's own notes."""
+
+    text: str
+    plan: Plan
+    notes: list[str] = field(default_factory=list)
+
+
+def make_model_recipe(
+    request: ModelRequest, relative_to: Path | None = None, overrides: Sequence[str] = ()
+) -> ModelRecipe:
+    """Return the recipe for a model. relative_to: folder of the recipe's file, to which nearby paths become relative.
+    overrides: as after --set; the text then has values alone. Raise RecipeError, CheckpointError and
+    UnsupportedModelError as `make_plan` does."""
+    notes: list[str] = []
+    decided = _that_fits(request, _with_drafter(request, notes), notes)
+    text = recipe_text(request, decided, _reference(relative_to))
+    file = (relative_to or Path()) / FILE_NAME
+    data = parse_yaml(text, str(file))
+    plan = make_plan(parse_recipe(data, file, overrides))
+    if overrides:
+        first_line, _, _ = text.partition("\n")
+        text = f"{first_line}\n{yaml.safe_dump(data, sort_keys=False)}"
+    return ModelRecipe(text, plan, list(dict.fromkeys([*notes, *decided.notes, *plan.notes])))
+
+
+def _with_drafter(request: ModelRequest, notes: list[str]) -> Plan:
+    """Return the plan with the drafter that is asked for; else with the one that the checkpoint carries, one that lies
+    beside it and fits, or one without weights."""
+    if request.drafter is not None:
+        return _plan(request, _asked_drafter(request.drafter))
+    plan = _plan(request, None)
+    if plan.drafter.head is not None:
+        return plan
+    for folder in request.drafters_beside():
+        try:
+            found = _plan(request, {"model": str(folder)})
+        except (RecipeError, CheckpointError) as error:
+            notes.append(f"{folder} is no drafter for this model: {error}")
+            continue
+        notes.append(f"the drafter lies in {folder} (drafter.kind {found.drafter.kind})")
+        return found
+    return plan
+
+
+def _asked_drafter(asked: str) -> dict[str, str]:
+    """Return the section `drafter` for a folder, a Hub id or a kind."""
+    kind = kind_called(asked)
+    if kind in DRAFTING_METHODS and not Path(asked).expanduser().is_dir():
+        return {"kind": kind}
+    return {"model": _absolute(asked)}
+
+
+def _that_fits(request: ModelRequest, plan: Plan, notes: list[str]) -> Plan:
+    """Return the plan, or one in the largest smaller precision if its weights and caches need too much memory."""
+    if request.precision is not None:
+        return plan
+    memory = min(limit.size for limit in memory_limits())
+    needed = running_bytes(plan)
+    if needed <= LARGEST_SHARE * memory:
+        return plan
+    drafter = plan.drafter.models[0].reference if plan.drafter.models else None
+    section = {"model": drafter} if drafter else {"kind": plan.drafter.kind}
+    for word in SMALLER:
+        smaller = _plan(request, section, word)
+        if running_bytes(smaller) <= LARGEST_SHARE * memory or word == SMALLER[-1]:
+            break
+    notes.append(
+        f"precision.target is {word}: in {plan.engines[0].precision.target} it would take {needed / 1e9:.1f} GB of "
+        f"{memory / 1e9:.1f} GB; the build measures what that costs"
+    )
+    return smaller
+
+
+def _plan(request: ModelRequest, drafter: dict[str, str] | None, precision: str | None = None) -> Plan:
+    data: dict[str, object] = {"name": request.name, "target": {"model": _absolute(request.model)}}
+    data |= {"drafter": drafter} if drafter else {}
+    word = precision or request.precision
+    data |= {"precision": {"target": word}} if word else {}
+    data |= {"decoding": "sampling"} if request.sampling else {}
+    return make_plan(parse_recipe(data, Path(FILE_NAME)))
+
+
+def _absolute(reference: str) -> str:
+    path = Path(reference).expanduser()
+    return str(path.resolve()) if path.exists() else reference
+
+
+def _reference(relative_to: Path | None) -> Callable[[str], str]:
+    """Return the function that writes a model's reference into the recipe: a path relative to the recipe's folder where
+    both lie below one folder that is not the root."""
+
+    def written(reference: str) -> str:
+        path = Path(reference)
+        if relative_to is None or not path.is_absolute():
+            return reference
+        relative = os.path.relpath(path, relative_to.resolve())
+        return reference if relative.startswith("../" * 4) else relative
+
+    return written

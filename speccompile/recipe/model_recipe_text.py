@@ -1,0 +1,63 @@
+"""Write the recipe of a plan as text with comments."""
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from speccompile.drafters import DRAFTING_METHODS
+from speccompile.plan.plan import Plan
+from speccompile.recipe.stored_precision import stored_precision
+
+if TYPE_CHECKING:
+    from speccompile.recipe.model_recipe import ModelRequest
+
+WIDTH = 30
+"""Column of the comments behind values."""
+
+
+def recipe_text(request: "ModelRequest", plan: Plan, written: Callable[[str], str]) -> str:
+    """Return YAML of which `make_plan` makes `plan` again. written: a model's reference as it stands in the recipe."""
+    facts = plan.target.facts
+    size = f"{facts.weight_bytes / 1e6:.0f} MB" if facts.weight_bytes >= 1e7 else f"{facts.weight_bytes / 1e3:.0f} kB"
+    stored = stored_precision(facts, ()).target or facts.quantization or "other dtypes"
+    limit = "the model sets no limit" if facts.positions is None else f"the model has positions for {facts.positions}"
+    engine = plan.engines[0]
+    lines = [
+        f"# A recipe for {request.model}. `speccompile plan` shows all that it decides.",
+        _line(f"name: {plan.name}", "of the bundle, by default in build/"),
+        "target:",
+        _line(f"  model: {json.dumps(written(plan.target.reference))}", f"{facts.architecture}, {size} in {stored}"),
+        *([f"  revision: {plan.target.commit}"] if plan.target.commit else []),
+        "drafter:",
+        *_drafter_lines(plan, written),
+        _line(f"decoding: {plan.decoding}", "sampling: temperature, top-k, top-p and so on can be asked for"),
+        "cache:",
+        _line(f"  max_length: {plan.max_length}", f"tokens of a prompt and its answer; {limit}"),
+        _line(f"  batch_size: {plan.batch_size}", "sequences side by side; a server wants 4 or more"),
+        "precision:",
+        _line(f"  target: {engine.precision.target}", "or bfloat16, int8, int4; inspect says what each costs"),
+        "engines:",
+        _line(f"  - backend: {engine.backend}", "tensorrt_rtx builds for GPUs, without one"),
+        f"    provider: {engine.provider}",
+        "prove:",
+        _line(f"  max_new_tokens: {plan.prove.max_new_tokens}", "of each prompt of the proof"),
+        _line("  # prompts: prompts.jsonl", 'yours: one {"prompt": "..."} a line'),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _drafter_lines(plan: Plan, written: Callable[[str], str]) -> list[str]:
+    drafter = plan.drafter
+    lines = [_line(f"  kind: {drafter.kind}", "none: no drafts; compare measures what others are worth")]
+    references = [(each.reference, each.commit) for each in drafter.models]
+    if drafter.head is not None and drafter.head.folder != plan.target.folder:
+        references.append((drafter.head.reference, drafter.head.commit))
+    for reference, commit in references:
+        lines += [f"  model: {json.dumps(written(reference))}", *([f"  revision: {commit}"] if commit else [])]
+    if "tokens" in DRAFTING_METHODS[drafter.kind].keys and drafter.tree.kind == "chain":
+        lines.append(_line(f"  tokens: {drafter.tokens}", "drafts of a round, at most"))
+    return lines
+
+
+def _line(text: str, comment: str) -> str:
+    return f"{text:<{WIDTH}}  # {comment}"

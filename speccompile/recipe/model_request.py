@@ -1,0 +1,89 @@
+"""What is asked of a model that has no recipe, and the files that decide the answer. Imports nothing heavy: `run` reads
+it before it knows whether there is anything to build."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from speccompile.compiler.checkpoints.json_files import CONFIG
+from speccompile.errors import UsageError
+
+RECIPE = "recipe.yaml"
+BESIDE = ("drafter", "draft", "head", "assistant")
+"""Names of a drafter's folder in a model's folder or next to it; next to it, also behind the model's name and a -."""
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """What is asked of a model without a recipe.
+
+    model: folder or Hub id. drafter: folder, Hub id or kind of a drafter, None for the best that is there. precision:
+    of the target, None to decide it by the checkpoint and the memory. sampling: whether temperatures above 0 are asked
+    for. Raise UsageError for a folder that is no model.
+    """
+
+    model: str
+    drafter: str | None = None
+    precision: str | None = None
+    sampling: bool = False
+
+    def __post_init__(self) -> None:
+        if is_model(self.model):
+            return
+        raise UsageError(
+            f"received '{self.model}' ({_found(self._path)}), expected a model in Hugging Face layout, a Hub id or a "
+            "bundle",
+            hint="give a folder with config.json and model.safetensors, an id such as organisation/name, or a bundle",
+        )
+
+    @property
+    def _path(self) -> Path:
+        return Path(self.model).expanduser()
+
+    @property
+    def folder(self) -> Path | None:
+        """Folder of a model that lies on this machine, else None."""
+        return self._path.resolve() if self._path.is_dir() else None
+
+    @property
+    def name(self) -> str:
+        """Name for the recipe: the last part of the folder or id, with the characters that a name may have."""
+        last = self.folder.name if self.folder else self.model.rpartition("/")[2]
+        return re.sub(r"[^A-Za-z0-9._-]", "-", last).lstrip("._-") or "model"
+
+    def drafters_beside(self) -> list[Path]:
+        """Return the folders in or next to the model's that may hold a drafter, the nearest first."""
+        if self.folder is None:
+            return []
+        inside = [self.folder / name for name in BESIDE]
+        beside = [self.folder.parent / name for each in BESIDE for name in (f"{self.folder.name}-{each}", each)]
+        return [each for each in (*inside, *beside) if each != self.folder and (each / CONFIG).is_file()]
+
+
+def _found(path: Path) -> str:
+    """Describe what lies at a path that is no model."""
+    if path.is_file():
+        return "a GGUF file, which is not read yet" if path.suffix == ".gguf" else "a file"
+    if not path.exists():
+        return "nothing lies there"
+    gguf = next(iter(sorted(path.glob("*.gguf"))), None)
+    return f"a folder with {gguf.name}, and GGUF is not read yet" if gguf else f"a folder without {CONFIG}"
+
+
+def is_model(reference: str) -> bool:
+    """Return whether a reference names a model's folder or can be a Hub id, and not a recipe or a bundle."""
+    path = Path(reference).expanduser()
+    if path.exists():
+        return path.is_dir() and (path / CONFIG).is_file() and not (path / RECIPE).is_file()
+    return _HUB_ID.fullmatch(reference) is not None and not reference.endswith((".yaml", ".yml"))
+
+
+def model_files(request: ModelRequest) -> Iterator[Path]:
+    """Yield the files that decide what a local model's bundle is: those of the model and of drafters beside it."""
+    drafter = Path(request.drafter).expanduser() if request.drafter else None
+    others = [drafter] if drafter and drafter.is_dir() else [] if drafter else request.drafters_beside()
+    for folder in filter(None, (request.folder, *others)):
+        yield from sorted(path for path in folder.resolve().iterdir() if path.is_file())

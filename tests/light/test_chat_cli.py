@@ -1,0 +1,172 @@
+"""`speccompile chat`: what is typed, what is answered, and what stops an answer."""
+
+import io
+import json
+import os
+import signal
+import sys
+import threading
+
+import pytest
+
+from speccompile.cli import chat
+from speccompile.errors import UsageError
+from speccompile.serving.scheduler.scheduler import Scheduler
+from tests.light.serve_example import chat_bundle
+
+
+@pytest.fixture
+def talk(monkeypatch, capsys):
+    """Type lines, and return what stdout and stderr said."""
+
+    def talk(*lines, bundle=None, system=None, show_drafts=False, **options):
+        monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        chat.converse(
+            chat_bundle() if bundle is None else bundle, {"max_new_tokens": 4} | options, system=system,
+            show_drafts=show_drafts,
+        )  # fmt: skip
+        return capsys.readouterr()
+
+    return talk
+
+
+def answer(messages, **options):
+    """What one generation from these messages says."""
+    bundle = chat_bundle()
+    from speccompile.runtime.text.chat import apply_chat_template
+
+    written = apply_chat_template(bundle.chat_template[0], messages, bundle.chat_template[1])
+    return bundle.generate(bundle.text.encode(written, special_tokens=False), **{"max_new_tokens": 4} | options).text
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def test_a_conversation_is_what_its_messages_generate(talk):
+    out, err = talk("def", "return self")
+    first = answer([user("def")])
+    second = answer([user("def"), {"role": "assistant", "content": first}, user("return self")])
+    assert out == f"{first}\n{second}\n"
+    assert "cut after --max-new-tokens" in err
+
+
+def test_what_a_block_and_a_backslash_go_on_with_is_one_message(talk):
+    one = answer([user("def\nreturn")])
+    assert talk("def\\", "return").out == f"{one}\n"
+    assert talk('"""def', 'return"""').out == f"{one}\n"
+    assert talk('"""def return"""').out == f"{answer([user('def return')])}\n"
+    assert talk("", "  ").out == ""
+
+
+def test_the_system_message_is_before_all(talk):
+    told = answer([{"role": "system", "content": "self"}, user("def")])
+    assert talk("def", system="self").out == f"{told}\n"
+    out, err = talk("/system self", "def")
+    assert (out, "from the next answer on" in err) == (f"{told}\n", True)
+    assert talk("/system", "def", system="self").out == f"{answer([user('def')])}\n"
+
+
+def test_regenerate_answers_the_last_message_again(talk):
+    out, _ = talk("def", "/regenerate")
+    assert out == 2 * f"{answer([user('def')])}\n"
+    assert "received /regenerate before any message" in talk("/regenerate").err
+
+
+def test_a_seed_draws_the_same_answer_again(talk):
+    sampling = {"temperature": 1.0, "seed": 3}
+    out, _ = talk("def", "/regenerate", bundle=chat_bundle(sampling=True), **sampling)
+    assert len(set(out.splitlines())) == 1
+
+
+def test_clear_forgets_and_save_writes(talk, tmp_path):
+    first = answer([user("def")])
+    out, err = talk("self", "/clear", "def", f"/save {tmp_path}/c.json", f"/save {tmp_path}/c.md", system="be")
+    assert "forgotten" in err
+    messages = [{"role": "system", "content": "be"}, user("def")]
+    first = answer(messages)
+    assert out.splitlines()[-1] == first
+    assert json.loads((tmp_path / "c.json").read_text()) == [*messages, {"role": "assistant", "content": first}]
+    assert (tmp_path / "c.md").read_text() == f"## system\n\nbe\n\n## user\n\ndef\n\n## assistant\n\n{first}\n"
+    err = talk(f"/save {tmp_path}/none/c.json", "/save").err
+    assert f"/save {tmp_path}/none/c.json: No such file or directory" in err
+    assert "received /save without a file" in err
+
+
+def test_stats_tell_of_the_last_answer(talk):
+    err = talk("/stats", "def", "/stats").err
+    assert "there is no answer yet" in err
+    assert "4 new tokens in" in err
+    assert "tokens/s" in err
+
+
+def test_exit_ends_and_unknown_commands_are_told_the_nearest(talk):
+    assert talk("/exit", "def").out == ""
+    err = talk("/regenrate", "/xyz", "/help").err
+    assert "received the command '/regenrate'" in err
+    assert "did you mean /regenerate?" in err
+    assert "hint: see /help" in err
+    assert all(name in err for name in chat.COMMANDS)
+
+
+def test_a_message_that_is_too_long_is_told_and_forgotten(talk):
+    bundle = chat_bundle()
+    long = "def " * (bundle.manifest.max_length + 1)
+    out, err = talk(long, "def", bundle=bundle)
+    assert "more than this bundle's capacity" in err
+    assert out == f"{answer([user('def')])}\n"
+
+
+def test_without_a_template_the_text_goes_on(talk):
+    bundle = chat_bundle(chat=False)
+    expected = chat_bundle(chat=False).generate("def", max_new_tokens=4).text
+    assert talk("def", bundle=bundle).out == f"{expected}\n"
+
+
+def test_without_a_tokenizer_there_is_nothing_to_say(talk):
+    with pytest.raises(UsageError, match="has no tokenizer"):
+        talk("def", bundle=chat_bundle(text=False, chat=False))
+
+
+def test_an_interrupt_stops_the_answer_and_not_the_chat(talk, monkeypatch):
+    written, rounds, interrupted, step = [], [], threading.Event(), Scheduler.step
+
+    def held(scheduler):
+        """The rounds after the first few wait for Ctrl-C."""
+        rounds.append(scheduler)
+        if len(rounds) > 3:
+            assert interrupted.wait(10)
+        return step(scheduler)
+
+    def echo(text="", **settings):
+        written.append(text)
+        if isinstance(text, bytes) and text and not interrupted.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+            interrupted.set()
+
+    monkeypatch.setattr(Scheduler, "step", held)
+    monkeypatch.setattr("speccompile.cli.chat.click.echo", echo)
+    before = signal.getsignal(signal.SIGINT)
+    talk("def", "return", max_new_tokens=40)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert written.count("(stopped)") == 1
+    after = written[written.index("(stopped)") + 1 :]
+    assert any(isinstance(text, bytes) and text for text in after)  # the second message was answered as well
+
+
+def test_accepted_drafts_are_coloured(talk, monkeypatch):
+    monkeypatch.setattr(chat, "_has_colours", lambda: True)
+    plain = talk("def", max_new_tokens=12).out
+    coloured = talk("def", max_new_tokens=12, show_drafts=True).out
+    assert coloured.replace("\x1b[32m", "").replace("\x1b[0m", "") == plain
+    assert "\x1b[32m" in coloured
+
+
+def test_without_colours_it_is_said(talk):
+    assert "there are no colours here" in talk("def", show_drafts=True).err
+
+
+def test_run_without_a_prompt_needs_a_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    with pytest.raises(UsageError, match="received no prompt, and stdin is no terminal"):
+        chat.require_terminal()

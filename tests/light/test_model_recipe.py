@@ -1,0 +1,172 @@
+"""Recipes for models that have none: what is decided, written down, and read again as the same."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from speccompile.errors import SpeccompileError, UsageError
+from speccompile.machine.system import MemoryLimit
+from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe.model_recipe import make_model_recipe
+from speccompile.recipe.model_request import ModelRequest, is_model, model_files
+from tests.heads.mtp import mtp_target
+
+
+@pytest.fixture
+def model(make_checkpoint, tmp_path):
+    return make_checkpoint(tmp_path / "models" / "tiny model")
+
+
+def decided(plan):
+    """What a plan decides: without how its models were named, and without notes."""
+    models = [replace(each, reference="") for each in (plan.target, *plan.drafter.models)]
+    head = plan.drafter.head and replace(plan.drafter.head, reference="")
+    drafter = replace(plan.drafter, models=(), head=head)
+    return models, replace(plan, target=None, drafter=drafter, notes=())
+
+
+def test_a_model_alone_drafts_from_its_text(model):
+    made = make_model_recipe(ModelRequest(str(model)))
+    assert (made.plan.name, made.plan.drafter.kind, made.plan.target.precision) == ("tiny-model", "suffix", "float32")
+    assert made.plan.target.folder.samefile(model)
+    assert made.notes == [
+        "drafter.kind is suffix, which needs no training: the checkpoint carries no draft layers; name another "
+        "drafter, or none for no drafts"
+    ]
+
+
+def test_the_text_is_read_as_the_same_plan_and_explains_every_value(model, tmp_path):
+    made = make_model_recipe(ModelRequest(str(model)), relative_to=tmp_path)
+    (tmp_path / "written.yaml").write_text(made.text)
+    assert decided(make_plan(load_recipe(tmp_path / "written.yaml"))) == decided(made.plan)
+    assert 'model: "models/tiny model"' in made.text
+    assert "LlamaForCausalLM" in made.text
+    values = [line for line in made.text.splitlines() if line.partition("#")[0].strip(" -").partition(":")[2]]
+    assert all("#" in line for line in values if "provider" not in line), made.text
+
+
+def test_overrides_are_written_down(model, tmp_path):
+    made = make_model_recipe(ModelRequest(str(model)), overrides=["cache.batch_size=3", "drafter.tokens=2"])
+    (tmp_path / "written.yaml").write_text(made.text)
+    plan = make_plan(load_recipe(tmp_path / "written.yaml"))
+    assert (plan.batch_size, plan.drafter.tokens) == (made.plan.batch_size, made.plan.drafter.tokens) == (3, 2)
+
+
+@pytest.mark.parametrize("place", ["models/drafter", "models/tiny model-draft", "models/tiny model/assistant"])
+def test_a_drafter_beside_the_model_drafts(model, make_checkpoint, tmp_path, place):
+    make_checkpoint(tmp_path / place)
+    made = make_model_recipe(ModelRequest(str(model)))
+    assert (made.plan.drafter.kind, made.plan.drafter.models[0].folder) == ("model", (tmp_path / place).resolve())
+    assert made.notes[0] == f"the drafter lies in {(tmp_path / place).resolve()} (drafter.kind model)"
+
+
+def test_one_that_does_not_fit_is_told_and_left(model, make_checkpoint, tmp_path):
+    make_checkpoint(tmp_path / "models" / "drafter", words=("other", "words", "a", "b", "c", "d", "e", "f"))
+    made = make_model_recipe(ModelRequest(str(model)))
+    assert made.plan.drafter.kind == "suffix"
+    assert "is no drafter for this model: " in made.notes[0]
+
+
+def test_layers_of_the_checkpoint_come_before_a_folder_beside_it(tmp_path, make_checkpoint):
+    mtp_target(tmp_path / "target", "qwen3")
+    make_checkpoint(tmp_path / "drafter")
+    made = make_model_recipe(ModelRequest(str(tmp_path / "target")))
+    assert (made.plan.drafter.kind, made.plan.drafter.head.folder) == ("mtp", tmp_path / "target")
+    assert "drafter.model" not in made.text
+
+
+@pytest.mark.parametrize(("drafter", "kind"), [("none", "none"), ("ngram", "prompt_lookup"), ("drafter", "model")])
+def test_a_drafter_is_named_by_folder_or_method(model, make_checkpoint, tmp_path, monkeypatch, drafter, kind):
+    monkeypatch.chdir(model.parent)
+    make_checkpoint(tmp_path / "models" / "drafter")
+    assert make_model_recipe(ModelRequest(str(model), drafter)).plan.drafter.kind == kind
+
+
+def test_what_does_not_fit_into_the_memory_becomes_smaller(model, monkeypatch):
+    weights = {"model.layers.0.mlp.up_proj.weight": torch.zeros(16384, 1024, dtype=torch.bfloat16)}
+    save_file(weights | {"embed.weight": torch.zeros(8, 4)}, model / "model.safetensors")
+
+    def with_memory(megabytes):
+        limit = MemoryLimit("this machine", "memory", megabytes * 10**6, "")
+        monkeypatch.setattr("speccompile.recipe.model_recipe.memory_limits", lambda: [limit])
+        return make_model_recipe(ModelRequest(str(model), drafter="none"))
+
+    fits, smaller, smallest = (with_memory(size) for size in (1000, 30, 1))
+    assert (fits.plan.target.precision, fits.notes) == ("bfloat16", [])
+    assert [each.plan.target.precision for each in (smaller, smallest)] == ["int8", "int4"]
+    assert "precision.target is int4: in bfloat16 it would take" in smallest.notes[0]
+    monkeypatch.undo()
+    assert make_model_recipe(ModelRequest(str(model), precision="int4")).plan.target.precision == "int4"
+
+
+def test_sampling_is_asked_for(model):
+    assert make_model_recipe(ModelRequest(str(model))).plan.decoding == "greedy"
+    assert make_model_recipe(ModelRequest(str(model), sampling=True)).plan.decoding == "sampling"
+
+
+def test_what_is_a_model(model, make_recipe, tmp_path):
+    make_recipe()
+    (tmp_path / "empty").mkdir()
+    assert [is_model(str(each)) for each in (model, tmp_path, tmp_path / "recipe.yaml", tmp_path / "empty")] == [
+        True, False, False, False
+    ]  # fmt: skip
+    assert [is_model(each) for each in ("organisation/name", "recipes/other.yaml", "word", "a/b/c")] == [
+        True, False, False, False
+    ]  # fmt: skip
+    (model / "recipe.yaml").write_text("name: t")
+    assert not is_model(str(model))
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (lambda path: None, "nothing lies there"),
+        (lambda path: path.mkdir(), "a folder without config.json"),
+        (lambda path: path.write_text(""), "a file"),
+        (
+            lambda path: (path.mkdir(), (path / "m.gguf").write_text("")),
+            "a folder with m.gguf, and GGUF is not read yet",
+        ),
+    ],
+)
+def test_what_is_no_model_is_told_what_it_is(tmp_path, make, found):
+    make(tmp_path / "thing")
+    with pytest.raises(UsageError) as caught:
+        ModelRequest(str(tmp_path / "thing"))
+    assert f"({found}), expected a model in Hugging Face layout" in str(caught.value)
+    assert caught.value.hint
+
+
+def test_a_gguf_file_is_named(tmp_path):
+    (tmp_path / "model.gguf").write_text("")
+    with pytest.raises(UsageError, match="a GGUF file, which is not read yet"):
+        ModelRequest(str(tmp_path / "model.gguf"))
+
+
+def test_every_file_that_decides_is_known(model, make_checkpoint, tmp_path):
+    before = set(model_files(ModelRequest(str(model))))
+    assert {path.name for path in before} == {"config.json", "model.safetensors", "tokenizer.json"}
+    drafter = make_checkpoint(tmp_path / "models" / "drafter")
+    assert {path.parent for path in model_files(ModelRequest(str(model)))} == {model, drafter}
+    assert {path.parent for path in model_files(ModelRequest(str(model), "none"))} == {model}
+    assert {path.parent for path in model_files(ModelRequest(str(model), str(drafter)))} == {model, drafter}
+
+
+def test_names_are_those_a_recipe_may_have(make_checkpoint, tmp_path):
+    folder = make_checkpoint(tmp_path / "..model, größer!")
+    name = ModelRequest(str(folder)).name
+    assert name == "model--gr--er-"
+    assert make_model_recipe(ModelRequest(str(folder))).plan.name == name
+    assert ModelRequest("organisation/Model-1.5B").name == "Model-1.5B"
+
+
+def test_errors_of_the_model_come_through(model):
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"is_encoder_decoder": True}))
+    with pytest.raises(SpeccompileError, match="encoder-decoder"):
+        make_model_recipe(ModelRequest(str(model)))
+    assert Path(model, "config.json").is_file()
