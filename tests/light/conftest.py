@@ -1,7 +1,7 @@
 """Tiny checkpoint folders and recipes beside them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +127,12 @@ def refused(written: Callable[..., Recipe]) -> Callable[..., str]:
         return str(caught.value)
 
     return refused
+
+
+@pytest.fixture(scope="session")
+def driver() -> Iterator[Any]:
+    """Chromium without a window, for the tests of a page."""
+    from tests.light.page_example import chromium
+
+    with chromium("--window-size=1000,800") as found:
+        yield found

@@ -1,10 +1,13 @@
 """A server whose model says what a test wants, and a browser that looks at its page."""
 
+import json
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -91,3 +94,76 @@ def chromium(*arguments: str) -> Iterator[Any]:
         yield running
     finally:
         running.quit()
+
+
+class Page:
+    """The page in a browser."""
+
+    def __init__(self, driver, address: str) -> None:
+        self.driver, self.address = driver, address
+        driver.get(address)
+        self.wait(lambda: self.run("return document.title") != "speccompile" or self.has("dialog[open]"))
+
+    def run(self, script: str, *arguments):
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, condition, seconds: float = 20) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, self.text("body")
+            time.sleep(0.02)
+
+    def all(self, selector: str) -> list:
+        return self.driver.find_elements("css selector", selector)
+
+    def has(self, selector: str) -> bool:
+        return bool(self.all(selector))
+
+    def one(self, selector: str):
+        (found,) = self.all(selector)
+        return found
+
+    def text(self, selector: str) -> str:
+        return self.one(selector).text
+
+    def click(self, selector: str, text: str | None = None) -> None:
+        found = [each for each in self.all(selector) if text is None or each.text == text]
+        found[-1].click()
+
+    def keys(self, *keys: str) -> None:
+        """Send keys to what has the focus."""
+        self.driver.switch_to.active_element.send_keys(*keys)
+
+    def ask(self, text: str, *, wait: bool = True) -> None:
+        self.one("#text").send_keys(text, "\ue007")
+        if wait:
+            self.wait_for_end()
+
+    def wait_for_end(self) -> None:
+        self.wait(lambda: self.text("#send") == "Send" and not self.has(".writing"))
+
+    def answers(self) -> list[str]:
+        return [each.text for each in self.all(".answer")]
+
+
+@contextmanager
+def talking(driver, says, settings=None, **changes) -> Iterator[tuple[Page, object]]:
+    """The page of a server, in an empty browser. At the end: no error on the console, no request to elsewhere."""
+    with speaking(says, settings, **changes) as (running, speaker):
+        driver.get_log("browser"), driver.get_log("performance")
+        yield Page(driver, running.address), speaker
+        driver.execute_script("localStorage.clear(); sessionStorage.clear()")
+        noise = [entry["message"] for entry in driver.get_log("browser")]
+        assert [each for each in noise if "the server responded with a status of" not in each] == []
+        assert asked_hosts(driver) <= {urlsplit(running.address).netloc}
+        driver.get("about:blank")
+
+
+def asked_hosts(driver) -> set[str]:
+    events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    sent = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+    return {urlsplit(url).netloc for url in sent if not url.startswith(("data:", "chrome"))}
+
+
+def say(*texts):
+    return lambda prompt: iter(texts)
