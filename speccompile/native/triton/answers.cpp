@@ -43,7 +43,7 @@ struct Row {
 
 // The object of `speccompile generate --json`: what is known of every round would be most of a long answer.
 std::string shown(spc::Json generation) {
-  for (const char* name : {"path_lengths", "draft_lengths", "prefill_seconds", "verify_seconds", "draft_seconds", "round_seconds"}) {
+  for (const char* name : {"path_lengths", "draft_lengths", "prefill_seconds", "estimated_speedup", "verify_seconds", "draft_seconds", "round_seconds"}) {
     spc::Json::Object& members = generation.object();
     members.erase(std::remove_if(members.begin(), members.end(), [&](const auto& each) { return each.first == name; }), members.end());
   }
