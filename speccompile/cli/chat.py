@@ -180,9 +180,11 @@ def _painter(conversation: Conversation) -> "Callable[[OutputDelta], str]":
     """Return what colours the accepted draft tokens of one answer."""
     from speccompile.serving.scheduler.draft_spans import DraftSpans
 
-    spans = DraftSpans(conversation.bundle.text, conversation.prompt)
+    spans: DraftSpans | None = None
 
     def paint(delta: "OutputDelta") -> str:
+        nonlocal spans
+        spans = spans or DraftSpans(conversation.bundle.text, conversation.asked)
         parts = spans.read(delta, delta.text)["spans"]
         return "".join(click.style(part["text"], fg=DRAFTED) if part["draft"] else part["text"] for part in parts)
 

@@ -30,6 +30,8 @@ class Conversation:
     messages: list[dict[str, str]] = field(default_factory=list)
     last: "Generation | None" = None
     """The last answer."""
+    asked: list[int] = field(default_factory=list)
+    """Token ids of the prompt of the last answer, or of the one in progress."""
     _request: "Request | None" = None
 
     @property
@@ -88,7 +90,8 @@ class Conversation:
 
     def _answer(self) -> "Iterator[OutputDelta]":
         said: list[str] = []
-        self._request = request = self.service.submit(self.prompt, **self.options)
+        self.asked = self.prompt
+        self._request = request = self.service.submit(self.asked, **self.options)
         try:
             for delta in request:
                 said.append(delta.text)

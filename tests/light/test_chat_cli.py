@@ -160,6 +160,9 @@ def test_accepted_drafts_are_coloured(talk, monkeypatch):
     coloured = talk("def", max_new_tokens=12, show_drafts=True).out
     assert coloured.replace("\x1b[32m", "").replace("\x1b[0m", "") == plain
     assert "\x1b[32m" in coloured
+    raw = talk("def", max_new_tokens=12, show_drafts=True, bundle=chat_bundle(chat=False))
+    assert "\x1b[32m" in raw.out
+    assert "error" not in raw.err
 
 
 def test_without_colours_it_is_said(talk):
