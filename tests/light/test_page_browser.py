@@ -30,6 +30,7 @@ def test_an_answer_comes_piece_by_piece_with_drafts_and_numbers(driver):
         speaker.go_on.set()
         page.wait_for_end()
         assert page.answers() == ["One two three. four five."]
+        assert page.run("return document.querySelector('[aria-live=polite]').textContent") == page.answers()[0]
         assert [each.text for each in page.all(".answer .d")] == ["three.", "four", "five"]
         assert re.match(r"25 tokens · [\d.,]+ tokens/s · acceptance length 5.67", page.text(".stats summary"))
         page.click(".stats summary")

@@ -112,7 +112,7 @@ function start(models, bundle) {
   at("text-label").textContent = bundle.chat ? "Message" : "Text that the model continues";
   text.classList.toggle("mono", !bundle.chat);
   const drafts = bundle.draft_tokens ? `${bundle.draft_tokens} draft tokens` : "no drafter";
-  at("about").textContent = `${bundle.decoding} · ${drafts} · ${bundle.max_model_len.toLocaleString("en")} tokens of context`;
+  at("about").textContent = `${bundle.decoding} · ${drafts} · context ${bundle.max_model_len.toLocaleString("en")}`;
   at("empty-title").textContent = bundle.chat ? `Talk to ${bundle.model}` : `Write with ${bundle.model}`;
   at("empty-says").textContent = bundle.chat
     ? "Answers come from this server, and what you write goes nowhere else."

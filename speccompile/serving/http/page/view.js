@@ -99,7 +99,10 @@ export class ExchangeView {
     const { exchange } = this;
     const isWhole = !exchange.isOpen;
     if (this._markdown) {
-      for (const node of this._markdown.draw(exchange.answer, isWhole)) this._announce(exchange, node.textContent);
+      for (const node of this._markdown.draw(exchange.answer, isWhole)) {
+        const said = node.className === "code" ? node.querySelector("pre") : node; // without its button
+        this._announce(exchange, said.textContent);
+      }
     } else {
       for (const line of exchange.answer.slice(this._drawn).split(/(?<=\n)/)) {
         this._marks.write(this._plain, line, this._drawn);
