@@ -1,3 +1,38 @@
-"""speccompile: compile a target LLM and its drafter into graphs that draft, verify, accept and commit by themselves."""
+"""speccompile: compile a target LLM and its drafter into graphs that draft, verify, accept and commit by themselves.
+
+    from speccompile import Bundle, build, load, plan
+
+`plan` decides a recipe, `build` makes a bundle of it, `load` opens one. Importing this is light: each name is imported
+when it is first used. Type checkers read `__init__.pyi`.
+"""
+
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
+
+_PLACES = {
+    "Bundle": "speccompile.runtime",
+    "Generation": "speccompile.runtime",
+    "GenerationOptions": "speccompile.runtime",
+    "TextStream": "speccompile.runtime",
+    "build": "speccompile.compiler.from_recipe",
+    "load": "speccompile.runtime",
+}
+"""Names -> the module that has them. By name, like plug-ins: rooms that import `speccompile` for its version import
+nothing else with it."""
+
+__all__ = ["Bundle", "Generation", "GenerationOptions", "TextStream", "__version__", "build", "load", "plan"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "plan":
+        return import_module("speccompile.plan")  # the room of this name, which can be called
+    if name not in _PLACES:
+        raise AttributeError(f"module 'speccompile' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_PLACES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -40,11 +40,7 @@ class Conversation:
         messages = [*([{"role": SYSTEM, "content": self.system}] if self.system else []), *self.messages]
         if self.bundle.chat_template is None or self.bundle.text is None:
             return self.bundle.token_ids("".join(message["content"] for message in messages))
-        from speccompile.runtime.text.chat import apply_chat_template
-
-        template, special_tokens = self.bundle.chat_template
-        written = apply_chat_template(template, messages, special_tokens)
-        return self.bundle.token_ids(self.bundle.text.encode(written, special_tokens=False))
+        return self.bundle.chat_token_ids(messages)
 
     def ask(self, text: str) -> "Iterator[OutputDelta]":
         """Yield the answer to a message as it comes. If the message cannot be answered, it is not kept."""

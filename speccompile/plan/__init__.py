@@ -4,3 +4,22 @@ layers; and the form of errors about a recipe (`recipe_source`).
 In: values. Out: the same values, also as readable JSON. Reads no files and imports no torch.
 Imported by `drafters`, `recipe`, `compiler`, `measure`, `train` and `cli`; imports the ground alone.
 """
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+
+class _Room(ModuleType):
+    """Module that is the function `speccompile.plan` as well: users write `from speccompile import plan`, and Python
+    gives a package's room of a name to who asks for that name."""
+
+    def __call__(self, recipe: Any, *, overrides: Any = ()) -> Any:
+        """Return the plan of a build, with every default decided: see `speccompile.compiler.from_recipe.plan`."""
+        # Imported by name: that module decides with rooms above this one.
+        return import_module("speccompile.compiler.from_recipe").plan(recipe, overrides=overrides)
+
+
+_Room.__call__.__qualname__ = "plan"  # as Python's errors about its arguments say
+sys.modules[__name__].__class__ = _Room

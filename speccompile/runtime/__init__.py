@@ -8,7 +8,19 @@ prove; imports `bundle`, `index`, `native` and what lies below.
 
 from speccompile.runtime.bundle import Bundle
 from speccompile.runtime.generation import Generation, first_difference
+from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions
 from speccompile.runtime.rounds.host_drafts import Proposer
 from speccompile.runtime.text_stream import TextStream
 
-__all__ = ["Bundle", "Generation", "Proposer", "TextStream", "first_difference"]
+load = Bundle.open
+
+__all__ = [
+    "Bundle",
+    "Generation",
+    "GenerationKeywords",
+    "GenerationOptions",
+    "Proposer",
+    "TextStream",
+    "first_difference",
+    "load",
+]

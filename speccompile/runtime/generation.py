@@ -3,22 +3,34 @@
 import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 from speccompile.runtime.constraints import Constraint, Matcher
+from speccompile.runtime.generation_html import as_html, id_spans, text_spans
 from speccompile.runtime.logprobs import Logprobs
 from speccompile.runtime.options import GREEDY, SamplingParams
 from speccompile.runtime.text.tokenizer import IncrementalDetokenizer
 
 FINISH_REASONS = ("length", "stop", "capacity", "cancelled", "timeout", "error")
-"""Reasons why a sequence has ended. Only a service cancels sequences or lets them time out."""
+"""Reasons why a sequence has ended. `cancelled` is the client's doing; only a service lets sequences time out."""
 
 MODES = ("speculative", "autoregressive")
 
+_SHOWN = 60
+"""Maximum number of characters of a text in a representation."""
+_CONTEXT = 64
+"""Number of prompt tokens on which the text of the first new tokens depends, at most."""
 
-@dataclass(frozen=True)
+
+JSON_NAMES = {"acceptance_length": "mean_accepted"}
+"""Fields of `Generation` that have another name in JSON."""
+
+
+@dataclass(frozen=True, repr=False)
 class Generation:
-    """One finished generation. The first fields are what `speccompile generate --json` prints."""
+    """One finished generation. The first fields are what `speccompile generate --json` prints. Notebooks show it with
+    accepted draft tokens marked. Times are in seconds."""
 
     text: str | None
     """None if the bundle has no tokenizer."""
@@ -27,12 +39,13 @@ class Generation:
     prompt_tokens: int
     rounds: int
     """Runs of `verify` after the prefill."""
-    mean_accepted: float | None
-    """New tokens per round, the bonus token included; the prefill's token is not counted. None without a round."""
+    acceptance_length: float | None
+    """Mean number of new tokens per round, the bonus token included; the prefill's token is not counted. None without a
+    round."""
     seconds: float
     tokens_per_second: float
     finish_reason: str
-    """length | stop | capacity; in a service also cancelled | timeout"""
+    """length | stop | capacity | cancelled (by its client); in a service also timeout"""
     mode: str
     """speculative | autoregressive"""
     engine: str
@@ -56,6 +69,8 @@ class Generation:
     """Number of tokens that each round accepted, the bonus token included, before the end cut any off."""
     draft_lengths: list[int] = field(kw_only=True)
     """Number of drafts that each round verified, for a tree all nodes; 0 for a round without drafts."""
+    round_starts: list[int] = field(kw_only=True, default_factory=list)
+    """Index in `token_ids` of the first token of each round; the number of all, where the end cut the round off."""
     round_seconds: list[float] = field(kw_only=True, default_factory=list)
     """Seconds from the end of the prefill or of a round to the end of the next round, when its tokens come all at once.
     The rest of `seconds` is the prefill, which also makes the first draft."""
@@ -69,9 +84,50 @@ class Generation:
     """Speedup over autoregressive rounds, without the prefill, by what such a round costs on this machine; None if no
     round drafted, and if that was not measured."""
 
+    @property
+    def mean_accepted(self) -> float | None:
+        """The acceptance length, by its name in JSON and in earlier versions."""
+        return self.acceptance_length
+
+    @property
+    def draft_mask(self) -> list[bool]:
+        """Return for each new token whether it is a draft token, which the target accepted."""
+        mask = [False] * len(self.token_ids)
+        for start, length, drafts in zip(self.round_starts, self.path_lengths, self.draft_lengths, strict=False):
+            end = min(start + length - 1, len(mask)) if drafts else start
+            mask[start:end] = [True] * (end - start)
+        return mask
+
+    def __repr__(self) -> str:
+        shown = repr(self.token_ids if self.text is None else self.text)
+        return f"<Generation: {', '.join(self._facts())}: {shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '..'}>"
+
+    def _repr_html_(self) -> str:
+        if self.text is None:
+            return as_html(self._facts(), id_spans(self.token_ids, self.draft_mask))
+        if self._detokenizer is None:  # it comes from another process
+            return as_html(self._facts(), [(self.text, False)])
+        return as_html(self._facts(), text_spans(self.text, self.token_ids, self.draft_mask, self._detokenizer()))
+
+    def _facts(self) -> list[str]:
+        facts = [f"{len(self.token_ids)} tokens", f"{self.tokens_per_second:.1f} tokens/s"]
+        if self.acceptance_length is not None:
+            facts.append(f"acceptance length {self.acceptance_length:.2f}")
+        if self.estimated_speedup is not None:
+            facts.append(f"{self.estimated_speedup:.2f}x autoregressive (estimated)")
+        return [*facts, self.mode, f"finish reason {self.finish_reason}"]
+
+    _detokenizer: ClassVar[Any] = None
+    """Function of an object that returns a detokenizer at the end of its prompt. No field: it is nobody's data."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields, for pickles and copies."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
     def to_json(self) -> dict[str, Any]:
         """Return the documented JSON object of `generate --json`."""
-        shown = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if not f.kw_only}
+        fields = [f.name for f in dataclasses.fields(self) if not f.kw_only]
+        shown = {JSON_NAMES.get(name, name): getattr(self, name) for name in fields}
         for name in ("logprobs", "top_logprobs"):
             if shown[name] is None:
                 del shown[name]
@@ -132,6 +188,7 @@ class SequenceState:
         self.pieces: list[str] = []
         self.path_lengths: list[int] = []  # the prefill's single token first
         self.draft_lengths: list[int] = []
+        self.round_starts: list[int] = []
         self.decodes_every_round = stream is not None and stream.has_stop
         """True if the text is decoded in every round. Decoding once at the end costs far less."""
         self._eos = frozenset(eos_token_ids)
@@ -170,6 +227,7 @@ class SequenceState:
     def _take(self, tokens: list[int], drafts: int, logprobs: Logprobs | None) -> None:
         self.path_lengths.append(len(tokens))
         self.draft_lengths.append(drafts)
+        self.round_starts.append(len(self.token_ids))
         tokens = tokens[: self.max_new_tokens - len(self.token_ids)]
         if self.matcher is not None:
             tokens = tokens[: self.matcher.accept_tokens(tokens)]
@@ -234,12 +292,12 @@ class SequenceState:
         n_new, rounds = len(self.token_ids), max(0, len(self.path_lengths) - 1)
         decoding, has_drafted = sum(spent.rounds[:rounds]), any(self.draft_lengths)
         is_estimated = spent.autoregressive is not None and has_drafted and decoding > 0
-        return Generation(
+        generation = Generation(
             text=None if self.stream is None else "".join(self.pieces),
             token_ids=self.token_ids,
             prompt_tokens=len(self.prompt),
             rounds=rounds,
-            mean_accepted=(n_new - 1) / rounds if rounds else None,
+            acceptance_length=(n_new - 1) / rounds if rounds else None,
             seconds=spent.seconds,
             tokens_per_second=n_new / spent.seconds if spent.seconds else 0.0,
             finish_reason=self.finish_reason,
@@ -255,9 +313,14 @@ class SequenceState:
             draft_seconds=spent.draft,
             path_lengths=self.path_lengths[1:],
             draft_lengths=self.draft_lengths[1:],
+            round_starts=self.round_starts[1:],
             round_seconds=list(spent.rounds[:rounds]),
             cached_tokens=spent.cached_tokens,
             queue_seconds=spent.queue,
             first_token_seconds=spent.first_token,
             estimated_speedup=(n_new - 1) * (spent.autoregressive or 0.0) / decoding if is_estimated else None,
         )
+        if self.stream is not None:
+            anew = partial(self.stream.restarted, self.prompt[-_CONTEXT:])
+            object.__setattr__(generation, "_detokenizer", anew)  # the object is frozen for its readers
+        return generation

@@ -1,4 +1,4 @@
-"""Sampling options of `generate_batch`: check them and make one `SamplingParams` for each sequence."""
+"""Values of `GenerationOptions`: check them and make one `SamplingParams` for each sequence."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +70,8 @@ _OPTIONS = {
         "leave it out, and one is drawn",
     ),
 }  # fmt: skip
-"""Options with one value, or a sequence with one for each prompt."""
+SAMPLING = tuple(_OPTIONS)
+"""Names of the options with one value, or a sequence with one for each prompt."""
 
 
 def check_sequences(asked: object, prompts: int, manifest: Manifest | None) -> int:
@@ -88,6 +89,52 @@ def check_sequences(asked: object, prompts: int, manifest: Manifest | None) -> i
             hint="build the bundle with a larger cache.batch_size",
         )
     return int(count)
+
+
+_SEQUENCES = (list, tuple, Sequence, np.ndarray)
+
+
+def check_single(num_return_sequences: object) -> None:
+    """Raise UsageError unless one sequence is asked for."""
+    if num_return_sequences != 1 or isinstance(num_return_sequences, bool):
+        raise UsageError(
+            f"num_return_sequences: received {num_return_sequences!r}, expected 1 where one generation comes back",
+            hint="use generate_batch, which gives a list",
+        )
+
+
+def check_prompts(asked: object) -> None:
+    """Raise UsageError unless this is a sequence that may hold prompts."""
+    if not isinstance(asked, _SEQUENCES) or isinstance(asked, str):
+        raise UsageError(
+            f"received the prompts {str(asked)[:80]!r}, expected a list of them", hint="write [prompt], or use generate"
+        )
+
+
+def check_threads(asked: object) -> None:
+    """Raise UsageError unless this is a number of threads, or None."""
+    if asked is not None and (not _is(Integral, asked) or asked < 1):  # type: ignore[operator]
+        raise UsageError(f"threads: received {asked!r}, expected at least 1", hint="leave it out for one each core")
+
+
+def check_flags(asked: Iterable[tuple[str, object]]) -> None:
+    """Raise UsageError for a value that is neither true nor false. asked: names and values."""
+    for name, value in asked:
+        if value is not True and value is not False and not isinstance(value, np.bool_):
+            raise UsageError(f"{name}: received {value!r}, expected True or False", hint="give one of them")
+
+
+def check_stop(asked: Any) -> tuple[str, ...]:
+    """Return the texts of `stop`, one or several. Raise UsageError for other things."""
+    if asked == ():
+        return ()
+    texts = (asked,) if isinstance(asked, str) or not isinstance(asked, Iterable) else tuple(asked)
+    wrong = [text for text in texts if not isinstance(text, str)]
+    if wrong:
+        raise UsageError(
+            f"stop: received {wrong[0]!r}, expected a text, or several", hint="give token ids as stop_token_ids"
+        )
+    return texts
 
 
 def check_new_tokens(asked: object) -> int:

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from speccompile.contract import BATCH, is_recurrent_state
-from speccompile.runtime import Bundle
+from speccompile.runtime import Bundle, GenerationOptions
 from speccompile.runtime.bundle import Batch
 from tests import zoo
 from tests.compile.combinations import MAX_LENGTH, ON_STATES
@@ -97,7 +97,7 @@ def test_a_text_in_other_chunks_leaves_the_same_states(bundle, widths):
 def test_a_generation_that_is_cancelled_leaves_nothing_behind(bundle, continuation):
     expected = continuation(TEXT, 12)
     for rounds in (1, 2, 4):
-        batch = Batch(bundle, [TEXT[::-1], TEXT[5:9]], max_new_tokens=30)
+        batch = Batch(bundle, [TEXT[::-1], TEXT[5:9]], GenerationOptions(max_new_tokens=30))
         running = batch.run()
         assert len(list(islice(running, rounds))) == rounds
         running.close()

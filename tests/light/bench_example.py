@@ -12,7 +12,7 @@ SPECULATIVE = Generation(
     token_ids=[1, 2, 3, 4, 5, 6, 7],
     prompt_tokens=3,
     rounds=3,
-    mean_accepted=2.0,
+    acceptance_length=2.0,
     seconds=0.7,
     tokens_per_second=10.0,
     finish_reason="length",
@@ -29,7 +29,7 @@ SPECULATIVE = Generation(
 AUTOREGRESSIVE = replace(
     SPECULATIVE,
     rounds=6,
-    mean_accepted=1.0,
+    acceptance_length=1.0,
     mode="autoregressive",
     seconds=1.4,
     tokens_per_second=5.0,

@@ -166,7 +166,7 @@ def test_a_tree_is_no_deeper_than_it_has_drafts():
 
 
 def test_generations_without_a_round_have_no_decode_rate():
-    single = {"token_ids": [1], "rounds": 0, "mean_accepted": None, "path_lengths": [], "draft_lengths": []}
+    single = {"token_ids": [1], "rounds": 0, "acceptance_length": None, "path_lengths": [], "draft_lengths": []}
     report = report_of((replace(SPECULATIVE, **single), replace(AUTOREGRESSIVE, **single)))
     ours = report.speculative
     assert (ours.decode_tokens_per_second, ours.host_microseconds_per_round, ours.mean_accepted) == (None,) * 3

@@ -174,7 +174,8 @@ def test_a_closed_stream_frees_the_bundle(text):
     assert caught.value.hint == "finish or close that stream first, or open the bundle a second time"
     stream.close()
     assert bundle.generate(PROMPT, max_new_tokens=20).token_ids == autoregressive(PROMPT, 20)
-    assert stream.generation is None
+    begun = stream.generation
+    assert (begun.finish_reason, begun.token_ids) == ("cancelled", autoregressive(PROMPT, 20)[: len(begun.token_ids)])
 
 
 def test_a_stream_may_move_between_threads_while_others_wait(text):

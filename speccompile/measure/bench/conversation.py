@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from speccompile.bundle.prompts import Question
 from speccompile.errors import PromptError
 from speccompile.runtime import Bundle
-from speccompile.runtime.bundle import Chat
 from speccompile.runtime.text.chat import apply_chat_template
+from speccompile.runtime.text.prompts import ChatTemplate
 
 PLAIN, TEMPLATE = "plain", "chat_template"
 """Formats of a conversation: one message per line, or the bundle's chat template."""
@@ -15,7 +15,7 @@ PLAIN, TEMPLATE = "plain", "chat_template"
 class ConversationPrompts:
     """Writer of the prompts of questions. A plain prompt, which has no category, stays as it is."""
 
-    def __init__(self, bundle: Bundle, chat: Chat | None, max_new_tokens: int) -> None:
+    def __init__(self, bundle: Bundle, chat: ChatTemplate | None, max_new_tokens: int) -> None:
         """chat: the bundle's chat template; None for plain text. max_new_tokens: length of the longest answer."""
         self._bundle, self._chat, self._longest = bundle, chat, max_new_tokens
 

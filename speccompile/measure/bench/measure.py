@@ -10,7 +10,7 @@ from speccompile.measure.bench.conversation import ConversationPrompts
 from speccompile.measure.bench.timed import Timed, generate_timed
 from speccompile.progress import log_step
 from speccompile.runtime import Bundle, Generation, first_difference
-from speccompile.runtime.bundle import Chat, Prompt
+from speccompile.runtime.text.prompts import ChatTemplate, Prompt
 
 Answers = tuple[Timed, ...]
 """Answers of one question, one per turn."""
@@ -55,7 +55,7 @@ def measure(
     *,
     max_new_tokens: int = 128,
     repeats: int = 3,
-    chat: Chat | None = None,
+    chat: ChatTemplate | None = None,
     baseline: Bundle | None = None,
     first_run: int = 0,
     learning: bool = False,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from speccompile.runtime import Bundle, Generation
-from speccompile.runtime.bundle import Prompt
+from speccompile.runtime.text.prompts import Prompt
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Unpack
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.errors import PromptError
@@ -15,7 +15,7 @@ from speccompile.measure.tune.rounds import Rounds, rounds_of
 from speccompile.measure.tune.space import DraftShape, TunedRecipe
 from speccompile.progress import log_step
 from speccompile.recipe import Plan
-from speccompile.runtime import Bundle, Generation
+from speccompile.runtime import Bundle, Generation, GenerationKeywords
 
 ONLY = "tuned"
 """Name of the engine for a drafter without weights."""
@@ -114,7 +114,7 @@ class TrialRunner:
         ]
         return replace(next(iter(plans.values())), engines=tuple(engines))
 
-    def _generate(self, bundle: Bundle, about: str, **way: bool) -> list[Generation]:
+    def _generate(self, bundle: Bundle, about: str, **way: Unpack[GenerationKeywords]) -> list[Generation]:
         """Generate for every prompt. Return the generations that have rounds; raise PromptError if none has."""
         generations = []
         bundle.reset()  # drop persistent drafter state from the same prompts in another decoding mode

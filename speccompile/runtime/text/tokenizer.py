@@ -108,6 +108,10 @@ class IncrementalDetokenizer:
         self._context = self._last_shown(prompt_ids)
         self._known = text.decode(self._context)
 
+    def restarted(self, prompt_ids: Sequence[int]) -> "IncrementalDetokenizer":
+        """Return a detokenizer of the same tokenizer at the end of another prompt, without stop strings."""
+        return IncrementalDetokenizer(self._text, prompt_ids)
+
     def push(self, token_ids: Sequence[int]) -> str:
         """Take the next token ids; return the text that may be shown now. Ignore all tokens after the stop string."""
         if not self.has_stop:

@@ -4,9 +4,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from speccompile.errors import EngineError, OverloadedError, UsageError
+from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions, resolve_options
 from speccompile.serving.scheduler.events import Observer
 from speccompile.serving.scheduler.latency import LatencyEstimates
 from speccompile.serving.scheduler.limits import Limits
@@ -16,7 +17,9 @@ from speccompile.serving.scheduler.slot_allocator import SlotAllocator, SlotAssi
 from speccompile.serving.scheduler.waiting_queue import WaitingQueue
 
 if TYPE_CHECKING:
-    from speccompile.runtime.bundle import Bundle, Prompt
+    from speccompile.runtime.bundle import Bundle
+    from speccompile.runtime.rounds.decode_loop import DecodeLoop
+    from speccompile.runtime.text.prompts import Prompt
 
 
 class Scheduler:
@@ -37,21 +40,29 @@ class Scheduler:
         """True once no more requests are taken."""
         self.failure: Exception | None = None
         """Error of the engine, which ended the service."""
-        self._clock, self._loop = clock, bundle._loop
+        self._clock = clock
         self._waiting, self._costs = WaitingQueue(self.limits), LatencyEstimates()
-        self._seats = SlotAllocator(bundle.manifest.batch_size, can_reuse=self._loop.supports_prefix_reuse)
+        self._seats = SlotAllocator(bundle.manifest.batch_size, can_reuse=bundle._loop.supports_prefix_reuse)
         self._reading: ScheduledSequence | None = None
         self._cancelled = False
         self._given = 0
 
     def submit(
-        self, prompt: "Prompt", *, client: str = "", salt: str = "", reuse: bool = True, **options: Any
+        self,
+        prompt: "Prompt",
+        options: GenerationOptions | None = None,
+        *,
+        client: str = "",
+        salt: str = "",
+        reuse: bool = True,
+        **keywords: Unpack[GenerationKeywords],
     ) -> Request:
         """See `Service.submit`."""
         from speccompile.runtime.bundle import Batch
 
-        _check_sequences(options.get("num_return_sequences", 1), self.limits)
-        batch = Batch(self.bundle, [prompt], side_by_side=False, **options)
+        chosen = resolve_options("Service.submit", options, keywords)
+        _check_sequences(chosen.num_return_sequences, self.limits)
+        batch = Batch(self.bundle, [prompt], chosen, side_by_side=False)
         request, now = Request(len(batch.rows)), self._clock()
         sequences = [
             ScheduledSequence(
@@ -83,6 +94,10 @@ class Scheduler:
             raise OverloadedError(
                 f"{waiting}: expected at most {getattr(self.limits, reason)} {reason}", retry_after=self._retry_after()
             )
+
+    @property
+    def _loop(self) -> "DecodeLoop":
+        return self.bundle._loop  # not kept: a service that has ended must not hold a closed bundle's sessions
 
     @property
     def waiting(self) -> int:

@@ -3,15 +3,17 @@
 import threading
 from contextlib import ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
+from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions
 from speccompile.serving.scheduler.events import Observer
 from speccompile.serving.scheduler.limits import Limits
 from speccompile.serving.scheduler.request import Request
 from speccompile.serving.scheduler.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from speccompile.runtime.bundle import Bundle, Prompt
+    from speccompile.runtime.bundle import Bundle
+    from speccompile.runtime.text.prompts import Prompt
 
 LAST_ROUND = 5.0
 """Seconds that the round in progress may take once its tokens are no longer needed."""
@@ -29,16 +31,23 @@ class Service:
         self._thread.start()
 
     def submit(
-        self, prompt: "Prompt", *, client: str = "", salt: str = "", reuse: bool = True, **options: Any
+        self,
+        prompt: "Prompt",
+        options: GenerationOptions | None = None,
+        *,
+        client: str = "",
+        salt: str = "",
+        reuse: bool = True,
+        **keywords: Unpack[GenerationKeywords],
     ) -> Request:
-        """Submit one prompt. Options as in `Bundle.generate_batch`, for one prompt; if it asks for more sequences than
-        there are batch slots, they run in turn. client: name of the client, for `Limits.client_rows`; salt: only
-        requests with the same salt share cached tokens; reuse: whether this request does.
+        """Submit one prompt, without waiting for its turn. Options as in `Bundle.generate`; if it asks for more
+        sequences than there are batch slots, they run in turn. client: name of the client, for `Limits.client_rows`;
+        salt: only requests with the same salt share cached tokens; reuse: whether this request does.
 
         Raise PromptError or UsageError for what the bundle cannot take, OverloadedError if the queue is full or the
         service is closing, EngineError if it has failed.
         """
-        return self._scheduler.submit(prompt, client=client, salt=salt, reuse=reuse, **options)
+        return self._scheduler.submit(prompt, options, client=client, salt=salt, reuse=reuse, **keywords)
 
     @property
     def limits(self) -> Limits:

@@ -7,8 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from speccompile.errors import PromptError, UsageError
-from speccompile.runtime import Bundle
-from speccompile.runtime.bundle import Batch, Prompt
+from speccompile.runtime import Bundle, GenerationOptions
+from speccompile.runtime.bundle import Batch
+from speccompile.runtime.generation_options import DEFAULTS
+from speccompile.runtime.text.prompts import Prompt
 
 Tensor = np.ndarray[Any, np.dtype[Any]]
 
@@ -49,7 +51,7 @@ def read(client: Client, bundle: Bundle) -> ParsedRequest:
     prompt, chat = _prompt(client), _value(client, "chat", bool, False)
     shared = {
         "chat": chat,
-        "max_new_tokens": _value(client, "max_tokens", int, 128),
+        "max_new_tokens": _value(client, "max_tokens", int, DEFAULTS.max_new_tokens),
         "stop": _texts(client, "stop_words"),
         "logprobs": _value(client, "logprobs", bool, False),
         "autoregressive": _value(client, "autoregressive", bool, False),
@@ -67,7 +69,7 @@ def start(bundle: Bundle, group: Sequence[ParsedRequest]) -> Batch:
     each = {name: [asked.sampling[name] for asked in group] for name in SAMPLING}
     own = {name: values if len(group) > 1 else values[0] for name, values in each.items()}
     options: dict[str, Any] = group[0].shared | own
-    return Batch(bundle, [asked.token_ids for asked in group], **options)
+    return Batch(bundle, [asked.token_ids for asked in group], GenerationOptions(**options))
 
 
 def _refuse(client: Client) -> None:

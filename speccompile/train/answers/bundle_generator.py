@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from speccompile.drafters import NONE
@@ -13,7 +14,7 @@ from speccompile.recipe.engines import BACKEND, PRECISION
 from speccompile.recipe.resource_estimate import estimate_resources
 from speccompile.recipe.resources import check_resources, find_resources
 from speccompile.recipe.trees import NO_TREE
-from speccompile.runtime import Bundle
+from speccompile.runtime import Bundle, GenerationOptions
 from speccompile.train.answers.generator import FailedResponse, GenerationRequest, Response, capacity, ended
 
 PREFILL_CHUNK = 128
@@ -71,11 +72,11 @@ class BundleMaker:
 
     def answer(self, group: Sequence[GenerationRequest]) -> list[Response | FailedResponse]:
         ends, warm = self._plan.target.facts.eos_token_ids, group[0].temperature
-        drawn = {"temperature": warm, "seed": [asked.seed for asked in group]} if warm else {}
+        options = GenerationOptions(max_new_tokens=max(asked.room for asked in group))
+        if warm:
+            options = replace(options, temperature=warm, seed=[asked.seed for asked in group])
         self._bundle.reset()  # samples depend on drafts, and drafts on persistent state of earlier groups
-        found = self._bundle.generate_batch(
-            [asked.tokens for asked in group], max_new_tokens=max(asked.room for asked in group), **drawn
-        )
+        found = self._bundle.generate_batch([asked.tokens for asked in group], options)
         return [ended(each.token_ids, asked.room, ends) for asked, each in zip(group, found, strict=True)]
 
 

@@ -1,0 +1,77 @@
+"""Owner of an open engine: who may use it, what the drafter keeps in it, and its end."""
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from weakref import WeakSet
+
+from speccompile.machine.system import trim_heap
+from speccompile.runtime.devices.engine import Engine
+from speccompile.runtime.exclusive_use import Closed, ExclusiveUse
+from speccompile.runtime.round_times import RecordedTimes
+from speccompile.runtime.rounds.decode_loop import DecodeLoop
+from speccompile.runtime.rounds.drafter_state import PersistentState
+from speccompile.runtime.text_stream import TextStream
+
+
+class EngineOwner:
+    """Engine with its loop and persistent drafter state, used by one generation or service at a time until it is
+    closed. A context manager: it is closed at the end of a `with` block."""
+
+    def __init__(self, engine: Engine, loop: DecodeLoop, kept: PersistentState) -> None:
+        self.engine, self._loop = engine, loop
+        self.kept = kept
+        """Persistent drafter state, which outlives a generation; false if the drafter has none."""
+        self._times: RecordedTimes | None = None
+        self._use = ExclusiveUse(self._record_times, self._release)
+        self._streams = WeakSet[TextStream]()
+
+    def _exclusive(self, *, serving: bool = False) -> AbstractContextManager[None]:
+        """Hold the buffers exclusively: see `ExclusiveUse.hold`."""
+        return self._use.hold(serving=serving)
+
+    def _record_times(self) -> None:
+        if self._times is not None:
+            self._times.update(self._loop.drafting.policy.measured_times())
+
+    def close(self) -> None:
+        """Release the engine's sessions and memory. A stream of this bundle ends; a generation that another thread has
+        begun goes on to its end, and what it holds is released then. Nothing more may begin. Safe to call twice. Raise
+        EngineError while a service of the bundle runs."""
+        for stream in [stream for stream in self._streams if stream.begun]:
+            stream.close()
+        self._use.close()
+
+    def _release(self) -> None:
+        closed: Any = Closed()
+        self.engine = self.kept = self._loop = closed
+        trim_heap()
+
+    def __enter__(self) -> Self:
+        self._use.check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def reset(self) -> None:
+        """Reset the persistent drafter state to that of a newly opened bundle. It decides how many drafts are accepted
+        and never a token; most drafters have none. Raise EngineError in the middle of a stream."""
+        with self._exclusive():
+            self.kept.reset()
+
+    def save_kept(self, path: str | Path) -> None:
+        """Write the persistent drafter state into a file, for `load_kept` of this bundle or another with the same
+        drafting method and vocabulary. An existing file is replaced at once, when the new one is complete. Raise
+        UsageError if there is no such state or the file cannot be written, EngineError in the middle of a stream."""
+        with self._exclusive():
+            self.kept.save(Path(path))
+
+    def load_kept(self, path: str | Path) -> None:
+        """Load what `save_kept` wrote. Raise UsageError, with the states unchanged, for a file that is truncated or of
+        another drafting method, vocabulary or shape; otherwise raise as `save_kept` does."""
+        with self._exclusive():
+            self.kept.load(Path(path))

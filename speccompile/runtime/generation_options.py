@@ -1,0 +1,116 @@
+"""Options of a generation: their names, types, units and defaults, in one place."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TypedDict
+
+from speccompile.runtime.constraints import ConstraintOption
+from speccompile.runtime.options import NEW_TOKENS
+
+Number = float | Sequence[float | None] | None
+"""A sampling option: one value for all prompts, or a sequence with one, or None, for each."""
+Whole = int | Sequence[int | None] | None
+"""The same, for whole numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions:
+    """Options of one call of `Bundle.generate`, `generate_batch`, `stream`, `chat`, `stream_chat` or `Service.submit`.
+
+    Values are checked by the call, as some of their ranges depend on the bundle: UsageError for one that is wrong.
+    Greedy bundles refuse the sampling options, from `temperature` to `seed`, unless they change nothing. Each of these
+    is one value for all prompts, or a sequence with one for each; None is the default.
+    """
+
+    max_new_tokens: int = NEW_TOKENS
+    """Maximum number of new tokens of each sequence, from 1 on. The bundle's capacity ends it as well."""
+    stop: str | Sequence[str] = ()
+    """Texts before which a sequence ends, one or several, none of them empty. Needs a tokenizer."""
+    stop_token_ids: int | Sequence[int] = ()
+    """Tokens that end a sequence, like an end token of the target's: the sequence keeps it."""
+    ignore_eos: bool = False
+    """Go on after the target's own end tokens."""
+    chat: bool = False
+    """Write a text prompt as one user's message into the chat template. Token ids are taken as they are."""
+    autoregressive: bool = False
+    """One token a round, without drafts."""
+    adaptive: bool = True
+    """Verify fewer draft tokens in a round, or none, while more would not pay by the times measured on this engine.
+    Otherwise every round verifies all of them. It never changes a token, and therefore does nothing where it could:
+    with sampled drafts at a temperature above 0, and if the bundle's drafting method is approximate."""
+    logprobs: bool = False
+    """Keep the log-probability of every new token."""
+    top_logprobs: int = 0
+    """Number of most probable tokens to keep with their log-probabilities at each position, from 0 to the vocabulary's
+    size. Above 0, `logprobs` are kept too."""
+    constraint: ConstraintOption = None
+    """Form of the new text, made by `Bundle.constraint`: one for all prompts, or a sequence with one, or None, for
+    each."""
+    temperature: Number = 0.0
+    """0 is greedy decoding, where of the other sampling options only the repetition penalty makes a difference; 1 draws
+    from the target's own probabilities. 0, or from 0.0001 on."""
+    top_k: Whole = None
+    """Draw from the k most probable tokens; 0, the default, is all. Limits apply together."""
+    top_p: Number = None
+    """Draw from the fewest tokens that have this probability together, above 0 and at most 1, the default."""
+    min_p: Number = None
+    """Draw from tokens with at least this share of the best one's probability, from 0, the default, to 1."""
+    repetition_penalty: Number = 1.0
+    """Penalty of tokens that occurred before, as in transformers, from 0.001 to 1000; 1 is none."""
+    seed: Whole = None
+    """From 0 to 2**64 - 1. Equal seeds give equal tokens, independent of the rest of the batch. By default the system
+    chooses one for each prompt, and the generation reports it."""
+    num_return_sequences: int = 1
+    """Sequences of each prompt, each in its own batch slot: they share the prompt's seed and differ by their number.
+    Only `generate_batch` and `Service.submit` take more than 1; their results have those of the first prompt first."""
+
+
+class GenerationKeywords(TypedDict, total=False):
+    """Keyword arguments with the names and types of `GenerationOptions`, for type checkers (PEP 692)."""
+
+    max_new_tokens: int
+    stop: str | Sequence[str]
+    stop_token_ids: int | Sequence[int]
+    ignore_eos: bool
+    chat: bool
+    autoregressive: bool
+    adaptive: bool
+    logprobs: bool
+    top_logprobs: int
+    constraint: ConstraintOption
+    temperature: Number
+    top_k: Whole
+    top_p: Number
+    min_p: Number
+    repetition_penalty: Number
+    seed: Whole
+    num_return_sequences: int
+
+
+DEFAULTS = GenerationOptions()
+NAMES = frozenset(field.name for field in fields(GenerationOptions))
+
+
+def resolve_options(call: str, options: object, keywords: GenerationKeywords) -> GenerationOptions:
+    """Return the options of one call: `options`, or the defaults, with `keywords` in place of theirs.
+
+    call: the public name, for messages. Raise TypeError for an unknown keyword and for options of another type.
+    """
+    if options is None:
+        options = DEFAULTS
+    elif not isinstance(options, GenerationOptions):
+        hint = "give its entries as keywords, **options" if isinstance(options, Mapping) else "name the keyword"
+        raise TypeError(f"{call}() received {options!r} as options, expected GenerationOptions; {hint}")
+    if not keywords:
+        return options
+    if unknown := keywords.keys() - NAMES:
+        raise TypeError(_unknown(call, min(unknown)))
+    return GenerationOptions(**keywords) if options is DEFAULTS else replace(options, **keywords)
+
+
+def _unknown(call: str, name: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, NAMES, n=1)
+    known = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(sorted(NAMES))}"
+    return f"{call}() got an unexpected keyword argument {name!r}; {known}"

@@ -1,0 +1,86 @@
+"""Prompts as token ids: a text, a conversation, or ids that are checked."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import index
+from typing import Any
+
+from speccompile.bundle.manifest import Manifest
+from speccompile.errors import PromptError
+from speccompile.runtime.text.chat import apply_chat_template
+from speccompile.runtime.text.messages import plain_messages
+from speccompile.runtime.text.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int]
+ChatTemplate = tuple[str, dict[str, str]]
+"""A chat template, and the special tokens that it may write."""
+
+_LONGEST = 80
+"""Maximum number of characters of a value in a message."""
+
+
+def prompt_token_ids(
+    prompt: Prompt, text: Tokenizer | None, template: ChatTemplate | None, *, chat: bool = False
+) -> list[int]:
+    """Return the token ids of a prompt. chat: write a text as a user's only message into the template.
+
+    Raise PromptError if it is neither a text nor ids, and for a text without what encodes it."""
+    if not isinstance(prompt, str):
+        return _integers(prompt)
+    if chat:
+        return conversation_token_ids([{"role": "user", "content": prompt}], text, template)
+    ids = _tokenizer(text).encode(prompt)
+    return ids if prompt else []  # a tokenizer may begin even an empty text with a token
+
+
+def conversation_token_ids(
+    messages: object,
+    text: Tokenizer | None,
+    template: ChatTemplate | None,
+    variables: Mapping[str, Any] | None = None,
+) -> list[int]:
+    """Return the token ids of a conversation, up to where the model's answer begins. messages: see `plain_messages`;
+    variables: see `apply_chat_template`. Raise PromptError."""
+    tokenizer = _tokenizer(text)
+    if template is None:
+        raise PromptError("this bundle's tokenizer has no chat template", hint="leave --chat out")
+    written = apply_chat_template(template[0], plain_messages(messages), template[1], variables=variables)
+    return tokenizer.encode(written, special_tokens=False)  # the template writes them itself
+
+
+def check_token_ids(ids: Sequence[int], manifest: Manifest) -> None:
+    """Raise PromptError for a prompt that is empty, too long, or not of the bundle's vocabulary."""
+    if not ids:
+        raise PromptError("the prompt is empty: expected at least one token", hint="give a text or token ids")
+    size = manifest.vocabulary_size
+    if min(ids) < 0 or max(ids) >= size:
+        wrong = next(token for token in ids if not 0 <= token < size)
+        raise PromptError(
+            f"token id {wrong} is out of range: expected 0 to {size - 1}",
+            hint="tokenize the prompt with the target's own tokenizer",
+        )
+    if len(ids) > manifest.max_length:
+        raise PromptError(
+            f"the prompt has {len(ids)} tokens, more than this bundle's capacity of {manifest.max_length}",
+            hint="shorten it, or build the bundle with a larger cache.max_length",
+        )
+
+
+def _integers(prompt: Any) -> list[int]:
+    """Return token ids. Raise TypeError for one that is no whole number, PromptError for what are none at all."""
+    try:
+        return [index(token) for token in prompt]
+    except TypeError:
+        if isinstance(prompt, Iterable) and not any(isinstance(each, str | bytes | Mapping) for each in prompt):
+            raise
+        raise PromptError(
+            f"received the prompt {str(prompt)[:_LONGEST]}, expected a text or token ids",
+            hint="generate_batch takes several prompts, and chat messages",
+        ) from None
+
+
+def _tokenizer(text: Tokenizer | None) -> Tokenizer:
+    if text is None:
+        raise PromptError(
+            "this bundle has no tokenizer, and the prompt is a text", hint="give token ids (--token-ids 1,2,3)"
+        )
+    return text
