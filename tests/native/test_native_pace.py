@@ -69,6 +69,17 @@ def drawn_acceptance(dice: Random, depth: int) -> MeasuredAcceptance:
     return count_rounds([*tokens, *[(1, 0)] * (rounds - drafted)], depth, is_chain=True)
 
 
+def load(recorded: Recorded, rows: int, room: int, dice: Random) -> int:
+    """Let sequences end, or another one join, now and then. Return their number."""
+    if dice.random() < 0.02:
+        recorded.tell("join", dice.randrange(1, 300), room)
+        rows += 1
+    elif dice.random() < 0.02:
+        rows = max(1, rows - dice.randrange(1, 3))
+    recorded.tell("record_batch_size", rows)
+    return rows
+
+
 def session(recorded: Recorded, accepts: dict[int, int], fused: bool, dice: Random) -> None:
     """Generations of one session, as the loop makes them. Costs, rows and how far drafts can be trusted are drawn."""
     slope, draft, read = dice.choice([0.02, 0.1, 0.3]), dice.choice([0.05, 0.5, 2.0]), dice.choice([0.0, 0.005, 0.03])
@@ -86,6 +97,7 @@ def session(recorded: Recorded, accepts: dict[int, int], fused: bool, dice: Rand
             recorded.tell("record_catch_up", prompt, lost, 0.0 if fused and dice.random() < 0.5 else lost)
             behind = 0
         while taken < room:
+            rows = load(recorded, rows, room, dice)
             width = recorded.ask("next_width", behind)
             if width == 1:
                 recorded.tell("record_autoregressive", recorded.timed(1, seconds(1.0)))

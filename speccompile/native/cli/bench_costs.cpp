@@ -38,7 +38,7 @@ TokenIds context_tokens(const Manifest& manifest, int64_t count) {
 // Seconds of a round beside its graphs; leaves the context in the caches. No token ends it before its first round.
 double host_seconds(Engine& engine, const Bundle& bundle, int64_t context) {
   const Manifest& manifest = bundle.manifest();
-  DecodeLoop loop(engine, manifest, bundle.entry().provider != provider::kCpu);
+  DecodeLoop loop(engine, manifest, bundle.entry().graphs, bundle.entry().provider != provider::kCpu);
   Options options;
   options.max_new_tokens = std::min(kHostNewTokens, manifest.max_length - context);
   std::vector<double> found;
@@ -50,7 +50,7 @@ double host_seconds(Engine& engine, const Bundle& bundle, int64_t context) {
     double seconds = 0;
     while (rows[0].is_active()) {
       const double start = wall_seconds();
-      loop.step(rows);
+      loop.step();
       seconds += wall_seconds() - start;
     }
     const double host = seconds - loop.seconds.prefill - loop.seconds.verify - loop.seconds.draft;

@@ -14,7 +14,7 @@ AdaptiveDraftLength::AdaptiveDraftLength(std::map<int, int> accepts, bool fused)
 void AdaptiveDraftLength::expect(const MeasuredAcceptance& measured) { model_.acceptance.expect(measured); }
 
 int AdaptiveDraftLength::begin(int64_t prompt, int64_t room) {
-  trial_loss_ -= kTrialShare * model_.autoregressive.typical * new_tokens_;
+  trial_loss_ -= kTrialShare * autoregressive() * new_tokens_;
   max_new_tokens_ = static_cast<double>(room);
   new_tokens_ = 0;
   model_.acceptance.limit_weight(kPriorRounds);
@@ -26,6 +26,16 @@ int AdaptiveDraftLength::begin(int64_t prompt, int64_t room) {
   if (!paused_) return width_;
   trial_loss_ = std::max(trial_loss_, -std::max(most_saved(), model_.trial_cost(prompt)));
   return next_width(prompt);
+}
+
+void AdaptiveDraftLength::join(int64_t, int64_t room) {
+  max_new_tokens_ = std::max(max_new_tokens_, new_tokens_ + static_cast<double>(room));
+  const double rows = model_.rows();
+  model_.acceptance.limit_weight(std::max(kPriorRounds, static_cast<double>(kMemory) * rows / (rows + 1)));  // its acceptance is unknown
+}
+
+void AdaptiveDraftLength::record_batch_size(int rows) {
+  if (model_.set_batch_size(rows) && paused_) gap_ = waited_ = kFirstGap;  // the cost of drafting has changed
 }
 
 int AdaptiveDraftLength::next_width(int64_t lag) {
@@ -47,7 +57,7 @@ int AdaptiveDraftLength::next_width(int64_t lag) {
 bool AdaptiveDraftLength::resumes(int64_t lag) {
   const double gain = model_.best(width_).first, price = model_.trial_cost(lag), left = expected_tokens() - new_tokens_;
   const bool begins = new_tokens_ == 0;
-  const bool pays = (gain > 1 + kTrialShare && price <= (1 - 1 / gain) * model_.autoregressive.typical * left) ||
+  const bool pays = (gain > 1 + kTrialShare && price <= (1 - 1 / gain) * autoregressive() * left) ||
                     (begins && gain > 1 - kFirstMargin);
   const bool may_try = (begins && gain > 1 - kFirstTrial) || trial_loss_ + price <= budget();
   if (!pays && !may_try) {
@@ -70,19 +80,19 @@ bool AdaptiveDraftLength::resumes(int64_t lag) {
 double AdaptiveDraftLength::expected_tokens() const { return std::min(max_new_tokens_, std::max(static_cast<double>(kExpectedNewTokens), 1.5 * new_tokens_)); }
 
 double AdaptiveDraftLength::patience() const {
-  const double single = model_.autoregressive.typical;
+  const double single = autoregressive();
   return kLossPatienceRounds * single + std::min(std::max(0.0, -trial_loss_), kMaxSavedRounds * single) / 2;
 }
 
 double AdaptiveDraftLength::most_saved() const {
-  return std::max(kMaxSavedRounds * model_.autoregressive.typical, model_.trial_cost(0));  // at least one trial
+  return std::max(kMaxSavedRounds * autoregressive(), model_.trial_cost(0));  // at least one trial
 }
 
-double AdaptiveDraftLength::budget() const { return kTrialShare * model_.autoregressive.typical * expected_tokens(); }
+double AdaptiveDraftLength::budget() const { return kTrialShare * autoregressive() * expected_tokens(); }
 
 void AdaptiveDraftLength::record_autoregressive(std::optional<double> seconds) {
   if (seconds) {
-    model_.autoregressive.add(*seconds);
+    model_.times().autoregressive.add(*seconds);
     since_autoregressive_ = 0;
   }
   new_tokens_ += 1;
@@ -93,18 +103,18 @@ void AdaptiveDraftLength::record_verify(int width, std::optional<double> seconds
   int drafts = 0;
   for (const int count : accepted) drafts += count;
   const double tokens = 1 + drafts / (static_cast<double>(accepted.size()) + without);
-  Times& times = model_.windows.at(width);
+  Times& times = model_.times().windows.at(width);
   if (seconds) times.add(*seconds);
   model_.acceptance.add(accepted, model_.accepts.at(width), without);
-  if (times.count) add_loss(times.typical - tokens * model_.autoregressive.typical);
+  if (times.count) add_loss(times.typical - tokens * autoregressive());
   new_tokens_ += tokens;
   since_autoregressive_ += 1;
   tried_ = true;
 }
 
 void AdaptiveDraftLength::record_draft(std::optional<double> seconds) {
-  if (seconds) model_.drafting.add(*seconds);
-  add_loss(model_.drafting.typical);
+  if (seconds) model_.times().drafting.add(*seconds);
+  add_loss(model_.times().drafting.typical);
 }
 
 void AdaptiveDraftLength::record_catch_up(int64_t tokens, double seconds, double lost) {

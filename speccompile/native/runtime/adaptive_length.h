@@ -2,7 +2,8 @@
 // autoregressive rounds are faster. Then retry after gaps that double, as long as trials lose at most a share of the
 // generation's time, or a little of what drafting has gained before (runtime/rounds/adaptive_length.py).
 //
-// The draft length changes no token, only when tokens come.
+// Costs are measured per number of decoding sequences: drafts pay with few sequences that do not pay with many. The draft
+// length changes no token, only when tokens come.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,10 @@ class DraftLengthPolicy {
   // Begin a generation with `prompt` tokens and at most `room` new ones. Return the first window width, like `next_width`:
   // it decides whether the drafter reads the prompt.
   virtual int begin(int64_t prompt, int64_t room) = 0;
+  // Add a sequence to those that are decoding. Arguments as for `begin`.
+  virtual void join(int64_t prompt, int64_t room) = 0;
+  // Set the number of sequences of the following rounds.
+  virtual void record_batch_size(int rows) = 0;
   // Return the maximum tokens of the next window; 1 means no drafts. lag: tokens that the drafter must catch up on first.
   virtual int next_width(int64_t lag) = 0;
   // Record the time of a round without drafts.
@@ -52,8 +57,10 @@ class AdaptiveDraftLength : public DraftLengthPolicy {
   void expect(const MeasuredAcceptance& measured) override;
   void expect_times(const Json& times) override { model_.expect_times(times); }
   std::optional<Json> measured_times() const override { return model_.measured_times(); }
-  double autoregressive_seconds() const override { return model_.autoregressive.typical; }
+  double autoregressive_seconds() const override { return model_.times().autoregressive.typical; }
   int begin(int64_t prompt, int64_t room) override;
+  void join(int64_t prompt, int64_t room) override;
+  void record_batch_size(int rows) override;
   int next_width(int64_t lag) override;
   void record_autoregressive(std::optional<double> seconds) override;
   void record_verify(int width, std::optional<double> seconds, const std::vector<int>& accepted, int without) override;
@@ -65,6 +72,8 @@ class AdaptiveDraftLength : public DraftLengthPolicy {
   bool resumes(int64_t lag);
   // Return the expected number of new tokens of the generation.
   double expected_tokens() const;
+  // Return the seconds of a round without drafts.
+  double autoregressive() const { return model_.times().autoregressive.typical; }
   double patience() const;
   double most_saved() const;
   // Return the seconds that trials may cost in the generation.

@@ -9,20 +9,30 @@
 namespace spc {
 namespace {
 
-// Runs that stay bound. A batch of rows has as many ranges as pairs of them, and prompts end with parts of any width: bound are
-// those that were used last, which decoding uses again and again.
-
 [[noreturn]] void refuse(const std::string& what) {
   throw Error(Kind::kBundle, "manifest.json: " + what, "build the bundle again");
 }
 
 Widths widths_of(const VerifyPass::Key& key, int64_t decoding_catch_up) {
-  const int64_t catch_up = key.logit_rows > 1 ? decoding_catch_up : key.window + 1;
+  const int64_t catch_up = key.logit_rows > 1 && !key.fed ? decoding_catch_up : key.window + 1;
   return {{names::kWindow, key.window},
           {names::kLogitRows, key.logit_rows},
           {names::kCatchUp, catch_up},
           {names::kHistory, key.history},
           {names::kAllowed, 1}};
+}
+
+// Return the binding of `key`, made if absent. Beyond `kMaxBindings`, drop the least recently used one: a batch has a slice for
+// every pair of slots, and the last chunk of a prompt has any width.
+template <class Bound>
+Bound& recent(std::list<Bound>& bound, BoundGraphs& rounds, const typename Bound::Key& key) {
+  const auto found = std::find_if(bound.begin(), bound.end(), [&](const Bound& each) { return each.key == key; });
+  if (found != bound.end())
+    bound.splice(bound.begin(), bound, found);
+  else
+    bound.emplace_front(rounds, key);
+  if (bound.size() > kMaxBindings) bound.pop_back();
+  return bound.front();
 }
 
 // How many bytes a line of an array has.
@@ -86,9 +96,16 @@ std::vector<double> VerifyPass::logprobs(size_t row, const int64_t* tokens, size
   return found;
 }
 
+CatchUp::CatchUp(BoundGraphs& rounds, const Key& key) : key(key) {
+  const Widths widths = {{names::kWindow, key.width}, {names::kCatchUp, key.width + 1}, {names::kHistory, key.history}};
+  run = rounds.engine.bind(graph::kDraft, widths, false, key.rows);
+  path = rounds.engine.host_view(names::kPath, {rounds.manifest.batch_size, key.width + 1});
+}
+
 BoundGraphs::BoundGraphs(Engine& engine, const Manifest& manifest)
     : engine(engine),
       manifest(manifest),
+      supports_batch_slices(engine.supports_batch_slices()),
       length(count(names::kLength)),
       n_path(count(names::kNPath)),
       n_given(count(names::kNGiven)),
@@ -100,25 +117,12 @@ const Graph* BoundGraphs::graph(const std::string& name) const {
   return nullptr;
 }
 
-VerifyPass& BoundGraphs::forward(const VerifyPass::Key& key) {
-  const auto found = std::find_if(forwards_.begin(), forwards_.end(), [&](const VerifyPass& each) { return each.key == key; });
-  if (found != forwards_.end())
-    forwards_.splice(forwards_.begin(), forwards_, found);
-  else
-    forwards_.emplace_front(*this, key);
-  if (forwards_.size() > kMaxBindings) forwards_.pop_back();
-  return forwards_.front();
-}
+VerifyPass& BoundGraphs::forward(const VerifyPass::Key& key) { return recent(forwards_, *this, key); }
 
-CatchUp& BoundGraphs::catch_up(int64_t tokens, int64_t history) {
+CatchUp& BoundGraphs::catch_up(int64_t tokens, int64_t history, const Span& rows) {
   int64_t width = 1;
   while (width < tokens) width *= 2;
-  width = std::min(width, manifest.prefill_chunk);
-  const auto found = catch_ups_.find({width, history});
-  if (found != catch_ups_.end()) return found->second;
-  const Widths widths = {{names::kWindow, width}, {names::kCatchUp, width + 1}, {names::kHistory, history}};
-  CatchUp made{engine.bind(graph::kDraft, widths, false), engine.host_view(names::kPath, {manifest.batch_size, width + 1})};
-  return catch_ups_.emplace(std::pair(width, history), std::move(made)).first->second;
+  return recent(catch_ups_, *this, {std::min(width, manifest.prefill_chunk), history, rows});
 }
 
 std::vector<std::vector<Span>> right_aligned_chunks(const std::vector<Span>& spans, int64_t size, int64_t overlap) {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <list>
-#include <map>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -19,14 +18,16 @@ class BoundGraphs;
 // Target run over a window, its arrays, and the draft run that reads its path. Arrays have a line per batch slot.
 class VerifyPass {
  public:
+  // fused: the pass of the `step` graph, which also drafts. fed: the pass is part of a prefill, all of whose tokens the drafter
+  // reads. rows: its batch slots.
   struct Key {
     int64_t window, logit_rows, history;
-    bool fused, logprobs;
-    Span rows;  // of the batch
+    bool fused, logprobs, fed;
+    Span rows;
     bool operator==(const Key& other) const { return tie() == other.tie(); }
 
    private:
-    std::tuple<int64_t, int64_t, int64_t, bool, bool, Span> tie() const { return {window, logit_rows, history, fused, logprobs, rows}; }
+    std::tuple<int64_t, int64_t, int64_t, bool, bool, bool, Span> tie() const { return {window, logit_rows, history, fused, logprobs, fed, rows}; }
   };
 
   VerifyPass(BoundGraphs& rounds, const Key& key);
@@ -50,32 +51,50 @@ class VerifyPass {
   Array nodes_;
 };
 
-// Separate run of the drafter. path int64 [B, W + 1]: the tokens that it reads.
+// Run of the drafter alone. path int64 [B, W + 1]: the tokens that it reads.
 struct CatchUp {
+  struct Key {
+    int64_t width, history;
+    Span rows;
+    bool operator==(const Key& other) const { return width == other.width && history == other.history && rows == other.rows; }
+  };
+
+  CatchUp(BoundGraphs& rounds, const Key& key);
+
+  const Key key;
   Run run;
   Array path;
+};
+
+// One run of the target. width: of the decoding window; prefill_tokens: most prompt tokens of a slot, 0 in a round; is_reread:
+// committed tokens that a drafter missed run again; is_first: no run had these sizes before.
+struct RunInfo {
+  int64_t width, prefill_tokens;
+  bool is_reread, is_first;
 };
 
 // Counts of a bundle, and its bound graphs.
 class BoundGraphs {
  public:
   BoundGraphs(Engine& engine, const Manifest& manifest);
-  // Return the run of the target at these widths. A fused key runs the `step` graph, which also drafts.
+  // Return the pass of the target at these widths.
   VerifyPass& forward(const VerifyPass::Key& key);
-  // Return a run of the drafter over `tokens` committed tokens and the next one. A few widths serve all numbers.
-  CatchUp& catch_up(int64_t tokens, int64_t history);
+  // Return the drafter's run over `tokens` committed tokens and the next one. A few widths serve all numbers.
+  CatchUp& catch_up(int64_t tokens, int64_t history, const Span& rows);
   const Graph* graph(const std::string& name) const;
   Span all() const { return {0, manifest.batch_size}; }
 
   Engine& engine;
   const Manifest& manifest;
+  const bool supports_batch_slices;  // a run may cover a slice of the batch slots
   int64_t *const length, *const n_path, *const n_given, *const n_total;  // [B] each
 
  private:
   int64_t* count(const char* name) { return engine.host_view(name, {manifest.batch_size}).ints(); }
 
-  std::list<VerifyPass> forwards_;  // the most recently used one first
-  std::map<std::pair<int64_t, int64_t>, CatchUp> catch_ups_;
+  // The most recently used one first.
+  std::list<VerifyPass> forwards_;
+  std::list<CatchUp> catch_ups_;
 };
 
 // Split spans into chunks of at most `size`. Chunk i of all spans runs together; shorter spans begin later, so that all end

@@ -8,167 +8,253 @@
 namespace spc {
 namespace {
 
-// A graph that lies must not make us read what is not there. length: of the path, without the token behind it.
-void check_path(int64_t given, int64_t accepted, int64_t length) {
-  if (accepted < given || accepted > length)
-    throw Error(Kind::kEngine, "the graph accepted " + std::to_string(accepted) + " of " + std::to_string(length) + " tokens, " +
+void require(bool holds, const std::string& otherwise) {
+  if (!holds) throw Error(Kind::kDefect, otherwise);
+}
+
+std::string of_slot(int64_t slot) { return "slot " + std::to_string(slot); }
+
+// A graph that lies must not make us read what is not there. most: of the path, without the token behind it.
+void check_path(int64_t given, int64_t accepted, int64_t most) {
+  if (accepted < given || accepted > most)
+    throw Error(Kind::kEngine, "the graph accepted " + std::to_string(accepted) + " of " + std::to_string(most) + " tokens, " +
                                    std::to_string(given) + " of them given", "build the bundle again");
 }
 
-// Numbers of the rows of these lines that are active.
-std::vector<size_t> active(const Rows& rows, const Span& lines) {
-  std::vector<size_t> found;
-  for (size_t row = static_cast<size_t>(lines.start); row < std::min(rows.size(), static_cast<size_t>(lines.stop)); ++row)
-    if (rows[row].is_active()) found.push_back(row);
-  return found;
+bool has_any_recurrent_states(const Manifest& manifest) {
+  return std::any_of(std::begin(component::kAll), std::end(component::kAll),
+                     [&](const char* part) { return has_recurrent_states(manifest.graphs, part); });
 }
 
-// Neighbours among these rows that have as much to read from the same place on, which read side by side without padding.
-std::vector<Span> alike(const Rows& rows, const std::vector<size_t>& reading, const std::vector<int64_t>& since) {
-  std::vector<Span> found;
-  for (const size_t row : reading) {
-    const int64_t line = static_cast<int64_t>(row);
-    const bool is_next = !found.empty() && found.back().stop == line;
-    if (is_next && rows[row].size() == rows[row - 1].size() && since[row] == since[row - 1])
-      ++found.back().stop;
-    else
-      found.push_back({line, line + 1});
-  }
-  return found;
+bool is_any_active(const SlotList& slots) {
+  return std::any_of(slots.begin(), slots.end(), [](const Slot* slot) { return slot->is_active(); });
 }
 
 }  // namespace
 
-DecodeLoop::DecodeLoop(Engine& engine, const Manifest& manifest, bool on_device)
-    : manifest_(manifest), rounds_(engine, manifest), watch_(clock(on_device)), drafting_(rounds_, seconds, watch_, on_device) {
+DecodeLoop::DecodeLoop(Engine& engine, const Manifest& manifest, const std::vector<Graph>& graphs, bool on_device)
+    : supports_prefix_reuse(!has_any_recurrent_states(manifest)),
+      rounds_(engine, manifest),
+      watch_(clock(on_device)),
+      drafting_(rounds_, seconds, watch_, on_device),
+      slot_state_(engine, graphs) {
   if (has_input(manifest, names::kUniforms)) sampler_.emplace(engine, manifest);
-  if (has_input(manifest, names::kParents)) parents_ = engine.host_view(names::kParents, {manifest.batch_size, manifest.tokens + 1});
+  for (int64_t slot = 0; slot < manifest.batch_size; ++slot) slots_.emplace_back(slot);
+}
+
+int64_t DecodeLoop::admit(int64_t slot, SequenceState& row, bool speculative, bool adaptive, int64_t reuse) {
+  Slot& own = free_slot(slot);
+  require(row.is_active(), "the sequence for " + of_slot(slot) + " has ended");
+  require(0 <= reuse && reuse <= own.committed_length,
+          of_slot(slot) + " holds " + std::to_string(own.committed_length) + " tokens, not " + std::to_string(reuse));
+  require(reuse < row.size(), "the last token of a text is always read");
+  require(supports_prefix_reuse || !reuse, "what states have read cannot be taken back");
+  drafting_.admit(own, row, reuse, speculative, adaptive, active_slots());
+  if (sampler_) sampler_->admit(slot, row, speculative);
+  return own.prefill_position;
+}
+
+int64_t DecodeLoop::prefill(int64_t slot, std::optional<int64_t> most) {
+  Slot& own = slots_.at(static_cast<size_t>(slot));
+  require(own.is_active() && !own.is_prefilled, of_slot(slot) + " has no prompt to read");
+  const int64_t chunk = rounds_.manifest.prefill_chunk;
+  const int64_t size = most ? std::max(std::min(*most, chunk), 1 + drafting_.overlap) : chunk;
+  const Span part = {own.prefill_position, std::min(own.prefill_position + size, own.sequence->size())};
+  run({{&own, part}}, rounds_.supports_batch_slices ? SlotList() : decoding(), false);
+  return part.size();
+}
+
+void DecodeLoop::decode() {
+  SlotList decoding = this->decoding();
+  if (decoding.empty()) return;
+  SlotList reading = drafting_.slots_to_reread(decoding, active_slots());
+  for (Slot* const slot : decoding) slot->prefill_position = contains(reading, slot) ? slot->drafter_length : slot->committed_length;
+  const bool again = !reading.empty(), has_slices = rounds_.supports_batch_slices;
+  if (again && !has_slices) reading = decoding;  // the drafts of other slots would be lost
+  const auto rest = std::remove_if(decoding.begin(), decoding.end(), [&](const Slot* slot) { return contains(reading, slot); });
+  decoding.erase(rest, decoding.end());
+  if (!decoding.empty()) run({}, decoding, false);
+  if (again && !has_slices) return prefill_slots(reading, true);
+  for (Slot* const slot : reading) prefill_slots({slot}, true);
+}
+
+Committed DecodeLoop::release(int64_t slot) {
+  Slot& own = slots_.at(static_cast<size_t>(slot));
+  require(own.sequence, of_slot(slot) + " is free");
+  if (sampler_) sampler_->release(slot);
+  return own.release();
+}
+
+void DecodeLoop::copy(int64_t source, int64_t slot) {
+  Slot& own = free_slot(slot);
+  const Slot& other = slots_.at(static_cast<size_t>(source));
+  own.committed_length = other.committed_length;
+  own.drafter_length = other.drafter_length;
+  slot_state_.copy(source, slot);
 }
 
 void DecodeLoop::begin(Rows& rows, bool speculative, bool adaptive) {
   watch_.start();
-  logprobs_ = std::any_of(rows.begin(), rows.end(), [](const SequenceState& row) { return row.wants_logprobs; });
-  if (parents_)  // a chain, until there are drafts
-    for (size_t i = 0; i < parents_->count(); ++i) parents_->ints()[i] = static_cast<int64_t>(i) % parents_->shape[1] - 1;
-  if (sampler_) sampler_->begin(rows, speculative);
-  drafting_.begin(rows, speculative, adaptive);
-  std::fill_n(rounds_.length, static_cast<size_t>(manifest_.batch_size), 0);
+  for (Slot& slot : slots_) discard(slot);
+  batch_.clear();
+  const auto allows = [&](const SequenceState& row) { return drafting_.allows_adaptive_length(row); };
+  adaptive = adaptive && std::all_of(rows.begin(), rows.end(), allows);
+  for (size_t i = 0; i < std::min(rows.size(), slots_.size()); ++i) {
+    if (!rows[i].is_active()) continue;
+    admit(static_cast<int64_t>(i), rows[i], speculative, adaptive);
+    batch_.push_back(&slots_[i]);
+  }
   is_new_ = true;
   watch_.pause();
 }
 
-void DecodeLoop::step(Rows& rows) {
+void DecodeLoop::step() {
   watch_.resume();
   if (is_new_) {
     is_new_ = false;
     seconds = {};
     const double start = wall_seconds();
-    prefill(rows, std::vector<int64_t>(rows.size(), 0));
+    for (const SlotList& group : rounds_.supports_batch_slices ? group_by_length(batch_) : std::vector<SlotList>{batch_}) prefill_slots(group, false);
     seconds = {wall_seconds() - start, 0, 0};
-  } else if (std::any_of(rows.begin(), rows.end(), [](const SequenceState& row) { return row.is_active(); })) {
-    if (const auto unread = drafting_.rows_to_reread())
-      prefill(rows, *unread);
-    else
-      decode(rows);
+  } else {
+    decode();
   }
+  for (Slot* const slot : batch_)
+    if (!slot->is_active()) discard(*slot);
   watch_.pause();
 }
 
-// Give the target every row's text from `since` on, and take the token behind it: one group of like rows after the other where
-// the engine runs some alone, else all side by side.
-//
-// That is the prefill; later, what a drafter has missed that reads beside the target.
-void DecodeLoop::prefill(Rows& rows, const std::vector<int64_t>& since) {
-  if (!rounds_.engine.supports_batch_slices()) return prefill(rows, since, rounds_.all(), true);
-  const std::vector<Span> groups = alike(rows, active(rows, rounds_.all()), since);
-  for (const Span& lines : groups) prefill(rows, since, lines, &lines == &groups.back());
+// Release a slot, and forget what its caches hold, so that it lengthens no other slot's attention. Its sequence need not exist
+// any more.
+void DecodeLoop::discard(Slot& slot) {
+  if (sampler_ && slot.sequence) sampler_->release(slot.index);
+  slot.discard();
 }
 
-// The same of some rows, in chunks that end together. last: no other text waits to be read.
-void DecodeLoop::prefill(Rows& rows, const std::vector<int64_t>& since, const Span& lines, bool last) {
-  const size_t first = static_cast<size_t>(lines.start);
-  std::vector<Span> spans(static_cast<size_t>(lines.size()));
-  for (const size_t row : active(rows, lines)) spans[row - first] = {since[row], rows[row].size()};
-  const std::vector<std::vector<Span>> chunks = right_aligned_chunks(spans, manifest_.prefill_chunk, drafting_.overlap);
-  for (const std::vector<Span>& parts : chunks) {
-    const bool taking = &parts == &chunks.back();
-    int64_t width = 0;
-    for (const Span& part : parts) width = std::max(width, part.size());
-    VerifyPass& run = forward(width, 1, rows, lines, taking);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      rounds_.length[first + i] = parts[i].start;
-      rounds_.n_given[first + i] = rounds_.n_total[first + i] = parts[i].size();
-      int64_t* const line = run.window.ints() + static_cast<int64_t>(first + i) * width;
-      for (int64_t place = parts[i].start; place < parts[i].stop; ++place) line[place - parts[i].start] = rows[first + i].token(place);
-    }
-    drafting_.record_prefill(width, verify(run, rows, taking));
-    for (size_t i = 0; drafting_.needs_next_prompt_token && i < parts.size(); ++i)  // the text goes on otherwise than the target guesses
-      if (parts[i].stop < spans[i].stop)
-        run.path.ints()[static_cast<int64_t>(first + i) * run.path.shape[1] + parts[i].size()] = rows[first + i].token(parts[i].stop);
-    prepare_next_windows(run, rows, {taking, width, last && taking});
+SlotList DecodeLoop::active_slots() {
+  SlotList found;
+  for (Slot& slot : slots_)
+    if (slot.is_active()) found.push_back(&slot);
+  return found;
+}
+
+SlotList DecodeLoop::decoding() {
+  SlotList found;
+  for (Slot& slot : slots_)
+    if (slot.decodes()) found.push_back(&slot);
+  return found;
+}
+
+Slot& DecodeLoop::free_slot(int64_t slot) {
+  Slot& found = slots_.at(static_cast<size_t>(slot));
+  require(!found.sequence, of_slot(slot) + " is taken");
+  return found;
+}
+
+// Prefill the remaining tokens of some slots, in chunks that end together, and take the tokens that follow. again: the target
+// reads tokens again that a drafter has missed.
+void DecodeLoop::prefill_slots(const SlotList& slots, bool again) {
+  std::vector<Span> spans;
+  for (const Slot* const slot : slots) spans.push_back({slot->prefill_position, slot->sequence->size()});
+  for (const std::vector<Span>& chunk : right_aligned_chunks(spans, rounds_.manifest.prefill_chunk, drafting_.overlap)) {
+    SlotSpans parts;
+    for (size_t i = 0; i < slots.size(); ++i)
+      if (chunk[i].size()) parts.emplace_back(slots[i], chunk[i]);
+    run(parts, {}, again);
   }
 }
 
-// One round: the pending token of every row, and its drafts.
-void DecodeLoop::decode(Rows& rows) {
-  const std::vector<size_t> decoding = active(rows, rounds_.all());
-  std::vector<char> is_active(rows.size());
-  std::fill_n(rounds_.n_given, static_cast<size_t>(manifest_.batch_size), 0);
-  for (const size_t row : decoding) rounds_.n_given[row] = is_active[row] = 1;
-  const Span least = {static_cast<int64_t>(decoding.front()), static_cast<int64_t>(decoding.back()) + 1};
-  const Span lines = rounds_.engine.supports_batch_slices() ? least : rounds_.all();
-  const int64_t width = drafting_.width(rows);
-  VerifyPass& run = forward(width, width, rows, lines, true);
-  drafting_.write_window(run.window, rows, lines);
-  const bool is_first = !run.has_run;
-  const double spent = verify(run, rows, true);
-  drafting_.record_verify(width, is_first ? std::nullopt : std::optional<double>(spent), rows, is_active);
-  prepare_next_windows(run, rows, {true, 0, true});
+// Run the target once: over a chunk of some prompts, and in the decoding slots over the last token and its drafts. Sequences at
+// the end of their prompt and decoding ones take new tokens. Then make the drafts of the next round.
+void DecodeLoop::run(const SlotSpans& parts, const SlotList& decoding, bool again) {
+  SlotList taking;
+  SlotStarts begin;
+  int64_t fed = 0;
+  for (const auto& [slot, part] : parts) {
+    begin.emplace_back(slot, part.start);
+    if (part.stop == slot->sequence->size()) taking.push_back(slot);
+    fed = std::max(fed, part.size());
+  }
+  for (Slot* const slot : decoding) {
+    begin.emplace_back(slot, slot->committed_length);
+    taking.push_back(slot);
+  }
+  const int64_t wanted = drafting_.window_limit(active_slots()), width = drafting_.width(decoding, wanted);
+  VerifyPass& forward = this->forward(std::max(width, fed), width, begin, taking, drafting_.runs_fused(begin, wanted), fed > 0);
+  write_inputs(forward, parts, decoding);
+  drafting_.write_window(forward.window, width, decoding);
+  const bool is_first = !forward.has_run;
+  const double spent = verify(forward, taking);
+  forward.has_run = true;
+  commit(forward, parts, begin, taking);
+  drafting_.record_verify(spent, begin, decoding, {width, fed, again, is_first});
+  if (taking.size() < begin.size() || is_any_active(taking)) drafting_.prepare_next_windows(forward, begin, taking, active_slots(), fed);
 }
 
-// Run the target; the rows take what was accepted, unless this is the middle of a text. Returns the seconds since the last
-// lap: of a round, but for what its drafts took.
+// Return the pass at these widths over the slots of `begin`, with the inputs for sampling written.
+VerifyPass& DecodeLoop::forward(int64_t window, int64_t logit_rows, const SlotStarts& begin, const SlotList& taking, bool fused, bool fed) {
+  Span rows = rounds_.all();
+  if (rounds_.supports_batch_slices) {
+    SlotList slots;
+    for (const auto& each : begin) slots.push_back(each.first);
+    rows = slot_range(slots);
+  }
+  const int64_t history = sampler_ ? sampler_->write(rows, taking, logit_rows) : 1;
+  const bool logprobs = std::any_of(taking.begin(), taking.end(), [](const Slot* slot) { return slot->sequence->wants_logprobs; });
+  return rounds_.forward({window, logit_rows, history, fused, logprobs, fed, rows});
+}
+
+// Write the certain tokens and the counts. In a slot without a part in the run, only entries after the committed tokens may
+// change.
+void DecodeLoop::write_inputs(VerifyPass& forward, const SlotSpans& parts, const SlotList& decoding) {
+  for (int64_t index = forward.key.rows.start; index < forward.key.rows.stop; ++index) {
+    rounds_.length[index] = slots_[static_cast<size_t>(index)].committed_length;
+    rounds_.n_given[index] = 0;
+  }
+  for (const Slot* const slot : decoding) rounds_.n_given[slot->index] = 1;
+  for (const auto& [slot, part] : parts) {
+    rounds_.length[slot->index] = part.start;
+    rounds_.n_given[slot->index] = rounds_.n_total[slot->index] = part.size();
+    int64_t* const line = forward.window.ints() + slot->index * forward.window.shape[1];
+    for (int64_t place = part.start; place < part.stop; ++place) line[place - part.start] = slot->sequence->token(place);
+  }
+}
+
+// Run the target, and append the accepted tokens to the sequences in `taking`. Return the seconds since the last lap: those of a
+// round without its drafting.
 //
-// A fused step has drafted by then: its time counts as verification.
-double DecodeLoop::verify(VerifyPass& forward, Rows& rows, bool taking) {
+// A fused step also drafts: all its time counts as verification.
+double DecodeLoop::verify(VerifyPass& forward, const SlotList& taking) {
   const double start = wall_seconds();
   forward.verify();
-  forward.has_run = true;
   seconds.verify += wall_seconds() - start;
-  for (const size_t i : taking ? active(rows, forward.key.rows) : std::vector<size_t>()) {
-    const int64_t given = rounds_.n_given[i];
-    check_path(given, rounds_.n_path[i], forward.key.window);
-    check_path(given, rounds_.n_total[i], forward.key.window);
-    const int64_t* const tokens = forward.path.ints() + static_cast<int64_t>(i) * forward.path.shape[1] + given;
-    const size_t count = static_cast<size_t>(rounds_.n_path[i] + 1 - given);
-    const std::vector<double> logprobs = rows[i].wants_logprobs ? forward.logprobs(i, tokens, count) : std::vector<double>();
-    rows[i].append_tokens(tokens, count, rounds_.n_total[i] - given, logprobs);
+  for (Slot* const slot : taking) {
+    const int64_t given = rounds_.n_given[slot->index], total = rounds_.n_total[slot->index], end = rounds_.n_path[slot->index];
+    check_path(given, end, forward.key.window);
+    check_path(given, total, forward.key.window);
+    const int64_t* const tokens = forward.path.ints() + slot->index * forward.path.shape[1] + given;
+    const size_t count = static_cast<size_t>(end + 1 - given);
+    SequenceState& row = *slot->sequence;
+    row.append_tokens(tokens, count, total - given,
+                      row.wants_logprobs ? forward.logprobs(static_cast<size_t>(slot->index), tokens, count) : std::vector<double>());
+    slot->is_prefilled = true;
   }
   return watch_.lap();
 }
 
-// Commit the path and make the next window.
-void DecodeLoop::prepare_next_windows(VerifyPass& forward, const Rows& rows, const RunInfo& ran) {
-  const std::vector<size_t> left = active(rows, forward.key.rows);
-  std::vector<int64_t> lengths(rounds_.length, rounds_.length + manifest_.batch_size);
-  const std::vector<int64_t> n_path(rounds_.n_path, rounds_.n_path + manifest_.batch_size);
-  for (size_t row = static_cast<size_t>(forward.key.rows.start); row < static_cast<size_t>(forward.key.rows.stop); ++row) {
-    check_path(0, n_path[row], forward.key.window);
-    lengths[row] = 0;  // no other row's attention is made longer by an idle one
+// Advance every slot by its path, which the target's caches hold now. In the middle of a prompt, replace the target's predicted
+// next token by the true one for a drafter that needs it (`is_told`).
+void DecodeLoop::commit(VerifyPass& forward, const SlotSpans& parts, const SlotStarts& begin, const SlotList& taking) {
+  for (const auto& [slot, start] : begin) {
+    const int64_t given = rounds_.n_given[slot->index], count = rounds_.n_path[slot->index];
+    check_path(given, count, contains(taking, slot) ? forward.key.window : given);  // a prompt goes on as it is
+    slot->committed_length = std::max(slot->committed_length, start + count);
+    slot->prefill_position = start + count - drafting_.overlap;
   }
-  for (const size_t row : left) lengths[row] = rounds_.length[row] + n_path[row];
-  if (!ran.sampled || !left.empty()) drafting_.prepare_next_windows(forward, n_path, rows, ran);
-  std::copy(lengths.begin(), lengths.end(), rounds_.length);
-}
-
-// The graphs at these widths over these rows, and the inputs of those that sample, where they take tokens.
-VerifyPass& DecodeLoop::forward(int64_t window, int64_t logit_rows, const Rows& rows, const Span& lines, bool taking) {
-  int64_t history = 1;
-  if (sampler_) {
-    sampler_->write(rows, taking ? active(rows, lines) : std::vector<size_t>(), logit_rows);
-    history = sampler_->history.width();
-  }
-  return rounds_.forward({window, logit_rows, history, drafting_.is_fused(), logprobs_, lines});
+  if (!drafting_.is_told) return;
+  for (const auto& [slot, part] : parts)
+    if (part.stop < slot->sequence->size() && !contains(taking, slot))
+      forward.path.ints()[slot->index * forward.path.shape[1] + part.size()] = slot->sequence->token(part.stop);
 }
 
 }  // namespace spc

@@ -1,4 +1,5 @@
-// Decode loop: prefill, then rounds (runtime/rounds/decode_loop.py). It handles graphs, buffers and counts, but no drafter.
+// Decode loop: admit sequences to batch slots, prefill them, and decode in rounds (runtime/rounds/decode_loop.py). It knows
+// graphs, buffers and counts, but no drafting method.
 #pragma once
 
 #include <cstdint>
@@ -6,49 +7,78 @@
 #include <utility>
 #include <vector>
 
-#include "draft_controller.h"
 #include "bound_graphs.h"
+#include "draft_controller.h"
 #include "sampling_inputs.h"
+#include "slot_state.h"
+#include "slots.h"
 #include "stopwatch.h"
 
 namespace spc {
 
-// Loop that runs one batch at a time over one engine's buffers, which it finds by name.
+// Loop that runs the batch slots over one engine's buffers, which it finds by name.
+//
+// A sequence is admitted to a slot, `prefill` reads its prompt, then every `decode` gives it tokens until it ends. If the engine
+// supports batch slices, slots are prefilled alone, or together with prompts of equal length. Otherwise every run covers the
+// whole batch, and a run that prefills is also a round of the decoding slots.
+//
+// Operations on slots throw Error(kDefect) if their order is wrong.
 class DecodeLoop {
  public:
-  // on_device: the engine runs on a GPU.
-  DecodeLoop(Engine& engine, const Manifest& manifest, bool on_device);
+  // on_device: the engine runs on a GPU. graphs: the engine's graphs, which may differ from the manifest's.
+  DecodeLoop(Engine& engine, const Manifest& manifest, const std::vector<Graph>& graphs, bool on_device);
 
-  // Set the proposer of drafts, for rounds in which no graph drafts; empty for none.
-  void set_proposer(Proposer proposer) { drafting_.set_proposer(std::move(proposer)); }
-  // Set the acceptance measured elsewhere, before the first batch.
-  void expect_acceptance(const MeasuredAcceptance& measured) { drafting_.expect_acceptance(measured); }
-  // Set or return the costs of rounds, see `DraftLengthPolicy`.
-  void expect_times(const Json& times) { drafting_.expect_times(times); }
-  std::optional<Json> measured_times() const { return drafting_.measured_times(); }
-  double autoregressive_seconds() const { return drafting_.autoregressive_seconds(); }
-  // Begin a batch; the next `step` is its prefill. adaptive: adapt the draft length wherever that changes no token.
+  // Start the clock on this thread: before the first admission, and after an idle period.
+  void start() { watch_.start(); }
+  // Admit an active sequence to a free slot. adaptive: adapt the draft length wherever that changes no token. reuse: number of
+  // its first tokens that the slot's caches hold, less than all of them. Return how many of these the target does not read
+  // again. The sequence stays the caller's.
+  int64_t admit(int64_t slot, SequenceState& row, bool speculative, bool adaptive, int64_t reuse = 0);
+  // Prefill the next chunk of a slot's prompt, of at most `most` tokens. After the last chunk the sequence gets its first token.
+  // Return the number of tokens read.
+  int64_t prefill(int64_t slot, std::optional<int64_t> most = std::nullopt);
+  // Return whether the prefill of a slot is complete, so that it decodes.
+  bool is_prefilled(int64_t slot) const { return this->slot(slot).is_prefilled; }
+  // Run one round over all decoding slots. Where a lagging drafter needs the target to catch up, the target reads the missed
+  // tokens again.
+  void decode();
+  // Release a slot, whether its sequence has ended or not. Return what its caches hold until the next admission.
+  Committed release(int64_t slot);
+  // Copy the caches of slot `source` to a free slot. The sequence in `source` may go on.
+  void copy(int64_t source, int64_t slot);
+  const Slot& slot(int64_t slot) const { return slots_.at(static_cast<size_t>(slot)); }
+
+  // Begin a batch, a sequence in each slot; the next `step` prefills all of them. `rows` must outlive the batch. adaptive: as
+  // for `admit`; if it could change a token of one sequence, all sequences take all drafts.
   void begin(Rows& rows, bool speculative, bool adaptive);
-  // Run the prefill or a round and update the rows; do nothing once every row has ended.
-  void step(Rows& rows);
+  // Prefill the batch, or run a round; do nothing once every sequence has ended.
+  void step();
 
+  DraftController& drafting() { return drafting_; }
   Seconds seconds;
+  // True if a sequence may continue from tokens that another has left; recurrent states, which sum them up, prevent it.
+  const bool supports_prefix_reuse;
 
  private:
-  void prefill(Rows& rows, const std::vector<int64_t>& since);
-  void prefill(Rows& rows, const std::vector<int64_t>& since, const Span& lines, bool last);
-  void decode(Rows& rows);
-  double verify(VerifyPass& forward, Rows& rows, bool taking);
-  void prepare_next_windows(VerifyPass& forward, const Rows& rows, const RunInfo& ran);
-  VerifyPass& forward(int64_t window, int64_t logit_rows, const Rows& rows, const Span& lines, bool taking);
+  SlotList active_slots();
+  SlotList decoding();
+  Slot& free_slot(int64_t slot);
+  void discard(Slot& slot);
+  void prefill_slots(const SlotList& slots, bool again);
+  void run(const SlotSpans& parts, const SlotList& decoding, bool again);
+  VerifyPass& forward(int64_t window, int64_t logit_rows, const SlotStarts& begin, const SlotList& taking, bool fused, bool fed);
+  void write_inputs(VerifyPass& forward, const SlotSpans& parts, const SlotList& decoding);
+  double verify(VerifyPass& forward, const SlotList& taking);
+  void commit(VerifyPass& forward, const SlotSpans& parts, const SlotStarts& begin, const SlotList& taking);
 
-  const Manifest& manifest_;
   BoundGraphs rounds_;
   Stopwatch watch_;
   DraftController drafting_;
   std::optional<SamplingInputs> sampler_;
-  std::optional<Array> parents_;
-  bool logprobs_ = false, is_new_ = false;
+  const SlotStateCopier slot_state_;
+  std::vector<Slot> slots_;
+  SlotList batch_;       // slots of the batch
+  bool is_new_ = false;  // it has not been prefilled
 };
 
 }  // namespace spc

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
+
+#include "sampling_inputs.h"
 
 namespace spc {
 namespace {
 
-// What a window of each width can accept, for the pace.
+// What a window of each width can accept, for the policy.
 std::map<int, int> accepted_by_width(const Manifest& manifest, int64_t full, bool on_device) {
   std::map<int, int> accepts = {{1, 0}, {static_cast<int>(full), static_cast<int>(manifest.depth)}};
   if (!manifest.is_chain() || on_device) return accepts;
@@ -22,6 +25,17 @@ bool is_own_state(const Tensor& tensor) {
   return tensor.role == role::kState && tensor.buffer.rfind(std::string(component::kTarget) + ".", 0) != 0 && !is_kept(tensor);
 }
 
+template <class Holds>
+SlotList filtered(const SlotList& slots, Holds holds) {
+  SlotList found;
+  std::copy_if(slots.begin(), slots.end(), std::back_inserter(found), holds);
+  return found;
+}
+
+bool is_any_speculative(const SlotStarts& begin) {
+  return std::any_of(begin.begin(), begin.end(), [](const auto& each) { return each.first->speculative; });
+}
+
 }  // namespace
 
 DraftController::DraftController(BoundGraphs& rounds, Seconds& seconds, Stopwatch& watch, bool on_device)
@@ -32,6 +46,7 @@ DraftController::DraftController(BoundGraphs& rounds, Seconds& seconds, Stopwatc
       draws_(rounds.manifest.sample),
       is_chain_(rounds.manifest.is_chain()),
       fused_(rounds.graph(graph::kStep) != nullptr),
+      pairs_(has_input(rounds.manifest, names::kPairs)),
       full_(rounds.manifest.tokens + 1) {
   const Graph* const drafter = rounds.graph(fused_ ? graph::kStep : graph::kDraft);
   has_own_cache_ = drafter && std::any_of(drafter->outputs.begin(), drafter->outputs.end(), is_own_state);
@@ -40,17 +55,16 @@ DraftController::DraftController(BoundGraphs& rounds, Seconds& seconds, Stopwatc
   has_graph_ = drafter != nullptr;
   skips_host_rounds_ = !has_persistent_state_ && (catches_up_alone_ || !has_own_cache_);
   found_.resize(static_cast<size_t>(rounds.manifest.batch_size));
-  has_drafts_.resize(found_.size());
   proposed_.resize(found_.size() * static_cast<size_t>(full_));
-  const bool pairs = has_input(rounds.manifest, names::kPairs), moves_on = has_recurrent_states(rounds.manifest.graphs, component::kTarget);
-  overlap = pairs && fused_;
-  needs_next_prompt_token = pairs && !fused_;
+  const bool moves_on = has_recurrent_states(rounds.manifest.graphs, component::kTarget);
+  overlap = pairs_ && fused_;
+  is_told = pairs_ && !fused_;
   always_reads_ = moves_on && has_own_cache_ && !fused_ && !catches_up_alone_;
   // On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
   may_adapt_ = rounds.manifest.exact && !(fused_ && (on_device || (moves_on && has_own_cache_)));
   set_proposer({});
   accepts_ = accepted_by_width(rounds.manifest, full_, on_device);
-  policy_ = std::make_unique<AdaptiveDraftLength>(accepts_, fused_);
+  policy = std::make_unique<AdaptiveDraftLength>(accepts_, fused_);
   drafted_ = rounds.engine.host_view(names::kWindow, {rounds.manifest.batch_size, full_});
   if (has_input(rounds.manifest, names::kParents)) parents_ = rounds.engine.host_view(names::kParents, drafted_.shape);
 }
@@ -59,209 +73,270 @@ void DraftController::set_proposer(Proposer proposer) {
   if (needs_proposer(rounds_.manifest) || !gate_config(rounds_.manifest).is_null()) proposals_.emplace(std::move(proposer), rounds_.manifest);
 }
 
-void DraftController::begin(const Rows& rows, bool speculative, bool adaptive) {
-  // What is drawn depends on how many drafts there are, so the clock must not decide that.
-  const bool is_certain =
-      !draws_ || std::all_of(rows.begin(), rows.end(), [](const SequenceState& row) { return row.sampling.temperature == 0; });
-  adaptive_ = speculative && adaptive && is_certain && may_adapt_;
-  window_ = speculative ? full_ : 1;
-  unread_.reset();
-  feeds_again_ = lags_by_host_rounds_ = false;
-  std::fill(has_drafts_.begin(), has_drafts_.end(), false);
-  if (!adaptive_) return;
+void DraftController::admit(Slot& slot, SequenceState& row, int64_t reuse, bool speculative, bool adaptive, SlotList others) {
+  if (parents_.data)  // a chain, until there are drafts
+    for (int64_t node = 0; node < full_; ++node) parents_.ints()[slot.index * full_ + node] = node - 1;
+  const bool fixed = speculative && !(adaptive && allows_adaptive_length(row) && may_adapt_);
+  // The last reused token was paired with its successor, which may differ now.
+  const int64_t read = has_own_cache_ ? std::min(slot.drafter_length, std::max<int64_t>(0, reuse - pairs_)) : reuse;
+  slot.admit(row, reuse, read, speculative, fixed);
+  if (!speculative || read >= reuse || catches_up_alone_) return;
+  others.push_back(&slot);
+  if (window_limit(others) > 1) slot.committed_length = slot.prefill_position = read;  // read at once, together with the target
+}
+
+int64_t DraftController::window_limit(const SlotList& present) {
+  const SlotList drafting = filtered(present, [](const Slot* slot) { return slot->speculative; });
+  is_adaptive_ = !drafting.empty() && std::none_of(drafting.begin(), drafting.end(), [](const Slot* slot) { return slot->fixed_draft_length; });
+  if (!is_adaptive_) return drafting.empty() ? 1 : full_;
+  const SlotList news = filtered(drafting, [](const Slot* slot) { return !slot->is_tracked; });
+  if (news.empty()) return adaptive_width_;
   int64_t prompt = 0, room = 0;
-  for (const SequenceState& row : rows) {
-    prompt = std::max(prompt, static_cast<int64_t>(row.prompt.size()));
-    room = std::max(room, row.max_new_tokens);
+  for (Slot* const slot : news) {
+    prompt = std::max(prompt, static_cast<int64_t>(slot->sequence->prompt.size()));
+    room = std::max(room, slot->sequence->max_new_tokens);
+    slot->is_tracked = true;
   }
-  window_ = policy_->begin(prompt, room);
+  if (news.size() == drafting.size()) {
+    record_batch_size(drafting);
+    adaptive_width_ = policy->begin(prompt, room);
+  } else {
+    policy->join(prompt, room);
+  }
+  return adaptive_width_;
 }
 
-std::optional<std::vector<int64_t>> DraftController::rows_to_reread() {
-  if (window_ == 1 || !unread_ || catches_up_alone_) return std::nullopt;
-  std::optional<std::vector<int64_t>> unread = std::move(unread_);
-  unread_.reset();
-  feeds_again_ = true;
-  return unread;
-}
-
-void DraftController::record_prefill(int64_t tokens, double seconds) {
-  if (adaptive_ && window_ > 1 && !catches_up_alone_) policy_->record_catch_up(tokens, seconds, feeds_again_ ? seconds : 0.0);
-}
-
-int64_t DraftController::width(const Rows& rows) const {
-  if (window_ == 1 || on_device_) return window_;
+int64_t DraftController::width(const SlotList& decoding, int64_t wanted) const {
+  if (wanted == 1 || decoding.empty()) return 1;
+  if (on_device_) return full_;
   int64_t longest = 1;
-  for (size_t i = 0; i < rows.size(); ++i)
-    if (rows[i].is_active() && has_drafts_[i]) longest = std::max(longest, rounds_.n_total[i]);
-  const bool narrows = is_chain_ || proposals_;  // the first of the drafts are as good a window as all of them
-  return narrows || longest == 1 ? std::min(window_, longest) : full_;
+  for (const Slot* const slot : decoding)
+    if (slot->has_drafts) longest = std::max(longest, rounds_.n_total[slot->index]);
+  const bool can_truncate = is_chain_ || proposals_;  // a window may hold only the first of the drafts
+  return can_truncate || longest == 1 ? std::min(wanted, longest) : full_;
 }
 
-void DraftController::write_window(const Array& window, const Rows& rows, const Span& lines) {
-  const int64_t width = window.shape[1];
-  for (int64_t line = lines.start; line < lines.stop; ++line) {
-    const size_t row = static_cast<size_t>(line);
-    if (row >= rows.size() || !rows[row].is_active()) {
-      rounds_.n_total[row] = 0;
-    } else if (width == 1 || !has_drafts_[row]) {
-      window.ints()[line * width] = rows[row].token_ids.back();
-      rounds_.n_total[row] = 1;
+void DraftController::write_window(const Array& window, int64_t width, const SlotList& decoding) {
+  for (const Slot* const slot : decoding) {
+    int64_t* const line = window.ints() + slot->index * window.shape[1];
+    int64_t& total = rounds_.n_total[slot->index];
+    if (width == 1 || !slot->has_drafts) {
+      line[0] = slot->sequence->token_ids.back();
+      total = 1;
     } else {
-      if (width != full_) std::copy_n(drafted_.ints() + line * full_, width, window.ints() + line * width);
-      rounds_.n_total[row] = std::min(rounds_.n_total[row], width);
+      if (window.shape[1] != full_) std::copy_n(drafted_.ints() + slot->index * full_, width, line);
+      total = std::min(total, width);
     }
   }
 }
 
-void DraftController::record_verify(int64_t width, std::optional<double> seconds, const Rows& rows, const std::vector<char>& active) {
-  if (!adaptive_) return;
-  if (window_ == 1) return policy_->record_autoregressive(seconds);
-  std::vector<int> accepted;
-  int without = 0;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (!active[i]) continue;
-    if (rows[i].draft_lengths.back())
-      accepted.push_back(static_cast<int>(rows[i].path_lengths.back() - 1));
-    else
-      ++without;
-  }
-  const bool is_timed = accepts_.count(static_cast<int>(width));  // trees of the host have as many nodes as it found
-  policy_->record_verify(static_cast<int>(is_timed ? width : full_), seconds, accepted, without);
+bool DraftController::runs_fused(const SlotStarts& begin, int64_t wanted) const {
+  return fused_ && wanted > 1 && std::any_of(begin.begin(), begin.end(), [&](const auto& each) {
+    return each.first->speculative && has_read_all(*each.first, each.second);
+  });
 }
 
-void DraftController::prepare_next_windows(VerifyPass& forward, const std::vector<int64_t>& n_path, const Rows& rows, const RunInfo& ran) {
+SlotList DraftController::slots_to_reread(const SlotList& decoding, const SlotList& present) {
+  if (catches_up_alone_ || !has_own_cache_ || window_limit(present) == 1) return {};
+  return filtered(decoding, [](const Slot* slot) { return slot->speculative && slot->drafter_length < slot->committed_length; });
+}
+
+void DraftController::record_verify(double seconds, const SlotStarts& begin, const SlotList& decoding, const RunInfo& run) {
+  for (const auto& each : begin)
+    if (!has_own_cache_) each.first->drafter_length = each.first->committed_length;
+  if (!is_adaptive_ || !is_any_speculative(begin)) return;
+  if (run.prefill_tokens) {
+    if (adaptive_width_ > 1 && !catches_up_alone_ && decoding.empty())
+      policy->record_catch_up(run.prefill_tokens, seconds, run.is_reread ? seconds : 0.0);
+    return;
+  }
+  const std::optional<double> timed = run.is_first ? std::nullopt : std::optional<double>(seconds);
+  record_batch_size(decoding);
+  if (adaptive_width_ == 1) return policy->record_autoregressive(timed);
+  std::vector<int> accepted;
+  for (const Slot* const slot : decoding)
+    if (slot->sequence->draft_lengths.back()) accepted.push_back(static_cast<int>(slot->sequence->path_lengths.back() - 1));
+  // A host's tree has as many nodes as it found: its width may be none of those that are timed.
+  const int width = static_cast<int>(accepts_.count(static_cast<int>(run.width)) ? run.width : full_);
+  policy->record_verify(width, timed, accepted, static_cast<int>(decoding.size() - accepted.size()));
+}
+
+void DraftController::prepare_next_windows(VerifyPass& forward, const SlotStarts& begin, const SlotList& taking, const SlotList& present,
+                                           int64_t fed) {
   const bool is_step = forward.key.fused;
-  const Span& lines = forward.key.rows;
-  if (is_step)
-    unread_.reset();
-  else if ((fused_ && has_own_cache_) || unread_)
-    mark_lagging(n_path, lines);
-  if (ran.sampled && ran.is_last_chunk && adaptive_) window_ = policy_->next_width(unread_ ? lag_ : 0);
-  lags_by_host_rounds_ = lags_by_host_rounds_ && window_ > 1;
-  set_has_drafts(rows, lines, is_step && ran.sampled);
+  SlotList ready;
+  for (const auto& [slot, start] : begin)
+    if (has_read_all(*slot, start)) ready.push_back(slot);
+  if (is_step) record_read(ready, taking);
+  const int64_t wanted = next_window_limit(ready, taking, present, is_step);
+  for (const auto& each : begin) {
+    each.first->has_drafts = false;
+    each.first->lags_by_host_rounds = each.first->lags_by_host_rounds && wanted > 1;
+  }
+  const SlotList drafting = filtered(taking, [](const Slot* slot) { return slot->speculative && slot->is_active(); });
   if (is_step) {
     forward.copy_next_inputs();
-  } else if (window_ > 1 && !fused_) {
-    // of what follows the middle of a text, nobody reads drafts
-    if (ran.sampled || has_own_cache_ || has_persistent_state_) draft(forward, n_path, rows, ran);
-  } else if (adaptive_ && (always_reads_ || (has_persistent_state_ && !fused_ && !has_own_cache_))) {
-    read(forward);
-  } else if (!unread_ && has_own_cache_) {
-    mark_lagging(n_path, lines);
+    for (Slot* const slot : drafting) slot->has_drafts = contains(ready, slot);
+  } else if (wanted > 1 && !fused_) {
+    // In the middle of a prompt no drafts are needed, only the drafter's states.
+    if (!taking.empty() || has_own_cache_ || has_persistent_state_) draft(forward, begin, ready, drafting, wanted, fed);
+  } else if (reads_while_paused(begin)) {
+    read(forward, begin, ready);
   }
 }
 
-void DraftController::set_has_drafts(const Rows& rows, const Span& lines, bool drafts) {
-  for (size_t row = static_cast<size_t>(lines.start); row < static_cast<size_t>(lines.stop); ++row)
-    has_drafts_[row] = drafts && row < rows.size() && rows[row].is_active();
+// Return the maximum width of the next window. Query the policy once a round, but not when only a prefill has ended while other
+// slots decode.
+int64_t DraftController::next_window_limit(const SlotList& ready, const SlotList& taking, const SlotList& present, bool fused) {
+  const int64_t wanted = window_limit(present);
+  const SlotList decoding = filtered(present, [](const Slot* slot) { return slot->decodes(); });
+  if (!is_adaptive_ || std::none_of(taking.begin(), taking.end(), [](const Slot* slot) { return slot->is_active(); })) return wanted;
+  if (std::any_of(decoding.begin(), decoding.end(), [&](const Slot* slot) { return !contains(taking, slot); })) return wanted;
+  const bool misses = fused_ && !fused && has_own_cache_;
+  const SlotList lagging = filtered(decoding, [&](const Slot* slot) { return slot->speculative && (misses || !contains(ready, slot)); });
+  record_batch_size(decoding);
+  return adaptive_width_ = policy->next_width(catch_up_tokens(lagging));
 }
 
-// Nobody reads the drafts, but what learns nothing while it rests would never pay again, and what would have to be fed beside the
-// target later must be so now.
-void DraftController::read(VerifyPass& forward) {
-  const Run& run = forward.draft();  // which is bound the first time
+// Report the number of slots in a round to the policy; 1 if every run covers the whole batch anyway.
+void DraftController::record_batch_size(const SlotList& slots) {
+  policy->record_batch_size(rounds_.supports_batch_slices ? static_cast<int>(slots.size()) : 1);
+}
+
+// Return the tokens of a catch-up: a sum where slots run in turn, a maximum where they run together.
+int64_t DraftController::catch_up_tokens(const SlotList& slots) const {
+  const bool has_slices = rounds_.supports_batch_slices;
+  int64_t found = 0;
+  for (const Slot* const slot : slots) {
+    const int64_t lag = slot->committed_length - slot->drafter_length;
+    found = has_slices ? found + lag : std::max(found, lag);
+  }
+  return found;
+}
+
+// Record the run's tokens as read; in mid-prompt without the `overlap` that the next chunk repeats.
+void DraftController::record_read(const SlotList& slots, const SlotList& taking) {
+  for (Slot* const slot : slots) {
+    slot->drafter_length = slot->prefill_position + (contains(taking, slot) ? overlap : 0);
+    slot->lags_by_host_rounds = false;
+  }
+}
+
+// Return whether the drafter reads although no drafts are needed: to keep its persistent state useful, or because the target
+// could not read the tokens again for it.
+bool DraftController::reads_while_paused(const SlotStarts& begin) const {
+  const bool reads = always_reads_ || (has_persistent_state_ && !fused_ && !has_own_cache_);
+  return reads && is_any_speculative(begin);
+}
+
+// Run the drafter over the run's path, and ignore its drafts.
+void DraftController::read(VerifyPass& forward, const SlotStarts& begin, const SlotList& ready) {
+  forward.draft();  // which is bound the first time
   const double start = wall_seconds();
-  run();
+  run_draft(forward, begin, ready);
   seconds_.draft += wall_seconds() - start;
 }
 
-// The drafter does not read this run.
-void DraftController::mark_lagging(const std::vector<int64_t>& n_path, const Span& lines) {
-  if (!unread_) {
-    unread_.emplace(rounds_.length, rounds_.length + n_path.size());
-    lag_ = 0;
-  }
-  lag_ += *std::max_element(n_path.begin() + lines.start, n_path.begin() + lines.stop);
-}
-
-// Ask the host, and run the drafter's own graph, where the host has not drafted for all rows; over what it has missed, where it
-// has missed anything.
-void DraftController::draft(VerifyPass& forward, const std::vector<int64_t>& n_path, const Rows& rows, const RunInfo& ran) {
-  if (unread_ && !catches_up_alone_) return;  // the target comes first: see `claim_unread`
-  const Run* const run = has_graph_ && !unread_ ? &forward.draft() : nullptr;
+// Ask the host for drafts, and run the drafter's graph unless the host has drafted for all slots.
+void DraftController::draft(VerifyPass& forward, const SlotStarts& begin, const SlotList& ready, const SlotList& drafting, int64_t wanted,
+                            int64_t fed) {
+  const SlotList late = filtered(drafting, [&](const Slot* slot) { return catches_up_alone_ && !contains(ready, slot); });
+  if (has_graph_ && ready.empty() && late.empty()) return;  // the target runs first: see `slots_to_reread`
+  const SlotList asked = filtered(drafting, [&](const Slot* slot) { return contains(ready, slot) || contains(late, slot); });
+  const bool runs = has_graph_ && !ready.empty() && (rounds_.supports_batch_slices || late.empty()), had_drafted = forward.has_drafted;
+  if (runs) forward.draft();  // which is bound the first time
   int64_t read = 0;
-  bool is_first = false;
   const double start = wall_seconds();
-  std::fill(found_.begin(), found_.end(), -1);
-  const bool all = ran.sampled && propose(rows, forward.key.rows);
-  if (!has_graph_ || (!ran.prefill_tokens && skips_host_rounds_ && all)) {
-    mark_host_drafted(n_path, forward.key.rows);
-  } else if (run) {
-    (*run)();
-    is_first = !std::exchange(forward.has_drafted, true);
-    set_has_drafts(rows, forward.key.rows, ran.sampled);
-    read = ran.prefill_tokens;
+  const bool all = propose(asked, wanted - 1);
+  if (!has_graph_ || (!fed && skips_host_rounds_ && all)) {
+    for (Slot* const slot : ready) slot->lags_by_host_rounds = has_graph_ && has_own_cache_;
   } else {
-    read = lags_by_host_rounds_ ? 0 : lag_;
-    catch_up(rows, forward.key.history);
-    set_has_drafts(rows, rounds_.all(), true);
+    read = fed ? fed : catch_up_tokens(filtered(late, [](const Slot* slot) { return !slot->lags_by_host_rounds; }));
+    if (runs) run_draft(forward, begin, ready);
+    catch_up_late(late, ready, forward.key.history);
+    for (Slot* const slot : asked) slot->has_drafts = true;
   }
-  write_host_drafts();
+  write_host_drafts(asked);
   seconds_.draft += wall_seconds() - start;
   const double seconds = watch_.lap();
-  if (adaptive_ && read)
-    policy_->record_catch_up(read, seconds, seconds);
-  else if (adaptive_)
-    policy_->record_draft(is_first ? std::nullopt : std::optional<double>(seconds));
+  if (!is_adaptive_ || !is_any_speculative(begin)) return;
+  if (read)
+    policy->record_catch_up(read, seconds, seconds);
+  else
+    policy->record_draft(forward.has_drafted && !had_drafted ? std::nullopt : std::optional<double>(seconds));
 }
 
-// Ask for the drafts of every active row of these. Returns whether all have some.
-bool DraftController::propose(const Rows& rows, const Span& lines) {
+// Run the drafter over the run's path in the slots that are ready. It must not read the run in the other slots, because it has
+// missed earlier tokens there.
+void DraftController::run_draft(VerifyPass& forward, const SlotStarts& begin, const SlotList& ready) {
+  for (const auto& each : begin)
+    if (!contains(ready, each.first)) rounds_.n_path[each.first->index] = 0;
+  forward.draft()();
+  forward.has_drafted = true;
+  record_read(ready, {});
+}
+
+// Let a drafter that lags in some slots read the missed tokens there alone; side by side with the ready slots where every run
+// covers the whole batch.
+void DraftController::catch_up_late(const SlotList& late, const SlotList& ready, int64_t history) {
+  if (rounds_.supports_batch_slices)
+    for (Slot* const slot : late) catch_up({slot}, history);
+  if (rounds_.supports_batch_slices || late.empty()) return;
+  SlotList whole = filtered(ready, [](const Slot* slot) { return slot->is_active(); });
+  whole.insert(whole.end(), late.begin(), late.end());
+  catch_up(whole, history);
+}
+
+// Ask for at most `most` drafts per slot. Return whether every slot has some, and there is one.
+bool DraftController::propose(const SlotList& slots, int64_t most) {
   if (!proposals_) return false;
-  bool all = true;
-  for (size_t i = static_cast<size_t>(lines.start); i < std::min(rows.size(), static_cast<size_t>(lines.stop)); ++i) {
-    if (!rows[i].is_active()) continue;
-    const int64_t start = static_cast<int64_t>(i) * full_;
+  bool all = !slots.empty();
+  for (const Slot* const slot : slots) {
+    const int64_t start = slot->index * full_;
     int64_t* const parents = parents_.data ? parents_.ints() + start : nullptr;
-    found_[i] = proposals_->write(rows[i].all_token_ids(), proposed_.data() + start, parents, window_ - 1);
-    all = all && found_[i];
+    int64_t& found = found_[static_cast<size_t>(slot->index)];
+    found = proposals_->write(slot->sequence->all_token_ids(), proposed_.data() + start, parents, most);
+    all = all && found;
   }
   return all;
 }
 
-// The next window has no drafts but the host's. Where a graph drafts, it does not read this run.
-void DraftController::mark_host_drafted(const std::vector<int64_t>& n_path, const Span& lines) {
-  if (!has_graph_ || !has_own_cache_ || unread_) return;
-  mark_lagging(n_path, lines);
-  lags_by_host_rounds_ = true;
-}
-
-// Make the host's drafts the window of every row that has any, and of all where no graph has written one.
-void DraftController::write_host_drafts() {
-  for (size_t i = 0; i < found_.size(); ++i) {
-    if (found_[i] < 0 || (has_graph_ && !found_[i])) continue;
-    const int64_t start = static_cast<int64_t>(i) * full_;
-    std::copy_n(proposed_.data() + start, found_[i] + 1, drafted_.ints() + start);
-    rounds_.n_total[i] = 1 + found_[i];
-    has_drafts_[i] = true;
+// Make the host's drafts the window of every slot that has any, and of all slots if no graph drafts.
+void DraftController::write_host_drafts(const SlotList& slots) {
+  if (!proposals_) return;
+  for (Slot* const slot : slots) {
+    const int64_t drafts = found_[static_cast<size_t>(slot->index)], start = slot->index * full_;
+    if (has_graph_ && !drafts) continue;
+    std::copy_n(proposed_.data() + start, drafts + 1, drafted_.ints() + start);
+    rounds_.n_total[slot->index] = 1 + drafts;
+    slot->has_drafts = true;
   }
 }
 
-// The drafter reads what it has missed of every row's committed tokens, then the pending one, and drafts.
-//
-// Each run reads the token behind its part as well, as it does in a prefill, where the target has proposed it.
-void DraftController::catch_up(const Rows& rows, int64_t history) {
+// Run the drafter over the missed tokens of some slots, then over the last token, and draft. Each run also reads the token after
+// its chunk, which in a prefill is the target's prediction.
+void DraftController::catch_up(const SlotList& slots, int64_t history) {
+  const Span rows = rounds_.supports_batch_slices ? slot_range(slots) : rounds_.all();
   std::vector<Span> missed;
-  for (size_t i = 0; i < rows.size(); ++i)
-    missed.push_back(rows[i].is_active() ? Span{(*unread_)[i], rows[i].size() - 1} : Span{});
-  const size_t batch = static_cast<size_t>(rounds_.manifest.batch_size);
-  std::fill_n(rounds_.n_path, batch, 0);
-  std::fill_n(rounds_.length, batch, 0);
+  for (const Slot* const slot : slots) missed.push_back({slot->drafter_length, slot->committed_length});
   for (const std::vector<Span>& parts : right_aligned_chunks(missed, rounds_.manifest.prefill_chunk)) {
     int64_t longest = 0;
     for (const Span& part : parts) longest = std::max(longest, part.size());
-    CatchUp& reading = rounds_.catch_up(longest, history);
-    for (size_t i = 0; i < parts.size(); ++i) {
-      int64_t* const line = reading.path.ints() + static_cast<int64_t>(i) * reading.path.shape[1];
-      if (rows[i].is_active())
-        for (int64_t place = parts[i].start; place <= parts[i].stop; ++place) line[place - parts[i].start] = rows[i].token(place);
-      rounds_.n_path[i] = parts[i].size();
-      rounds_.length[i] = parts[i].start;
+    CatchUp& reading = rounds_.catch_up(longest, history, rows);
+    std::fill(rounds_.n_path + rows.start, rounds_.n_path + rows.stop, 0);
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const int64_t index = slots[i]->index;
+      int64_t* const line = reading.path.ints() + index * reading.path.shape[1];
+      for (int64_t place = parts[i].start; place <= parts[i].stop; ++place) line[place - parts[i].start] = slots[i]->sequence->token(place);
+      rounds_.n_path[index] = parts[i].size();
+      rounds_.length[index] = parts[i].start;
     }
     reading.run();
   }
-  unread_.reset();
+  for (Slot* const slot : slots) {
+    slot->drafter_length = slot->committed_length;
+    slot->lags_by_host_rounds = false;
+  }
 }
 
 }  // namespace spc

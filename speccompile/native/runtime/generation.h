@@ -57,4 +57,6 @@ class SequenceState {
   size_t n_read_ = 0;
 };
 
+using Rows = std::vector<SequenceState>;
+
 }  // namespace spc

@@ -63,7 +63,7 @@ class OnnxRuntimeEngine : public Engine {
 
   void write_state(const std::string& buffer, const Shape& shape, const void* values) override {
     const Array held = host_view(buffer, shape);
-    std::memcpy(held.data, values, held.bytes());
+    if (held.data != values) std::memcpy(held.data, values, held.bytes());  // a view that was changed in place is the state
   }
 
   bool supports_batch_slices() const override { return spc::supports_batch_slices(sessions_->entry.graphs); }

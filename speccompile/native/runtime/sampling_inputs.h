@@ -1,59 +1,62 @@
-// Inputs of graphs that sample: settings once per generation, uniforms and penalty history in every round
+// Host inputs of graphs that sample: settings once per sequence, uniforms and the penalty history in every round
 // (runtime/rounds/sampling_inputs.py).
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "engine.h"
-#include "generation.h"
 #include "random.h"
+#include "slots.h"
 
 namespace spc {
 
-using Rows = std::vector<SequenceState>;
-
-// Distinct tokens of every penalized row, padded by repeating one of them. `width` is 1 while no row has a penalty, else a
-// power of two or the capacity, which keeps the number of shapes small.
+// Tokens subject to the repetition penalty: the distinct tokens of every penalized sequence. The rest of a line repeats one of
+// them.
+//
+// A run without penalized sequences reads lines of one token. Other runs read lines of a power of two or of the capacity, so
+// that few shapes occur.
 class PenaltyHistory {
  public:
   PenaltyHistory(Engine& engine, const Manifest& manifest);
-  int64_t width() const { return lines_.shape[1]; }
-  // Begin a batch with the prompts of the penalized rows.
-  void begin(const Rows& rows);
-  // Add the new tokens of a row.
-  void add(size_t index, const SequenceState& row);
-  // Widen the lines if tokens no longer fit.
-  void widen();
+  // Begin a penalized sequence with its first tokens.
+  void admit(int64_t slot, const SequenceState& row);
+  void release(int64_t slot);
+  // Add the new tokens of a sequence.
+  void add(int64_t slot, const SequenceState& row);
+  // Write the lines of these slots, and return their width.
+  int64_t write(const Span& rows);
 
  private:
   struct PenaltyTokens {
     std::vector<int64_t> tokens;  // in order of appearance
     std::unordered_set<int64_t> known;
-    size_t read = 0;  // new tokens of the row
+    int64_t length = 0;  // tokens of the sequence that are included
 
-    bool add(int64_t token);
+    void add(const SequenceState& row);
   };
-  void lay_out();
 
   Engine& engine_;
   const int64_t batch_, most_;
-  std::vector<std::optional<PenaltyTokens>> seen_;
-  Array lines_;
+  std::vector<std::optional<PenaltyTokens>> seen_;           // by slot
+  std::map<std::pair<int64_t, int64_t>, size_t> written_;  // slot and width -> number of tokens that the line holds
 };
 
-// Writer of the sampling inputs of one batch at a time.
+// Writer of the inputs for sampling.
 class SamplingInputs {
  public:
   SamplingInputs(Engine& engine, const Manifest& manifest);
-  // Write the settings of every row and restart its random streams. drafting: whether rounds have drafts.
-  void begin(const Rows& rows, bool drafting);
-  // Write the random numbers of the next round of these active rows, and the penalty history.
-  void write(const Rows& rows, const std::vector<size_t>& taking, int64_t logit_rows);
-
-  PenaltyHistory history;
+  // Write the settings of a sequence, and start its random numbers. drafting: whether its rounds have drafts.
+  void admit(int64_t slot, const SequenceState& row, bool drafting);
+  // Reset the slot's settings after its sequence has left.
+  void release(int64_t slot);
+  // Write the random numbers of the next run, for the sequences that take a token from it; other sequences draw nothing. Write
+  // the history of `rows` too, and return its width.
+  int64_t write(const Span& rows, const SlotList& taking, int64_t logit_rows);
 
  private:
   struct DraftUniforms {
@@ -64,12 +67,15 @@ class SamplingInputs {
     float* numbers;
     Uniforms stream;
   };
-  void write_settings(const Rows& rows);
+  void set(int64_t slot, const SamplingParams& sampling);
 
   Engine& engine_;
   const int64_t batch_, tokens_;
+  PenaltyHistory history_;
+  float *const temperature_, *const top_p_, *const min_p_, *const repetition_penalty_;  // [B] each
+  int64_t* const top_k_;
   std::vector<DraftUniforms> per_draft_;
-  std::vector<std::vector<float>> new_tokens_;
+  std::vector<std::vector<float>> new_tokens_;  // by slot
   std::vector<std::vector<UniformStream>> streams_;
 };
 

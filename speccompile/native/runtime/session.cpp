@@ -14,9 +14,10 @@ Session::Session(std::shared_ptr<const Bundle> bundle)
     : bundle_(std::move(bundle)),
       engine_(bundle_->program().open()),
       kept_(*engine_, bundle_->manifest(), bundle_->entry(), bundle_->tokenizer_hash()),
-      loop_(*engine_, bundle_->manifest(), bundle_->entry().provider != provider::kCpu),
+      loop_(*engine_, bundle_->manifest(), bundle_->entry().graphs, bundle_->entry().provider != provider::kCpu),
       times_(bundle_->times_key()) {
-  if (const auto known = measured(bundle_->opened().proof, bundle_->entry().name, bundle_->manifest().depth)) loop_.expect_acceptance(*known);
+  if (const auto known = measured(bundle_->opened().proof, bundle_->entry().name, bundle_->manifest().depth)) loop_.drafting().policy->expect(*known);
+  if (times_.known()) loop_.drafting().policy->expect_times(*times_.known());
   if (needs_proposer(bundle_->manifest()) || !gate_config(bundle_->manifest()).is_null()) set_proposer({});
 }
 
@@ -32,7 +33,7 @@ void Session::set_proposer(Proposer proposer) {
   if (!proposer) proposer = bundle_->proposer();
   state_ = State::kIdle;
   has_proposer_ = static_cast<bool>(proposer);
-  loop_.set_proposer(std::move(proposer));
+  loop_.drafting().set_proposer(std::move(proposer));
 }
 
 void Session::start(const Request& request) {
@@ -55,8 +56,6 @@ void Session::start(const Request& request) {
     warn("note: this bundle drafts by a proposer, and none is given: one token a round\n"
          "hint: spc_session_propose gives one, or build with drafter.index");
   engine_->resume();
-  is_single_ = is_single_ && rows_.size() == 1;  // times are recorded of rounds of one sequence
-  if (is_single_ && times_.known()) loop_.expect_times(*times_.known());
   loop_.begin(rows_, speculative_, options.adaptive);
   state_ = State::kRunning;
 }
@@ -74,7 +73,7 @@ bool Session::step() {
     for (size_t i = 0; i < rows_.size(); ++i) rows_[i].restore(marks[i]);
   };
   try {
-    loop_.step(rows_);
+    loop_.step();
   } catch (const Error& error) {
     if (error.kind == Kind::kCancelled) state_ = State::kFinished;
     undo();
@@ -87,7 +86,7 @@ bool Session::step() {
   seconds_.push_back(wall_seconds() - start);
   if (std::any_of(rows_.begin(), rows_.end(), [](const SequenceState& row) { return row.is_active(); })) return true;
   state_ = State::kFinished;
-  if (is_single_) times_.update(loop_.measured_times());
+  times_.update(loop_.drafting().policy->measured_times());
   return false;
 }
 
@@ -143,7 +142,7 @@ Json Session::result(size_t index) {
   });
   if (row.wants_logprobs) found.set("logprobs", list_of(row.logprobs));
   found.set("prefill_seconds", loop_.seconds.prefill);
-  const double alone = rows_.size() == 1 ? loop_.autoregressive_seconds() : 0;
+  const double alone = rows_.size() == 1 ? loop_.drafting().policy->autoregressive_seconds() : 0;
   const double decoding = std::accumulate(seconds_.begin() + std::min<std::ptrdiff_t>(1, static_cast<std::ptrdiff_t>(seconds_.size())), seconds_.end(), 0.0);
   const bool has_drafted = std::any_of(row.draft_lengths.begin(), row.draft_lengths.end(), [](int64_t drafts) { return drafts > 0; });
   found.set("estimated_speedup", alone > 0 && decoding > 0 && has_drafted ? Json((count - 1) * alone / decoding) : Json());

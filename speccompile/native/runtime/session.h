@@ -66,7 +66,7 @@ class Session {
   std::vector<Delivered> shown_;
   std::vector<double> seconds_;
   size_t steps_ = 0;
-  bool has_proposer_ = false, speculative_ = false, is_single_ = true;
+  bool has_proposer_ = false, speculative_ = false;
   State state_ = State::kIdle;
 };
 

@@ -1,6 +1,7 @@
 #include "speedup_model.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "../contract_table.h"
 
@@ -19,6 +20,38 @@ void Times::add(double seconds) {
 void Times::expect(double seconds, int64_t times) {
   typical = seconds;
   count = times;
+}
+
+RoundTimes::RoundTimes(const std::map<int, int>& accepts) {
+  for (const auto& each : accepts) windows[each.first];
+}
+
+RoundTimes RoundTimes::expected(double share) const {
+  RoundTimes found = *this;
+  found.autoregressive = found.drafting = Times();
+  found.autoregressive.expect(at(share), autoregressive.count);
+  found.drafting.expect(found.autoregressive.typical / autoregressive.typical * drafting.typical, drafting.count);
+  for (auto& [width, times] : found.windows) {
+    const int64_t count = times.count;
+    times = Times();
+    if (count) times.expect(at(share * width), count);
+  }
+  return found;
+}
+
+double RoundTimes::at(double width) const {
+  double low = 1, seconds = autoregressive.typical, slope = 0;  // of the line through the last two timed widths so far
+  double from = low, start = seconds;
+  for (const auto& [each, times] : windows) {
+    if (each == 1 || !times.count) continue;
+    if (low > 1 && low > width) break;
+    slope = std::max(0.0, (times.typical - seconds) / (each - low));
+    from = low;
+    start = seconds;
+    low = each;
+    seconds = times.typical;
+  }
+  return std::max(start + slope * (width - from), start * std::min(1.0, width));
 }
 
 AcceptanceCounts::AcceptanceCounts(int depth, double memory)
@@ -100,28 +133,53 @@ double Acceptance::rounds() const {
 
 SpeedupModel::SpeedupModel(std::map<int, int> drafts, bool fused)
     : accepts(std::move(drafts)), full(accepts.rbegin()->first), acceptance(accepts.at(full)), fused_(fused) {
-  for (const auto& each : accepts) windows[each.first];
+  set_batch_size(1);
+}
+
+RoundTimes& SpeedupModel::costs_of(int rows) {
+  for (auto& [other, costs] : costs_)
+    if (other == rows) return costs;
+  return costs_.emplace_back(rows, RoundTimes(accepts)).second;
+}
+
+bool SpeedupModel::set_batch_size(int rows) {
+  if (rows == rows_) return false;
+  rows_ = rows;
+  times_ = &costs_of(rows);
+  if (knows(*times_)) return true;
+  const std::pair<int, RoundTimes>* nearest = nullptr;
+  for (const auto& each : costs_)
+    if (knows(each.second) && (!nearest || std::abs(each.first - rows) < std::abs(nearest->first - rows))) nearest = &each;
+  if (nearest) *times_ = nearest->second.expected(static_cast<double>(rows) / nearest->first);
+  return true;
+}
+
+bool SpeedupModel::knows(const RoundTimes& costs) const {
+  return costs.autoregressive.count >= kWarmUpRounds && costs.windows.at(full).count > 0 && (fused_ || costs.drafting.count > 0);
 }
 
 std::optional<Json> SpeedupModel::measured_times() const {
-  if (!autoregressive.is_measured() || !windows.at(full).is_measured() || !(fused_ || drafting.is_measured())) return std::nullopt;
+  const RoundTimes& costs = costs_.front().second;
+  if (!costs.autoregressive.is_measured() || !costs.windows.at(full).is_measured() || !(fused_ || costs.drafting.is_measured()))
+    return std::nullopt;
   Json::Object found;
-  for (const auto& [width, times] : windows)
+  for (const auto& [width, times] : costs.windows)
     if (width > 1 && times.count) found.emplace_back(std::to_string(width), times.typical);
-  return Json(Json::Object{{"autoregressive", autoregressive.typical},
+  return Json(Json::Object{{"autoregressive", costs.autoregressive.typical},
                            {"windows", found},
-                           {"drafting", drafting.typical},
+                           {"drafting", costs.drafting.typical},
                            {"catch_up", reading_.typical}});
 }
 
 void SpeedupModel::expect_times(const Json& times) {
+  RoundTimes& costs = costs_.front().second;
   std::map<int, double> known;
   for (const auto& [width, seconds] : times["windows"].object()) known[std::atoi(width.c_str())] = seconds.number();
-  const bool fits = std::all_of(known.begin(), known.end(), [&](const auto& each) { return windows.count(each.first); });
-  if (is_known() || !known.count(full) || !fits) return;
-  autoregressive.expect(times["autoregressive"].number(), kWarmUpRounds);
-  for (const auto& [width, seconds] : known) windows.at(width).expect(seconds, 1);
-  if (!fused_) drafting.expect(times["drafting"].number(), 1);
+  const bool fits = std::all_of(known.begin(), known.end(), [&](const auto& each) { return costs.windows.count(each.first); });
+  if (knows(costs) || !known.count(full) || !fits) return;
+  costs.autoregressive.expect(times["autoregressive"].number(), kWarmUpRounds);
+  for (const auto& [width, seconds] : known) costs.windows.at(width).expect(seconds, 1);
+  if (!fused_) costs.drafting.expect(times["drafting"].number(), 1);
   if (times["catch_up"].number() > 0) reading_.expect(times["catch_up"].number(), 1);
 }
 
@@ -129,9 +187,9 @@ void SpeedupModel::add_reading(int64_t tokens, double seconds) {
   if (tokens >= kMinTimedCatchUp) reading_.add(seconds / static_cast<double>(tokens));
 }
 
-bool SpeedupModel::is_based() const { return autoregressive.count >= kWarmUpRounds; }
+bool SpeedupModel::is_based() const { return times_->autoregressive.count >= kWarmUpRounds; }
 
-bool SpeedupModel::is_known() const { return is_based() && windows.at(full).count > 0 && (fused_ || drafting.count > 0); }
+bool SpeedupModel::is_known() const { return knows(*times_); }
 
 std::pair<double, int> SpeedupModel::best(int current) const {
   const std::vector<double> tokens = acceptance.tokens();
@@ -147,33 +205,35 @@ std::pair<double, int> SpeedupModel::best(int current) const {
       found = width;
     }
   }
-  return {best * autoregressive.typical, found};
+  return {best * times_->autoregressive.typical, found};
 }
 
 double SpeedupModel::trial_cost(int64_t lag) const {
-  return static_cast<double>(lag) * reading_.typical + seconds().at(full) - autoregressive.typical;
+  return static_cast<double>(lag) * reading_.typical + seconds().at(full) - times_->autoregressive.typical;
 }
 
 std::map<int, double> SpeedupModel::seconds() const {
+  const std::map<int, Times>& windows = times_->windows;
   std::map<int, double> found;
   if (fused_) {
     for (const auto& [width, times] : windows) found[width] = (times.count ? times : windows.at(full)).typical;
     return found;
   }
   int before = 1;
-  double seconds = autoregressive.typical;
+  double seconds = times_->autoregressive.typical;
+  const double drafting = times_->drafting.typical;
   std::vector<int> between;
   for (const auto& [width, times] : windows) {
     between.push_back(width);
     if (width > 1 && times.count) {
       const double slope = (times.typical - seconds) / (width - before);
-      for (const int other : between) found[other] = drafting.typical + seconds + slope * (other - before);
+      for (const int other : between) found[other] = drafting + seconds + slope * (other - before);
       before = width;
       seconds = times.typical;
       between.clear();
     }
   }
-  for (const int width : between) found[width] = drafting.typical + seconds;
+  for (const int width : between) found[width] = drafting + seconds;
   return found;
 }
 

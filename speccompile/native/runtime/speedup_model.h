@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <optional>
 #include <utility>
@@ -35,6 +36,24 @@ class Times {
   static constexpr size_t kLast = 9;
   double last_[kLast] = {};
   size_t known_ = 0;
+};
+
+// Seconds of rounds with a given number of sequences. windows: width -> rounds that draft, up to their tokens; autoregressive:
+// rounds without drafts; drafting: the drafts of a round.
+struct RoundTimes {
+  // accepts: see `SpeedupModel`; its widths count.
+  explicit RoundTimes(const std::map<int, int>& accepts);
+
+  // Return the times expected with `share` times as many sequences. A run's cost depends on its number of tokens, which a wider
+  // window raises as well.
+  RoundTimes expected(double share) const;
+
+  std::map<int, Times> windows;
+  Times autoregressive, drafting;
+
+ private:
+  // Return the seconds of a round of any width, on lines through the timed widths.
+  double at(double width) const;
 };
 
 // Counts of drafts tried and accepted at each depth after accepted predecessors, and of rows and rounds, in total and with
@@ -89,7 +108,12 @@ class SpeedupModel {
   // drafts: width of a window -> drafts that it can accept, from {1: 0} on. fused: rounds draft as they verify, and the
   // times of `windows` hold both.
   SpeedupModel(std::map<int, int> drafts, bool fused);
+  SpeedupModel(const SpeedupModel&) = delete;
+  SpeedupModel& operator=(const SpeedupModel&) = delete;
 
+  // Set the number of sequences of the following rounds. Return whether it has changed. Unless all of its costs are measured,
+  // estimate them from the nearest number of sequences.
+  bool set_batch_size(int rows);
   // Return the costs of rounds of one sequence, in seconds, as JSON: `SpeedupModel.measured_times` in Python describes the
   // fields. nullopt until they were timed in this process.
   std::optional<Json> measured_times() const;
@@ -106,18 +130,27 @@ class SpeedupModel {
   // Return the seconds lost by a round whose drafts are all rejected and for which the drafter reads `lag` tokens.
   double trial_cost(int64_t lag) const;
 
+  // Times of rounds with the present number of sequences.
+  RoundTimes& times() { return *times_; }
+  const RoundTimes& times() const { return *times_; }
+  int rows() const { return rows_; }
+
   const std::map<int, int> accepts;
   const int full;
   Acceptance acceptance;
-  std::map<int, Times> windows;  // rounds that draft, up to their tokens
-  Times autoregressive, drafting;
 
  private:
+  RoundTimes& costs_of(int rows);
+  // Return whether rounds with and without drafts can be compared.
+  bool knows(const RoundTimes& costs) const;
   // Return the seconds of rounds with drafts at every width, linearly interpolated between timed widths.
   std::map<int, double> seconds() const;
 
-  bool fused_;
+  const bool fused_;
   Times reading_;
+  std::list<std::pair<int, RoundTimes>> costs_;  // number of sequences -> times of such rounds; 1 comes first
+  RoundTimes* times_ = nullptr;
+  int rows_ = 0;
 };
 
 }  // namespace spc

@@ -1,7 +1,6 @@
 // Answers what the pace decides, for tests/native/test_native_pace.py to compare with Python's. Reads one JSON object a line:
-// {"new": {width: drafts, ..}, "fused": bool}, perhaps {"expect": {rounds, drafted, tried, accepted}}, then
-// {"begin": [prompt, room]}, {"choose": lag}, {"single": seconds},
-// {"verified": [width, seconds, [accepted, ..], without]}, {"drafted": seconds}, {"caught_up": [tokens, seconds, lost]}.
+// {"new": {width: drafts, ..}, "fused": bool}, then calls of the policy by its methods' names, with their arguments:
+// {"begin": [prompt, room]}, {"next_width": lag}, {"record_verify": [width, seconds, [accepted, ..], without]}, ..
 #include "../runtime/adaptive_length.h"
 
 #include <cstdio>
@@ -29,6 +28,10 @@ void tell(spc::DraftLengthPolicy& pace, const std::string& name, const Json& val
   const Json::List& list = value.list();
   if (name == "begin") {
     std::printf("%d\n", pace.begin(list[0].integer(), list[1].integer()));
+  } else if (name == "join") {
+    pace.join(list[0].integer(), list[1].integer());
+  } else if (name == "record_batch_size") {
+    pace.record_batch_size(static_cast<int>(value.integer()));
   } else if (name == "expect") {
     pace.expect(spc::MeasuredAcceptance::from_json(value));
   } else if (name == "expect_times") {

@@ -34,7 +34,7 @@ inline Generated prompts(const spc::Manifest& manifest) {
 }
 
 inline Generated generate(spc::Engine& engine, const spc::Manifest& manifest, bool speculative) {
-  spc::DecodeLoop loop(engine, manifest, true);
+  spc::DecodeLoop loop(engine, manifest, manifest.graphs, true);
   spc::Options options;
   options.max_new_tokens = 40;
   spc::Rows rows;
@@ -43,7 +43,7 @@ inline Generated generate(spc::Engine& engine, const spc::Manifest& manifest, bo
                       std::vector<std::string>());
   loop.begin(rows, speculative, false);
   const auto is_active = [](const spc::SequenceState& row) { return row.is_active(); };
-  while (std::any_of(rows.begin(), rows.end(), is_active)) loop.step(rows);
+  while (std::any_of(rows.begin(), rows.end(), is_active)) loop.step();
   Generated found;
   for (const spc::SequenceState& row : rows) found.push_back(row.token_ids);
   return found;

@@ -64,8 +64,8 @@ spc::Drafts any_drafts(const spc::Manifest& manifest, size_t seed) {
 }
 
 void generate(const spc::Manifest& manifest, spc::Engine& engine, const spc::Options& options, bool on_device) {
-  spc::DecodeLoop loop(engine, manifest, on_device);
-  loop.set_proposer([&](const spc::TokenIds& text) { return any_drafts(manifest, text.size()); });
+  spc::DecodeLoop loop(engine, manifest, manifest.graphs, on_device);
+  loop.drafting().set_proposer([&](const spc::TokenIds& text) { return any_drafts(manifest, text.size()); });
   spc::Rows rows;
   for (int64_t row = 0; row < std::min<int64_t>(2, manifest.batch_size); ++row) {
     const int64_t length = std::min<int64_t>(1 + 20 * row, manifest.max_length);
@@ -74,7 +74,7 @@ void generate(const spc::Manifest& manifest, spc::Engine& engine, const spc::Opt
                       std::vector<std::string>());
   }
   loop.begin(rows, !options.autoregressive, options.adaptive);
-  for (int i = 0; i < 8; ++i) loop.step(rows);
+  for (int i = 0; i < 8; ++i) loop.step();
 }
 
 // A bundle of this manifest, whose graphs give anything.

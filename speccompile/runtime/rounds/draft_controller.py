@@ -254,6 +254,7 @@ class DraftController:
         start = perf_counter()
         self._exclude_from_draft(slot for slot in begin if slot not in ready)
         draft()
+        forward.has_drafted = True
         self._record_read(ready, ())
         self._seconds["draft"] += perf_counter() - start
 
