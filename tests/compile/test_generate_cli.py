@@ -1,6 +1,7 @@
-"""`speccompile generate` and `bench` on a bundle that was really built, against transformers."""
+"""`speccompile generate` and `bench`, and Python's face, on a bundle that was really built, against transformers."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +11,14 @@ import torch
 from click.testing import CliRunner, Result
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import speccompile
 from speccompile.cli import bench, generate
-from speccompile.compiler.build import build
-from speccompile.recipe import load_recipe, make_plan
+from speccompile.runtime.devices.sessions import _OPEN
 from tests import zoo
 
 pytestmark = pytest.mark.builds(2)
+
+ROOT = Path(__file__).resolve().parents[2]
 
 RECIPE = """
 name: tiny
@@ -52,7 +55,7 @@ def folder(tmp_path_factory) -> Path:
     for role in ("target", "drafter"):
         tokenizer.save_pretrained(folder / role)
     (folder / "recipe.yaml").write_text(RECIPE)
-    build(make_plan(load_recipe(folder / "recipe.yaml")), folder / "bundle", prove=False)
+    assert speccompile.build(folder, str(folder / "bundle"), prove=False) == folder / "bundle"
     return folder
 
 
@@ -119,3 +122,50 @@ def test_bench_finds_equal_tokens(folder, tmp_path):
     assert shares == sorted(shares, reverse=True)
     assert 1.0 < printed["speculative"]["mean_accepted"] <= 1.0 + sum(shares)
     assert printed["autoregressive"]["mean_accepted"] == 1.0
+
+
+def test_a_conversation_in_python_is_what_transformers_makes_of_it(folder):
+    tokenizer = AutoTokenizer.from_pretrained(folder / "target")
+    messages = [
+        {"role": "system", "content": "größe"},
+        {"role": "user", "content": "def"},
+        {"role": "assistant", "content": "the"},
+        {"role": "user", "content": "self"},
+    ]
+    prompt_ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    with speccompile.load(folder / "bundle", threads=1) as bundle:
+        assert bundle.chat_token_ids(messages) == prompt_ids
+        answer = bundle.chat(messages, max_new_tokens=20)
+        assert answer.token_ids == reference(folder, prompt_ids, 20)
+        with bundle.stream_chat(messages, max_new_tokens=20) as stream:
+            assert "".join(stream) == answer.text
+        assert repr(bundle) == (
+            "<Bundle tiny: LlamaForCausalLM with model (3 draft tokens), onnxruntime-cpu in float32, greedy decoding, "
+            "96 tokens, batch 1>"
+        )
+
+
+def test_a_closed_bundle_has_no_sessions(folder):
+    before = len(_OPEN)
+    with speccompile.load(folder / "bundle", threads=2) as bundle:
+        kept = bundle.generate(PROMPT, max_new_tokens=4), bundle.stream(PROMPT)
+        assert len(_OPEN) > before
+    assert (len(_OPEN), len(kept)) == (before, 2)
+
+
+def test_the_page_about_python_runs(folder, tmp_path, monkeypatch, capsys):
+    page = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+    page = page.replace("max_new_tokens=32", "max_new_tokens=4")  # broken characters take three tokens in an answer
+    (tmp_path / "build").mkdir()
+    (tmp_path / "build/demo").symlink_to(folder / "bundle")
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(speccompile, "build", lambda plan, output: Path(output))  # that of the demo takes half a minute
+    names = {}
+    for block in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S):
+        exec(compile(block, "docs/python.md", "exec"), names)
+    printed = capsys.readouterr().out
+    assert "<Bundle tiny: " in printed
+    assert printed.count("<Generation: ") == 1
+    with pytest.raises(speccompile.errors.EngineError, match="this bundle is closed"):
+        names["bundle"].generate("def")

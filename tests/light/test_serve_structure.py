@@ -10,7 +10,7 @@ from speccompile.serving.http.errors import RequestError
 from speccompile.serving.http.fields import CHAT, validate
 from speccompile.serving.http.requests import read_chat
 from speccompile.serving.http.structured_outputs import constraint_of
-from speccompile.serving.http.tools import Tools, find_tool_call_format, template_messages
+from speccompile.serving.http.tools import Tools, find_tool_call_format
 from speccompile.serving.scheduler import OutputDelta
 from tests.light.serve_example import chat_bundle, puppet_server
 from tests.light.test_constraints import END, TOKENIZER, manifest
@@ -179,15 +179,6 @@ def test_a_template_without_tools_takes_none():
     tools = Tools.of(asked(tools=[CLOCK], tool_choice="required"), free)
     with pytest.raises(RequestError, match="compiled without constraints"):
         tools.constraint(free)
-
-
-def test_templates_are_told_the_arguments_of_calls_as_values():
-    call = {"id": "1", "type": "function", "function": {"name": "now", "arguments": '{"a": 1}'}}
-    (message,) = template_messages([{"role": "assistant", "content": "", "tool_calls": [call]}])
-    assert message["tool_calls"][0]["function"]["arguments"] == {"a": 1}
-    for wrong in ({"function": {"arguments": "{"}}, {"function": None}, {}, 3):
-        with pytest.raises(RequestError, match="expected a function with its arguments as JSON"):
-            template_messages([{"role": "assistant", "tool_calls": [wrong]}])
 
 
 def test_tools_and_another_form_are_refused_together():

@@ -9,6 +9,7 @@ from speccompile.errors import PromptError
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 _HINT = 'write messages as in [{"role": "user", "content": "Hello"}]'
+_CALL = 'as in {"type": "function", "function": {"name": "search", "arguments": "{}"}}'
 _LONGEST = 80
 """Maximum number of characters of a value in a message."""
 
@@ -38,7 +39,7 @@ def plain_message(message: object, where: str) -> dict[str, Any]:
     plain = {**message, "role": "system" if role == "developer" else role}
     plain["content"] = _text(message.get("content"), f"{where}.content", is_required=role != "assistant")
     if message.get("tool_calls"):
-        plain["tool_calls"] = [_plain_call(call, f"{where}.tool_calls") for call in message["tool_calls"]]
+        plain["tool_calls"] = _plain_calls(message["tool_calls"], f"{where}.tool_calls")
     return plain
 
 
@@ -60,6 +61,12 @@ def _text(content: object, where: str, *, is_required: bool) -> str:
     )
 
 
+def _plain_calls(calls: object, where: str) -> list[dict[str, Any]]:
+    if not isinstance(calls, list | tuple):
+        raise PromptError(f"{where}: received {_shown(calls)}, expected a list of calls", hint=_CALL)
+    return [_plain_call(call, where) for call in calls]
+
+
 def _plain_call(call: Any, where: str) -> dict[str, Any]:
     try:
         function = call["function"]
@@ -69,7 +76,7 @@ def _plain_call(call: Any, where: str) -> dict[str, Any]:
     except (TypeError, KeyError, ValueError):
         raise PromptError(
             f"{where}: received the call {_shown(call)}, expected a function with its arguments as JSON",
-            hint='as in {"type": "function", "function": {"name": "search", "arguments": "{}"}}',
+            hint=_CALL,
         ) from None
     return plain
 

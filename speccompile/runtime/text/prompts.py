@@ -27,7 +27,8 @@ def prompt_token_ids(
     if not isinstance(prompt, str):
         return _integers(prompt)
     if chat:
-        return conversation_token_ids([{"role": "user", "content": prompt}], text, template)
+        message = {"role": "user", "content": prompt}
+        return conversation_token_ids([message], text, template, instead="leave --chat out")
     ids = _tokenizer(text).encode(prompt)
     return ids if prompt else []  # a tokenizer may begin even an empty text with a token
 
@@ -37,12 +38,17 @@ def conversation_token_ids(
     text: Tokenizer | None,
     template: ChatTemplate | None,
     variables: Mapping[str, Any] | None = None,
+    *,
+    instead: str = "give a text to generate",
 ) -> list[int]:
-    """Return the token ids of a conversation, up to where the model's answer begins. messages: see `plain_messages`;
-    variables: see `apply_chat_template`. Raise PromptError."""
+    """Return the token ids of a conversation, up to where the model's answer begins.
+
+    messages: see `plain_messages`; variables: see `apply_chat_template`; instead: what to do without a template. Raise
+    PromptError.
+    """
     tokenizer = _tokenizer(text)
     if template is None:
-        raise PromptError("this bundle's tokenizer has no chat template", hint="leave --chat out")
+        raise PromptError("this bundle's tokenizer has no chat template", hint=instead)
     written = apply_chat_template(template[0], plain_messages(messages), template[1], variables=variables)
     return tokenizer.encode(written, special_tokens=False)  # the template writes them itself
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from speccompile.progress import LOGGER
+from speccompile.runtime.text.messages import ROLES
 from speccompile.serving.http.errors import RequestError
 from speccompile.serving.http.schema import Schema, check, first_problem, shown
 
@@ -92,7 +93,7 @@ _MESSAGE = {
     "type": "object",
     "required": ["role"],
     "properties": {
-        "role": {"enum": ["system", "developer", "user", "assistant", "tool", "function"]},
+        "role": {"enum": list(ROLES)},
         "content": {"anyOf": [{"type": "string"}, _list(_PART), {"type": "null"}]},
     },
 }

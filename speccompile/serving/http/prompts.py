@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 from speccompile.errors import PromptError
 from speccompile.runtime.text.chat import apply_chat_template
+from speccompile.runtime.text.messages import plain_message
 from speccompile.serving.http.errors import RequestError
-from speccompile.serving.http.tools import Tools, template_messages
+from speccompile.serving.http.tools import Tools
 
 if TYPE_CHECKING:
     from speccompile.runtime import Bundle
@@ -26,7 +27,7 @@ def chat_prompt(body: dict[str, Any], bundle: "Bundle", tools: Tools | None = No
             "continue_final_message: received true, and add_generation_prompt is true as well, expected one of them",
             param="continue_final_message",
         )
-    messages = template_messages([_plain(message, index) for index, message in enumerate(body["messages"])])
+    messages = [_plain(message, f"messages[{index}]") for index, message in enumerate(body["messages"])]
     try:
         variables = body.get("chat_template_kwargs", {}) | ({} if tools is None else {"tools": tools.declared})
         written = apply_chat_template(template, messages, special_tokens, opening, variables)
@@ -94,18 +95,12 @@ def require_tokenizer(bundle: "Bundle") -> "Tokenizer":
     return bundle.text
 
 
-def _plain(message: dict[str, Any], index: int) -> dict[str, Any]:
-    """Return a message as templates know it: its content is text, and the role developer becomes system."""
-    content = message.get("content")
-    if isinstance(content, list):
-        content = "\n".join(part["text"] for part in content)
-    if content is None:
-        if message["role"] != "assistant":
-            where = f"messages[{index}].content"
-            raise RequestError(f"{where}: received nothing, expected a text", param=where)
-        content = ""
-    role = "system" if message["role"] == "developer" else message["role"]
-    return message | {"role": role, "content": content}
+def _plain(message: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return a message as templates know it. Raise RequestError that names the field, as the error's text does."""
+    try:
+        return plain_message(message, where)
+    except PromptError as error:
+        raise RequestError(str(error), param=str(error).partition(":")[0]) from error
 
 
 def _until_end_of(content: str, written: str) -> str:

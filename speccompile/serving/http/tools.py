@@ -3,7 +3,6 @@
 import json
 import re
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -140,26 +139,6 @@ def to_json(call: Call) -> dict[str, Any]:
     """Return a call in OpenAI's form."""
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}
-
-
-def template_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return messages as templates know them: the arguments of calls are values instead of JSON text. Raise
-    RequestError for an invalid call."""
-    return [message | {"tool_calls": [_told(call) for call in message["tool_calls"]]} if message.get("tool_calls")
-            else message for message in messages]  # fmt: skip
-
-
-def _told(call: dict[str, Any]) -> dict[str, Any]:
-    try:
-        function = call["function"]
-        arguments = function["arguments"]
-        read = json.loads(arguments) if isinstance(arguments, str) else arguments
-        return call | {"function": function | {"arguments": read}}
-    except (TypeError, KeyError, ValueError):
-        raise RequestError(
-            f"messages: received the call {shown(call)}, expected a function with its arguments as JSON",
-            param="messages",
-        ) from None
 
 
 def _literal(text: str, bundle: "Bundle") -> str:

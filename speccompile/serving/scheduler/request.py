@@ -2,8 +2,10 @@
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
 
 from speccompile.runtime.generation import Generation
 
@@ -27,7 +29,11 @@ class OutputDelta:
 
 class Request:
     """Iterator over the deltas of all its sequences, as they come. Deltas are queued until they are read: a slow reader
-    blocks no other client. The iterator raises an error after the deltas that came before it."""
+    blocks no other client. The iterator raises an error after the deltas that came before it.
+
+    With asyncio: `async for` yields the deltas, `await` returns the generations; read by one task alone. A context
+    manager, `with` or `async with`: a request that has not ended at its end is cancelled.
+    """
 
     def __init__(self, sequences: int) -> None:
         self.sequences = sequences
@@ -38,13 +44,13 @@ class Request:
         self._pieces = queue.SimpleQueue[OutputDelta | BaseException]()
         self._open = sequences
         self._lock = threading.Lock()
-        self._listener: Callable[[], None] | None = None
+        self._listener: Callable[[], object] | None = None
 
     def cancel(self) -> None:
         """End the request after the present round; its sequences end with finish_reason `cancelled`."""
         self.cancelled = True
 
-    def on_ready(self, wake: Callable[[], None]) -> None:
+    def on_ready(self, wake: Callable[[], object]) -> None:
         """Call `wake` whenever there is something for `poll`, from another thread: it must not block."""
         with self._lock:
             self._listener = wake
@@ -72,6 +78,52 @@ class Request:
         """Wait for all sequences, and return their generations in order."""
         found = {piece.index: piece.generation for piece in self if piece.generation is not None}
         return [found[index] for index in sorted(found)]
+
+    def __aiter__(self) -> AsyncIterator[OutputDelta]:
+        return self
+
+    async def __anext__(self) -> OutputDelta:
+        import asyncio
+
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+        listens = False
+        try:
+            while (piece := self.poll()) is None:
+                if not listens:  # sets `ready` at once: a delta may have come since
+                    self.on_ready(lambda: loop.call_soon_threadsafe(ready.set))
+                    listens = True
+                await ready.wait()
+                ready.clear()
+        except StopIteration:
+            raise StopAsyncIteration from None
+        return piece
+
+    def __await__(self) -> Generator[Any, None, list[Generation]]:
+        """Wait for all sequences, and return their generations in order. A task that is cancelled meanwhile cancels the
+        request."""
+        return self._all().__await__()
+
+    async def _all(self) -> list[Generation]:
+        with self:
+            found = {piece.index: piece.generation async for piece in self if piece.generation is not None}
+        return [found[index] for index in sorted(found)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._open:
+            self.cancel()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
 
     def deliver(self, piece: OutputDelta | BaseException) -> None:
         """For the service: deliver a delta or an exception, which ends the request. A listener that raises cancels

@@ -20,7 +20,10 @@ LAST_ROUND = 5.0
 
 
 class Service:
-    """Takes requests from any thread until it is closed. Meanwhile it has exclusive use of the bundle."""
+    """Takes requests from any thread or task until it is closed. Meanwhile it has exclusive use of the bundle.
+
+    A context manager, `with` or `async with`: at the end it finishes the present requests, or after an error cancels
+    them."""
 
     def __init__(self, bundle: "Bundle", limits: Limits | None = None, observer: Observer | None = None) -> None:
         """Wait until other threads release the bundle. Raise EngineError if this thread or another service uses it."""
@@ -93,6 +96,16 @@ class Service:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(drain=kind is None)
+
+    async def __aenter__(self) -> "Service":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import asyncio
+
+        await asyncio.to_thread(self.close, drain=kind is None)  # the event loop goes on
 
     def _run_thread(self) -> None:
         with self._holding:

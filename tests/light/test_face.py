@@ -1,0 +1,86 @@
+"""Names of the package: light to import, and what plan and build take and refuse."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+import speccompile
+from speccompile.errors import RecipeError
+
+
+def python(code: str) -> str:
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd="/")
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_importing_is_light():
+    heavy = "{'numpy', 'onnxruntime', 'tokenizers', 'torch', 'pydantic', 'yaml', 'click', 'asyncio', 'inspect'}"
+    code = f"import sys, speccompile; print(dir(speccompile) and sorted({heavy} & set(sys.modules)))"
+    assert python(code) == "[]\n"
+    code = f"import sys; from speccompile import Bundle, build, load, plan; print(sorted({heavy} & set(sys.modules)))"
+    assert not {"torch", "pydantic", "yaml"} & set(ast.literal_eval(python(code)))
+
+
+@pytest.mark.parametrize("first", ["", "import speccompile.plan.plan; ", "import speccompile.recipe; "])
+def test_plan_is_the_function_whatever_was_imported(first):
+    code = f"{first}from speccompile import plan; import speccompile; print(plan is speccompile.plan, callable(plan))"
+    assert python(code) == "True True\n"
+    with pytest.raises(TypeError, match=r"^plan\(\) got an unexpected keyword argument 'override'"):
+        speccompile.plan({}, override={})
+
+
+def test_the_stub_has_the_names_of_the_package():
+    stub = Path(speccompile.__file__).with_name("__init__.pyi").read_text(encoding="utf-8")
+    assert set(re.findall(r"import \w+ as (\w+)$|^(__version__)", stub, re.M)) == {
+        (name, "") if name != "__version__" else ("", name) for name in speccompile.__all__
+    }
+    for name in speccompile.__all__:
+        assert getattr(speccompile, name) is not None
+    with pytest.raises(AttributeError, match="module 'speccompile' has no attribute 'bundles'"):
+        _ = speccompile.bundles
+
+
+def test_plan_takes_a_path_a_folder_or_a_mapping(make_recipe, tmp_path):
+    path = make_recipe(cache={"max_length": 32})
+    by_path = speccompile.plan(path)
+    assert by_path == speccompile.plan(str(tmp_path))
+    assert by_path.max_length == 32
+    given = {"name": "demo", "target": {"model": tmp_path / "target"}, "cache": {"max_length": 32}}
+    by_mapping = speccompile.plan(given, overrides={"cache.max_length": 16, "drafter": {"kind": "none"}})
+    assert (by_mapping.max_length, by_mapping.target.folder) == (16, by_path.target.folder)
+    assert by_mapping == speccompile.plan(given, overrides=["cache.max_length=16", "drafter.kind=none"])
+    assert given["cache"] == {"max_length": 32}
+    assert "drafter" not in given
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ([3], {}, "received the recipe 3, expected a path or a mapping of keys"),
+        ([{"name": "x"}], {}, r"recipe: target: received nothing"),
+        ([{"name": "x", "target": {"model": "t"}, "cach": {}}], {}, "recipe: cach: received an unknown key"),
+        ([{"name": "x"}], {"overrides": "a=1"}, "received the overrides 'a=1', expected a mapping"),
+        ([{"name": "x"}], {"overrides": {"name": object()}}, "overrides: name: received <object"),
+    ],
+)
+def test_recipes_that_are_refused(arguments, options, message):
+    with pytest.raises(RecipeError, match=message) as caught:
+        speccompile.plan(*arguments, **options)
+    assert caught.value.hint
+
+
+def test_build_checks_before_the_work(make_recipe, tmp_path):
+    planned = speccompile.plan(make_recipe())
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").touch()
+    with patch("speccompile.compiler.from_recipe.import_module", side_effect=AssertionError("torch is imported")):
+        with pytest.raises(speccompile.errors.BuildError, match="is not empty and not a bundle"):
+            speccompile.build(planned, str(tmp_path / "full"))
+        with pytest.raises(RecipeError, match="received overrides for a plan"):
+            speccompile.build(planned, overrides={"name": "x"})

@@ -1,0 +1,97 @@
+"""Scripts of users, checked by mypy --strict against speccompile as pip installs it: a package with py.typed."""
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+import speccompile
+
+RIGHT = """
+import asyncio
+from pathlib import Path
+
+from speccompile import Bundle, Generation, GenerationOptions, TextStream, build, load, plan
+from speccompile.plan.plan import Plan
+from speccompile.serving.scheduler import Limits, Service
+
+
+def make(recipe: Path) -> Path:
+    decided: Plan = plan(recipe, overrides={"drafter.tokens": 6})
+    return build({"name": "x", "target": {"model": "m"}}, "out", prove=False) if decided.notes else build(decided)
+
+
+def use(folder: Path) -> list[str | None]:
+    options = GenerationOptions(max_new_tokens=64, stop=["\\n\\n"])
+    with load(folder, threads=2) as bundle:
+        one: Generation = bundle.generate("def main(", options, temperature=0.8, seed=7)
+        both: list[Generation] = bundle.generate_batch(["a", [1, 2]], temperature=[0.0, 1.0], top_k=None)
+        said: Generation = bundle.chat([{"role": "user", "content": "Hello"}], max_new_tokens=8)
+        with bundle.stream("def ", stop="\\n") as stream:
+            pieces: list[str] = list(stream)
+        answer: TextStream = bundle.stream_chat([{"role": "user", "content": "Hello"}])
+        length: float | None = one.acceptance_length
+        print(length, one.tokens_per_second, one.draft_mask, pieces, answer.generation, bundle)
+        return [each.text for each in (one, said, *both)]
+
+
+async def serve(bundle: Bundle) -> str:
+    async with Service(bundle, Limits(requests=8)) as service:
+        found: list[Generation] = await service.submit("a", max_new_tokens=4)
+        async with service.submit([1, 2], GenerationOptions(logprobs=True)) as request:
+            text = "".join([delta.text async for delta in request])
+        return text + str(found[0].text)
+
+
+asyncio.run(serve(Bundle.open("x", engine="onnxruntime-cpu")))
+"""
+HEAD = """
+from speccompile import Bundle, GenerationOptions, build, load, plan
+from speccompile.serving.scheduler import Service
+
+
+def use(bundle: Bundle, service: Service) -> None:
+"""
+WRONG = {
+    'bundle.generate("a", max_token=4)': 'Unexpected keyword argument "max_token" for "generate" of "Bundle"',
+    'bundle.generate_batch(["a"], temperature="hot")': 'Argument "temperature" to "generate_batch" of "Bundle" has',
+    'bundle.stream("a", stop=5)': 'Argument "stop" to "stream" of "Bundle" has incompatible type "int"',
+    'bundle.chat("a")': 'Argument 1 to "chat" of "Bundle" has incompatible type "str"',
+    "bundle.stream_chat([], max_tokens=4)": 'Unexpected keyword argument "max_tokens" for "stream_chat"',
+    'bundle.generate("a").accepted_length': '"Generation" has no attribute "accepted_length"',
+    "GenerationOptions(max_token=4)": 'Unexpected keyword argument "max_token" for "GenerationOptions"',
+    'service.submit("a", max_token=4)': 'Unexpected keyword argument "max_token" for "submit" of "Service"',
+    'load("x", thread=2)': 'Unexpected keyword argument "thread"',
+    'build("x", outputs="y")': 'Unexpected keyword argument "outputs" for "build"',
+    'plan("x", override={})': 'Unexpected keyword argument "override" for "plan"',
+}
+"""Lines that are wrong -> mypy's error."""
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory) -> subprocess.CompletedProcess:
+    """What mypy says about both scripts, with an interpreter that has speccompile and nothing else."""
+    folder = tmp_path_factory.mktemp("user")
+    venv.create(folder / "venv", symlinks=True)
+    (site,) = (folder / "venv").glob("lib/python*/site-packages")
+    (site / "speccompile").symlink_to(Path(speccompile.__file__).parent)
+    (folder / "right.py").write_text(RIGHT)
+    (folder / "wrong.py").write_text(HEAD + "".join(f"    {line}\n" for line in WRONG))
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--no-error-summary", "--cache-dir", "cache",
+               "--python-executable", str(folder / "venv" / "bin" / "python"), "right.py", "wrong.py"]  # fmt: skip
+    environment = {name: value for name, value in os.environ.items() if name != "MYPYPATH"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_a_right_script_has_no_error(checked):
+    assert (checked.returncode, checked.stderr) == (1, "")
+    assert "right.py" not in checked.stdout
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_a_wrong_line_is_an_error(checked, line):
+    number = (HEAD + "".join(f"    {each}\n" for each in WRONG)).splitlines().index(f"    {line}") + 1
+    assert f"wrong.py:{number}: error: {WRONG[line]}" in checked.stdout
