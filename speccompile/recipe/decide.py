@@ -19,8 +19,8 @@ from speccompile.recipe.verification import decide_verification, verify_method
 
 DECODING, SAMPLING = "greedy", "sampling"
 SAMPLING_SECONDS = 1e-3
-"""What a round of a bundle that samples takes longer, at temperature 0 as well: 0.5 ms with 4 thousand tokens of
-vocabulary, 0.5 to 1.1 with 128 thousand (Zen 4, one thread)."""
+"""Seconds that a round of a bundle that samples takes longer, at temperature 0 as well: 0.5 ms with 4 thousand tokens
+of vocabulary, 0.5 to 1.1 with 128 thousand (Zen 4, one thread)."""
 READ_SPEED = 20e9
 """Bytes of weights a second that a processor reads at least, where a round costs what reading them costs."""
 BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "int4": 5}

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from speccompile.compiler.checkpoints.json_files import CONFIG
-from speccompile.drafters import DEFAULT_KIND, DRAFTING_METHODS, TARGET_SPECIFIC_KINDS
+from speccompile.drafters import DEFAULT_KIND, DEFAULT_TOKENS, DRAFTING_METHODS, TARGET_SPECIFIC_KINDS
 from speccompile.drafters.find import AUTO, find_carried, find_kind, refuse_head
 from speccompile.drafters.folder import has_weights
 from speccompile.drafters.method import MethodRequest
@@ -60,6 +60,8 @@ def with_kind(recipe: Recipe, target: Path | None) -> tuple[Recipe, list[str]]:
     if target is not None:
         kind, reason = _default_kind(target)
         note = f"drafter.kind is {kind}, {reason}; name another drafter, or none for no drafts"
+        if kind == DEFAULT_KIND and written.tokens is None and written.tree is None:
+            written = written.model_copy(update={"tokens": DEFAULT_TOKENS})
         return _having(recipe, written, kind), [note]
     if written.model is None:
         hint = "add it, for example `model: demo/drafter`"

@@ -43,7 +43,7 @@ def make_model_recipe(
     UnsupportedModelError as `make_plan` does."""
     notes: list[str] = []
     decided = _that_fits(request, _with_drafter(request, notes), notes)
-    text = recipe_text(request, decided, _reference(relative_to))
+    text = recipe_text(request.model, decided, _reference(relative_to))
     file = (relative_to or Path()) / FILE_NAME
     data = parse_yaml(text, str(file))
     plan = make_plan(parse_recipe(data, file, overrides))

@@ -2,28 +2,25 @@
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.plan.plan import Plan
 from speccompile.recipe.stored_precision import stored_precision
 
-if TYPE_CHECKING:
-    from speccompile.recipe.model_recipe import ModelRequest
-
 WIDTH = 30
 """Column of the comments behind values."""
 
 
-def recipe_text(request: "ModelRequest", plan: Plan, written: Callable[[str], str]) -> str:
-    """Return YAML of which `make_plan` makes `plan` again. written: a model's reference as it stands in the recipe."""
+def recipe_text(model: str, plan: Plan, written: Callable[[str], str]) -> str:
+    """Return YAML of which `make_plan` makes `plan` again. model: as the user named it. written: a model's
+    reference as it stands in the recipe."""
     facts = plan.target.facts
     size = f"{facts.weight_bytes / 1e6:.0f} MB" if facts.weight_bytes >= 1e7 else f"{facts.weight_bytes / 1e3:.0f} kB"
     stored = stored_precision(facts, ()).target or facts.quantization or "other dtypes"
     limit = "the model sets no limit" if facts.positions is None else f"the model has positions for {facts.positions}"
     engine = plan.engines[0]
     lines = [
-        f"# A recipe for {request.model}. `speccompile plan` shows all that it decides.",
+        f"# A recipe for {model}. `speccompile plan` shows all that it decides.",
         _line(f"name: {plan.name}", "of the bundle, by default in build/"),
         "target:",
         _line(f"  model: {json.dumps(written(plan.target.reference))}", f"{facts.architecture}, {size} in {stored}"),

@@ -1,4 +1,4 @@
-"""What is asked of a model that has no recipe, and the files that decide the answer. Imports nothing heavy: `run` reads
+"""The request for a model that has no recipe, and the files that decide the answer. Imports nothing heavy: `run` reads
 it before it knows whether there is anything to build."""
 
 import re
@@ -18,7 +18,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """What is asked of a model without a recipe.
+    """Request for a model without a recipe.
 
     model: folder or Hub id. drafter: folder, Hub id or kind of a drafter, None for the best that is there. precision:
     of the target, None to decide it by the checkpoint and the memory. sampling: whether temperatures above 0 are asked

@@ -31,10 +31,11 @@ def decided(plan):
 
 def test_a_model_alone_drafts_from_its_text(model):
     made = make_model_recipe(ModelRequest(str(model)))
-    assert (made.plan.name, made.plan.drafter.kind, made.plan.target.precision) == ("tiny-model", "suffix", "float32")
+    assert (made.plan.name, made.plan.target.precision) == ("tiny-model", "float32")
+    assert (made.plan.drafter.kind, made.plan.drafter.tokens) == ("prompt_lookup", 8)
     assert made.plan.target.folder.samefile(model)
     assert made.notes == [
-        "drafter.kind is suffix, which needs no training: the checkpoint carries no draft layers; name another "
+        "drafter.kind is prompt_lookup, which needs no training: the checkpoint carries no draft layers; name another "
         "drafter, or none for no drafts"
     ]
 
@@ -67,7 +68,7 @@ def test_a_drafter_beside_the_model_drafts(model, make_checkpoint, tmp_path, pla
 def test_one_that_does_not_fit_is_told_and_left(model, make_checkpoint, tmp_path):
     make_checkpoint(tmp_path / "models" / "drafter", words=("other", "words", "a", "b", "c", "d", "e", "f"))
     made = make_model_recipe(ModelRequest(str(model)))
-    assert made.plan.drafter.kind == "suffix"
+    assert made.plan.drafter.kind == "prompt_lookup"
     assert "is no drafter for this model: " in made.notes[0]
 
 

@@ -24,8 +24,8 @@ def refusal(path, *overrides, error=RecipeError):
 def test_defaults_of_the_smallest_recipe(make_recipe):
     decided = plan(make_recipe())
     assert (decided.name, decided.target.reference, decided.target.precision) == ("demo", "target", "float32")
-    assert (decided.drafter.kind, decided.drafter.tokens, decided.drafter.models) == ("suffix", 4, ())
-    assert (decided.drafter.tree, decided.drafter.sample) == (TreePlan("chain", (-1, 0, 1, 2, 3), 4), False)
+    assert (decided.drafter.kind, decided.drafter.tokens, decided.drafter.models) == ("prompt_lookup", 8, ())
+    assert (decided.drafter.tree, decided.drafter.sample) == (TreePlan("chain", tuple(range(-1, 8)), 8), False)
     assert (decided.decoding, decided.graphs, decided.verify) == ("greedy", "separate", VerifyPlan("exact", True, {}))
     assert (decided.max_length, decided.batch_size, decided.prefill_chunk) == (64, 1, 64)
     assert [(engine.name, engine.backend, engine.provider) for engine in decided.engines] == [
@@ -33,7 +33,7 @@ def test_defaults_of_the_smallest_recipe(make_recipe):
     ]
     assert (decided.prove.prompts, decided.prove.held_out, decided.prove.max_new_tokens) == (None, None, 64)
     assert [note.partition(";")[0] for note in decided.notes] == [
-        "drafter.kind is suffix, which needs no training: the checkpoint carries no draft layers"
+        "drafter.kind is prompt_lookup, which needs no training: the checkpoint carries no draft layers"
     ]
 
 

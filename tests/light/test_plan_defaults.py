@@ -49,7 +49,7 @@ def test_layers_that_are_not_compiled_are_named(tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "longcat_flash"}))
     (tmp_path / "recipe.yaml").write_text(json.dumps({"name": "t", "target": {"model": "target"}}))
     found = make_plan(load_recipe(tmp_path))
-    assert found.drafter.kind == "suffix"
+    assert found.drafter.kind == "prompt_lookup"
     assert "LongCat's draft layers are not compiled (its decoder layer is another than the target's" in found.notes[0]
 
 
