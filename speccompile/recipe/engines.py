@@ -19,7 +19,7 @@ BACKEND = "onnxruntime"
 PRECISION, HALF = "float32", "float16"
 FLOATS = ("float32", "float16", "bfloat16")
 UNKNOWN = StoredPrecision()
-"""What is known of checkpoints before they are read."""
+"""Precisions of checkpoints that have not been read."""
 
 Word = tuple[str, str, str]
 """Key of the recipe, dimension of the capabilities, and the value at the key or its default."""
