@@ -18,7 +18,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from speccompile.bundle import BundleWriter, EngineEntry, Manifest
-from speccompile.contract import BATCH, Graph, Tensor
+from speccompile.contract import BATCH, Graph, Tensor, with_fixed_batch
 from tests.light.bundle_example import manifest
 from tests.light.fake_bundle import toy_tokenizer
 
@@ -286,16 +286,18 @@ def write_arithmetic_bundle(
     constrained: bool = False,
     drafts: bool = True,
     tells_windows: bool = False,
+    has_slices: bool = True,
     rows: int = 3,
     proof: Mapping[str, Any] | None = None,
     **changes: object,
 ) -> Path:
     """The folder of such a bundle. tells_windows: logits depend on how many rows a window has, and how wide it is.
-    changes: of its manifest."""
+    has_slices: whether a run may cover a slice of the batch slots. changes: of its manifest."""
     graphs = _graphs(samples=samples, fused=fused, constrained=constrained, tells_windows=tells_windows)
     if not drafts:
         del graphs["step" if fused else "draft"]
     described = tuple(graph for graph, _ in graphs.values())
+    run = described if has_slices else tuple(with_fixed_batch(graph, rows) for graph in described)
     files = {name: f"graphs/{name}.onnx" for name in graphs}
     precision = {"target": "float32", "drafter": "float32"}
     count = DRAFTS if drafts else 0
@@ -303,7 +305,7 @@ def write_arithmetic_bundle(
         "decoding": "sampling" if samples else "greedy", "batch_size": rows, "max_length": MAX_LENGTH,
         "prefill_chunk": CHUNK, "tokens": count, "depth": count, "catch_up": count + 2 if drafts else 0,
         "vocabulary_size": VOCABULARY, "eos_token_ids": (), "graphs": described,
-        "engines": (EngineEntry("onnxruntime-cpu", "onnxruntime", "cpu", files, precision, described),),
+        "engines": (EngineEntry("onnxruntime-cpu", "onnxruntime", "cpu", files, precision, run),),
     }  # fmt: skip
     made: Manifest = manifest(**(values | changes))
     with BundleWriter(output) as writer:

@@ -56,7 +56,8 @@ int64_t DecodeLoop::admit(int64_t slot, SequenceState& row, bool speculative, bo
 
 int64_t DecodeLoop::prefill(int64_t slot, std::optional<int64_t> most) {
   Slot& own = slots_.at(static_cast<size_t>(slot));
-  require(own.is_active() && !own.is_prefilled, of_slot(slot) + " has no prompt to read");
+  require(own.sequence, of_slot(slot) + " is free");
+  require(!own.is_prefilled, "the text of " + of_slot(slot) + " has been read");
   const int64_t chunk = rounds_.manifest.prefill_chunk;
   const int64_t size = most ? std::max(std::min(*most, chunk), 1 + drafting_.overlap) : chunk;
   const Span part = {own.prefill_position, std::min(own.prefill_position + size, own.sequence->size())};
