@@ -1,7 +1,6 @@
 """Conversion of exceptions to exit codes. Data goes to stdout, messages go to stderr."""
 
 import errno
-import logging
 import signal
 import traceback
 from collections.abc import Iterator, Sequence
@@ -11,9 +10,9 @@ from typing import NoReturn
 
 import click
 
+from speccompile.cli.progress_output import progress_on_stderr
 from speccompile.errors import DEFECT_EXIT_CODE, BuildError, SpeccompileError, UsageError
 from speccompile.machine.resource_errors import out_of_memory_message, tightest_memory_limit
-from speccompile.progress import LOGGER
 
 COMPILE_EXTRA = (
     "huggingface_hub",
@@ -42,7 +41,7 @@ OS_HINTS = {
 def run(group: click.Group, arguments: Sequence[str] | None) -> int:
     """Run a command and return its exit code. Report any error on stderr."""
     try:
-        with _progress_on_stderr(), _terminate_as_interrupt():
+        with progress_on_stderr(), _terminate_as_interrupt():
             result = group.main(arguments, prog_name="speccompile", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except (KeyboardInterrupt, click.Abort):
@@ -50,11 +49,6 @@ def run(group: click.Group, arguments: Sequence[str] | None) -> int:
         return 1
     except Exception as error:  # `_report` treats an unknown error as a defect of speccompile
         return _report(error)
-
-
-def silence_progress() -> None:
-    """Disable progress messages for the rest of this run; warnings stay."""
-    LOGGER.setLevel(logging.WARNING)
 
 
 def _report(error: Exception) -> int:
@@ -91,19 +85,6 @@ def _fail(message: str, hint: str | None, code: int) -> int:
 
 def _print_error(text: str) -> None:
     click.echo(text, err=True)
-
-
-@contextmanager
-def _progress_on_stderr() -> Iterator[None]:
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    LOGGER.addHandler(handler)
-    LOGGER.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        LOGGER.removeHandler(handler)
-        LOGGER.setLevel(logging.NOTSET)
 
 
 @contextmanager

@@ -7,9 +7,11 @@ from difflib import get_close_matches
 from importlib import import_module
 
 import click
+from click.shell_completion import CompletionItem
 
 from speccompile import __version__
 from speccompile.cli import exit_codes
+from speccompile.cli.progress_options import progress_options, with_progress_options
 from speccompile.errors import UsageError
 
 COMMANDS = {
@@ -32,6 +34,7 @@ COMMANDS = {
     "triton": ("speccompile.cli.triton:command", "Write a bundle as a model of Triton Inference Server."),
     "inspect": ("speccompile.cli.inspect:command", "Show what a bundle holds."),
     "cache": ("speccompile.cli.cache:command", "List or clear the engines that are kept for the next build."),
+    "completion": ("speccompile.cli.completion:command", "Print the script that makes a shell complete all this."),
     "doctor": ("speccompile.cli.doctor:command", "Say what this machine can build and run."),
 }
 """Command -> (module:attribute, one line of help), in the order of the help."""
@@ -50,7 +53,13 @@ class LazyGroup(click.Group):
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
-        return command
+        return with_progress_options(command)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the completions of a command's name, or of an option, without importing a command."""
+        if incomplete.startswith("-"):
+            return [each for each in super().shell_complete(ctx, incomplete) if each.value.startswith("-")]
+        return [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -72,12 +81,10 @@ class LazyGroup(click.Group):
     cls=LazyGroup, invoke_without_command=True, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.version_option(__version__, "-V", "--version", prog_name="speccompile")
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress on stderr.")
+@progress_options
 @click.pass_context
-def group(ctx: click.Context, quiet: bool) -> None:
+def group(ctx: click.Context) -> None:
     """Compile a target LLM and its drafter into graphs that draft, verify, accept and commit by themselves."""
-    if quiet:
-        exit_codes.silence_progress()
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 

@@ -12,6 +12,7 @@ import pytest
 
 from speccompile import __version__
 from speccompile.cli import exit_codes, main
+from speccompile.cli.progress_output import NONE, choose
 from speccompile.errors import BundleError, ProofError
 from speccompile.progress import LOGGER, log_step
 
@@ -56,8 +57,11 @@ def test_help_lists_the_commands_in_order_and_imports_nothing_heavy(capsys):
     with pytest.raises(SystemExit) as leaving:
         main(["--help"])
     assert leaving.value.code == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:")[2].splitlines()[1:18]]
+    names = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:")[2].splitlines()[1:22]]
     commands = [
+        "run",
+        "chat",
+        "init",
         "build",
         "plan",
         "generate",
@@ -71,7 +75,7 @@ def test_help_lists_the_commands_in_order_and_imports_nothing_heavy(capsys):
         "index",
         "compare",
     ]
-    commands += ["finish", "triton", "inspect", "cache", "doctor"]
+    commands += ["finish", "triton", "inspect", "cache", "completion", "doctor"]
     assert names == commands
     heavy = {"numpy", "pydantic", "yaml", "onnxruntime", "onnx", "torch", "transformers", "tokenizers"}
     assert not modules_after("--help") & heavy
@@ -97,7 +101,7 @@ def test_plan_imports_no_compiler(make_recipe):
 @pytest.mark.parametrize(
     ("arguments", "error", "hint"),
     [
-        (["pln"], "received the command 'pln', expected one of build, plan,", "did you mean 'speccompile plan'?"),
+        (["pln"], "received the command 'pln', expected one of run, chat, init,", "did you mean 'speccompile plan'?"),
         (["xyzzy"], "received the command 'xyzzy', expected one of", "see speccompile --help"),
         (["--quite"], "No such option '--quite'.", "did you mean --quiet?"),
         (["plan", "--jsn"], "No such option '--jsn'.", "did you mean --json?"),
@@ -193,7 +197,7 @@ def test_progress_goes_to_stderr_and_quiet_keeps_it_away(capsys):
     assert capsys.readouterr() == ("", "export the target ...\na warning\n")
 
     def act_quietly():
-        exit_codes.silence_progress()
+        choose(NONE)
         act()
 
     assert run_with(act_quietly) == 0
@@ -215,9 +219,9 @@ def test_quiet_silences_the_whole_run(make_recipe, monkeypatch, capsys):
 
 def test_steps_over_a_second_tell_how_long_they_took(monkeypatch, caplog):
     caplog.set_level(logging.INFO, "speccompile")
-    times = iter([10.0, 13.2, 20.0, 20.9])
-    monkeypatch.setattr("time.perf_counter", lambda: next(times))
-    for title in ("long", "short"):
+    now = [10.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    for title, seconds in (("long", 3.2), ("short", 0.9)):
         with log_step(title):
-            pass
+            now[0] += seconds
     assert caplog.messages == ["long ...", "long: 3.2 s", "short ..."]

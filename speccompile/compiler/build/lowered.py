@@ -145,7 +145,7 @@ def _lower(
         key = {"files": file_hashes(folder, files), "graph": graph.to_json(), "form": lowered.form.name}
         fired = steps.files(title, key, folder, [engine_file(graph, lowered.name)], lower)
         counts = ", ".join(f"{name} {count}" for name, count in fired.items() if count)
-        LOGGER.info("%s for %s: %s", graph.name, lowered.name, counts)
+        LOGGER.debug("%s for %s: %s", graph.name, lowered.name, counts)
 
 
 def _write_numbers(
