@@ -35,7 +35,7 @@ def render(speculative: list[Generation], autoregressive: list[Generation], diff
         [
             f"{'':<16}{'speculative':>14}{'autoregressive':>16}",
             row("rounds", "d", (one[0].rounds, one[1].rounds)),
-            row("mean accepted", ".2f", (one[0].mean_accepted, one[1].mean_accepted)),
+            row("mean accepted", ".2f", (one[0].acceptance_length, one[1].acceptance_length)),
             row("tokens/s", ".0f", (speeds[0], speeds[1])),
             f"same tokens     {same}",
         ]

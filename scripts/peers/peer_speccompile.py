@@ -64,7 +64,7 @@ def more(session: Session, prompt: list[int], token_ids: list[int]) -> dict[str,
         made = session.bundle.generate(prompt, max_new_tokens=len(token_ids))
         told["speculative"] = {
             "tokens_per_second": (len(made.token_ids) - 1) / (made.seconds - made.prefill_seconds),
-            "mean_accepted": made.mean_accepted,
+            "mean_accepted": made.acceptance_length,
             "same_tokens": made.token_ids == token_ids,
         }
     return told

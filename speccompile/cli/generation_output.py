@@ -58,7 +58,7 @@ def _show(bundle: "Bundle", prompt: "Prompt", options: dict[str, Any]) -> None:
 def summary(generation: "Generation") -> str:
     """Return the line about a finished generation: tokens, rounds, speed, and why it ended."""
     seed = "" if generation.seed is None else f", seed {generation.seed}"
-    accepted = f", {generation.mean_accepted:.2f} tokens each" if generation.mean_accepted is not None else ""
+    accepted = f", {generation.acceptance_length:.2f} tokens each" if generation.acceptance_length is not None else ""
     faster = generation.estimated_speedup
     speedup = f", {faster:.2f}x autoregressive (estimated)" if faster is not None else ""
     return (
