@@ -1,5 +1,6 @@
 """Owner of an open engine: who may use it, what the drafter keeps in it, and its end."""
 
+import gc
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -46,6 +47,7 @@ class EngineOwner:
     def _release(self) -> None:
         closed: Any = Closed()
         self.engine = self.kept = self._loop = closed
+        gc.collect()  # engines on a GPU keep runs that refer to them
         trim_heap()
 
     def __enter__(self) -> Self:
