@@ -14,7 +14,7 @@ def _apply(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
     """Show progress as all options so far ask, those before the command's name included."""
     if value in (None, False) or ctx.resilient_parsing:
         return value
-    asked = ctx.find_root().ensure_object(dict)
+    asked = ctx.find_root().meta.setdefault(__name__, {})  # not `obj`, which is each command's own
     asked[parameter.name] = value
     if asked.get("quiet") and asked.get("verbose"):
         raise click.UsageError("received --quiet and --verbose, expected one of them", ctx)
