@@ -248,9 +248,9 @@ ROWS: dict[str, Row] = {
 }
 
 
-FIRST = ("llama", "gemma2", "gpt2", "mixtral", "qwen3_5_text", "mamba2", "lfm2", "minicpm3", "gpt_oss", "bloom")
+FIRST = ("llama", "gemma2", "gpt2", "mixtral", "qwen3_5_text", "mamba2", "lfm2", "gpt_oss", "bloom")
 """The rows of the first tier, a kind of layer each: plain; windows and soft caps; learned positions; experts; delta
-rule; state space; convolution; latent attention; sinks; and one that is refused."""
+rule; state space; convolution; sinks; and one that is refused."""
 REASON = "every architecture of the zoo"
 
 

@@ -41,7 +41,7 @@ from tests.compile.tiny_bundles import noisy
 from tests.light.test_zoo import NEEDED
 from tests.suite.selection import sweep_but
 
-pytestmark = pytest.mark.builds(15)
+pytestmark = pytest.mark.builds(13)
 
 TOLERANCE = 5e-5
 """Largest difference from transformers eager in float64, relative to the largest value; most rows measure 1.3e-5."""

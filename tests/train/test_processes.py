@@ -60,6 +60,7 @@ def test_two_processes_give_what_one_does(tmp_path, alone, settings):
     assert_alike(tmp_path, alone / "adamw")
 
 
+@pytest.mark.sweep("the same pair of processes, started by accelerate")
 def test_accelerate_launches_it_as_well(tmp_path, alone):
     launcher = ("accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
                 "--main_process_port", "0", "--mixed_precision", "no", "--dynamo_backend", "no")  # fmt: skip
@@ -83,6 +84,7 @@ def test_fsdp_gives_what_one_process_does(tmp_path, alone):
     assert judged["figures"]["size"] == pytest.approx(frozen + sum(float(v.abs().sum()) for v in stored.values()))
 
 
+@pytest.mark.sweep("the same pair of processes, by another optimizer")
 def test_muon_under_fsdp_sees_whole_matrices(tmp_path, alone):
     """It makes them orthogonal in bfloat16, so that products of parts round otherwise: by 2 % of what changed. Of a
     part of a matrix it would make something else altogether."""
