@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 @click.option("--samples", type=click.IntRange(min=100), help="Draws for each test of a distribution; by default fewer "
               "the larger the target is, from 2000 down to 100.")  # fmt: skip
 @click.option("--engine", help="Engine of the bundle; by default the first that can run here.")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads; by default one a core that this process may use.")
 @click.option("--json", "as_json", is_flag=True, help="Print the proof as one JSON object.")
 def command(
     bundle: Path, prompts: Path | None, target: Path | None, max_new_tokens: int, samples: int | None,
-    engine: str | None, as_json: bool,
+    engine: str | None, threads: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Prove BUNDLE again: speculative decoding gives the tokens of autoregressive decoding, on these prompts.
 
@@ -54,7 +55,7 @@ def command(
     from speccompile.runtime import Bundle
 
     texts = read_prompts(prompts) if prompts else None
-    opened = Bundle.open(bundle, engine=engine)
+    opened = Bundle.open(bundle, engine=engine, threads=threads)
     manifest = opened.manifest
     own = tokens.default_prompts(manifest.vocabulary_size, manifest.max_length, manifest.prefill_chunk, seed=1)
     with log_step("proving speculative against autoregressive"):

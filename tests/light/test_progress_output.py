@@ -183,6 +183,7 @@ def test_every_command_has_the_options():
         command = group.get_command(click.Context(group), name)
         options = {option for parameter in command.params for option in parameter.opts}
         assert {"--quiet", "--verbose", "--progress"} <= options, name
+        assert ("-o" in options) == ("--output" in options), name
     assert FORMS[0] == "auto"
 
 
