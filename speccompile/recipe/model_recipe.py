@@ -11,9 +11,10 @@ from pathlib import Path
 import yaml
 
 from speccompile.drafters import DRAFTING_METHODS, kind_called
-from speccompile.errors import CheckpointError, RecipeError
+from speccompile.errors import CheckpointError, RecipeError, UsageError
 from speccompile.machine.system import memory_limits
 from speccompile.plan.plan import Plan
+from speccompile.plan.recipe_source import nearest
 from speccompile.recipe.decide import make_plan
 from speccompile.recipe.load import FILE_NAME, parse_recipe, parse_yaml
 from speccompile.recipe.model_recipe_text import recipe_text
@@ -74,9 +75,16 @@ def _with_drafter(request: ModelRequest, notes: list[str]) -> Plan:
 
 def _asked_drafter(asked: str) -> dict[str, str]:
     """Return the section `drafter` for a folder, a Hub id or a kind."""
-    kind = kind_called(asked)
-    if kind in DRAFTING_METHODS and not Path(asked).expanduser().is_dir():
+    kind, path = kind_called(asked), Path(asked).expanduser()
+    if kind in DRAFTING_METHODS and not path.is_dir():
         return {"kind": kind}
+    if not path.exists() and "/" not in asked:
+        guess = nearest(asked, DRAFTING_METHODS)
+        raise UsageError(
+            f"--drafter: received '{asked}', expected a drafter's folder, a Hub id such as organisation/name, or one of "
+            f"{', '.join(DRAFTING_METHODS)}",
+            hint=f"did you mean {guess}?" if guess else "see the table of drafting methods in the README",
+        )
     return {"model": _absolute(asked)}
 
 
@@ -107,7 +115,7 @@ def _plan(request: ModelRequest, drafter: dict[str, str] | None, precision: str 
     word = precision or request.precision
     data |= {"precision": {"target": word}} if word else {}
     data |= {"decoding": "sampling"} if request.sampling else {}
-    return make_plan(parse_recipe(data, Path(FILE_NAME)))
+    return make_plan(parse_recipe(data, Path(f"the recipe for {request.name}")))
 
 
 def _absolute(reference: str) -> str:

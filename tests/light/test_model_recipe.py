@@ -87,6 +87,14 @@ def test_a_drafter_is_named_by_folder_or_method(model, make_checkpoint, tmp_path
     assert make_model_recipe(ModelRequest(str(model), drafter)).plan.drafter.kind == kind
 
 
+def test_an_unknown_drafter_is_told_the_nearest(model):
+    with pytest.raises(UsageError, match="--drafter: received 'promptlookup', expected a drafter's folder") as caught:
+        make_model_recipe(ModelRequest(str(model), "promptlookup"))
+    assert caught.value.hint == "did you mean prompt_lookup?"
+    with pytest.raises(SpeccompileError, match="the recipe for tiny-model: precision.target: received 'int5'"):
+        make_model_recipe(ModelRequest(str(model), precision="int5"))
+
+
 def test_what_does_not_fit_into_the_memory_becomes_smaller(model, monkeypatch):
     weights = {"model.layers.0.mlp.up_proj.weight": torch.zeros(16384, 1024, dtype=torch.bfloat16)}
     save_file(weights | {"embed.weight": torch.zeros(8, 4)}, model / "model.safetensors")
