@@ -81,8 +81,8 @@ def _asked_drafter(asked: str) -> dict[str, str]:
     if not path.exists() and "/" not in asked:
         guess = nearest(asked, DRAFTING_METHODS)
         raise UsageError(
-            f"--drafter: received '{asked}', expected a drafter's folder, a Hub id such as organisation/name, or one of "
-            f"{', '.join(DRAFTING_METHODS)}",
+            f"--drafter: received '{asked}', expected a drafter's folder, a Hub id such as organisation/name, or one "
+            f"of {', '.join(DRAFTING_METHODS)}",
             hint=f"did you mean {guess}?" if guess else "see the table of drafting methods in the README",
         )
     return {"model": _absolute(asked)}

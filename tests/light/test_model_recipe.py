@@ -91,7 +91,7 @@ def test_an_unknown_drafter_is_told_the_nearest(model):
     with pytest.raises(UsageError, match="--drafter: received 'promptlookup', expected a drafter's folder") as caught:
         make_model_recipe(ModelRequest(str(model), "promptlookup"))
     assert caught.value.hint == "did you mean prompt_lookup?"
-    with pytest.raises(SpeccompileError, match="the recipe for tiny-model: precision.target: received 'int5'"):
+    with pytest.raises(SpeccompileError, match=r"the recipe for tiny-model: precision\.target: received 'int5'"):
         make_model_recipe(ModelRequest(str(model), precision="int5"))
 
 
