@@ -33,6 +33,7 @@ from transformers import MuseGlimmerAssistantModel as Muse
 from transformers import PreTrainedModel as Model
 from transformers.cache_utils import DFlashCache
 
+from speccompile.compiler.build.inputs import open_round
 from speccompile.compiler.build.modules import drafter_context
 from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.compiler.step.draft import Accepted
@@ -242,8 +243,8 @@ def _compare(folder: Path, kind: str, target: Model, model: Model, said: Said) -
     model.save_pretrained(folder / "head")
     models = f"target: {{model: target}}\ndrafter: {{kind: {kind}, model: head}}"
     (folder / "recipe.yaml").write_text(f"name: compared\n{models}\ncache: {{max_length: 64, prefill_chunk: 16}}\n")
-    site = drafter_context(make_plan(load_recipe(folder)))
-    slots = site.plan.drafter.tokens
+    site = drafter_context(open_round(make_plan(load_recipe(folder))).draft)
+    slots = site.drafter.tokens
     case = Case(torch.randn(TEXT, len(TAPS) * WIDTH), torch.randint(0, VOCABULARY, (slots - 1,)).tolist())
     expected, sure = said(case)
     if expected.dtype == torch.int64:  # a chain of its own, which ours must follow

@@ -30,6 +30,7 @@ from speculators.proposals.greedy import GreedyTokenProposalConfig
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedConfig, Qwen3Config
 
+from speccompile.compiler.build.inputs import open_round
 from speccompile.compiler.build.modules import drafter_context
 from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.compiler.step.draft import Accepted
@@ -169,7 +170,7 @@ def _site(folder: Path, model: torch.nn.Module, kind: str) -> DrafterContext:
     )
     plan = make_plan(load_recipe(folder))
     assert plan.drafter.kind == kind, plan.drafter.kind
-    return drafter_context(plan)
+    return drafter_context(open_round(plan).draft)
 
 
 def _config(config: Any, name: str, kind: Any, layers: int, switches: dict[str, bool], **more: Any) -> Any:

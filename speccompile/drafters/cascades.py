@@ -1,4 +1,4 @@
-"""Make the modules that look up draft tokens together with a drafter, or for it, from the plan."""
+"""Make the modules that look up draft tokens together with a drafter, or for it, from its part of the plan."""
 
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Drafter
@@ -7,7 +7,7 @@ from speccompile.compiler.step.draft.language import DecoderReader
 from speccompile.compiler.step.draft.lookup import Lookup
 from speccompile.compiler.step.draft.network import DraftNetwork
 from speccompile.compiler.step.draft.vertical import VerticalCascade
-from speccompile.plan.plan import InnerPlan, LookupPlan, Plan
+from speccompile.plan.plan import DrafterPlan, InnerPlan, LookupPlan
 from speccompile.tree import Tree, chain
 
 
@@ -16,15 +16,15 @@ def make_lookup(plan: LookupPlan | InnerPlan, tree: Tree | None = None) -> Looku
     return Lookup(tree or chain(plan.tokens), plan.ngram)
 
 
-def cascaded(drafter: Drafter, plan: Plan, shape: CacheShape) -> Drafter:
-    """Wrap a drafter in the tail and the gate of its planned cascade."""
-    cascade, text, vocabulary = plan.drafter.cascade, _text(shape), plan.target.facts.vocabulary_size
+def cascaded(drafter: Drafter, plan: DrafterPlan, vocabulary: int, shape: CacheShape) -> Drafter:
+    """Wrap a drafter in the tail and the gate of its planned cascade. vocabulary: number of tokens of the target."""
+    cascade, text = plan.cascade, _text(shape)
     if cascade is None:
         return drafter
     if cascade.then is not None:
         drafter = LookupTail(drafter, make_lookup(cascade.then), text, vocabulary)
     if cascade.gate is not None and cascade.gate.by_host:
-        return HostFillableDrafter(drafter, plan.drafter.tokens)
+        return HostFillableDrafter(drafter, plan.tokens)
     if cascade.gate is not None:
         assert drafter.shape is not None, "the plan refuses gates beside trees that the drafter makes"
         lookup = make_lookup(cascade.gate, None if drafter.shape.is_chain else drafter.shape)

@@ -1,11 +1,11 @@
-"""Context in which drafters are made: the plan, the sizes of the buffers, and the models that a drafter may read."""
+"""Inputs of a drafter: its own part of the plan, the sizes of the buffers, and the models that it may read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import nn
 
-from speccompile.compiler.models.load import load_model
+from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.compiler.step.draft import Drafter
 from speccompile.compiler.step.draft.dynamic import DynamicDrafter
@@ -14,36 +14,74 @@ from speccompile.compiler.step.draft.network import DraftNetwork
 from speccompile.drafters.cascades import drafted_for
 from speccompile.drafters.weights import TargetEmbeddings
 from speccompile.plan.head import HeadPlan
-from speccompile.plan.plan import ModelPlan, Plan
+from speccompile.plan.plan import DrafterPlan
 from speccompile.tree import Tree
 
 
 @dataclass(frozen=True)
-class DrafterContext:
-    """Input of a drafter's `make`. plan: the plan without the drafter's cascade; shape: of the caches; load: loads a
-    model with the attention hook, given the role that messages name; model: the eager target, if it is loaded."""
+class DraftInputs:
+    """Inputs of a drafter's graph and of its proof.
 
-    plan: Plan
+    drafter: its own part of the plan, without its models and without names that a recipe gives; models: the language
+    models that draft. target: None if the drafter does not read it, and then only its vocabulary_size matters. shape:
+    of the caches. fallback: probability of a draft below which the verification method ends drafting, None if it does
+    not.
+    """
+
+    drafter: DrafterPlan
+    models: tuple[ModelFiles, ...]
+    target: ModelFiles | None
+    vocabulary_size: int
     shape: CacheShape
-    load: Callable[[ModelPlan, str, CacheShape], Decoder]
+    fallback: float | None = None
+
+
+@dataclass(frozen=True)
+class DrafterContext:
+    """Input of a drafter's `make`. inputs: without the drafter's cascade. load: loads a model with the attention hook,
+    given the role that messages name; model: the eager target, if it is loaded."""
+
+    inputs: DraftInputs
+    load: Callable[[ModelFiles, str, CacheShape], Decoder]
     model: nn.Module | None = None
+
+    @property
+    def drafter(self) -> DrafterPlan:
+        """The drafter's own part of the plan."""
+        return self.inputs.drafter
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Number of tokens of the target."""
+        return self.inputs.vocabulary_size
+
+    @property
+    def shape(self) -> CacheShape:
+        """Shape of the caches."""
+        return self.inputs.shape
 
     @property
     def tree(self) -> Tree:
         """Constant tree, or chain, of the drafts."""
-        parents = self.plan.drafter.tree.parents
+        parents = self.drafter.tree.parents
         assert parents is not None, "the plan refuses trees that the drafter makes"
         return Tree(parents)
 
     @property
     def head(self) -> HeadPlan:
         """Description of the head that drafts."""
-        assert self.plan.drafter.head is not None, "the plan reads the head of such kinds"
-        return self.plan.drafter.head
+        assert self.drafter.head is not None, "the plan reads the head of such kinds"
+        return self.drafter.head
+
+    @property
+    def target_files(self) -> ModelFiles:
+        """Files of the target."""
+        assert self.inputs.target is not None, "the weights of such kinds are the target's, or were made for it"
+        return self.inputs.target
 
     def target(self) -> Decoder:
         """Load the target again for the drafter's graph. Weights of both graphs are stored once."""
-        return self.load(self.plan.target, "target", self.shape)
+        return self.load(self.target_files, "target", self.shape)
 
     def ends(self) -> TargetEmbeddings:
         """Return the target's embedding and head."""
@@ -51,22 +89,22 @@ class DrafterContext:
 
     def eager(self) -> nn.Module:
         """Return the target as transformers runs it."""
-        return self.model or load_model(self.plan.target.folder, self.plan.max_length)
+        return self.model or load_model(self.target_files.folder, self.shape.max_length)
 
     def drafters(self) -> list[Decoder]:
         """Load the language models that draft."""
-        models = self.plan.drafter.models
+        models = self.inputs.models
         roles = ["drafter"] if len(models) == 1 else [f"drafter {number}" for number in range(1, len(models) + 1)]
         return [self.load(model, role, self.shape) for model, role in zip(models, roles, strict=True)]
 
 
 def token_by_token(site: DrafterContext, reader: DraftNetwork, fallback: float | None = None) -> Drafter:
-    """Return the drafter of the planned tree for an autoregressive draft network. fallback: see `FixedDrafter`."""
-    drafter = site.plan.drafter
+    """Return the drafter of the planned tree for an autoregressive draft network. fallback: see `FixedDrafter`; the
+    verification method's own comes first."""
+    drafter, stop = site.drafter, site.inputs.fallback
     if drafter.inner is not None:
         return drafted_for(reader, drafter.tokens, drafter.inner, site.shape)
     if drafter.tree.parents is None:
         assert drafter.tree.top_k is not None, "dynamic trees have it"
         return DynamicDrafter(reader, drafter.tree.depth, drafter.tree.top_k, drafter.tokens)
-    stop = site.plan.verify.parameters.get("fallback", fallback)
-    return FixedDrafter(reader, site.tree, sample=drafter.sample, fallback=stop)
+    return FixedDrafter(reader, site.tree, sample=drafter.sample, fallback=fallback if stop is None else stop)

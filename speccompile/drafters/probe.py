@@ -131,8 +131,8 @@ def _hits(
 ) -> DepthAccuracy:
     """Count the right drafts at `places`. features: of every text, as the head reads them."""
     depth = min(DEPTH, head.tokens or DEPTH)
-    drafter = replace(site.plan.drafter, head=head, tokens=max(site.plan.drafter.tokens, depth))
-    there = replace(site, plan=replace(site.plan, drafter=drafter))
+    drafter = replace(site.drafter, head=head, tokens=max(site.drafter.tokens, depth))
+    there = replace(site, inputs=replace(site.inputs, drafter=drafter))
     (teacher,) = module_of(head.kind, "reference").teachers(there)
     right = [0] * depth
     for number, place in places:

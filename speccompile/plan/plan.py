@@ -312,11 +312,6 @@ class Plan:
     notes: tuple[str, ...]
     constraints: bool = False
 
-    @property
-    def common_vocabulary_size(self) -> int:
-        """Number of tokens that the target and all draft models share: their vocabularies differ in padding alone."""
-        return min(model.facts.vocabulary_size for model in (self.target, *self.drafter.models))
-
     def to_json(self) -> dict[str, Any]:
         """Return every decided value and nothing that depends on the machine."""
         return {

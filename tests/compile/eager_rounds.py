@@ -8,6 +8,7 @@ import torch
 from transformers import PretrainedConfig
 
 from speccompile.compiler.build import build
+from speccompile.compiler.build.inputs import open_round
 from speccompile.compiler.build.modules import drafter_context
 from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.step.draft import Accepted
@@ -48,7 +49,7 @@ def check_generation(plan: Plan, folder: Path) -> None:
 def check_rounds(plan: Plan, seed: int = 0) -> None:
     """Chains of drafts over random texts and features, rows of a batch with as many tokens each as they like, among
     them none: every draft is the best token of the reference after those before it."""
-    site, random = drafter_context(plan), np.random.default_rng(seed)
+    site, random = drafter_context(open_round(plan).draft), np.random.default_rng(seed)
     reference, drafter = module_of(plan.drafter.kind, "reference"), module_of(plan.drafter.kind, "drafter").make(site)
     (teacher,) = reference.teachers(site)
     rows = [_Row(site, random) for _ in range(plan.batch_size)]
@@ -80,8 +81,8 @@ class _Row:
     """A text that grows: all but its last token are committed, with their features."""
 
     def __init__(self, site: DrafterContext, random: np.random.Generator) -> None:
-        target, head = site.plan.target.facts, site.plan.drafter.head
-        self.random, self.vocabulary = random, target.vocabulary_size
+        head = site.drafter.head
+        self.random, self.vocabulary = random, site.vocabulary_size
         self.width = len(head.taps) * head.hidden_size if head else 1
         self.text = [int(random.integers(self.vocabulary))]
         self.features = np.zeros((0, self.width), np.float32)

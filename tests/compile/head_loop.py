@@ -10,6 +10,7 @@ import numpy as np
 from transformers import AutoModelForCausalLM
 
 from speccompile.compiler.build import build
+from speccompile.compiler.build.inputs import open_round
 from speccompile.compiler.build.modules import drafter_context
 from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.graphs import eager_taps
@@ -24,7 +25,7 @@ def check_loop(plan: Plan, folder: Path, prompt_length: int = 45, new_tokens: in
     """Build the plan, a greedy chain for one sequence, and compare the drafts of every round. Returns how many."""
     bundle = Bundle.open(build(plan, folder / "loop", prove=False), threads=1)
     target = AutoModelForCausalLM.from_pretrained(plan.target.folder, attn_implementation="eager").eval()
-    (teacher,) = module_of(plan.drafter.kind, "reference").teachers(drafter_context(plan))
+    (teacher,) = module_of(plan.drafter.kind, "reference").teachers(drafter_context(open_round(plan).draft))
     prompt = np.random.default_rng(4).integers(3, zoo.VOCABULARY, prompt_length).tolist()
     row, engine, compared = SequenceState(prompt, new_tokens, plan.max_length, [], None), bundle._loop.rounds.engine, 0
     for _ in bundle._loop.generate([row], True):

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from speccompile.compiler.build import build, distribution_proof
+from speccompile.compiler.build.distribution_proof import SmallProofInputs, prove_small
+from speccompile.compiler.build.inputs import open_round
 from speccompile.compiler.step.draft import cascade
 from speccompile.compiler.step.draft.cascade import certain_rows
 from speccompile.errors import ProofError
@@ -137,6 +139,6 @@ def test_a_tail_that_is_said_to_be_drawn_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(cascade, "certain_rows", halved)
     monkeypatch.setattr(distribution_proof, "SMALL_SAMPLES", SAMPLES)
     with pytest.raises(ProofError, match="are not distributed as the target's: p-value"):
-        distribution_proof._prove_small(plan)
+        prove_small(SmallProofInputs(open_round(plan), SAMPLES))
     with pytest.raises(ProofError, match=r"^draft, .*, node \d: candidates \[.*expected \d+ alone, which is certain"):
         build(plan, tmp_path / "other", remember=False)

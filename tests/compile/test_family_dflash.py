@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, MuseGlimmerAssistantModel
 from transformers.cache_utils import DFlashCache
 
+from speccompile.compiler.build.inputs import open_round
 from speccompile.compiler.build.modules import drafter_context
 from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.drafters.dflash import reference
@@ -44,7 +45,7 @@ WRITERS = {
 @pytest.mark.parametrize("layers", [{}, {k: v for k, v in SLIDING.items() if k != "use_sliding_window"}])
 def test_the_reference_is_the_assistant_of_transformers(tmp_path, layers):
     plan = plan_of(tmp_path, partial(heads.transformers, **layers), "tokens: 3")
-    (teacher,) = reference.teachers(drafter_context(plan))
+    (teacher,) = reference.teachers(drafter_context(open_round(plan).draft))
     features = np.random.default_rng(1).standard_normal((11, 128)).astype(np.float32)
     model = MuseGlimmerAssistantModel.from_pretrained(tmp_path / "head").eval()
     target = AutoModelForCausalLM.from_pretrained(tmp_path / "target")
@@ -70,7 +71,7 @@ def test_fewer_drafts_are_read_off_a_whole_block(tmp_path):
     assert plan.drafter.head.tokens == 4
     check_rounds(plan)
     whole, cut = (
-        reference.teachers(drafter_context(each))[0]
+        reference.teachers(drafter_context(open_round(each).draft))[0]
         for each in (plan_of(tmp_path / "whole", heads.zlab, "tokens: 4"), plan)
     )
     fed = DrafterInputs([1, 2, 3], np.ones((2, 128), np.float32), [2, 3])

@@ -10,6 +10,7 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
+from speccompile.compiler.build.inputs import open_round
 from speccompile.compiler.build.modules import drafter_context
 from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.drafters.eagle import reference
@@ -21,7 +22,7 @@ from tests.heads.eagle import eagle
 @torch.no_grad()
 def test_the_reference_is_a_layer_of_transformers_without_its_first_norm(tmp_path):
     plan = plan_of(tmp_path, partial(eagle, dialect="vllm", qkv_bias=True), "tokens: 3")
-    (teacher,) = reference.teachers(drafter_context(plan))
+    (teacher,) = reference.teachers(drafter_context(open_round(plan).draft))
     random = np.random.default_rng(1)
     text, drafts = random.integers(zoo.VOCABULARY, size=12).tolist(), [5, 6]
     features = random.standard_normal((11, 64)).astype(np.float32)

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 from speccompile.compiler.build import build
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.calibration import calibrated_ranges
+from speccompile.compiler.build.inputs import open_round
 from speccompile.compiler.build.traced_graphs import trace_graphs
 from speccompile.compiler.lower.files import GRAPHS
 from speccompile.compiler.lower.lowering_targets import lowering_target, weight_format
@@ -96,7 +97,8 @@ def test_activations_are_calibrated_on_what_the_target_gives(tmp_path):
     engine = "engines: [{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: w8a8, drafter: w8a8}}]"
     plan = plan_of(tmp_path, HEAD, "tokens: 2", engine)
     (tmp_path / "parts").mkdir()
-    verify, draft = (part.graph for part in trace_graphs(plan, tmp_path / "parts", CachedSteps(), prove=False))
+    traced = trace_graphs(open_round(plan).trace, tmp_path / "parts", CachedSteps(), prove=False)
+    verify, draft = (part.graph for part in traced)
     prompts = [list(range(5, 25)), [7, 9, 200] * 5]
     numbers = weight_format(lowering_target(plan.engines[0]), plan.engines[0].precision, "drafter")
     ranges = calibrated_ranges(draft, numbers, tmp_path / "parts", prompts, verify, CachedSteps())

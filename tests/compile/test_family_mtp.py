@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Glm4MoeForCausalLM
 from transformers.generation.candidate_generator import MTPCandidateGenerator
 
+from speccompile.compiler.build.inputs import open_round
 from speccompile.compiler.build.modules import drafter_context
 from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.compiler.weights.checkpoint import checkpoint_sources
@@ -42,7 +43,7 @@ def numbered(monkeypatch):
 @pytest.mark.parametrize(("name", "n_mtp"), [("glm4_moe", 1), ("glm4_moe", 3), ("mellum", 1)])
 def test_drafts_are_those_of_transformers(tmp_path, monkeypatch, name, n_mtp):
     mtp_target(tmp_path / "target", name, n_mtp)
-    (teacher,) = reference.teachers(drafter_context(plan_of(tmp_path, f"tokens: {n_mtp}")))
+    (teacher,) = reference.teachers(drafter_context(open_round(plan_of(tmp_path, f"tokens: {n_mtp}")).draft))
     target = AutoModelForCausalLM.from_pretrained(tmp_path / "target", attn_implementation="eager").eval()
     rounds, own = [], MTPCandidateGenerator.get_candidates
 

@@ -10,7 +10,8 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from speccompile.compiler.build import build
-from speccompile.compiler.build.tiny_model import PADDING, VOCABULARY, tiny_plan
+from speccompile.compiler.build.inputs import open_round
+from speccompile.compiler.build.tiny_model import PADDING, VOCABULARY, tiny_round
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.prove.drafts import check_dynamic, check_tree, teacher
 from speccompile.compiler.step.draft import Drafter
@@ -166,8 +167,8 @@ def test_a_pair_is_built_proven_and_generates_what_transformers_generates(pair, 
 
 def test_the_small_model_of_the_distribution_proof_has_the_same_padding(pair, tmp_path):
     (pair / "small.yaml").write_text(f"name: padded\ntarget: {{model: target}}\n{DRAFTERS['several'][1]}\n")
-    small = tiny_plan(make_plan(load_recipe(pair / "small.yaml")), tmp_path)
-    sizes = [each.facts.vocabulary_size for each in (small.target, *small.drafter.models)]
+    small = tiny_round(open_round(make_plan(load_recipe(pair / "small.yaml"))), tmp_path)
+    sizes = [each.vocabulary_size for each in (small.target, *small.models)]
     assert sizes == [VOCABULARY, VOCABULARY - PADDING, VOCABULARY + PADDING]
-    for each in small.drafter.models:
+    for each in small.models:
         load_model(each.folder, small.max_length)

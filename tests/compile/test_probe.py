@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from speccompile.bundle.prompts import read_prompts
+from speccompile.compiler.build.inputs import open_round
 from speccompile.compiler.build.modules import drafter_context
 from speccompile.compiler.models.load import load_model
 from speccompile.drafters.probe import DepthAccuracy, Text, compare_interpretations
@@ -39,7 +40,7 @@ def texts(target):
 
 def probed(name, target, texts, *overrides):
     plan = make_plan(load_recipe(RECIPES / name, overrides))
-    return compare_interpretations(replace(drafter_context(plan), model=target), target, texts)
+    return compare_interpretations(replace(drafter_context(open_round(plan).draft), model=target), target, texts)
 
 
 @pytest.mark.sweep("every reading of a trained head", but=["demo-dflash"])
@@ -81,4 +82,9 @@ def test_what_is_clearly_better():
 
 def test_too_little_text_is_not_judged(target):
     plan = make_plan(load_recipe(RECIPES / "demo-eagle3"))
-    assert compare_interpretations(replace(drafter_context(plan), model=target), target, [Text([1, 2, 3], 3)]) is None
+    assert (
+        compare_interpretations(
+            replace(drafter_context(open_round(plan).draft), model=target), target, [Text([1, 2, 3], 3)]
+        )
+        is None
+    )

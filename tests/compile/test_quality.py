@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from speccompile.compiler.build.inputs import open_plan
 from speccompile.compiler.build.quality import quality_texts
 from speccompile.compiler.prove.quality import engine_logits, predictions
 from speccompile.errors import PromptError
@@ -73,21 +74,22 @@ def planned(tmp_path):
 def test_quality_is_measured_on_held_out_texts_else_on_the_prompts(planned):
     prompts = [[1, 2, 3], [4], [5, 6]]
     plan, folder = planned(prompts, [[7, 8]])
-    assert quality_texts(plan, folder, prompts) == [[7, 8]]
+    assert quality_texts(open_plan(plan).texts, folder, prompts) == [[7, 8]]
     without = replace(plan, prove=replace(plan.prove, held_out=None))
-    assert quality_texts(without, folder, prompts) == [[1, 2, 3], [5, 6]]
-    assert quality_texts(replace(plan, prove=replace(without.prove, prompts=None)), folder, prompts) == []
+    assert quality_texts(open_plan(without).texts, folder, prompts) == [[1, 2, 3], [5, 6]]
+    random = replace(plan, prove=replace(without.prove, prompts=None))
+    assert quality_texts(open_plan(random).texts, folder, prompts) == []
 
 
 def test_trees_are_measured_on_the_first_texts(planned, monkeypatch):
     held_out = [[1] * 5, [2] * 3, [3] * 4, [4] * 2]
     plan, folder = planned(held_out=held_out)
     tree = replace(plan, drafter=replace(plan.drafter, tokens=2, tree=TreePlan("static", (-1, 0, 0), 1)))
-    assert quality_texts(tree, folder, []) == held_out
+    assert quality_texts(open_plan(tree).texts, folder, []) == held_out
     for tokens, count in ((8, 2), (11, 2), (12, 3), (4, 1)):
         monkeypatch.setattr("speccompile.compiler.build.quality.TREE_TOKENS", tokens)
-        assert quality_texts(tree, folder, []) == held_out[:count]
-        assert quality_texts(plan, folder, []) == held_out
+        assert quality_texts(open_plan(tree).texts, folder, []) == held_out[:count]
+        assert quality_texts(open_plan(plan).texts, folder, []) == held_out
 
 
 @pytest.mark.parametrize(
@@ -100,6 +102,6 @@ def test_trees_are_measured_on_the_first_texts(planned, monkeypatch):
 def test_a_text_of_a_wrong_length_is_refused(planned, text, message):
     plan, folder = planned(held_out=[[1, 2], text])
     with pytest.raises(PromptError, match=message) as caught:
-        quality_texts(plan, folder, [])
+        quality_texts(open_plan(plan).texts, folder, [])
     assert caught.value.exit_code == 2
     assert caught.value.hint

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from speccompile.compiler.build.inputs import open_round
 from speccompile.compiler.build.modules import drafter_context
 from speccompile.compiler.models.probe import probe
 from speccompile.compiler.models.sublayers import check_sublayers
@@ -52,7 +53,7 @@ def test_layers_draft_with_the_rows_of_layers_that_they_skip(
         f"name: tiny\ntarget: {{model: target}}\ncache: {{max_length: 64}}\n"
         f"drafter: {{kind: layer_skip, layers: {layers}, tokens: {DRAFTS}}}\n"
     )
-    site = drafter_context(make_plan(load_recipe(tmp_path)))
+    site = drafter_context(open_round(make_plan(load_recipe(tmp_path))).draft)
     drafter, (teacher,), text = layer_skip.make(site), reference.teachers(site), random_text(TOKENS)
     assert {each.name for each in drafter.target_caches()} == {
         f"target.{kind}.{layer}" for layer in read for kind in ("key", "value")

@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import DynamicCache
 
+from speccompile.compiler.build.inputs import open_round
 from speccompile.compiler.build.layer_agreement import LayerAgreement, TargetText
 from speccompile.plan.plan import LayersPlan
 from speccompile.recipe import load_recipe, make_plan
@@ -38,7 +39,8 @@ def test_agreement_is_what_transformers_says_behind_its_own_keys_and_values(tmp_
             prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=NEW_TOKENS
         )
         texts.append(TargetText(length, written[0].tolist()))
-    found = LayerAgreement(plan, texts, DEPTH, seconds=60, threads=1)
+    whole = open_round(plan)
+    found = LayerAgreement(whole.target, whole.shape, texts, DEPTH, seconds=60, threads=1)
     assert found.has_halves
     assert (found.layers, found.depth, found.blocks) == (4, DEPTH, 2 * (NEW_TOKENS - DEPTH))
     assert found(LayersPlan((0, 1, 2, 3), (0, 1, 2, 3))) == (1, 1, 1)
@@ -59,11 +61,12 @@ def test_agreement_is_what_transformers_says_behind_its_own_keys_and_values(tmp_
 
 def test_texts_that_are_short_limit_the_depth_and_time_the_blocks(tmp_path: Path) -> None:
     save_target(tmp_path)
-    plan = make_plan(load_recipe(write_recipe(tmp_path, "[0, 3]")))
+    whole = open_round(make_plan(load_recipe(write_recipe(tmp_path, "[0, 3]"))))
     texts = [TargetText(2, list(range(5, 9))), TargetText(1, [7, 8])]
-    short = LayerAgreement(plan, texts, DEPTH, seconds=60, threads=1)
+    short = LayerAgreement(whole.target, whole.shape, texts, DEPTH, seconds=60, threads=1)
     assert (short.depth, short.blocks) == (1, 1 + 0)
-    long = LayerAgreement(plan, [TargetText(2, list(range(5, 90)))], DEPTH, seconds=1e-9, threads=1)
+    text = [TargetText(2, list(range(5, 90)))]
+    long = LayerAgreement(whole.target, whole.shape, text, DEPTH, seconds=1e-9, threads=1)
     assert 32 <= long.blocks <= 64 < 85 - DEPTH
 
 

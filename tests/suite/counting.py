@@ -88,12 +88,12 @@ def _count_steps(module: ModuleType) -> None:
     files = module.CachedSteps.files
 
     @wraps(files)
-    def counted(self: Any, title: str, key: Any, *arguments: Any, **options: Any) -> Any:
+    def counted(self: Any, title: str, inputs: Any, *arguments: Any, **options: Any) -> Any:
         if self._cache is None or not title.startswith("tracing"):
-            return files(self, title, key, *arguments, **options)
-        digest = hashlib.sha256(json.dumps([title, key], sort_keys=True, default=str).encode()).hexdigest()
+            return files(self, title, inputs, *arguments, **options)
+        digest = hashlib.sha256(json.dumps([title, module.cache_key(inputs)], sort_keys=True).encode()).hexdigest()
         with COUNTS.remembered(digest):
-            return files(self, title, key, *arguments, **options)
+            return files(self, title, inputs, *arguments, **options)
 
     module.CachedSteps.files = counted
 

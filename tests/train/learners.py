@@ -1,14 +1,14 @@
 """A family's learner against its reference: what it says at anchors of whole texts, how it learns, what it leaves."""
 
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from speccompile.compiler.build import modules
-from speccompile.compiler.build.cached_steps import CachedSteps
+from speccompile.compiler.build.inputs import open_round
+from speccompile.compiler.build.modules import drafter_context
 from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.drafters import module_of
 from speccompile.drafters.context import DrafterContext
@@ -27,7 +27,7 @@ TOLERANCE = {"rtol": 1e-4, "atol": 2e-4}
 def site_of(plan: Plan) -> DrafterContext:
     """As a training makes it: with the target in torch."""
     model = AutoModelForCausalLM.from_pretrained(plan.target.folder, attn_implementation="eager").eval()
-    return DrafterContext(plan, modules.cache_shape(plan), partial(modules.load_decoder, steps=CachedSteps()), model)
+    return replace(drafter_context(open_round(plan).draft), model=model)
 
 
 def learner_of(plan: Plan, depth: int) -> TrainableDrafter:
@@ -49,7 +49,7 @@ def check_said(plan: Plan, depth: int) -> None:
     """At several anchors and depths it says what the family's reference says, behind the text's own tokens."""
     learner = learner_of(plan, depth)
     seen = seen_by(plan, learner)
-    (teacher,) = module_of(plan.drafter.kind, "reference").teachers(modules.drafter_context(plan))
+    (teacher,) = module_of(plan.drafter.kind, "reference").teachers(drafter_context(open_round(plan).draft))
     with torch.no_grad():
         said = [over_target(each, learner, seen) for each in learner(seen, ANCHORS, depth)]
     assert len(said) == depth

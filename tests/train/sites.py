@@ -1,7 +1,7 @@
 """Tiny targets with drafters beside them, as a training finds them: a site, a learner, texts that the target saw."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel
 
-from speccompile.compiler.build import modules
-from speccompile.compiler.build.cached_steps import CachedSteps
+from speccompile.compiler.build.inputs import open_round
+from speccompile.compiler.build.modules import drafter_context
 from speccompile.drafters import DRAFTING_METHODS, module_of
 from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableDrafter
 from speccompile.drafters.weights import TargetEmbeddings
 from speccompile.plan.recipe_source import RecipeSource
-from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe import Plan, load_recipe, make_plan
 from speccompile.recipe.drafter_shape import decide_shape
 from speccompile.train.teacher import Teacher
 from tests import zoo
@@ -32,20 +32,23 @@ def target(folder: Path, row: str = "llama", **settings: Any) -> PreTrainedModel
     return model
 
 
-def site(folder: Path, model: PreTrainedModel, kind: str, drafter: str = "") -> DrafterContext:
-    """Of the drafter at <folder>/head."""
+def planned(folder: Path, kind: str, drafter: str = "") -> Plan:
+    """Of the drafter at <folder>/head. drafter: more of its section."""
     more = "" if "tokens" in drafter else ", tokens: 3"
     (folder / "recipe.yaml").write_text(
         f"name: tiny\ntarget: {{model: target}}\ndrafter: {{kind: {kind}, model: head{more}{drafter}}}\n"
         f"cache: {{max_length: {MAX_LENGTH}}}\n"
     )
-    plan = make_plan(load_recipe(folder))
-    load = partial(modules.load_decoder, steps=CachedSteps())
-    return DrafterContext(plan, modules.cache_shape(plan), load, model)
+    return make_plan(load_recipe(folder))
+
+
+def site(folder: Path, model: PreTrainedModel, kind: str, drafter: str = "") -> DrafterContext:
+    """Of the drafter at <folder>/head."""
+    return replace(drafter_context(open_round(planned(folder, kind, drafter)).draft), model=model)
 
 
 def learner(found: DrafterContext, depth: int = 3) -> TrainableDrafter:
-    made: TrainableDrafter = module_of(found.plan.drafter.kind, "training").learner(found, depth)
+    made: TrainableDrafter = module_of(found.drafter.kind, "training").learner(found, depth)
     return made
 
 

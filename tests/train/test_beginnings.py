@@ -113,7 +113,7 @@ def test_half_precision_is_written_as_such(new):
 def test_a_new_drafter_is_compiled(kind, tmp_path):
     model = sites.target(tmp_path)
     sites.begin(tmp_path, model, kind, depth=2, **({"kept": KEPT} if kind == "eagle3" else {}))
-    plan = sites.site(tmp_path, model, kind, ", tokens: 2").plan
+    plan = sites.planned(tmp_path, kind, ", tokens: 2")
     bundle = Bundle.open(build(plan, tmp_path / "bundle"), threads=1)
     drafted = bundle.generate([5, 9, 17, 40], max_new_tokens=12, adaptive=False)
     assert drafted.token_ids == bundle.generate([5, 9, 17, 40], max_new_tokens=12, autoregressive=True).token_ids

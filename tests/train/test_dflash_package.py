@@ -17,7 +17,7 @@ def left(folder, kind):
     """A head that began anew, learnt a step and was left at <folder>/left: the target, the learner, and texts."""
     model = sites.target(folder)
     sites.begin(folder, model, kind, sizes={"layers": 2}, taps=("layers.0.output", "layers.1.output"))
-    plan = sites.site(folder, model, kind).plan
+    plan = sites.planned(folder, kind)
     learner = check_learns(plan, DEPTH, ("markov_w1",))
     learner.save(folder / "left", torch.float32)
     return model, learner, seen_by(plan, learner)

@@ -66,7 +66,7 @@ def said(learner: TrainableDrafter, seen: TeacherBatch) -> list[torch.Tensor]:
 def test_drafts_are_those_of_the_formula(case):
     learner = sites.learner(case, DEPTH)
     seen = sites.seen(case.model, learner.taps)
-    (teacher,) = module_of(case.plan.drafter.kind, "reference").teachers(case)
+    (teacher,) = module_of(case.drafter.kind, "reference").teachers(case)
     with torch.no_grad():
         found = torch.stack(said(learner, seen), 2).numpy()  # [B, A, depth, Vd]
     ids = slice(None) if learner.vocabulary is None else learner.vocabulary.numpy()
@@ -101,7 +101,7 @@ def test_saved_in_its_own_dialect_it_says_the_same(case, tmp_path):
     (tmp_path / "head").rename(tmp_path / "published")
     object.__setattr__(head, "folder", tmp_path / "published")
     learner.save(tmp_path / "head", torch.float32)
-    again = sites.site(tmp_path, case.model, case.plan.drafter.kind)
+    again = sites.site(tmp_path, case.model, case.drafter.kind)
     assert (again.head.dialect, again.head.taps, again.head.switches) == (head.dialect, head.taps, head.switches)
     after = said(sites.learner(again, DEPTH), sites.seen(case.model, learner.taps))
     for mine, theirs in zip(before, after, strict=True):

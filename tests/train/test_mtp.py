@@ -6,7 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from speccompile.compiler.build import modules
+from speccompile.compiler.build.inputs import open_round
+from speccompile.compiler.build.modules import drafter_context
 from speccompile.drafters.mtp.patch_checkpoint import OTHERS, OWN, copy_with_replaced
 from speccompile.drafters.mtp.training import learner
 from speccompile.errors import UnsupportedModelError
@@ -105,7 +106,7 @@ def test_beside_the_text_decoder_of_a_multimodal_checkpoint(tmp_path):
     before = load_file(path) | own
     save_file(before, path, {"format": "pt"})
     multimodal.edit_config(tmp_path / "target", lambda config: config["text_config"].update(mtp_num_hidden_layers=1))
-    trained = learner(modules.drafter_context(plan_of(tmp_path)), 2)
+    trained = learner(drafter_context(open_round(plan_of(tmp_path)).draft), 2)
     trained.save(tmp_path / "left", torch.float32)
     after = load_file(tmp_path / "left" / OWN)
     assert after.keys() == own.keys()
@@ -118,4 +119,4 @@ def test_quantized_layers_are_refused(tmp_path):
     mtp_target(tmp_path / "target", "mimo")
     quantized_models.quantize(tmp_path / "target", "gptq")
     with pytest.raises(UnsupportedModelError, match=r"expected a tensor of shape .*, in whose place the trained one"):
-        learner(modules.drafter_context(plan_of(tmp_path)), 2)
+        learner(drafter_context(open_round(plan_of(tmp_path)).draft), 2)

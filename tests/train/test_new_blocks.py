@@ -41,7 +41,7 @@ def begun(request, tmp_path):
     kind, asked, taps, tokens = NEW[request.param]
     model = sites.target(tmp_path)
     sites.begin(tmp_path, model, kind, **asked)
-    plan = sites.site(tmp_path, model, kind).plan
+    plan = sites.planned(tmp_path, kind)
     return plan, asked.get("taps", taps), tokens, asked.get("dialect", DRAFTING_METHODS[kind].training.dialects[0])
 
 
@@ -77,7 +77,7 @@ def test_a_target_that_is_read_while_rows_of_it_learn_drops_nothing_out(kind, tm
 def test_it_is_built(kind, tmp_path):
     model = sites.target(tmp_path)
     sites.begin(tmp_path, model, kind)
-    plan = sites.site(tmp_path, model, kind, ", tokens: 2").plan
+    plan = sites.planned(tmp_path, kind, ", tokens: 2")
     bundle = Bundle.open(build(plan, tmp_path / "bundle"), threads=1)
     drafted = bundle.generate([5, 9, 17, 40], max_new_tokens=12, adaptive=False)
     assert drafted.token_ids == bundle.generate([5, 9, 17, 40], max_new_tokens=12, autoregressive=True).token_ids

@@ -59,7 +59,7 @@ def test_what_is_trained_learns_comes_back_and_is_built(tmp_path):
 def test_a_new_one_is_read_and_learns(tmp_path):
     model = sites.target(tmp_path)
     sites.begin(tmp_path, model, "pard", sizes={"mask_token": 44})
-    plan = sites.site(tmp_path, model, "pard").plan
+    plan = sites.planned(tmp_path, "pard")
     assert plan.drafter.mask_token == 44
     check_said(plan, DEPTH)
     check_learns(plan, DEPTH)

@@ -1,6 +1,8 @@
 """The build: from a plan to a proven bundle.
 
 checkpoint -> probe -> trace -> neutral graph -> lowered graphs -> proof -> engines -> bundle
+
+Every stage gets a record of its own inputs (`inputs` opens the plan), of which the keys of its cached steps are made.
 """
 
 import shutil
@@ -15,11 +17,12 @@ from speccompile.bundle.writer import BundleWriter
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.calibration import is_calibrated
 from speccompile.compiler.build.distribution_proof import prove_distributions
+from speccompile.compiler.build.inputs import ProofInputs, open_plan, open_round
 from speccompile.compiler.build.interrupts import Interrupts
-from speccompile.compiler.build.lowered import Lowered, lower_all, lower_traced
+from speccompile.compiler.build.lowered import Lowered, LowerInputs, lower_all, lower_traced
 from speccompile.compiler.build.lowered_proof import log_requantization, proof_engine, prove_graphs, prove_weights
 from speccompile.compiler.build.memory import settled_heap
-from speccompile.compiler.build.metadata import make_lock, make_manifest
+from speccompile.compiler.build.metadata import Description, make_lock, make_manifest
 from speccompile.compiler.build.proposals import put_index
 from speccompile.compiler.build.quality import measure_quality, quality_texts
 from speccompile.compiler.build.tensorrt import build_engines, check_builders, combined_error
@@ -30,8 +33,8 @@ from speccompile.compiler.lower.files import GRAPHS, delete_unreferenced
 from speccompile.compiler.models.tokenizer import warn_without_tokenizer, write_tokenizer
 from speccompile.errors import BuildError
 from speccompile.plan.head import HeadPlan
+from speccompile.plan.plan import ModelPlan, Plan
 from speccompile.progress import log_step
-from speccompile.recipe import ModelPlan, Plan
 from speccompile.recipe.model_request import RECIPE
 
 
@@ -57,7 +60,8 @@ def build(
     """
     if dump_graphs:
         _make_folder(dump_graphs)
-    deferred = check_builders(plan)
+    stages = open_plan(plan)
+    deferred = check_builders(stages.engines)
     steps = CachedSteps(BuildCache() if remember else None)
     with settled_heap(), Interrupts() as interrupts, BundleWriter(output) as writer, ExitStack() as stack:
         checkpoints = [stack.enter_context(each) for each in _checkpoints(plan)]
@@ -66,18 +70,20 @@ def build(
             write_tokenizer(plan.target.folder, folder)
         else:
             warn_without_tokenizer(plan.target.folder)
-        put_index(plan, folder)
-        prompts = proof_prompts(plan, folder) if prove or is_calibrated(plan) else []
-        texts = quality_texts(plan, folder, prompts) if prove else []
-        parts = trace_graphs(plan, folder, steps, prove=prove)
+        put_index(plan.drafter.retrieval, plan.drafter.tree, folder)
+        prompts = proof_prompts(stages.prompts, folder) if prove or is_calibrated(plan.engines) else []
+        texts = quality_texts(stages.texts, folder, prompts) if prove else []
+        parts = trace_graphs(stages.trace, folder, steps, prove=prove)
         _check(checkpoints, interrupts)
-        lowered = lower_all(plan, parts, folder, prompts, steps)
+        lowered = lower_all(stages.lower, parts, folder, prompts, steps)
         _check(checkpoints, interrupts)
-        manifest = make_manifest(plan, parts, folder)
-        proof = _prove(plan, parts, lowered, manifest, folder, prompts, texts, steps) if prove else {"proven": False}
+        manifest = make_manifest(open_round(plan), Description.of(plan), parts, folder)
+        proof: dict[str, Any] = {"proven": False}
+        if prove:
+            proof = _prove(stages.proof, stages.lower, parts, lowered, manifest, folder, prompts, texts, steps)
         _check(checkpoints, interrupts)
         reduce_into = Path(f"{output}.reduced") if reduce else None
-        built = build_engines(plan, lowered, deferred, folder, reduce_into, manifest.catch_up)
+        built = build_engines(stages.engines, lowered, deferred, folder, reduce_into, manifest.catch_up)
         interrupts.check()
         if dump_graphs:
             shutil.copytree(folder / GRAPHS, dump_graphs, dirs_exist_ok=True)
@@ -95,7 +101,8 @@ def build(
 
 
 def _prove(
-    plan: Plan,
+    inputs: ProofInputs,
+    lower: LowerInputs,
     parts: list[TracedGraph],
     lowered: dict[str, Lowered],
     manifest: Manifest,
@@ -106,21 +113,21 @@ def _prove(
 ) -> dict[str, Any]:
     rows = [row for part in parts for row in part.proofs]
     distinct = list(dict.fromkeys(lowered.values()))
-    traced = [proof_engine(each, folder) for each in lower_traced(plan, distinct, parts, folder, steps)]
+    traced = [proof_engine(each, folder) for each in lower_traced(lower, distinct, parts, folder, steps)]
     engines = [proof_engine(each, folder) for each in distinct]
     weights = prove_weights(engines, parts, folder, steps)
-    log_requantization(plan, weights)
+    log_requantization(inputs.graphs.quantizations, weights)
     rows += weights
     for engine in (*traced, *engines):
-        rows += prove_graphs(plan, engine, parts, folder, steps)
-    tokens, hits = prove_tokens(plan, manifest, engines, folder, prompts, steps)
+        rows += prove_graphs(inputs.graphs, engine, parts, folder, steps)
+    tokens, hits = prove_tokens(inputs.tokens, manifest, engines, folder, prompts, steps)
     proof: dict[str, Any] = {"proven": True, "graphs": rows, "engines": tokens}
     if hits is not None:
         proof["drafter"] = hits
-    if plan.decoding == "sampling":
-        proof["distributions"] = prove_distributions(plan, manifest, engines, folder, prompts, steps)
+    if inputs.distributions is not None:
+        proof["distributions"] = prove_distributions(inputs.distributions, manifest, engines, folder, prompts, steps)
     if texts:
-        proof["quality"] = measure_quality(plan, engines, folder, texts, steps)
+        proof["quality"] = measure_quality(inputs.quality, engines, folder, texts, steps)
     return proof
 
 

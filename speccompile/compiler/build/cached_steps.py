@@ -1,17 +1,18 @@
 """Build cache: skip a step whose key has a stored result.
 
-A key covers all that a step depends on: the content of checkpoints and of the graphs that it reads, its part of the
-plan, the versions of the packages involved, our own code and the processor. So a change repeats only the steps that
-depend on it, and a bundle is the same with and without the cache.
+A key covers all that a step depends on: its record of inputs (see `cache_key`), with the content of checkpoints and of
+the graphs that it reads; the versions of the packages involved, our own code and the processor. So a change repeats
+only the steps that depend on it, and a bundle is the same with and without the cache.
 """
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import onnx_ir as ir
 
@@ -21,19 +22,31 @@ from speccompile.bundle.build_cache import BuildCache
 from speccompile.bundle.file_hashes import cached_file_hash
 from speccompile.bundle.hashes import new_hasher
 from speccompile.bundle.manifest import canonical_json
-from speccompile.compiler.lower.files import weights_of, write_tensors
-from speccompile.compiler.weights.graph import LINK_SUFFIX, identity
+from speccompile.compiler.build.cache_key import cache_key
+from speccompile.compiler.lower.files import write_tensors
+from speccompile.compiler.weights.graph import identity
 from speccompile.drafters import folders_elsewhere
 from speccompile.machine.system import processor
 from speccompile.progress import LOGGER
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 PACKAGES = ("torch", "transformers", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 """Packages whose versions affect a build."""
 
-_FORMAT = 1
+_FORMAT = 2
 """Version of the entries."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class WrittenTensors:
+    """Tensors of a weight file. kinds: dtype and shape of each; made_of: how each is computed from its sources."""
+
+    kinds: list[list[Any]]
+    made_of: list[Any]
 
 
 class CachedSteps:
@@ -43,16 +56,18 @@ class CachedSteps:
         """kept: the cache; None to run every step and store nothing."""
         self._cache = kept if kept is not None and kept.limit else None
 
-    def result(self, title: str, key: Mapping[str, Any], make: Callable[[], T]) -> T:
-        """Return the JSON result of `make`, or its stored result for the same key. title: description of the step in
-        messages."""
-        return self.files(title, key, Path(), [], make)
+    def result(self, title: str, inputs: "DataclassInstance", make: Callable[[], T]) -> T:
+        """Return the JSON result of `make`, or its stored result for the same inputs. title: description of the step in
+        messages; inputs: the record of all that `make` depends on."""
+        return self.files(title, inputs, Path(), [], make)
 
-    def files(self, title: str, key: Mapping[str, Any], folder: Path, names: Iterable[str], make: Callable[[], T]) -> T:
+    def files(
+        self, title: str, inputs: "DataclassInstance", folder: Path, names: Iterable[str], make: Callable[[], T]
+    ) -> T:
         """Return the result of a step that also writes files: those of `names` that exist in `folder` afterwards."""
         if self._cache is None:
             return make()
-        whole = {"format": _FORMAT, "step": title, "made by": toolchain_key(), **key}
+        whole = {"format": _FORMAT, "step": title, "made by": toolchain_key(), "inputs": cache_key(inputs)}
         digest = hashlib.sha256(canonical_json(whole)).hexdigest()
         try:
             with self._cache.open_entry(digest, f"result of '{title}'") as found:
@@ -81,8 +96,8 @@ class CachedSteps:
         def make() -> list[list[int]]:
             return [[tensor.offset or 0, tensor.length or 0] for tensor in write_tensors(tensors, folder, name)]
 
-        key = {"kinds": kinds, "made of": [identity(tensor) for tensor in tensors] if self._cache else []}
-        places = self.files(f"writing {name}", key, folder, [name], make)
+        inputs = WrittenTensors(kinds, [identity(tensor) for tensor in tensors] if self._cache else [])
+        places = self.files(f"writing {name}", inputs, folder, [name], make)
         return [
             ir.ExternalTensor(
                 name, offset, length, tensor.dtype, shape=ir.Shape(tensor.shape), name=str(tensor.name), base_dir=folder
@@ -133,16 +148,3 @@ def toolchain_key() -> dict[str, Any]:
         "versions": {name: version(name) for name in PACKAGES},
         "processor": processor(),
     }
-
-
-def file_hashes(folder: Path, files: Iterable[Path | str]) -> dict[str, str]:
-    """Return file -> BLAKE3 of its content, for keys. files: relative to `folder`; missing ones are omitted."""
-    paths = {str(file): folder / file for file in files}
-    return {name: cached_file_hash(path) for name, path in paths.items() if path.is_file()}
-
-
-def graph_hashes(folder: Path, *files: str) -> dict[str, str]:
-    """Return hashes of graphs in `folder` and of the weight files that they read there; names of a checkpoint's files
-    contain their hash."""
-    read = {f"{Path(file).parent.as_posix()}/{name}" for file in files for name in weights_of(folder / file)}
-    return file_hashes(folder, sorted({*files, *(name for name in read if not name.endswith(LINK_SUFFIX))}))

@@ -1,19 +1,30 @@
 """Ranges of activations, measured on the recipe's prompts, for precisions that quantize them."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from speccompile.compiler.build.cached_steps import CachedSteps, graph_hashes
+from speccompile.compiler.build.cache_key import GraphFiles
+from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.lower.files import Ranges, neutral_file
 from speccompile.compiler.lower.lowering_targets import WeightFormat
 from speccompile.compiler.lower.quantize import ACTIVATIONS, calibrate
 from speccompile.contract import Graph
+from speccompile.plan.plan import EnginePlan
 from speccompile.progress import log_step
-from speccompile.recipe import Plan
 
 
-def is_calibrated(plan: Plan) -> bool:
+@dataclass(frozen=True)
+class CalibrationInputs:
+    """Inputs of calibrated ranges. files: the graph, and the one that runs before it; prompts: token ids."""
+
+    files: GraphFiles
+    prompts: list[list[int]]
+
+
+def is_calibrated(engines: Iterable[EnginePlan]) -> bool:
     """Return whether any engine needs the prompts for its scales."""
-    return any(word in ACTIVATIONS for engine in plan.engines for word in engine.precision.words().values())
+    return any(word in ACTIVATIONS for engine in engines for word in engine.precision.words().values())
 
 
 def calibrated_ranges(
@@ -33,5 +44,5 @@ def calibrated_ranges(
             found = calibrate(folder / neutral_file(graph), graph, prompts, before)
         return [(name, *bounds) for name, bounds in found.items()]
 
-    files = graph_hashes(folder, *map(neutral_file, (graph, verify) if reads else (graph,)))
-    return {name: (low, high) for name, low, high in steps.result(title, {"files": files, "prompts": prompts}, find)}
+    files = GraphFiles(folder, tuple(map(neutral_file, (graph, verify) if reads else (graph,))))
+    return {name: (low, high) for name, low, high in steps.result(title, CalibrationInputs(files, prompts), find)}

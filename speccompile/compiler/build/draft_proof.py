@@ -9,25 +9,27 @@ from speccompile.compiler.prove import graphs as graph_proof
 from speccompile.compiler.prove.lookups import CascadeView, DraftedFor, Lookup, check_drafted_for
 from speccompile.compiler.prove.schedule import Recording
 from speccompile.drafters import DRAFTING_METHODS, TARGET_SPECIFIC_KINDS, module_of
+from speccompile.drafters.context import DraftInputs
 from speccompile.drafters.method import NOTHING
 from speccompile.plan.plan import DrafterPlan, InnerPlan, LookupPlan
-from speccompile.recipe import Plan
 from speccompile.tree import Tree, chain
 
 
-def reads_target(plan: Plan) -> bool:
+def reads_target(drafter: DrafterPlan) -> bool:
     """Return whether drafts can only be checked together with the target's graph, whose features, caches or choices the
     drafter reads."""
-    return plan.drafter.kind in TARGET_SPECIFIC_KINDS or plan.drafter.layers is not None or plan.drafter.successors > 0
+    return drafter.kind in TARGET_SPECIFIC_KINDS or drafter.layers is not None or drafter.successors > 0
 
 
-def check_draft(plan: Plan, driven: Recording) -> dict[str, Any]:
+def check_draft(inputs: DraftInputs, driven: Recording) -> dict[str, Any]:
     """Check a graph's drafts against the drafter itself, and return a row of the proof. Raise ProofError."""
-    if DRAFTING_METHODS[plan.drafter.kind].weights == NOTHING:
-        return _check_module(plan, driven)
-    reference = module_of(plan.drafter.kind, "reference")
-    teachers: list[drafts.ReferenceLogits] = reference.teachers(drafter_context(plan))
-    own, max_length, view = plan.drafter.own, plan.max_length, _view(plan.drafter)
+    drafter, max_length = inputs.drafter, inputs.shape.max_length
+    method = DRAFTING_METHODS[drafter.kind]
+    if method.weights == NOTHING:
+        return _check_module(inputs, driven)
+    reference, site = module_of(drafter.kind, "reference"), drafter_context(inputs)
+    teachers: list[drafts.ReferenceLogits] = reference.teachers(site)
+    own, view = drafter.own, _view(drafter)
     tree = own.tree
     if tree.parents is None:
         assert tree.top_k is not None
@@ -35,9 +37,9 @@ def check_draft(plan: Plan, driven: Recording) -> dict[str, Any]:
     if own.inner is not None:
         inner = DraftedFor(_lookup(own.inner), own.inner.passes, own.inner.lenience)
         return check_drafted_for(driven, teachers[0], inner, own.tokens, max_length, view)
-    fallback = plan.verify.parameters.get("fallback", plan.drafter.threshold)
-    shape, late = Tree(tree.parents), int(DRAFTING_METHODS[plan.drafter.kind].verifies_low_confidence)
-    sure = reference.confidences(drafter_context(plan)) if hasattr(reference, "confidences") else None
+    fallback = drafter.threshold if inputs.fallback is None else inputs.fallback
+    shape, late = Tree(tree.parents), int(method.verifies_low_confidence)
+    sure = reference.confidences(site) if hasattr(reference, "confidences") else None
     return drafts.check_tree(driven, teachers, shape, max_length, fallback, late, sure, view)
 
 
@@ -58,10 +60,8 @@ def _lookup(plan: LookupPlan | InnerPlan, tree: Tree | None = None) -> Lookup:
     return Lookup(tree or chain(plan.tokens), plan.ngram, plan.match if isinstance(plan, LookupPlan) else 1)
 
 
-def _check_module(plan: Plan, driven: Recording) -> dict[str, Any]:
-    drafter = make_drafter(plan)
-    assert drafter is not None
-    expected = graph_proof.module_drafts(drafter, driven)
+def _check_module(inputs: DraftInputs, driven: Recording) -> dict[str, Any]:
+    expected = graph_proof.module_drafts(make_drafter(inputs), driven)
     got = [
         {name: each for name, each in output.items() if name in wanted}
         for output, wanted in zip(driven.outputs, expected, strict=True)

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from speccompile.bundle.build_cache import BuildCache
 from speccompile.compiler.build.cached_steps import CachedSteps
-from speccompile.compiler.build.modules import cache_shape, load_decoder
+from speccompile.compiler.build.modules import load_decoder
+from speccompile.compiler.models.load import ModelFiles
 from speccompile.compiler.models.sublayers import check_sublayers
-from speccompile.compiler.step.decoder import Decoder
+from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.errors import UnsupportedModelError
 from speccompile.plan.plan import LayersPlan
 from speccompile.progress import LOGGER, log_step
-from speccompile.recipe import Plan
 
 MOST_TOKENS = 4096
 """Maximum number of tokens of text: their keys and values stay in memory, 1 GiB for an 8 B model of 32 layers and 8 key
@@ -47,10 +47,13 @@ class LayerAgreement:
     blocks: number of positions in the text that an evaluation uses.
     """
 
-    def __init__(self, plan: Plan, texts: Sequence[TargetText], depth: int, seconds: float, threads: int) -> None:
-        """depth: of the drafts, less if every text is shorter. seconds: time of one evaluation, by which the text is
-        thinned. threads: of torch, while it runs the target."""
-        target = load_decoder(plan.target, "target", cache_shape(plan), CachedSteps(BuildCache()))
+    def __init__(
+        self, model: ModelFiles, shape: CacheShape, texts: Sequence[TargetText], depth: int, seconds: float,
+        threads: int,
+    ) -> None:  # fmt: skip
+        """model: the target; shape: of its caches. depth: of the drafts, less if every text is shorter. seconds: time
+        of one evaluation, by which the text is thinned. threads: of torch, while it runs the target."""
+        target = load_decoder(model, "target", shape, CachedSteps(BuildCache()))
         if target.is_recurrent:
             raise UnsupportedModelError(
                 f"{type(target.model).__name__} keeps states, of which a text leaves none for each of its tokens: "

@@ -7,10 +7,11 @@ from pathlib import Path
 import onnx_ir as ir
 
 from speccompile.bundle.manifest import EngineEntry
-from speccompile.compiler.build.cached_steps import CachedSteps, file_hashes
+from speccompile.compiler.build.cache_key import FileContents
+from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.calibration import calibrated_ranges
 from speccompile.compiler.build.memory import free_memory
-from speccompile.compiler.build.traced_graphs import TracedGraph, shares_weights
+from speccompile.compiler.build.traced_graphs import TracedGraph
 from speccompile.compiler.lower.compose import STEP, compose_step, step_graph
 from speccompile.compiler.lower.files import engine_file, neutral_file, share_weights, write_lowered, write_quantized
 from speccompile.compiler.lower.lowering_targets import (
@@ -21,12 +22,33 @@ from speccompile.compiler.lower.lowering_targets import (
     weight_format,
 )
 from speccompile.contract import Graph
-from speccompile.plan.plan import PrecisionPlan
+from speccompile.plan.plan import EnginePlan, PrecisionPlan
 from speccompile.progress import LOGGER, log_step
-from speccompile.recipe import EnginePlan, Plan
 
 GRAPH_COMPONENTS = {"verify": "target", "draft": "drafter"}
 """Graph -> the component whose weight format it has."""
+
+
+@dataclass(frozen=True)
+class LowerInputs:
+    """Inputs of lowering, beside the traced graphs. graphs: "separate" or "fused". shares_weights: the drafter reads
+    weights of the target; has_weights: it has weights, its own or the target's."""
+
+    engines: tuple[EnginePlan, ...]
+    graphs: str
+    batch_size: int
+    shares_weights: bool
+    has_weights: bool
+
+
+@dataclass(frozen=True)
+class LoweredGraphInputs:
+    """Inputs of a lowered graph. files: the neutral graphs, whose weights are not read; form: name of the lowering
+    target."""
+
+    files: FileContents
+    graph: Graph
+    form: str
 
 
 @dataclass(frozen=True)
@@ -69,34 +91,39 @@ def sharing_key(planned: EnginePlan) -> tuple[LoweringTarget, PrecisionPlan]:
     return lowering_target(planned), planned.precision
 
 
-def round_graphs(plan: Plan, parts: Iterable[TracedGraph]) -> tuple[Graph, ...]:
-    """Return the graphs of a round, in order. A fused step comes with `verify`, which autoregressive decoding runs
-    alone."""
+def engines_of(lowered: Lowered, engines: Iterable[EnginePlan]) -> list[str]:
+    """Return the names of the engines that have these graphs."""
+    return [planned.name for planned in engines if sharing_key(planned) == lowered.identity]
+
+
+def round_graphs(kind: str, parts: Iterable[TracedGraph]) -> tuple[Graph, ...]:
+    """Return the graphs of a round, in order. kind: "separate" or "fused": a fused step comes with `verify`, which
+    autoregressive decoding runs alone."""
     graphs = {part.graph.name: part.graph for part in parts}
-    if plan.graphs == "fused":
+    if kind == "fused":
         return step_graph(graphs["verify"], graphs["draft"]), graphs["verify"]
     return tuple(graphs.values())
 
 
 def lower_all(
-    plan: Plan, parts: list[TracedGraph], folder: Path, prompts: list[list[int]], steps: CachedSteps
+    inputs: LowerInputs, parts: list[TracedGraph], folder: Path, prompts: list[list[int]], steps: CachedSteps
 ) -> dict[str, Lowered]:
     """Write the lowered graphs of every engine into `folder`. Return them by engine name.
 
     prompts: token ids for the calibration of activations, if a precision needs it.
     """
     found: dict[tuple[LoweringTarget, PrecisionPlan], Lowered] = {}
-    for planned in plan.engines:
+    for planned in inputs.engines:
         identity = sharing_key(planned)
         if identity not in found:
-            found[identity] = _lowered(plan, *identity, parts)
+            found[identity] = _lowered(inputs, *identity, parts)
             _lower(found[identity], parts, folder, prompts, steps)
             free_memory()
-    return {planned.name: found[sharing_key(planned)] for planned in plan.engines}
+    return {planned.name: found[sharing_key(planned)] for planned in inputs.engines}
 
 
 def lower_traced(
-    plan: Plan, lowered: Iterable[Lowered], parts: list[TracedGraph], folder: Path, steps: CachedSteps
+    inputs: LowerInputs, lowered: Iterable[Lowered], parts: list[TracedGraph], folder: Path, steps: CachedSteps
 ) -> list[Lowered]:
     """Return the same lowerings over the checkpoint's own weights, for the proof alone: there, rounding cannot hide an
     error of the lowering.
@@ -104,9 +131,9 @@ def lower_traced(
     Lowerings that some engine has anyway are omitted.
     """
     known = {each.identity: each.form for each in lowered}
-    traced = PrecisionPlan("float32", "float32" if plan.drafter.models or shares_weights(plan) else None, None)
+    traced = PrecisionPlan("float32", "float32" if inputs.has_weights else None, None)
     missing = [form for form in dict.fromkeys(known.values()) if (form, traced) not in known]
-    added = [_lowered(plan, form, traced, parts, in_place=True) for form in missing]
+    added = [_lowered(inputs, form, traced, parts, in_place=True) for form in missing]
     for each in added:
         _lower(each, parts, folder, [], steps)
         free_memory()
@@ -114,14 +141,15 @@ def lower_traced(
 
 
 def _lowered(
-    plan: Plan, form: LoweringTarget, precision: PrecisionPlan, parts: Iterable[TracedGraph], *, in_place: bool = False
-) -> Lowered:
+    inputs: LowerInputs, form: LoweringTarget, precision: PrecisionPlan, parts: Iterable[TracedGraph], *,
+    in_place: bool = False,
+) -> Lowered:  # fmt: skip
     numbers = {part: weight_format(form, precision, part) for part in precision.words()}
     dtypes = {part: each.compute for part, each in numbers.items()}
-    graphs = tuple(form.contract(graph, dtypes, plan.batch_size) for graph in round_graphs(plan, parts))
+    graphs = tuple(form.contract(graph, dtypes, inputs.batch_size) for graph in round_graphs(inputs.graphs, parts))
     words = [each.name.partition(".")[0] for each in numbers.values()]
     suffix = [] if set(words) == {"float32"} else words[:1] if len(set(words)) == 1 else words
-    return Lowered(".".join([form.name, *suffix]), form, precision, graphs, shares_weights(plan), in_place)
+    return Lowered(".".join([form.name, *suffix]), form, precision, graphs, inputs.shares_weights, in_place)
 
 
 def _lower(
@@ -141,9 +169,9 @@ def _lower(
                 return write_lowered(model, graph, folder, lowered.name, lowered.form)
 
         read = [part.graph for part in parts if graph.name in (STEP, part.graph.name)]
-        files = [neutral_file(each, lowered.weight_format(each.name)) for each in read]
-        key = {"files": file_hashes(folder, files), "graph": graph.to_json(), "form": lowered.form.name}
-        fired = steps.files(title, key, folder, [engine_file(graph, lowered.name)], lower)
+        files = tuple(neutral_file(each, lowered.weight_format(each.name)) for each in read)
+        inputs = LoweredGraphInputs(FileContents(folder, files), graph, lowered.form.name)
+        fired = steps.files(title, inputs, folder, [engine_file(graph, lowered.name)], lower)
         counts = ", ".join(f"{name} {count}" for name, count in fired.items() if count)
         LOGGER.debug("%s for %s: %s", graph.name, lowered.name, counts)
 

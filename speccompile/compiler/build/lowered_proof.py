@@ -1,16 +1,16 @@
 """The proof of lowered graphs: the input of an engine's builder runs in ONNX Runtime on the CPU first."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from speccompile.bundle.manifest import EngineEntry
-from speccompile.compiler.build.cached_steps import CachedSteps, graph_hashes
+from speccompile.compiler.build.cache_key import GraphFiles
+from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.draft_proof import check_draft, reads_target
 from speccompile.compiler.build.lowered import GRAPH_COMPONENTS, Lowered
 from speccompile.compiler.build.memory import free_memory
-from speccompile.compiler.build.modules import drafter_key
 from speccompile.compiler.build.traced_graphs import TracedGraph, neutral, neutral_engine
 from speccompile.compiler.diagnose.compare import compare_graphs
 from speccompile.compiler.lower.compose import STEP
@@ -24,9 +24,40 @@ from speccompile.compiler.prove.tolerance import TOLERANCE, tolerance
 from speccompile.compiler.prove.weights import check_weights
 from speccompile.compiler.weights.session import LinkedEngine
 from speccompile.contract import Graph
+from speccompile.drafters.context import DraftInputs
 from speccompile.progress import LOGGER, log_step
-from speccompile.recipe import Plan
 from speccompile.runtime.devices.engine import Array
+
+
+@dataclass(frozen=True)
+class WeightProofInputs:
+    """Inputs of the proof of a graph's weights. files: the graph as traced, and in the weight format of precision
+    `word`."""
+
+    files: GraphFiles
+    word: str
+
+
+@dataclass(frozen=True)
+class LoweredProofInputs:
+    """Inputs of the proof of a lowered graph. draft: of a graph that drafts. layers: of the deepest model: rounding
+    errors grow with them. files: the graph's, and those of the neutral graphs."""
+
+    draft: DraftInputs | None
+    layers: int
+    graph: Graph
+    files: GraphFiles
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class GraphProofInputs:
+    """Inputs of the proof of all lowered graphs of a round, beside the graphs: see `LoweredProofInputs`.
+    quantizations: component -> how its models were quantized, for messages."""
+
+    draft: DraftInputs | None
+    layers: int
+    quantizations: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -63,25 +94,23 @@ def prove_weights(
     for name, numbers in found:
         if not numbers.in_place:
             title = f"proving the weights of {name} in {numbers.name}"
-            files = neutral_file(known[name]), neutral_file(known[name], numbers)
+            files = GraphFiles(folder, (neutral_file(known[name]), neutral_file(known[name], numbers)))
+            inputs = WeightProofInputs(files, numbers.word)
 
-            def check(
-                title: str = title, files: tuple[str, str] = files, name: str = name, word: str = numbers.word
-            ) -> dict[str, Any]:
+            def check(title: str = title, name: str = name, inputs: WeightProofInputs = inputs) -> dict[str, Any]:
                 with log_step(title):
-                    return check_weights(folder / files[0], folder / files[1], name, word)
+                    traced, written = (inputs.files.folder / file for file in inputs.files.files)
+                    return check_weights(traced, written, name, inputs.word)
 
-            key = {"files": graph_hashes(folder, *files), "word": numbers.word}
-            rows.append(steps.result(title, key, check))
+            rows.append(steps.result(title, inputs, check))
     return rows
 
 
-def log_requantization(plan: Plan, rows: Iterable[dict[str, Any]]) -> None:
+def log_requantization(quantizations: Mapping[str, tuple[str, ...]], rows: Iterable[dict[str, Any]]) -> None:
     """Log how pre-quantized weights were passed through or requantized, from the rows of `prove_weights`."""
-    models = {"target": [plan.target], "drafter": list(plan.drafter.models)}
     for row in rows:
         part = GRAPH_COMPONENTS[row["graph"]]
-        methods = ", ".join(dict.fromkeys(filter(None, (model.facts.quantization for model in models[part]))))
+        methods = ", ".join(quantizations[part])
         if methods:
             LOGGER.info(
                 "%s: %s: %d of %d weights are taken over in %s; the others are at most %.1f %% of the largest in their "
@@ -91,7 +120,7 @@ def log_requantization(plan: Plan, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def prove_graphs(
-    plan: Plan, engine: ProofEngine, parts: Iterable[TracedGraph], folder: Path, steps: CachedSteps
+    inputs: GraphProofInputs, engine: ProofEngine, parts: Iterable[TracedGraph], folder: Path, steps: CachedSteps
 ) -> list[dict[str, Any]]:
     """Compare every lowered graph with the neutral ones in the same weight format, over the same schedule. Raise
     ProofError.
@@ -105,61 +134,57 @@ def prove_graphs(
     for graph in engine.entry.graphs:
         level = f"{engine.lowered.name} against neutral"
 
-        def prove(graph: Graph = graph, level: str = level) -> list[dict[str, Any]]:
-            with log_step(f"proving {graph.name}: {level}"):
-                free_memory()
-                return _proven(plan, engine, graph, known, folder, level)
-
         files = [neutral_file(part.graph, engine.lowered.weight_format(name)) for name, part in known.items()]
+        draft = inputs.draft
         if graph.name == "verify":  # checked without the drafter
-            files = files[:1]
-        key = {
-            "files": graph_hashes(folder, *files, engine.entry.files[graph.name]), "graph": graph.to_json(),
-            "script": known["verify"].script.to_json(),
-            "drafter": drafter_key(plan) if graph.name != "verify" else {},
-        }  # fmt: skip
-        rows += steps.result(f"proving {graph.name}: {level}", key, prove)
+            files, draft = files[:1], None
+        read = GraphFiles(folder, (*files, engine.entry.files[graph.name]))
+        own = LoweredProofInputs(draft, inputs.layers, graph, read, known["verify"].script)
+
+        def prove(own: LoweredProofInputs = own, level: str = level) -> list[dict[str, Any]]:
+            with log_step(f"proving {own.graph.name}: {level}"):
+                free_memory()
+                return _proven(own, engine, known, folder, level)
+
+        rows += steps.result(f"proving {graph.name}: {level}", own, prove)
     return rows
 
 
 def _proven(
-    plan: Plan, engine: ProofEngine, graph: Graph, known: dict[str, TracedGraph], folder: Path, level: str
+    inputs: LoweredProofInputs, engine: ProofEngine, known: dict[str, TracedGraph], folder: Path, level: str
 ) -> list[dict[str, Any]]:
+    graph = inputs.graph
     if engine.lowered.form is CPU or graph.name == STEP:
-        row = _drive(engine, graph, known, folder, level, _depth(plan))
+        row = _drive(engine, graph, known, folder, level, inputs.layers)
     else:
-        row = _compare(engine, known[graph.name], folder, level, _depth(plan))
+        row = _compare(engine, known[graph.name], folder, level, inputs.layers)
     others, parts_of = row.pop("other_drafts", 0), known if graph.name == STEP else [graph.name]
-    if others and all(engine.lowered.weight_format(name).has_traced_weights for name in parts_of):
-        return [row, _check_drafts(plan, engine, graph, known, folder)]
+    has_traced_weights = all(engine.lowered.weight_format(name).has_traced_weights for name in parts_of)
+    if inputs.draft is not None and others and has_traced_weights:
+        return [row, _check_drafts(inputs.draft, engine, graph, known, folder)]
     return [row]
 
 
 def _check_drafts(
-    plan: Plan, engine: ProofEngine, graph: Graph, known: dict[str, TracedGraph], folder: Path
+    draft: DraftInputs, engine: ProofEngine, graph: Graph, known: dict[str, TracedGraph], folder: Path
 ) -> dict[str, Any]:
     verify, level = known["verify"].graph, f"{engine.lowered.name} against eager"
     script, graphs, files = known["verify"].script, [graph], {graph.name: engine.entry.files[graph.name]}
-    if reads_target(plan) and graph.name != STEP:  # as traced, for every format of the engine's target
+    if reads_target(draft.drafter) and graph.name != STEP:  # as traced, for every format of the engine's target
         graphs, files = [verify, graph], {verify.name: neutral_file(verify), **files}
     entry = replace(engine.entry, files=files, graphs=tuple(graphs))
     outputs = drive(LinkedEngine(folder, entry), script, graphs)
     free_memory()
     links: tuple[dict[str, Array], ...] = ()
-    if reads_target(plan) and graph.name == STEP:  # the step's links are internal: take those of its two graphs
+    if reads_target(draft.drafter) and graph.name == STEP:  # its links are internal: take those of its two graphs
         numbers = {name: engine.lowered.weight_format(name) for name in known}
         names = {tensor.name for tensor in verify.outputs if tensor.role == "link"}
-        if plan.drafter.successors:  # the engine's own arithmetic decides between equal choices
+        if draft.drafter.successors:  # the engine's own arithmetic decides between equal choices
             both = run_alone(engine.open(folder, verify.name), script, engine.entry.graphs, verify.name)
         else:
             both = _round(list(known.values()), numbers, folder, overlapped(script, graphs))
         links = tuple({name: one[name] for name in names} for one in both if names and names <= one.keys())
-    return check_draft(plan, Recording(graph, level, script, outputs, tuple(graphs), links))
-
-
-def _depth(plan: Plan) -> int:
-    """Return the number of layers of the deepest model."""
-    return max(model.facts.layers or 1 for model in (plan.target, *plan.drafter.models))
+    return check_draft(draft, Recording(graph, level, script, outputs, tuple(graphs), links))
 
 
 def _compare(engine: ProofEngine, part: TracedGraph, folder: Path, level: str, layers: int) -> dict[str, Any]:

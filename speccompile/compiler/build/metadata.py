@@ -1,5 +1,6 @@
 """Metadata of a bundle: the manifest, and the lock of its inputs."""
 
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -9,38 +10,51 @@ from speccompile.bundle.file_hashes import cached_file_hash
 from speccompile.bundle.manifest import FORMAT, TOKENIZER, Manifest
 from speccompile.compiler.build.cached_steps import PACKAGES
 from speccompile.compiler.build.lowered import round_graphs
-from speccompile.compiler.build.modules import tree_kind
+from speccompile.compiler.build.round_plan import RoundPlan
 from speccompile.compiler.build.traced_graphs import TracedGraph
 from speccompile.index.files import HEADER, read_header
 from speccompile.plan.head import HeadPlan
-from speccompile.plan.plan import RetrievalPlan
-from speccompile.recipe import ModelPlan, Plan
+from speccompile.plan.plan import ModelPlan, Plan, RetrievalPlan
 
 
-def make_manifest(plan: Plan, parts: list[TracedGraph], folder: Path) -> Manifest:
+@dataclass(frozen=True)
+class Description:
+    """Properties of a bundle beside its round. plan: all decisions, for people."""
+
+    name: str
+    eos_token_ids: tuple[int, ...]
+    plan: dict[str, Any]
+
+    @classmethod
+    def of(cls, plan: Plan) -> "Description":
+        return cls(plan.name, plan.target.facts.eos_token_ids, plan.to_json())
+
+
+def make_manifest(round_plan: RoundPlan, description: Description, parts: list[TracedGraph], folder: Path) -> Manifest:
     """Return the manifest of the bundle in `folder`, before its engines are built."""
+    drafter = round_plan.drafter
     return Manifest(
         format=FORMAT,
         contract=contract.VERSION,
         speccompile=__version__,
-        name=plan.name,
-        exact=plan.verify.exact,
-        decoding=plan.decoding,
-        method=plan.verify.method,
-        batch_size=plan.batch_size,
-        max_length=plan.max_length,
-        prefill_chunk=plan.prefill_chunk,
-        tokens=plan.drafter.tokens,
-        tree=tree_kind(plan),
-        depth=plan.drafter.tree.depth if plan.drafter.tokens else 0,
-        sample=plan.drafter.sample,
+        name=description.name,
+        exact=round_plan.verify.exact,
+        decoding=round_plan.decoding,
+        method=round_plan.verify.method,
+        batch_size=round_plan.batch_size,
+        max_length=round_plan.max_length,
+        prefill_chunk=round_plan.prefill_chunk,
+        tokens=drafter.tokens,
+        tree=round_plan.tree_kind,
+        depth=drafter.tree.depth if drafter.tokens else 0,
+        sample=drafter.sample,
         catch_up=max(part.catch_up for part in parts),
-        vocabulary_size=plan.target.facts.vocabulary_size,
-        eos_token_ids=plan.target.facts.eos_token_ids,
+        vocabulary_size=round_plan.target.vocabulary_size,
+        eos_token_ids=description.eos_token_ids,
         tokenizer=(folder / TOKENIZER).exists(),
-        graphs=round_graphs(plan, parts),
+        graphs=round_graphs(round_plan.graphs, parts),
         engines=(),
-        plan=plan.to_json(),
+        plan=description.plan,
     )
 
 

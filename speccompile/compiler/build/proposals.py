@@ -8,17 +8,17 @@ from speccompile.bundle.manifest import Manifest
 from speccompile.compiler.prove.repeats import RepeatProposer
 from speccompile.index.files import HEADER, read_header
 from speccompile.index.retrieval import RetrievalPolicy, write_policy
+from speccompile.plan.plan import RetrievalPlan, TreePlan
 from speccompile.progress import log_step
-from speccompile.recipe import Plan
 from speccompile.runtime.rounds.host_drafts import INDEX, Proposer, find_proposer, gate_config, needs_proposer
 
 
-def put_index(plan: Plan, folder: Path) -> None:
-    """Put the recipe's index, if it has one, into the bundle `folder`: hard-linked if possible, else copied.
+def put_index(retrieval: RetrievalPlan | None, tree: TreePlan, folder: Path) -> None:
+    """Put the recipe's index, if it has one, into the bundle `folder`: hard-linked if possible, else copied. tree: of
+    the drafts.
 
     Raise BundleError for an index that has changed since it was built.
     """
-    retrieval = plan.drafter.retrieval
     if retrieval is None or retrieval.folder is None or retrieval.asked is None:
         return
     with log_step("putting the index into the bundle"):
@@ -29,7 +29,6 @@ def put_index(plan: Plan, folder: Path) -> None:
                 os.link(retrieval.folder / name, inside / name)
             except OSError:  # another filesystem, or one without hard links
                 shutil.copyfile(retrieval.folder / name, inside / name)
-        tree = plan.drafter.tree
         write_policy(
             inside, RetrievalPolicy(*retrieval.asked, branching=1 if tree.kind == "chain" else tree.top_k or 0)
         )

@@ -1,24 +1,25 @@
 """Quality of each precision on text: perplexity of the target, and agreement with float32."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from speccompile.compiler.build.cached_steps import CachedSteps, graph_hashes
+from speccompile.compiler.build.cache_key import GraphFiles
+from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.lowered import Lowered
 from speccompile.compiler.build.lowered_proof import ProofEngine
 from speccompile.compiler.build.memory import free_memory
-from speccompile.compiler.build.modules import model_key, tree_kind
-from speccompile.compiler.build.token_proof import token_ids
+from speccompile.compiler.build.token_proof import PromptInputs, token_ids
 from speccompile.compiler.lower.lowering_targets import LoweringTarget, WeightFormat, lowering_target, weight_format
-from speccompile.compiler.models.load import load_model
+from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.prove import quality
 from speccompile.compiler.prove.reference import sequence_logits
 from speccompile.compiler.step.layers import counting_layers
 from speccompile.errors import PromptError
+from speccompile.plan.plan import EnginePlan
 from speccompile.progress import log_step
-from speccompile.recipe import EnginePlan, Plan
 
 Target = tuple[LoweringTarget, WeightFormat]
 """Key that distinguishes the targets of engines."""
@@ -28,22 +29,58 @@ TREE_TOKENS = 1024
 slowly."""
 
 
-def quality_texts(plan: Plan, folder: Path, prompts: Sequence[list[int]]) -> list[list[int]]:
+@dataclass(frozen=True)
+class TextInputs:
+    """Inputs of the texts that measure quality. prompts: of the proof; held_out: file of other texts. are_long: drafts
+    are a chain, so that long texts are read fast."""
+
+    prompts: PromptInputs
+    held_out: Path | None
+    are_long: bool
+
+
+@dataclass(frozen=True)
+class QualityInputs:
+    """Inputs of measuring quality, beside graphs and texts. file: of the texts, as the recipe names it."""
+
+    target: ModelFiles
+    max_length: int
+    batch_size: int
+    prefill_chunk: int
+    file: str | None
+    engines: tuple[EnginePlan, ...]
+
+
+@dataclass(frozen=True)
+class MeasuredInputs:
+    """Inputs of predictions on texts. targets: names of (lowering target, weight format); files: `verify` of each.
+    texts: token ids."""
+
+    target: ModelFiles
+    max_length: int
+    batch_size: int
+    prefill_chunk: int
+    files: GraphFiles
+    targets: list[tuple[str, str]]
+    texts: list[list[int]]
+
+
+def quality_texts(inputs: TextInputs, folder: Path, prompts: Sequence[list[int]]) -> list[list[int]]:
     """Return token ids of prove.held_out, by the tokenizer in `folder`; without it those of the recipe's prompts.
 
     Return no texts if there are only the build's own prompts: they are random, so a model's perplexity on them means
     nothing. Raise PromptError, naming file and text, for one that is too short to predict a token, or longer than the
     buffers.
     """
-    if plan.prove.held_out is not None:
-        texts = _held_out(plan, plan.prove.held_out, folder)
+    if inputs.held_out is not None:
+        texts = _held_out(inputs.prompts, inputs.held_out, folder)
     else:
-        texts = [prompt for prompt in prompts if len(prompt) > 1] if plan.prove.prompts else []
-    return texts if tree_kind(plan) == "chain" else _first(texts, TREE_TOKENS)
+        texts = [prompt for prompt in prompts if len(prompt) > 1] if inputs.prompts.file else []
+    return texts if inputs.are_long else _first(texts, TREE_TOKENS)
 
 
-def _held_out(plan: Plan, file: Path, folder: Path) -> list[list[int]]:
-    texts = token_ids(plan, file, folder)
+def _held_out(inputs: PromptInputs, file: Path, folder: Path) -> list[list[int]]:
+    texts = token_ids(inputs, file, folder)
     for number, text in enumerate(texts, 1):
         if len(text) < 2:
             raise PromptError(
@@ -60,43 +97,44 @@ def _first(texts: list[list[int]], tokens: int) -> list[list[int]]:
 
 
 def measure_quality(
-    plan: Plan, engines: Sequence[ProofEngine], folder: Path, texts: list[list[int]], steps: CachedSteps
+    inputs: QualityInputs, engines: Sequence[ProofEngine], folder: Path, texts: list[list[int]], steps: CachedSteps
 ) -> dict[str, Any]:
-    """Return the result of `_measure`, perhaps from the build cache."""
-    files = [each.entry.files["verify"] for each in engines]
-    key: dict[str, Any] = {
-        "files": graph_hashes(folder, *files),
-        "texts": texts,
-        "model": model_key(plan.target),
-    }
-    named = [[planned.name, planned.backend, planned.provider] for planned in plan.engines]
-    key |= {"engines": named, "precision": [planned.precision.words() for planned in plan.engines]}
-    key |= {"file": plan.prove.held_out_reference or plan.prove.reference, "max_length": plan.max_length}
-    return steps.result("measuring quality", key, lambda: _measure(plan, engines, folder, texts))
-
-
-def _measure(plan: Plan, engines: Sequence[ProofEngine], folder: Path, texts: list[list[int]]) -> dict[str, Any]:
     """Compare the target of every engine with transformers in float32, on the same texts. Raise ProofError.
 
     Graphs for a GPU run on the CPU here, as in the rest of the proof; those with the same target are measured once.
     """
-    size, tokens = plan.target.facts.vocabulary_size, sum(len(text) - 1 for text in texts)
+    targets = {_target(each.lowered): each for each in engines}
+    measured = MeasuredInputs(
+        inputs.target, inputs.max_length, inputs.batch_size, inputs.prefill_chunk,
+        GraphFiles(folder, tuple(each.entry.files["verify"] for each in targets.values())),
+        [(form.name, numbers.name) for form, numbers in targets], texts,
+    )  # fmt: skip
+    found = steps.result("measuring quality", measured, lambda: _measure(measured, targets))
+    rows = []
+    for target, row in zip(targets, found.pop("engines"), strict=True):
+        names = [each.name for each in inputs.engines if _planned_target(each) == target]
+        ran: dict[str, Any] = {"engines": names, "executed_by": "onnxruntime cpu", "precision": target[1].word}
+        rows.append(ran | {"block_size": target[1].block_size} | row)
+    return {"file": inputs.file, **found, "engines": rows}
+
+
+def _measure(inputs: MeasuredInputs, engines: Mapping[Target, ProofEngine]) -> dict[str, Any]:
+    """Return transformers' perplexity on the texts, and the agreement of each engine with it."""
+    texts, folder = inputs.texts, inputs.files.folder
+    size, tokens = inputs.target.vocabulary_size, sum(len(text) - 1 for text in texts)
     with log_step(f"measuring quality on {len(texts)} texts, {tokens} tokens: transformers"):
-        float32 = _eager(plan, texts)
+        float32 = _eager(inputs)
         free_memory()
     rows = []
-    for (form, numbers), engine in {_target(each.lowered): each for each in engines}.items():
+    for (form, numbers), engine in engines.items():
         with log_step(f"measuring quality: {form.name} in {numbers.name}"):
             (verify,) = (graph for graph in engine.entry.graphs if graph.name == "verify")
             running = engine.open(folder, "verify")
-            logits = quality.engine_logits(running, verify, texts, plan.prefill_chunk, plan.batch_size)
+            logits = quality.engine_logits(running, verify, texts, inputs.prefill_chunk, inputs.batch_size)
             found = quality.predictions(logits, texts, size, f"{form.name} in {numbers.name}")
             free_memory()
-        names = [each.name for each in plan.engines if _planned_target(each) == (form, numbers)]
-        row: dict[str, Any] = {"engines": names, "executed_by": "onnxruntime cpu", "precision": numbers.word}
-        rows.append(row | {"block_size": numbers.block_size} | quality.agreement(found, float32))
+        rows.append(quality.agreement(found, float32))
     return {
-        "file": plan.prove.held_out_reference or plan.prove.reference,
         "texts": len(texts),
         "tokens": tokens,
         "kl_tokens": len(float32.logprobs),
@@ -114,8 +152,8 @@ def _planned_target(planned: EnginePlan) -> Target:
     return form, weight_format(form, planned.precision, "target")
 
 
-def _eager(plan: Plan, texts: list[list[int]]) -> quality.Predictions:
-    model = load_model(plan.target.folder, plan.max_length)
+def _eager(inputs: MeasuredInputs) -> quality.Predictions:
+    model, texts = load_model(inputs.target.folder, inputs.max_length), inputs.texts
 
     def logits() -> Iterator[quality.Block]:
         start = 0
@@ -124,4 +162,4 @@ def _eager(plan: Plan, texts: list[list[int]]) -> quality.Predictions:
                 yield start, sequence_logits(model, text[:-1])
                 start += len(text) - 1
 
-    return quality.predictions(logits(), texts, plan.target.facts.vocabulary_size, "transformers")
+    return quality.predictions(logits(), texts, inputs.target.vocabulary_size, "transformers")

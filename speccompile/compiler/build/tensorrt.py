@@ -1,5 +1,6 @@
 """The TensorRT engines of a build: built here, or deferred to the device with all inputs of the builder."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,22 @@ from speccompile.compiler.engines import (
 from speccompile.compiler.engines.flavour import check_buildable, find_gpu, reason_to_defer
 from speccompile.compiler.engines.memory_estimate import COEFFICIENTS, BuilderMemory
 from speccompile.errors import EngineError, SpeccompileError
+from speccompile.plan.plan import EnginePlan
 from speccompile.progress import LOGGER
-from speccompile.recipe import EnginePlan, Plan
-from speccompile.recipe.resource_estimate import largest_graph_bytes
 
 BACKENDS = ("tensorrt_rtx", "tensorrt")
+
+
+@dataclass(frozen=True)
+class EngineInputs:
+    """Inputs of an engine's build, beside its graphs. graph_bytes: of the weights of its largest graph, 0 if
+    no TensorRT builder reads it; tokens: drafts of a round; prefill_chunk, max_length: tokens."""
+
+    engine: EnginePlan
+    graph_bytes: float
+    tokens: int
+    prefill_chunk: int
+    max_length: int
 
 
 @dataclass
@@ -35,18 +47,19 @@ class BuildResult:
     failures: dict[str, EngineError] = field(default_factory=dict)
 
 
-def check_builders(plan: Plan) -> dict[str, str]:
+def check_builders(engines: Iterable[EngineInputs]) -> dict[str, str]:
     """Return engine name -> the reason why its build is deferred to the device. Raise EngineError for an engine that
     cannot be deferred, and UsageError for limits of the builder or the cache that are no numbers.
 
     TensorRT builds only for the GPU of this machine, so without one its engines are deferred. TensorRT-RTX needs none.
     An engine whose builder cannot stay below its memory limit is refused before any work.
     """
-    engines = [planned for planned in plan.engines if planned.backend in BACKENDS]
-    if engines:
+    built = [inputs for inputs in engines if inputs.engine.backend in BACKENDS]
+    if built:
         check_limits()
     deferred = {}
-    for planned in engines:
+    for inputs in built:
+        planned = inputs.engine
         if planned.defer:
             deferred[planned.name] = "the recipe says so"
         elif planned.backend == "tensorrt_rtx":
@@ -54,12 +67,12 @@ def check_builders(plan: Plan) -> dict[str, str]:
         elif reason := _why_not_here(planned):
             deferred[planned.name] = reason
         if planned.name not in deferred:
-            _check_memory(plan, planned, Limits())
+            _check_memory(inputs, Limits())
     return deferred
 
 
-def _check_memory(plan: Plan, planned: EnginePlan, limits: Limits) -> None:
-    demand = BuilderMemory(largest_graph_bytes(plan, planned))
+def _check_memory(inputs: EngineInputs, limits: Limits) -> None:
+    planned, demand = inputs.engine, BuilderMemory(inputs.graph_bytes)
     try:
         demand.check(planned.backend, limits)
     except EngineError as error:
@@ -78,25 +91,26 @@ def _why_not_here(planned: EnginePlan) -> str:
 
 
 def build_engines(
-    plan: Plan,
+    engines: Iterable[EngineInputs],
     lowered: dict[str, Lowered],
     deferred: dict[str, str],
     folder: Path,
     reduce_into: Path | None,
     catch_up: int,
 ) -> BuildResult:
-    """Build every engine of the plan; skip those that TensorRT refuses.
+    """Build every engine; skip those that TensorRT refuses.
 
     catch_up: width of the drafter's catch-up when decoding, for which engines are optimized. reduce_into: a folder for
     the smallest graph that fails in the same way, one for each refused engine.
     """
     built, limits = BuildResult(), Limits()
-    for planned in plan.engines:
+    for inputs in engines:
+        planned = inputs.engine
         graphs = lowered[planned.name]
         if planned.backend not in BACKENDS:
             built.entries.append(graphs.entry(planned))
             continue
-        settings = _settings(plan, planned, graphs, catch_up)
+        settings = _settings(inputs, graphs, catch_up)
         if reason := deferred.get(planned.name, ""):
             LOGGER.warning("engine %s is deferred to `speccompile finish`: %s", planned.name, reason)
             built.entries.append(_entry(planned, graphs, settings, {}, reason))
@@ -135,12 +149,13 @@ def _reduce(source: Path, settings: Settings, output: Path, limits: Limits) -> N
         LOGGER.warning("%s could not be reduced: %s", source.name, error)
 
 
-def _settings(plan: Plan, planned: EnginePlan, lowered: Lowered, catch_up: int) -> dict[str, Settings]:
+def _settings(inputs: EngineInputs, lowered: Lowered, catch_up: int) -> dict[str, Settings]:
+    planned = inputs.engine
     return {
         graph.name: make_settings(
             graph, backend=planned.backend, compute_capability=planned.compute_capability,
-            precision=planned.precision.words(), tokens=plan.drafter.tokens, catch_up=catch_up,
-            prefill_chunk=plan.prefill_chunk, max_length=plan.max_length,
+            precision=planned.precision.words(), tokens=inputs.tokens, catch_up=catch_up,
+            prefill_chunk=inputs.prefill_chunk, max_length=inputs.max_length,
         )
         for graph in lowered.graphs
     }  # fmt: skip

@@ -12,9 +12,10 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from speccompile.compiler.build.round_plan import RoundPlan
+from speccompile.compiler.models.load import ModelFiles
 from speccompile.drafters import module_of
-from speccompile.plan.plan import LayersPlan, PrecisionPlan
-from speccompile.recipe import EnginePlan, ModelPlan, Plan
+from speccompile.plan.plan import LayersPlan, TreePlan
 from speccompile.tree import Tree
 
 VOCABULARY, MAX_LENGTH, BATCH_SIZE, LAYERS, HIDDEN = 24, 64, 128, 2, 32
@@ -22,41 +23,32 @@ PADDING = 3
 """Difference in vocabulary size between drafter and target, if the recipe's models differ."""
 
 
-def tiny_plan(plan: Plan, folder: Path) -> Plan:
-    """Write the models into `folder`, and plan a bundle of them for ONNX Runtime on the CPU, in float32."""
-    drafter, size = plan.drafter, _vocabulary_size(plan)
+def tiny_round(round_plan: RoundPlan, folder: Path) -> RoundPlan:
+    """Write the models into `folder`, and return the round with them."""
+    drafter, size = round_plan.drafter, _vocabulary_size(round_plan.drafter.tree)
     target = _model(size, 0)
-    rows = [size + _padding(plan.target, each) for each in drafter.models]
+    rows = [size + _padding(round_plan.target, each) for each in round_plan.models]
     models = tuple(
-        _saved(each, _noisy(target, count, seed), folder / f"drafter.{seed}")
-        for seed, (each, count) in enumerate(zip(drafter.models, rows, strict=True), 1)
+        _saved(_noisy(target, count, seed), folder / f"drafter.{seed}") for seed, count in enumerate(rows, 1)
     )
     layers = drafter.layers and LayersPlan(_first_or_last(drafter.layers.attention), _first_or_last(drafter.layers.mlp))
-    words = PrecisionPlan("float32", "float32" if plan.engines[0].precision.drafter else None, None)
     head = drafter.head and module_of(drafter.kind, "reference").small(
         drafter.head, HIDDEN, size, LAYERS, folder / "head"
     )
+    mask_token = None if drafter.mask_token is None else rows[0] - 1
     return replace(
-        plan,
-        name="small",
-        target=_saved(plan.target, target, folder / "target"),
-        drafter=replace(
-            drafter,
-            models=models,
-            layers=layers,
-            head=head,
-            mask_token=None if drafter.mask_token is None else rows[0] - 1,
-        ),
+        round_plan,
+        target=_saved(target, folder / "target"),
+        models=models,
+        drafter=replace(drafter, layers=layers, head=head, mask_token=mask_token),
         max_length=MAX_LENGTH,
         batch_size=BATCH_SIZE,
         prefill_chunk=MAX_LENGTH // 2,
-        engines=(EnginePlan(0, "small", "onnxruntime", "cpu", None, words),),
     )
 
 
-def _vocabulary_size(plan: Plan) -> int:
+def _vocabulary_size(tree: TreePlan) -> int:
     """Return at least twice the number of children of any node: a drafter may have a few tokens less."""
-    tree = plan.drafter.tree
     branching = Tree(tree.parents).branching if tree.parents else 0
     return max(VOCABULARY, 2 * branching, 2 * (tree.top_k or 0))
 
@@ -66,9 +58,9 @@ def _first_or_last(layers: tuple[int, ...]) -> tuple[int, ...]:
     return (0,) if 0 in layers else (LAYERS - 1,) if layers else ()
 
 
-def _padding(target: ModelPlan, drafter: ModelPlan) -> int:
+def _padding(target: ModelFiles, drafter: ModelFiles) -> int:
     """Return the number of tokens that the drafter has more than the target, in the small model."""
-    ours, theirs = target.facts.vocabulary_size, drafter.facts.vocabulary_size
+    ours, theirs = target.vocabulary_size, drafter.vocabulary_size
     return PADDING * ((theirs > ours) - (theirs < ours))
 
 
@@ -102,12 +94,7 @@ def _noisy(target: LlamaForCausalLM, rows: int, seed: int) -> LlamaForCausalLM:
     return model
 
 
-def _saved(plan: ModelPlan, model: LlamaForCausalLM, folder: Path) -> ModelPlan:
+def _saved(model: LlamaForCausalLM, folder: Path) -> ModelFiles:
     model.save_pretrained(folder)
-    facts = replace(
-        plan.facts, architecture="LlamaForCausalLM", model_type="llama", vocabulary_size=model.config.vocab_size,
-        positions=MAX_LENGTH, eos_token_ids=(), tokenizer=False,
-        weight_bytes=sum(4 * parameter.numel() for parameter in model.parameters()),
-    )  # fmt: skip
     files = tuple(sorted(path.relative_to(folder) for path in folder.iterdir()))
-    return replace(plan, reference=folder.name, revision=None, commit=None, folder=folder, files=files, facts=facts)
+    return ModelFiles(folder, files, model.config.vocab_size)

@@ -1,7 +1,7 @@
 """The token level of a build's proof: the graphs of every engine against themselves, and against transformers."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,44 +11,113 @@ from torch import nn
 from speccompile.bundle import acceptance
 from speccompile.bundle.manifest import TOKENIZER, Manifest
 from speccompile.bundle.prompts import read_prompts
-from speccompile.compiler.build.cached_steps import CachedSteps, graph_hashes
-from speccompile.compiler.build.lowered import sharing_key
+from speccompile.compiler.build.cache_key import GraphFiles
+from speccompile.compiler.build.cached_steps import CachedSteps
+from speccompile.compiler.build.lowered import engines_of
 from speccompile.compiler.build.lowered_proof import ProofEngine
 from speccompile.compiler.build.memory import free_memory
-from speccompile.compiler.build.modules import drafter_context, drafter_key, model_key
+from speccompile.compiler.build.modules import drafter_context
 from speccompile.compiler.build.proposals import proof_proposer
-from speccompile.compiler.models.load import load_model
+from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.prove import reference, seeds, tokens
+from speccompile.drafters.context import DraftInputs
 from speccompile.drafters.probe import Text, compare_interpretations
 from speccompile.errors import PromptError
+from speccompile.plan.plan import CascadePlan, EnginePlan, RetrievalPlan
 from speccompile.progress import log_step
-from speccompile.recipe import Plan
 from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.text.tokenizer import Tokenizer
 
 
-def proof_prompts(plan: Plan, folder: Path) -> list[list[int]]:
+@dataclass(frozen=True)
+class PromptInputs:
+    """Inputs of the proof's prompts. file: of prompts, None for random ones. max_length, prefill_chunk: tokens.
+    has_tokenizer: the bundle has one, for prompts that are text."""
+
+    file: Path | None
+    vocabulary_size: int
+    max_length: int
+    prefill_chunk: int
+    has_tokenizer: bool
+
+
+@dataclass(frozen=True)
+class TokenProofInputs:
+    """Inputs of the token level of the proof, beside graphs and prompts. are_texts: the prompts are the recipe's.
+    draft: of the graph that drafts. retrieval, cascade: of drafts that the host looks up."""
+
+    target: ModelFiles
+    max_length: int
+    max_new_tokens: int
+    are_texts: bool
+    draft: DraftInputs | None
+    retrieval: RetrievalPlan | None
+    cascade: CascadePlan | None
+    engines: tuple[EnginePlan, ...]
+
+
+@dataclass(frozen=True)
+class GenerationInputs:
+    """Inputs of generating with an engine's graphs. prompts: token ids. manifest: the fields on which tokens depend."""
+
+    files: GraphFiles
+    precision: Mapping[str, str]
+    prompts: list[list[int]]
+    max_new_tokens: int
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SpeculationInputs:
+    """Inputs of the proof of an engine's speculative tokens: see `TokenProofInputs`."""
+
+    generation: GenerationInputs
+    are_texts: bool
+    retrieval: RetrievalPlan | None
+    cascade: CascadePlan | None
+
+
+@dataclass(frozen=True)
+class TransformersInputs:
+    """Inputs of the comparison of generated tokens with transformers. written: the tokens, as JSON."""
+
+    target: ModelFiles
+    max_length: int
+    written: list[dict[str, Any]]
+    precision: Mapping[str, str]
+    backend: str
+
+
+@dataclass(frozen=True)
+class HeadProbeInputs:
+    """Inputs of measuring a head's accuracy on generated tokens. written: the tokens, as JSON."""
+
+    draft: DraftInputs
+    written: list[dict[str, Any]]
+
+
+def proof_prompts(inputs: PromptInputs, folder: Path) -> list[list[int]]:
     """Return token ids of the proof's prompts: the recipe's, by the tokenizer in `folder`, or random ones by default.
 
     Raise PromptError, naming file and prompt, for one that is longer than the buffers.
     """
-    if plan.prove.prompts is None:
-        return tokens.default_prompts(plan.target.facts.vocabulary_size, plan.max_length, plan.prefill_chunk)
-    return token_ids(plan, plan.prove.prompts, folder)
+    if inputs.file is None:
+        return tokens.default_prompts(inputs.vocabulary_size, inputs.max_length, inputs.prefill_chunk)
+    return token_ids(inputs, inputs.file, folder)
 
 
-def token_ids(plan: Plan, file: Path, folder: Path) -> list[list[int]]:
+def token_ids(inputs: PromptInputs, file: Path, folder: Path) -> list[list[int]]:
     """Return token ids of a prompts file, by the tokenizer in `folder`. Raise PromptError as `proof_prompts` does."""
-    text = Tokenizer(folder / TOKENIZER) if plan.target.facts.tokenizer else None
+    text = Tokenizer(folder / TOKENIZER) if inputs.has_tokenizer else None
     prompts = []
     for number, prompt in enumerate(read_prompts(file), 1):
         if isinstance(prompt, str):
             assert text is not None, "the plan refuses text without a tokenizer"
             prompt = text.encode(prompt)
-        if len(prompt) > plan.max_length:
+        if len(prompt) > inputs.max_length:
             raise PromptError(
                 f"{file}: received {len(prompt)} tokens in prompt {number}, expected at most "
-                f"{plan.max_length}, which is cache.max_length",
+                f"{inputs.max_length}, which is cache.max_length",
                 hint="shorten the prompt, or set a larger cache.max_length",
             )
         prompts.append(prompt)
@@ -56,7 +125,7 @@ def token_ids(plan: Plan, file: Path, folder: Path) -> list[list[int]]:
 
 
 def prove_tokens(
-    plan: Plan,
+    inputs: TokenProofInputs,
     manifest: Manifest,
     engines: Sequence[ProofEngine],
     folder: Path,
@@ -75,73 +144,77 @@ def prove_tokens(
     def model() -> nn.Module:
         """Return the reference model, loaded at first use."""
         if not loaded:
-            loaded.append(load_model(plan.target.folder, plan.max_length))
+            loaded.append(load_model(inputs.target.folder, inputs.max_length))
         return loaded[0]
 
     for engine in engines:
-        row, written = _prove_engine(plan, manifest, engine, folder, prompts, steps)
+        row, written = _prove_engine(inputs, manifest, engine, folder, prompts, steps)
         found.append(written)
-        key = {"model": model_key(plan.target), "max_length": plan.max_length, "written": _json(written)}
 
         def against(engine: ProofEngine = engine, written: list[tokens.GeneratedTokens] = written) -> dict[str, Any]:
             with log_step(f"proving tokens of {engine.lowered.name} against transformers"):
                 return reference.check_tokens(model(), written, reference.judging_precision(model(), engine.entry))
 
-        key |= {"precision": engine.entry.precision, "backend": engine.entry.backend}
+        compared = TransformersInputs(
+            inputs.target, inputs.max_length, _json(written), engine.entry.precision, engine.entry.backend
+        )
         title = f"proving tokens of {engine.lowered.name} against transformers"
-        row["transformers"] = steps.result(title, key, against)
+        row["transformers"] = steps.result(title, compared, against)
         rows.append(row)
-    if plan.drafter.head is None or not plan.drafter.head.taps:  # without features there is only one interpretation
-        return rows, None
+    draft = inputs.draft
+    if draft is None or draft.drafter.head is None or not draft.drafter.head.taps:
+        return rows, None  # without features there is only one interpretation
 
     def probe() -> dict[str, Any] | None:
         with log_step("probing how the head is read"):
             texts = [Text(each.prompt_ids + each.token_ids, len(each.prompt_ids)) for each in found[0]]
-            return compare_interpretations(replace(drafter_context(plan, steps), model=model()), model(), texts)
+            return compare_interpretations(replace(drafter_context(draft, steps), model=model()), model(), texts)
 
-    key = {"written": _json(found[0]), "drafter": drafter_key(plan), "max_length": plan.max_length}
-    return rows, steps.result("probing how the head is read", key, probe)
+    return rows, steps.result("probing how the head is read", HeadProbeInputs(draft, _json(found[0])), probe)
 
 
 def _prove_engine(
-    plan: Plan, manifest: Manifest, engine: ProofEngine, folder: Path, prompts: list[list[int]], steps: CachedSteps
+    inputs: TokenProofInputs,
+    manifest: Manifest,
+    engine: ProofEngine,
+    folder: Path,
+    prompts: list[list[int]],
+    steps: CachedSteps,
 ) -> tuple[dict[str, Any], list[tokens.GeneratedTokens]]:
     """Return the row of one engine's graphs, and its tokens for the reference to check."""
     lowered, entry = engine.lowered, engine.entry
     title, names = f"proving tokens on {lowered.name}", [graph.name for graph in entry.graphs]
-    asked = {"prompts": prompts, "max_new_tokens": plan.prove.max_new_tokens, "precision": entry.precision}
-    proposed = {} if plan.drafter.retrieval is None else {"retrieval": plan.drafter.retrieval.to_json()}
-    if proposed and plan.drafter.cascade is not None:
-        proposed["cascade"] = plan.drafter.cascade.to_json()
-    whole = manifest.to_json()
+    most, whole = inputs.max_new_tokens, manifest.to_json()
+
+    def generation(fields: Iterable[str], *graphs: str) -> GenerationInputs:
+        files = GraphFiles(folder, tuple(entry.files[name] for name in graphs))
+        return GenerationInputs(files, entry.precision, prompts, most, {name: whole[name] for name in fields})
 
     def decode_alone(bundle: Bundle) -> list[dict[str, Any]]:
-        return [asdict(each) for each in tokens.written(bundle, prompts, plan.prove.max_new_tokens, True)]
+        return [asdict(each) for each in tokens.written(bundle, prompts, most, True)]
 
     def prove() -> dict[str, Any]:
         with log_step(title):
             opened = engine.open(folder, *names, batch_size=manifest.batch_size)
             bundle = Bundle(manifest, opened, entry, None, None, proof_proposer(folder, manifest))
-            speculative = tokens.written(bundle, prompts, plan.prove.max_new_tokens, False)
-            same = {name: whole[name] for name in _OF_THE_TARGET}
-            key = asked | {"files": graph_hashes(folder, entry.files["verify"]), "manifest": same}
-            alone = steps.result(f"decoding alone on {lowered.name}", key, partial(decode_alone, bundle))
+            speculative = tokens.written(bundle, prompts, most, False)
+            asked = generation(_OF_THE_TARGET, "verify")
+            alone = steps.result(f"decoding alone on {lowered.name}", asked, partial(decode_alone, bundle))
             cases = list(tokens.cases(bundle, prompts, speculative, [Generation(**each) for each in alone]))
             ties = [tie for case in cases if (tie := tokens.check_equal(bundle, case))]
             row = tokens.summary(cases, ties)
-            if plan.prove.prompts is not None and manifest.tokens:  # random prompts tell nothing about texts
+            if inputs.are_texts and manifest.tokens:  # random prompts tell nothing about texts
                 row[acceptance.KEY] = tokens.acceptance_of(speculative, manifest).to_json()
             if seeds.applies(bundle):
-                row["seeds"] = seeds.check(bundle, prompts, plan.prove.max_new_tokens)
+                row["seeds"] = seeds.check(bundle, prompts, most)
             del bundle
             free_memory()
             return {"row": row, "written": _json([case.written for case in cases])}
 
-    decided = {name: value for name, value in whole.items() if name not in ("name", "plan", "engines")}
-    found = steps.result(
-        title, asked | proposed | {"files": graph_hashes(folder, *entry.files.values()), "manifest": decided}, prove
-    )
-    stands_for = [planned.name for planned in plan.engines if sharing_key(planned) == lowered.identity]
+    decided = generation((name for name in whole if name not in ("name", "plan", "engines")), *entry.files)
+    speculation = SpeculationInputs(decided, inputs.are_texts, inputs.retrieval, inputs.cascade)
+    found = steps.result(title, speculation, prove)
+    stands_for = engines_of(lowered, inputs.engines)
     row: dict[str, Any] = {"engine": lowered.name, "engines": stands_for, "executed_by": "onnxruntime cpu"}
     row |= {"precision": entry.precision} | found["row"]
     return row, [tokens.GeneratedTokens(**each) for each in found["written"]]

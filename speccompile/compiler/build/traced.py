@@ -1,31 +1,22 @@
 """Tracing of graphs: load, probe, trace, write and release, one model after the other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from speccompile.compiler.build.cached_steps import CachedSteps
-from speccompile.compiler.build.modules import (
-    cache_shape,
-    drafter_key,
-    drafts_in_graph,
-    is_chain_independent,
-    load_decoder,
-    make_drafter,
-    make_verify,
-    model_key,
-    tree_kind,
-)
+from speccompile.compiler.build.modules import VerifyInputs, load_decoder, make_drafter, make_verify
 from speccompile.compiler.lower.export import Exported, export_draft, export_verify
 from speccompile.compiler.lower.files import GRAPHS, write_neutral
 from speccompile.compiler.lower.signatures import DraftWidth
+from speccompile.compiler.models.load import ModelFiles
 from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.weights.graph import link_file
 from speccompile.contract import Graph
+from speccompile.drafters.context import DraftInputs
 from speccompile.plan.head import HeadPlan
 from speccompile.progress import log_step, progress_counter
-from speccompile.recipe import ModelPlan, Plan
 
 WEIGHTS = {"verify": "target.traced.weights", "draft": "drafter.traced.weights"}
 """Graph -> the file of its constants that do not stay in a checkpoint."""
@@ -49,11 +40,9 @@ class TracedDraft:
         return cls(Graph.from_json(data["graph"]), width, data["catch_up"], data["longest_window"])
 
 
-def link_checkpoints(plan: Plan, folder: Path) -> None:
-    """Link the files of all models into `folder` under names of their content."""
+def link_checkpoints(models: Iterable[ModelFiles | HeadPlan], folder: Path) -> None:
+    """Link the weight files of all models into `folder` under names of their content."""
     (folder / GRAPHS).mkdir(exist_ok=True)
-    head = plan.drafter.head
-    models: list[ModelPlan | HeadPlan] = [plan.target, *plan.drafter.models, *([head] if head else [])]
     files = sorted({m.folder / file for m in models for file in m.files if file.suffix == ".safetensors"})
     sizes = sum(file.stat().st_size for file in files)
     with (
@@ -64,56 +53,40 @@ def link_checkpoints(plan: Plan, folder: Path) -> None:
             link_file(file, folder / GRAPHS, advance)
 
 
-def trace_draft(plan: Plan, folder: Path, steps: CachedSteps) -> TracedDraft | None:
-    """Trace the drafter into `folder`. Return None if no graph drafts."""
-    if not drafts_in_graph(plan):
-        return None
+def trace_draft(inputs: DraftInputs, folder: Path, steps: CachedSteps) -> TracedDraft:
+    """Trace the drafter into `folder`."""
 
     def make() -> dict[str, Any]:
-        drafter = make_drafter(plan, steps)
-        assert drafter is not None
-        head = plan.drafter.head
+        drafter, head = make_drafter(inputs, steps), inputs.drafter.head
         n_features = len(drafter.taps) * head.hidden_size if head else 0
-        graph = _trace("draft", lambda: export_draft(drafter, plan.batch_size, n_features), folder)
+        graph = _trace("draft", lambda: export_draft(drafter, inputs.shape.batch_size, n_features), folder)
         decoders = (module for module in drafter.modules() if isinstance(module, Decoder))
         windows = [layer.window for decoder in decoders for layer in decoder.layers]
         windows += head.layers.windows if head and head.layers else ()
         return TracedDraft(graph, DraftWidth.of(drafter), drafter.catch_up, max(windows, default=0)).to_json()
 
-    shape = asdict(cache_shape(plan))
-    key = {"drafter": drafter_key(plan), "verify": plan.verify.to_json(), "decoding": plan.decoding}
-    return TracedDraft.from_json(_remembered("draft", key | {"shape": shape}, folder, steps, make))
+    return TracedDraft.from_json(_cached("draft", inputs, folder, steps, make))
 
 
-def trace_verify(plan: Plan, width: DraftWidth, folder: Path, steps: CachedSteps) -> tuple[Graph, int]:
-    """Trace the verification into `folder`. Return the contract, and the target's longest attention window. width: of
-    the verified drafts."""
+def trace_verify(inputs: VerifyInputs, folder: Path, steps: CachedSteps) -> tuple[Graph, int]:
+    """Trace the verification into `folder`. Return the contract, and the target's longest attention window."""
 
     def make() -> dict[str, Any]:
-        decoder = load_decoder(plan.target, "target", cache_shape(plan), steps)
-        verify = make_verify(plan, decoder)
-        kind = {"is_sampling": plan.decoding == "sampling", "constraints": plan.constraints}
+        decoder = load_decoder(inputs.target, "target", inputs.shape, steps)
+        verify, width = make_verify(inputs, decoder), inputs.drafts.width if inputs.drafts else None
+        kind = {"is_sampling": inputs.is_sampling, "constraints": inputs.constraints}
         graph = _trace("verify", lambda: export_verify(verify, width, **kind), folder)
         return {"graph": graph.to_json(), "window": max(layer.window for layer in decoder.layers)}
 
-    head, kind = plan.drafter.head, tree_kind(plan)
-    key: dict[str, Any] = {
-        "model": model_key(plan.target), "shape": asdict(cache_shape(plan)), "decoding": plan.decoding,
-        "verify": plan.verify.to_json(), "taps": list(head.taps) if head else [], "kind": kind,
-    }  # fmt: skip
-    key |= {"constraints": True} if plan.constraints else {}
-    if not is_chain_independent(plan):
-        key |= {"width": asdict(width), "tree": plan.drafter.tree.to_json(), "sample": plan.drafter.sample}
-        key |= {"models": len(plan.drafter.models)}
-    found = _remembered("verify", key, folder, steps, make)
+    found = _cached("verify", inputs, folder, steps, make)
     return Graph.from_json(found["graph"]), found["window"]
 
 
-def _remembered(
-    name: str, key: dict[str, Any], folder: Path, steps: CachedSteps, make: Callable[[], dict[str, Any]]
+def _cached(
+    name: str, inputs: DraftInputs | VerifyInputs, folder: Path, steps: CachedSteps, make: Callable[[], dict[str, Any]]
 ) -> dict[str, Any]:
     files = [f"{GRAPHS}/{name}.neutral.onnx", f"{GRAPHS}/{WEIGHTS[name]}"]
-    return steps.files(f"tracing {name}", key, folder, files, make)
+    return steps.files(f"tracing {name}", inputs, folder, files, make)
 
 
 def _trace(name: str, export: Callable[[], Exported], folder: Path) -> Graph:

@@ -1,6 +1,7 @@
 """Load a checkpoint folder with transformers: safetensors only, no remote code, nothing missing."""
 
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,16 @@ from speccompile.progress import LOGGER
 
 _WRONG = (KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError)
 """Errors of transformers and safetensors over weights that do not match a config."""
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model as stages of a build see it: config and weights, relative to `folder`, and the number of its tokens. What
+    a recipe calls the model decides nothing that is built from it."""
+
+    folder: Path
+    files: tuple[Path, ...]
+    vocabulary_size: int
 
 
 def load_model(folder: Path, max_length: int) -> nn.Module:

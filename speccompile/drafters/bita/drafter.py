@@ -1,5 +1,7 @@
 """BiTA: the target reads the bonus token and mask tokens after it; only the mask tokens attend to a trained prefix."""
 
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 
@@ -16,16 +18,16 @@ from speccompile.plan.head import HeadPlan
 def make(site: DrafterContext) -> Drafter:
     """Return the drafter of a chain. Raise UnsupportedModelError for a target with sliding-window attention."""
     masks, prefix = parts(site.head)
-    target = check_windows(site.target(), site.plan.target.reference)
-    return token_by_token(site, MaskReader(target, masks[: site.plan.drafter.tokens - 1], prefix))
+    target = check_windows(site.target(), site.target_files.folder)
+    return token_by_token(site, MaskReader(target, masks[: site.drafter.tokens - 1], prefix))
 
 
-def check_windows(target: Decoder, reference: str) -> Decoder:
+def check_windows(target: Decoder, folder: Path) -> Decoder:
     """Return the target. Raise UnsupportedModelError if it has sliding-window attention."""
     if not any(layer.window for layer in target.layers):
         return target
     raise UnsupportedModelError(
-        f"received the target '{reference}', whose attention has a window, expected one without: BiTA does not say "
+        f"received the target in {folder}, whose attention has a window, expected one without: BiTA does not say "
         "whether its prefix is seen from beyond",
         hint="use another drafter for this target",
     )

@@ -19,7 +19,7 @@ from speccompile.drafters.weights import load_head
 
 def learner(site: DrafterContext, depth: int) -> "BitaLearner":
     """Return the trainable drafter. Raise UnsupportedModelError for a target with sliding-window attention."""
-    target = check_windows(site.target(), site.plan.target.reference)
+    target = check_windows(site.target(), site.target_files.folder)
     return BitaLearner(site.head, load_head(Trained(site.head), site.head), target, depth)
 
 

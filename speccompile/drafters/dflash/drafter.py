@@ -19,9 +19,7 @@ from speccompile.plan.head import HeadPlan
 def make(site: DrafterContext) -> Drafter:
     """Return the drafter of a chain from one pass."""
     selects = "selector_top_k" in site.head.switches
-    reader = (SelectingReader if selects else DFlashReader)(
-        site.head, site.shape, site.ends(), site.plan.drafter.tokens
-    )
+    reader = (SelectingReader if selects else DFlashReader)(site.head, site.shape, site.ends(), site.drafter.tokens)
     return token_by_token(site, load_head(reader, site.head))
 
 

@@ -17,7 +17,7 @@ from speccompile.plan.head import HeadPlan
 def make(site: DrafterContext) -> Drafter:
     """Return the drafter of a chain from one pass. The chain ends before a draft with a confidence below the threshold;
     without a threshold it never ends early, as in DeepSpec: a compiled window costs the same either way."""
-    drafter = site.plan.drafter
+    drafter = site.drafter
     reader = DSparkReader(site.head, site.shape, site.ends(), drafter.tokens)
     return token_by_token(site, load_head(reader, site.head), drafter.threshold)
 

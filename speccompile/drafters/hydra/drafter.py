@@ -17,7 +17,7 @@ from speccompile.plan.head import HeadPlan
 
 def make(site: DrafterContext) -> Drafter:
     """Return the autoregressive drafter, for any tree. The graph has no heads beyond the tree's depth."""
-    reader, depth = load_reader(site), site.plan.drafter.tree.depth
+    reader, depth = load_reader(site), site.drafter.tree.depth
     reader.mlps, reader.lm_heads = reader.mlps[:depth], reader.lm_heads[:depth]
     return token_by_token(site, reader)
 

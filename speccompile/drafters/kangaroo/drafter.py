@@ -22,7 +22,7 @@ def make(site: DrafterContext) -> Drafter:
     """Return the drafter of a chain, which ends after a draft of low confidence."""
     decoder = skip_layers(site.target(), range(exit_layer(site.head)))
     adapter = load_head(Adapter(site.head, site.shape.max_length), site.head)
-    return token_by_token(site, KangarooReader(site.head, decoder, adapter), site.plan.drafter.threshold)
+    return token_by_token(site, KangarooReader(site.head, decoder, adapter), site.drafter.threshold)
 
 
 class AdapterLayer(nn.Module):

@@ -12,7 +12,7 @@ from speccompile.drafters.context import DrafterContext, token_by_token
 
 def make(site: DrafterContext) -> Drafter:
     """Return the drafter with the layers, or halves of layers, that the recipe names, over the target's KV cache."""
-    layers = site.plan.drafter.layers
+    layers = site.drafter.layers
     assert layers is not None, "the plan refuses this kind without"
     return token_by_token(site, LayersReader(skip_layers(site.target(), layers.attention, layers.mlp)))
 

@@ -12,7 +12,7 @@ from speccompile.drafters.context import DrafterContext
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the target with some halves of its layers."""
-    model, layers = load_model(site.plan.target.folder, site.plan.max_length), site.plan.drafter.layers
+    model, layers = load_model(site.target_files.folder, site.shape.max_length), site.drafter.layers
     assert layers is not None, "the plan refuses this kind without"
     attentions, mlps = (set(range(model.config.num_hidden_layers)) - set(its) for its in (layers.attention, layers.mlp))
     model.set_attn_implementation("eager")

@@ -25,9 +25,9 @@ from speccompile.drafters.lookahead.pool import NgramPool
 
 def make(site: DrafterContext) -> Drafter:
     """Return the drafter, whose only state is the window and the pool."""
-    window = site.plan.drafter.lookahead
+    window = site.drafter.lookahead
     assert window is not None, "the plan decides it"
-    return Lookahead(lay_out(*window), site.plan.target.facts.vocabulary_size, site.shape.batch_size)
+    return Lookahead(lay_out(*window), site.vocabulary_size, site.shape.batch_size)
 
 
 class Lookahead(Drafter):

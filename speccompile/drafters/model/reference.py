@@ -12,8 +12,8 @@ from speccompile.drafters.context import DrafterContext
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference per draft model, over the target's tokens."""
-    size = site.plan.target.facts.vocabulary_size
-    models = [load_model(each.folder, site.plan.max_length) for each in site.plan.drafter.models]
+    size = site.vocabulary_size
+    models = [load_model(each.folder, site.shape.max_length) for each in site.inputs.models]
     return [paired(teacher(model), model.config.vocab_size, size) for model in models]
 
 

@@ -21,8 +21,8 @@ _TOKENIZER_FILES = (*TOKENIZER_FILES, "added_tokens.json", "tokenizer.model", "v
 
 
 def learner(site: DrafterContext, depth: int) -> "ModelLearner":
-    (model,) = site.plan.drafter.models
-    return ModelLearner(model.folder, site.plan.target.facts.vocabulary_size, depth)
+    (model,) = site.inputs.models
+    return ModelLearner(model.folder, site.vocabulary_size, depth)
 
 
 class ModelLearner(TrainableDrafter):

@@ -13,7 +13,7 @@ from speccompile.tree import Tree, merged, merged_indices
 
 def make(site: DrafterContext) -> Drafter:
     """Return the drafter in which every model drafts the tree."""
-    return SeveralDrafters(site.drafters(), site.tree, site.plan.target.facts.vocabulary_size)
+    return SeveralDrafters(site.drafters(), site.tree, site.vocabulary_size)
 
 
 class SeveralDrafters(Drafter):

@@ -26,7 +26,7 @@ def make(site: DrafterContext) -> Drafter:
 def load_hooked_layers(site: DrafterContext) -> list[HookedLayer]:
     """Load the MTP layers of the plan with the attention hook. Raise UnsupportedModelError for recurrent layers."""
     feeds_normed = bool(site.head.switches.get("norm_feedback"))
-    loaded = load_layers(site.head, site.plan.target, site.shape.max_length)
+    loaded = load_layers(site.head, site.target_files.folder, site.shape.max_length)
     with log_step("probing the attention of the MTP layers"):
         layers = [HookedLayer(each, probe(each.model, site.shape), feeds_normed=feeds_normed) for each in loaded]
     for number, layer in enumerate(layers):

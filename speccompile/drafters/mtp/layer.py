@@ -8,6 +8,7 @@ So attention, experts and positions are transformers' code for any target, and i
 import re
 from collections.abc import Iterable
 from copy import copy, deepcopy
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +24,6 @@ from speccompile.drafters.mtp.layouts import BY_NAME, Layout, target_layers
 from speccompile.drafters.mtp.reading import count_layers
 from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.plan.head import HeadFolder, HeadPlan
-from speccompile.plan.plan import ModelPlan
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 SPARSE, DENSE = "sparse", "dense"
@@ -75,13 +75,13 @@ class MtpLayer(nn.Module):
         return self.eh_proj(torch.cat(parts[::-1] if self.hidden_first else parts, -1))
 
 
-def load_layers(head: HeadPlan, target: ModelPlan, max_length: int) -> list[MtpLayer]:
-    """Load all MTP layers with lazily read weights.
+def load_layers(head: HeadPlan, target: Path, max_length: int) -> list[MtpLayer]:
+    """Load all MTP layers with lazily read weights. target: folder of the target.
 
     Raise CheckpointError for tensors that the target's decoder layer does not have, UnsupportedModelError for a target
     whose config does not allow a model of a single layer.
     """
-    config, tensors = read_model(target.folder)
+    config, tensors = read_model(target)
     own, (prefix, ends) = _own_tensors(head), _ends(config, tensors)
     found = []
     for number in range(count_layers(head)):

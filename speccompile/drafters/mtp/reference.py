@@ -26,7 +26,7 @@ from speccompile.plan.layers import LayerShape
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the MTP layers between the target's embedding and head."""
-    head, layers = site.head, load_layers(site.head, site.plan.target, site.shape.max_length)
+    head, layers = site.head, load_layers(site.head, site.target_files.folder, site.shape.max_length)
     for layer in layers:
         layer.model.set_attn_implementation("eager")
 

@@ -17,7 +17,7 @@ from speccompile.plan.head import HeadPlan
 
 def make(site: DrafterContext) -> Drafter:
     """Return the drafter of a chain."""
-    reader = load_reader(site, site.plan.drafter.tokens - 1)
+    reader = load_reader(site, site.drafter.tokens - 1)
     reader.fold()
     return token_by_token(site, reader)
 

@@ -13,9 +13,9 @@ from speccompile.drafters.context import DrafterContext, token_by_token
 def make(site: DrafterContext) -> Drafter:
     """Return the drafter of a chain with the recipe's model."""
     (decoder,) = site.drafters()
-    drafter = site.plan.drafter
+    drafter = site.drafter
     assert drafter.mask_token is not None, "the plan reads it"
-    size = site.plan.target.facts.vocabulary_size
+    size = site.vocabulary_size
     return token_by_token(site, PardReader(decoder, size, drafter.mask_token, drafter.tokens - 1))
 
 

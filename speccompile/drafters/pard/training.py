@@ -21,10 +21,10 @@ from speccompile.drafters.trainable import NewDrafter, TeacherBatch
 
 
 def learner(site: DrafterContext, depth: int) -> "PardLearner":
-    (drafter,) = site.plan.drafter.models
-    (probed,), token = site.drafters(), site.plan.drafter.mask_token
+    (drafter,) = site.inputs.models
+    (probed,), token = site.drafters(), site.drafter.mask_token
     assert token is not None, "the plan reads it"
-    return PardLearner(drafter.folder, site.plan.target.facts.vocabulary_size, depth, probed, token)
+    return PardLearner(drafter.folder, site.vocabulary_size, depth, probed, token)
 
 
 class PardLearner(model.ModelLearner):

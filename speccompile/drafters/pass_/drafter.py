@@ -14,7 +14,7 @@ from speccompile.plan.head import HeadPlan
 def make(site: DrafterContext) -> Drafter:
     """Return the drafter of a chain."""
     masks = load_head(Masks(site.head), site.head).mask_embeddings
-    return token_by_token(site, MaskReader(site.target(), masks[: site.plan.drafter.tokens - 1]))
+    return token_by_token(site, MaskReader(site.target(), masks[: site.drafter.tokens - 1]))
 
 
 class Masks(nn.Module):

@@ -12,7 +12,7 @@ from speccompile.tree import Tree
 
 def make(site: DrafterContext) -> Drafter:
     """Return the drafter, whose only state is the text."""
-    ngram = site.plan.drafter.ngram
+    ngram = site.drafter.ngram
     assert ngram is not None, "the plan decides it"
     return PromptLookup(site.tree, ngram, site.shape.batch_size, site.shape.rows)
 

@@ -17,7 +17,7 @@ from speccompile.tree import Tree
 
 def make(site: DrafterContext) -> Drafter:
     """Return the drafter, whose only state is the table."""
-    return TokenRecycling(site.tree, site.plan.drafter.successors, site.plan.target.facts.vocabulary_size)
+    return TokenRecycling(site.tree, site.drafter.successors, site.vocabulary_size)
 
 
 class TokenRecycling(Drafter):

@@ -63,7 +63,8 @@ def search_layers(trials: TrialRunner, shapes: Sequence[DraftShape], seconds: fl
     shapes: possible draft shapes. Without chains, a chain as deep as the recipe's tree stands for the trees. Raise the
     errors of a build.
     """
-    from speccompile.compiler.build.layer_agreement import LayerAgreement, TargetText  # imports torch
+    from speccompile.compiler.build.inputs import open_round  # imports torch
+    from speccompile.compiler.build.layer_agreement import LayerAgreement, TargetText
 
     plan = trials.source.plan
     assert plan.drafter.layers is not None, "this kind has them"
@@ -73,7 +74,8 @@ def search_layers(trials: TrialRunner, shapes: Sequence[DraftShape], seconds: fl
     measured = _Measured(trials, count, chains)
     whole = measured.costs(LayersPlan(*[tuple(range(count))] * 2))
     texts = [TargetText(*each) for each in trials.texts if len(each[1]) - each[0] > 1]
-    agreement = LayerAgreement(plan, texts, chains[-1], seconds / (PASSES * 2 * count), measured.threads)
+    whole_round, share = open_round(plan), seconds / (PASSES * 2 * count)
+    agreement = LayerAgreement(whole_round.target, whole_round.shape, texts, chains[-1], share, measured.threads)
     costs = measured.halves(whole) if agreement.has_halves else measured.layers(whole)
     drafts = [each for each in chains if each <= agreement.depth] or chains[:1]
     begun = perf_counter()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
+from speccompile.compiler.build.inputs import open_round
 from speccompile.compiler.build.modules import drafter_context
 from speccompile.drafters import DRAFTING_METHODS, KINDS_WITH_WEIGHTS, module_of
 from speccompile.drafters.trainable import TrainableDrafter
@@ -48,7 +49,7 @@ class Checkpoint:
     def learner(self, depth: int, model: nn.Module | None = None) -> TrainableDrafter:
         """Load the drafter with the rounded weights of the files. model: the eager target, if it is already loaded.
         Raise the errors of its kind for an incomplete folder."""
-        site = drafter_context(self.plan(depth))
+        site = drafter_context(open_round(self.plan(depth)).draft)
         found: TrainableDrafter = module_of(self.kind, "training").learner(replace(site, model=model), depth)
         return found
 

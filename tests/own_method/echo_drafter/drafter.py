@@ -11,7 +11,7 @@ from speccompile.tree import Tree
 
 def make(site: DrafterContext) -> Drafter:
     """The drafter of a plan, for the buffers of its caches."""
-    period = site.plan.drafter.options["period"]
+    period = site.drafter.options["period"]
     return Echo(site.tree, period, site.shape.batch_size, site.shape.rows)
 
 
