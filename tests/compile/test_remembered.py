@@ -119,6 +119,20 @@ def test_another_precision_traces_nothing(project):
     assert not any(step.startswith("writing target") for step in taken)
 
 
+def test_another_name_changes_no_step(project):
+    taken = project.build("second")
+    assert project.build("third", "--set", "name=other") == taken
+    assert contents(project.folder / "third")["proof.json"] == contents(project.folder / "second")["proof.json"]
+
+
+def test_another_engine_leaves_the_first_alone(project):
+    more = "{backend: tensorrt, defer: true, compute_capability: '8.9', precision: {target: float16}}"
+    taken = project.build("second", "--set", f"engines=[{{backend: onnxruntime, provider: cpu}}, {more}]")
+    assert {"tracing verify", "tracing draft", "proving verify: neutral against eager"} <= taken
+    first = "onnxruntime-cpu.int4-32"
+    assert {f"proving tokens on {first}", f"proving verify: {first} against neutral"} <= taken
+
+
 def test_another_checkpoint_is_another_build(project):
     zoo.model("llama", seed=3).to(torch.bfloat16).save_pretrained(project.folder / "target", max_shard_size="100KB")
     assert "tracing verify" not in project.build("second")

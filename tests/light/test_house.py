@@ -210,6 +210,39 @@ def test_nothing_outside_of_drafters_asks_for_a_method_by_its_name() -> None:
     assert [place for file in outside for place in asked_by_name(file)] == []
 
 
+SEE_THE_PLAN = {
+    "decides": ("recipe/",),
+    "shows": ("cli/plan.py",),
+    "writes manifest and lock": ("compiler/build/metadata.py",),
+    "gives stages their inputs": ("compiler/build/__init__.py", "compiler/build/inputs.py"),
+    "orders a build": (
+        "cli/model_bundle.py", "compiler/from_recipe.py", "measure/compare/", "measure/tune/",
+        "train/answers/bundle_generator.py", "train/answers/make.py", "train/evaluate/checkpoint.py",
+    ),
+}  # fmt: skip
+"""Reason -> modules and rooms that may have a whole plan in hand."""
+
+
+def annotations(file: Path) -> set[str]:
+    """Names in the annotations of a file's parameters, results and fields."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for said in (getattr(node, "annotation", None), getattr(node, "returns", None)):
+            if isinstance(said, ast.Constant) and isinstance(said.value, str):
+                said = ast.parse(said.value)
+            found |= {each.id for each in ast.walk(said) if isinstance(each, ast.Name)} if said else set()
+    return found
+
+
+def test_the_whole_plan_goes_to_few() -> None:
+    """A stage that takes all of it depends on all of it: `compiler/build/inputs.py` gives each its part."""
+    seen = {name_of(file).removeprefix("speccompile/") for file in SOURCES if "Plan" in annotations(file)}
+    seen = {name for name in seen if not name.startswith(("tests/", "scripts/"))}
+    known = tuple(place for places in SEE_THE_PLAN.values() for place in places)
+    assert {name for name in seen if not name.startswith(known)} == set()
+    assert {place for place in known if not any(name.startswith(place) for name in seen)} == set()
+
+
 def test_every_script_has_its_line() -> None:
     said = set(re.findall(r"^\| `([^`]+?)/?` \|", (ROOT / "scripts/README.md").read_text(encoding="utf-8"), re.M))
     found = {path.name for path in (ROOT / "scripts").iterdir()} - {"README.md", "__pycache__", "mutation"}
