@@ -63,12 +63,12 @@ CONSTANTS = {
         "NAME": "kPrepackedFolder", "FORMAT": "kPrepackedFormat", "SMALLEST_GRAPH": "kSmallestPackedGraph",
         "SMALLEST_FILE": "kSmallestPackedFile", "ROOT": "kRoot", "PAGE": "kPage", "SAVED": "kSavedGraph",
     },
-    "speccompile.runtime.devices.invariance_cache": {"NAME": "kInvarianceFolder"},
     "speccompile.runtime.round_times": {
         "NAME": "kTimesFolder", "FORMAT": "kTimesFormat", "PROCESSES": "kTimesProcesses", "CHANGED": "kChangedTimes",
     },
     "speccompile.runtime.window_invariance": {
-        "FORMAT": "kInvarianceFormat", "PREFIX": "kInvariancePrefix", "NEUTRAL": "kNeutral",
+        "NAME": "kInvarianceFolder", "FORMAT": "kInvarianceFormat", "PREFIX": "kInvariancePrefix",
+        "NEUTRAL": "kNeutral",
     },
     "speccompile.runtime.rounds.bound_graphs": {"MAX_BINDINGS": "kMaxBindings"},
     "speccompile.runtime.rounds.host_drafts": {"INDEX": "kIndex", "GATE": "kRetrievalGate"},

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from speccompile.bundle.folders import lock_folder, sync
 from speccompile.bundle.hashes import check_files, hash_folder, read_hashes, read_json, write_hashes
@@ -27,6 +27,10 @@ FOLDER = "SPECCOMPILE_CACHE_DIR"
 LIMIT = "SPECCOMPILE_CACHE_LIMIT_GB"
 DEFAULT_LIMIT = 20
 """Gigabytes."""
+
+BUILDS, BUNDLES = "builds", "bundles"
+"""Names of the caches of build steps (see `speccompile.compiler.build.cached_steps`) and of the bundles of models that
+were run without a recipe."""
 
 ENTRY = "entry.json"
 PART = ".part"
@@ -64,14 +68,24 @@ def default_limit() -> float:
 
 
 @dataclass(frozen=True)
-class FolderCache:
-    """Cache in `folder`, with at most `limit` bytes of entries; a limit of 0 switches it off.
-
-    Methods raise OSError when the folder cannot be used.
-    """
+class Cache:
+    """Cache in `folder`; a `limit` of 0 bytes switches it off."""
 
     folder: Path
     limit: float
+
+    @classmethod
+    def named(cls, name: str) -> Self:
+        """Return the user's cache of this name. Raise UsageError as `default_limit` does."""
+        return cls(cache_folder(name), default_limit())
+
+
+@dataclass(frozen=True)
+class FolderCache(Cache):
+    """Cache of folders, with at most `limit` bytes of entries.
+
+    Methods raise OSError when the folder cannot be used.
+    """
 
     def entries(self) -> list[Entry]:
         """Return all entries, the last used first."""

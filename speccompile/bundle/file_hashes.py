@@ -7,13 +7,15 @@ read again.
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from speccompile.bundle.cache import cache_folder, default_limit
 from speccompile.bundle.hashes import new_hasher
 from speccompile.bundle.result_cache import ResultCache
 from speccompile.errors import BundleError
+
+NAME = "hashes"
+"""Name of the cache."""
 
 MIN_STAMP_AGE = 2.0
 """Minimum age of a modification time, in seconds. A file that changed later may change again within the same time: FAT
@@ -25,17 +27,9 @@ Advance = Callable[[int], object]
 """Function that receives the number of further bytes that are done."""
 
 
-def default_folder() -> Path:
-    """Return the folder of the cached hashes."""
-    return cache_folder("hashes")
-
-
 @dataclass(frozen=True)
 class FileHashCache(ResultCache):
     """Cached hashes of files, by path."""
-
-    folder: Path = field(default_factory=default_folder)
-    limit: float = field(default_factory=default_limit)
 
     def hash_of(self, path: Path, advance: Advance = int) -> str:
         """See `cached_file_hash`."""
@@ -65,7 +59,7 @@ def cached_file_hash(path: Path, advance: Advance = int) -> str:
 
     Raise BundleError for a file that cannot be read, UsageError for a limit of the caches that is no number.
     """
-    return FileHashCache().hash_of(path, advance)
+    return FileHashCache.named(NAME).hash_of(path, advance)
 
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")

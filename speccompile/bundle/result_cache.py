@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speccompile.bundle.cache import Entry
+from speccompile.bundle.cache import Cache, Entry
 from speccompile.bundle.hashes import read_json
 from speccompile.bundle.manifest import canonical_json
 from speccompile.errors import BundleError
@@ -29,12 +29,8 @@ class CachedResult(Entry):
 
 
 @dataclass(frozen=True)
-class ResultCache:
-    """Results in `folder`. Nothing is cached if `limit` is 0; other limits have no effect, because results are
-    small."""
-
-    folder: Path
-    limit: float
+class ResultCache(Cache):
+    """Cache of results. Limits other than 0 have no effect, because results are small."""
 
     def read(self, key: dict[str, Any]) -> dict[str, Any] | None:
         """Return the result for a key; None if there is none, or its file is damaged."""

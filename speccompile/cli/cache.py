@@ -2,32 +2,33 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 if TYPE_CHECKING:
     from speccompile.bundle.cache import Entry, FolderCache
-    from speccompile.bundle.result_cache import CachedResult, ResultCache
+    from speccompile.bundle.result_cache import ResultCache
 
 
 @click.group("cache", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """The caches of TensorRT engines, of steps of builds, of packed weights, and of which engines were found exact on
-    this processor: what they hold, and how to empty them.
+    """The caches of TensorRT engines, of steps of builds, of bundles of models without a recipe, of packed weights, and
+    of which engines were found exact on this processor: what they hold, and how to empty them.
 
-    Steps of builds are what `speccompile build` need not do again: see its --no-cache. Packed weights were packed by
+    Steps of builds are what `speccompile build` need not do again: see its --no-cache. Bundles are those that
+    `speccompile run` and `chat` have built for a model. Packed weights were packed by
     ONNX Runtime for this processor, and are mapped from there when a bundle is opened. Which engines were found exact
     here is a small file for each, and so is what rounds of a bundle cost here, from which later processes choose how
     many tokens to draft, and what lies in a checkpoint's file, which is read once for it.
 
     Engines lie in $SPECCOMPILE_CACHE_DIR, by default speccompile/engines in the user's folder for caches; steps,
-    packed weights and the small files lie in its folders builds, packed, checked, times and hashes, by default beside
-    engines.
-    Each of the first three holds at most $SPECCOMPILE_CACHE_LIMIT_GB (20); what was unused for longest makes room.
+    bundles, packed weights and the small files lie in its folders builds, bundles, packed, checked, times and hashes,
+    by default beside engines. Each of the first four holds at most $SPECCOMPILE_CACHE_LIMIT_GB (20); what was unused
+    for longest makes room.
     A limit of 0 switches all off: engines and steps are done again, every process packs its weights and compares its
     windows.
 
@@ -43,8 +44,8 @@ def command(ctx: click.Context) -> None:
 @command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_entries(as_json: bool) -> None:
-    """List the engines, the steps of builds, the graphs with packed weights and the engines that were checked, the last
-    used first.
+    """List the engines, the steps of builds, the bundles, the graphs with packed weights and the engines that were
+    checked, the last used first.
 
     \b
     The JSON object has the keys
@@ -55,6 +56,7 @@ def list_entries(as_json: bool) -> None:
                    key is what the engine was built from, null when unreadable
       builds       an object of the same four keys for steps of builds; the
                    key of an entry says which step it is
+      bundles      an object of the same four keys for bundles of models
       packed       an object of the same four keys for packed weights; of what
                    several graphs share, each has its part in its size
       checked      {folder, bytes, entries}: an entry has found as well, the
@@ -69,43 +71,22 @@ def list_entries(as_json: bool) -> None:
       speccompile cache list
       speccompile cache list --json | jq .bytes
     """
-    from speccompile.bundle.build_cache import BuildCache
-    from speccompile.bundle.file_hashes import FileHashCache
-    from speccompile.compiler.engines.cache import Cache
-    from speccompile.runtime.devices.invariance_cache import InvarianceCache
-    from speccompile.runtime.devices.prepacked import PrepackedWeights
-    from speccompile.runtime.round_times import RoundTimesCache
-
-    engines, builds, packed, checked = Cache(), BuildCache(), PrepackedWeights(), InvarianceCache()
+    rows = [(row, row.cache.entries()) for row in _caches()]
     if as_json:
-        data = _limited(engines) | {"builds": _limited(builds), "packed": _limited(packed)}
-        data |= {"checked": _contents(checked), "times": _contents(RoundTimesCache())}
-        data |= {"hashes": _contents(FileHashCache())}
-        click.echo(json.dumps(data, indent=2))
+        data = {row.name: _contents(row.cache, entries) for row, entries in rows}
+        click.echo(json.dumps(data.pop("engines") | data, indent=2))
         return
-    for cache, word, describe in (
-        (engines, "engine", _engine),
-        (builds, "step", _step),
-        (packed, "packed graph", _packed),
-    ):
-        entries = cache.entries()
-        for entry in entries:
-            click.echo(f"{_line(entry)}  {describe(entry.key) if entry.key else 'unreadable'}")
-        click.echo(f"{_total(entries, word)} of at most {cache.limit / 1e9:g} GB in {cache.folder}")
-    records = checked.entries()
-    for record in records:
-        click.echo(f"{_line(record)}  {_checked(record)}")
-    click.echo(f"{_total(records, 'checked engine')} in {checked.folder}")
-    times = RoundTimesCache()
-    click.echo(f"{_total(times.entries(), 'timed engine')} in {times.folder}")
-    hashes = FileHashCache()
-    click.echo(f"{_total(hashes.entries(), 'known file')} in {hashes.folder}")
+    for row, entries in rows:
+        if row.describe is not None:
+            for entry in entries:
+                click.echo(f"{_line(entry)}  {row.describe(entry.key, entry) if entry.key else 'unreadable'}")
+        click.echo(f"{_total(entries, row.word)}{_limit(row.cache)} in {row.cache.folder}")
 
 
 @command.command("clear")
 def clear() -> None:
-    """Remove all engines, steps of builds and packed weights that no process is just reading, and what was found out
-    about engines and the content of files.
+    """Remove all engines, steps of builds, bundles of models and packed weights that no process is just reading, and
+    what was found out about engines and the content of files.
 
     Processes that have weights mapped keep them to their end.
 
@@ -113,34 +94,57 @@ def clear() -> None:
     Example:
       speccompile cache clear
     """
-    from speccompile.bundle.build_cache import BuildCache
-    from speccompile.bundle.file_hashes import FileHashCache
+    for row in _caches():
+        click.echo(f"removed {_total(row.cache.clear(), row.word)} from {row.cache.folder}")
+
+
+class _Row(NamedTuple):
+    """A cache. name: its key in JSON, except that the values of engines stand at the top; word: what an entry is;
+    describe: returns a line about an entry's key and the entry; None if only their number is listed."""
+
+    name: str
+    cache: "FolderCache | ResultCache"
+    word: str
+    describe: Callable[[dict[str, Any], Any], str] | None = None
+
+
+def _caches() -> list[_Row]:
+    """Return all caches, in the order in which they are listed."""
+    from speccompile.bundle import file_hashes
+    from speccompile.bundle.cache import BUILDS, BUNDLES, FolderCache
+    from speccompile.bundle.result_cache import ResultCache
     from speccompile.compiler.engines.cache import Cache
-    from speccompile.runtime.devices.invariance_cache import InvarianceCache
-    from speccompile.runtime.devices.prepacked import PrepackedWeights
-    from speccompile.runtime.round_times import RoundTimesCache
+    from speccompile.runtime import round_times, window_invariance
+    from speccompile.runtime.devices import prepacked
 
-    caches = (
-        (Cache(), "engine"),
-        (BuildCache(), "step"),
-        (PrepackedWeights(), "packed graph"),
-        (InvarianceCache(), "checked engine"),
-        (RoundTimesCache(), "timed engine"),
-        (FileHashCache(), "known file"),
-    )
-    for cache, word in caches:
-        click.echo(f"removed {_total(cache.clear(), word)} from {cache.folder}")
+    return [
+        _Row("engines", Cache(), "engine", _engine),
+        _Row("builds", FolderCache.named(BUILDS), "step", _step),
+        _Row("bundles", FolderCache.named(BUNDLES), "bundle", _bundle),
+        _Row("packed", FolderCache.named(prepacked.NAME), "packed graph", _packed),
+        _Row("checked", ResultCache.named(window_invariance.NAME), "checked engine", _checked),
+        _Row("times", ResultCache.named(round_times.NAME), "timed engine"),
+        _Row("hashes", ResultCache.named(file_hashes.NAME), "known file"),
+    ]
 
 
-def _limited(cache: "FolderCache") -> dict[str, Any]:
-    contents = _contents(cache)
-    return {"folder": contents.pop("folder"), "limit_bytes": int(cache.limit)} | contents
+def _limit_bytes(cache: "FolderCache | ResultCache") -> int | None:
+    """Return the most that a cache may take; None for small results, which take what they need."""
+    from speccompile.bundle.cache import FolderCache
+
+    return int(cache.limit) if isinstance(cache, FolderCache) else None
 
 
-def _contents(cache: "FolderCache | ResultCache") -> dict[str, Any]:
-    entries = cache.entries()
+def _limit(cache: "FolderCache | ResultCache") -> str:
+    limit = _limit_bytes(cache)
+    return "" if limit is None else f" of at most {limit / 1e9:g} GB"
+
+
+def _contents(cache: "FolderCache | ResultCache", entries: "Sequence[Entry]") -> dict[str, Any]:
+    limit = _limit_bytes(cache)
+    limited = {} if limit is None else {"limit_bytes": limit}
     rows, size = [_json(entry) for entry in entries], sum(entry.size for entry in entries)
-    return {"folder": str(cache.folder), "bytes": size, "entries": rows}
+    return {"folder": str(cache.folder), **limited, "bytes": size, "entries": rows}
 
 
 def _json(entry: "Entry") -> dict[str, Any]:
@@ -165,25 +169,27 @@ def _age(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} seconds"
 
 
-def _engine(key: dict[str, Any]) -> str:
+def _engine(key: dict[str, Any], _entry: "Entry") -> str:
     settings = key["settings"]
     capability = settings["compute_capability"] or key["gpu"]
     words = " ".join(f"{part}={word}" for part, word in settings["precision"].items())
     return f"{settings['backend']} {key['builder']}  {capability}  {key['graph']['name']}  {words}"
 
 
-def _step(key: dict[str, Any]) -> str:
+def _step(key: dict[str, Any], _entry: "Entry") -> str:
     return str(key["step"])
 
 
-def _packed(key: dict[str, Any]) -> str:
+def _bundle(key: dict[str, Any], _entry: "Entry") -> str:
+    return str(key["model"])
+
+
+def _packed(key: dict[str, Any], _entry: "Entry") -> str:
     graph = next(name for name in key["files"] if name.endswith(".onnx"))
     return f"onnxruntime {key['onnxruntime']}  {key['processor']['name']}  {graph.rpartition('/')[2]}"
 
 
-def _checked(record: "CachedResult") -> str:
+def _checked(key: dict[str, Any], record: Any) -> str:
     """Return a line of a checked engine: its name, the code that ran it, and whether its windows differed."""
-    if record.key is None or record.found is None:
-        return "unreadable"
-    key, word = record.key, "not exact" if record.found["differing"] else "exact"
+    word = "not exact" if record.found["differing"] else "exact"
     return f"{key['engine']}  {key['kernels'][0]}, onnxruntime {key['onnxruntime']}  {key['processor']['name']}  {word}"

@@ -61,7 +61,7 @@ def try_bundle(folder: Path) -> Iterator[Trial]:
     """
     from speccompile.bundle.reader import open_bundle
     from speccompile.runtime import Bundle
-    from speccompile.runtime.window_invariance import check_invariance
+    from speccompile.runtime.window_invariance import check_invariance, engine_key
 
     manifest = open_bundle(folder).manifest
     for engine in manifest.engines:
@@ -70,7 +70,8 @@ def try_bundle(folder: Path) -> Iterator[Trial]:
             continue
         bundle = Bundle.open(folder, engine=engine.name)
         start = perf_counter()
-        found = check_invariance(folder, bundle.entry, bundle.engine, bundle.manifest)
+        key = engine_key(folder, bundle.entry, bundle.engine.threads)
+        found = check_invariance(key, bundle.engine, bundle.manifest)
         seconds = round(perf_counter() - start, 3)
         yield Trial(manifest.name, engine.name, bundle.kernels, found.exact, found.reason, seconds)
 

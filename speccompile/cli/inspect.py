@@ -118,10 +118,11 @@ def _as_object(bundle: "OpenedBundle", *, verified: bool) -> dict[str, Any]:
 def _found_here(bundle: "OpenedBundle") -> dict[str, "WindowInvariance | None"]:
     """Return CPU engine -> cached window invariance on this machine, None if unknown."""
     from speccompile.machine.system import available_cores
-    from speccompile.runtime.window_invariance import cached_invariance
+    from speccompile.runtime.window_invariance import cached_invariance, engine_key
 
     engines = [engine for engine in bundle.manifest.engines if engine.provider == "cpu"]
-    return {engine.name: cached_invariance(bundle.folder, engine, available_cores()) for engine in engines}
+    keys = {engine.name: engine_key(bundle.folder, engine, available_cores()) for engine in engines}
+    return {name: cached_invariance(key) for name, key in keys.items()}
 
 
 def _exactness(found: "WindowInvariance") -> dict[str, Any]:

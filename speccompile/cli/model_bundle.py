@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_BUNDLE = "bundle"
+"""Name of the bundle's folder in an entry of the cache."""
+
 FAST = "int4"
 """Precision of --fast."""
 SECONDS, SECONDS_A_GIGABYTE = 15, 190
@@ -90,10 +93,10 @@ def open_model(
 
 @contextmanager
 def _cached(request: "ModelRequest", *, prove: bool) -> Iterator[Path]:
-    from speccompile.bundle.bundle_cache import BUNDLE, BundleCache
+    from speccompile.bundle.cache import BUNDLES, FolderCache
     from speccompile.bundle.reader import open_bundle
 
-    cache, key = BundleCache(), _key(request, prove=prove)
+    cache, key = FolderCache.named(BUNDLES), _key(request, prove=prove)
     digest = hashlib.sha256(canonical_json(key)).hexdigest()
     if not cache.limit:
         raise UsageError(
@@ -103,21 +106,21 @@ def _cached(request: "ModelRequest", *, prove: bool) -> Iterator[Path]:
     with cache.open_entry(digest, "bundle", verify=False) as found:
         if found is not None:
             try:
-                open_bundle(found[0] / BUNDLE, verify=False)
+                open_bundle(found[0] / _BUNDLE, verify=False)
             except BundleError as error:
                 LOGGER.warning("note: the cached bundle of %s cannot be opened: %s", request.model, error)
             else:
-                yield found[0] / BUNDLE
+                yield found[0] / _BUNDLE
                 return
     with cache.add_entry(digest, {"key": key}) as part:
-        build_model(request, part / BUNDLE, prove=prove)
+        build_model(request, part / _BUNDLE, prove=prove)
     with cache.open_entry(digest, "bundle", verify=False) as found:
         if found is None:
             raise UsageError(
                 f"the bundle of {request.model} takes more than $SPECCOMPILE_CACHE_LIMIT_GB ({cache.limit / 1e9:g})",
                 hint=f"raise it, or build a bundle of its own: speccompile build {request.model}",
             )
-        yield found[0] / BUNDLE
+        yield found[0] / _BUNDLE
 
 
 def _key(request: "ModelRequest", *, prove: bool) -> dict[str, Any]:

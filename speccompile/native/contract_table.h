@@ -78,9 +78,6 @@ inline constexpr const char* kRoot = "/";
 inline constexpr int64_t kPage = 4096;
 inline constexpr const char* kSavedGraph = "saved.onnx";
 
-// speccompile.runtime.devices.invariance_cache
-inline constexpr const char* kInvarianceFolder = "checked";
-
 // speccompile.runtime.round_times
 inline constexpr const char* kTimesFolder = "times";
 inline constexpr int64_t kTimesFormat = 1;
@@ -88,6 +85,7 @@ inline constexpr int64_t kTimesProcesses = 8;
 inline constexpr double kChangedTimes = 0.05;
 
 // speccompile.runtime.window_invariance
+inline constexpr const char* kInvarianceFolder = "checked";
 inline constexpr int64_t kInvarianceFormat = 1;
 inline constexpr int64_t kInvariancePrefix = 21;
 inline constexpr std::pair<const char*, double> kNeutral[] = {{"top_p", 1.0}, {"repetition_penalty", 1.0}, {"uniforms", 0.5}, {"accept_uniforms", 0.5}, {"draft_uniforms", 0.5}};

@@ -35,7 +35,13 @@ from speccompile.runtime.text.prompts import (
 )
 from speccompile.runtime.text.tokenizer import Tokenizer
 from speccompile.runtime.text_stream import TextStream
-from speccompile.runtime.window_invariance import WindowInvariance, cached_invariance, check_invariance, warn_of
+from speccompile.runtime.window_invariance import (
+    WindowInvariance,
+    cached_invariance,
+    check_invariance,
+    engine_key,
+    warn_of,
+)
 
 __all__ = ["Batch", "Bundle", "Prompt"]
 
@@ -104,11 +110,11 @@ class Bundle(EngineOwner):
         bundle.grammars = GrammarCompiler(
             opened.manifest, opened.path(names.TOKENIZER) if tokenizer else None, tokenizer
         )
+        key = engine_key(opened.folder, entry, running.threads)
         if entry.provider == "cpu":
-            known = cached_invariance(opened.folder, entry, running.threads)
-            bundle.exactness = known or check_invariance(opened.folder, entry, running, opened.manifest)
+            bundle.exactness = cached_invariance(key) or check_invariance(key, running, opened.manifest)
             warn_of(bundle.exactness, entry.name)
-        bundle._times = RecordedTimes.find(opened.folder, entry, running.threads)
+        bundle._times = RecordedTimes.find(key, running.threads)
         if bundle._times is not None and bundle._times.known is not None:
             bundle._loop.drafting.policy.expect_times(bundle._times.known)
         bundle.load_seconds = perf_counter() - start

@@ -4,16 +4,10 @@ How often drafts are accepted holds on every machine and lies in the bundle; wha
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
-from speccompile.bundle.cache import cache_folder, default_limit
-from speccompile.bundle.hashes import HASHES
-from speccompile.bundle.manifest import EngineEntry
 from speccompile.bundle.result_cache import ResultCache
-from speccompile.runtime.window_invariance import engine_key
 
 NAME = "times"
 """Folder of these records in the cache folder."""
@@ -28,14 +22,6 @@ CHANGED = 0.05
 """Share by which a time must change before the record is written again."""
 
 
-@dataclass(frozen=True)
-class RoundTimesCache(ResultCache):
-    """Cache of the records, one file each."""
-
-    folder: Path = field(default_factory=lambda: cache_folder(NAME))
-    limit: float = field(default_factory=default_limit)
-
-
 class RecordedTimes:
     """The record of one engine of a bundle: what `SpeedupModel.measured_times` returns, and `processes`, their number.
 
@@ -43,18 +29,15 @@ class RecordedTimes:
     """
 
     def __init__(self, key: dict[str, Any]) -> None:
-        self._cache, self._key = RoundTimesCache(), key
+        self._cache, self._key = ResultCache.named(NAME), key
         found = self._cache.read(key)
         self.known = found if found is not None and _is_whole(found) else None
         self._written = self.known
 
     @classmethod
-    def find(cls, folder: Path, entry: EngineEntry, threads: int | None) -> "RecordedTimes | None":
-        """Return the record of an engine; None for folders without hashes, as while a bundle is built, and for GPUs,
-        whose clocks the key does not tell."""
-        if entry.provider != "cpu" or not (folder / HASHES).is_file():
-            return None
-        return cls(engine_key(folder, entry, threads) | {"times": FORMAT, "threads": threads})
+    def find(cls, engine: Mapping[str, Any] | None, threads: int | None) -> "RecordedTimes | None":
+        """Return the record of an engine, None if nothing is cached for it. engine: its `engine_key`."""
+        return None if engine is None else cls({**engine, "times": FORMAT, "threads": threads})
 
     def update(self, measured: Mapping[str, Any] | None) -> None:
         """Write the mean of the record and what this process has measured until now, where that is news."""

@@ -17,13 +17,16 @@ import numpy as np
 from speccompile import native
 from speccompile.bundle.hashes import HASHES, hash_file
 from speccompile.bundle.manifest import EngineEntry, Manifest
+from speccompile.bundle.result_cache import ResultCache
 from speccompile.contract import BATCH, COMPONENTS, has_recurrent_states
 from speccompile.machine.system import processor
 from speccompile.progress import LOGGER
 from speccompile.runtime.devices.engine import Array, Engine
-from speccompile.runtime.devices.invariance_cache import InvarianceCache
 from speccompile.runtime.rounds.bound_graphs import BoundGraphs
 from speccompile.runtime.rounds.host_drafts import needs_proposer
+
+NAME = "checked"
+"""Name of the cache of results."""
 
 FORMAT = 1
 """Version of cached results."""
@@ -171,20 +174,20 @@ def _at_depths(single: Array, window: Array) -> Array:
     return found
 
 
-def cached_invariance(folder: Path, entry: EngineEntry, threads: int | None) -> WindowInvariance | None:
-    """Return the result that this machine has cached, or None."""
-    found = InvarianceCache().read(engine_key(folder, entry, threads)) if _is_kept(folder) else None
+def cached_invariance(key: dict[str, Any] | None) -> WindowInvariance | None:
+    """Return the result that this machine has cached for an engine, or None. key: its `engine_key`."""
+    found = ResultCache.named(NAME).read(key) if key is not None else None
     with suppress(TypeError, KeyError):
         if found is not None:
             return WindowInvariance(tuple(found["widths"]), tuple(found["differing"]), float(found["largest"]))
     return None
 
 
-def check_invariance(folder: Path, entry: EngineEntry, engine: Engine, manifest: Manifest) -> WindowInvariance:
-    """Compare the windows of an engine of the bundle in `folder`, and cache the result."""
+def check_invariance(key: dict[str, Any] | None, engine: Engine, manifest: Manifest) -> WindowInvariance:
+    """Compare the windows of an engine, and cache the result. key: the engine's `engine_key`."""
     found = compare_windows(engine, manifest)
-    if _is_kept(folder):
-        InvarianceCache().store(engine_key(folder, entry, engine.threads), asdict(found))
+    if key is not None:
+        ResultCache.named(NAME).store(key, asdict(found))
     return found
 
 
@@ -203,13 +206,14 @@ def warn_of(found: WindowInvariance, engine: str) -> None:
     )  # fmt: skip
 
 
-def _is_kept(folder: Path) -> bool:
-    """Return whether results are cached: not for a folder without hashes, as while a bundle is built."""
-    return (folder / HASHES).is_file()
+def engine_key(folder: Path, entry: EngineEntry, threads: int | None) -> dict[str, Any] | None:
+    """Return everything that decides which kernels run in a CPU engine of the bundle in `folder`.
 
-
-def engine_key(folder: Path, entry: EngineEntry, threads: int | None) -> dict[str, Any]:
-    """Return everything that decides which kernels run."""
+    Return None where nothing is cached: for a folder without hashes, as while a bundle is built, and for GPUs, whose
+    clocks the key does not tell.
+    """
+    if entry.provider != "cpu" or not (folder / HASHES).is_file():
+        return None
     from onnxruntime import __version__ as onnxruntime
 
     library = native.library()

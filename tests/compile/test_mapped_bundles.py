@@ -54,7 +54,7 @@ def test_weights_are_read_where_they_lie(folder, tmp_path, monkeypatch, engine):
     assert said(bundle)
     mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
     assert [str(path) for path in folder.glob(f"graphs/target.{engine}*.weights") if str(path) not in mapped] == []
-    assert not prepacked.default_folder().exists()
+    assert not (tmp_path / "cache" / prepacked.NAME).exists()
 
 
 def test_a_bundle_that_is_opened_twice_has_its_sessions_once(folder):

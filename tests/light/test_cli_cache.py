@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from speccompile.bundle.build_cache import BuildCache
+from speccompile.bundle.cache import FolderCache
+from speccompile.bundle.result_cache import ResultCache
 from speccompile.cli import exit_codes
 from speccompile.cli.main import group
 from speccompile.compiler.engines.cache import Cache
-from speccompile.runtime.devices.invariance_cache import InvarianceCache
 from speccompile.runtime.devices.prepacked import Key, PrepackedWeights
 from tests.light.cache_example import key_of, put
 
@@ -34,15 +34,15 @@ def cli(own, monkeypatch, capsys):
 
 
 def test_the_list_of_an_empty_cache(cli, own):
-    builds, packed, checked = (own.folder / name for name in ("builds", "packed", "checked"))
-    limited = {"engines": own.folder, "steps": builds, "packed graphs": packed}
+    builds, bundles, packed, checked = (own.folder / name for name in ("builds", "bundles", "packed", "checked"))
+    limited = {"engines": own.folder, "steps": builds, "bundles": bundles, "packed graphs": packed}
     listed = "".join(f"0 {word}, 0.0 MB of at most 0.5 GB in {folder}\n" for word, folder in limited.items())
     small = {"checked engines": checked, "timed engines": own.folder / "times", "known files": own.folder / "hashes"}
     listed += "".join(f"0 {word}, 0.0 MB in {folder}\n" for word, folder in small.items())
     assert cli("list") == (0, listed, "")
     nothing = {"limit_bytes": 500_000_000, "bytes": 0, "entries": []}
     data = {"folder": str(own.folder)} | nothing
-    data |= {name: {"folder": str(own.folder / name)} | nothing for name in ("builds", "packed")}
+    data |= {name: {"folder": str(own.folder / name)} | nothing for name in ("builds", "bundles", "packed")}
     data |= {folder.name: {"folder": str(folder), "bytes": 0, "entries": []} for folder in small.values()}
     assert json.loads(cli("list", "--json")[1]) == data
     words = limited | small
@@ -61,11 +61,14 @@ def test_the_list_and_the_clearing_of_a_cache(cli, own):
     )
     with packed.add_entry(key.digest, {"key": key.to_json(), "packed": {}}) as part:
         (part / "file").write_bytes(bytes(1_000_000))
-    steps, digest = BuildCache(own.folder / "builds", 1e9), "c" * 64
+    steps, digest = FolderCache(own.folder / "builds", 1e9), "c" * 64
     with steps.add_entry(digest, {"key": {"step": "tracing verify"}, "names": ["file"], "result": 1}) as part:
         (part / "file").write_bytes(bytes(3_000_000))
+    models = FolderCache(own.folder / "bundles", 1e9)
+    with models.add_entry("d" * 64, {"key": {"model": "org/model"}}) as part:
+        (part / "file").write_bytes(bytes(500_000))
     code, out, err = cli("list")
-    first, second, total, step, step_total, third, packed_total, checked_total, *_ = out.splitlines()
+    first, second, total, step, step_total, bundle, _, third, packed_total, checked_total, *_ = out.splitlines()
     assert (code, err) == (0, "")
     assert [*first.split()][:6] == [broken.name[:12], "0.4", "MB", "used", "0", "seconds"]
     assert first.endswith("ago  unreadable")
@@ -76,6 +79,7 @@ def test_the_list_and_the_clearing_of_a_cache(cli, own):
     assert total == f"2 engines, 2.4 MB of at most 0.5 GB in {own.folder}"
     assert step.startswith(f"{digest[:12]}        3.0 MB  used")
     assert step.endswith(" ago  tracing verify")
+    assert bundle.endswith(" ago  org/model")
     assert step_total == f"1 step, 3.0 MB of at most 0.5 GB in {steps.folder}"
     assert third.split()[1:3] == ["1.0", "MB"]
     assert third.endswith("  onnxruntime 1.31.0  Fast  verify.onnx")
@@ -90,6 +94,7 @@ def test_the_list_and_the_clearing_of_a_cache(cli, own):
     assert cli("clear") == (
         0,
         f"removed 2 engines, 2.4 MB from {own.folder}\nremoved 1 step, 3.0 MB from {steps.folder}\n"
+        f"removed 1 bundle, 0.5 MB from {models.folder}\n"
         f"removed 1 packed graph, 1.0 MB from {own.folder / 'packed'}\n"
         f"removed 0 checked engines, 0.0 MB from {own.folder / 'checked'}\n"
         f"removed 0 timed engines, 0.0 MB from {own.folder / 'times'}\n"
@@ -104,7 +109,7 @@ EXACT = {"widths": [2, 3], "differing": [], "largest": 0.0}
 
 
 def test_checked_engines_are_listed_and_cleared(cli, own):
-    checked = InvarianceCache(own.folder / "checked", 1e9)
+    checked = ResultCache(own.folder / "checked", 1e9)
     other = CHECKED | {"engine": "onnxruntime-cpu-int8"}
     checked.store(CHECKED, EXACT)
     checked.store(other, EXACT | {"differing": [3], "largest": 0.1})
@@ -117,7 +122,7 @@ def test_checked_engines_are_listed_and_cleared(cli, own):
     for path in (damaged, killed, theirs):
         path.write_text("?")
     code, out, err = cli("list")
-    newest, middle, oldest, total = out.splitlines()[3:-2]
+    newest, middle, oldest, total = out.splitlines()[4:-2]
     assert (code, err) == (0, "")
     assert newest.endswith(" seconds ago  unreadable")
     assert middle.split()[-6:] == ["onnxruntime-cpu", "fast,", "onnxruntime", "1.31.0", "Fast", "exact"]
@@ -136,12 +141,12 @@ def test_checked_engines_are_listed_and_cleared(cli, own):
     assert data["bytes"] == sum(path.stat().st_size for path in (first, second, damaged))
     assert [entry["key"] for entry in data["entries"]] == [None, CHECKED, other]
     assert data["entries"][1]["found"] == EXACT
-    assert cli("clear")[1].splitlines()[3] == f"removed 3 checked engines, 0.0 MB from {checked.folder}"
+    assert cli("clear")[1].splitlines()[4] == f"removed 3 checked engines, 0.0 MB from {checked.folder}"
     assert list(checked.folder.iterdir()) == [theirs]
 
 
 def test_checked_engines_are_read_back_while_there_is_a_cache(own, tmp_path):
-    checked = InvarianceCache(own.folder, 1e9)
+    checked = ResultCache(own.folder, 1e9)
     assert checked.read(CHECKED) is None
     checked.store(CHECKED, EXACT)
     (path,) = own.folder.iterdir()
@@ -152,7 +157,7 @@ def test_checked_engines_are_read_back_while_there_is_a_cache(own, tmp_path):
     path.write_text('{"key": {}, "found": []}')
     assert checked.read(CHECKED) is None
     (tmp_path / "a file").touch()
-    for unusable in (InvarianceCache(own.folder, 0), InvarianceCache(tmp_path / "a file" / "checked", 1e9)):
+    for unusable in (ResultCache(own.folder, 0), ResultCache(tmp_path / "a file" / "checked", 1e9)):
         unusable.store(CHECKED, EXACT)
         assert unusable.read(CHECKED) is None
 

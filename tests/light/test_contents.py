@@ -10,7 +10,7 @@ import pytest
 from blake3 import blake3
 
 from speccompile.bundle import file_hashes
-from speccompile.bundle.file_hashes import FileHashCache, cached_file_hash
+from speccompile.bundle.file_hashes import NAME, FileHashCache, cached_file_hash
 from speccompile.compiler.checkpoints.change_guard import ChangeGuard
 from speccompile.errors import BundleError, CheckpointError, UsageError
 
@@ -145,7 +145,7 @@ def test_many_at_once_do_not_harm(tmp_path, cache):
 def test_hashes_are_listed_and_cleared(tmp_path, cache):
     path = write(tmp_path / "shard", b"one")
     cached_file_hash(path)
-    (record,) = FileHashCache().clear()
+    (record,) = FileHashCache.named(NAME).clear()
     assert (record.key, record.found["file"]["size"]) == ({"path": str(path)}, 3)
     assert not list(cache.iterdir())
 

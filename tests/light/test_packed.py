@@ -36,7 +36,7 @@ def own(tmp_path, monkeypatch) -> PrepackedWeights:
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(prepacked, "SMALLEST_GRAPH", 1)
     monkeypatch.setattr(prepacked, "SMALLEST_FILE", 1024)
-    return PrepackedWeights()
+    return PrepackedWeights.named(prepacked.NAME)
 
 
 def write_graph(folder: Path, name: str, *, seed: int = 0, more: bool = False) -> str:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from speccompile.runtime.round_times import PROCESSES, RecordedTimes, RoundTimesCache
+from speccompile.bundle.result_cache import ResultCache
+from speccompile.runtime.round_times import NAME, PROCESSES, RecordedTimes
 from speccompile.runtime.rounds.adaptive_length import AdaptiveDraftLength
 
 CHAIN = {width: width - 1 for width in range(1, 6)}
@@ -127,7 +128,7 @@ DAMAGED = [
 
 @pytest.mark.parametrize("found", DAMAGED, ids=range(len(DAMAGED)))
 def test_a_damaged_record_counts_as_none(cache, found):
-    RoundTimesCache().store(KEY, found)
+    ResultCache.named(NAME).store(KEY, found)
     assert RecordedTimes(KEY).known is None
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from speccompile.bundle import cache
 from speccompile.bundle.hashes import hash_folder, write_hashes
+from speccompile.bundle.result_cache import ResultCache
 from speccompile.errors import SpeccompileError
 from speccompile.runtime.devices import prepacked
-from speccompile.runtime.devices.invariance_cache import InvarianceCache
 from speccompile.runtime.devices.onnx_file import PlaceholderInitializer, external_data, with_carriers
 from speccompile.runtime.devices.prepacked import PrepackedWeights, weights_of
 from speccompile.runtime.devices.sessions import session_options, shared_session
@@ -32,7 +32,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrepackedWeights:
     """A cache for the test, into which small graphs go too when Python packs them."""
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(prepacked, "SMALLEST_GRAPH", 1)
-    return PrepackedWeights()
+    return PrepackedWeights.named(prepacked.NAME)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def python_model(folder: Path) -> str | None:
     """The digest of the model that Python would open, where the weights are kept."""
     key = prepacked._key(folder, FILE, ort.__version__)
-    with PrepackedWeights().open_entry(key.digest, "packed graph") as found:
+    with PrepackedWeights.named(prepacked.NAME).open_entry(key.digest, "packed graph") as found:
         return hashlib.sha256(prepacked._with_packed(folder / FILE, *found)).hexdigest() if found else None
 
 
@@ -184,7 +184,7 @@ def test_where_nothing_can_be_kept(native_build: Path, tmp_path: Path, monkeypat
     with pytest.raises(SpeccompileError) as ours:
         lines.ask("store", asked(folder), saved=str(files))
     with pytest.raises(SpeccompileError) as theirs:
-        PrepackedWeights().store(key, folder / FILE, lambda graph, output: None)
+        PrepackedWeights.named(prepacked.NAME).store(key, folder / FILE, lambda graph, output: None)
     assert str(ours.value) == str(theirs.value)
     lines.close()
     monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", "1")
@@ -249,12 +249,12 @@ def test_what_was_found_out_is_shared(lines: Lines, tmp_path: Path) -> None:
     keys = [{"format": 1, "engine": "größe", "threads": None, "kernels": ["avx2", ""]}, {"engine": "x", "threads": 2}]
     found = {"widths": [2, 3], "differing": [], "largest": 1.25e-7}
     assert lines.ask("known", keys[0]) is None
-    InvarianceCache().store(keys[0], found)
+    ResultCache.named("checked").store(keys[0], found)
     lines.ask("keep", keys[1], found=found)
     written = contents(tmp_path / "cache" / "checked")
     for key in keys:
-        assert InvarianceCache().read(key) == lines.ask("known", key) == found
-        InvarianceCache().store(key, found)
+        assert ResultCache.named("checked").read(key) == lines.ask("known", key) == found
+        ResultCache.named("checked").store(key, found)
     assert contents(tmp_path / "cache" / "checked") == written
     for path in (tmp_path / "cache" / "checked").iterdir():
         path.write_text(json.dumps({"key": {}, "found": 3}))

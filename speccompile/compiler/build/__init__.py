@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from speccompile.bundle.build_cache import BuildCache
+from speccompile.bundle.cache import BUILDS, FolderCache
 from speccompile.bundle.manifest import Manifest, engine_files
 from speccompile.bundle.writer import BundleWriter
 from speccompile.compiler.build.cached_steps import CachedSteps
@@ -62,7 +62,7 @@ def build(
         _make_folder(dump_graphs)
     stages = open_plan(plan)
     deferred = check_builders(stages.engines)
-    steps = CachedSteps(BuildCache() if remember else None)
+    steps = CachedSteps(FolderCache.named(BUILDS) if remember else None)
     with settled_heap(), Interrupts() as interrupts, BundleWriter(output) as writer, ExitStack() as stack:
         checkpoints = [stack.enter_context(each) for each in _checkpoints(plan)]
         folder = writer.folder

@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 import speccompile
 from speccompile import native
-from speccompile.bundle.build_cache import BuildCache
+from speccompile.bundle.cache import FolderCache
 from speccompile.bundle.file_hashes import cached_file_hash
 from speccompile.bundle.hashes import new_hasher
 from speccompile.bundle.manifest import canonical_json
@@ -52,7 +52,7 @@ class WrittenTensors:
 class CachedSteps:
     """The steps of one build."""
 
-    def __init__(self, kept: BuildCache | None = None) -> None:
+    def __init__(self, kept: FolderCache | None = None) -> None:
         """kept: the cache; None to run every step and store nothing."""
         self._cache = kept if kept is not None and kept.limit else None
 

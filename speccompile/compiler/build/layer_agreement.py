@@ -13,7 +13,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from speccompile.bundle.build_cache import BuildCache
+from speccompile.bundle.cache import BUILDS, FolderCache
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.modules import load_decoder
 from speccompile.compiler.models.load import ModelFiles
@@ -53,7 +53,7 @@ class LayerAgreement:
     ) -> None:  # fmt: skip
         """model: the target; shape: of its caches. depth: of the drafts, less if every text is shorter. seconds: time
         of one evaluation, by which the text is thinned. threads: of torch, while it runs the target."""
-        target = load_decoder(model, "target", shape, CachedSteps(BuildCache()))
+        target = load_decoder(model, "target", shape, CachedSteps(FolderCache.named(BUILDS)))
         if target.is_recurrent:
             raise UnsupportedModelError(
                 f"{type(target.model).__name__} keeps states, of which a text leaves none for each of its tokens: "

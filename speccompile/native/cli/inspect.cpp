@@ -32,7 +32,7 @@ Json found_here(const OpenedBundle& bundle, const std::string& onnxruntime) {
     if (engine.provider != provider::kCpu) continue;
     if (!version) version = onnxruntime_version(onnxruntime);
     std::optional<WindowInvariance> found;
-    if (!version->empty()) found = cached_invariance(bundle.folder, engine, available_cores(), *version);
+    if (!version->empty()) found = cached_invariance(engine_key(bundle.folder, engine, available_cores(), *version));
     here.set(engine.name, found ? found->to_json() : Json());
   }
   return here;

@@ -49,8 +49,9 @@ Bundle::Bundle(const std::string& folder, const OpenOptions& options)
   retrieval_ = open_index(opened_);
   if (entry_->provider == provider::kCpu) {
     kernels_ = kernels_in_use();
-    exactness_ = check_invariance(opened_.folder, *entry_, *program_, manifest(), library_.version());
-    times_key_ = spc::times_key(engine_key(opened_.folder, *entry_, program_->threads(), library_.version()), program_->threads());
+    const Json key = engine_key(opened_.folder, *entry_, program_->threads(), library_.version());
+    exactness_ = check_invariance(key, *entry_, *program_, manifest());
+    times_key_ = spc::times_key(key, program_->threads());
   }
   load_seconds_ = wall_seconds() - start_;
 }

@@ -4,14 +4,13 @@
 #include <cmath>
 #include <utility>
 
-#include "../bundle/cache.h"
+#include "../bundle/result_cache.h"
 #include "../contract_table.h"
-#include "invariance_cache.h"
 
 namespace spc {
 namespace {
 
-InvarianceCache cache() { return InvarianceCache(cache_folder(kTimesFolder)); }
+ResultCache cache() { return ResultCache(kTimesFolder); }
 
 // All times of a record by name, those that may be 0 left out.
 Json::Object numbers(const Json& times) {
@@ -81,7 +80,7 @@ void RecordedTimes::update(const std::optional<Json>& measured) {
   if (!known_) found.set("processes", 1);
   if (written_ && !differ(*written_, found)) return;
   written_ = found;
-  cache().keep(key_, found);
+  cache().store(key_, found);
 }
 
 Json times_key(Json engine, std::optional<int> threads) {

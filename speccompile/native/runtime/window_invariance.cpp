@@ -10,9 +10,9 @@
 #include <string_view>
 
 #include "../bundle/hashes.h"
+#include "../bundle/result_cache.h"
 #include "../progress.h"
 #include "../system.h"
-#include "invariance_cache.h"
 #include "host_drafts.h"
 #include "random.h"
 #include "bound_graphs.h"
@@ -240,28 +240,23 @@ WindowInvariance compare_windows(Engine& engine, const Manifest& manifest) {
   return Comparison(engine, manifest).run();
 }
 
-std::optional<WindowInvariance> cached_invariance(const std::string& folder, const EngineEntry& entry, std::optional<int> threads,
-                                         const std::string& onnxruntime) {
-  const std::optional<Json> known = InvarianceCache().read(engine_key(folder, entry, threads, onnxruntime));
+std::optional<WindowInvariance> cached_invariance(const Json& key) {
+  const std::optional<Json> known = ResultCache(kInvarianceFolder).read(key);
   WindowInvariance found;
   return known && parse(*known, found) ? std::optional<WindowInvariance>(found) : std::nullopt;
 }
 
-WindowInvariance check_invariance(const std::string& folder, const EngineEntry& entry, SharedEngine& program, const Manifest& manifest,
-                         const std::string& onnxruntime) {
-  const InvarianceCache checked;
-  const Json key = engine_key(folder, entry, program.threads(), onnxruntime);
-  WindowInvariance found;
-  const std::optional<Json> known = checked.read(key);
-  if (!known || !parse(*known, found)) {
+WindowInvariance check_invariance(const Json& key, const EngineEntry& entry, SharedEngine& program, const Manifest& manifest) {
+  std::optional<WindowInvariance> found = cached_invariance(key);
+  if (!found) {
     const std::unique_ptr<Engine> engine = program.open();
     found = compare_windows(*engine, manifest);
-    checked.keep(key, Json::Object{{"widths", list_of(found.widths)},
-                                   {"differing", list_of(found.differing)},
-                                   {"largest", found.largest}});
+    ResultCache(kInvarianceFolder).store(key, Json::Object{{"widths", list_of(found->widths)},
+                                                           {"differing", list_of(found->differing)},
+                                                           {"largest", found->largest}});
   }
-  warn_of(found, entry.name);
-  return found;
+  warn_of(*found, entry.name);
+  return *found;
 }
 
 }  // namespace spc

@@ -26,16 +26,15 @@ struct WindowInvariance {
 // those after as many such tokens as its depth.
 WindowInvariance compare_windows(Engine& engine, const Manifest& manifest);
 
-// Return the key of everything that decides which kernels an engine runs on. onnxruntime: its version.
+// Return the key of everything that decides which kernels a CPU engine runs on. threads: of the engine; onnxruntime: its
+// version.
 Json engine_key(const std::string& folder, const EngineEntry& entry, std::optional<int> threads, const std::string& onnxruntime);
 
-// Return the cached result on this machine, or nullopt. threads: of the engine; onnxruntime: its version.
-std::optional<WindowInvariance> cached_invariance(const std::string& folder, const EngineEntry& entry, std::optional<int> threads,
-                                         const std::string& onnxruntime);
+// Return the cached result on this machine, or nullopt. key: the engine's `engine_key`.
+std::optional<WindowInvariance> cached_invariance(const Json& key);
 
-// Return the cached result on this machine, or run the check and cache it. Warn if the engine is not exact here. onnxruntime:
-// its version.
-WindowInvariance check_invariance(const std::string& folder, const EngineEntry& entry, SharedEngine& program, const Manifest& manifest,
-                         const std::string& onnxruntime);
+// Return the cached result on this machine, or run the check and cache it. Warn if the engine is not exact here. key: the
+// engine's `engine_key`.
+WindowInvariance check_invariance(const Json& key, const EngineEntry& entry, SharedEngine& program, const Manifest& manifest);
 
 }  // namespace spc

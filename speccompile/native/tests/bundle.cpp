@@ -17,12 +17,12 @@
 
 #include "../bundle/blake3.h"
 #include "../bundle/reader.h"
+#include "../bundle/result_cache.h"
 #include "../bundle/sha256.h"
 #include "../errors.h"
 #include "../files.h"
 #include "../index/retrieval.h"
 #include "../progress.h"
-#include "../runtime/invariance_cache.h"
 #include "../runtime/onnx_file.h"
 #include "../runtime/prepacked.h"
 #include "../system.h"
@@ -139,10 +139,10 @@ Json answer(const Json& asked) {
   if (name == "open_packed") return open_packed(value, asked["verify"].boolean());
   if (name == "propose") return proposed(asked);
   if (name == "keep") {
-    InvarianceCache().keep(value, asked["found"]);
+    ResultCache(kInvarianceFolder).store(value, asked["found"]);
     return {};
   }
-  if (name == "known") return InvarianceCache().read(value).value_or(Json());
+  if (name == "known") return ResultCache(kInvarianceFolder).read(value).value_or(Json());
   return of_files(name, value, asked);
 }
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from speccompile.bundle.cache import LIMIT, FolderCache, cache_folder, default_limit
+from speccompile.bundle.cache import LIMIT, FolderCache
 from speccompile.bundle.hashes import HASHES, hash_file, new_hasher, read_hashes
 from speccompile.bundle.manifest import canonical_json
 from speccompile.errors import BundleError, EngineError
@@ -29,7 +29,7 @@ from speccompile.progress import LOGGER, log_step
 from speccompile.runtime.devices.onnx_file import PlaceholderInitializer, external_data, with_carriers
 
 NAME = "packed"
-"""Folder of this cache."""
+"""Name of this cache."""
 FORMAT = 1
 """Version of the entries."""
 
@@ -53,17 +53,9 @@ Save = Callable[[Path, Path], None]
 packed."""
 
 
-def default_folder() -> Path:
-    """Return $SPECCOMPILE_CACHE_DIR/packed, or speccompile/packed in the user's cache folder."""
-    return cache_folder(NAME)
-
-
 @dataclass(frozen=True)
 class PrepackedWeights(FolderCache):
     """Cache of packed weights, with an entry for every graph."""
-
-    folder: Path = field(default_factory=default_folder)
-    limit: float = field(default_factory=default_limit)
 
     def store(self, key: "Key", graph: Path, save: Save) -> None:
         """Pack the weights of a graph and store them. Raise EngineError, or the errors of `save`."""
@@ -154,7 +146,7 @@ def open_with_prepacked(
     their hashes. Return None, with a warning, if they cannot be cached or ONNX Runtime refuses them; without a warning
     for small graphs, for folders without hashes, as while a bundle is built, and with a limit of 0.
     """
-    cache, graph = PrepackedWeights(), folder / file
+    cache, graph = PrepackedWeights.named(NAME), folder / file
     if os.name != "posix" or not cache.limit or not (folder / HASHES).is_file():
         return None
     key = _key(folder, file, onnxruntime)

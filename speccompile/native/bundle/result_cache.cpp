@@ -1,19 +1,20 @@
-#include "invariance_cache.h"
+#include "result_cache.h"
 
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
 
-#include "../bundle/hashes.h"
-#include "../bundle/sha256.h"
 #include "../errors.h"
+#include "cache.h"
+#include "hashes.h"
+#include "sha256.h"
 
 namespace spc {
 
-InvarianceCache::InvarianceCache(std::string folder, double limit) : folder_(std::move(folder)), limit_(limit) {}
+ResultCache::ResultCache(const std::string& name) : folder_(cache_folder(name)), limit_(default_limit()) {}
 
-std::optional<Json> InvarianceCache::read(const Json& key) const {
+std::optional<Json> ResultCache::read(const Json& key) const {
   if (limit_ == 0) return {};
   const std::string path = join_path(folder_, sha256(key.canonical()) + ".json");
   mark_used(path);
@@ -26,7 +27,7 @@ std::optional<Json> InvarianceCache::read(const Json& key) const {
   return {};
 }
 
-void InvarianceCache::keep(const Json& key, const Json& found) const {
+void ResultCache::store(const Json& key, const Json& found) const {
   if (limit_ == 0) return;
   const std::string name = join_path(folder_, sha256(key.canonical()));
   static std::atomic<unsigned> count{0};  // two threads may keep the same
