@@ -63,7 +63,7 @@ class Bundle(EngineOwner):
         tokenizer: str = "",
     ) -> None:
         """tokenizer: hash of the file of `text`, which files of persistent state name."""
-        loop = DecodeLoop(engine, manifest, on_device=entry.provider != "cpu", proposer=proposer)
+        loop = DecodeLoop(engine, manifest, on_device=entry.provider != "cpu", proposer=proposer, graphs=entry.graphs)
         super().__init__(engine, loop, PersistentState(engine, manifest, entry.graphs, tokenizer))
         self.manifest, self.entry, self.text, self.proposer = manifest, entry, text, proposer
         self.load_seconds = 0.0

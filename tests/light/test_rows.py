@@ -2,16 +2,19 @@
 gets alone. Over a toy engine that fails the test when a row is read that was never committed, or another text's."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
+import numpy as np
 import pytest
 
+from speccompile.contract import Graph
 from speccompile.runtime import Bundle
 from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.options import GREEDY, SamplingParams
-from tests.light.fake_bundle import toy_bundle
+from tests.light.fake_bundle import toy_bundle, toy_manifest
 from tests.light.forced_pace import ForcedPace, forced_pace
+from tests.light.toy_engine import ToyEngine
 
 CAPACITY = 64
 LETTERS = 5
@@ -159,3 +162,29 @@ def test_a_row_gets_what_it_gets_alone(kind, ranges):
             assert row.token_ids == expected.token_ids[: count if request.cancelled else None]
             assert row.logprobs == (expected.logprobs and expected.logprobs[:count])
     assert bool(reused and copied) == ("carried" not in kind)
+
+
+class OtherShapes(ToyEngine):
+    """Has its states in shapes of its own, as engines of TensorRT have the tokens."""
+
+    def host_view(self, buffer: str, shape: tuple[int, ...]) -> np.ndarray:
+        return self._arrays.setdefault((buffer, shape), np.zeros(shape, self._dtypes[buffer]))
+
+
+def test_a_copy_has_the_states_as_the_engine_has_them():
+    made = toy_manifest(batch_size=2)
+
+    def reshaped(graph: Graph) -> Graph:
+        inputs = (replace(each, shape=(*each.shape, 1)) if each.role == "state" else each for each in graph.inputs)
+        return replace(graph, inputs=tuple(inputs))
+
+    entry = replace(made.engines[0], graphs=tuple(map(reshaped, made.engines[0].graphs)))
+    engine = OtherShapes(made)
+    bundle = Bundle(made, engine, entry, None, None)
+    tensors = [each for graph in entry.graphs for each in graph.inputs if each.role == "state"]
+    states = [engine.host_view(each.buffer, each.concrete_shape({"batch": 2})) for each in tensors]
+    assert states
+    for state in states:
+        state[0] = 7
+    bundle._loop.copy(0, 1)
+    assert all((state == 7).all() for state in states)
