@@ -5,7 +5,7 @@ ONNX Runtime has no such checks. What is left out because of it says native/test
 
 import os
 import subprocess
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,9 @@ from tests.compile.test_kernel_sanitizers import can_compile
 from tests.light.fake_bundle import toy_manifest, toy_tokenizer
 from tests.light.test_text import TOKENIZERS
 from tests.native.conftest import run
+from tests.native.slot_operations import TRACES, check_trace
 from tests.native.tokenizers_of_families import FAMILIES
+from tests.native.toy_onnx import write_arithmetic_bundle
 
 pytestmark = pytest.mark.sweep("the runtime in C++ is compiled twice more, and fuzzed for half a minute")
 
@@ -31,19 +33,39 @@ CYCLES = os.environ.get("SPECCOMPILE_CYCLES", "100")
 
 CHECKS = {"address": "address,undefined,float-cast-overflow", "thread": "thread"}
 PROGRAMS = {
-    "address": ("test_sessions", "test_calls", "test_memory_growth", "test_proposers", "fuzz"),
+    "address": ("test_sessions", "test_calls", "test_memory_growth", "test_proposers", "slot_lines", "fuzz"),
     "thread": ("test_sessions",),
 }
 
 SLOW_TO_COMPILE = ("AVX_VNNI", "AVX512_VNNI", "AMX_INT8")
 """Paths of the kernels, which tests/compile/test_kernel_sanitizers.py checks."""
 
-Program = Callable[..., str]
+
+@dataclass(frozen=True)
+class Programs:
+    """Programs that were compiled with checks, in a folder. Anything that the checks find is a failure."""
+
+    build: Path
+
+    def __call__(self, program: str, *words: object, **environment: str) -> str:
+        """Run a program to its end, and return what it says."""
+        told = {
+            "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
+            "TSAN_OPTIONS": f"suppressions={THREADS}",
+        }
+        command = [self.build / program, *words]
+        done = subprocess.run(
+            [str(word) for word in command],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            env=os.environ | told | environment,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-20_000:]
+        return done.stdout
 
 
 @pytest.fixture(scope="module")
-def checked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Program:
-    """Runs a program that was compiled with the checks of the parameter. Anything that they find is a failure."""
+def checked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    """The programs with the checks of the parameter."""
     name: str = request.param
     try:
         cmake = Path(packaging._cmake())
@@ -64,21 +86,7 @@ def checked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     run(cmake, "-S", packaging.FOLDER, "-B", build, *packaging._generator(), *settings)
     run(cmake, "--build", build, "--parallel", os.cpu_count() or 1, "--target", *PROGRAMS[name])
 
-    def call(program: str, *words: object, **environment: str) -> str:
-        told = {
-            "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
-            "TSAN_OPTIONS": f"suppressions={THREADS}",
-        }
-        command = [build / program, *words]
-        done = subprocess.run(
-            [str(word) for word in command],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            env=os.environ | told | environment,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout[-20_000:]
-        return done.stdout
-
-    return call
+    return Programs(build)
 
 
 @pytest.mark.parametrize("checked", CHECKS, indirect=True)
@@ -98,6 +106,15 @@ def test_wrong_calls_and_leaks(checked, built, onnxruntime_library):
 @pytest.mark.parametrize("checked", ["address"], indirect=True)
 def test_proposers(checked, built, onnxruntime_library):
     checked("test_proposers", built("retrieval").path, onnxruntime_library)
+
+
+@pytest.mark.parametrize("checked", ["address"], indirect=True)
+@pytest.mark.parametrize("trace", TRACES, ids=str)
+@pytest.mark.parametrize("kind", [{"samples": True}, {"fused": True, "has_slices": False}], ids=["slices", "whole"])
+def test_slots(checked, tmp_path, onnxruntime_library, trace, kind):
+    check_trace(
+        trace, write_arithmetic_bundle(tmp_path / "b", **kind), checked.build / "slot_lines", onnxruntime_library
+    )
 
 
 WAYS = (
