@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.cli.options import Option
 from speccompile.progress import LOGGER
 
 if TYPE_CHECKING:
@@ -16,7 +17,9 @@ PATH = click.Path(path_type=Path)
 
 @click.command("triton")
 @click.argument("folder", metavar="BUNDLE", type=PATH)
-@click.option("-o", "--output", metavar="REPOSITORY", type=PATH, required=True, help="The model repository's folder.")
+@click.option(
+    "-o", "--output", metavar="REPOSITORY", type=PATH, cls=Option, required=True, help="The model repository's folder."
+)
 @click.option("--name", metavar="NAME", help="The model's name; by default the bundle's.")
 @click.option(
     "--backend", type=click.Choice(["auto", "python", "native"]), default="auto", show_default=True,

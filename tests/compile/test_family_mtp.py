@@ -106,7 +106,7 @@ def test_ends_are_the_targets_unless_they_differ(tmp_path, other_head):
     mtp_target(tmp_path / "target", "glm4_moe")
     add_ends(tmp_path / "target", other_head)
     plan = plan_of(tmp_path)
-    (layer,) = load_layers(plan.drafter.head, plan.target, plan.max_length)
+    (layer,) = load_layers(plan.drafter.head, plan.target.folder, plan.max_length)
     stored = load_file(tmp_path / "target" / "model.safetensors")
     offsets = checkpoint_sources(tmp_path / "target").weights
     used = layer.model.get_output_embeddings().weight
@@ -147,7 +147,7 @@ def test_tensors_of_another_layer_are_refused(tmp_path):
     with pytest.raises(
         CheckpointError, match="1 tensors of MTP layer 0 that the decoder layer of Qwen2ForCausalLM doe"
     ):
-        load_layers(plan.drafter.head, plan.target, plan.max_length)
+        load_layers(plan.drafter.head, plan.target.folder, plan.max_length)
 
 
 @pytest.mark.sweep("trees and proofs of bundles are the same code for all kinds; rounds are in the first tier")

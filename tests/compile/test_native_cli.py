@@ -63,6 +63,8 @@ def test_the_help_is_python_s_but_for_what_differs(both, command, monkeypatch):
         "`speccompile bench` writes pages with plots." if their_options.pop("--html", None) else ""
     )
     assert [their_options.pop(option, None) is not None for option in CONSTRAINTS] == [command == "generate"] * 4
+    for option in ("-q,", "-v,", "--progress"):  # this one has -q alone, before the command
+        assert their_options.pop(option)
     assert our_options == their_options
     assert (sum(line not in ours for line in theirs), sum(line not in theirs for line in ours)) == CHANGED[command]
 
@@ -75,7 +77,8 @@ def test_the_program_says_what_it_is(both):
     assert shown.stdout == both.native("--help").stdout == both.native("-q").stdout
     commands = shown.stdout.decode().partition("Commands:")[2].split("\n")[1:4]
     assert [line.split()[0] for line in commands] == ["generate", "bench", "inspect"]
-    assert set(commands) < set(both.python("--help").stdout.decode().splitlines())
+    theirs = {" ".join(line.split()) for line in both.python("--help").stdout.decode().splitlines()}
+    assert {" ".join(line.split()) for line in commands} < theirs
 
 
 @pytest.mark.parametrize(
@@ -101,7 +104,6 @@ LINES = [
     ["generate", "a", "--promt", "x"],
     ["generate", "a", "--promt-fil=x"],
     ["generate", "a", "--xyzzy"],
-    ["generate", "a", "-q"],
     ["generate", "a", "-n"],
     ["generate", "a", "-p", "x", "-n"],
     ["generate", "a", "-p", "x", "-nx"],

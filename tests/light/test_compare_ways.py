@@ -38,7 +38,7 @@ def test_every_kind_that_needs_no_training_has_a_default_way():
 
 
 def test_default_ways_of_a_recipe_without_a_drafter_need_no_training(source):
-    found = default_methods(source())
+    found = default_methods(source(drafter={"kind": "none"}))
     assert {"prompt_lookup-4", "prompt_lookup-tree", "layer_skip-half"} <= set(names(found))
     assert not [each for each in names(found) if each.startswith("none")]
     settings = {way.name: way.settings for way in found}
