@@ -26,6 +26,9 @@ LARGEST_SHARE = 0.8
 SMALLER = ("int8", "int4")
 """Precisions to take instead of one that does not fit, the largest first."""
 
+Section = dict[str, str] | None
+"""A recipe's section `drafter`, None to leave it to the defaults."""
+
 
 @dataclass(frozen=True)
 class ModelRecipe:
@@ -43,7 +46,7 @@ def make_model_recipe(
     overrides: as after --set; the text then has values alone. Raise RecipeError, CheckpointError and
     UnsupportedModelError as `make_plan` does."""
     notes: list[str] = []
-    decided = _that_fits(request, _with_drafter(request, notes), notes)
+    decided = _that_fits(request, *_with_drafter(request, notes), notes)
     text = recipe_text(request.model, decided, _reference(relative_to))
     file = (relative_to or Path()) / FILE_NAME
     data = parse_yaml(text, str(file))
@@ -54,23 +57,25 @@ def make_model_recipe(
     return ModelRecipe(text, plan, list(dict.fromkeys([*notes, *decided.notes, *plan.notes])))
 
 
-def _with_drafter(request: ModelRequest, notes: list[str]) -> Plan:
-    """Return the plan with the drafter that is asked for; else with the one that the checkpoint carries, one that lies
-    beside it and fits, or one without weights."""
+def _with_drafter(request: ModelRequest, notes: list[str]) -> tuple[Plan, Section]:
+    """Return the plan, and the section `drafter` of its recipe: the drafter that is asked for; else the one that the
+    checkpoint carries, one that lies beside it and fits, or one without weights."""
     if request.drafter is not None:
-        return _plan(request, _asked_drafter(request.drafter))
+        section = _asked_drafter(request.drafter)
+        return _plan(request, section), section
     plan = _plan(request, None)
     if plan.drafter.head is not None:
-        return plan
+        return plan, None
     for folder in request.drafters_beside():
+        section = {"model": str(folder)}
         try:
-            found = _plan(request, {"model": str(folder)})
+            found = _plan(request, section)
         except (RecipeError, CheckpointError) as error:
             notes.append(f"{folder} is no drafter for this model: {error}")
             continue
         notes.append(f"the drafter lies in {folder} (drafter.kind {found.drafter.kind})")
-        return found
-    return plan
+        return found, section
+    return plan, None
 
 
 def _asked_drafter(asked: str) -> dict[str, str]:
@@ -88,16 +93,15 @@ def _asked_drafter(asked: str) -> dict[str, str]:
     return {"model": _absolute(asked)}
 
 
-def _that_fits(request: ModelRequest, plan: Plan, notes: list[str]) -> Plan:
-    """Return the plan, or one in the largest smaller precision if its weights and caches need too much memory."""
+def _that_fits(request: ModelRequest, plan: Plan, section: Section, notes: list[str]) -> Plan:
+    """Return the plan, or one with the same section `drafter` in the largest smaller precision, if its weights and
+    caches need too much memory."""
     if request.precision is not None:
         return plan
     memory = min(limit.size for limit in memory_limits())
     needed = running_bytes(plan)
     if needed <= LARGEST_SHARE * memory:
         return plan
-    drafter = plan.drafter.models[0].reference if plan.drafter.models else None
-    section = {"model": drafter} if drafter else {"kind": plan.drafter.kind}
     for word in SMALLER:
         smaller = _plan(request, section, word)
         if running_bytes(smaller) <= LARGEST_SHARE * memory or word == SMALLER[-1]:
@@ -109,7 +113,7 @@ def _that_fits(request: ModelRequest, plan: Plan, notes: list[str]) -> Plan:
     return smaller
 
 
-def _plan(request: ModelRequest, drafter: dict[str, str] | None, precision: str | None = None) -> Plan:
+def _plan(request: ModelRequest, drafter: Section, precision: str | None = None) -> Plan:
     data: dict[str, object] = {"name": request.name, "target": {"model": _absolute(request.model)}}
     data |= {"drafter": drafter} if drafter else {}
     word = precision or request.precision

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ from speccompile.machine.system import MemoryLimit
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.model_recipe import make_model_recipe
 from speccompile.recipe.model_request import ModelRequest, is_model, model_files
+from tests.heads import WIDTH
+from tests.heads.medusa import faster_decoding
 from tests.heads.mtp import mtp_target
 
 
@@ -22,7 +25,7 @@ def model(make_checkpoint, tmp_path):
 
 
 def decided(plan):
-    """What a plan decides: without how its models were named, and without notes."""
+    """Decisions of a plan, without the names of its models and without notes."""
     models = [replace(each, reference="") for each in (plan.target, *plan.drafter.models)]
     head = plan.drafter.head and replace(plan.drafter.head, reference="")
     drafter = replace(plan.drafter, models=(), head=head)
@@ -110,6 +113,14 @@ def test_what_does_not_fit_into_the_memory_becomes_smaller(model, monkeypatch):
     assert "precision.target is int4: in bfloat16 it would take" in smallest.notes[0]
     monkeypatch.undo()
     assert make_model_recipe(ModelRequest(str(model), precision="int4")).plan.target.precision == "int4"
+
+
+def test_a_head_beside_a_model_that_becomes_smaller_stays(make_checkpoint, tmp_path, monkeypatch):
+    folder = make_checkpoint(tmp_path / "wide", num_hidden_layers=2, hidden_size=WIDTH)
+    faster_decoding(tmp_path / "head", SimpleNamespace(hidden_size=WIDTH, vocab_size=8))
+    monkeypatch.setattr("speccompile.recipe.model_recipe.memory_limits", lambda: [MemoryLimit("m", "memory", 1, "")])
+    plan = make_model_recipe(ModelRequest(str(folder))).plan
+    assert (plan.target.precision, plan.drafter.kind, plan.drafter.head.folder) == ("int4", "medusa", tmp_path / "head")
 
 
 def test_sampling_is_asked_for(model):
