@@ -33,6 +33,11 @@ class OpenedBundle:
         return self.folder / relative
 
 
+def is_bundle(folder: Path) -> bool:
+    """Return whether a folder has the files that only bundles have. It may be damaged."""
+    return (folder / MANIFEST).is_file() and (folder / HASHES).is_file()
+
+
 def open_bundle(folder: Path, *, verify: bool = True) -> OpenedBundle:
     """Open the bundle in `folder`. verify=False skips the hashes, not the structure, versions and paths.
 

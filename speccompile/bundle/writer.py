@@ -18,7 +18,7 @@ from typing import Any, Self
 from speccompile.bundle.folders import lock_folder, replace_folder, sync
 from speccompile.bundle.hashes import HASHES, hash_folder, write_hashes
 from speccompile.bundle.manifest import LOCK, MANIFEST, PROOF, Manifest, canonical_json
-from speccompile.bundle.reader import open_bundle
+from speccompile.bundle.reader import is_bundle, open_bundle
 from speccompile.errors import BuildError
 
 
@@ -110,8 +110,7 @@ def _check_replaceable(output: Path) -> None:
         return
     if not output.is_dir():
         raise BuildError(f"the output {output} is a file, expected a folder", hint="give another --output")
-    is_bundle = (output / MANIFEST).is_file() and (output / HASHES).is_file()
-    if not is_bundle and any(output.iterdir()):
+    if not is_bundle(output) and any(output.iterdir()):
         raise BuildError(
             f"the output {output} is not empty and not a bundle: expected {MANIFEST} and {HASHES} in it",
             hint="give another --output, or remove the folder yourself if nothing in it is needed",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from speccompile.cli.options import THREADS
 from speccompile.progress import LOGGER, log_step
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--served-model-name", "name", metavar="NAME", help="What bodies call it; by default the bundle's name.")
 @click.option("--autoregressive", is_flag=True, help="One token a round, for requests that do not ask for drafts.")
 @click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here.")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads; by default one a core that this process may use.")
+@click.option("--threads", **THREADS)
 @click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(

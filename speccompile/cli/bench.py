@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from speccompile.cli.options import NEW_TOKENS
+from speccompile.cli.options import NEW_TOKENS, THREADS
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import SpeccompileError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option(
     "--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Generations a prompt and way."
 )
-@click.option("--threads", type=click.IntRange(min=1), help="Threads; by default one a core that this process may use.")
+@click.option("--threads", **THREADS)
 @click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here.")
 @click.option("--fixed-draft-length", is_flag=True, help="Draft in full in every round, whether it pays or not.")
 @sampling_options

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import click
 
-from speccompile.cli.model_bundle import build_model, model_options, requested
-from speccompile.errors import UsageError
+from speccompile.cli.model_bundle import build_model, model_options, refuse_model_options, requested
 
 
 @click.command(
@@ -35,9 +34,10 @@ def command(
     """Build a bundle from RECIPE or MODEL, and prove that it gives the target's own tokens.
 
     RECIPE is a recipe.yaml or the folder that holds one. For MODEL, a folder in Hugging Face layout or a Hub id, a
-    recipe is made as `speccompile init` does, and kept in the bundle; --drafter, --precision and --fast are for it. The
-    bundle's folder is printed on stdout. A build that fails
-    keeps nothing and leaves an older bundle as it was; exit code 3 says that the proof failed.
+    recipe is made as `speccompile init` does, and kept in the bundle; --drafter, --precision and --fast are for it.
+
+    The bundle's folder is printed on stdout. A build that fails keeps nothing and leaves an older bundle as it was;
+    exit code 3 says that the proof failed.
 
     TensorRT engines are built in a process of their own, for at most $SPECCOMPILE_BUILDER_SECONDS (an hour) each and
     with at most $SPECCOMPILE_BUILDER_MEMORY_GB (nine tenths of the machine's), and are kept in a cache: see
@@ -59,12 +59,10 @@ def command(
         )  # fmt: skip
         click.echo(built)
         return
-    given = {"--drafter": drafter, "--precision": precision, "--fast": fast or None}
-    if wrong := [name for name, value in given.items() if value is not None]:
-        raise UsageError(
-            f"received {wrong[0]} for the recipe {recipe}, expected it for a model: a recipe has keys for that",
-            hint="use --set, as in --set precision.target=int4",
-        )
+    refuse_model_options(
+        drafter, precision, fast=fast, received=f"the recipe {recipe}", reason="a recipe has keys for that",
+        hint="use --set, as in --set precision.target=int4",
+    )  # fmt: skip
     from speccompile.compiler.from_recipe import build
 
     built = build(

@@ -15,7 +15,7 @@ import click
 from speccompile.cli.conversation import Conversation
 from speccompile.cli.generation_output import summary
 from speccompile.cli.model_bundle import model_options, open_model
-from speccompile.cli.options import NEW_TOKENS
+from speccompile.cli.options import NEW_TOKENS, THREADS
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import SpeccompileError, UsageError
 
@@ -51,7 +51,7 @@ DRAFTED = "green"
 @model_options
 @sampling_options
 @click.option("--autoregressive", is_flag=True, help="One token a round, without drafts.")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads; by default one a core that this process may use.")
+@click.option("--threads", **THREADS)
 @click.option("--skip-prove", is_flag=True, help="Where the bundle has to be built: do not prove it.")
 def command(
     model: str,
@@ -102,10 +102,6 @@ def converse(bundle: "Bundle", options: dict[str, Any], *, system: str | None, s
         raise UsageError(
             "this bundle has no tokenizer, so there is no text to talk in", hint="use generate --token-ids"
         )
-    talk(bundle, options, system=system, show_drafts=show_drafts)
-
-
-def talk(bundle: "Bundle", options: dict[str, Any], *, system: str | None, show_drafts: bool) -> None:
     with bundle.serve() as service:
         conversation = Conversation(bundle, service, options, system)
         if sys.stdin.isatty():

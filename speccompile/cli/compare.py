@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from speccompile.cli.options import NEW_TOKENS
+from speccompile.cli.options import NEW_TOKENS, THREADS
 from speccompile.cli.sampling_options import NAMES, sampling_options
 from speccompile.errors import SpeccompileError
 
@@ -25,7 +25,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--output", "-o", metavar="FOLDER", type=PATH, help="Results as they come; default build/<name>-ways.")
 @click.option("-n", "--max-new-tokens", default=128, show_default=True, help="At most this many.", **NEW_TOKENS)
 @click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Passes through all ways.")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads; by default one a core that this process may use.")
+@click.option("--threads", **THREADS)
 @click.option("--engine", metavar="NAME", help="Of the recipe; by default the first for this machine's processor.")
 @click.option("--adaptive", is_flag=True, help="Draft as far as it pays, as `generate` does, and not always in full.")
 @sampling_options

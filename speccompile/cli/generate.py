@@ -7,7 +7,7 @@ import click
 
 from speccompile.cli.constraint_options import constraint_options, impose, take
 from speccompile.cli.generation_output import write_generations
-from speccompile.cli.options import NEW_TOKENS, Option
+from speccompile.cli.options import NEW_TOKENS, THREADS, Option
 from speccompile.cli.prompt_input import SOURCES, read_prompt
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import UsageError
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--reset", is_flag=True, help="With --state: begin with nothing learned, whatever the file holds.")
 @click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here.")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads; by default one a core that this process may use.")
+@click.option("--threads", **THREADS)
 @click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each sequence at the end.")
 def command(

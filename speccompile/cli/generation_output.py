@@ -1,4 +1,4 @@
-"""What commands print of a generation: the text as it comes, JSON, and the line about it on stderr."""
+"""Output of a generation: the text as it comes, JSON, and the line about it on stderr."""
 
 import json
 from typing import TYPE_CHECKING, Any

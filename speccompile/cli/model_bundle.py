@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from speccompile import __version__
-from speccompile.bundle.hashes import HASHES
-from speccompile.bundle.manifest import FORMAT, MANIFEST, canonical_json
+from speccompile.bundle.manifest import FORMAT, canonical_json
 from speccompile.errors import BundleError, UsageError
 from speccompile.progress import LOGGER
 
@@ -29,8 +28,8 @@ _BUNDLE = "bundle"
 FAST = "int4"
 """Precision of --fast."""
 SECONDS, SECONDS_A_GIGABYTE = 15, 190
-"""Of a build with its proof, and in addition for each GB of weights: the demo takes 15, 8 B in bfloat16 51 minutes
-(two cores)."""
+"""Seconds of a build with its proof, and in addition for each GB of weights: the demo takes 15, 8 B in bfloat16 51
+minutes (two cores)."""
 
 OPTIONS = (
     click.option(
@@ -57,9 +56,13 @@ def requested(model: str, drafter: str | None, precision: str | None, *, fast: b
     return ModelRequest(model, drafter, FAST if fast else precision, sampling)
 
 
-def is_bundle(reference: str) -> bool:
-    """Return whether a bundle lies at a path."""
-    return all((Path(reference) / name).is_file() for name in (MANIFEST, HASHES))
+def refuse_model_options(
+    drafter: str | None, precision: str | None, *, fast: bool, received: str, reason: str, hint: str
+) -> None:
+    """Raise UsageError, for the first option that is given, where what was received is no model."""
+    given = {"--drafter": drafter, "--precision": precision, "--fast": fast or None}
+    if wrong := [name for name, value in given.items() if value is not None]:
+        raise UsageError(f"received {wrong[0]} for {received}, expected it for a model: {reason}", hint=hint)
 
 
 @contextmanager
@@ -75,15 +78,14 @@ def open_model(
 ) -> "Iterator[Bundle]":
     """Context manager that yields a bundle, open: that at `model`, or that of the model, which is built where the cache
     has none. Raise UsageError, and what building and opening raise."""
+    from speccompile.bundle.reader import is_bundle
     from speccompile.runtime import Bundle
 
-    if is_bundle(model):
-        given = {"--drafter": drafter, "--precision": precision, "--fast": fast or None}
-        if wrong := [name for name, value in given.items() if value is not None]:
-            raise UsageError(
-                f"received {wrong[0]} for the bundle {model}, expected it for a model: a bundle is built already",
-                hint="leave it out, or give the model's folder",
-            )
+    if is_bundle(Path(model)):
+        refuse_model_options(
+            drafter, precision, fast=fast, received=f"the bundle {model}", reason="a bundle is built already",
+            hint="leave it out, or give the model's folder",
+        )  # fmt: skip
         yield Bundle.open(Path(model), threads=threads)
         return
     request = requested(model, drafter, precision, fast=fast, sampling=sampling)

@@ -23,3 +23,8 @@ class Option(click.Option):
 
 NEW_TOKENS: dict[str, Any] = {"cls": Option, "aliases": ("--max-tokens",), "type": click.IntRange(min=1)}
 """Settings of the option -n, --max-new-tokens of every command."""
+THREADS: dict[str, Any] = {
+    "type": click.IntRange(min=1),
+    "help": "Threads; by default one a core that this process may use.",
+}
+"""Settings of the option --threads of every command that opens a bundle."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from speccompile.cli.options import NEW_TOKENS
+from speccompile.cli.options import NEW_TOKENS, THREADS
 
 if TYPE_CHECKING:
     from speccompile.bundle.manifest import EngineEntry
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--samples", type=click.IntRange(min=100), help="Draws for each test of a distribution; by default fewer "
               "the larger the target is, from 2000 down to 100.")  # fmt: skip
 @click.option("--engine", help="Engine of the bundle; by default the first that can run here.")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads; by default one a core that this process may use.")
+@click.option("--threads", **THREADS)
 @click.option("--json", "as_json", is_flag=True, help="Print the proof as one JSON object.")
 def command(
     bundle: Path, prompts: Path | None, target: Path | None, max_new_tokens: int, samples: int | None,

@@ -6,7 +6,7 @@ import click
 
 from speccompile.cli.generation_output import write_generations
 from speccompile.cli.model_bundle import model_options, open_model
-from speccompile.cli.options import NEW_TOKENS, Option
+from speccompile.cli.options import NEW_TOKENS, THREADS, Option
 from speccompile.cli.prompt_input import read_text
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import UsageError
@@ -22,7 +22,7 @@ from speccompile.errors import UsageError
 @click.option("--raw", is_flag=True, help="Continue the prompt as it is, without the tokenizer's chat template.")
 @click.option("--stop", metavar="TEXT", multiple=True, help="End before this text. May be given several times.")
 @click.option("--autoregressive", is_flag=True, help="One token a round, without drafts.")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads; by default one a core that this process may use.")
+@click.option("--threads", **THREADS)
 @click.option("--skip-prove", is_flag=True, help="Where the bundle has to be built: do not prove it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, as generate does.")
 def command(

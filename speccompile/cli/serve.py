@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.cli.options import THREADS
 from speccompile.errors import UsageError
 from speccompile.progress import LOGGER
 
@@ -27,7 +28,7 @@ KEYS = "SPECCOMPILE_API_KEY"
 @click.option("--api-key", "keys", metavar="KEY", multiple=True, help="Let only these in. May be given several times.")
 @click.option("--api-key-file", "key_file", metavar="FILE", type=PATH, help="Keys, one a line.")
 @click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here.")
-@click.option("--threads", type=click.IntRange(min=1), help="Threads; by default one a core that this process may use.")
+@click.option("--threads", **THREADS)
 @click.option("--autoregressive", is_flag=True, help="One token a round, for requests that do not ask for drafts.")
 @click.option("--waiting", metavar="N", type=click.IntRange(min=0), help="Requests that may wait; by default 64.")
 @click.option(

@@ -12,8 +12,8 @@ from typing import Any
 
 
 class _Room(ModuleType):
-    """Module that is the function `speccompile.plan` as well: users write `from speccompile import plan`, and Python
-    gives a package's room of a name to who asks for that name."""
+    """Module that is the function `speccompile.plan` as well: users write `from speccompile import plan`, and once
+    this package is imported, Python finds it under that name."""
 
     def __call__(self, recipe: Any, *, overrides: Any = ()) -> Any:
         """Return the plan of a build, with every default decided: see `speccompile.compiler.from_recipe.plan`."""

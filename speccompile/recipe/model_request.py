@@ -1,5 +1,4 @@
-"""The request for a model that has no recipe, and the files that decide the answer. Imports nothing heavy: `run` reads
-it before it knows whether there is anything to build."""
+"""The request for a model that has no recipe, and the files that decide the answer."""
 
 import re
 from collections.abc import Iterator
@@ -8,8 +7,8 @@ from pathlib import Path
 
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.errors import UsageError
+from speccompile.recipe.load import FILE_NAME
 
-RECIPE = "recipe.yaml"
 BESIDE = ("drafter", "draft", "head", "assistant")
 """Names of a drafter's folder in a model's folder or next to it; next to it, also behind the model's name and a -."""
 
@@ -77,7 +76,7 @@ def is_model(reference: str) -> bool:
     """Return whether a reference names a model's folder or can be a Hub id, and not a recipe or a bundle."""
     path = Path(reference).expanduser()
     if path.exists():
-        return path.is_dir() and (path / CONFIG).is_file() and not (path / RECIPE).is_file()
+        return path.is_dir() and (path / CONFIG).is_file() and not (path / FILE_NAME).is_file()
     return _HUB_ID.fullmatch(reference) is not None and not reference.endswith((".yaml", ".yml"))
 
 

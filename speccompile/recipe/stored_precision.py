@@ -19,7 +19,7 @@ class StoredPrecision(NamedTuple):
 
     @property
     def floats(self) -> "StoredPrecision":
-        """The same without 4-bit precisions, which engines on GPUs do not take over."""
+        """Precisions without 4-bit ones, which engines on GPUs do not take over."""
         target, drafter = (None if each == INT4 else each for each in (self.target, self.drafter))
         return StoredPrecision(target, drafter)
 

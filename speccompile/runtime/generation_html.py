@@ -1,13 +1,10 @@
 """A generation as HTML, for notebooks: its text with accepted draft tokens marked."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from html import escape
-from itertools import groupby
 
+from speccompile.runtime.text.draft_spans import Span, SpanCutter, join_spans
 from speccompile.runtime.text.tokenizer import IncrementalDetokenizer
-
-Span = tuple[str, bool]
-"""A part of a text, and whether it is of accepted draft tokens."""
 
 # Translucent over the notebook's own colors, dark or light, and underlined for those who do not see the color.
 _MARK = "background:rgba(46,160,67,.22);border-bottom:2px solid rgba(46,160,67,.85)"
@@ -26,30 +23,17 @@ def as_html(facts: Sequence[str], spans: Sequence[Span]) -> str:
 def text_spans(
     text: str, token_ids: Sequence[int], draft_mask: Sequence[bool], detokenizer: IncrementalDetokenizer
 ) -> list[Span]:
-    """Return the text in parts. detokenizer: at the end of the prompt, without stop strings. A character of several
-    tokens belongs to the last of them."""
-    lengths = (len(detokenizer.push([token])) for token in token_ids)
-    return _joined(_cut(text, zip(lengths, draft_mask, strict=True)))
+    """Return the text in parts. detokenizer: at the end of the prompt, without stop strings."""
+    cutter = SpanCutter(detokenizer)
+    cutter.add_tokens(token_ids, draft_mask)
+    return cutter.cut(text)
 
 
 def id_spans(token_ids: Sequence[int], draft_mask: Sequence[bool]) -> list[Span]:
     """Return the parts of a list of token ids, for a generation without text."""
     last = len(token_ids) - 1
     parts = (f"{token}, " if place < last else f"{token}" for place, token in enumerate(token_ids))
-    return _joined(zip(parts, draft_mask, strict=True))
-
-
-def _cut(text: str, lengths: Iterable[tuple[int, bool]]) -> Iterator[Span]:
-    start = 0
-    for length, is_draft in lengths:
-        yield text[start : start + length], is_draft
-        start += length
-    yield text[start:], False  # an incomplete character at the end
-
-
-def _joined(spans: Iterable[Span]) -> list[Span]:
-    parts = groupby((span for span in spans if span[0]), key=lambda span: span[1])
-    return [("".join(text for text, _ in group), is_draft) for is_draft, group in parts]
+    return join_spans(zip(parts, draft_mask, strict=True))
 
 
 def _marked(text: str) -> str:

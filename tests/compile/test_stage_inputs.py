@@ -41,7 +41,7 @@ RECORDS = [
     token_proof.SpeculationInputs, token_proof.TransformersInputs, token_proof.HeadProbeInputs, quality.MeasuredInputs,
     distribution_proof.SmallProofInputs, distribution_proof.SampleInputs,
 ]  # fmt: skip
-"""Those of which keys of the build cache are made."""
+"""Records of which keys of the build cache are made."""
 
 
 class Examples:

@@ -31,7 +31,7 @@ def talk(monkeypatch, capsys):
 
 
 def answer(messages, **options):
-    """What one generation from these messages says."""
+    """Text of one generation from these messages."""
     bundle = chat_bundle()
     from speccompile.runtime.text.chat import apply_chat_template
 

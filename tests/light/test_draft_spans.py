@@ -1,4 +1,4 @@
-"""What streams say of drafts when they are asked, and /bundle of what the model can do."""
+"""Accepted draft tokens in streams that are asked for them, and capabilities of a model at /bundle."""
 
 import jsonschema
 import pytest

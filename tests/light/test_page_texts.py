@@ -1,4 +1,4 @@
-"""What the page of `speccompile serve` makes of the texts of models, however hostile or long, in Chromium."""
+"""Texts of models, however hostile or long, on the page of `speccompile serve`, in Chromium."""
 
 import pytest
 

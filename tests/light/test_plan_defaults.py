@@ -1,4 +1,4 @@
-"""What a recipe that says nothing gets: a drafter without training, the stored precision, a decoding."""
+"""Defaults of a recipe that says nothing: a drafter without training, the stored precision, a decoding."""
 
 import json
 from dataclasses import replace

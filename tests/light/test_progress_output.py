@@ -1,4 +1,4 @@
-"""How commands show progress: lines, JSON, bars that go, and nothing; and what a shell completes."""
+"""Progress of commands as lines, JSON, bars that go, and nothing; and completions in a shell."""
 
 import io
 import json

@@ -35,7 +35,7 @@ from speccompile.errors import BuildError
 from speccompile.plan.head import HeadPlan
 from speccompile.plan.plan import ModelPlan, Plan
 from speccompile.progress import log_step
-from speccompile.recipe.model_request import RECIPE
+from speccompile.recipe.load import FILE_NAME
 
 
 def build(
@@ -92,7 +92,7 @@ def build(
             with log_step("writing the bundle"):
                 manifest = replace(manifest, engines=tuple(built.entries))
                 if recipe is not None:
-                    (folder / RECIPE).write_text(recipe, encoding="utf-8")
+                    (folder / FILE_NAME).write_text(recipe, encoding="utf-8")
                 delete_unreferenced(folder, {file for entry in built.entries for file in engine_files(entry)})
                 writer.finish(manifest, make_lock(plan), proof)
     if built.failures:

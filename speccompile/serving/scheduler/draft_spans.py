@@ -1,9 +1,9 @@
 """Parts of a streamed text that are accepted draft tokens."""
 
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from speccompile.runtime.text.draft_spans import SpanCutter
 from speccompile.runtime.text.tokenizer import IncrementalDetokenizer
 from speccompile.serving.scheduler.request import OutputDelta
 
@@ -14,39 +14,23 @@ if TYPE_CHECKING:
 class DraftSpans:
     """Reader of one sequence's deltas that says which characters come from accepted draft tokens.
 
-    A stream holds text back that may become a stop string, so its pieces do not end where tokens do: the length of
-    every token's text is kept until that text is sent. A character of several tokens belongs to its last one.
+    A stream holds text back that may become a stop string, so its pieces do not end where tokens do.
     """
 
     def __init__(self, tokenizer: "Tokenizer | None", prompt: Sequence[int]) -> None:
         """prompt: token ids, on which the text of the first new tokens depends."""
-        self._text = None if tokenizer is None else IncrementalDetokenizer(tokenizer, prompt)
-        self._unsent = deque[tuple[int, bool]]()  # characters, whether they are of accepted draft tokens
+        self._cutter = None if tokenizer is None else SpanCutter(IncrementalDetokenizer(tokenizer, prompt))
 
     def read(self, piece: OutputDelta, sent: str) -> dict[str, Any]:
-        """Return the field `drafts` of a chunk: the round's draft tokens, and `sent`, the text of the chunk, in parts.
+        """Return the field `drafts` of a chunk: the round's draft tokens, and `sent`, the text of the chunk, in parts:
+        {"text": .., "draft": whether it is of accepted draft tokens}.
 
         Call it for every delta with tokens, in order."""
-        if self._text is not None:
-            self._measure(self._text, piece)
-        return {"draft_tokens": piece.draft_tokens, "accepted_tokens": piece.accepted, "spans": self._split(sent)}
+        spans = [] if self._cutter is None else self._cut(self._cutter, piece, sent)
+        return {"draft_tokens": piece.draft_tokens, "accepted_tokens": piece.accepted, "spans": spans}
 
-    def _measure(self, text: IncrementalDetokenizer, piece: OutputDelta) -> None:
-        for place, token in enumerate(piece.token_ids):
-            self._unsent.append((len(text.push([token])), place < piece.accepted))
+    def _cut(self, cutter: SpanCutter, piece: OutputDelta, sent: str) -> list[dict[str, Any]]:
+        cutter.add_tokens(piece.token_ids, (place < piece.accepted for place in range(len(piece.token_ids))))
         if piece.generation is not None:
-            self._unsent.append((len(text.finish()), False))
-
-    def _split(self, sent: str) -> list[dict[str, Any]]:
-        """Return the parts of the next text: {"text": .., "draft": whether it is of accepted draft tokens}."""
-        spans: list[dict[str, Any]] = []
-        while sent:
-            length, is_draft = self._unsent.popleft() if self._unsent else (len(sent), False)
-            if length > len(sent):
-                self._unsent.appendleft((length - len(sent), is_draft))
-            text, sent = sent[:length], sent[length:]
-            if text and spans and spans[-1]["draft"] == is_draft:
-                spans[-1]["text"] += text
-            elif text:
-                spans.append({"text": text, "draft": is_draft})
-        return spans
+            cutter.finish()
+        return [{"text": text, "draft": is_draft} for text, is_draft in cutter.cut(sent)]
