@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../bundle/blake3.h"
@@ -119,9 +120,11 @@ class Slots {
     for (const Json& token : asked["prompt"].list()) prompt.push_back(token.integer());
     Options options;
     options.max_new_tokens = asked["new_tokens"].integer();
-    rows_[slot] = std::make_unique<SequenceState>(prompt, options, sampling(asked["sampling"]), manifest.max_length, manifest.eos_token_ids,
-                                                  nullptr, std::vector<std::string>());
-    return loop_.admit(slot, *rows_[slot], asked["speculative"].boolean(), asked["adaptive"].boolean(), asked["reuse"].integer());
+    auto row = std::make_unique<SequenceState>(prompt, options, sampling(asked["sampling"]), manifest.max_length, manifest.eos_token_ids,
+                                               nullptr, std::vector<std::string>());
+    const int64_t read = loop_.admit(slot, *row, asked["speculative"].boolean(), asked["adaptive"].boolean(), asked["reuse"].integer());
+    rows_[slot] = std::move(row);  // the slot keeps the one that it has where this one is refused
+    return read;
   }
 
   static SamplingParams sampling(const Json& asked) {
