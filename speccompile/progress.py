@@ -21,7 +21,8 @@ BEGIN, RUNNING, PROGRESS, END = "begin", "running", "progress", "end"
 @dataclass(frozen=True)
 class Event:
     """Progress of a step. kind: BEGIN, RUNNING (it still does), PROGRESS (so much is done) or END. seconds: since it
-    began. done, total, unit: of PROGRESS; unit "bytes" or what is counted. left: estimated seconds, None if unknown."""
+    began. done, total, unit: of steps that count; unit "bytes" or what is counted. left: estimated seconds, None if
+    unknown."""
 
     kind: str
     step: str
@@ -32,26 +33,97 @@ class Event:
     left: float | None = None
 
 
-class _Clock:
-    """Steps in progress, the innermost last; the time of the last line of any of them, and the seconds to the next."""
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """A step in progress. tell: logs how far it is."""
+
+    title: str
+    tell: Callable[[], None]
+
+
+class _Watch:
+    """The steps in progress, and a thread that lets the innermost one tell how far it is whenever nothing was logged
+    for some seconds. The thread lives while there is a step."""
 
     def __init__(self) -> None:
-        self.steps: list[object] = []
+        self._steps: list[_Step] = []
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._shown: int | None = None  # number of the outermost steps that log, None for all
+        self._interval = INTERVAL
         self.latest = 0.0
-        self.interval = INTERVAL
-        self.lock = threading.Lock()
+
+    @property
+    def interval(self) -> float:
+        """Seconds of silence after which a step tells how far it is."""
+        return self._interval
+
+    @interval.setter
+    def interval(self, seconds: float) -> None:
+        with self._changed:
+            self._interval = seconds
+            self._changed.notify()
+
+    @contextmanager
+    def step(self, step: _Step) -> Iterator[None]:
+        """Watch a step inside a `with` block. Nothing of it is told after the block."""
+        with self._changed:
+            self._steps.append(step)
+            if self._thread is None:
+                self.latest = time.perf_counter()
+                self._thread = threading.Thread(target=self._run, name="speccompile-progress", daemon=True)
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._steps.remove(step)
+                ended = None if self._steps else self._thread
+                if ended is not None:
+                    self._thread = None
+                    self._changed.notify()
+            if ended is not None:
+                ended.join()
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Let only the steps that run now log, and none that begins inside a `with` block."""
+        before, self._shown = self._shown, len(self._steps) if self._shown is None else self._shown
+        try:
+            yield
+        finally:
+            self._shown = before
+
+    def hides(self, title: str) -> bool:
+        """Return whether nothing may be logged of a step."""
+        return self._shown is not None and all(step.title != title for step in self._steps[: self._shown])
+
+    def _run(self) -> None:
+        with self._changed:
+            while self._thread is threading.current_thread():
+                quiet_for = time.perf_counter() - self.latest
+                if quiet_for < self._interval:
+                    self._changed.wait(self._interval - quiet_for)
+                    continue
+                self.latest = time.perf_counter()
+                if shown := self._steps[: self._shown]:
+                    shown[-1].tell()
 
 
-_CLOCK = _Clock()
+_WATCH = _Watch()
 
 
 def set_interval(seconds: float) -> None:
     """Log that a step still runs, and how far it is, every so many seconds."""
-    _CLOCK.interval = seconds
+    _WATCH.interval = seconds
 
 
-def _log(event: Event, text: str, *values: object, level: int = logging.INFO) -> None:
-    _CLOCK.latest = time.perf_counter()
+def log_event(event: Event, text: str, *values: object, level: int = logging.INFO) -> None:
+    """Log what happened to a step, with a message of its own."""
+    if _WATCH.hides(event.step):
+        return
+    if LOGGER.isEnabledFor(level):
+        _WATCH.latest = time.perf_counter()
     LOGGER.log(level, text, *values, extra={"progress": event})
 
 
@@ -59,103 +131,107 @@ def _log(event: Event, text: str, *values: object, level: int = logging.INFO) ->
 def log_step(title: str) -> Iterator[None]:
     """Log that a step of the work begins, every few seconds that it still runs, and its seconds if it took more than
     one. The end of a step that was shorter, or that failed, is logged for debugging."""
-    start, level = time.perf_counter(), logging.DEBUG
-    _log(Event(BEGIN, title, 0.0), "%s ...", title)
-    try:
-        with _heartbeat(title, start):
-            yield
-        level = logging.INFO if time.perf_counter() - start > 1 else logging.DEBUG
-    finally:
-        seconds = time.perf_counter() - start
-        _log(Event(END, title, seconds), "%s: %.1f s", title, seconds, level=level)
+    with _running(title, logging.INFO):
+        yield
 
 
 @contextmanager
-def _heartbeat(title: str, start: float) -> Iterator[None]:
-    """Log that the step still runs whenever nothing was logged for some seconds, while it is the innermost one."""
-    ended, step = threading.Event(), object()
-
-    def beat() -> None:
-        while not ended.wait(max(0.05, _CLOCK.latest + _CLOCK.interval - time.perf_counter())):
-            now = time.perf_counter()
-            with _CLOCK.lock:
-                is_due = _CLOCK.steps[-1:] == [step] and now - _CLOCK.latest >= _CLOCK.interval
-            if is_due:
-                _log(Event(RUNNING, title, now - start), "%s: still running, %.0f s", title, now - start)
-            elif now - _CLOCK.latest >= _CLOCK.interval:
-                ended.wait(0.5)  # an inner step reports
-
-    with _CLOCK.lock:
-        _CLOCK.steps.append(step)
-    thread = threading.Thread(target=beat, name="speccompile-progress", daemon=True)
-    thread.start()
-    try:
+def heartbeat(title: str) -> Iterator[None]:
+    """Log that something still runs whenever nothing else was logged for some seconds; its begin and end are logged for
+    debugging."""
+    with _running(title, logging.DEBUG):
         yield
+
+
+@contextmanager
+def _running(title: str, level: int) -> Iterator[None]:
+    start, end_level = time.perf_counter(), logging.DEBUG
+
+    def tell() -> None:
+        seconds = time.perf_counter() - start
+        log_event(Event(RUNNING, title, seconds), "%s: still running, %.0f s", title, seconds)
+
+    log_event(Event(BEGIN, title, 0.0), "%s ...", title, level=level)
+    try:
+        with _WATCH.step(_Step(title, tell)):
+            yield
+        if time.perf_counter() - start > 1:
+            end_level = level
     finally:
-        with _CLOCK.lock:
-            _CLOCK.steps.remove(step)
-        ended.set()
-        thread.join()
+        seconds = time.perf_counter() - start
+        log_event(Event(END, title, seconds), "%s: %.1f s", title, seconds, level=end_level)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Log only warnings inside a `with` block."""
-    before = LOGGER.level
-    LOGGER.setLevel(logging.WARNING)
+    """Log only warnings inside a `with` block, and that the steps around it still run."""
+
+    def passes(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.WARNING or hasattr(record, "progress")
+
+    LOGGER.addFilter(passes)
     try:
-        yield
+        with _WATCH.hidden():
+            yield
     finally:
-        LOGGER.setLevel(before)
+        LOGGER.removeFilter(passes)
 
 
 @contextmanager
 def progress_counter(
-    title: str, total: float, unit: str, *, clock: Callable[[], float] = time.perf_counter
+    title: str, total: float | Callable[[], float], unit: str, *, clock: Callable[[], float] = time.perf_counter
 ) -> Iterator[Callable[[float], None]]:
-    """Yield `advance(amount)`, which any thread may call: it logs now and then how much of `total` is done.
+    """Yield `advance(amount)`, which any thread may call: now and then, how much of `total` is done is logged.
 
-    unit: "bytes", shown in MB or GB, or what is counted, as "layers". clock: seconds that only grow.
+    total: a function where it becomes known while the work is done. unit: "bytes", shown in MB or GB, or what is
+    counted, as "layers". clock: seconds that only grow.
     """
     start = latest = clock()
     done, lock = 0.0, threading.Lock()
 
+    def log(kind: str, now: float, level: int = logging.DEBUG) -> None:
+        nonlocal latest
+        latest = now
+        spent, whole = now - start, total() if callable(total) else total
+        left = seconds_left(spent, done, whole) if kind == PROGRESS else None
+        rest = f", {format_left(left)}" if left is not None else ""
+        event = Event(kind, title, spent, done, whole, unit, left)
+        log_event(event, "%s: %s%s", title, format_amounts(done, whole, unit), rest, level=level)
+
     def advance(amount: float) -> None:
-        nonlocal done, latest
+        nonlocal done
         with lock:
             done += amount
             now = clock()
-            if now - latest < _CLOCK.interval:
-                return
-            latest = now
-            spent = now - start
-            left = spent * (total - done) / done if 0 < done < total else None
-            event = Event(PROGRESS, title, spent, done, total, unit, left)
-            _log(event, "%s: %s%s", title, _amounts(done, total, unit), time_left(spent, done, total))
+            if now - latest >= _WATCH.interval:
+                log(PROGRESS, now, logging.INFO)
 
+    log(BEGIN, start)
     try:
-        yield advance
+        with _WATCH.step(_Step(title, lambda: log(PROGRESS, clock(), logging.INFO))):
+            yield advance
     finally:
-        if latest != start:
-            spent = clock() - start
-            event = Event(END, title, spent, done, total, unit)
-            LOGGER.debug("%s: %s", title, _amounts(done, total, unit), extra={"progress": event})
+        log(END, clock())
 
 
-def _amounts(done: float, total: float, unit: str) -> str:
+def format_amounts(done: float, total: float, unit: str) -> str:
+    """Return ".. of .. unit"; bytes in MB or GB."""
     if unit != "bytes":
         return f"{done:.0f} of {total:.0f} {unit}"
     scale, name, digits = (1e9, "GB", 1) if total >= 1e9 else (1e6, "MB", 0)
     return f"{done / scale:.{digits}f} of {total / scale:.{digits}f} {name}"
 
 
-def time_left(seconds: float, done: float, total: float) -> str:
-    """Return ", .. left" at the present rate, rounded up: a step should not outlast its estimate. Return "" before any
-    progress."""
-    if not 0 < done < total:
+def seconds_left(seconds: float, done: float, total: float) -> float | None:
+    """Return the seconds that the rest takes at the present rate; None before any progress and at the end."""
+    return seconds * (total - done) / done if 0 < done < total else None
+
+
+def format_left(seconds: float | None) -> str:
+    """Return ".. left", rounded up: a step should not outlast its estimate. Return "" for None."""
+    if seconds is None:
         return ""
-    left = math.ceil(seconds * (total - done) / done)
-    if left < 60:
-        return f", {left} s left"
-    hours, minutes = divmod(math.ceil(left / 60), 60)
-    return f", {hours} h {minutes} min left" if hours else f", {minutes} min left"
+    if math.ceil(seconds) < 60:
+        return f"{math.ceil(seconds)} s left"
+    hours, minutes = divmod(math.ceil(math.ceil(seconds) / 60), 60)
+    return f"{hours} h {minutes} min left" if hours else f"{minutes} min left"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from speccompile.cli.exit_codes import interrupt_code
 from speccompile.cli.options import THREADS
 from speccompile.progress import LOGGER, log_step
 
@@ -92,17 +93,18 @@ def command(
 
 
 def run(batch: "Batch", answers: "Answers", *, as_json: bool) -> None:
-    """Run a batch, print its summary, and exit with 1 if it was interrupted or requests failed."""
-    account = batch.account
+    """Run a batch, print its summary, and exit with 1 if requests failed, or with the code of an interrupt."""
+    account, code = batch.account, 0
     try:
         batch.run(answers)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        code = interrupt_code(interrupt)
         LOGGER.warning("interrupted: %s has the results so far; run the same command again to resume", batch.output)
     finally:
         if account.seconds:  # 0 if it was refused before any work
             _tell(account, batch.output, as_json=as_json)
-    if account.failed or account.left:
-        click.get_current_context().exit(1)
+    if code or account.failed or account.left:
+        click.get_current_context().exit(code or 1)
 
 
 def _tell(account: "BatchSummary", output: Path, *, as_json: bool) -> None:

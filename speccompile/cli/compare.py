@@ -27,6 +27,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Passes through all ways.")
 @click.option("--threads", **THREADS)
 @click.option("--engine", metavar="NAME", help="Of the recipe; by default the first for this machine's processor.")
+@click.option("--keep-all", is_flag=True, help="Measure every way in full, also those that cannot win.")
 @click.option("--adaptive", is_flag=True, help="Draft as far as it pays, as `generate` does, and not always in full.")
 @sampling_options
 @click.option(
@@ -41,6 +42,7 @@ def command(
     recipe: Path,
     overrides: tuple[str, ...],
     no_cache: bool,
+    keep_all: bool,
     as_json: bool,
     html: Path | None,
     **options: Any,
@@ -49,8 +51,12 @@ def command(
 
     RECIPE is a recipe.yaml or the folder that holds one. Each way is built, without a proof, into FOLDER, and measured
     in a process of its own; every pass goes through all ways, and each way takes turns with a bundle that has no
-    drafter, question by question. A table goes to stderr. The exit code is 1 when a way that must not change tokens
-    does. A way that the recipe cannot have says why, and the others go on.
+    drafter, question by question. A way that can be the fastest neither overall nor on any task, even three standard
+    errors or a tenth better than measured, is dropped early; --keep-all drops none. stdout gets a table, best first;
+    stderr what it will take, and a line as each way is done, or on a terminal the table so far. The exit code is 1 when
+    a way that must not change tokens does. A way that the recipe cannot have says why, and the others go on.
+
+    Ctrl-C prints the table so far, marked as incomplete, with exit code 1.
 
     Rounds draft in full unless --adaptive says otherwise: so a way that loses shows by how much. What a drafter learns
     in a pass it keeps from question to question, as in use; every pass begins with nothing learned.
@@ -74,8 +80,9 @@ def command(
                   as those of `speccompile bench`
       options     {prompts, max_new_tokens, repeats, draft_length, decoding},
                   and the options of sampling that were given
+      complete    false after Ctrl-C
       ways        the highest ratio first; autoregressive is one of them
-        name, kind, settings, exact, method, tree, drafts, depth
+        name, kind, settings, exact, method, tree, drafts, depth, passes
                   kind: of a cascade as "model then prompt_lookup"; settings:
                   KEY=VALUE, as --set takes them
         mean_accepted, mean_draft_length
@@ -95,6 +102,10 @@ def command(
         equal_prompts, differences
                   questions that got autoregression's tokens, null where drafts
                   are drawn; and where they first did not
+      dropped     [{name, settings, exact, passes, prompts, tokens_per_second,
+                  mean_accepted, ratio, ratio_at_most, best, best_ratio,
+                  differences}]: best had best_ratio on these prompts
+      unmeasured  names of ways that Ctrl-C left out
       refused     [{name, settings, reason, hint}]
       best        {task: name}: the highest ratio of those with equal tokens
       published   Spec-Bench's own tables, of the methods that are here:
@@ -108,33 +119,46 @@ def command(
       speccompile compare recipes/demo --prompts question.jsonl --ways ways.yaml --json
       speccompile compare recipes/demo-sampling --prompts question.jsonl --temperature 1
     """
+    from speccompile.cli.compare_live import live_table
     from speccompile.measure.bench import check_page
-    from speccompile.measure.compare.page import write_page
-    from speccompile.measure.compare.run import Comparison, Options
-    from speccompile.measure.compare.table import write_table
+    from speccompile.measure.compare.job import Comparison, Options
+    from speccompile.measure.compare.run import HERE, ComparisonInterrupted, run_comparison
 
     if html is not None:
         check_page(html)
     sampling = {name: options.pop(name) for name in NAMES}
-    job = Comparison.read(recipe, overrides, Options(**options, sampling=sampling, remember=not no_cache))
+    job = Comparison.read(
+        recipe, overrides, Options(**options, sampling=sampling, remember=not no_cache, drop=not keep_all)
+    )
+    board = job.board()
     try:
-        found = job.run() if pool is None else job.run(pool=pool)
-    except KeyboardInterrupt:
+        with live_table(board):
+            found = run_comparison(job, pool=pool or HERE, board=board)
+    except KeyboardInterrupt as stop:
+        if isinstance(stop, ComparisonInterrupted) and stop.report is not None:
+            _show(stop.report, html, as_json=as_json)
         raise SpeccompileError(
             f"interrupted: what was measured is kept in {job.store.folder}", hint="the same command goes on from there"
         ) from None
-    click.echo(write_table(found), err=True)
+    _show(found, html, as_json=as_json)
+    _check(found)
+
+
+def _show(found: "ComparisonReport", html: Path | None, *, as_json: bool) -> None:
+    """Print the table on stdout, or with `as_json` the object there and the table on stderr, and write the page."""
+    from speccompile.measure.compare.page import write_page
+    from speccompile.measure.compare.table import write_table
+
+    click.echo(write_table(found), err=as_json)
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
     if html is not None:
         write_page(found, html)
-    _check(found)
 
 
 def _check(found: "ComparisonReport") -> None:
-    wrong = [way.name for way in found.ways if way.differs]
-    if wrong:
+    if found.wrong:
         raise SpeccompileError(
-            f"expected autoregression's tokens of every exact way, received others of {', '.join(wrong)}",
+            f"expected autoregression's tokens of every exact way, received others of {', '.join(found.wrong)}",
             hint="build that way with `speccompile build --set ..`, whose proof shows by what margin",
         )

@@ -1,10 +1,13 @@
 """Conversion of exceptions to exit codes. Data goes to stdout, messages go to stderr."""
 
 import errno
+import os
 import signal
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from types import FrameType
 from typing import NoReturn
 
@@ -13,6 +16,7 @@ import click
 from speccompile.cli.progress_output import progress_on_stderr
 from speccompile.errors import DEFECT_EXIT_CODE, BuildError, SpeccompileError, UsageError
 from speccompile.machine.resource_errors import out_of_memory_message, tightest_memory_limit
+from speccompile.progress import LOGGER
 
 COMPILE_EXTRA = (
     "huggingface_hub",
@@ -37,18 +41,34 @@ OS_HINTS = {
     errno.EROFS: "choose a path that can be written",
 }
 
+SIGNAL = 128
+"""A shell's exit code of a program that ends by a signal is this and the signal's number."""
+
+
+class Interrupted(click.Abort):
+    """An interrupt of a command that keeps something. The message says what, and how to go on."""
+
+
+class ReaderLeftError(Exception):
+    """Nobody reads what is printed any more."""
+
 
 def run(group: click.Group, arguments: Sequence[str] | None) -> int:
     """Run a command and return its exit code. Report any error on stderr."""
-    try:
-        with progress_on_stderr(), _terminate_as_interrupt():
-            result = group.main(arguments, prog_name="speccompile", standalone_mode=False)
-        return result if isinstance(result, int) else 0
-    except (KeyboardInterrupt, click.Abort):
-        _print_error("interrupted; nothing was kept")
-        return 1
-    except Exception as error:  # `_report` treats an unknown error as a defect of speccompile
-        return _report(error)
+    with progress_on_stderr():
+        try:
+            with _terminate_as_interrupt():
+                result = group.main(arguments, prog_name="speccompile", standalone_mode=False)
+            return result if isinstance(result, int) else 0
+        except (KeyboardInterrupt, click.Abort) as interrupt:
+            kept = str(interrupt) if isinstance(interrupt, Interrupted) else "nothing was kept"
+            cause = interrupt if isinstance(interrupt, KeyboardInterrupt) else interrupt.__cause__
+            return _fail(f"interrupted; {kept}", None, interrupt_code(cause), name="")
+        except ReaderLeftError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is flushed at the exit
+            return SIGNAL + signal.SIGPIPE
+        except Exception as error:  # `_report` treats an unknown error as a defect of speccompile
+            return _report(error)
 
 
 def _report(error: Exception) -> int:
@@ -60,7 +80,11 @@ def _report(error: Exception) -> int:
         case SpeccompileError():
             return _fail(str(error), error.hint, error.exit_code)
         case click.NoSuchOption(possibilities=[nearest, *_]):
-            return _fail(f"{error.message} ", f"did you mean {nearest}?", UsageError.exit_code)
+            return _fail(error.message, f"did you mean {nearest}?", UsageError.exit_code)
+        case click.NoSuchCommand(possibilities=[nearest, *_], ctx=click.Context(command_path=path)):
+            return _fail(error.message, f"did you mean '{path} {nearest}'?", UsageError.exit_code)
+        case click.BadParameter() if choice := _near(error):
+            return _fail(error.format_message(), f"did you mean {choice}?", UsageError.exit_code)
         case click.UsageError():
             path = error.ctx.command_path if error.ctx else "speccompile"
             return _fail(error.format_message(), f"see {path} --help", UsageError.exit_code)
@@ -71,20 +95,32 @@ def _report(error: Exception) -> int:
             where = f"{error.filename}: " if error.filename else ""
             return _fail(f"{where}{reason}", OS_HINTS.get(number), 1)
         case _:
-            _print_error("".join(traceback.format_exception(error)).rstrip())
-            _print_error("this is a defect of speccompile: please report it with the lines above")
-            return DEFECT_EXIT_CODE
+            trace = "".join(traceback.format_exception(error)).rstrip()
+            words = "this is a defect of speccompile: please report it with the lines above"
+            return _fail(f"{trace}\n{words}", None, DEFECT_EXIT_CODE, name="")
 
 
-def _fail(message: str, hint: str | None, code: int) -> int:
-    _print_error(f"error: {message.strip()}")
-    if hint:
-        _print_error(f"hint: {hint}")
+def interrupt_code(interrupt: BaseException | None) -> int:
+    """Return the exit code of an interrupt, which has the signal's number, or of Ctrl-C, to which Python gives none."""
+    return SIGNAL + (int(interrupt.args[0]) if interrupt is not None and interrupt.args else signal.SIGINT)
+
+
+def _near(error: click.BadParameter) -> str | None:
+    """Return the choice that is nearest to the value that was refused; click's message begins with it, quoted. None
+    where nothing is near, and for other values than choices."""
+    known = error.param.type if error.param is not None else None
+    if not isinstance(known, click.Choice):
+        return None
+    value = error.message.partition("'")[2].partition("'")[0]
+    return next(iter(get_close_matches(value, map(str, known.choices), n=1)), None)
+
+
+def _fail(message: str, hint: str | None, code: int, *, name: str = "error: ") -> int:
+    """Log why a command ends, and return its exit code."""
+    message = message.strip()
+    text = f"{name}{message}\nhint: {hint}" if hint else f"{name}{message}"
+    LOGGER.error("%s", text, extra={"failure": {"message": message, "hint": hint, "exit_code": code}})
     return code
-
-
-def _print_error(text: str) -> None:
-    click.echo(text, err=True)
 
 
 @contextmanager
@@ -100,4 +136,4 @@ def _terminate_as_interrupt() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
+    raise KeyboardInterrupt(number)

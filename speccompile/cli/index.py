@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from speccompile.cli.exit_codes import Interrupted
+
 
 @click.command("index")
 @click.argument("texts", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -38,7 +40,10 @@ def command(texts: tuple[Path, ...], tokenizer: Path, output: Path, field: str) 
     from speccompile.index.build import build_index
     from speccompile.progress import LOGGER
 
-    header = build_index(list(texts), tokenizer, output, field=field)
+    try:
+        header = build_index(list(texts), tokenizer, output, field=field)
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted("what was done is kept; run the same command again to go on") from interrupt
     size = sum(record["bytes"] for record in header.files.values())
     LOGGER.info("%d documents, %d tokens, %.1f MB", header.documents, header.tokens, size / 1e6)
     click.echo(output)

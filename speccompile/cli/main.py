@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -13,6 +14,7 @@ from speccompile import __version__
 from speccompile.cli import exit_codes
 from speccompile.cli.progress_options import progress_options, with_progress_options
 from speccompile.errors import UsageError
+from speccompile.progress import heartbeat
 
 COMMANDS = {
     "run": ("speccompile.cli.run:command", "From a model to text: build what is missing, and generate."),
@@ -39,6 +41,9 @@ COMMANDS = {
 }
 """Command -> (module:attribute, one line of help), in the order of the help."""
 
+OPEN_ENDED = {"run", "chat", "generate", "serve", "ray", "completion"}
+"""Commands that may wait for somebody, or write text as it comes: only their steps tell that they still run."""
+
 EPILOG = "Begin with: speccompile build recipes/demo, then: speccompile generate build/demo --prompt 'def main('"
 
 
@@ -54,6 +59,12 @@ class LazyGroup(click.Group):
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return with_progress_options(command)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:  # for which click exits with 1
+            raise exit_codes.ReaderLeftError from error
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the completions of a command's name, or of an option, without importing a command."""
@@ -87,6 +98,8 @@ def group(ctx: click.Context) -> None:
     """Compile a target LLM and its drafter into graphs that draft, verify, accept and commit by themselves."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+    elif ctx.invoked_subcommand not in OPEN_ENDED:
+        ctx.with_resource(heartbeat(f"speccompile {ctx.invoked_subcommand}"))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -6,19 +6,14 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from speccompile import progress
-from speccompile.progress import BEGIN, END, LOGGER, Event
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+from speccompile.cli.progress_bars import BAR_DELAY, BarHandler
+from speccompile.progress import LOGGER, Event
 
 AUTO, BARS, PLAIN, JSON, NONE = FORMS = ("auto", "bars", "plain", "json", "none")
 """Values of --progress. auto: bars on a terminal, else plain lines."""
-
-BAR_DELAY = 2.0
-"""Seconds after which a step has a bar, and after which a bar without numbers moves."""
 
 
 class PlainHandler(logging.StreamHandler):
@@ -26,10 +21,12 @@ class PlainHandler(logging.StreamHandler):
 
 
 class JsonHandler(PlainHandler):
-    """Write one JSON object a line: an event of a step, or a message with its level."""
+    """Write one JSON object a line: an event of a step, a message with its level, or why the command failed."""
 
     def format(self, record: logging.LogRecord) -> str:
         event: Event | None = getattr(record, "progress", None)
+        if failure := getattr(record, "failure", None):
+            return json.dumps({"event": "error"} | failure)
         if event is None:
             return json.dumps({"event": "message", "level": record.levelname.lower(), "message": record.getMessage()})
         numbers = {"done": event.done, "total": event.total, "unit": event.unit, "left": event.left}
@@ -37,76 +34,9 @@ class JsonHandler(PlainHandler):
         return json.dumps(data | {name: value for name, value in numbers.items() if value is not None})
 
 
-class BarHandler(logging.Handler):
-    """Show a bar for every step that lasts, and write other messages above them.
-
-    Nothing is shown for steps that end before BAR_DELAY. The bars are gone when no step runs, and when it is closed.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._bars: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        event: Event | None = getattr(record, "progress", None)
-        if event is None:
-            self._write(record.getMessage())
-        elif event.kind == END:
-            self._end(event.step)
-            if record.levelno >= logging.INFO:
-                self._write(record.getMessage())
-        elif event.kind != BEGIN:
-            self._show(event)
-
-    def close(self) -> None:
-        """Remove the bars."""
-        for step in [*self._tasks]:
-            self._end(step)
-        super().close()
-
-    def _write(self, text: str) -> None:
-        if self._bars is None:
-            print(text, file=sys.stderr)  # noqa: T201 - what is shown on stderr is this module's work
-        else:
-            self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def _show(self, event: Event) -> None:
-        if self._bars is None:
-            self._bars = _new_bars()
-            self._bars.start()
-        if event.step not in self._tasks:
-            number = self._tasks[event.step] = self._bars.add_task(event.step, total=None)
-            task = next(each for each in self._bars.tasks if each.id == number)
-            task.start_time = (task.start_time or 0.0) - event.seconds
-        if event.total is not None:
-            self._bars.update(self._tasks[event.step], total=event.total, completed=event.done)
-
-    def _end(self, step: str) -> None:
-        task = self._tasks.pop(step, None)
-        if self._bars is None or task is None:
-            return
-        self._bars.remove_task(task)
-        if not self._tasks:
-            self._bars.stop()
-            self._bars = None
-
-
-def _new_bars() -> "Progress":
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20),
-        TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
-    return Progress(*columns, console=Console(stderr=True), transient=True)
-
-
 def shows_bars() -> bool:
-    """Return whether bars can be shown: on a terminal that can move its cursor, in an encoding that has them."""
-    encoding = (getattr(sys.stderr, "encoding", None) or "").lower().replace("-", "")
-    return sys.stderr.isatty() and os.environ.get("TERM") not in (None, "dumb") and encoding == "utf8"
+    """Return whether bars can be shown: on a terminal that can move its cursor."""
+    return sys.stderr.isatty() and os.environ.get("TERM") not in (None, "dumb", "unknown")
 
 
 class _Details(logging.Filter):

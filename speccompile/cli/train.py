@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.cli.exit_codes import Interrupted
 from speccompile.errors import EngineError
 
 if TYPE_CHECKING:
+    from speccompile.plan.training_plan import TrainingPlan
     from speccompile.train.run import Report
 
 EXTRA = ("accelerate", "datasets", "safetensors")
 """Modules of the extra `train`."""
-
-INTERRUPTED = 1
 
 
 @click.command("train")
@@ -28,9 +28,8 @@ INTERRUPTED = 1
 @click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads; all cores by default.")
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard's files as well, into the work folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@click.pass_context
+@click.option("--html", metavar="FILE", type=click.Path(path_type=Path), help="Write the curves to this page as well.")
 def command(
-    context: click.Context,
     recipe: Path,
     overrides: tuple[str, ...],
     work: Path | None,
@@ -39,6 +38,7 @@ def command(
     threads: int | None,
     tensorboard: bool,
     as_json: bool,
+    html: Path | None,
 ) -> None:
     """Train the drafter of RECIPE on the texts that its section `train` names.
 
@@ -49,7 +49,9 @@ def command(
     \b
     A training goes on after an interruption, whatever interrupted it:
       speccompile train RECIPE --resume
-    The work folder has its curves: curves.jsonl, and curves.html to look at.
+    The work folder has its curves: curves.jsonl, and curves.html to look at,
+    which every evaluation writes anew. --html puts that page elsewhere at the
+    end, also at that of an interrupted training.
 
     \b
     The smallest section, in which everything else is decided:
@@ -86,10 +88,13 @@ def command(
       speccompile train recipes/mine --set train.schedule.seconds=3600
       speccompile train recipes/mine --set train.begin=demo/drafter --json
     """
+    from speccompile.measure.bench.html import check_page
     from speccompile.recipe import load_recipe
     from speccompile.recipe.training import plan_training
     from speccompile.train.work import check_resume
 
+    if html is not None:
+        check_page(html)
     written = load_recipe(recipe, overrides)
     plan = plan_training(written, work)
     check_resume(plan.work, resume=resume, restart=restart)
@@ -101,13 +106,24 @@ def command(
     source = Source.of(written, overrides, plan)
     try:
         report = run_training(plan, source, restart=restart, tensorboard=tensorboard)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         words = ["speccompile", "train", str(recipe), *(word for each in overrides for word in ("--set", each))]
         again = shlex.join([*words, *(["--work", str(work)] if work else []), "--resume"])
-        click.echo(f"interrupted; what the last checkpoint has is kept, to go on with it: {again}", err=True)
-        context.exit(INTERRUPTED)
+        _write_page(plan, html)
+        raise Interrupted(f"what the last checkpoint has is kept, to go on with it: {again}") from interrupt
     if report is not None:  # only the first process has a report
         click.echo(json.dumps(report.to_json(), indent=2, ensure_ascii=False) if as_json else _lines(report))
+        _write_page(plan, html)
+
+
+def _write_page(plan: "TrainingPlan", html: Path | None) -> None:
+    """Write the page of the curves so far, if it is wanted and there are any."""
+    from speccompile.measure.bench.html import write_html
+    from speccompile.train.curves import CURVES, read_curves
+    from speccompile.train.curves_page import make_page
+
+    if html is not None and (lines := read_curves(plan.work / CURVES)):
+        write_html(make_page(f"{plan.name}: {plan.kind}", lines), html)
 
 
 def _check_installed(*, tensorboard: bool) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from speccompile.errors import SpeccompileError
-from speccompile.progress import log_step
+from speccompile.progress import heartbeat, log_step
 
 T = TypeVar("T")
 
@@ -30,14 +30,18 @@ class Executor(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class LocalExecutor:
-    """Executor in this process, in the order of the tasks."""
+    """Executor in this process, in the order of the tasks. brief: log tasks by
+    `heartbeat`, since the caller says what came out, and else by `log_step`."""
+
+    brief: bool = False
 
     def run(self, tasks: Sequence[Task[T]]) -> Iterator[tuple[int, T | SpeccompileError]]:
         for number, task in enumerate(tasks):
             found: T | SpeccompileError
             try:
-                with log_step(task.title):
+                with heartbeat(task.title) if self.brief else log_step(task.title):
                     found = task.function(*task.arguments)
             except SpeccompileError as error:
                 found = error

@@ -23,13 +23,19 @@ from torch import Tensor
 
 from speccompile.bundle.folders import write_atomically
 from speccompile.errors import EngineError
-from speccompile.progress import INTERVAL, LOGGER, time_left
+from speccompile.progress import INTERVAL, LOGGER, PROGRESS, Event, format_left, log_event, seconds_left
 from speccompile.train.curves_page import make_page
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 CURVES, PAGE, TENSORBOARD = "curves.jsonl", "curves.html", "tensorboard"
+
+TRAINING = "training"
+"""Title of the step that takes the steps of a training."""
+
+LINE_SECONDS = 0.9 * INTERVAL
+"""Least seconds between two lines: less than those after which the step says that it still runs."""
 
 POINTS = 200
 """Approximate number of "steps" lines in a training: more points would overlap in a plot."""
@@ -107,11 +113,14 @@ class MetricsLog:
     def log_line(self, step: int, used: float, budget: str, loss: float) -> None:
         """Log a progress line at intervals. used: used share of the budget; budget: the budget as text."""
         now = self.clock()
-        if now - self.told < INTERVAL:
+        if now - self.told < LINE_SECONDS:
             return
         self.told = now
-        left = time_left(now - self.began[0], used - self.began[1], 1 - self.began[1])
-        LOGGER.info("training: step %d, %.0f %% of %s, loss %.3f%s", step, 100 * used, budget, loss, left)
+        seconds = now - self.began[0]
+        left = seconds_left(seconds, used - self.began[1], 1 - self.began[1])
+        rest = f", {format_left(left)}" if left is not None else ""
+        event = Event(PROGRESS, TRAINING, seconds, 100 * used, 100, "%", left)
+        log_event(event, "training: step %d, %.0f %% of %s, loss %.3f%s", step, 100 * used, budget, loss, rest)
 
     def write_page(self) -> None:
         """Write the HTML page of all lines so far."""

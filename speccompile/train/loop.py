@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from speccompile.compiler.step.attention import HOOK
 from speccompile.errors import UnsupportedModelError, UsageError
 from speccompile.plan.training_plan import SchedulePlan
+from speccompile.progress import log_step
 from speccompile.train.checkpoints import (
     OPTIMIZERS,
     BestStep,
@@ -31,7 +32,7 @@ from speccompile.train.checkpoints import (
     read_tensors,
     trainable_state,
 )
-from speccompile.train.curves import POINTS, MetricsAccumulator, MetricsLog
+from speccompile.train.curves import POINTS, TRAINING, MetricsAccumulator, MetricsLog
 from speccompile.train.divergence_guard import DivergenceGuard, Samples
 from speccompile.train.objective import WeightedLoss
 from speccompile.train.optimizers import Optimizers, state_bytes
@@ -159,6 +160,19 @@ class _Loop:
         if self.judging is not None and self.judging.first and self.state.step == 0:
             self._judge()
             self._save()
+        with log_step(TRAINING) if self.curves is not None else nullcontext():
+            self._take_steps()
+        if self.saved != self.state.step or (self.judging is not None and self.state.score is None):
+            self._draw()
+            self._judge()
+            self._save()
+        if self.curves is not None:
+            self.curves.write_page()
+        state, last = self.state, self.checkpoints.path(self.state.step)
+        best = last if state.best is None else self.checkpoints.path(state.best.step)
+        return Trained(state.step, state.elapsed, last, best, None if state.best is None else state.best.score)
+
+    def _take_steps(self) -> None:
         while self.used < 1:
             point = math.floor(POINTS * self.used)
             self._step()
@@ -169,15 +183,6 @@ class _Loop:
                 self._judge()
             if must_judge or must_save:
                 self._save()
-        if self.saved != self.state.step or (self.judging is not None and self.state.score is None):
-            self._draw()
-            self._judge()
-            self._save()
-        if self.curves is not None:
-            self.curves.write_page()
-        state, last = self.state, self.checkpoints.path(self.state.step)
-        best = last if state.best is None else self.checkpoints.path(state.best.step)
-        return Trained(state.step, state.elapsed, last, best, None if state.best is None else state.best.score)
 
     def end(self) -> None:
         self.checkpoints.close()

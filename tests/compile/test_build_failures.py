@@ -232,7 +232,7 @@ def test_an_interrupted_build_ends_cleanly(built, output, number, line):
         assert len(list(output.parent.iterdir())) == 2, f"nothing was under way at {told}"
         process.send_signal(number)
         out, err = process.communicate()
-    assert (process.returncode, out) == (1, "")
+    assert (process.returncode, out) == (128 + number, "")
     assert err.endswith("\ninterrupted; nothing was kept\n")
 
 
@@ -240,7 +240,7 @@ def test_an_interrupted_build_ends_cleanly(built, output, number, line):
 def test_an_interrupt_that_a_library_swallows_still_ends_the_build(cli, built, output, monkeypatch, number, swallow):
     monkeypatch.setattr(torch.export, "export", swallow(torch.export.export, number))
     code, err = failure(cli, built, output, "--skip-prove")
-    assert (code, err.splitlines()[-1]) == (1, "interrupted; nothing was kept")
+    assert (code, err.splitlines()[-1]) == (128 + number, "interrupted; nothing was kept")
 
 
 def test_graphs_that_cannot_be_dumped_are_refused_before_the_work(cli, built, output, tmp_path_factory):

@@ -1,16 +1,27 @@
 """Passes of toy ways, for the tests of what a comparison makes of them."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from speccompile.bundle.prompts import Question
 from speccompile.measure.bench.costs import GraphCosts
 from speccompile.measure.bench.measure import PromptRuns
+from speccompile.measure.compare.job import Comparison, Options
 from speccompile.measure.compare.passes import MeasuredPass, PassRequest
+from speccompile.measure.compare.report import ComparisonReport
+from speccompile.measure.compare.run import run_comparison
 from speccompile.runtime import Generation
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE, timed
 from tests.light.fake_bundle import toy_manifest
+
+QUESTIONS = [
+    {"question_id": 1, "category": "writing", "turns": ["a"]},
+    {"question_id": 2, "category": "rag", "turns": ["b"]},
+]
+WAYS = "lookup: {kind: prompt_lookup, tokens: 4}\ndrafter: {kind: model, model: drafter, tokens: 4}\n"
 
 SPEEDS = {"prompt_lookup": 2.0, "model": 4.0, "layer_skip": 0.5}
 """Kind -> how many times as fast as autoregression it is."""
@@ -70,3 +81,19 @@ class Workshop:
         self.jobs.append(job)
         self.measured.append((Path(job.bundle).name, job.number))
         return toy_pass(kind, job.questions, wrong=self.wrong and kind != "none", number=job.number)
+
+
+def read_job(recipe: Path, *overrides: str, questions=QUESTIONS, ways: str | None = WAYS, **options) -> Comparison:  # type: ignore[no-untyped-def]
+    """Read a comparison of these ways on these questions, beside the recipe; None for the default ways."""
+    folder = recipe.parent if recipe.is_file() else recipe
+    (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, questions)))
+    file = folder / "ways.yaml"
+    if ways is not None:
+        file.write_text(ways)
+    given: dict[str, Any] = {"repeats": 2, "output": folder / "out", "ways": None if ways is None else file} | options
+    return Comparison.read(recipe, overrides, Options(folder / "questions.jsonl", **given))
+
+
+def run(job: Comparison, workshop: Workshop) -> ComparisonReport:
+    """Run a comparison with builds and measurements that are made up."""
+    return run_comparison(job, workshop.measure, workshop.build)

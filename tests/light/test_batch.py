@@ -278,7 +278,7 @@ def test_whatever_stops_it_keeps_what_is_done(folder, run, tmp_path, number):
     if number == signal.SIGKILL:
         assert stopped.returncode == -number
     else:
-        assert stopped.returncode == 1
+        assert stopped.returncode == 128 + number
         assert " has the results so far; run the same command again to resume" in stopped.stderr
         assert stopped.stderr.endswith("3 done + 0 failed + 0 skipped + 17 left = 20 given\n")
         assert json.loads(stopped.stdout)["left"] == 17

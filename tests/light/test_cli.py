@@ -126,7 +126,7 @@ def test_a_wrong_command_line_exits_with_2(arguments, error, hint, capsys):
     [
         (BundleError("x is no bundle", hint="build it"), 1, "error: x is no bundle\nhint: build it\n"),
         (ProofError("token 3 differs"), 3, "error: token 3 differs\n"),
-        (KeyboardInterrupt(), 1, "\ninterrupted; nothing was kept\n"),
+        (KeyboardInterrupt(), 130, "\ninterrupted; nothing was kept\n"),
         (
             OSError(errno.ENOSPC, "No space left on device", "build/x"),
             1,
@@ -164,7 +164,7 @@ def test_a_defect_shows_its_trace(error, capsys):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_termination_ends_as_an_interrupt_does(capsys, number):
     before = signal.getsignal(number)
-    assert run_with(lambda: os.kill(os.getpid(), number)) == 1
+    assert run_with(lambda: os.kill(os.getpid(), number)) == 128 + number
     assert capsys.readouterr().err.endswith("interrupted; nothing was kept\n")
     assert signal.getsignal(number) is before
 
@@ -185,7 +185,7 @@ def test_a_reader_that_leaves_is_no_error(make_recipe):
     command = [sys.executable, "-c", "from speccompile.cli import main; main()", "plan", str(make_recipe())]
     run = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
-    assert run.stderr == ""
+    assert (run.returncode, run.stderr) == (128 + signal.SIGPIPE, "")
 
 
 def test_progress_goes_to_stderr_and_quiet_keeps_it_away(capsys):

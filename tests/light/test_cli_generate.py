@@ -299,7 +299,7 @@ def test_text_is_written_at_once_as_utf8_and_an_interrupt_ends_it_cleanly(folder
     whole = toy_text(folder, 128).encode()
     assert whole.startswith(shown + rest)
     assert len(shown + rest) < len(whole)
-    assert process.returncode == 1
+    assert process.returncode == 130
     assert told.decode().splitlines()[1:] == ["", "interrupted; nothing was kept"]
 
 

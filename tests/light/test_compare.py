@@ -9,25 +9,18 @@ import pytest
 
 from speccompile.bundle.folders import lock_folder
 from speccompile.bundle.prompts import Question
-from speccompile.cli import main
 from speccompile.errors import EngineError, PromptError, UsageError
 from speccompile.measure.bench.measure import PromptRuns
+from speccompile.measure.compare.job import Comparison, Options
 from speccompile.measure.compare.methods import Method
 from speccompile.measure.compare.page import make_page, write_page
 from speccompile.measure.compare.passes import MeasuredPass, PassRequest
-from speccompile.measure.compare.report import ComparisonReport, make_comparison, make_way_report, published
-from speccompile.measure.compare.run import Comparison, Options
+from speccompile.measure.compare.report import make_comparison, make_way_report, published
 from speccompile.measure.compare.table import write_table
 from speccompile.recipe.capabilities import DRAFTER_KEYS
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE, timed
-from tests.light.compare_example import Workshop, toy_pass
+from tests.light.compare_example import QUESTIONS, WAYS, Workshop, run, toy_pass
 from tests.light.test_bench_page import Page
-
-QUESTIONS = [
-    {"question_id": 1, "category": "writing", "turns": ["a"]},
-    {"question_id": 2, "category": "rag", "turns": ["b"]},
-]
-WAYS = "lookup: {kind: prompt_lookup, tokens: 4}\ndrafter: {kind: model, model: drafter, tokens: 4}\n"
 
 
 @pytest.fixture
@@ -36,16 +29,13 @@ def job(make_recipe, tmp_path):
     (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)))
     (tmp_path / "ways.yaml").write_text(WAYS)
 
-    def make(*overrides, ways=True, **options):
+    def make(*overrides, **options):
         given = {"repeats": 2, "output": tmp_path / "out"} | options
-        file = tmp_path / "ways.yaml" if ways else None
-        return Comparison.read(make_recipe(), overrides, Options(tmp_path / "questions.jsonl", ways=file, **given))
+        return Comparison.read(
+            make_recipe(), overrides, Options(tmp_path / "questions.jsonl", ways=tmp_path / "ways.yaml", **given)
+        )
 
     return make
-
-
-def run(job, workshop):
-    return job.run(workshop.measure, workshop.build)
 
 
 def test_ways_take_turns_beside_a_bundle_without_a_drafter(job, tmp_path):
@@ -190,7 +180,9 @@ def test_options_that_a_recipe_cannot_have(job):
 
 
 def test_bundles_that_do_not_fit_together_decode_by_themselves(job, monkeypatch, caplog):
-    monkeypatch.setattr("speccompile.measure.compare.run.tightest_memory_limit", lambda: type("Limit", (), {"size": 3}))
+    monkeypatch.setattr(
+        "speccompile.measure.compare.work.tightest_memory_limit", lambda: type("Limit", (), {"size": 3})
+    )
     workshop = Workshop()
     run(job(), workshop)
     assert [each.baseline for each in workshop.jobs] == [None] * 6
@@ -293,48 +285,6 @@ def test_published_tables_are_those_of_the_methods_here():
             # which overall is: 480 questions in six tasks of 80; their ratios differ by the rates' means
             assert min(ratios[:-1]) <= ratios[-1] <= max(ratios[:-1])
             assert row["mean_accepted"] > 1
-
-
-def invoke(capsys, *arguments):
-    with pytest.raises(SystemExit) as leaving:
-        main([*map(str, arguments)])
-    return leaving.value.code, *capsys.readouterr()
-
-
-def test_the_command_prints_json_whose_keys_are_in_the_help(job, tmp_path, monkeypatch, capsys):
-    workshop = Workshop()
-    run = Comparison.run
-    monkeypatch.setattr(Comparison, "run", lambda self: run(self, workshop.measure, workshop.build))
-    made = job()
-    arguments = ["compare", made.source.path, "--prompts", tmp_path / "questions.jsonl", "--no-cache"]
-    arguments += ["--ways", tmp_path / "ways.yaml", "--output", tmp_path / "by_cli", "--html", tmp_path / "x.html"]
-    code, out, err = invoke(capsys, *arguments, "--json")
-    printed = json.loads(out)
-    assert (code, (tmp_path / "x.html").is_file(), "drafter  " in err) == (0, True, True)
-    assert list(printed) == list(ComparisonReport.__dataclass_fields__)
-    assert printed["options"] == {
-        "prompts": 2, "max_new_tokens": 128, "repeats": 3, "draft_length": "fixed", "decoding": "greedy",
-        "temperature": 0.0,
-    }  # fmt: skip
-    told = invoke(capsys, "compare", "--help")[1]
-    keys = {*printed, *printed["options"], *printed["ways"][0], *printed["ways"][0]["tasks"][0], *printed["published"]}
-    assert [key for key in keys if key not in told] == []
-    workshop.wrong = True
-    code, _, err = invoke(capsys, *arguments[:-4], "--output", tmp_path / "wrong")
-    assert code == 1
-    assert "error: expected autoregression's tokens of every exact way, received others of drafter, lookup" in err
-
-
-def test_an_interrupted_command_says_that_it_can_go_on(job, tmp_path, monkeypatch, capsys):
-    def stopped(self):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Comparison, "run", stopped)
-    recipe = job().source.path
-    code, _, err = invoke(capsys, "compare", recipe, "--prompts", tmp_path / "questions.jsonl", "--no-cache", "-o", "x")
-    assert code == 1
-    assert "error: interrupted: what was measured is kept in x" in err
-    assert "hint: the same command goes on from there" in err
 
 
 def test_make_comparison_needs_nothing_but_passes():

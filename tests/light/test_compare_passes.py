@@ -1,13 +1,16 @@
 """One run over all questions: in this process on a toy bundle, and in another one that may end in any way."""
 
 import json
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 
 from speccompile.bundle.prompts import Question
 from speccompile.errors import BundleError, EngineError
-from speccompile.measure.compare.passes import MeasuredPass, PassRequest, measure_way, run_pass
+from speccompile.measure.bench.groups import OVERALL
+from speccompile.measure.compare.dropping import FREEDOM, Leader
+from speccompile.measure.compare.passes import MeasuredPass, PassRequest, interleaved, measure_way, run_pass
 from tests.light.fake_bundle import toy_manifest, toy_tokenizer, write_toy_bundle
 from tests.light.toy_engine import ToyEngine
 from tests.light.toy_models import autoregressive
@@ -70,6 +73,37 @@ def test_by_itself_and_without_a_drafter(opened):
     assert run_pass(job(folder / "toy")).beside == "own"
     plain = run_pass(job(folder / "plain", questions=(Question(("ab",)),)))
     assert (plain.cases[0].speculative, plain.conversation, plain.costs.draft) == ((), None, None)
+
+
+def test_tasks_take_turns_and_results_keep_the_order_of_the_file(opened):
+    folder, _ = opened
+    groups = ("writing", "writing", "qa", "rag", "qa")
+    questions = tuple(Question((f"a{index}",), group) for index, group in enumerate(groups))
+    assert interleaved(questions) == [0, 2, 3, 1, 4]
+    assert interleaved([Question((text,)) for text in "abc"]) == [0, 1, 2]
+    found = run_pass(job(folder / "toy", folder / "plain", questions=questions))
+    assert [(case.number, case.group) for case in found.cases] == [
+        (1, "mt_bench"), (2, "mt_bench"), (3, "qa"), (4, "rag"), (5, "qa"),
+    ]  # fmt: skip
+    prompts = [case.speculative[0][0].generation.prompt_tokens for case in found.cases]
+    assert prompts == [len(toy_tokenizer().encode(f"a{index}").ids) for index in range(5)]
+
+
+def test_a_pass_ends_when_it_cannot_win_any_more(opened):
+    folder, _ = opened
+    asked = job(folder / "toy", folder / "plain", questions=tuple(Question((text,)) for text in "abcdefgh"))
+    best = dict.fromkeys(range(1, 9), (1000000000.0, 1.0))
+    leaders = (Leader(asked.questions[0].group, "best", best), Leader(OVERALL, "best", best))
+    told = []
+    found = run_pass(replace(asked, leaders=leaders), told.append)
+    assert (len(found.cases), found.costs) == (FREEDOM + 1, None)
+    assert (found.dropped.prompts, found.dropped.best) == (FREEDOM + 1, "best")
+    assert [each["prompts"] for each in told] == list(range(1, FREEDOM + 2))
+    assert told[-1] == found.figures()
+    assert MeasuredPass.from_json(json.loads(json.dumps(found.to_json())), "x") == found
+    sent = json.loads(json.dumps(replace(asked, leaders=leaders).to_json()))
+    assert PassRequest.from_json(sent).leaders == leaders
+    assert len(run_pass(asked).cases) == 8
 
 
 def test_what_another_process_raises_is_raised_here(tmp_path):

@@ -291,7 +291,7 @@ def test_an_interruption_leaves_nothing_behind(tune, recipe, monkeypatch):
 
     monkeypatch.setattr(sys.modules["speccompile.compiler.build"], "build", build)
     code, out, err = tune(recipe(), "--drafts", "2")  # which looks into the folder for temporary files
-    assert (code, out) == (1, "")
+    assert (code, out) == (130, "")
     assert "interrupted; nothing was kept" in err
 
 

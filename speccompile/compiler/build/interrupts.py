@@ -23,7 +23,7 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self._arrived = False
+        self._arrived: int | None = None
         handlers = {number: signal.getsignal(number) for number in _NUMBERS}
         self._handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
 
@@ -33,8 +33,8 @@ class Interrupts:
 
     def check(self) -> None:
         """Raise KeyboardInterrupt if there was an interrupt."""
-        if self._arrived:
-            raise KeyboardInterrupt
+        if self._arrived is not None:
+            raise KeyboardInterrupt(self._arrived)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -44,7 +44,7 @@ class Interrupts:
             self.check()
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
-        self._arrived = True
+        self._arrived = number
         self._handlers[signal.Signals(number)](number, frame)
 
     def _install(self, handlers: dict[signal.Signals, Handler]) -> None:

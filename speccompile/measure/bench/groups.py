@@ -55,10 +55,10 @@ def make_group(name: str, cases: Sequence[PromptRuns]) -> Group:
 
 def _way(answers: Sequence[Sequence[Answers]]) -> GroupStatistics:
     """Return the statistics of one decoding mode. answers: question -> repeat -> answers of the turns."""
-    rates = [median(_rate(turns) for turns in repeats) for repeats in answers]
+    rates = [median(rate(turns) for turns in repeats) for repeats in answers]
     return GroupStatistics(mean(rates), mean_accepted(one for repeats in answers for one in generations(repeats[:1])))
 
 
-def _rate(turns: Answers) -> float:
+def rate(turns: Answers) -> float:
     """Return the new tokens per second over all turns."""
     return sum(len(timed.generation.token_ids) for timed in turns) / sum(timed.generation.seconds for timed in turns)

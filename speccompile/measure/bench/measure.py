@@ -1,6 +1,6 @@
 """Benchmark runs: both decoding modes answer a prompt one right after the other, so that other load affects both."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,14 +59,16 @@ def measure(
     baseline: Bundle | None = None,
     first_run: int = 0,
     learning: bool = False,
+    go_on: Callable[[Sequence[PromptRuns]], bool] = lambda _: True,
     **options: Any,
 ) -> list[PromptRuns]:
     """Generate for every prompt, `repeats` times in both decoding modes, in alternating order, after a warm-up.
 
     A bundle without a drafter runs autoregressively only. chat: template for the turns of questions; plain text by
     default. Each mode continues its own answers. baseline: bundle of the same target that decodes autoregressively; by
-    default `bundle`. first_run: number of earlier runs, which decides the order of the modes. options: further options
-    of `Bundle.generate_batch`, equal for every generation.
+    default `bundle`. first_run: number of earlier runs, which decides the order of the modes. go_on: called after each
+    prompt with the runs so far; False leaves out the other prompts. options: further options of
+    `Bundle.generate_batch`, equal for every generation.
 
     The persistent drafter state is reset before every question. With `learning` it is reset before the first question
     only, as in use. `learning` needs a single repeat: a second one would draft from the answers of the first.
@@ -84,12 +86,14 @@ def measure(
     with log_step("warm-up"):
         runs.both(questions[0], 1)
         bundle.reset()
-    cases = []
+    cases: list[PromptRuns] = []
     for number, question in enumerate(questions, 1):
         with log_step(f"prompt {number} of {len(questions)}"):
             pairs = [runs.both(question, number, run=number + first_run + repeat) for repeat in range(repeats)]
         ours, theirs = (tuple(pair[way] for pair in pairs if way in pair) for way in (False, True))
         cases.append(PromptRuns(number, ours, theirs, question.group))
+        if not go_on(cases):
+            break
     return cases
 
 

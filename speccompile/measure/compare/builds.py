@@ -1,19 +1,51 @@
-"""Build the bundle of a method in a separate process: `python -m speccompile.measure.compare.builds JOB ANSWER`."""
+"""Build the bundles of methods in a separate process: `python -m speccompile.measure.compare.builds`."""
 
 from pathlib import Path
 from typing import Any
 
 from speccompile.measure.compare.methods import Method
-from speccompile.measure.compare.subprocess_job import run_apart, serve
+from speccompile.measure.compare.subprocess_job import Subprocess, Watch, run_apart, serve
 from speccompile.measure.tune.space import TunedRecipe
 
+MOST_KEPT = 10**9
+"""Maximum bytes of a target whose builds share a process: the memory that a larger one leaves there weighs more than
+the seconds of the imports."""
 
-def build_way(source: TunedRecipe, way: Method, output: Path, *, remember: bool) -> None:
-    """Build the method's bundle for the source's engine into `output`, without a proof. remember: use the build cache.
+
+class Builder:
+    """Builder of methods for the source's engine, without proofs. One process imports once and builds all of them, if
+    the target is small. Used in a `with` block."""
+
+    def __init__(self, source: TunedRecipe, *, remember: bool, watch: Watch) -> None:
+        """remember: use the build cache. watch: receives the events of the process."""
+        self._source, self._remember, self._watch = source, remember, watch
+        self._process = Subprocess(__name__)
+        self._keeps = source.plan.target.facts.weight_bytes <= MOST_KEPT
+
+    def __enter__(self) -> "Builder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.close()
+
+    def build(self, way: Method, output: Path) -> None:
+        """Build a method's bundle. Raise as `build_way` does."""
+        self._process.run(_job(self._source, way, output, remember=self._remember), f"building {way.name}", self._watch)
+        if not self._keeps:
+            self._process.close()
+
+
+def build_way(source: TunedRecipe, way: Method, output: Path, remember: bool) -> None:
+    """Build the method's bundle for the source's engine into `output`, without a proof, in a process of its own.
+    remember: use the build cache.
 
     Raise the errors of a build, and EngineError if its process ended without an answer.
     """
-    job = {
+    run_apart(__name__, _job(source, way, output, remember=remember), f"building {way.name}")
+
+
+def _job(source: TunedRecipe, way: Method, output: Path, *, remember: bool) -> dict[str, Any]:
+    return {
         "recipe": str(source.path),
         "overrides": source.overrides,
         "engine": source.engine.name,
@@ -21,10 +53,9 @@ def build_way(source: TunedRecipe, way: Method, output: Path, *, remember: bool)
         "output": str(output),
         "remember": remember,
     }
-    run_apart(__name__, job, f"building {way.name}")
 
 
-def _build(job: dict[str, Any]) -> None:
+def _build(job: dict[str, Any], tell: Watch) -> None:
     from speccompile.compiler.build import build  # imports torch
     from speccompile.compiler.models.load import quiet_transformers
     from speccompile.recipe.resource_estimate import estimate_resources

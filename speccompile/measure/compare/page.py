@@ -7,10 +7,12 @@ from speccompile.measure.bench.html import make_html, write_html
 from speccompile.measure.bench.plots import bar_rows, heat_map
 from speccompile.measure.compare.report import ComparisonReport
 from speccompile.measure.compare.table import (
+    DROPPED,
     MEANING,
     Table,
     depth_shares,
     difference_lines,
+    dropped_table,
     head_lines,
     published_table,
     ways_table,
@@ -68,6 +70,8 @@ def _tables(comparison: ComparisonReport) -> Iterator[tuple[str, Table]]:
         "Settings",
         [("way", "settings of the recipe"), *((way.name, " ".join(way.settings)) for way in comparison.ways)],
     )
+    if comparison.dropped:
+        yield DROPPED.capitalize(), dropped_table(comparison)
     yield "Left out", [("way", "why"), *((each.name, each.reason) for each in comparison.refused)]
     if comparison.published["tables"]:
         title = f"{comparison.published['benchmark']}: {comparison.published['settings']}"

@@ -1,8 +1,9 @@
 """One pass of one method over all questions, in a separate process: its memory and a crash stay its own.
 
-`python -m speccompile.measure.compare.passes JOB ANSWER` runs it.
+`python -m speccompile.measure.compare.passes` runs it. It tells the figures so far after each prompt.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,19 +12,21 @@ from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.prompts import Question
 from speccompile.measure.bench.conversation import PLAIN, TEMPLATE
 from speccompile.measure.bench.costs import GraphCosts, curve_widths, measure_costs
+from speccompile.measure.bench.groups import OVERALL, make_group
 from speccompile.measure.bench.measure import Answers, PromptRuns, measure
 from speccompile.measure.bench.report import library_versions, mean_context
 from speccompile.measure.bench.run import COST_REPEATS
 from speccompile.measure.bench.timed import Timed, generate_timed
-from speccompile.measure.compare.subprocess_job import run_apart, serve
+from speccompile.measure.compare.dropping import Leader, Verdict, judge
+from speccompile.measure.compare.subprocess_job import Watch, run_apart, serve
 from speccompile.runtime import Bundle, Generation
 
 
 @dataclass(frozen=True)
 class PassRequest:
     """Request for one pass. baseline: bundle without a drafter that runs the autoregressive mode; None if `bundle` runs
-    it itself, or has no drafter. number: number of the pass, from 1.
-    options: options of `measure`; those that are None are omitted."""
+    it itself, or has no drafter. number: number of the pass, from 1. leaders: the pass ends when the method can beat
+    none of them any more; () to run all questions. options: options of `measure`; those that are None are omitted."""
 
     bundle: str
     baseline: str | None
@@ -32,6 +35,7 @@ class PassRequest:
     questions: tuple[Question, ...]
     number: int
     options: dict[str, Any]
+    leaders: tuple[Leader, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"questions": [asdict(each) for each in self.questions]}
@@ -41,14 +45,15 @@ class PassRequest:
         questions = tuple(
             Question(tuple(each["turns"]), each["category"], each["speed_bench"]) for each in data["questions"]
         )
-        return cls(**(data | {"questions": questions}))
+        return cls(**(data | {"questions": questions, "leaders": tuple(map(_leader, data["leaders"]))}))
 
 
 @dataclass(frozen=True)
 class MeasuredPass:
     """Results of one pass. cases: one repeat each. memory: bytes of a process that has opened only this bundle and has
-    generated. costs: over `context` committed tokens, timed after all generations. beside: bundle of the autoregressive
-    mode, "none" for the one without a drafter, "own" for the same bundle."""
+    generated. costs: over `context` committed tokens, timed after all generations. dropped: why the pass ended before
+    its last question, without costs. beside: bundle of the autoregressive mode, "none" for the one without a drafter,
+    "own" for the same bundle."""
 
     manifest: Manifest
     cases: tuple[PromptRuns, ...]
@@ -59,8 +64,9 @@ class MeasuredPass:
     conversation: str | None
     memory: dict[str, int]
     context: int
-    costs: GraphCosts
+    costs: GraphCosts | None
     versions: dict[str, str]
+    dropped: Verdict | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, the content of the file."""
@@ -69,15 +75,48 @@ class MeasuredPass:
     @classmethod
     def from_json(cls, data: dict[str, Any], file: str) -> "MeasuredPass":
         """Invert `to_json`. file: source of the data, for messages."""
-        costs = data["costs"]
+        dropped = data["dropped"]
         read = {
             "manifest": Manifest.from_json(data["manifest"], file),
             "cases": tuple(map(_case, data["cases"])),
-            "costs": GraphCosts(
-                {int(width): each for width, each in costs["verify"].items()}, costs["draft"], costs["host"]
-            ),
+            "costs": _graph_costs(data["costs"]),
+            "dropped": None if dropped is None else Verdict(**dropped),
         }
         return cls(**(data | read))
+
+    def figures(self) -> dict[str, Any]:
+        """Return the figures of this pass, see `figures`."""
+        return figures(self.cases)
+
+
+def figures(cases: Sequence[PromptRuns]) -> dict[str, Any]:
+    """Return the figures that people see while a method is measured, over these prompts: prompts, ratio,
+    tokens_per_second, mean_accepted."""
+    group = make_group(OVERALL, cases)
+    ours = group.speculative or group.autoregressive
+    ratio = 1.0 if group.speedup is None else group.speedup
+    return {"prompts": len(cases), "ratio": ratio} | asdict(ours)
+
+
+def interleaved(questions: Sequence[Question]) -> list[int]:
+    """Return indices of the questions with the first one of every task, then the second ones, and so on: a method is
+    dropped no earlier than every task has been measured."""
+    seen: dict[str, int] = {}
+    turns = []
+    for index, question in enumerate(questions):
+        seen[question.group] = seen.get(question.group, 0) + 1
+        turns.append((seen[question.group], index))
+    return [index for _, index in sorted(turns)]
+
+
+def _graph_costs(data: dict[str, Any] | None) -> GraphCosts | None:
+    if data is None:
+        return None
+    return GraphCosts({int(width): each for width, each in data["verify"].items()}, data["draft"], data["host"])
+
+
+def _leader(data: dict[str, Any]) -> Leader:
+    return Leader(data["task"], data["name"], {int(number): tuple(each) for number, each in data["speeds"].items()})
 
 
 def _case(data: dict[str, Any]) -> PromptRuns:
@@ -89,8 +128,9 @@ def _answers(turns: list[dict[str, Any]]) -> Answers:
     return tuple(Timed(Generation(**each["generation"]), each["first_token"], tuple(each["gaps"])) for each in turns)
 
 
-def run_pass(job: PassRequest) -> MeasuredPass:
-    """Run a pass in this process. Raise the errors of `Bundle.open`, `measure` and `measure_costs`."""
+def run_pass(job: PassRequest, tell: Watch = lambda _: None) -> MeasuredPass:
+    """Run a pass in this process. tell: receives `figures` after each question. Raise the errors of `Bundle.open`,
+    `measure` and `measure_costs`."""
     bundle = Bundle.open(job.bundle, engine=job.engine, threads=job.threads)
     options = {name: value for name, value in job.options.items() if value is not None}
     # One generation allocates the bundle's lazy memory. Its tokens are not used.
@@ -100,7 +140,23 @@ def run_pass(job: PassRequest) -> MeasuredPass:
     if job.baseline is not None:
         baseline = Bundle.open(job.baseline, engine=job.engine, threads=job.threads)
     turns: dict[str, Any] = {"repeats": 1, "first_run": job.number - 1, "learning": True}
-    cases = measure(bundle, job.questions, chat=bundle.chat_template, baseline=baseline, **turns, **options)
+    verdicts: list[Verdict] = []
+    order = interleaved(job.questions)
+
+    def numbered(cases: Sequence[PromptRuns]) -> list[PromptRuns]:
+        found = [replace(case, number=order[case.number - 1] + 1) for case in cases]
+        return sorted(found, key=lambda case: case.number)
+
+    def go_on(measured: Sequence[PromptRuns]) -> bool:
+        cases = numbered(measured)
+        tell(figures(cases))
+        if job.leaders and len(cases) < len(job.questions) and (verdict := judge(cases, job.leaders)) is not None:
+            verdicts.append(verdict)
+        return not verdicts
+
+    questions = [job.questions[index] for index in order]
+    measured = measure(bundle, questions, chat=bundle.chat_template, baseline=baseline, go_on=go_on, **turns, **options)
+    cases = numbered(measured)
     context = max(1, min(mean_context(cases), bundle.manifest.max_length - 2))
     asks = any(question.category is not None for question in job.questions)
     return MeasuredPass(
@@ -113,7 +169,8 @@ def run_pass(job: PassRequest) -> MeasuredPass:
         conversation=(TEMPLATE if bundle.chat_template else PLAIN) if asks else None,
         memory=memory,
         context=context,
-        costs=_costs(bundle, context),
+        costs=None if verdicts else _costs(bundle, context),
+        dropped=verdicts[0] if verdicts else None,
         versions=library_versions(bundle.entry.backend),
     )
 
@@ -125,10 +182,12 @@ def _costs(bundle: Bundle, context: int) -> GraphCosts:
     return measure_costs(bundle, widths, context=context, repeats=COST_REPEATS)
 
 
-def measure_way(job: PassRequest) -> MeasuredPass:
-    """Run a pass in a separate process. Raise the errors of `run_pass`, and EngineError if it ended without answer."""
-    return MeasuredPass.from_json(run_apart(__name__, job.to_json(), f"measuring {Path(job.bundle).name}"), job.bundle)
+def measure_way(job: PassRequest, watch: Watch | None = None) -> MeasuredPass:
+    """Run a pass in a separate process. watch: see `Subprocess.run`. Raise the errors of `run_pass`, and EngineError if
+    the process ended without an answer."""
+    about = f"measuring {Path(job.bundle).name}"
+    return MeasuredPass.from_json(run_apart(__name__, job.to_json(), about, watch), job.bundle)
 
 
 if __name__ == "__main__":
-    serve(lambda data: run_pass(PassRequest.from_json(data)).to_json())
+    serve(lambda data, tell: run_pass(PassRequest.from_json(data), tell).to_json())

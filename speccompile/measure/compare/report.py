@@ -20,6 +20,8 @@ from speccompile.measure.bench.costs import GraphCosts
 from speccompile.measure.bench.groups import OVERALL, Group, make_group, make_groups
 from speccompile.measure.bench.measure import Divergence, PromptRuns, generations
 from speccompile.measure.bench.mode import decode_rate, known_median, make_way
+from speccompile.measure.compare.dropping import Verdict
+from speccompile.measure.compare.merge import differences_of, merge_passes
 from speccompile.measure.compare.methods import AUTOREGRESSIVE, Method
 from speccompile.measure.compare.passes import MeasuredPass
 
@@ -32,6 +34,51 @@ class Refusal:
     settings: tuple[str, ...]
     reason: str
     hint: str | None
+
+
+@dataclass(frozen=True)
+class DroppedMethod:
+    """Method that was not measured further because it could not win. passes: number of complete passes; prompts:
+    prompts that the figures cover; ratio_at_most: the highest ratio that it might have; best, best_ratio: the
+    best method then, on the same prompts. differences: as those of `MethodReport`."""
+
+    name: str
+    settings: tuple[str, ...]
+    exact: bool
+    passes: int
+    prompts: int
+    tokens_per_second: float
+    mean_accepted: float | None
+    ratio: float
+    ratio_at_most: float
+    best: str
+    best_ratio: float
+    differences: tuple[Divergence, ...]
+
+    @classmethod
+    def of(cls, way: Method, passes: Sequence[MeasuredPass], verdict: Verdict) -> "DroppedMethod":
+        """Return the figures of a method's passes, the last one of which may be incomplete."""
+        cases, first = merge_passes(passes), passes[0]
+        overall = _task(make_group(OVERALL, cases))
+        return cls(
+            name=way.name,
+            settings=way.settings,
+            exact=first.exact,
+            passes=sum(each.dropped is None for each in passes),
+            prompts=verdict.prompts,
+            tokens_per_second=overall.tokens_per_second,
+            mean_accepted=overall.mean_accepted,
+            ratio=verdict.ratio,
+            ratio_at_most=verdict.ratio_at_most,
+            best=verdict.best,
+            best_ratio=verdict.best_ratio,
+            differences=differences_of(first.manifest, cases) or (),
+        )
+
+    @property
+    def differs(self) -> bool:
+        """True if an exact method changed tokens."""
+        return self.exact and bool(self.differences)
 
 
 @dataclass(frozen=True)
@@ -51,7 +98,8 @@ class MethodReport:
     prefill: the median over pairs of adjacent generations. beside: see `MeasuredPass`; None for autoregression itself.
 
     kind: kind of drafter; a cascade names its lookup, too, as "model then prompt_lookup", which Spec-Bench lacks.
-    equal_prompts: number of questions with the autoregressive tokens; None with sampled drafts and for autoregression.
+    passes: number of complete passes. equal_prompts: number of questions with the autoregressive tokens; None with
+    sampled drafts and for autoregression.
     """
 
     name: str
@@ -62,6 +110,7 @@ class MethodReport:
     tree: str
     drafts: int
     depth: int
+    passes: int
     mean_accepted: float | None
     mean_draft_length: float | None
     tokens_per_second: float
@@ -86,8 +135,9 @@ class MethodReport:
 
 @dataclass(frozen=True)
 class ComparisonReport:
-    """Report of the whole comparison. ways: methods, the highest ratio first. best: task -> name of the method with the
-    highest ratio among those that keep the tokens. published: Spec-Bench's tables, reduced to the measured methods.
+    """Report of the whole comparison. complete: False for an interrupted one. ways: methods that ran all questions,
+    the highest ratio first. unmeasured: names of those that an interrupt left out. best: task -> name of the method
+    with the highest ratio among those that keep the tokens. published: Spec-Bench's tables, reduced to those methods.
     """
 
     recipe: str
@@ -98,7 +148,10 @@ class ComparisonReport:
     kernels: str | None
     conversation: str | None
     options: dict[str, Any]
+    complete: bool
     ways: tuple[MethodReport, ...]
+    dropped: tuple[DroppedMethod, ...]
+    unmeasured: tuple[str, ...]
     refused: tuple[Refusal, ...]
     best: dict[str, str]
     published: dict[str, Any]
@@ -107,6 +160,11 @@ class ComparisonReport:
     def to_json(self) -> dict[str, Any]:
         """Return the documented object of `compare --json`."""
         return asdict(self)
+
+    @property
+    def wrong(self) -> list[str]:
+        """Names of the exact methods that changed tokens."""
+        return [way.name for way in self.ways if way.differs] + [way.name for way in self.dropped if way.differs]
 
     @property
     def tasks(self) -> list[str]:
@@ -120,8 +178,12 @@ def make_comparison(
     passes: Mapping[Method, Sequence[MeasuredPass]],
     refused: Mapping[str, Refusal],
     options: Mapping[str, Any],
+    *,
+    dropped: Sequence[DroppedMethod] = (),
+    unmeasured: Sequence[str] = (),
+    complete: bool = True,
 ) -> ComparisonReport:
-    """Return the report. passes: all passes of every measured method."""
+    """Return the report. passes: the passes of every method that ran all questions."""
     plain = next(found[0] for way, found in passes.items() if way.name == AUTOREGRESSIVE)
     ways = sorted((make_way_report(way, found) for way, found in passes.items()), key=lambda each: -each.ratio)
     return ComparisonReport(
@@ -133,7 +195,10 @@ def make_comparison(
         kernels=plain.kernels,
         conversation=plain.conversation,
         options=dict(options),
+        complete=complete,
         ways=tuple(ways),
+        dropped=tuple(sorted(dropped, key=lambda each: -each.ratio)),
+        unmeasured=tuple(unmeasured),
         refused=tuple(refused.values()),
         best={task.task: _best(ways, task.task) for task in ways[0].tasks},
         published=published({each.kind for each in ways}),
@@ -144,11 +209,11 @@ def make_comparison(
 def make_way_report(way: Method, passes: Sequence[MeasuredPass]) -> MethodReport:
     """Return the results of one method. passes: all its passes."""
     first, manifest = passes[0], passes[0].manifest
-    cases = [_merged(same) for same in zip(*(each.cases for each in passes), strict=True)]
+    cases = merge_passes(passes)
     drafts = manifest.tokens > 0
-    comparable = drafts and not (manifest.sample and _is_sampled(cases))
-    differences = tuple(found for case in cases if (found := case.difference())) if comparable else ()
+    differences = differences_of(manifest, cases)
     runs = [one for case in cases for one in generations(case.speculative)]
+    costs = _minimum([each.costs for each in passes if each.costs is not None])
     measured = make_way([case.speculative if drafts else case.autoregressive for case in cases])
     tasks = tuple(map(_task, make_groups(cases) or (make_group(OVERALL, cases),)))
     return MethodReport(
@@ -160,6 +225,7 @@ def make_way_report(way: Method, passes: Sequence[MeasuredPass]) -> MethodReport
         tree=manifest.tree,
         drafts=manifest.tokens,
         depth=manifest.depth,
+        passes=len(passes),
         mean_accepted=measured.mean_accepted,
         mean_draft_length=measured.mean_draft_length,
         tokens_per_second=tasks[-1].tokens_per_second,
@@ -169,11 +235,11 @@ def make_way_report(way: Method, passes: Sequence[MeasuredPass]) -> MethodReport
         acceptance_by_depth=acceptance_by_depth(
             [one for case in cases for one in generations(case.speculative[:1])], manifest
         ),
-        costs=make_budget(_minimum([each.costs for each in passes]), first.context, manifest, runs),
+        costs=make_budget(costs, first.context, manifest, runs),
         memory=first.memory,
         beside=first.beside if drafts else None,
-        equal_prompts=len(cases) - len(differences) if comparable else None,
-        differences=differences,
+        equal_prompts=None if differences is None else len(cases) - len(differences),
+        differences=differences or (),
     )
 
 
@@ -198,18 +264,6 @@ def _minimum(costs: Sequence[GraphCosts]) -> GraphCosts:
     drafts = [each.draft for each in costs if each.draft is not None]
     verify = {width: min(each.verify[width] for each in costs) for width in costs[0].verify}
     return GraphCosts(verify, min(drafts, default=None), min(each.host for each in costs))
-
-
-def _merged(same: Sequence[PromptRuns]) -> PromptRuns:
-    """Return the runs of one question, merged over all passes."""
-    ours = tuple(answers for case in same for answers in case.speculative)
-    theirs = tuple(answers for case in same for answers in case.autoregressive)
-    return PromptRuns(same[0].number, ours, theirs, same[0].group)
-
-
-def _is_sampled(cases: Sequence[PromptRuns]) -> bool:
-    """Return whether tokens were sampled: each generation then has a seed."""
-    return any(one.seed is not None for case in cases for one in generations(case.speculative))
 
 
 def _task(group: Group) -> Task:

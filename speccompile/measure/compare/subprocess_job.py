@@ -1,5 +1,11 @@
-"""Run a job in a separate process through JSON files: its memory is separate, and its crash does not end this one."""
+"""Run jobs in a separate process: its memory is separate, and its crash does not end this one.
 
+The process reads one JSON line per job from its stdin and writes JSON lines: {"event": ..} while a job runs, then
+{"result": ..}, {"error": ..} or {"os_error": ..}. Its log messages are events, and its stderr is a file that is read
+if it ends without an answer: nothing of it disturbs the terminal.
+"""
+
+import errno
 import json
 import logging
 import os
@@ -8,75 +14,183 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from speccompile import errors
-from speccompile.bundle.folders import write_atomically
 from speccompile.errors import EngineError, SpeccompileError
 from speccompile.progress import LOGGER
 
+Event = Mapping[str, Any]
+Watch = Callable[[Event], None]
+"""Function that receives the events of a job: {"log": message, "level": number}, or what the job itself tells."""
 
-def run_apart(module: str, job: Mapping[str, Any], about: str) -> Any:
-    """Run `serve` of a module in a new process with this log level, and return its result.
+PATIENCE = 5.0
+"""Seconds that an interrupted process has to clean up."""
 
-    job and result: plain JSON values. about: description of the job, for messages. Raise the SpeccompileError of the
-    job, and EngineError if the process ended without an answer.
-    """
-    with tempfile.TemporaryDirectory(prefix="speccompile-compare-") as work:
-        asked, answered = Path(work) / "job.json", Path(work) / "answer.json"
-        asked.write_text(json.dumps({"level": LOGGER.getEffectiveLevel(), "job": job}), encoding="utf-8")
-        code = _run([module, str(asked), str(answered)])
-        if not answered.is_file():
-            raise EngineError(
-                f"{about}: the process {_ending(code)}, expected an answer",
-                hint="its last lines on stderr say more; where memory ran out, leave this way out with --ways",
-            )
-        answer = json.loads(answered.read_bytes())
-    if "error" in answer:
-        raise _error(**answer["error"])
-    return answer["result"]
+LAST_LINE = 300
+"""Maximum length of the last line of stderr in a message, in characters."""
 
 
-def serve(act: Callable[[dict[str, Any]], Any]) -> None:
-    """Run the job file of the command line in the new process, and write its result or SpeccompileError."""
-    asked, answered = map(Path, sys.argv[1:])
-    data = json.loads(asked.read_bytes())
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("  %(message)s"))
-    LOGGER.addHandler(handler)
-    LOGGER.setLevel(data["level"])
-    answer: dict[str, Any]
-    try:
-        answer = {"result": act(data["job"])}
-    except SpeccompileError as error:
-        answer = {"error": {"kind": type(error).__name__, "message": str(error), "hint": error.hint}}
-    write_atomically(answered, json.dumps(answer).encode())
+class Subprocess:
+    """Process of one of our modules that calls `serve`. It starts with the first job, imports once, and does job after
+    job. Used in a `with` block, whose end ends it."""
 
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self._process: subprocess.Popen[str] | None = None
+        self._stderr: IO[bytes] | None = None
 
-def _run(arguments: list[str]) -> int:
-    """Run one of our modules to its end and return its exit code. An interrupted wait kills the process."""
-    with subprocess.Popen(  # noqa: S603  # our own interpreter and module
-        # -P: a file of the working directory must not shadow a module.
-        [sys.executable, "-P", "-m", *arguments],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        stdin=subprocess.DEVNULL,
-        stdout=sys.stderr.fileno() if _is_file(sys.stderr) else subprocess.DEVNULL,  # stdout is for our data alone
-        start_new_session=True,  # Ctrl-C reaches only the parent, which then kills the child
-    ) as process:
+    def __enter__(self) -> "Subprocess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, job: Mapping[str, Any], about: str, watch: Watch | None = None) -> Any:
+        """Run a job and return its result. job, result: plain JSON values. about: description of the job, for messages.
+        watch: receives its events; by default log messages are logged here.
+
+        Raise the SpeccompileError of the job, its OSError of a full disk, and EngineError if the process ended without
+        an answer; the next job then starts a new process.
+        """
+        process = self._process or self._start()
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
-            return process.wait()
-        finally:
-            process.kill()
+            process.stdin.write(json.dumps({"level": LOGGER.getEffectiveLevel(), "job": job}) + "\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended already: reading finds no answer
+        answer = _answer(process.stdout, watch or _log)
+        if answer is None:
+            raise self._ended(about)
+        if "error" in answer:
+            raise _error(**answer["error"])
+        if "os_error" in answer:
+            raise OSError(*answer["os_error"])
+        return answer["result"]
+
+    def close(self) -> None:
+        """End the process: an interrupted job removes its temporary files."""
+        if self._process is not None:
+            _stop(self._process)
+            for stream in (self._process.stdin, self._process.stdout, self._stderr):
+                _close(stream)
+        self._process = self._stderr = None
+
+    def _start(self) -> "subprocess.Popen[str]":
+        self._stderr = tempfile.TemporaryFile(prefix="speccompile-compare-")  # noqa: SIM115  # `close` closes it
+        self._process = subprocess.Popen(  # noqa: S603  # our own interpreter and module
+            # -P: a file of the working directory must not shadow a module.
+            [sys.executable, "-P", "-m", self._module],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,  # Ctrl-C reaches only the parent, which then kills the child
+        )
+        return self._process
+
+    def _ended(self, about: str) -> EngineError:
+        """Return the error of a process that ended without an answer, and forget the process."""
+        assert self._process is not None
+        assert self._stderr is not None
+        code = self._process.wait()
+        self._stderr.seek(0)
+        lines = self._stderr.read().decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")[:LAST_LINE]
+        self.close()
+        return EngineError(
+            f"{about}: the process {_ending(code)}, expected an answer{f': {last}' if last else ''}",
+            hint="where memory ran out, free some or leave this way out with --ways",
+        )
 
 
-def _is_file(stream: Any) -> bool:
-    """Return whether the stream has a file descriptor."""
+def run_apart(module: str, job: Mapping[str, Any], about: str, watch: Watch | None = None) -> Any:
+    """Run one job of a module in a new process, and return its result. See `Subprocess.run`."""
+    with Subprocess(module) as process:
+        return process.run(job, about, watch)
+
+
+def serve(act: Callable[[dict[str, Any], Watch], Any]) -> None:
+    """Do the jobs of stdin in the new process, and write the events, results and errors. act: receives a job, and the
+    function that tells an event."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what a library prints must not mix with the answers
+
+    def tell(event: Event) -> None:
+        _write(channel, {"event": dict(event)})
+
+    LOGGER.addHandler(_Telling(tell))
+    for line in sys.stdin:
+        data = json.loads(line)
+        LOGGER.setLevel(data["level"])
+        answer: dict[str, Any]
+        try:
+            answer = {"result": act(data["job"], tell)}
+        except SpeccompileError as error:
+            answer = {"error": {"kind": type(error).__name__, "message": str(error), "hint": error.hint}}
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            answer = {"os_error": [error.errno, error.strerror, error.filename and str(error.filename)]}
+        _write(channel, answer)
+
+
+class _Telling(logging.Handler):
+    """Handler that tells log messages as events."""
+
+    def __init__(self, tell: Watch) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._tell({"log": record.getMessage(), "level": record.levelno})
+
+
+def _write(channel: IO[str], data: Mapping[str, Any]) -> None:
+    channel.write(json.dumps(data) + "\n")
+    channel.flush()
+
+
+def _answer(lines: IO[str], watch: Watch) -> dict[str, Any] | None:
+    """Return the answer of a job, None if the stream ends before; pass events on."""
+    for line in lines:
+        try:
+            data: dict[str, Any] = json.loads(line)
+        except ValueError:
+            return None  # the process was killed while it wrote
+        if "event" not in data:
+            return data
+        watch(data["event"])
+    return None
+
+
+def _log(event: Event) -> None:
+    if "log" in event:
+        LOGGER.log(event["level"], "  %s", event["log"])
+
+
+def _stop(process: "subprocess.Popen[str]") -> None:
+    process.send_signal(signal.SIGINT)
     try:
-        stream.fileno()
-    except (OSError, ValueError):
-        return False
-    return True
+        process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _close(stream: IO[Any] | None) -> None:
+    """Close a stream. A pipe whose reader is gone may still hold a job."""
+    try:
+        if stream is not None:
+            stream.close()
+    except BrokenPipeError:
+        pass
 
 
 def _ending(code: int) -> str:

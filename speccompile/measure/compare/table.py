@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from speccompile.measure.bench.table import cell
-from speccompile.measure.compare.report import ComparisonReport, MethodReport
+from speccompile.measure.compare.report import ComparisonReport, DroppedMethod, MethodReport
 
 Table = list[tuple[str, ...]]
 """Rows of cell texts; the first row is the header."""
@@ -47,6 +47,18 @@ COLUMNS: tuple[Column, ...] = (
     ("same tokens", _tokens),
 )
 
+DROPPED_COLUMNS: tuple[tuple[str, Callable[[DroppedMethod], str]], ...] = (
+    ("way", lambda way: way.name),
+    ("prompts", lambda way: str(way.prompts)),
+    ("accepted", lambda way: cell(way.mean_accepted, ".2f")),
+    ("tokens/s", lambda way: cell(way.tokens_per_second, ".1f")),
+    ("ratio", lambda way: cell(way.ratio, ".2f")),
+    ("at most", lambda way: cell(way.ratio_at_most, ".2f")),
+    ("the best had", lambda way: f"{way.best_ratio:.2f} ({way.best})"),
+)
+
+DROPPED = "dropped early: the fastest neither overall nor on any task, even at the most that they may reach"
+
 MEANING = (
     "accepted: tokens a round, the bonus token included; ratio: of tokens/s to autoregression beside it, prefill "
     "included; decoding: without it",
@@ -56,13 +68,15 @@ MEANING = (
 
 
 def write_table(comparison: ComparisonReport) -> str:
-    """Return the comparison as text: the run, all methods (best first), by task, by depth, published figures."""
+    """Return the comparison as text: the run, all methods (best first), by task, by depth, dropped and refused ones,
+    published figures."""
     parts: list[list[str]] = [head_lines(comparison), [*aligned(ways_table(comparison)), *MEANING]]
     if len(comparison.tasks) > 1:
         parts.append(["ratio (accepted), by task; the best ratio has a star", *aligned(tasks_table(comparison))])
-    parts.append(
-        ["share of rounds that accepted the draft at a depth, of those so deep", *aligned(depths_table(comparison))]
-    )
+    if depths := depths_table(comparison):
+        parts.append(["share of rounds that accepted the draft at a depth, of those so deep", *aligned(depths)])
+    if comparison.dropped:
+        parts.append([DROPPED, *aligned(dropped_table(comparison))])
     parts.append(list(refusal_lines(comparison)))
     parts.append(list(published_lines(comparison)))
     parts.append(list(difference_lines(comparison)))
@@ -84,7 +98,15 @@ def head_lines(comparison: ComparisonReport) -> list[str]:
     ]
     if comparison.conversation is not None:
         lines.append(f"questions are written as {comparison.conversation.replace('_', ' ')}")
-    return [*lines, ", ".join(f"{name} {version}" for name, version in comparison.versions.items())]
+    lines.append(", ".join(f"{name} {version}" for name, version in comparison.versions.items()))
+    return [*lines, *_incomplete_lines(comparison)]
+
+
+def _incomplete_lines(comparison: ComparisonReport) -> Iterator[str]:
+    if not comparison.complete:
+        passes = f"{min(way.passes for way in comparison.ways)} of {comparison.options['repeats']} passes"
+        missing = f"; not measured: {', '.join(comparison.unmeasured)}" if comparison.unmeasured else ""
+        yield f"INCOMPLETE, interrupted: every way below has at least {passes}{missing}"
 
 
 _SAID = ("prompts", "max_new_tokens", "repeats", "decoding", "draft_length")
@@ -93,6 +115,12 @@ _SAID = ("prompts", "max_new_tokens", "repeats", "decoding", "draft_length")
 def ways_table(comparison: ComparisonReport) -> Table:
     """Return all measured methods, the best first."""
     return [tuple(title for title, _ in COLUMNS)] + [tuple(show(way) for _, show in COLUMNS) for way in comparison.ways]
+
+
+def dropped_table(comparison: ComparisonReport) -> Table:
+    """Return the methods that were dropped early, the best first; only a header without any."""
+    rows = [tuple(show(way) for _, show in DROPPED_COLUMNS) for way in comparison.dropped]
+    return [tuple(title for title, _ in DROPPED_COLUMNS), *rows]
 
 
 def tasks_table(comparison: ComparisonReport) -> Table:
@@ -169,10 +197,12 @@ def _beside(way: MethodReport, tasks: Sequence[str]) -> tuple[str, ...]:
 
 def difference_lines(comparison: ComparisonReport) -> Iterator[str]:
     """Yield the first token, per question, at which a method differs from autoregressive decoding."""
-    for way in comparison.ways:
-        for found in way.differences:
+    every = [(way.name, way.differences) for way in comparison.ways]
+    every += [(way.name, way.differences) for way in comparison.dropped]
+    for name, differences in every:
+        for found in differences:
             yield (
-                f"{way.name}: prompt {found.prompt}, turn {found.turn}: new token {found.index} is "
+                f"{name}: prompt {found.prompt}, turn {found.turn}: new token {found.index} is "
                 f"{found.speculative}, autoregressively {found.autoregressive}"
             )
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from speccompile.measure.bench.costs import expected_tokens
+from speccompile.measure.elimination_rule import may_still_win
 from speccompile.plan.plan import LayersPlan
 
 Sublayers = frozenset[tuple[str, int]]
@@ -140,7 +141,7 @@ class Elimination:
     def _may_still_win(self, left: Sublayers) -> bool:
         """Return whether a subset could still win: with this acceptance and layers of no cost it beats the best."""
         accepted = self.judged[left].accepted_at_depth
-        return self._rate(frozenset(), accepted)[0] > self._best.tokens_per_second
+        return may_still_win(self._rate(frozenset(), accepted)[0], self._best.tokens_per_second)
 
     def _judge(self, halves: Sublayers) -> ScoredLayers:
         if halves not in self.judged:

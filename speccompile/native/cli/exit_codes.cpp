@@ -42,11 +42,14 @@ int defect(const char* what) {
   return exit_code(Kind::kDefect);
 }
 
+// A shell's exit code of a program that ends by a signal is this and the signal's number.
+constexpr int kSignal = 128;
+
 // On whatever thread: nothing is open that has to be closed. A cache's unfinished entries are removed by the next process.
-void leave(int) {
+void leave(int number) {
   constexpr char kWords[] = "\ninterrupted; nothing was kept\n";
-  if (write(STDERR_FILENO, kWords, sizeof kWords - 1) < 0) _exit(1);
-  _exit(1);
+  if (write(STDERR_FILENO, kWords, sizeof kWords - 1) < 0) _exit(kSignal + number);
+  _exit(kSignal + number);
 }
 
 // What is ignored stays ignored: `nohup` has the end of the terminal ignored, a shell Ctrl-C for what runs behind.
@@ -79,7 +82,7 @@ int run(const std::function<void()>& command) {
     command();
     return 0;
   } catch (const ReaderLeft&) {
-    return 1;
+    return kSignal + SIGPIPE;
   } catch (const Error& error) {
     if (error.kind == Kind::kDefect) return defect(error.what());
     return fail(error.message, error.hint, exit_code(error.kind));

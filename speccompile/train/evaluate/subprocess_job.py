@@ -1,4 +1,4 @@
-"""Build and run a checkpoint in a subprocess: `python -m speccompile.train.evaluate.subprocess_job JOB ANSWER`."""
+"""Build and run a checkpoint in a subprocess: `python -m speccompile.train.evaluate.subprocess_job`."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,4 +34,4 @@ def _run(job: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(_run)
+    serve(lambda job, _: _run(job))
