@@ -1,6 +1,5 @@
 """`speccompile bench`."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +7,7 @@ import click
 
 from speccompile.cli.options import NEW_TOKENS, THREADS
 from speccompile.cli.sampling_options import sampling_options
+from speccompile.cli.table_output import print_table
 from speccompile.errors import SpeccompileError
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ def command(
     """Measure speculative beside autoregressive decoding with BUNDLE.
 
     Both run in turns in one process, prompt by prompt; then the graphs are timed by themselves, and the memory. A table
-    goes to stderr. The exit code is 1 when an exact bundle gives other tokens speculatively than autoregressively.
-    Above temperature 0 both have the same seed, 0 by default, and must give the same tokens unless drafts are drawn.
+    goes to stdout, with --json to stderr. The exit code is 1 when an exact bundle gives other tokens speculatively than
+    autoregressively. Above temperature 0 both have the same seed, 0 by default, and must give the same tokens unless
+    drafts are drawn.
 
     \b
     FILE has one prompt a line: {"prompt": "text"} or {"token_ids": [1, 2, 3]}.
@@ -138,9 +139,7 @@ def command(
     if html is not None:
         check_page(html)
     report = run_bench(folder, read_questions(prompts), adaptive=not fixed_draft_length, **options)
-    click.echo(write_table(report), err=True)
-    if as_json:
-        click.echo(json.dumps(report.to_json(), indent=2))
+    print_table(write_table(report), report.to_json() if as_json else None)
     if html is not None:
         write_page(report, html)
     _check(report)

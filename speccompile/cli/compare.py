@@ -1,13 +1,14 @@
 """`speccompile compare`."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.cli.exit_codes import Interrupted
 from speccompile.cli.options import NEW_TOKENS, THREADS
 from speccompile.cli.sampling_options import NAMES, sampling_options
+from speccompile.cli.table_output import print_table
 from speccompile.errors import SpeccompileError
 
 if TYPE_CHECKING:
@@ -137,9 +138,9 @@ def command(
     except KeyboardInterrupt as stop:
         if isinstance(stop, ComparisonInterrupted) and stop.report is not None:
             _show(stop.report, html, as_json=as_json)
-        raise SpeccompileError(
-            f"interrupted: what was measured is kept in {job.store.folder}", hint="the same command goes on from there"
-        ) from None
+        raise Interrupted(
+            f"what was measured is kept in {job.store.folder}: the same command goes on from it"
+        ) from stop
     _show(found, html, as_json=as_json)
     _check(found)
 
@@ -149,9 +150,7 @@ def _show(found: "ComparisonReport", html: Path | None, *, as_json: bool) -> Non
     from speccompile.measure.compare.page import write_page
     from speccompile.measure.compare.table import write_table
 
-    click.echo(write_table(found), err=as_json)
-    if as_json:
-        click.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False))
+    print_table(write_table(found), found.to_json() if as_json else None)
     if html is not None:
         write_page(found, html)
 

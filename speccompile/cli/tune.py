@@ -1,10 +1,13 @@
 """`speccompile tune`."""
 
-import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from speccompile.cli.table_output import print_table
+from speccompile.progress import LOGGER
 
 if TYPE_CHECKING:
     from speccompile.machine.executor import Executor
@@ -58,10 +61,17 @@ class Counts(click.ParamType):
     help="Of layer_skip: for its layers, 0 to keep the recipe's; default 120.",
 )
 @click.option("--check", is_flag=True, help="Build the choice, run it as bench does, and compare.")
+@click.option("--settings", is_flag=True, help="Print the options for build alone, as for xargs.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
 def command(
-    pool: "Executor | None", recipe: Path, overrides: tuple[str, ...], file: Path | None, as_json: bool, **options: Any
+    pool: "Executor | None",
+    recipe: Path,
+    overrides: tuple[str, ...],
+    file: Path | None,
+    settings: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Choose how RECIPE drafts: how many drafts or which tree, in which precision, on how many threads.
 
@@ -70,10 +80,11 @@ def command(
     The choice has most tokens per second by 1 + sum(a) tokens a round, a the share of rounds that accept the draft at
     each depth, over the measured time of a round. Decoding without drafts is measured as it is, and may be chosen.
 
-    The table that was chosen from goes to stderr. On stdout is one line, the options for `speccompile build RECIPE`;
-    --threads is for `generate` and `bench`. The engine is the first of the recipe that is onnxruntime on cpu. With
-    --drafts or --tree, those alone are tried. A recipe that samples is tuned for temperature 0 unless --temperature
-    says otherwise. --write keeps no comments; relative paths lead to the same places.
+    The table that was chosen from goes to stdout; its last line is the command that builds the choice, and --threads is
+    for `generate` and `bench`. With --settings that command's options alone are on stdout. The engine is the first of
+    the recipe that is onnxruntime on cpu. With --drafts or --tree, those alone are tried. A recipe that samples is
+    tuned for temperature 0 unless --temperature says otherwise. --write keeps no comments; relative paths lead to the
+    same places.
 
     Where the drafter is some of the target's layers (layer_skip), they are searched first, attention and MLP halves
     apart: what the target wrote for the prompts is read once by each set that is tried, behind the target's own keys
@@ -123,7 +134,7 @@ def command(
     \b
     Examples:
       speccompile tune recipes/demo
-      speccompile tune recipes/demo --threads 1 --drafts 1,2,4 | xargs speccompile build recipes/demo
+      speccompile tune recipes/demo --threads 1 --drafts 1,2,4 --settings | xargs speccompile build recipes/demo
       speccompile tune recipes/demo --precision int8 --tree '[2,2,1]' --tree eagle-25 --json
       speccompile tune recipes/demo --write tuned.yaml --check
     """
@@ -138,7 +149,11 @@ def command(
 
     quiet_transformers()
     found = job.run() if pool is None else job.run(pool=pool)
-    click.echo(write_table(found), err=True)
-    click.echo(json.dumps(found.to_json(), indent=2, ensure_ascii=False) if as_json else settings_line(found))
+    if settings and not as_json:
+        LOGGER.info("%s", write_table(found))
+        click.echo(settings_line(found))
+    else:
+        table = f"{write_table(found)}\nspeccompile build {shlex.quote(str(recipe))} {settings_line(found)}"
+        print_table(table, found.to_json() if as_json else None)
     if file is not None:
         write_recipe(recipe, found, file)

@@ -12,6 +12,7 @@ from speccompile.bundle.acceptance import measured
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import open_bundle
 from speccompile.errors import PromptError
+from speccompile.progress import heartbeat
 from speccompile.runtime.constraints import Constraint, GrammarCompiler
 from speccompile.runtime.description import describe
 from speccompile.runtime.devices.engine import Engine
@@ -96,8 +97,15 @@ class Bundle(EngineOwner):
         """
         check_flags([("verify", verify)])
         check_threads(threads)
+        with heartbeat(f"opening {folder}"):
+            return cls._open(Path(folder), engine, threads, verify=verify, proposer=proposer)
+
+    @classmethod
+    def _open(
+        cls, folder: Path, engine: str | None, threads: int | None, *, verify: bool, proposer: Proposer | None
+    ) -> "Bundle":
         start = perf_counter()
-        opened = open_bundle(Path(folder), verify=verify)
+        opened = open_bundle(folder, verify=verify)
         found = find_proposer(opened.folder, opened.manifest, proposer)
         entry = choose(opened.manifest, engine)
         running = open_engine(opened.folder, entry, threads, verify=verify, batch_size=opened.manifest.batch_size)

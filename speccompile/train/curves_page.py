@@ -7,6 +7,10 @@ from speccompile.measure.bench.html import Table, make_html
 from speccompile.measure.bench.plots import COLOURS, bar_chart, line_chart
 
 Line = Mapping[str, Any]
+Curve = list[tuple[float, float]]
+
+SMOOTHING = 20
+"""Share of a curve's points, as one in so many, over which the smoothed curve is about averaged."""
 
 
 def make_page(title: str, lines: Sequence[Line]) -> str:
@@ -14,35 +18,87 @@ def make_page(title: str, lines: Sequence[Line]) -> str:
     steps = [line for line in lines if line["kind"] == "steps"]
     judged = [line for line in lines if line["kind"] == "evaluation"]
     return make_html(
-        title, f"{title}: training", head=list(_head(steps, judged)), notes=[], plots=dict(_plots(steps, judged)),
-        tables={"Evaluations": _table(judged)} if judged else {},
+        title, f"{title}: training", lead=list(_lead(judged)), head=list(_head(steps)), notes=[],
+        plots=dict(_plots(steps, judged)), tables={"Evaluations": _table(judged)} if judged else {},
     )  # fmt: skip
 
 
-def _head(steps: Sequence[Line], judged: Sequence[Line]) -> Iterator[str]:
+def _lead(judged: Sequence[Line]) -> Iterator[str]:
+    if judged:
+        best, first = max(judged, key=lambda line: line["score"]), judged[0]
+        before = f"; {first['score']:.3f} at step {first['step']}" if first is not best else ""
+        yield f"best: step {best['step']}, {best['score']:.3f} tokens a round{before}"
+
+
+def _head(steps: Sequence[Line]) -> Iterator[str]:
     if steps:
         last = steps[-1]
         yield f"{last['step']} steps in {last['elapsed']:.0f} s, loss {last['loss']:.3f}"
-    if judged:
-        best = max(judged, key=lambda line: line["score"])
-        yield f"best: step {best['step']}, {best['score']:.3f} tokens a round"
 
 
 def _plots(steps: Sequence[Line], judged: Sequence[Line]) -> Iterator[tuple[str, str]]:
     if steps:
-        yield "Loss", _over_steps({"loss": steps}, "loss", "mean of what was learnt")
+        yield "Loss", _loss(steps, judged)
     if judged:
-        yield "Score", _over_steps({"score": judged}, "score", "tokens a round, on held-out text")
+        yield "Score", line_chart({"score": _curve(judged, "score")}, "tokens a round, on held-out text", "step")
+        yield from _depths_over_steps(judged)
         yield from _by_depth(judged)
     names = list(dict.fromkeys(name for line in steps for name in line["shown"]))
     for group, members in _groups(names).items():
         rows = {
             name: [(line["step"], line["shown"][name]) for line in steps if name in line["shown"]] for name in members
         }
-        yield f"{group}, of what is learnt", line_chart(rows, "mean", "step")
+        smooth = {name: _smooth(row) for name, row in rows.items()}
+        yield f"{group}, of what is learnt", line_chart(smooth, "mean, smoothed", "step")
     if steps:
-        yield "Learning rate", _over_steps({"learning rate": steps}, "learning_rate", "highest of the optimizers'")
-        yield "Gradient", _over_steps({"norm": steps}, "gradient_norm", "norm before clipping")
+        yield (
+            "Learning rate",
+            line_chart({"rate": _curve(steps, "learning_rate")}, "highest of the optimizers'", "step"),
+        )
+        norms = _curve(steps, "gradient_norm")
+        yield "Gradient", line_chart({"norm": _smooth(norms)}, "norm before clipping", "step", faint={"norm": norms})
+
+
+def _loss(steps: Sequence[Line], judged: Sequence[Line]) -> str:
+    """Plot the loss of what is learnt, smoothed, and of the held-out samples where it was measured."""
+    curve = _curve(steps, "loss")
+    held_out = [(line["step"], loss) for line in judged if (loss := line["figures"].get("loss")) is not None]
+    rows = {"learnt": _smooth(curve)} | ({"held out": held_out} if held_out else {})
+    return line_chart(rows, "mean, smoothed", "step", faint={"learnt": curve})
+
+
+def _depths_over_steps(judged: Sequence[Line]) -> Iterator[tuple[str, str]]:
+    """Yield a plot of every list of shares by depth, with one curve per depth, where several evaluations have it."""
+    for name, title in _SHARES.items():
+        found = [(line["step"], shares) for line in judged if (shares := line["figures"].get(name))]
+        deepest = min(max((len(shares) for _, shares in found), default=0), len(COLOURS))
+        rows = {
+            f"depth {depth + 1}": [
+                (step, shares[depth]) for step, shares in found if depth < len(shares) and shares[depth] is not None
+            ]
+            for depth in range(deepest)
+        }
+        if len(found) > 1:
+            yield f"{title} over steps", line_chart(rows, "share of held-out places", "step")
+
+
+_SHARES = {"accepted_at_depth": "Acceptance by depth", "full": "All drafts right, by depth"}
+"""Figure of an evaluation -> title of its plot."""
+
+
+def _curve(lines: Sequence[Line], key: str) -> Curve:
+    return [(line["step"], line[key]) for line in lines]
+
+
+def _smooth(curve: Curve) -> Curve:
+    """Return the exponential moving average of a curve, without the bias of its beginning."""
+    keep = 1 - 1 / max(len(curve) / SMOOTHING, 1)
+    total = weight = 0.0
+    smoothed = []
+    for step, value in curve:
+        total, weight = keep * total + value, keep * weight + 1
+        smoothed.append((step, total / weight))
+    return smoothed
 
 
 def _groups(names: Sequence[str]) -> dict[str, list[str]]:
@@ -60,15 +116,16 @@ def _by_depth(judged: Sequence[Line]) -> Iterator[tuple[str, str]]:
     best = max(judged, key=lambda line: line["score"])
     chosen = {f"step {line['step']}": line["figures"] for line in (judged[0], best, judged[-1])}
     for name, value in judged[-1]["figures"].items():
-        if not isinstance(value, list) or not all(isinstance(each, int | float) for each in value):
+        if name == "places" or not _is_by_depth(value):
             continue
         rows = {step: figures[name] for step, figures in chosen.items() if len(figures.get(name, ())) == len(value)}
         depths = [str(depth) for depth in range(1, len(value) + 1)]
         yield name.replace("_", " ").capitalize(), bar_chart(depths, rows, "by depth")
 
 
-def _over_steps(rows: Mapping[str, Sequence[Line]], key: str, title: str) -> str:
-    return line_chart({name: [(line["step"], line[key]) for line in row] for name, row in rows.items()}, title, "step")
+def _is_by_depth(value: Any) -> bool:
+    """Return whether a figure has a number for every depth."""
+    return isinstance(value, list) and bool(value) and all(isinstance(each, int | float) for each in value)
 
 
 def _table(judged: Sequence[Line]) -> Table:

@@ -109,15 +109,15 @@ def test_other_tokens_of_an_exact_way_are_an_error(compare):
 
 def test_an_interrupt_leaves_the_table_so_far(compare, tmp_path):
     code, out, err = compare(Stopped(2), "--html", tmp_path / "x.html")
-    assert (code, rows(out)) == (1, ["lookup", "autoregressive"])
+    assert (code, rows(out)) == (130, ["lookup", "autoregressive"])
     marked = "INCOMPLETE, interrupted: every way below has at least 1 of 3 passes; not measured: drafter"
     assert marked in out
     assert marked in (tmp_path / "x.html").read_text()
-    assert f"error: interrupted: what was measured is kept in {tmp_path / 'out'}" in err
-    assert "hint: the same command goes on from there" in err
+    assert f"interrupted; what was measured is kept in {tmp_path / 'out'}" in err
+    assert "the same command goes on from it" in err
     code, out, _ = compare(Stopped(3), "--json")  # goes on
     printed = json.loads(out)
-    assert (code, printed["complete"], printed["unmeasured"]) == (1, False, [])
+    assert (code, printed["complete"], printed["unmeasured"]) == (130, False, [])
     assert {way["name"]: way["passes"] for way in printed["ways"]} == {"drafter": 2, "lookup": 2, "autoregressive": 1}
     code, out, _ = compare(Workshop())
     assert (code, "INCOMPLETE" in out) == (0, False)
@@ -125,8 +125,8 @@ def test_an_interrupt_leaves_the_table_so_far(compare, tmp_path):
 
 def test_an_interrupt_before_any_figures_has_no_table(compare):
     code, out, err = compare(Stopped(0))
-    assert (code, out) == (1, "")
-    assert "error: interrupted" in err
+    assert (code, out) == (130, "")
+    assert err.splitlines()[-1].startswith("interrupted; ")
 
 
 @pytest.fixture

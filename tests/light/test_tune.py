@@ -155,11 +155,10 @@ def test_windows_wider_than_the_prefill_chunk_can_be_measured(tune, plans, recip
     assert [plan.prefill_chunk for plan in plans] == [5, 5]
 
 
-def test_stdout_is_one_line_for_build(tune, recipe):
+def test_settings_are_one_line_on_stdout_and_otherwise_the_tables_last(tune, recipe):
     path = recipe()
-    code, out, err = tune(
-        path, "--drafts", "2,3", "--precision", "int8", "--threads", "1", "--set", "cache.max_length=40"
-    )
+    arguments = ("--drafts", "2,3", "--precision", "int8", "--threads", "1", "--set", "cache.max_length=40")
+    code, out, err = tune(path, *arguments, "--settings")
     assert code == 0
     (line,) = out.splitlines()
     settings = sets(line)
@@ -170,12 +169,19 @@ def test_stdout_is_one_line_for_build(tune, recipe):
     assert "draft of a chain of K, int8, threads 1: " in err
     assert "catch-up: tokens that the drafter reads again in a round; kind and shape decide it" in err
     assert "--threads 1" in err
+    code, out, err = tune(path, *arguments)
+    assert code == 0
+    assert "prompts, up to 9 new tokens; costs over" not in err
+    assert out.splitlines()[0].endswith("tokens of context")
+    words = shlex.split(out.splitlines()[-1])
+    assert words[:3] == ["speccompile", "build", str(path)]
+    make_plan(load_recipe(path, sets(shlex.join(words[3:]))))
 
 
 def test_a_choice_is_told_in_words(tune, recipe, monkeypatch):
     costs = {}
     monkeypatch.setattr("speccompile.measure.tune.trial.measure_costs", lambda *_, **__: costs["now"])
-    arguments = (recipe(LOOKUP), "--drafts", "2", "--threads", "1")
+    arguments = (recipe(LOOKUP), "--drafts", "2", "--threads", "1", "--settings")
     costs["now"] = GraphCosts({1: 1.0, 3: 100.0}, 0.25, 0.0)
     _, out, err = tune(*arguments)
     assert out == "--set 'drafter={kind: none}'\n"
@@ -222,7 +228,9 @@ def test_the_written_recipe_plans_the_choice_from_another_folder(tune, recipe, t
     path = recipe(DRAFTER | {"tree": "eagle-25"}, cache={"max_length": 40})
     (tmp_path / "elsewhere").mkdir()
     file = tmp_path / "elsewhere" / "tuned.yaml"
-    code, out, _ = tune(path, "--drafts", "3", "--precision", "int4", "--threads", "1", "--write", str(file))
+    code, out, _ = tune(
+        path, "--drafts", "3", "--precision", "int4", "--threads", "1", "--write", str(file), "--settings"
+    )
     assert code == 0
     written = yaml.safe_load(file.read_text())
     assert written["target"] == {"model": "../target"}

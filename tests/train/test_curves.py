@@ -5,11 +5,13 @@ import logging
 import re
 import sys
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import pytest
 
 from speccompile.errors import EngineError
 from speccompile.train.curves import POINTS, MetricsAccumulator, MetricsLog, read_curves
+from speccompile.train.curves_page import _smooth, make_page
 from tests.train.toy_training import Stopped, Toy, ToyWeigh, fail, run
 
 
@@ -129,7 +131,7 @@ def test_the_page_has_all_curves_and_loads_nothing(tmp_path):
     assert page.loaded == []
     assert "best: step 4, 2.500 tokens a round" in text
     assert page.cells.count("2.500") == 1
-    assert len(re.findall(r"<polyline", text)) == 5
+    assert len(re.findall(r"<polyline", text)) == 7  # two of them pale, behind those that smooth them
 
 
 def test_tensorboard_reads_the_same(tmp_path):
@@ -156,3 +158,25 @@ def test_tensorboard_that_is_missing_is_one_error(tmp_path, monkeypatch):
     with pytest.raises(EngineError, match="tensorboard, which is not installed") as caught:
         MetricsLog(tmp_path, "toy", tensorboard=True)
     assert "curves.jsonl" in caught.value.hint
+
+
+def test_smoothed_curves_keep_what_is_constant_and_follow_what_grows():
+    assert _smooth([(step, 2.0) for step in range(200)]) == [(step, pytest.approx(2.0)) for step in range(200)]
+    noisy = [(step, step + (-1) ** step * 5.0) for step in range(200)]
+    smooth = _smooth(noisy)
+    assert max(abs(value - step) for step, value in smooth[50:]) < 12
+    jumps = [abs(after[1] - before[1]) for before, after in pairwise(smooth[50:])]
+    assert max(jumps) < 2.5
+
+
+def test_acceptance_by_depth_is_drawn_over_steps():
+    lines = [
+        {"kind": "evaluation", "step": step, "elapsed": 1.0, "score": 2.0,
+         "figures": {"accepted_at_depth": [0.5 + step / 100, 0.25], "loss": 3.0}}
+        for step in (10, 20)
+    ]  # fmt: skip
+    page = make_page("toy", lines)
+    (plot,) = re.findall("Acceptance by depth over steps</h2>\n(<svg.*?</svg>)", page, re.DOTALL)
+    assert plot.count("<polyline") == 2
+    assert "depth 2" in plot
+    assert "Acceptance by depth over steps" not in make_page("toy", lines[:1])

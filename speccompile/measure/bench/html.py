@@ -1,10 +1,17 @@
 """HTML pages with tables and inline plots. A page loads nothing and runs no script."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING
 
 from speccompile.bundle.folders import write_atomically
 from speccompile.errors import EngineError, SpeccompileError, UsageError
+from speccompile.measure.bench.plots import COLOURS
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 Table = Sequence[Sequence[str]]
 """Rows of cell texts; the first row is the header."""
@@ -13,23 +20,42 @@ _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
 <title>{{ title }}</title>
 <style>
-body { font: 15px/1.5 system-ui, sans-serif; color: #1c2733; background: #fff; max-width: 84em; margin: 2em auto;
-  padding: 0 1em }
-table { border-collapse: collapse }
-th, td { padding: 0.15em 0.9em; text-align: right; border-bottom: 1px solid #dfe3e8 }
-th:first-child, td:first-child { text-align: left }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(26em, 1fr)); gap: 1em 2em }
-h1, h2 { font-weight: 600 }
+:root { --text: #1c2733; --quiet: #5d6b7d; --back: #fff; --line: #dfe3e8
+{%- for light, dark in colours %}; --c{{ loop.index0 }}: {{ light }}{% endfor %} }
+@media (prefers-color-scheme: dark) { :root { --text: #e4e9ef; --quiet: #9aa7b6; --back: #14191f; --line: #313a45
+{%- for light, dark in colours %}; --c{{ loop.index0 }}: {{ dark }}{% endfor %} } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--back); max-width: 84em;
+  margin: 2em auto; padding: 0 1em }
+h1, h2 { font-weight: 600; overflow-wrap: anywhere }
+h1 { margin-bottom: 0.2em }
 h2 { font-size: 1.1em; margin: 1.4em 0 0.4em }
-svg { width: 100%; font-family: inherit; fill: #1c2733 }
-</style>
+.lead { font-size: 1.25em; margin: 0.2em 0 0.6em }
+.head, .after { color: var(--quiet); overflow-wrap: anywhere }
+.wide { overflow-x: auto }
+table { border-collapse: collapse }
+th, td { padding: 0.15em 0.9em; text-align: left; border-bottom: 1px solid var(--line); white-space: nowrap }
+td.long { white-space: normal; min-width: 16em; overflow-wrap: anywhere }
+th:first-child, td:first-child { padding-left: 0 }
+.number { text-align: right; font-variant-numeric: tabular-nums }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(26em, 100%), 1fr)); gap: 0.6em 2em }
+svg { width: 100%; font-family: inherit; fill: var(--text) }
+.line { fill: none }
+.over { paint-order: stroke; stroke: var(--back); stroke-width: 3 }
+.grid { stroke: var(--line) }
+.best { stroke: var(--c1); stroke-width: 2 }
+{% for _ in colours %}.f{{ loop.index0 }} { fill: var(--c{{ loop.index0 }}) } .s{{ loop.index0 }} { stroke: var(--c
+{{- loop.index0 }}) }
+{% endfor %}</style>
 </head>
 <body>
 <h1>{{ name }}</h1>
-<p>{% for line in head %}{{ line }}<br>
+{% if lead %}<p class="lead">{% for line in lead %}{{ line }}<br>
+{% endfor %}</p>
+{% endif %}<p class="head">{% for line in head %}{{ line }}<br>
 {% endfor %}</p>
 <p>{% for line in notes %}{{ line }}<br>
 {% endfor %}</p>
@@ -40,13 +66,23 @@ svg { width: 100%; font-family: inherit; fill: #1c2733 }
 </section>
 {% endfor %}</div>
 {% for title, rows in tables.items() %}<h2>{{ title }}</h2>
-<table>
-<tr>{% for text in rows[0] %}<th>{{ text }}</th>{% endfor %}</tr>
-{% for row in rows[1:] %}<tr>{% for text in row %}<td>{{ text }}</td>{% endfor %}</tr>
-{% endfor %}</table>
-{% endfor %}</body>
+<div class="wide"><table>
+<tr>{% for text in rows[0] %}<th{{ rows | kind(loop.index0) }}>{{ text }}</th>{% endfor %}</tr>
+{% for row in rows[1:] %}<tr>{% for text in row %}<td{{ rows | kind(loop.index0) }}>{{ text }}</td>{% endfor %}</tr>
+{% endfor %}</table></div>
+{% endfor %}<p class="after">{% for line in after %}{{ line }}<br>
+{% endfor %}</p>
+</body>
 </html>
 """
+
+_NUMBER = re.compile(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?%?( \([0-9.-]+\)[ *])?")
+"""Number, also a percentage or one with another number behind it."""
+_EMPTY = ("", "-", "all")
+"""Texts that stand for a number."""
+
+_LONG = 40
+"""Length of a text from which its column may wrap, in characters."""
 
 
 def check_page(path: Path) -> None:
@@ -60,6 +96,14 @@ def check_page(path: Path) -> None:
             f"--html: received '{path}', expected a file in a folder that exists: {reason}",
             hint="make the folder, or give another file",
         )
+    try:
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"--html: received '{path}', expected a file in a folder that can be written: {error.strerror}",
+            hint="give another file",
+        ) from None
     try:
         import jinja2  # noqa: F401
     except ImportError:
@@ -80,14 +124,26 @@ def write_html(page: str, path: Path) -> None:
 
 def make_html(
     name: str, title: str, *, head: Sequence[str], notes: Sequence[str], plots: Mapping[str, str],
-    tables: Mapping[str, Table],
+    tables: Mapping[str, Table], lead: Sequence[str] = (), after: Sequence[str] = (),
 ) -> str:  # fmt: skip
-    """Return the page's HTML. head, notes: lines of text; plots: title -> SVG; tables: by title, empty ones omitted."""
+    """Return the page's HTML. lead: lines that answer the page's question; head, notes, after: other lines of text,
+    before the plots and at the end; plots: title -> SVG; tables: by title, empty ones omitted."""
     from jinja2 import Environment
 
     filled = {each: table for each, table in tables.items() if len(table) > 1}
-    return (
-        Environment(autoescape=True)
-        .from_string(_PAGE)
-        .render(name=name, title=title, head=head, notes=notes, plots=plots, tables=filled)
-    )
+    environment = Environment(autoescape=True)
+    environment.filters["kind"] = _kind
+    return environment.from_string(_PAGE).render(
+        name=name, title=title, lead=lead, head=head, notes=notes, plots=plots, tables=filled, after=after,
+        colours=COLOURS,
+    )  # fmt: skip
+
+
+def _kind(rows: Table, column: int) -> "Markup":
+    """Return the class attribute of a column: numbers stand to the right, long texts wrap."""
+    from markupsafe import Markup
+
+    cells = [row[column] for row in rows[1:] if column < len(row)]
+    if column and all(_NUMBER.fullmatch(text) or text in _EMPTY for text in cells):
+        return Markup(' class="number"')
+    return Markup(' class="long"') if any(len(text) > _LONG for text in cells) else Markup()

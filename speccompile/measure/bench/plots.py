@@ -1,14 +1,23 @@
-"""Plots as SVG text. A page with them needs no script, no font and no network."""
+"""Plots as SVG text. A page with them needs no script, no font and no network; its style gives the colours."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from math import ceil, floor, log10
 
-WIDTH, HEIGHT = 640, 300
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 48
-ROW = 22
-COLOURS = ("#1f5fa8", "#d9822b", "#6b7a8f")
-"""Colours of the series in order, distinct also under red-green colour blindness."""
+WIDTH, HEIGHT = 480, 280
+"""Size in units, which a page scales: texts of 12 units stay legible on a phone."""
+LEFT, RIGHT, TOP, BOTTOM = 52, 20, 56, 44
+ROW, ROWS_TOP = 22, 30
+CHARACTER = 6.6
+"""Approximate width of a character."""
+COLOURS = (
+    ("#1f5fa8", "#6aa9f0"), ("#c8661b", "#f0a35e"), ("#5d6b7d", "#a3b1c2"),
+    ("#3b8a3e", "#7cc980"), ("#8a4fb0", "#c79be6"), ("#a8324a", "#ee8a9c"),
+)  # fmt: skip
+"""(light, dark) colour of the series in order; the first three are distinct also under red-green colour blindness. The
+classes f0, f1, .. fill and s0, s1, .. draw with them."""
+MOST_MARKERS = 30
+"""Maximum points of a line that are marked: more would hide it."""
 
 Points = Sequence[tuple[float, float]]
 
@@ -30,54 +39,63 @@ def bar_chart(categories: Sequence[str], series: Mapping[str, Sequence[float | N
             if (value := row[place]) is not None:
                 x, y = middle + (index - len(series) / 2) * thick, scale.y(value)
                 size = f'width="{thick - 2:.1f}" height="{max(HEIGHT - BOTTOM - y, 0):.1f}"'
-                parts.append(f'<rect x="{x + 1:.1f}" y="{y:.1f}" {size} fill="{COLOURS[index]}"/>')
-                parts.append(_text(x + thick / 2, y - 4, _number(value), "middle"))
+                parts.append(f'<rect x="{x + 1:.1f}" y="{y:.1f}" {size} class="f{index}"/>')
+                if thick > CHARACTER * len(_number(value)):
+                    parts.append(_text(x + thick / 2, y - 4, _number(value), "middle"))
     return _chart([*_y_axis(scale), *parts, *_legend(list(series))], title)
 
 
-def line_chart(series: Mapping[str, Points], title: str, x_title: str, marks: Mapping[str, float] | None = None) -> str:
-    """Draw lines through points. marks: label -> height of a horizontal line. title: of the values, with their unit."""
-    points = [point for row in series.values() for point in row]
+def line_chart(
+    series: Mapping[str, Points], title: str, x_title: str, marks: Mapping[str, float] | None = None,
+    faint: Mapping[str, Points] | None = None,
+) -> str:  # fmt: skip
+    """Draw lines through points. marks: label -> height of a horizontal line. faint: points of some series, which are
+    drawn pale behind the lines that smooth them. title: of the values, with their unit."""
+    behind = faint or {}
+    points = [point for row in (*series.values(), *behind.values()) for point in row]
     marks = marks or {}
     top = max([y for _, y in points] + list(marks.values()), default=1)
     scale = _Scale(min((x for x, _ in points), default=0), top, max((x for x, _ in points), default=1))
     parts = list(_x_axis(scale, sorted({x for x, _ in points}), x_title))
-    for index, row in enumerate(series.values()):
-        path = " ".join(f"{scale.x(x):.1f},{scale.y(y):.1f}" for x, y in row)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[index]}" stroke-width="2"/>')
-        parts += [
-            f'<circle cx="{scale.x(x):.1f}" cy="{scale.y(y):.1f}" r="3" fill="{COLOURS[index]}"/>' for x, y in row
-        ]
+    for index, (name, row) in enumerate(series.items()):
+        if name in behind:
+            parts.append(_line(scale, behind[name], index, ' stroke-opacity="0.3"'))
+        parts.append(_line(scale, row, index, ' stroke-width="2"'))
+        if len(row) <= MOST_MARKERS:
+            parts += [f'<circle cx="{scale.x(x):.1f}" cy="{scale.y(y):.1f}" r="3" class="f{index}"/>' for x, y in row]
     for label, value in marks.items():
         y = scale.y(value)
         line = f'x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"'
-        parts.append(f'<line {line} stroke="{COLOURS[2]}" stroke-dasharray="5 4"/>')
+        parts.append(f'<line {line} class="s2" stroke-dasharray="5 4"/>')
         parts.append(_text(WIDTH - RIGHT, y - 5, label, "end"))
     return _chart([*_y_axis(scale), *parts, *_legend(list(series))], title)
 
 
-def bar_rows(rows: Mapping[str, float | None], title: str, mark: float | None = None) -> str:
-    """Draw horizontal bars, one per row, with name and number. mark: value of a line through all bars."""
+def bar_rows(
+    rows: Mapping[str, float | None], title: str, mark: float | None = None, pale: Collection[str] = ()
+) -> str:
+    """Draw horizontal bars, one per row, with name and number. mark: value of a line through all bars. pale: names of
+    rows that count less."""
     names, values = list(rows), [value or 0.0 for value in rows.values()]
     left = _room_for(names)
     top = max([*values, mark or 0.0], default=1) or 1
 
     def x(value: float) -> float:
-        return left + value / top * (WIDTH - left - 3 * RIGHT)
+        return left + value / top * (WIDTH - left - 40)
 
-    parts = []
+    parts, numbers = [], []
     for place, (name, value) in enumerate(rows.items()):
-        y = TOP + place * ROW
+        y = ROWS_TOP + place * ROW
         parts.append(_text(left - 8, y + 15, name, "end"))
         if value is not None:
-            parts.append(
-                f'<rect x="{left}" y="{y + 3}" width="{x(value) - left:.1f}" height="{ROW - 6}" fill="{COLOURS[0]}"/>'
-            )
-            parts.append(_text(x(value) + 4, y + 15, _number(value), "start"))
+            shade = ' fill-opacity="0.35"' if name in pale else ""
+            size = f'width="{x(value) - left:.1f}" height="{ROW - 6}"'
+            parts.append(f'<rect x="{left}" y="{y + 3}" {size} class="f0"{shade}/>')
+            numbers.append(_text(x(value) + 4, y + 15, _number(value), "start", ' class="over"'))
     if mark is not None:
-        line = f'x1="{x(mark):.1f}" x2="{x(mark):.1f}" y1="{TOP}" y2="{TOP + len(names) * ROW}"'
-        parts.append(f'<line {line} stroke="{COLOURS[1]}" stroke-dasharray="5 4"/>')
-    return _chart(parts, title, TOP + len(names) * ROW + 8)
+        line = f'x1="{x(mark):.1f}" x2="{x(mark):.1f}" y1="{ROWS_TOP}" y2="{ROWS_TOP + len(names) * ROW}"'
+        parts.append(f'<line {line} class="s1" stroke-dasharray="5 4"/>')
+    return _chart([*parts, *numbers], title, ROWS_TOP + len(names) * ROW + 8)
 
 
 def heat_map(columns: Sequence[str], rows: Mapping[str, Sequence[float | None]], title: str) -> str:
@@ -87,28 +105,30 @@ def heat_map(columns: Sequence[str], rows: Mapping[str, Sequence[float | None]],
     known = [value for row in rows.values() for value in row if value is not None]
     low, high = min(known, default=0), max(known, default=1)
     best = [max((row[place] or 0 for row in rows.values()), default=0) for place in range(len(columns))]
-    # Every other name stands lower: they are wider than their columns.
+    # Names that are wider than their columns stand on several lines, in turns.
+    lines = max(1, ceil(CHARACTER * max(map(len, columns), default=0) / wide))
+    above = ROWS_TOP + 14 * lines
     parts = [
-        _text(left + (place + 0.5) * wide, TOP + 15 + place % 2 * 14, column, "middle")
+        _text(left + (place + 0.5) * wide, ROWS_TOP + 14 + place % lines * 14, column, "middle")
         for place, column in enumerate(columns)
     ]
-    for index, (name, row) in enumerate(rows.items(), 1):
-        y = TOP + 14 + index * ROW
-        parts.append(_text(left - 8, y + 15, name, "end"))
+    for index, (name, row) in enumerate(rows.items()):
+        y = above + index * ROW
+        parts.append(_text(left - 8, y + 21, name, "end"))
         for place, value in enumerate(row):
             if value is None:
                 continue
             share = (value - low) / (high - low) if high > low else 1.0
-            frame = f' stroke="{COLOURS[1]}" stroke-width="2"' if value == best[place] else ""
-            box = f'x="{left + place * wide + 2:.1f}" y="{y + 2}" width="{wide - 4:.1f}" height="{ROW - 4}"'
-            parts.append(f'<rect {box} fill="{COLOURS[0]}" fill-opacity="{0.05 + 0.45 * share:.2f}"{frame}/>')
-            parts.append(_text(left + (place + 0.5) * wide, y + 15, f"{value:.2f}", "middle"))
-    return _chart(parts, title, TOP + 14 + (len(rows) + 1) * ROW + 8)
+            frame = " best" if value == best[place] else ""
+            box = f'x="{left + place * wide + 2:.1f}" y="{y + 8}" width="{wide - 4:.1f}" height="{ROW - 4}"'
+            parts.append(f'<rect {box} class="f0{frame}" fill-opacity="{0.05 + 0.45 * share:.2f}"/>')
+            parts.append(_text(left + (place + 0.5) * wide, y + 21, f"{value:.2f}", "middle"))
+    return _chart(parts, title, above + len(rows) * ROW + 16)
 
 
 def _room_for(names: Iterable[str]) -> int:
     """Return the x coordinate to the right of these names."""
-    return 16 + 7 * max(map(len, names), default=0)
+    return round(16 + CHARACTER * max(map(len, names), default=0))
 
 
 class _Scale:
@@ -126,6 +146,12 @@ class _Scale:
         return HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
 
 
+def _line(scale: _Scale, points: Points, index: int, style: str) -> str:
+    """Draw a line in the colour of a series. style: further attributes."""
+    path = " ".join(f"{scale.x(x):.1f},{scale.y(y):.1f}" for x, y in points)
+    return f'<polyline points="{path}" class="line s{index}"{style}/>'
+
+
 def _round_step(top: float) -> float:
     """Return the axis step: 1, 2 or 5 times a power of ten. Four to ten steps reach the top."""
     power = 10.0 ** floor(log10(top / 4))
@@ -135,36 +161,40 @@ def _round_step(top: float) -> float:
 def _y_axis(scale: _Scale) -> Iterator[str]:
     for count in range(round(scale.top / scale.step) + 1):
         y = scale.y(count * scale.step)
-        yield f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#dfe3e8"/>'
+        yield f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
         yield _text(LEFT - 8, y + 4, _number(count * scale.step), "end")
 
 
 def _x_axis(scale: _Scale, places: Sequence[float], title: str) -> Iterator[str]:
-    """Yield the axis. A position whose label would overlap the last one has none."""
+    """Yield the axis: round numbers for many positions, and no label that would overlap the last one."""
+    if len(places) > MOST_MARKERS:
+        step = _round_step(scale.right)
+        places = [count * step for count in range(ceil(scale.left / step), floor(scale.right / step) + 1)]
     last = float("-inf")
     for place in places:
-        if scale.x(place) - last >= 26:
+        label = _number(place)
+        if scale.x(place) - last >= CHARACTER * (len(label) + 2):
             last = scale.x(place)
-            yield _text(last, HEIGHT - BOTTOM + 18, _number(place), "middle")
+            yield _text(last, HEIGHT - BOTTOM + 18, label, "middle")
     yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, title, "middle")
 
 
 def _legend(names: Sequence[str]) -> Iterator[str]:
-    x = float(WIDTH - RIGHT)
-    for index in reversed(range(len(names))):
-        x -= 7 * len(names[index]) + 24
-        yield f'<rect x="{x:.0f}" y="10" width="10" height="10" fill="{COLOURS[index]}"/>'
-        yield _text(x + 14, 19, names[index], "start")
+    """Yield the names of several series in a line below the title."""
+    x = 8.0
+    for index, name in enumerate(names if len(names) > 1 else ()):
+        yield f'<rect x="{x:.0f}" y="27" width="10" height="10" class="f{index}"/>'
+        yield _text(x + 14, 36, name, "start")
+        x += CHARACTER * len(name) + 28
 
 
-def _chart(parts: Sequence[str], title: str, height: int = HEIGHT) -> str:
-    label: Callable[[str], str] = escape
-    opening = f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{label(title)}" font-size="12">'
-    return "\n".join([opening, _text(8, 19, title, "start"), *parts, "</svg>"])
+def _chart(parts: Sequence[str], title: str, height: float = HEIGHT) -> str:
+    opening = f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}" font-size="12">'
+    return "\n".join([opening, _text(8, 17, title, "start"), *parts, "</svg>"])
 
 
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+def _text(x: float, y: float, text: str, anchor: str, style: str = "") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{style}>{escape(text)}</text>'
 
 
 def _number(value: float) -> str:

@@ -19,10 +19,11 @@ HERE = LocalExecutor(brief=True)
 
 
 class ComparisonInterrupted(KeyboardInterrupt):
-    """Interrupt of a comparison. report: the report of what was measured, None before autoregression was."""
+    """Interrupt of a comparison. report: the report of what was measured, None before autoregression was;
+    interrupt: has the number of the signal."""
 
-    def __init__(self, report: ComparisonReport | None) -> None:
-        super().__init__()
+    def __init__(self, report: ComparisonReport | None, interrupt: KeyboardInterrupt) -> None:
+        super().__init__(*interrupt.args)
         self.report = report
 
 
@@ -62,9 +63,10 @@ def _run(work: Work, job: Comparison) -> ComparisonReport:
             work.plan()
             for number in range(1, job.options.repeats + 1):
                 work.do(job.ways[:: 1 if number % 2 else -1], number)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             has_plain = job.ways[0] in work.complete()
-            raise ComparisonInterrupted(_report(work, job, complete=False) if has_plain else None) from None
+            report = _report(work, job, complete=False) if has_plain else None
+            raise ComparisonInterrupted(report, interrupt) from None
         comparison = _report(work, job, complete=True)
         job.store.finish(comparison.to_json())
     return comparison

@@ -70,7 +70,10 @@ MEANING = (
 def write_table(comparison: ComparisonReport) -> str:
     """Return the comparison as text: the run, all methods (best first), by task, by depth, dropped and refused ones,
     published figures."""
-    parts: list[list[str]] = [head_lines(comparison), [*aligned(ways_table(comparison)), *MEANING]]
+    parts: list[list[str]] = [
+        [*head_lines(comparison), *incomplete_lines(comparison)],
+        [*aligned(ways_table(comparison)), *MEANING],
+    ]
     if len(comparison.tasks) > 1:
         parts.append(["ratio (accepted), by task; the best ratio has a star", *aligned(tasks_table(comparison))])
     if depths := depths_table(comparison):
@@ -99,10 +102,11 @@ def head_lines(comparison: ComparisonReport) -> list[str]:
     if comparison.conversation is not None:
         lines.append(f"questions are written as {comparison.conversation.replace('_', ' ')}")
     lines.append(", ".join(f"{name} {version}" for name, version in comparison.versions.items()))
-    return [*lines, *_incomplete_lines(comparison)]
+    return lines
 
 
-def _incomplete_lines(comparison: ComparisonReport) -> Iterator[str]:
+def incomplete_lines(comparison: ComparisonReport) -> Iterator[str]:
+    """Yield what an interrupted comparison lacks."""
     if not comparison.complete:
         passes = f"{min(way.passes for way in comparison.ways)} of {comparison.options['repeats']} passes"
         missing = f"; not measured: {', '.join(comparison.unmeasured)}" if comparison.unmeasured else ""

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "../errors.h"
+#include "../progress.h"
 #include "bench_help.h"
 #include "bench_report.h"
 #include "exit_codes.h"
@@ -26,8 +27,12 @@ void bench(const Arguments& given) {
     throw Error(Kind::kUsage, "received --html " + given.text("--html") + ", but this command writes no pages",
                 "`speccompile bench` does");
   const Json report = make_report(given);
-  write_stderr(write_table(report));
-  if (given.has("--json")) write_stdout(report.dump(2) + "\n");
+  if (given.has("--json")) {
+    log(Level::kInfo, write_table(report));
+    write_stdout(report.dump(2) + "\n");
+  } else {
+    write_stdout(write_table(report) + "\n");
+  }
   check(report);
 }
 

@@ -6,10 +6,10 @@ namespace spc::cli {
 constexpr const char* kBenchHelp = R"help(  Measure speculative beside autoregressive decoding with BUNDLE.
 
   Both run in turns in one process, prompt by prompt; then the graphs are
-  timed by themselves, and the memory. A table goes to stderr. The exit code
-  is 1 when an exact bundle gives other tokens speculatively than
-  autoregressively. Above temperature 0 both have the same seed, 0 by default,
-  and must give the same tokens unless drafts are drawn.
+  timed by themselves, and the memory. A table goes to stdout, with --json to
+  stderr. The exit code is 1 when an exact bundle gives other tokens
+  speculatively than autoregressively. Above temperature 0 both have the same
+  seed, 0 by default, and must give the same tokens unless drafts are drawn.
 
   FILE has one prompt a line: {"prompt": "text"} or {"token_ids": [1, 2, 3]}.
   Or one question a line, as in the question.jsonl of Spec-Bench and MT-Bench:

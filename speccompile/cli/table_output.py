@@ -1,0 +1,18 @@
+"""What commands print of a measurement: its table, or one JSON object."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from speccompile.progress import LOGGER
+
+
+def print_table(table: str, data: Mapping[str, Any] | None) -> None:
+    """Print the table on stdout, or `data` as JSON if it is given: then the table is logged, as progress is."""
+    if data is None:
+        click.echo(table)
+        return
+    LOGGER.info("%s", table)
+    click.echo(json.dumps(data, indent=2, ensure_ascii=False))
