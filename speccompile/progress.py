@@ -149,7 +149,10 @@ def _running(title: str, level: int) -> Iterator[None]:
 
     def tell() -> None:
         seconds = time.perf_counter() - start
-        log_event(Event(RUNNING, title, seconds), "%s: still running, %.0f s", title, seconds)
+        if seconds < 1:  # what came before it was silent
+            log_event(Event(RUNNING, title, seconds), "%s ...", title)
+        else:
+            log_event(Event(RUNNING, title, seconds), "%s: still running, %.0f s", title, seconds)
 
     log_event(Event(BEGIN, title, 0.0), "%s ...", title, level=level)
     try:
