@@ -276,7 +276,7 @@ class Batch:
         """Seconds of the prefill, and of every round."""
         self._parts = dict.fromkeys(("prefill", "verify", "draft"), 0.0)
         """Seconds by part."""
-        self._autoregressive: float | None = None
+        self._speedup: float | None = None
 
     def run(self) -> Iterator[None]:
         """Run to the end, holding the bundle's buffers."""
@@ -292,7 +292,8 @@ class Batch:
             finally:  # the next generation writes its own, or the bundle is closed
                 self._parts = dict(loop.seconds)
                 if len(self.rows) == 1:
-                    self._autoregressive = loop.drafting.policy.autoregressive_seconds
+                    lengths, new_tokens = self.rows[0].draft_lengths[1:], len(self.rows[0].token_ids) - 1
+                    self._speedup = loop.drafting.policy.estimated_speedup(lengths, new_tokens)
 
     def generations(self) -> list[Generation]:
         """Return the generation of each sequence, once it has ended. Raise a sequence's own error."""
@@ -304,6 +305,6 @@ class Batch:
             verify=parts["verify"],
             draft=parts["draft"],
             first_token=seconds[0] if seconds else None,
-            autoregressive=self._autoregressive,
+            estimated_speedup=self._speedup,
         )
         return [self.bundle._generation(row, spent, speculative=self.speculative) for row in self.rows]

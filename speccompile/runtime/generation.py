@@ -81,8 +81,8 @@ class Generation:
     first_token_seconds: float | None = field(kw_only=True, default=None)
     """Seconds from the request to the first token; None if no token came."""
     estimated_speedup: float | None = field(kw_only=True, default=None)
-    """Speedup over autoregressive rounds, without the prefill, by what such a round costs on this machine; None if no
-    round drafted, and if that was not measured."""
+    """Speedup over autoregressive rounds, without the prefill, by what such rounds and these rounds typically cost on
+    this machine; None if no round drafted, of several sequences, and where the costs are not measured."""
 
     @property
     def mean_accepted(self) -> float | None:
@@ -146,8 +146,7 @@ class GenerationTimes:
     cached_tokens: int = 0
     queue: float = 0.0
     first_token: float | None = None
-    autoregressive: float | None = None
-    """Seconds of a round without drafts, where that is known."""
+    estimated_speedup: float | None = None
 
 
 def first_difference(one: Sequence[int], other: Sequence[int]) -> int | None:
@@ -290,8 +289,6 @@ class SequenceState:
         if self.error is not None:
             raise self.error
         n_new, rounds = len(self.token_ids), max(0, len(self.path_lengths) - 1)
-        decoding, has_drafted = sum(spent.rounds[:rounds]), any(self.draft_lengths)
-        is_estimated = spent.autoregressive is not None and has_drafted and decoding > 0
         generation = Generation(
             text=None if self.stream is None else "".join(self.pieces),
             token_ids=self.token_ids,
@@ -318,7 +315,7 @@ class SequenceState:
             cached_tokens=spent.cached_tokens,
             queue_seconds=spent.queue,
             first_token_seconds=spent.first_token,
-            estimated_speedup=(n_new - 1) * (spent.autoregressive or 0.0) / decoding if is_estimated else None,
+            estimated_speedup=spent.estimated_speedup,
         )
         if self.stream is not None:
             anew = partial(self.stream.restarted, self.prompt[-_CONTEXT:])

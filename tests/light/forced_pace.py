@@ -34,7 +34,8 @@ class ForcedPace:
     def expect_times(self, times: object) -> None:
         raise AssertionError("times are expected when a bundle is opened")
 
-    autoregressive_seconds = None
+    def estimated_speedup(self, draft_lengths: Sequence[int], new_tokens: int) -> None:
+        return None
 
     def measured_times(self) -> None:
         return None

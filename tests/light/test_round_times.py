@@ -49,6 +49,20 @@ def test_first_runs_are_not_timed():
     assert found == {"autoregressive": 1.0, "windows": {"5": 1.5}, "drafting": 0.25, "catch_up": 0.01}
 
 
+def test_the_speedup_is_estimated_by_what_rounds_of_each_width_cost():
+    """One round without drafts (1 s), one of 2 drafts (1.2 s and drafting), one of 4 (1.5 s and drafting): six tokens,
+    which take 6 s alone. A round of one draft costs what lies between."""
+    policy = AdaptiveDraftLength(CHAIN)
+    assert policy.estimated_speedup([0, 4], 6) is None
+    policy.expect_times(TIMES)
+    assert policy.estimated_speedup([0, 0], 2) is None
+    assert policy.estimated_speedup([0, 2, 4], 6) == pytest.approx(6 / (1 + 1.45 + 1.75))
+    assert policy.estimated_speedup([1], 1) == pytest.approx(1 / 1.35)
+    fused = AdaptiveDraftLength(CHAIN, fused=True)
+    fused.expect_times(TIMES)
+    assert fused.estimated_speedup([2, 4], 6) == pytest.approx(6 / (1.2 + 1.5))
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_who_begins_with_times_drafts_in_the_first_round(fused):
     first, later = AdaptiveDraftLength(CHAIN, fused=fused), AdaptiveDraftLength(CHAIN, fused=fused)

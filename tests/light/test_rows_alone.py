@@ -63,17 +63,6 @@ def test_what_becomes_of_it_is_told():
     assert told.logprobs is told.top_logprobs is told.seed is told.text is told.estimated_speedup is None
 
 
-def test_the_speedup_is_estimated_by_what_a_round_without_drafts_costs():
-    """Three tokens in 0.75 s, where one alone would take 0.5 s; the prefill and rounds after the end do not count."""
-    times, words = GenerationTimes(2.0, 0.5, [0.5, 0.25, 9.0], autoregressive=0.5), ("m", "e")
-    for drafts, expected in ((3, 2.0), (0, None)):
-        made = row(4)
-        for tokens in ([1], [2, 3], [4, 5]):
-            made.append_tokens(tokens, drafts if len(tokens) > 1 else 0)
-        told = made.generation(times, mode=words[0], engine=words[1], exact=True, kernels=None)
-        assert told.estimated_speedup == expected
-
-
 def test_what_ends_behind_the_room_ends_nothing():
     made = row(2, ends=(5,))
     made.append_tokens([1, 2, 5], 2)

@@ -143,6 +143,7 @@ def test_it_decides_as_in_python(native_build, kind, fused):
             recorded.expect_times(Random(seed), accepts, 10.0 ** -(seed % 4))
         session(recorded, accepts, fused, Random(seed))
         recorded.ask("measured_times")
+        recorded.ask("estimated_speedup", [0, 1, max(accepts) - 1, 99], 7)
         events += recorded.events
         decisions += recorded.decisions
     assert all(width in decisions for width in (1, max(accepts)))

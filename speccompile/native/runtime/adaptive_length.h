@@ -26,8 +26,9 @@ class DraftLengthPolicy {
   virtual void expect_times(const Json& times) = 0;
   // Return the costs of rounds, see `SpeedupModel::measured_times`; nullopt until this process has measured them.
   virtual std::optional<Json> measured_times() const = 0;
-  // Seconds of a round without drafts; 0 if unknown.
-  virtual double autoregressive_seconds() const = 0;
+  // Return the estimated speedup of rounds of one sequence over `new_tokens` rounds without drafts. draft_lengths: drafts that
+  // each round verified; new_tokens: tokens that they gave. nullopt if no round has drafts, and while the times are unknown.
+  virtual std::optional<double> estimated_speedup(const std::vector<int64_t>& draft_lengths, int64_t new_tokens) const = 0;
   // Begin a generation with `prompt` tokens and at most `room` new ones. Return the first window width, like `next_width`:
   // it decides whether the drafter reads the prompt.
   virtual int begin(int64_t prompt, int64_t room) = 0;
@@ -57,7 +58,9 @@ class AdaptiveDraftLength : public DraftLengthPolicy {
   void expect(const MeasuredAcceptance& measured) override;
   void expect_times(const Json& times) override { model_.expect_times(times); }
   std::optional<Json> measured_times() const override { return model_.measured_times(); }
-  double autoregressive_seconds() const override { return model_.times().autoregressive.typical; }
+  std::optional<double> estimated_speedup(const std::vector<int64_t>& draft_lengths, int64_t new_tokens) const override {
+    return model_.estimated_speedup(draft_lengths, new_tokens);
+  }
   int begin(int64_t prompt, int64_t room) override;
   void join(int64_t prompt, int64_t room) override;
   void record_batch_size(int rows) override;

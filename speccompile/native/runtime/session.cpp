@@ -142,10 +142,10 @@ Json Session::result(size_t index) {
   });
   if (row.wants_logprobs) found.set("logprobs", list_of(row.logprobs));
   found.set("prefill_seconds", loop_.seconds.prefill);
-  const double alone = rows_.size() == 1 ? loop_.drafting().policy->autoregressive_seconds() : 0;
-  const double decoding = std::accumulate(seconds_.begin() + std::min<std::ptrdiff_t>(1, static_cast<std::ptrdiff_t>(seconds_.size())), seconds_.end(), 0.0);
-  const bool has_drafted = std::any_of(row.draft_lengths.begin(), row.draft_lengths.end(), [](int64_t drafts) { return drafts > 0; });
-  found.set("estimated_speedup", alone > 0 && decoding > 0 && has_drafted ? Json((count - 1) * alone / decoding) : Json());
+  std::optional<double> speedup;
+  if (rows_.size() == 1 && rounds)
+    speedup = loop_.drafting().policy->estimated_speedup({row.draft_lengths.begin() + 1, row.draft_lengths.end()}, count - 1);
+  found.set("estimated_speedup", speedup ? Json(*speedup) : Json());
   found.set("verify_seconds", loop_.seconds.verify);
   found.set("draft_seconds", loop_.seconds.draft);
   found.set("path_lengths", list_of(row.path_lengths, 1));

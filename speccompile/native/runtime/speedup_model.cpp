@@ -177,9 +177,12 @@ void SpeedupModel::expect_times(const Json& times) {
   for (const auto& [width, seconds] : times["windows"].object()) known[std::atoi(width.c_str())] = seconds.number();
   const bool fits = std::all_of(known.begin(), known.end(), [&](const auto& each) { return costs.windows.count(each.first); });
   if (knows(costs) || !known.count(full) || !fits) return;
-  costs.autoregressive.expect(times["autoregressive"].number(), kWarmUpRounds);
-  for (const auto& [width, seconds] : known) costs.windows.at(width).expect(seconds, 1);
-  if (!fused_) costs.drafting.expect(times["drafting"].number(), 1);
+  expected_.emplace(accepts);
+  for (RoundTimes* const each : {&costs, &*expected_}) {
+    each->autoregressive.expect(times["autoregressive"].number(), kWarmUpRounds);
+    for (const auto& [width, seconds] : known) each->windows.at(width).expect(seconds, 1);
+    if (!fused_) each->drafting.expect(times["drafting"].number(), 1);
+  }
   if (times["catch_up"].number() > 0) reading_.expect(times["catch_up"].number(), 1);
 }
 
@@ -212,16 +215,36 @@ double SpeedupModel::trial_cost(int64_t lag) const {
   return static_cast<double>(lag) * reading_.typical + seconds().at(full) - times_->autoregressive.typical;
 }
 
-std::map<int, double> SpeedupModel::seconds() const {
-  const std::map<int, Times>& windows = times_->windows;
+std::optional<double> SpeedupModel::estimated_speedup(const std::vector<int64_t>& draft_lengths, int64_t new_tokens) const {
+  const RoundTimes& costs = expected_ ? *expected_ : costs_.front().second;
+  const bool has_drafted = std::any_of(draft_lengths.begin(), draft_lengths.end(), [](int64_t drafts) { return drafts > 0; });
+  if (!has_drafted || !knows(costs)) return std::nullopt;
+  const std::map<int, double> known = seconds_of(costs);
+  const double single = costs.autoregressive.typical;
+  double drafted = 0;
+  int64_t without = 0;
+  for (const int64_t drafts : draft_lengths) {
+    const auto width = known.upper_bound(static_cast<int>(drafts));
+    if (drafts == 0)
+      ++without;
+    else
+      drafted += width == known.end() ? known.at(full) : width->second;
+  }
+  return static_cast<double>(new_tokens) * single / (static_cast<double>(without) * single + drafted);
+}
+
+std::map<int, double> SpeedupModel::seconds() const { return seconds_of(*times_); }
+
+std::map<int, double> SpeedupModel::seconds_of(const RoundTimes& costs) const {
+  const std::map<int, Times>& windows = costs.windows;
   std::map<int, double> found;
   if (fused_) {
     for (const auto& [width, times] : windows) found[width] = (times.count ? times : windows.at(full)).typical;
     return found;
   }
   int before = 1;
-  double seconds = times_->autoregressive.typical;
-  const double drafting = times_->drafting.typical;
+  double seconds = costs.autoregressive.typical;
+  const double drafting = costs.drafting.typical;
   std::vector<int> between;
   for (const auto& [width, times] : windows) {
     between.push_back(width);

@@ -127,6 +127,9 @@ class SpeedupModel {
   bool is_known() const;
   // Return the speedup at the best width, and this width: the current one unless another is clearly better.
   std::pair<double, int> best(int current) const;
+  // See `DraftLengthPolicy`. Both sides have the times that were expected, or else those measured in this process, in which
+  // rounds without drafts are few: a single slow one would show a speedup that is none.
+  std::optional<double> estimated_speedup(const std::vector<int64_t>& draft_lengths, int64_t new_tokens) const;
   // Return the seconds lost by a round whose drafts are all rejected and for which the drafter reads `lag` tokens.
   double trial_cost(int64_t lag) const;
 
@@ -145,11 +148,13 @@ class SpeedupModel {
   bool knows(const RoundTimes& costs) const;
   // Return the seconds of rounds with drafts at every width, linearly interpolated between timed widths.
   std::map<int, double> seconds() const;
+  std::map<int, double> seconds_of(const RoundTimes& costs) const;
 
   const bool fused_;
   Times reading_;
   std::list<std::pair<int, RoundTimes>> costs_;  // number of sequences -> times of such rounds; 1 comes first
   RoundTimes* times_ = nullptr;
+  std::optional<RoundTimes> expected_;
   int rows_ = 0;
 };
 

@@ -38,6 +38,11 @@ void tell(spc::DraftLengthPolicy& pace, const std::string& name, const Json& val
     pace.expect_times(value);
   } else if (name == "measured_times") {
     std::printf("%s\n", pace.measured_times().value_or(Json()).dump().c_str());
+  } else if (name == "estimated_speedup") {
+    std::vector<int64_t> drafts;
+    for (const Json& count : list[0].list()) drafts.push_back(count.integer());
+    const std::optional<double> speedup = pace.estimated_speedup(drafts, list[1].integer());
+    std::printf("%s\n", (speedup ? Json(*speedup) : Json()).dump().c_str());
   } else if (name == "next_width") {
     std::printf("%d\n", pace.next_width(value.integer()));
   } else if (name == "record_autoregressive") {

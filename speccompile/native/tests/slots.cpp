@@ -34,7 +34,7 @@ class RecordedPolicy : public DraftLengthPolicy {
   void expect(const MeasuredAcceptance&) override {}
   void expect_times(const Json&) override {}
   std::optional<Json> measured_times() const override { return std::nullopt; }
-  double autoregressive_seconds() const override { return 0; }
+  std::optional<double> estimated_speedup(const std::vector<int64_t>&, int64_t) const override { return std::nullopt; }
   int begin(int64_t prompt, int64_t room) override {
     calls.push_back(list({"begin", prompt, room}));
     return next();

@@ -72,9 +72,11 @@ class DraftLengthPolicy(Protocol):
         """Set the prior: times of rounds, as `measured_times` returned them in another process on this machine."""
         ...
 
-    @property
-    def autoregressive_seconds(self) -> float | None:
-        """Seconds of a round without drafts; None if unknown."""
+    def estimated_speedup(self, draft_lengths: Sequence[int], new_tokens: int) -> float | None:
+        """Return the estimated speedup of rounds of one sequence over `new_tokens` rounds without drafts.
+
+        draft_lengths: drafts that each round verified; new_tokens: tokens that they gave. None if no round has drafts,
+        and while the times are unknown."""
         ...
 
     def measured_times(self) -> dict[str, Any] | None:
@@ -125,9 +127,8 @@ class AdaptiveDraftLength:
     def expect_times(self, times: Mapping[str, Any]) -> None:
         self._model.expect_times(times)
 
-    @property
-    def autoregressive_seconds(self) -> float | None:
-        return self._model.autoregressive.typical or None
+    def estimated_speedup(self, draft_lengths: Sequence[int], new_tokens: int) -> float | None:
+        return self._model.estimated_speedup(draft_lengths, new_tokens)
 
     def measured_times(self) -> dict[str, Any] | None:
         return self._model.measured_times()

@@ -209,6 +209,7 @@ class SpeedupModel:
         self._reading = Times()
         self._costs = dict[int, RoundTimes]()
         """Number of sequences -> times of such rounds."""
+        self._expected: RoundTimes | None = None
         self.rows = 0
         self.set_batch_size(1)
 
@@ -266,11 +267,13 @@ class SpeedupModel:
         windows = {int(width): seconds for width, seconds in times["windows"].items()}
         if self._knows(costs) or self.full not in windows or not windows.keys() <= costs.windows.keys():
             return
-        costs.autoregressive.expect(times["autoregressive"], WARM_UP_ROUNDS)
-        for width, seconds in windows.items():
-            costs.windows[width].expect(seconds, 1)
-        if not self._fused:
-            costs.drafting.expect(times["drafting"], 1)
+        self._expected = RoundTimes(self.accepts)
+        for each in (costs, self._expected):
+            each.autoregressive.expect(times["autoregressive"], WARM_UP_ROUNDS)
+            for width, seconds in windows.items():
+                each.windows[width].expect(seconds, 1)
+            if not self._fused:
+                each.drafting.expect(times["drafting"], 1)
         if times["catch_up"]:
             self._reading.expect(times["catch_up"], 1)
 
@@ -307,15 +310,30 @@ class SpeedupModel:
         it."""
         return lag * self._reading.typical + self.seconds[self.full] - self.autoregressive.typical
 
+    def estimated_speedup(self, draft_lengths: Sequence[int], new_tokens: int) -> float | None:
+        """See `DraftLengthPolicy`. Both sides have the times that were expected, else those measured in this process,
+        in which rounds without drafts are few: a single slow one would show a speedup that is none."""
+        costs = self._expected or self._costs[1]
+        if not any(draft_lengths) or not self._knows(costs):
+            return None
+        seconds, single = self._seconds_of(costs), costs.autoregressive.typical
+        widths = [
+            next((width for width in self.accepts if width > drafts), self.full) for drafts in draft_lengths if drafts
+        ]
+        return new_tokens * single / ((len(draft_lengths) - len(widths)) * single + sum(seconds[w] for w in widths))
+
     @property
     def seconds(self) -> dict[int, float]:
         """Width -> seconds of a round that drafts, interpolated linearly between the timed widths."""
+        return self._seconds_of(self._costs[self.rows])
+
+    def _seconds_of(self, costs: RoundTimes) -> dict[int, float]:
         if self._fused:
-            full = self.windows[self.full]
-            return {width: (times if times.count else full).typical for width, times in self.windows.items()}
-        drafting, found = self.drafting.typical, dict[int, float]()
-        before, seconds, between = 1, self.autoregressive.typical, list[int]()
-        for width, times in self.windows.items():
+            full = costs.windows[self.full]
+            return {width: (times if times.count else full).typical for width, times in costs.windows.items()}
+        drafting, found = costs.drafting.typical, dict[int, float]()
+        before, seconds, between = 1, costs.autoregressive.typical, list[int]()
+        for width, times in costs.windows.items():
             between.append(width)
             if width > 1 and times.count:
                 slope = (times.typical - seconds) / (width - before)
