@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.bundle.manifest import RECORDS, Field
+from speccompile.bundle.signatures import COMPUTED, LIMITS, PLANNED, REQUIRED, ROUNDS, SIGNATURES
 from speccompile.contract import DTYPES, NEXT_ROUND_INPUTS
 from speccompile.errors import KINDS
 from speccompile.runtime.rounds.random import Purpose
@@ -33,6 +34,9 @@ CONSTANTS = {
     "speccompile.bundle.manifest": {
         "FORMAT": "kFormat", "MANIFEST": "kManifest", "LOCK": "kLock", "PROOF": "kProof", "TOKENIZER": "kTokenizer",
         "CHAT": "kChat",
+    },
+    "speccompile.bundle.signatures": {
+        "MOST_TOKENS": "kMostTokenIds", "TOKENS_STATE": "kTokensState", "COMPONENT_STATES": "kComponentStates",
     },
     "speccompile.bundle.acceptance": {"KEY": "kAcceptance"},
     "speccompile.bundle.hashes": {"HASHES": "kHashes"},
@@ -129,6 +133,25 @@ struct NextRoundInput {
   const char *drafted, *buffer;
 };
 
+// Consistency of a manifest: see speccompile.bundle.signatures in Python. Sizes, places and names are joined by spaces.
+struct Limit {
+  const char* field;
+  int64_t least, most;
+};
+struct PlannedField {
+  const char *field, *place;
+};
+struct ComputedSize {
+  const char *name, *field;
+  int64_t more;
+};
+struct Signature {
+  const char *name, *dtype, *shape, *roles;
+};
+struct RequiredTensors {
+  const char *graph, *inputs, *outputs;
+};
+
 // A field of a JSON object. items: of a list's items or an object's values. record: the fields that it, or each of its
 // items, has; null for none.
 enum class FieldType { kAny, kBool, kInteger, kText, kSize, kList, kObject };
@@ -210,6 +233,25 @@ def records() -> Iterator[str]:
         yield f"}};\ninline constexpr JsonRecord {camel(name)}Record = {{{camel(name)}Fields, {len(fields)}}};"
 
 
+def signatures() -> Iterator[str]:
+    """The tables of `speccompile.bundle.signatures`."""
+    joined = " ".join
+    tables: dict[str, list[tuple[Any, ...]]] = {
+        "Limit kLimits": [(name, *limits) for name, limits in LIMITS.items()],
+        "PlannedField kPlanned": [(name, joined(place)) for name, place in PLANNED.items()],
+        "ComputedSize kComputed": [(name, *field) for name, field in COMPUTED.items()],
+        "Signature kSignatures": [
+            (name, dtype, joined(sizes), roles) for name, (dtype, sizes, roles) in SIGNATURES.items()
+        ],
+        "RequiredTensors kRequired": [(name, *map(joined, both)) for name, both in REQUIRED.items()],
+    }
+    for name, rows in tables.items():
+        yield f"inline constexpr {name}[] = {{"
+        yield from (f"    {{{', '.join(map(literal, row))}}}," for row in rows)
+        yield "};"
+    yield f"inline constexpr const char* kRounds[] = {{{', '.join(literal(joined(names)) for names in ROUNDS)}}};"
+
+
 def _field(field: Field) -> str:
     record = f"&{camel(field.record)}Record" if field.record else "nullptr"
     kind, items = (f"FieldType::{TYPES[each]}" for each in ((field.kind,), field.items))
@@ -258,7 +300,8 @@ def render() -> str:
     ]
     lines += ["};", "inline constexpr NextRoundInput kNextRoundInputs[] = {"]
     lines += [f"    {{{literal(drafted)}, {literal(buffer)}}}," for drafted, buffer in NEXT_ROUND_INPUTS.items()]
-    lines += ["};", "\n// speccompile.bundle.manifest: RECORDS", *records(), "\n}  // namespace spc\n"]
+    lines += ["};", "\n// speccompile.bundle.signatures", *signatures()]
+    lines += ["\n// speccompile.bundle.manifest: RECORDS", *records(), "\n}  // namespace spc\n"]
     return "\n".join(lines)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile import contract
+from speccompile.bundle.consistency import check_consistency
 from speccompile.bundle.hashes import HASHES, Hashes, check_files, read_hashes, read_json
 from speccompile.bundle.manifest import FORMAT, LOCK, MANIFEST, PROOF, TOKENIZER, EngineEntry, Manifest, engine_files
 from speccompile.errors import BundleError
@@ -53,6 +54,7 @@ def open_bundle(folder: Path, *, verify: bool = True) -> OpenedBundle:
         proof=_read_object(folder / PROOF),
         hashes=hashes,
     )
+    check_consistency(bundle.manifest, str(folder / MANIFEST))
     _check_listed(bundle)
     return bundle
 

@@ -22,6 +22,11 @@ inline constexpr const char* kProof = "proof.json";
 inline constexpr const char* kTokenizer = "tokenizer/tokenizer.json";
 inline constexpr const char* kChat = "tokenizer/chat.json";
 
+// speccompile.bundle.signatures
+inline constexpr int64_t kMostTokenIds = 2147483647;
+inline constexpr const char* kTokensState = "tokens";
+inline constexpr const char* kComponentStates[] = {"target.", "drafter."};
+
 // speccompile.bundle.acceptance
 inline constexpr const char* kAcceptance = "acceptance";
 
@@ -322,6 +327,25 @@ struct NextRoundInput {
   const char *drafted, *buffer;
 };
 
+// Consistency of a manifest: see speccompile.bundle.signatures in Python. Sizes, places and names are joined by spaces.
+struct Limit {
+  const char* field;
+  int64_t least, most;
+};
+struct PlannedField {
+  const char *field, *place;
+};
+struct ComputedSize {
+  const char *name, *field;
+  int64_t more;
+};
+struct Signature {
+  const char *name, *dtype, *shape, *roles;
+};
+struct RequiredTensors {
+  const char *graph, *inputs, *outputs;
+};
+
 // A field of a JSON object. items: of a list's items or an object's values. record: the fields that it, or each of its
 // items, has; null for none.
 enum class FieldType { kAny, kBool, kInteger, kText, kSize, kList, kObject };
@@ -356,6 +380,77 @@ inline constexpr NextRoundInput kNextRoundInputs[] = {
     {"next_ids", "draft_ids"},
     {"next_probs", "draft_probs"},
 };
+
+// speccompile.bundle.signatures
+inline constexpr Limit kLimits[] = {
+    {"batch_size", 1, 65536},
+    {"max_length", 1, 2147483647},
+    {"prefill_chunk", 1, 2147483647},
+    {"tokens", 0, 65536},
+    {"depth", 0, 65536},
+    {"catch_up", 0, 131072},
+    {"vocabulary_size", 1, 2147483647},
+};
+inline constexpr PlannedField kPlanned[] = {
+    {"batch_size", "batch_size"},
+    {"decoding", "decoding"},
+    {"depth", "drafter tree depth"},
+    {"eos_token_ids", "target facts eos_token_ids"},
+    {"exact", "verify exact"},
+    {"max_length", "max_length"},
+    {"method", "verify method"},
+    {"prefill_chunk", "prefill_chunk"},
+    {"sample", "drafter sample"},
+    {"tokens", "drafter tokens"},
+    {"vocabulary_size", "target facts vocabulary_size"},
+};
+inline constexpr ComputedSize kComputed[] = {
+    {"batch", "batch_size", 0},
+    {"drafts", "tokens", 0},
+    {"nodes", "tokens", 1},
+    {"vocabulary", "vocabulary_size", 0},
+};
+inline constexpr Signature kSignatures[] = {
+    {"window", "int64", "batch window", "io"},
+    {"n_given", "int64", "batch", "io"},
+    {"n_total", "int64", "batch", "io"},
+    {"length", "int64", "batch", "io"},
+    {"logit_rows", "int64", "logit_rows", "index"},
+    {"batch_rows", "int64", "batch", "index"},
+    {"path", "int64", "batch window+1", "io"},
+    {"n_path", "int64", "batch", "io"},
+    {"logits", "float32", "batch logit_rows vocabulary", "optional"},
+    {"catch_up", "int64", "catch_up", "index"},
+    {"pairs", "int64", "catch_up", "index"},
+    {"parents", "int64", "batch nodes", "io"},
+    {"nodes", "int64", "batch logit_rows", "io"},
+    {"temperature", "float32", "batch", "io"},
+    {"top_k", "int64", "batch", "io"},
+    {"top_p", "float32", "batch", "io"},
+    {"min_p", "float32", "batch", "io"},
+    {"repetition_penalty", "float32", "batch", "io"},
+    {"history", "int64", "batch history", "io"},
+    {"uniforms", "float32", "batch logit_rows", "io"},
+    {"accept_uniforms", "float32", "batch drafts", "io"},
+    {"draft_uniforms", "float32", "batch drafts", "io"},
+    {"draft_ids", "int64", "batch drafts *", "io link"},
+    {"draft_probs", "float32", "batch drafts *", "io link"},
+    {"allowed", "bool", "batch logit_rows allowed", "io"},
+    {"features", "float32", "batch window *", "link"},
+    {"successors", "int64", "batch logit_rows *", "link"},
+    {"row_tokens", "int64", "batch logit_rows", "link"},
+    {"next_window", "int64", "batch nodes", "io"},
+    {"next_total", "int64", "batch", "io"},
+    {"next_parents", "int64", "batch nodes", "io"},
+    {"next_ids", "int64", "batch drafts *", "io link"},
+    {"next_probs", "float32", "batch drafts *", "io link"},
+};
+inline constexpr RequiredTensors kRequired[] = {
+    {"verify", "window n_given n_total length logit_rows", "path n_path logits"},
+    {"draft", "path n_path length", "next_window next_total"},
+    {"step", "window n_given n_total length logit_rows", "path n_path logits next_window next_total"},
+};
+inline constexpr const char* kRounds[] = {"verify", "verify draft", "verify step"};
 
 // speccompile.bundle.manifest: RECORDS
 inline constexpr JsonField kTensorFields[] = {

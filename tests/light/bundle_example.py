@@ -15,17 +15,20 @@ WEIGHTS = bytes(range(256)) * 8
 
 def verify_graph() -> Graph:
     window = Tensor("window", "int64", (1, "window"), "window", "io")
-    cache = Tensor("target.key.0", "float32", (1, 2, 32, 4), "target.key.0", "state")
+    cache = Tensor("target.key.0", "float32", (1, 2, 160, 4), "target.key.0", "state")
+    counts = [Tensor(name, "int64", (1,), name, "io") for name in ("n_given", "n_total", "length", "n_path")]
+    rows = Tensor("logit_rows", "int64", ("logit_rows",), "logit_rows", "index")
     path = Tensor("path", "int64", (1, "window+1"), "path", "io")
-    committed = Tensor("target.key.0.out", "float32", (1, 2, 32, 4), "target.key.0", "state")
-    return Graph("verify", (window, cache), (path, committed))
+    committed = Tensor("target.key.0.out", "float32", (1, 2, 160, 4), "target.key.0", "state")
+    logits = Tensor("logits", "float32", (1, "logit_rows", 100), "logits", "optional")
+    return Graph("verify", (window, cache, *counts[:3], rows), (path, committed, counts[3], logits))
 
 
 def several_rows() -> dict[str, object]:
     """Of a bundle for three rows, which engines on a processor may run apart: changes of `manifest`."""
 
     def named(tensor: Tensor) -> Tensor:
-        return replace(tensor, shape=(BATCH, *tensor.shape[1:]))
+        return replace(tensor, shape=(BATCH, *tensor.shape[1:])) if tensor.role != "index" else tensor
 
     verify = verify_graph()
     graph = Graph("verify", tuple(map(named, verify.inputs)), tuple(map(named, verify.outputs)))

@@ -178,7 +178,7 @@ def test_other_tokens_fail_an_exact_bundle_and_no_other(bench):
         "error: expected the same tokens both ways, received others on 2 of 2 prompts: 1, 2",
         "hint: `speccompile prove` shows by what margin",
     ]
-    code, out, err = bench(prompts, "--json", engine=WrongEngine, exact=False, method="typical")
+    code, out, err = bench(prompts, "--json", engine=WrongEngine, exact=False, method="typical", plan={})
     assert (code, "same tokens on 0 of 2 prompts" in err) == (0, True)
     assert "verified by typical: APPROXIMATE, the output may change" in err
     assert json.loads(out)["exact"] is False

@@ -148,7 +148,10 @@ def test_a_bundle_runs_on_the_engine_that_is_chosen(cuda, tmp_path, monkeypatch)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     manifest = device_manifest()
     (entry,) = manifest.engines
-    later = rtx("later", deferred="the recipe says so")
+    built = replace(
+        entry.build, deferred="the recipe says so", sources=entry.files, settings=dict.fromkeys(entry.files)
+    )
+    later = replace(entry, name="later", files={}, build=built)
     folder = tmp_path / "toy"
     with BundleWriter(folder) as writer:
         write_plans(writer.folder, entry)

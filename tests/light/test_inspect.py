@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,9 @@ from tests.light.bundle_example import (
     fill,
     manifest,
     tensorrt_entries,
-    verify_graph,
     write_bundle,
 )
+from tests.light.fake_bundle import write_toy_bundle
 
 
 @pytest.fixture(scope="module")
@@ -31,16 +32,20 @@ def inspect(*arguments: str) -> Result:
 
 def test_buffers_have_their_bytes():
     wide = Tensor("path", "int64", (2, "window+1"), "path", "io")
-    cache = Tensor("target.key.0.out", "float32", (1, 2, 32, 4), "target.key.0", "state")
-    second = Graph("draft", (wide,), (cache,))
-    found = buffers([verify_graph(), second])
+    cache = Tensor("target.key.0", "float32", (1, 2, 160, 4), "target.key.0", "state")
+    first = Graph(
+        "verify",
+        (Tensor("window", "int64", (1, "window"), "window", "io"), cache),
+        (replace(wide, shape=(1, "window+1")),),
+    )
+    found = buffers([first, Graph("draft", (wide,), (replace(cache, name="target.key.0.out"),))])
     assert found == (
         Buffer("window", "int64", (1, "window"), "io"),
         Buffer("path", "int64", (1, "window+1"), "io"),
         Buffer("path", "int64", (2, "window+1"), "io"),
-        Buffer("target.key.0", "float32", (1, 2, 32, 4), "state"),
+        Buffer("target.key.0", "float32", (1, 2, 160, 4), "state"),
     )
-    assert list(map(size_in_bytes, found)) == ["8*window", "8*(window+1)", "16*(window+1)", 4 * 1 * 2 * 32 * 4]
+    assert list(map(size_in_bytes, found)) == ["8*window", "8*(window+1)", "16*(window+1)", 4 * 1 * 2 * 160 * 4]
 
 
 def test_all_rows_of_a_batch_lie_in_memory():
@@ -99,9 +104,9 @@ def test_people_see_everything_that_matters(bundle):
         "drafts      4 a round, a chain, the best",
         f"digest      {record.digest} (verified)",
         "  onnxruntime-cpu  onnxruntime  cpu  drafter=float32 target=float32  verify=graphs/verify.onnx",
-        "  out  target.key.0.out  float32  [1, 2, 32, 4]  updates target.key.0 in place",
-        "  window                        int64    [1, window]    8*window bytes",
-        "  fixed sizes, onnxruntime-cpu                          1024 bytes",
+        "  out  target.key.0.out  float32  [1, 2, 160, 4]        updates target.key.0 in place",
+        "  window                        int64    [1, window]           8*window bytes",
+        "  fixed sizes, onnxruntime-cpu                                 5152 bytes",
         f"  graphs/weights.bin        2048 bytes  {record.files['graphs/weights.bin'].blake3}",
         "  versions.torch                   2.13.0",
         "  speculative.equal    3",
@@ -145,8 +150,8 @@ CASCADE = {
 @pytest.mark.parametrize(
     ("changes", "drafts"),
     [
-        ({"tree": "static", "tokens": 63, "depth": 4, "sample": True}, "63 a round, a static tree of depth 4, drawn"),
-        ({"tree": "dynamic", "tokens": 8, "depth": 3}, "8 a round, a dynamic tree of depth 3, the best"),
+        ({"tree": "static", "sample": True}, "10 a round, a static tree of depth 3, drawn"),
+        ({"tree": "dynamic"}, "6 a round, a dynamic tree of depth 3, the best"),
         (
             {"plan": {"verify": {"parameters": {}}, "drafter": CASCADE}},
             "4 a round, a chain, the best; prompt_lookup drafts 3 for each of the drafter's 2 passes; prompt_lookup "
@@ -155,7 +160,7 @@ CASCADE = {
     ],
 )
 def test_sampling_and_trees_are_shown(changes, drafts, tmp_path):
-    lines = inspect(str(write_bundle(tmp_path / "demo", decoding="sampling", **changes))).stdout.splitlines()
+    lines = inspect(str(write_toy_bundle(tmp_path / "demo", sampling=True, **changes))).stdout.splitlines()
     assert {"decoding    sampling", f"drafts      {drafts}"} <= set(lines)
 
 
@@ -173,7 +178,7 @@ def test_an_engine_has_its_own_sizes_and_its_builders_settings(tmp_path):
         "  verify.inputs          2 entries",
         "  verify.profile.window  [1, 1], [1, 5], [1, 16]",
     ]
-    assert [line.split()[-2:] for line in lines if line.startswith("  fixed sizes, ")] == [["512", "bytes"]] * 2
+    assert [line.split()[-2:] for line in lines if line.startswith("  fixed sizes, ")] == [["2592", "bytes"]] * 2
 
 
 QUALITY = {

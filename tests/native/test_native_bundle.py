@@ -24,6 +24,8 @@ from speccompile.machine.environment import read_number_variable
 from speccompile.runtime.devices.engine import process_memory
 from tests.light import test_bundle_manifest, test_bundle_reader, test_system
 from tests.light.bundle_example import LOCK, PROOF, manifest, write_bundle
+from tests.light.fake_bundle import toy_manifest, write_toy_bundle
+from tests.light.test_bundle_consistency import CONTRADICTIONS, KINDS
 from tests.light.test_bundle_reader import built, bundle  # noqa: F401  fixtures
 
 MORE = settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -214,15 +216,32 @@ def test_a_manifest_that_is_edited_anywhere(lines: Lines, tmp_path: Path) -> Non
     assert refused > 500
 
 
+@pytest.mark.parametrize(("kind", "change", "message"), CONTRADICTIONS)
+def test_a_manifest_that_contradicts_itself(
+    lines: Lines, tmp_path: Path, kind: str, change: Callable[[Manifest], Manifest], message: str
+) -> None:
+    folder = write_toy_bundle(tmp_path / "toy", **KINDS[kind])
+    (folder / "manifest.json").write_bytes(canonical_json(change(toy_manifest(**KINDS[kind])).to_json()))
+    write_hashes(folder, hash_folder(folder))
+    ours, theirs = (outcome(call) for call in (lambda: lines.ask("open", str(folder)), lambda: open_bundle(folder)))
+    assert message in theirs[1]
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_manifest_that_agrees(lines: Lines, tmp_path: Path, kind: str) -> None:
+    assert lines.ask("open", str(write_toy_bundle(tmp_path / "toy", **KINDS[kind])))["manifest"]["tokens"] >= 0
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data.update(batch_size=0), "batch_size: expected a number from 1 to 2147483647, got 0"),
-        (lambda data: data.update(depth=5), "depth: expected a number from 0 to 4, got 5"),
+        (lambda data: data.update(batch_size=0), "batch_size: expected a number from 1 to 65536, got 0"),
+        (lambda data: data.update(depth=5), "depth: expected a number from 1 to 4, got 5"),
         (lambda data: data.update(tokens=2**40), "tokens: expected a number from 0 to 65536, got 1099511627776"),
         (lambda data: data.update(max_length=10**20), f"max_length: expected an int of 64 bits, got {10**20}"),
         (
-            lambda data: data.update(batch_size=2**31 - 1, max_length=2**31 - 1),
+            lambda data: data.update(batch_size=2**16, max_length=2**31 - 1),
             "batch_size rows of max_length are larger than any memory",
         ),
         (lambda data: resize(data, -1), "graphs[0]: outputs[0]: shape[1]: expected a size of 0 or more, got -1"),
@@ -247,7 +266,8 @@ def test_sizes_that_only_python_can_hold_are_refused(
 def resize(data: dict[str, Any], size: int | str) -> None:
     """Give an output another size, and its buffer as well."""
     data["graphs"][0]["outputs"][0]["shape"][1] = size
-    data["buffers"][1]["shape"][1] = size
+    (buffer,) = (each for each in data["buffers"] if each["name"] == "path")
+    buffer["shape"][1] = size
 
 
 @pytest.mark.parametrize("name", ["a", "größe/b.c", "..a", "a:", "C:x", "a/..", "a/", "/a", "//a", " ", "a\tb"])

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
@@ -15,9 +14,6 @@ namespace {
 using Type = Json::Type;
 
 constexpr const char* kRebuild = "build the bundle again with this speccompile";
-// Sizes beyond these are nobody's; below them no product of them overflows.
-constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMostTokens = 1 << 16;  // drafts of a round
 constexpr double kMostNumbers = 0x1p48;
 constexpr size_t kMostDigits = 9;  // of what is added to a width
 
@@ -164,7 +160,7 @@ Json buffers_of(const std::vector<Graph>& graphs) {
   return found;
 }
 
-void check_size(const std::string& field, int64_t size, int64_t least, int64_t most = kLargest) {
+void check_size(const std::string& field, int64_t size, int64_t least, int64_t most) {
   if (size < least || size > most)
     refuse(field + ": expected a number from " + std::to_string(least) + " to " + std::to_string(most) + ", got " +
            std::to_string(size));
@@ -193,12 +189,7 @@ void check_shapes(const std::vector<Graph>& graphs, int64_t widest, const std::s
 
 // Python needs no such checks: its integers have no end, and numpy refuses what is no shape.
 void check_sizes(const Manifest& manifest, const std::string& file) {
-  check_size(file + ": max_length", manifest.max_length, 1);
-  check_size(file + ": prefill_chunk", manifest.prefill_chunk, 1);
-  check_size(file + ": tokens", manifest.tokens, 0, kMostTokens);
-  check_size(file + ": depth", manifest.depth, 0, manifest.tokens);
-  check_size(file + ": catch_up", manifest.catch_up, 0);
-  check_size(file + ": vocabulary_size", manifest.vocabulary_size, 1);
+  check_size(file + ": depth", manifest.depth, std::min<int64_t>(1, manifest.tokens), manifest.tokens);
   // a chunk, a window, or a history, which is rounded up to a power of two
   const int64_t widest = 2 * (manifest.max_length + manifest.prefill_chunk + manifest.tokens + manifest.catch_up + 1);
   if (static_cast<double>(manifest.batch_size) * static_cast<double>(widest) > kMostNumbers)
@@ -242,7 +233,8 @@ Manifest Manifest::from_json(const Json& data, const std::string& file) {
   for (const Json& item : data["engines"].list())
     manifest.engines.push_back(read_engine(item, file + ": engines[" + std::to_string(manifest.engines.size()) + "]"));
   if (data["buffers"] != buffers_of(manifest.graphs)) refuse(file + ": buffers are not those of its graphs");
-  check_size(file + ": batch_size", manifest.batch_size, 1);
+  for (const Limit& limit : kLimits)
+    check_size(file + ": " + limit.field, data[limit.field].integer(), limit.least, limit.most);
   manifest.graphs = with_fixed_batch(std::move(manifest.graphs), manifest.batch_size);
   for (EngineEntry& engine : manifest.engines) engine.graphs = with_fixed_batch(std::move(engine.graphs), manifest.batch_size);
   check_sizes(manifest, file);

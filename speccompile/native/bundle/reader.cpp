@@ -1,5 +1,7 @@
 #include "reader.h"
 
+#include "consistency.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
@@ -113,6 +115,7 @@ OpenedBundle open_bundle(const std::string& folder, bool verify) {
   bundle.manifest = Manifest::from_json(manifest, join_path(bundle.folder, kManifest));
   bundle.lock = read_object(join_path(bundle.folder, kLock));
   bundle.proof = read_object(join_path(bundle.folder, kProof));
+  check_consistency(bundle.manifest, join_path(bundle.folder, kManifest));
   check_listed(bundle);
   return bundle;
 }

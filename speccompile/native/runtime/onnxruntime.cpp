@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "../errors.h"
+#include "graph_signature.h"
 #include "sessions.h"
 
 namespace spc {
@@ -27,8 +28,11 @@ class Sessions {
   SharedSession get(const std::string& graph) {
     const std::lock_guard<std::mutex> lock(mutex_);
     SharedSession& session = open_[graph];
-    if (!session) session = shared_session(library, folder_, entry.file(graph), threads, verify_);
-    return session;
+    if (session) return session;
+    const SharedSession opened = shared_session(library, folder_, entry.file(graph), threads, verify_);
+    for (const Graph& each : entry.graphs)
+      if (each.name == graph) check_signature(library, opened, each, entry.file(graph));
+    return session = opened;
   }
 
   const Ort& library;

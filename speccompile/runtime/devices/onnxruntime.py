@@ -28,7 +28,8 @@ from speccompile.runtime.devices.engine import (
     scratch_buffers,
     scratch_size,
 )
-from speccompile.runtime.devices.sessions import shared_session
+from speccompile.runtime.devices.graph_signature import check_signature
+from speccompile.runtime.devices.sessions import ERRORS, engine_error, shared_session
 
 Shape = tuple[int, ...]
 
@@ -62,7 +63,9 @@ class OnnxRuntimeEngine:
 
     def _session(self, graph: str) -> ort.InferenceSession:
         if graph not in self._sessions:
-            self._sessions[graph] = shared_session(self._folder, self._files[graph], self.threads, verify=self._verify)
+            session = shared_session(self._folder, self._files[graph], self.threads, verify=self._verify)
+            check_signature(session, self._graphs[graph], self._files[graph])
+            self._sessions[graph] = session
         return self._sessions[graph]
 
     def host_view(self, buffer: str, shape: Shape) -> Array:
@@ -104,12 +107,15 @@ class OnnxRuntimeEngine:
         sizes = {BATCH: self._batch, **widths}
         rows = check_rows(rows, sizes[BATCH], has_ranges=self.supports_batch_slices)
         session, tensors = self._session(graph), self._graphs[graph]
-        binding = session.io_binding()
-        for tensor in tensors.inputs:
-            binding.bind_ortvalue_input(tensor.name, self._value(tensor, sizes, rows))
-        for tensor in tensors.outputs:
-            if tensor.role != "optional" or tensor.name in optional:
-                binding.bind_ortvalue_output(tensor.name, self._value(tensor, sizes, rows))
+        binding, file = session.io_binding(), self._files[graph]
+        try:
+            for tensor in tensors.inputs:
+                binding.bind_ortvalue_input(tensor.name, self._value(tensor, sizes, rows))
+            for tensor in tensors.outputs:
+                if tensor.role != "optional" or tensor.name in optional:
+                    binding.bind_ortvalue_output(tensor.name, self._value(tensor, sizes, rows))
+        except ERRORS as error:
+            raise engine_error(f"{file}: ONNX Runtime does not bind it", error) from error
         copies = [
             (self._lines(tensor, sizes, rows), self._lines(replace(tensor, buffer=read), sizes, rows))
             for tensor in tensors.outputs
@@ -117,7 +123,10 @@ class OnnxRuntimeEngine:
         ]
 
         def run() -> None:
-            session.run_with_iobinding(binding)
+            try:
+                session.run_with_iobinding(binding)
+            except ERRORS as error:
+                raise engine_error(f"{file}: ONNX Runtime cannot run it", error) from error
             for written, read in copies:
                 read[:] = written
 

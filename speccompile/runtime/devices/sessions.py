@@ -140,6 +140,11 @@ def open_or_raise(file: str, open_session: Callable[[], ort.InferenceSession]) -
         ) from error
 
 
+def engine_error(what: str, error: Exception) -> EngineError:
+    """Return the error, `what` and ONNX Runtime's reason, for one of ONNX Runtime's own."""
+    return EngineError(f"{what}: {first_line(error)}", hint="build the bundle again with this speccompile")
+
+
 def first_line(error: Exception) -> str:
     """Return the first line of ONNX Runtime's message; the rest repeats it."""
     return str(error).partition("\n")[0]

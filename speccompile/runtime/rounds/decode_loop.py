@@ -13,7 +13,7 @@ from speccompile.runtime.rounds.draft_controller import DraftController
 from speccompile.runtime.rounds.host_drafts import HostDrafts, Proposer
 from speccompile.runtime.rounds.sampling_inputs import SamplingInputs
 from speccompile.runtime.rounds.slot_state import SlotStateCopier
-from speccompile.runtime.rounds.slots import Committed, Slot, group_by_length, slot_range
+from speccompile.runtime.rounds.slots import Committed, Slot, check_path, group_by_length, slot_range
 from speccompile.runtime.rounds.token_masks import TokenMasks
 from speccompile.runtime.stopwatch import Stopwatch, clock
 
@@ -231,6 +231,7 @@ class DecodeLoop:
         given, total, end = self.rounds.n_given.tolist(), self.rounds.n_total.tolist(), self.rounds.n_path.tolist()
         for slot in taking:
             index, row = slot.index, slot.sequence
+            check_path(given[index], end[index], min(forward.window.shape[1], given[index] + self._depth))
             tokens = forward.path[index, given[index] : end[index] + 1].tolist()
             logprobs = forward.logprobs(index, tokens, row.n_best) if row.logprobs is not None else None
             row.append_tokens(tokens, total[index] - given[index], logprobs)
@@ -240,8 +241,9 @@ class DecodeLoop:
     def _commit(self, forward: VerifyPass, parts: Mapping[Slot, range], begin: Mapping[Slot, int]) -> None:
         """Advance every slot by its path, which the target's caches hold now. In the middle of a prompt, replace the
         target's predicted next token by the true one for a drafter that needs it (`is_told`)."""
-        n_path = self.rounds.n_path.tolist()
+        n_path, given = self.rounds.n_path.tolist(), self.rounds.n_given.tolist()
         for slot, start in begin.items():
+            check_path(given[slot.index], n_path[slot.index], forward.window.shape[1])
             end = start + n_path[slot.index]
             slot.committed_length, slot.prefill_position = max(slot.committed_length, end), end - self.drafting.overlap
             if slot in parts and end < len(slot.sequence) and self.drafting.is_told:

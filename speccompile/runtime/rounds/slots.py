@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from speccompile.errors import EngineError
 from speccompile.runtime.generation import SequenceState
 
 
@@ -100,3 +101,12 @@ def group_by_length(slots: Iterable[Slot]) -> list[list[Slot]]:
         else:
             found.append([slot])
     return found
+
+
+def check_path(given: int, accepted: int, most: int) -> None:
+    """Raise EngineError where a graph accepted fewer tokens than were given, so that a round makes no progress, or more
+    than `most`."""
+    if not given <= accepted <= most:
+        raise EngineError(
+            f"the graph accepted {accepted} of {most} tokens, {given} of them given", hint="build the bundle again"
+        )
