@@ -24,8 +24,6 @@ from speccompile.machine.environment import read_number_variable
 from speccompile.runtime.devices.engine import process_memory
 from tests.light import test_bundle_manifest, test_bundle_reader, test_system
 from tests.light.bundle_example import LOCK, PROOF, manifest, write_bundle
-from tests.light.fake_bundle import toy_manifest, write_toy_bundle
-from tests.light.test_bundle_consistency import CONTRADICTIONS, KINDS
 from tests.light.test_bundle_reader import built, bundle  # noqa: F401  fixtures
 
 MORE = settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -214,23 +212,6 @@ def test_a_manifest_that_is_edited_anywhere(lines: Lines, tmp_path: Path) -> Non
         check_same(ours, outcome(lambda data=data: Manifest.from_json(data)))
         refused += len(ours) == 3
     assert refused > 500
-
-
-@pytest.mark.parametrize(("kind", "change", "message"), CONTRADICTIONS)
-def test_a_manifest_that_contradicts_itself(
-    lines: Lines, tmp_path: Path, kind: str, change: Callable[[Manifest], Manifest], message: str
-) -> None:
-    folder = write_toy_bundle(tmp_path / "toy", **KINDS[kind])
-    (folder / "manifest.json").write_bytes(canonical_json(change(toy_manifest(**KINDS[kind])).to_json()))
-    write_hashes(folder, hash_folder(folder))
-    ours, theirs = (outcome(call) for call in (lambda: lines.ask("open", str(folder)), lambda: open_bundle(folder)))
-    assert message in theirs[1]
-    assert ours == theirs
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_manifest_that_agrees(lines: Lines, tmp_path: Path, kind: str) -> None:
-    assert lines.ask("open", str(write_toy_bundle(tmp_path / "toy", **KINDS[kind])))["manifest"]["tokens"] >= 0
 
 
 @pytest.mark.parametrize(
