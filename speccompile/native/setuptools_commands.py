@@ -40,6 +40,7 @@ class BuildPy(build_py):
                 "speccompile: it is installed without them, and runs as exactly, but slower: `speccompile doctor`\n"
             )
             return
+        sys.stderr.write(f"speccompile: compiled in {compiled.seconds:.0f} s\n")
         if compiled.problem is not None:
             if wanted == "require":
                 raise CannotCompileError(compiled.problem)
