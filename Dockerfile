@@ -22,7 +22,8 @@ FROM builder AS wheel
 RUN apt-get update \
     && apt-get install --no-install-recommends --yes g++=4:14.2.0-1 \
     && rm -rf /var/lib/apt/lists/*
-RUN pip install --no-cache-dir --no-deps --only-binary=:all: cmake==4.4.4 ninja==1.13.2
+RUN pip install --no-cache-dir --no-deps --only-binary=:all: \
+    auditwheel==6.8.2 cmake==4.4.4 ninja==1.13.2 packaging==26.3 pyelftools==0.33
 ENV SPECCOMPILE_NATIVE=require
 COPY pyproject.toml README.md LICENSE ./
 COPY speccompile speccompile

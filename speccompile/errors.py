@@ -8,6 +8,7 @@ SpeccompileError                exit 1   failed for a named reason
 ├── UnsupportedModelError       exit 1   an architecture that cannot be traced and proven right
 ├── BundleError                 exit 1   a folder that is not a bundle, or not the one that was built
 ├── EngineError                 exit 1   an engine library that is missing or refuses a graph
+├── MissingPackageError         exit 1   a package that is not installed; an ImportError too
 ├── OverloadedError             exit 1   a service that cannot take a request now
 ├── BuildError                  exit 1   a step of the build that failed (output folder, disk, export)
 ├── TrainingError               exit 1   a training that cannot go on (its loss, the disk, another one in its folder)
@@ -60,6 +61,14 @@ class BundleError(SpeccompileError):
 
 class EngineError(SpeccompileError):
     """An engine library that is missing or refuses a graph."""
+
+
+class MissingPackageError(SpeccompileError, ModuleNotFoundError):
+    """A package that is not installed. `name`: its module. The hint says what installs it."""
+
+    def __init__(self, message: str, *, name: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.name = name
 
 
 class OverloadedError(SpeccompileError):

@@ -120,6 +120,9 @@ def command(
       speccompile compare recipes/demo --prompts question.jsonl --ways ways.yaml --json
       speccompile compare recipes/demo-sampling --prompts question.jsonl --temperature 1
     """
+    from speccompile.extras import require
+
+    require("compile", purpose="comparing")
     from speccompile.cli.compare_live import live_table
     from speccompile.measure.bench import check_page
     from speccompile.measure.compare.job import Comparison, Options

@@ -15,24 +15,9 @@ import click
 
 from speccompile.cli.progress_output import progress_on_stderr
 from speccompile.errors import DEFECT_EXIT_CODE, BuildError, SpeccompileError, UsageError
+from speccompile.extras import install_hint, missing_package
 from speccompile.machine.resource_errors import out_of_memory_message, tightest_memory_limit
 from speccompile.progress import LOGGER
-
-COMPILE_EXTRA = (
-    "huggingface_hub",
-    "ml_dtypes",
-    "onnx",
-    "onnx_graphsurgeon",
-    "onnx_ir",
-    "onnxscript",
-    "polygraphy",
-    "pydantic",
-    "safetensors",
-    "torch",
-    "transformers",
-    "yaml",
-)
-"""Modules of the extra `compile`, which a runtime installation lacks."""
 
 OS_HINTS = {
     errno.ENOSPC: "free some disk space, or choose an output folder elsewhere",
@@ -88,9 +73,8 @@ def _report(error: Exception) -> int:
         case click.UsageError():
             path = error.ctx.command_path if error.ctx else "speccompile"
             return _fail(error.format_message(), f"see {path} --help", UsageError.exit_code)
-        case ModuleNotFoundError(name=str(name)) if name.partition(".")[0] in COMPILE_EXTRA:
-            message = f"received an installation without {name}, expected the extra 'compile', which this command needs"
-            return _fail(message, "pip install 'speccompile[compile]'", 1)
+        case ModuleNotFoundError(name=str(name)) if install_hint(name):
+            return _report(missing_package(name, purpose="this command"))
         case OSError(errno=int(number), strerror=str(reason)):
             where = f"{error.filename}: " if error.filename else ""
             return _fail(f"{where}{reason}", OS_HINTS.get(number), 1)

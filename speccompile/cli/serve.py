@@ -102,17 +102,11 @@ def command(
       curl localhost:8000/v1/completions -H 'Content-Type: application/json' \\
         -d '{"prompt": "def main(", "max_tokens": 64}'
     """
-    try:
-        from speccompile.serving.http.app import Settings
-        from speccompile.serving.http.keys import Keys
-        from speccompile.serving.http.model import ServedModel
-        from speccompile.serving.http.run import ListenAddress, listen, serve
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"received an installation without {error.name}, expected the extra 'serve', which this command needs",
-            hint="pip install 'speccompile[serve]'",
-        ) from None
     from speccompile.bundle.reader import open_bundle
+    from speccompile.serving.http.app import Settings
+    from speccompile.serving.http.keys import Keys
+    from speccompile.serving.http.model import ServedModel
+    from speccompile.serving.http.run import ListenAddress, listen, serve
 
     manifest = open_bundle(folder, verify=False).manifest  # refuse an invalid bundle before listening
     limits = _limits(

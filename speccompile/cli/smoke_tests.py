@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from speccompile import __version__, native
-from speccompile.cli.exit_codes import COMPILE_EXTRA
+from speccompile.extras import EXTRAS
 from speccompile.runtime.devices.cuda import open_device
 from speccompile.runtime.devices.protobuf import bytes_field, integer_field
 
@@ -56,7 +56,7 @@ def run_native() -> None:
 
 def compile_() -> None:
     """Import the packages for compiling."""
-    for module in COMPILE_EXTRA:
+    for module in EXTRAS["compile"]:
         import_module(module)
 
 

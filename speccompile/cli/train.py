@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from speccompile.cli.exit_codes import Interrupted
-from speccompile.errors import EngineError
 
 if TYPE_CHECKING:
     from speccompile.plan.training_plan import TrainingPlan
     from speccompile.train.run import Report
-
-EXTRA = ("accelerate", "datasets", "safetensors")
-"""Modules of the extra `train`."""
 
 
 @click.command("train")
@@ -127,20 +123,15 @@ def _write_page(plan: "TrainingPlan", html: Path | None) -> None:
 
 
 def _check_installed(*, tensorboard: bool) -> None:
-    """Raise EngineError, before any work, if a package of the extra is missing."""
+    """Raise MissingPackageError, before any work, if a package is missing that training needs."""
     from importlib.util import find_spec
 
-    missing = [name for name in EXTRA if find_spec(name) is None]
-    if missing:
-        raise EngineError(
-            f"received an installation without {', '.join(missing)}, expected the extra 'train', which it needs",
-            hint='pip install "speccompile[train]"',
-        )
+    from speccompile.extras import missing_package, require
+
+    require("compile", "train", purpose="training")
     if tensorboard and find_spec("tensorboard") is None:
-        raise EngineError(
-            "--tensorboard: received an installation without tensorboard, expected it",
-            hint="pip install tensorboard, or leave it out: curves.jsonl and curves.html have the same",
-        )
+        instead = "leave it out: curves.jsonl and curves.html have the same"
+        raise missing_package("tensorboard", purpose="--tensorboard", instead=instead)
 
 
 def _set_threads(threads: int) -> None:

@@ -138,6 +138,9 @@ def command(
       speccompile tune recipes/demo --precision int8 --tree '[2,2,1]' --tree eagle-25 --json
       speccompile tune recipes/demo --write tuned.yaml --check
     """
+    from speccompile.extras import require
+
+    require("compile", purpose="tuning")
     from speccompile.measure.tune import Job, Options, write_table
     from speccompile.measure.tune.table import settings_line
     from speccompile.measure.tune.write import check_new, write_recipe

@@ -1,13 +1,13 @@
 """Plan and build from a recipe, in Python and for the command line: what is cheap to check is checked before torch is
 imported."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from speccompile.errors import RecipeError
+from speccompile.extras import naming_extra, require
 from speccompile.plan.plan import Plan
 from speccompile.progress import LOGGER
 
@@ -25,7 +25,7 @@ def plan(recipe: Recipe, *, overrides: Overrides = ()) -> Plan:
     keys that replace the recipe's. Raise RecipeError for a wrong recipe, CheckpointError and UnsupportedModelError for
     a model that cannot be built.
     """
-    with _naming_the_extra():
+    with naming_extra("planning"):
         from speccompile.recipe import load_recipe, make_plan
         from speccompile.recipe.load import parse_recipe
     settings = _settings(overrides)
@@ -81,20 +81,20 @@ def build_plan(plan: Plan, output: Path, *, notes: Sequence[str] | None = None, 
     notes: to log before, by default the plan's own. settings: of `compiler.build.build`. Raise what that raises; an
     error of memory or disk says what was estimated.
     """
-    with _naming_the_extra():
-        from speccompile.bundle.writer import check_output
-        from speccompile.recipe.resource_estimate import estimate_resources
-        from speccompile.recipe.resources import check_resources, find_resources, with_estimate
+    require("compile", purpose="building")  # all of it: some modules would be missed after minutes of work
+    from speccompile.bundle.writer import check_output
+    from speccompile.recipe.resource_estimate import estimate_resources
+    from speccompile.recipe.resources import check_resources, find_resources, with_estimate
+
     check_output(output)
     needs, room = estimate_resources(plan), find_resources(output)
     check_resources(needs, room)
     for note in plan.notes if notes is None else notes:
         LOGGER.warning("note: %s", note)
     try:
-        with _naming_the_extra():
-            # Imports torch: the checks above must be fast. By name: a type checker of a user's script need not read it.
-            compiler = import_module("speccompile.compiler.build")
-            import_module("speccompile.compiler.models.load").quiet_transformers()
+        # Imports torch: the checks above must be fast. By name: a type checker of a user's script need not read it.
+        compiler = import_module("speccompile.compiler.build")
+        import_module("speccompile.compiler.models.load").quiet_transformers()
         folder: Path = compiler.build(plan, output, **settings)
     except Exception as error:
         if (told := with_estimate(error, needs, room)) is error:
@@ -135,13 +135,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return str(value) if isinstance(value, Path) else value
-
-
-@contextmanager
-def _naming_the_extra() -> Iterator[None]:
-    """Tell, where a package is missing, what to install."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        error.add_note("hint: compiling needs more packages: pip install 'speccompile[compile]'")
-        raise

@@ -12,13 +12,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
+from speccompile.native.compile_progress import CompileProgress
 from speccompile.native.locate import FOLDER, PREFIX
 
 VARIABLE = "SPECCOMPILE_NATIVE"
@@ -107,7 +109,8 @@ def _configure(cmake: str, build: Path, *settings: str) -> None:
 
 
 def _build(cmake: str, build: Path, *targets: str) -> None:
-    _run(cmake, "--build", build, "--parallel", os.cpu_count() or 1, "--target", *targets)
+    with CompileProgress() as progress:
+        _run(cmake, "--build", build, "--parallel", os.cpu_count() or 1, "--target", *targets, read=progress.read)
 
 
 def _cmake() -> str:
@@ -135,15 +138,21 @@ def _generator() -> list[str]:
     return ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={Path(BIN_DIR) / 'ninja'}"]
 
 
-def _run(*command: object) -> None:
-    words = [str(part) for part in command]
+def _run(*command: object, read: Callable[[str], object] | None = None) -> None:
+    """Run CMake. read: gets each line of its output. Raise CannotCompileError, with the last lines, if it fails."""
+    words, last = [str(part) for part in command], deque[str](maxlen=20)
     try:
-        done = subprocess.run(words, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # noqa: S603
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:  # noqa: S603
+            assert process.stdout is not None
+            for line in process.stdout:
+                last.append(line.rstrip())
+                if read is not None:
+                    read(line)
     except OSError as error:
         raise CannotCompileError(f"cmake cannot be started: {error}") from error
-    if done.returncode:
-        last = "\n".join(done.stdout.strip().splitlines()[-20:])
-        raise CannotCompileError(f"cmake ended with exit status {done.returncode}:\n{last}")
+    if process.returncode:
+        text = "\n".join(last).strip()
+        raise CannotCompileError(f"cmake ended with exit status {process.returncode}:\n{text}")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -4,6 +4,7 @@ them."""
 import os
 import shutil
 import sys
+from functools import cached_property
 from pathlib import Path
 
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -14,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from speccompile.native.locate import FOLDER, PREFIX
 from speccompile.native.packaging import TARGET, VARIABLE, CannotCompileError, compile_into
+from speccompile.native.platform_tag import portable_platform
 
 
 class BuildPy(build_py):
@@ -40,6 +42,7 @@ class BuildPy(build_py):
                 "speccompile: it is installed without them, and runs as exactly, but slower: `speccompile doctor`\n"
             )
             return
+        sys.stderr.write(f"speccompile: compiled in {compiled.seconds:.0f} s\n")
         if compiled.problem is not None:
             if wanted == "require":
                 raise CannotCompileError(compiled.problem)
@@ -68,6 +71,13 @@ class BdistWheel(bdist_wheel):
         super().run()
 
     def get_tag(self) -> tuple[str, str, str]:
-        """Return a tag for any Python 3: the compiled code does not use Python's API."""
+        """Return a tag for any Python 3: the compiled code does not use Python's API. The platform is the one that was
+        asked for (--plat-name), or what the compiled code runs on."""
+        return "py3", "none", self._platform
+
+    @cached_property
+    def _platform(self) -> str:
         _, _, platform = super().get_tag()
-        return "py3", "none", platform
+        if self.root_is_pure or self.plat_name_supplied:
+            return platform
+        return portable_platform(Path(str(self.bdist_dir)) / "speccompile" / "native", platform)

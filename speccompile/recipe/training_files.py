@@ -11,6 +11,7 @@ from typing import Any
 
 from speccompile.bundle.file_hashes import cached_file_hash
 from speccompile.errors import RecipeError
+from speccompile.extras import naming_extra
 from speccompile.progress import LOGGER
 
 JSON_LINES = (".jsonl", ".ndjson")
@@ -99,11 +100,6 @@ def _names(pattern: str) -> list[str]:
 
 
 def library(name: str) -> Any:
-    """Import a package of the extra `[train]`. Raise RecipeError if it is not installed."""
-    try:
+    """Import a package of the extra `[train]`. Raise MissingPackageError if it is not installed."""
+    with naming_extra("training"):
         return import_module(name)
-    except ImportError:
-        raise RecipeError(
-            f"training needs the Python package {name}, which is not installed",
-            hint='pip install "speccompile[train]"',
-        ) from None

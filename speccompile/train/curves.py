@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from speccompile.bundle.folders import write_atomically
-from speccompile.errors import EngineError
+from speccompile.extras import naming_extra
 from speccompile.progress import INTERVAL, LOGGER, PROGRESS, Event, format_left, log_event, seconds_left
 from speccompile.train.curves_page import make_page
 
@@ -73,7 +73,7 @@ class MetricsLog:
     def __init__(
         self, folder: Path, title: str, *, tensorboard: bool = False, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        """clock: monotonic seconds. Raise EngineError if `tensorboard` is requested and not installed."""
+        """clock: monotonic seconds. Raise MissingPackageError if `tensorboard` is requested and not installed."""
         self.file, self.page, self.title = folder / CURVES, folder / PAGE, title
         self.clock, self.told, self.began = clock, clock(), (clock(), 0.0)
         self.writer = _writer(folder / TENSORBOARD) if tensorboard else None
@@ -165,11 +165,6 @@ def _numbers(value: Any) -> Iterator[tuple[str, float]]:
 
 
 def _writer(folder: Path) -> "SummaryWriter":
-    try:
+    with naming_extra("--tensorboard"):
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise EngineError(
-            "TensorBoard's files need the Python package tensorboard, which is not installed",
-            hint="pip install tensorboard, or leave it out: curves.jsonl and curves.html have the same",
-        ) from None
     return SummaryWriter(str(folder))

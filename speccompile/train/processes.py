@@ -24,7 +24,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from speccompile.compiler.step.layers import find_layers
 from speccompile.compiler.step.monkeypatch import patched_attribute
 from speccompile.compiler.weights.tensor import with_numbers
-from speccompile.errors import EngineError, SpeccompileError, UnsupportedModelError, UsageError
+from speccompile.errors import SpeccompileError, UnsupportedModelError, UsageError
+from speccompile.extras import naming_extra
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -45,7 +46,7 @@ class Processes:
     """
 
     def __init__(self) -> None:
-        """Raise EngineError without accelerate, and UsageError for an unsupported launch mode."""
+        """Raise MissingPackageError without accelerate, and UsageError for an unsupported launch mode."""
         self._accelerator = _accelerator()
         kind = self._accelerator.distributed_type.name
         if kind == "FSDP" and not self._accelerator.is_fsdp2:
@@ -187,13 +188,8 @@ def put(value: Tensor, like: Tensor) -> Tensor:
 
 
 def _accelerator() -> "Accelerator":
-    try:
+    with naming_extra("training"):
         from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
-    except ImportError:
-        raise EngineError(
-            "training needs the Python package accelerate, which is not installed",
-            hint='pip install "speccompile[train]"',
-        ) from None
     asked = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
     if asked != "no":
         raise UsageError(

@@ -4,6 +4,7 @@ saying so.
 Nothing is downloaded: the environment of the tests has what a build needs.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -115,9 +116,13 @@ def compiled(source: Path, compiling: dict[str, str], tmp_path_factory: pytest.T
 
 @pytest.mark.sweep(ONCE_MORE)
 @needs_compiler
-def test_wheel_holds_what_is_compiled_and_is_for_this_platform(compiled: Path) -> None:
+def test_wheel_holds_what_is_compiled_and_is_for_what_auditwheel_says(compiled: Path) -> None:
     name, files = names_in(compiled)
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    if platform.startswith("linux_"):
+        shown = python("-m", "auditwheel", "show", "--json", name, variables={}, folder=compiled)
+        platform = json.loads(shown.stdout[shown.stdout.index("{") :])["overall_tag"]
+        assert platform.startswith("manylinux_"), "every library that is not Linux's own is linked in"
     assert name == f"speccompile-{__version__}-py3-none-{platform}.whl"
     assert LIBRARY in files
     ours = {name for name in files if name.startswith("speccompile/native/") and not name.endswith(".py")}

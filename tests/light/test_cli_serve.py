@@ -173,16 +173,6 @@ def test_what_is_wrong_is_said_and_ends_it(folder, gate, tmp_path, arguments, co
     assert (found, words in talk) == (code, True), talk
 
 
-def test_an_installation_without_the_extra_says_so(folder, monkeypatch, capsys):
-    from speccompile.cli import exit_codes
-    from speccompile.cli.main import group
-
-    monkeypatch.setitem(sys.modules, "speccompile.serving.http.app", None)
-    monkeypatch.setitem(sys.modules, "starlette", None)
-    assert exit_codes.run(group, ["serve", str(folder)]) == 2
-    assert "expected the extra 'serve', which this command needs" in capsys.readouterr().err
-
-
 def test_a_bundle_is_served_as_it_generates():
     model = ServedModel("toy")
     model.start(chat_bundle())

@@ -8,7 +8,7 @@ import pytest
 
 from speccompile.cli.main import group
 from speccompile.compiler.build.matrix import combinations, read_cells, variant_json
-from speccompile.errors import BuildError, EngineError, PromptError, RecipeError, UsageError
+from speccompile.errors import BuildError, EngineError, MissingPackageError, PromptError, RecipeError, UsageError
 from speccompile.machine.executor import LOCAL, Task, run_all
 from speccompile.serving.cluster.affinity import KEY_LENGTH, rendezvous_order, routing_key
 from speccompile.serving.cluster.connect import connected
@@ -25,7 +25,7 @@ from tests.light.toy_models import autoregressive
 
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UsageError, match="without ray, expected the extra 'ray'") as it, connected():
+    with pytest.raises(MissingPackageError, match="without ray, expected the extra 'ray'") as it, connected():
         pass
     assert it.value.hint == "pip install 'speccompile[ray]'"
 

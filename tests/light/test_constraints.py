@@ -1,7 +1,7 @@
 """Grammars and matchers on the demo's tokenizer: masks behind every node, what is forced, the end, and refusals."""
 
-import builtins
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
 
 from speccompile.contract import Graph, Tensor
-from speccompile.errors import BundleError, EngineError, UsageError
+from speccompile.errors import BundleError, MissingPackageError, UsageError
 from speccompile.runtime.constraints import KINDS, GrammarCompiler, Matcher
 from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.rounds.token_masks import TokenMasks
@@ -239,17 +239,10 @@ def test_a_tokenizer_of_another_vocabulary_is_refused(tmp_path):
 
 
 def test_without_llguidance_the_error_says_what_to_install(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *arguments, **options):
-        if name == "llguidance":
-            raise ImportError(name)
-        return real(name, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(EngineError, match="need the Python package llguidance") as caught:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(MissingPackageError, match="without llguidance, expected the extra 'constraints'") as caught:
         GrammarCompiler(manifest(), TOKENIZER, "hash").constraint("json_object")
-    assert "speccompile[constraints]" in caught.value.hint
+    assert caught.value.hint == "pip install 'speccompile[constraints]'"
 
 
 class Buffers:

@@ -39,7 +39,7 @@ def test_cuda_python_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings.runtime", None)
     with pytest.raises(EngineError, match="cuda-python is not installed: ") as caught:
         open_device()
-    assert caught.value.hint == "pip install cuda-bindings"
+    assert caught.value.hint == "pip install 'speccompile[gpu]'"
 
 
 def test_cuda_python_itself_without_a_gpu():

@@ -207,7 +207,7 @@ def test_builder_of_tensorrt_rtx_can_be_tried_without_a_gpu() -> None:
 
 
 def test_compiler_package_that_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smoke_tests, "COMPILE_EXTRA", ("json", "a_module_that_nobody_has"))
+    monkeypatch.setitem(smoke_tests.EXTRAS, "compile", ("json", "a_module_that_nobody_has"))
     with pytest.raises(ModuleNotFoundError, match="a_module_that_nobody_has"):
         smoke_tests.TRIALS["compile"]()
 

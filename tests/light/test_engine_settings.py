@@ -124,15 +124,17 @@ def test_memory_of_a_process():
     assert read_memory(2**22 + 1) == Memory(0, 0), "there is no process of that number"
 
 
-@pytest.mark.parametrize("backend", ["tensorrt_rtx", "tensorrt"])
-def test_a_module_that_is_missing(monkeypatch, backend):
+@pytest.mark.parametrize(
+    ("backend", "package"), [("tensorrt_rtx", "'speccompile[tensorrt-rtx]'"), ("tensorrt", "tensorrt")]
+)
+def test_a_module_that_is_missing(monkeypatch, backend, package):
     monkeypatch.setitem(sys.modules, backend, None)
     flavour.load.cache_clear()
     with pytest.raises(
         EngineError, match=f"backend '{backend}' needs the Python module {backend}, which cannot"
     ) as found:
         flavour.check_buildable(backend)
-    assert found.value.hint == f"pip install {flavour.PACKAGES[backend]}"
+    assert found.value.hint == f"pip install {package}"
 
 
 def test_tensorrt_needs_a_gpu_and_tensorrt_rtx_none(monkeypatch):

@@ -30,6 +30,7 @@ SHELL_SCRIPTS = [
             "peers/setup",
             "serving/setup",
             "triton_server/setup",
+            "wheels",
         )
     ),
     ROOT / ".ci/run",

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from speccompile.errors import BuildError, RecipeError
+from speccompile.errors import BuildError, MissingPackageError, RecipeError
 from speccompile.train.data.prepare import prepare, prepare_prompts
 from tests.light.train_data_example import MARKED, UNMARKED, chat, plan, tokenizer, write_lines
 
@@ -168,9 +168,9 @@ def test_answers(tmp_path, line, words):
 def test_without_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     file = write_lines(tmp_path / "texts.jsonl", [{"text": "a = b + c"}])
-    with pytest.raises(RecipeError, match="needs the Python package pyarrow, which is not installed") as raised:
+    with pytest.raises(MissingPackageError, match="without pyarrow, expected the extra 'train'") as raised:
         prepare(plan([file]), tokenizer(), tmp_path / "work")
-    assert raised.value.hint == 'pip install "speccompile[train]"'
+    assert raised.value.hint == "pip install 'speccompile[train]'"
 
 
 def test_files_are_found_without_torch():

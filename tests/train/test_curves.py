@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from speccompile.errors import EngineError
+from speccompile.errors import MissingPackageError
 from speccompile.train.curves import POINTS, MetricsAccumulator, MetricsLog, read_curves
 from speccompile.train.curves_page import _smooth, make_page
 from tests.train.toy_training import Stopped, Toy, ToyWeigh, fail, run
@@ -154,10 +154,11 @@ def test_tensorboard_reads_the_same(tmp_path):
 
 
 def test_tensorboard_that_is_missing_is_one_error(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(EngineError, match="tensorboard, which is not installed") as caught:
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(MissingPackageError, match="without tensorboard, expected the package tensorboard") as caught:
         MetricsLog(tmp_path, "toy", tensorboard=True)
-    assert "curves.jsonl" in caught.value.hint
+    assert caught.value.hint == "pip install tensorboard"
 
 
 def test_smoothed_curves_keep_what_is_constant_and_follow_what_grows():

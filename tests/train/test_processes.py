@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from speccompile.errors import EngineError, SpeccompileError, UsageError
+from speccompile.errors import MissingPackageError, SpeccompileError, UsageError
 from speccompile.train.curves import read_curves
 from speccompile.train.processes import Processes
 from tests.train.launching import launch
@@ -145,9 +145,9 @@ def test_fsdp_without_devices_is_refused(monkeypatch):
 
 def test_accelerate_that_is_missing_is_one_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "accelerate", None)
-    with pytest.raises(EngineError, match="accelerate, which is not installed") as caught:
+    with pytest.raises(MissingPackageError, match="without accelerate, expected the extra 'train'") as caught:
         Processes()
-    assert caught.value.hint == 'pip install "speccompile[train]"'
+    assert caught.value.hint == "pip install 'speccompile[train]'"
 
 
 def test_alone_the_work_of_the_first_is_done_here():

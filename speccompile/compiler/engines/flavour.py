@@ -11,9 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from speccompile.errors import EngineError
-
-PACKAGES = {"tensorrt_rtx": "tensorrt-rtx-cu13", "tensorrt": "tensorrt"}
-"""Backend, which is also the module's name -> its package."""
+from speccompile.extras import install_hint
 
 DRIVER = "libcuda.so.1"
 _MAJOR, _MINOR = 75, 76  # CUdevice_attribute: compute capability
@@ -35,7 +33,7 @@ def load(backend: str) -> Any:
     except (ImportError, OSError) as error:
         raise EngineError(
             f"backend {backend!r} needs the Python module {backend}, which cannot be imported: {error}",
-            hint=f"pip install {PACKAGES[backend]}",
+            hint=install_hint(backend),
         ) from error
 
 

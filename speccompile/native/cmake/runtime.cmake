@@ -33,10 +33,10 @@ endforeach()
 # Nothing is visible but the ABI, whose symbols have a version.
 if(CMAKE_SYSTEM_NAME STREQUAL Linux)
   # Nor is the library unloaded: ONNX Runtime's threads and its environment live as long as the process.
-  target_link_options(speccompile PRIVATE -Wl,-z,nodelete -Wl,--version-script=${native}/abi/exports.map)
-  set_property(TARGET speccompile APPEND PROPERTY LINK_DEPENDS ${native}/abi/exports.map)
+  target_link_options(speccompile PRIVATE -Wl,-z,nodelete)
+  show_only(speccompile ${native}/abi/exports.map)
   if(NOT SPECCOMPILE_SANITIZE)  # sanitizers watch the libraries of the program, and are part of it
-    target_link_options(speccompile PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL -static-libstdc++ -static-libgcc)
+    target_link_options(speccompile PRIVATE -Wl,--no-undefined -static-libstdc++ -static-libgcc)
     target_link_options(speccompile-native PRIVATE -static-libstdc++ -static-libgcc)
   endif()
 elseif(APPLE)

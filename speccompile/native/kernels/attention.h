@@ -140,20 +140,20 @@ struct Weights {
 template <int H, int C>
 static void mix(const Rows& values, const Seen& seen, const Weights& by, int64_t column, float* context) {
   Vector sums[H][C];
-  for (int h = 0; h < H; ++h)
-    for (int c = 0; c < C; ++c) sums[h][c] = zero();
+  SPC_UNROLL for (int h = 0; h < H; ++h)
+    SPC_UNROLL for (int c = 0; c < C; ++c) sums[h][c] = zero();
   const int64_t count = seen.count();
   for (int64_t i = 0; i < count; ++i) {
     const float* value = values.at(seen, i) + column;
     Vector columns[C];
-    for (int c = 0; c < C; ++c) columns[c] = load(value + c * kWidth);
-    for (int h = 0; h < H; ++h) {
+    SPC_UNROLL for (int c = 0; c < C; ++c) columns[c] = load(value + c * kWidth);
+    SPC_UNROLL for (int h = 0; h < H; ++h) {
       const Vector weight = broadcast(by.weights[h * by.per_head + i]);
-      for (int c = 0; c < C; ++c) sums[h][c] = fma(weight, columns[c], sums[h][c]);
+      SPC_UNROLL for (int c = 0; c < C; ++c) sums[h][c] = fma(weight, columns[c], sums[h][c]);
     }
   }
-  for (int h = 0; h < H; ++h)
-    for (int c = 0; c < C; ++c)
+  SPC_UNROLL for (int h = 0; h < H; ++h)
+    SPC_UNROLL for (int c = 0; c < C; ++c)
       store(context + h * values.width + column + c * kWidth, multiply(sums[h][c], broadcast(by.factors[h])));
 }
 

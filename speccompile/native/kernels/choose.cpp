@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 #include "../contract_table.h"
 
@@ -50,15 +51,38 @@ extern const Kernels kKernels;
 namespace {
 
 #if defined(__x86_64__)
-// As the processor itself says: GCC before 11 and clang before 17 do not know these by name.
+// Return the sets of registers that the system saves, one bit each (XCR0). The processor must have OSXSAVE.
+unsigned saved_registers() {
+  unsigned low = 0, high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
+bool all_set(unsigned flags, std::initializer_list<int> bits) {
+  for (const int bit : bits)
+    if (!(flags >> bit & 1)) return false;
+  return true;
+}
+
+// As the processor itself says, and not __builtin_cpu_supports: GCC before 11 and clang before 17 do not know all of these
+// by name, and zig's answer is always no.
 struct Features {
-  bool f16c = false, avx_vnni = false, amx_int8 = false;
+  bool avx2 = false, avx512 = false, avx_vnni = false, amx_int8 = false;
 
   Features() {
     unsigned a = 0, b = 0, c = 0, d = 0;
-    if (__get_cpuid(1, &a, &b, &c, &d)) f16c = c >> 29 & 1;
-    if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) amx_int8 = (d >> 24 & 3) == 3;  // its tiles, and products in eight bits
-    if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) avx_vnni = a >> 4 & 1;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !all_set(c, {12, 27, 28, 29})) return;  // FMA, OSXSAVE, AVX, F16C
+    const unsigned saved = saved_registers();
+    if (!all_set(saved, {1, 2}) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;  // XMM, YMM
+    avx2 = all_set(b, {5});
+#if defined(__APPLE__)
+    const bool saves_avx512 = true;  // from the first use on
+#else
+    const bool saves_avx512 = all_set(saved, {5, 6, 7});  // masks, upper halves of ZMM0 to 15, ZMM16 to 31
+#endif
+    avx512 = avx2 && saves_avx512 && all_set(b, {16, 17, 30, 31}) && all_set(c, {11});  // F, DQ, BW, VL; VNNI
+    amx_int8 = avx512 && all_set(d, {24, 25});                                      // its tiles, and products in eight bits
+    avx_vnni = avx2 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && all_set(a, {4});
   }
 };
 #endif
@@ -81,23 +105,18 @@ struct Paths {
 
   Paths() {
 #if defined(__x86_64__)
-    __builtin_cpu_init();
-    const Features has;
-    [[maybe_unused]] const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has.f16c;
-    [[maybe_unused]] const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                                         __builtin_cpu_supports("avx512vnni");
+    [[maybe_unused]] const Features has;
 #if defined(SPECCOMPILE_HAS_AMX_INT8)
-    add(amx_int8::kKernels, avx512 && has.amx_int8 && may_use_tiles());
+    add(amx_int8::kKernels, has.amx_int8 && may_use_tiles());
 #endif
 #if defined(SPECCOMPILE_HAS_AVX512_VNNI)
-    add(avx512_vnni::kKernels, avx512);
+    add(avx512_vnni::kKernels, has.avx512);
 #endif
 #if defined(SPECCOMPILE_HAS_AVX_VNNI)
-    add(avx_vnni::kKernels, avx2 && has.avx_vnni);
+    add(avx_vnni::kKernels, has.avx_vnni);
 #endif
 #if defined(SPECCOMPILE_HAS_AVX2)
-    add(avx2::kKernels, avx2);
+    add(avx2::kKernels, has.avx2);
 #endif
 #endif
 #if defined(SPECCOMPILE_HAS_NEON_DOT) && defined(__linux__)

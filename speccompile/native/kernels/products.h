@@ -54,22 +54,22 @@ static __attribute__((noinline)) void float_block(const FloatProduct& p, const P
   const float* panel = p.panels + at.row * p.depth;
   const T* w[C];
   Vector sums[M][C];
-  for (int c = 0; c < C; ++c) w[c] = at_vector(static_cast<const T*>(p.weight), at.vector + c, p.depth, 1);
-  for (int m = 0; m < M; ++m)
-    for (int c = 0; c < C; ++c) sums[m][c] = at.begin ? taken_up(p.out, at.row + m, at.vector + c) : zero();
+  SPC_UNROLL for (int c = 0; c < C; ++c) w[c] = at_vector(static_cast<const T*>(p.weight), at.vector + c, p.depth, 1);
+  SPC_UNROLL for (int m = 0; m < M; ++m)
+    SPC_UNROLL for (int c = 0; c < C; ++c) sums[m][c] = at.begin ? taken_up(p.out, at.row + m, at.vector + c) : zero();
   for (int64_t k = at.begin; k < at.end; ++k) {
     Vector columns[C];
-    for (int c = 0; c < C; ++c) {
+    SPC_UNROLL for (int c = 0; c < C; ++c) {
       columns[c] = load_weight(w[c] + k * kTile);
       fetch_ahead(w[c] + k * kTile);
     }
-    for (int m = 0; m < M; ++m) {
+    SPC_UNROLL for (int m = 0; m < M; ++m) {
       const Vector x = broadcast(panel[k * M + m]);
-      for (int c = 0; c < C; ++c) sums[m][c] = fma(x, columns[c], sums[m][c]);
+      SPC_UNROLL for (int c = 0; c < C; ++c) sums[m][c] = fma(x, columns[c], sums[m][c]);
     }
   }
-  for (int m = 0; m < M; ++m)
-    for (int c = 0; c < C; ++c) put(p.out, at.row + m, at.vector + c, sums[m][c], at.end == p.depth);
+  SPC_UNROLL for (int m = 0; m < M; ++m)
+    SPC_UNROLL for (int c = 0; c < C; ++c) put(p.out, at.row + m, at.vector + c, sums[m][c], at.end == p.depth);
 }
 
 template <int M, int C>
@@ -77,29 +77,29 @@ static __attribute__((noinline)) void int8_block(const Int8Product& p, const Pla
   ByteSum sums[M][C];
   const uint8_t* w[C];
   const int8_t* x[M];
-  for (int c = 0; c < C; ++c) w[c] = at_vector(p.numbers, at.vector + c, p.x.depth / 4, 4);
-  for (int m = 0; m < M; ++m) {
+  SPC_UNROLL for (int c = 0; c < C; ++c) w[c] = at_vector(p.numbers, at.vector + c, p.x.depth / 4, 4);
+  SPC_UNROLL for (int m = 0; m < M; ++m) {
     x[m] = p.x.numbers + (at.row + m) * p.x.depth;
-    for (int c = 0; c < C; ++c) start(sums[m][c], static_cast<int32_t>(p.x.sums[at.row + m]));
+    SPC_UNROLL for (int c = 0; c < C; ++c) start(sums[m][c], static_cast<int32_t>(p.x.sums[at.row + m]));
   }
   for (int64_t k = 0; k < p.x.depth; k += 32) {
 #pragma GCC unroll 8
     for (int i = 0; i < 32; i += 4) {
-      for (int c = 0; c < C; ++c) {
+      SPC_UNROLL for (int c = 0; c < C; ++c) {
         const Bytes numbers = load_bytes(w[c] + i * kTile);
         fetch_ahead(w[c] + i * kTile);
-        for (int m = 0; m < M; ++m) add(sums[m][c], numbers, x[m] + i);
+        SPC_UNROLL for (int m = 0; m < M; ++m) add(sums[m][c], numbers, x[m] + i);
       }
     }
-    for (int c = 0; c < C; ++c) {
-      for (int m = 0; m < M; ++m) flush(sums[m][c]);
+    SPC_UNROLL for (int c = 0; c < C; ++c) {
+      SPC_UNROLL for (int m = 0; m < M; ++m) flush(sums[m][c]);
       w[c] += 32 * kTile;
     }
-    for (int m = 0; m < M; ++m) x[m] += 32;
+    SPC_UNROLL for (int m = 0; m < M; ++m) x[m] += 32;
   }
-  for (int c = 0; c < C; ++c) {
+  SPC_UNROLL for (int c = 0; c < C; ++c) {
     const Vector scales = load(p.scales + (at.vector + c) * kWidth);
-    for (int m = 0; m < M; ++m) {
+    SPC_UNROLL for (int m = 0; m < M; ++m) {
       const Vector scale = multiply(broadcast(p.x.scales[at.row + m]), scales);
       put(p.out, at.row + m, at.vector + c, multiply(to_floats(finish(sums[m][c])), scale));
     }
@@ -118,41 +118,41 @@ static __attribute__((noinline)) void int4_block(const Int4Product& p, const Pla
   const uint8_t *w[C], *zero_points[C];
   const uint16_t* scales[C];
   const int8_t* x[M];
-  for (int m = 0; m < M; ++m) {
+  SPC_UNROLL for (int m = 0; m < M; ++m) {
     x[m] = p.x.numbers + (at.row + m) * p.x.depth;
-    for (int c = 0; c < C; ++c) totals[m][c] = zero();
+    SPC_UNROLL for (int c = 0; c < C; ++c) totals[m][c] = zero();
   }
-  for (int c = 0; c < C; ++c) {
+  SPC_UNROLL for (int c = 0; c < C; ++c) {
     w[c] = at_vector(p.numbers, at.vector + c, p.x.depth / 8, 4);
     scales[c] = at_vector(p.scales, at.vector + c, blocks, 1);
     zero_points[c] = at_vector(p.zero_points, at.vector + c, blocks, 1);
   }
   for (int64_t b = 0; b < blocks; ++b) {
     NibbleSum sums[M][C];
-    for (int m = 0; m < M; ++m)
-      for (int c = 0; c < C; ++c) start(sums[m][c]);
+    SPC_UNROLL for (int m = 0; m < M; ++m)
+      SPC_UNROLL for (int c = 0; c < C; ++c) start(sums[m][c]);
     for (int64_t k = 0; k < block; k += 32) {
-      for (int c = 0; c < C; ++c) {
+      SPC_UNROLL for (int c = 0; c < C; ++c) {
 #pragma GCC unroll 4
         for (int i = 0; i < 32; i += 8) {
           const Bytes both = load_bytes(w[c] + i / 2 * kTile);
           fetch_ahead(w[c] + i / 2 * kTile);
           const Bytes low = low_nibbles(both), high = high_nibbles(both);
-          for (int m = 0; m < M; ++m) {
+          SPC_UNROLL for (int m = 0; m < M; ++m) {
             add(sums[m][c], low, x[m] + i);
             add(sums[m][c], high, x[m] + i + 4);
           }
         }
-        for (int m = 0; m < M; ++m) flush(sums[m][c]);
+        SPC_UNROLL for (int m = 0; m < M; ++m) flush(sums[m][c]);
         w[c] += 16 * kTile;
       }
-      for (int m = 0; m < M; ++m) x[m] += 32;
+      SPC_UNROLL for (int m = 0; m < M; ++m) x[m] += 32;
     }
-    for (int c = 0; c < C; ++c) {
+    SPC_UNROLL for (int c = 0; c < C; ++c) {
       const Vector scale = from_float16(scales[c] + b * kTile), zero_point = from_bytes(zero_points[c] + b * kTile);
       fetch_ahead(scales[c] + b * kTile);
       fetch_ahead(zero_points[c] + b * kTile);
-      for (int m = 0; m < M; ++m) {
+      SPC_UNROLL for (int m = 0; m < M; ++m) {
         const int64_t of_x = b * p.x.rows + at.row + m;
         // Integers below 2^24, all three: nothing is rounded.
         const Vector sum = fma_less(zero_point, broadcast(p.x.sums[of_x]), to_floats(finish(sums[m][c])));
@@ -160,9 +160,9 @@ static __attribute__((noinline)) void int4_block(const Int4Product& p, const Pla
       }
     }
   }
-  for (int c = 0; c < C; ++c) {
+  SPC_UNROLL for (int c = 0; c < C; ++c) {
     const Vector factor = load(p.factors + (at.vector + c) * kWidth);
-    for (int m = 0; m < M; ++m) put(p.out, at.row + m, at.vector + c, multiply(totals[m][c], factor));
+    SPC_UNROLL for (int m = 0; m < M; ++m) put(p.out, at.row + m, at.vector + c, multiply(totals[m][c], factor));
   }
 }
 

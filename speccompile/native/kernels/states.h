@@ -96,23 +96,23 @@ struct Block {
     const float *key = h.key_of(token), *gates = h.gates_of(token), *query = h.query ? h.query_of(token) : key;
     const int64_t every = h.decay_width > 1;
     Vector update[C];
-    for (int c = 0; c < C; ++c) update[c] = get(h.value + token * h.value_width + column, c);
+    SPC_UNROLL for (int c = 0; c < C; ++c) update[c] = get(h.value + token * h.value_width + column, c);
     if (kDelta) {
       ChannelSum<C> recalled;
       for_channels(h.key_width, [&](int64_t i, int k) {
         const Vector gate = broadcast(gates[i * every]), own = broadcast(key[i]);
-        for (int c = 0; c < C; ++c) {
+        SPC_UNROLL for (int c = 0; c < C; ++c) {
           const Vector decayed = multiply(get(from.p + i * from.stride, c), gate);
           put(to.p + i * to.stride, c, decayed);
           recalled.chain[k][c] = fma(own, decayed, recalled.chain[k][c]);
         }
       });
-      for (int c = 0; c < C; ++c) update[c] = multiply(subtract(update[c], recalled.total(c)), broadcast(h.beta[token]));
+      SPC_UNROLL for (int c = 0; c < C; ++c) update[c] = multiply(subtract(update[c], recalled.total(c)), broadcast(h.beta[token]));
     }
     ChannelSum<C> read;
     for_channels(h.key_width, [&](int64_t i, int k) {
       const Vector gate = broadcast(gates[i * every]), own = broadcast(key[i]), asks = broadcast(query[i]);
-      for (int c = 0; c < C; ++c) {
+      SPC_UNROLL for (int c = 0; c < C; ++c) {
         const Vector before = kDelta ? get(to.p + i * to.stride, c) : multiply(get(from.p + i * from.stride, c), gate);
         const Vector after = fma(own, update[c], before);
         put(to.p + i * to.stride, c, after);

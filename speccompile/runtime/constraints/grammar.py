@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.errors import BundleError, EngineError, UsageError
+from speccompile.errors import BundleError, UsageError
+from speccompile.extras import naming_extra
 from speccompile.runtime.constraints.matcher import Matcher, Vocabulary
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class GrammarCompiler:
         complete, with finish_reason stop.
 
         Raise UsageError for bundles that were built without constraints, and for what llguidance does not support: no
-        part of a constraint is ever ignored. Raise EngineError without llguidance.
+        part of a constraint is ever ignored. Raise MissingPackageError without llguidance.
         """
         tokenizer = self._tokenizer
         from llguidance import LLMatcher
@@ -201,13 +202,8 @@ def _refused(kind: str, said: str) -> UsageError:
 
 
 def _open(path: Path, vocabulary_size: int, ends: list[int]) -> "LLTokenizer":
-    try:
+    with naming_extra("a constraint"):
         from llguidance import LLTokenizer
-    except ImportError:
-        raise EngineError(
-            "constraints need the Python package llguidance, which is not installed",
-            hint="pip install 'speccompile[constraints]'",
-        ) from None
     try:
         return LLTokenizer(path.read_text(encoding="utf-8"), n_vocab=vocabulary_size, eos_token=ends or None)
     except (OSError, ValueError) as error:

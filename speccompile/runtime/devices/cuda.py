@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from speccompile.errors import EngineError
+from speccompile.extras import install_hint
 from speccompile.runtime.devices.engine import Array
 
-_INSTALL = "pip install cuda-bindings"
 _HINTS = {
     "cudaErrorInsufficientDriver": "install an NVIDIA driver that is new enough; `nvidia-smi` shows the one in use",
     "cudaErrorNoDevice": "`nvidia-smi` lists the GPUs; CUDA_VISIBLE_DEVICES may hide them",
@@ -25,7 +25,7 @@ def open_device() -> "Device":
     try:
         api = import_module("cuda.bindings.runtime")
     except ImportError as error:
-        raise EngineError(f"cuda-python is not installed: {error}", hint=_INSTALL) from error
+        raise EngineError(f"cuda-python is not installed: {error}", hint=install_hint("cuda")) from error
     return Device(api)
 
 

@@ -13,13 +13,11 @@ from typing import Any
 from speccompile.bundle.delta import read_delta
 from speccompile.contract import TENSORRT_DTYPES, Graph, Tensor
 from speccompile.errors import EngineError
+from speccompile.extras import install_hint
 from speccompile.progress import LOGGER
 from speccompile.runtime.devices.cuda import Device
 from speccompile.runtime.devices.device import Binding
 from speccompile.runtime.devices.kernel_cache import KernelCache
-
-PACKAGES = {"tensorrt_rtx": "tensorrt-rtx-cu13", "tensorrt": "tensorrt"}
-"""Backend, which is also the module's name -> package that contains it."""
 
 _REBUILD = "build the bundle again with this speccompile"
 
@@ -31,7 +29,7 @@ def load(backend: str) -> Any:
         return import_module(backend)
     except (ImportError, OSError) as error:
         raise EngineError(
-            f"the Python module {backend} cannot be imported: {error}", hint=f"pip install {PACKAGES[backend]}"
+            f"the Python module {backend} cannot be imported: {error}", hint=install_hint(backend)
         ) from error
 
 

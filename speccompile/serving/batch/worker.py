@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Self
 
-from speccompile.errors import EngineError
+from speccompile.errors import EngineError, MissingPackageError
 from speccompile.runtime import Bundle, Generation
 from speccompile.serving.batch.requests import BatchRequest
 from speccompile.serving.batch.results import OK, Result
@@ -73,7 +73,7 @@ class BatchWorker:
         try:
             asked = self._read(line)
             requests = submit(asked, self._service)
-        except EngineError:
+        except (EngineError, MissingPackageError):
             raise
         except Exception as error:
             raise to_request_error(error) from error  # whatever it is, the others are answered

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from speccompile.errors import EngineError, UsageError
+from speccompile.errors import EngineError
+from speccompile.extras import naming_extra
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -20,15 +21,10 @@ def connected(address: str | None = None) -> Iterator[None]:
     """Connect to a cluster inside a `with` block; a process that is connected already stays so.
 
     address: of a cluster, as `ray start --head` prints it, or "auto"; None for $RAY_ADDRESS, else a cluster of this
-    machine. Raise UsageError without the package ray, EngineError for a cluster that does not answer.
+    machine. Raise MissingPackageError without the package ray, EngineError for a cluster that does not answer.
     """
-    try:
+    with naming_extra("a cluster"):
         import ray
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"received an installation without {error.name}, expected the extra 'ray', which this command needs",
-            hint="pip install 'speccompile[ray]'",
-        ) from None
     if ray.is_initialized():
         yield
         return
