@@ -4,14 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING
 
 from speccompile.bundle.folders import write_atomically
 from speccompile.errors import EngineError, SpeccompileError, UsageError
 from speccompile.measure.bench.plots import COLOURS
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 Table = Sequence[Sequence[str]]
 """Rows of cell texts; the first row is the header."""
@@ -67,8 +63,9 @@ svg { width: 100%; font-family: inherit; fill: var(--text) }
 {% endfor %}</div>
 {% for title, rows in tables.items() %}<h2>{{ title }}</h2>
 <div class="wide"><table>
-<tr>{% for text in rows[0] %}<th{{ rows | kind(loop.index0) }}>{{ text }}</th>{% endfor %}</tr>
-{% for row in rows[1:] %}<tr>{% for text in row %}<td{{ rows | kind(loop.index0) }}>{{ text }}</td>{% endfor %}</tr>
+<tr>{% for text in rows[0] %}<th class="{{ rows | kind(loop.index0) }}">{{ text }}</th>{% endfor %}</tr>
+{% for row in rows[1:] %}<tr>
+{%- for text in row %}<td class="{{ rows | kind(loop.index0) }}">{{ text }}</td>{% endfor %}</tr>
 {% endfor %}</table></div>
 {% endfor %}<p class="after">{% for line in after %}{{ line }}<br>
 {% endfor %}</p>
@@ -139,11 +136,9 @@ def make_html(
     )  # fmt: skip
 
 
-def _kind(rows: Table, column: int) -> "Markup":
-    """Return the class attribute of a column: numbers stand to the right, long texts wrap."""
-    from markupsafe import Markup
-
+def _kind(rows: Table, column: int) -> str:
+    """Return the class of a column: numbers stand to the right, long texts wrap."""
     cells = [row[column] for row in rows[1:] if column < len(row)]
     if column and all(_NUMBER.fullmatch(text) or text in _EMPTY for text in cells):
-        return Markup(' class="number"')
-    return Markup(' class="long"') if any(len(text) > _LONG for text in cells) else Markup()
+        return "number"
+    return "long" if any(len(text) > _LONG for text in cells) else "short"
