@@ -87,3 +87,18 @@ def test_tokens_there_and_back(server):
     assert server.post("/detokenize", tokens=answered["tokens"]).json == {"prompt": "dé"}
     assert "expected one of them" in server.post("/tokenize").error["message"]
     assert server.post("/detokenize", tokens=[999]).error["param"] == "tokens"
+
+
+CALLED = "{% for m in messages %}{% if 'tool_calls' in m %}{% for c in m.tool_calls %}{{ c.function.arguments.items() | list }}{% endfor %}{% else %}{{ m.content }}{% endif %}{% endfor %}"  # noqa: E501
+"""As some templates of models ask: whether the key is there."""
+
+
+@pytest.mark.parametrize(("calls", "said"), [
+    (None, "x"), ([], "x"), ([{"type": "function", "function": {"name": "f", "arguments": ""}}], "[]"),
+    ([{"type": "function", "function": {"name": "f", "arguments": None}}], "[]"),
+    ([{"type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}], "[('a', 1)]"),
+])  # fmt: skip
+def test_calls_that_clients_send_back(server, monkeypatch, calls, said):
+    monkeypatch.setattr(server.model.bundle, "chat_template", (CALLED, {}))
+    messages = [{"role": "assistant", "content": "x", "tool_calls": calls}]
+    assert server.post("/tokenize", messages=messages).json["tokens"] == toy_text().encode(said, special_tokens=False)

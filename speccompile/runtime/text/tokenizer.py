@@ -38,6 +38,8 @@ class Tokenizer:
         # cached, because a tokenizer makes a new string for every call
         self._has_text = cache(lambda index: index not in special and tokenizer.id_to_token(index) is not None)
         self._bytes = _byte_fallback_ids(tokenizer)
+        self.size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        """One more than the largest token id."""
         self._alone = threading.Lock()
 
     def encode(self, prompt: str, special_tokens: bool = True) -> list[int]:
@@ -54,11 +56,16 @@ class Tokenizer:
                 hint="save the prompt as UTF-8",
             ) from None
         if len(prompt) < _LARGE:
-            return self._tokenizer.encode(prompt, add_special_tokens=special_tokens).ids
+            return self._encode(prompt, special_tokens)
         with self._alone:
-            ids = self._tokenizer.encode(prompt, add_special_tokens=special_tokens).ids
+            ids = self._encode(prompt, special_tokens)
             trim_heap()
         return ids
+
+    def _encode(self, prompt: str, special_tokens: bool) -> list[int]:
+        # as a batch of one, which lets other threads run meanwhile: `encode` holds Python's lock to its end
+        (found,) = self._tokenizer.encode_batch([prompt], add_special_tokens=special_tokens)
+        return list(found.ids)
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of `token_ids` without special tokens."""

@@ -49,7 +49,7 @@ def _encoded(prompt: str | Sequence[float], bundle: "Bundle") -> list[int]:
     if isinstance(prompt, str):
         return encode(prompt, bundle)
     tokens = [int(token) for token in prompt]
-    _check_tokens(tokens, bundle, "prompt")
+    _check_tokens(tokens, bundle.manifest.vocabulary_size, "prompt")
     return tokens
 
 
@@ -62,14 +62,14 @@ def encode(prompt: str, bundle: "Bundle", special_tokens: bool = True) -> list[i
 
 
 def decode(tokens: Sequence[float], bundle: "Bundle") -> str:
-    """Return the text of token ids. Raise RequestError for an invalid one."""
-    ids = [int(token) for token in tokens]
-    _check_tokens(ids, bundle, "tokens")
-    return require_tokenizer(bundle).decode(ids)
+    """Return the text of token ids: of all that `encode` gives, though the model may lack some. Raise RequestError for
+    an invalid one."""
+    text, ids = require_tokenizer(bundle), [int(token) for token in tokens]
+    _check_tokens(ids, max(bundle.manifest.vocabulary_size, text.size), "tokens")
+    return text.decode(ids)
 
 
-def _check_tokens(tokens: Sequence[int], bundle: "Bundle", field: str) -> None:
-    size = bundle.manifest.vocabulary_size
+def _check_tokens(tokens: Sequence[int], size: int, field: str) -> None:
     wrong = next((token for token in tokens if not 0 <= token < size), None)
     if wrong is not None:
         raise RequestError(f"{field}: token id {wrong} is out of range: expected 0 to {size - 1}", param=field)
