@@ -41,20 +41,15 @@ def test_conversations_are_written_in_the_template(puppet, body, prompt):
     assert options["max_new_tokens"] == 160 - len(prompt)
 
 
-def test_what_a_template_does_not_take_is_refused(server):
+def test_what_a_template_does_not_take_is_refused(server, monkeypatch):
     answered = server.chat(chat_template_kwargs={"tone": {"a": 1}}, max_tokens=1)
     assert answered.status == 200
-    bundle = chat_bundle()
-    bundle.chat_template = ("{{ raise_exception('no system here') }}", {})
-    server.model._opened.bundle, before = bundle, server.model.bundle
-    try:
-        assert "no system here" in server.chat().error["message"]
-        assert server.chat().error["param"] == "messages"
-        bundle.chat_template = ("{{ 'changed' }}", {})
-        answered = server.chat(continue_final_message=True)
-        assert "the chat template changes the last message" in answered.error["message"]
-    finally:
-        server.model._opened.bundle = before
+    monkeypatch.setattr(server.model.bundle, "chat_template", ("{{ raise_exception('no system here') }}", {}))
+    assert "no system here" in server.chat().error["message"]
+    assert server.chat().error["param"] == "messages"
+    monkeypatch.setattr(server.model.bundle, "chat_template", ("{{ 'changed' }}", {}))
+    answered = server.chat(continue_final_message=True)
+    assert "the chat template changes the last message" in answered.error["message"]
 
 
 def test_bundles_without_a_template_or_a_tokenizer_say_so():

@@ -12,7 +12,7 @@ from speccompile.errors import BundleError, EngineError, UsageError
 from speccompile.runtime.constraints.matcher import Matcher, Vocabulary
 
 if TYPE_CHECKING:
-    from llguidance import LLTokenizer
+    from llguidance import LLParserLimits, LLTokenizer
 
 INPUT = "allowed"
 """Input of graphs that take constraints: the tokens that may follow every node of a round."""
@@ -52,7 +52,7 @@ class GrammarCompiler:
 
     def __init__(self, manifest: Manifest, tokenizer: Path | None, hashed: str) -> None:
         """tokenizer: path of a `tokenizer.json`, None if the bundle has none; hashed: its hash."""
-        self._path, self._hash, self._manifest = tokenizer, hashed, manifest
+        self._path, self.tokenizer_hash, self._manifest = tokenizer, hashed, manifest
         self.is_supported = any(tensor.name == INPUT for graph in manifest.graphs for tensor in graph.inputs)
         """True if the bundle's graphs take constraints."""
 
@@ -68,6 +68,10 @@ class GrammarCompiler:
                 hint="add the tokenizer to the target's folder and build again",
             )
         return _open(self._path, self._manifest.vocabulary_size, list(self._manifest.eos_token_ids))
+
+    def warm(self) -> None:
+        """Open the tokenizer now, which takes a second for a large one, instead of at first use."""
+        self._tokenizer  # noqa: B018
 
     def special(self, text: str) -> int | None:
         """Return the special token with this text, or None."""
@@ -97,7 +101,7 @@ class GrammarCompiler:
                 f"constraint: received {type(constraint).__name__}, expected what Bundle.constraint gives",
                 hint='as in constraint=bundle.constraint("choice", ["yes", "no"])',
             )
-        if not self.is_supported or constraint.tokenizer != self._hash:
+        if not self.is_supported or constraint.tokenizer != self.tokenizer_hash:
             raise UsageError(
                 "constraint: received one of another bundle, expected one made for this bundle's tokenizer",
                 hint="make it by the constraint of this bundle",
@@ -120,19 +124,22 @@ class GrammarCompiler:
             raise UsageError(
                 f"constraint: received the kind {kind!r}, expected one of {', '.join(KINDS)}", hint="give one of them"
             )
-        grammar = _grammar(kind, text)
-        is_wrong, said = LLMatcher.validate_grammar_with_warnings(grammar, tokenizer)
-        if is_wrong or said:
+        inner = LLMatcher(tokenizer, _grammar(kind, text), log_level=0, limits=_limits())
+        said = [inner.get_error()] if inner.is_error() else inner.get_grammar_warnings()
+        if said:
             raise _refused(kind, " ".join(said))
         ends = frozenset(self._manifest.eos_token_ids)
         vocabulary = Vocabulary(self._manifest.vocabulary_size, ends, frozenset(tokenizer.eos_tokens))
-        matcher = Matcher(LLMatcher(tokenizer, grammar, log_level=0), vocabulary)
-        if not matcher.allows_any():
+        matcher = Matcher(inner, vocabulary)
+        allows_any = matcher.allows_any()
+        if inner.is_error():  # the first mask already reaches a limit of llguidance
+            raise _refused(kind, inner.get_error())
+        if not allows_any:
             raise UsageError(
                 f"constraint {kind}: received one that no text can meet but an empty one, expected one that some can",
                 hint="allow at least one character",
             )
-        return Constraint(kind, text if isinstance(text, str) else json.dumps(text), self._hash, matcher)
+        return Constraint(kind, text if isinstance(text, str) else json.dumps(text), self.tokenizer_hash, matcher)
 
 
 def _grammar(kind: str, text: Any) -> str:
@@ -181,7 +188,8 @@ def _of_schema(kind: str, schema: Any) -> str:
 
 
 def _of_choices(texts: Any) -> str:
-    """Return the choices in Lark's form, with string literals as in JSON."""
+    """Return the choices in Lark's form, with string literals as in JSON: as one terminal, since the parser's work on a
+    rule with many alternatives grows with the square of their number."""
     if isinstance(texts, str):
         texts = [texts]
     if not isinstance(texts, Sequence) or not texts or not all(isinstance(each, str) and each for each in texts):
@@ -189,7 +197,18 @@ def _of_choices(texts: Any) -> str:
             f"constraint choice: received {texts!r}, expected one text or more, none of them empty",
             hint='give them as in ["yes", "no"]',
         )
-    return "start: " + " | ".join(json.dumps(each, ensure_ascii=False) for each in texts)
+    return "start: CHOICE\nCHOICE: " + " | ".join(json.dumps(each, ensure_ascii=False) for each in texts)
+
+
+def _limits() -> "LLParserLimits":
+    """Return llguidance's limits. Those of a step bound the time of one mask to some milliseconds, and the number of
+    states the memory of a matcher to about 100 MB: a batch waits for the masks of all its sequences."""
+    from llguidance import LLParserLimits
+
+    return LLParserLimits(
+        step_lexer_fuel=100_000, step_max_items=25_000, max_lexer_states=50_000, max_grammar_size=250_000,
+        verbose_errors=False,
+    )  # fmt: skip
 
 
 def _refused(kind: str, said: str) -> UsageError:

@@ -1,5 +1,6 @@
 """Text to token ids and back, complete or incrementally."""
 
+import json
 import threading
 from collections.abc import Sequence
 from functools import cache
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from speccompile.errors import BundleError, EngineError, PromptError
 from speccompile.machine.system import trim_heap
+from speccompile.runtime.text.token_bytes import longest_token_bytes
 
 if TYPE_CHECKING:
     import tokenizers
@@ -41,6 +43,7 @@ class Tokenizer:
         self.size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         """One more than the largest token id."""
         self._alone = threading.Lock()
+        self._longest: int | None = None
 
     def encode(self, prompt: str, special_tokens: bool = True) -> list[int]:
         """Return the token ids of `prompt`; `special_tokens` adds those that the tokenizer puts around a prompt, like a
@@ -61,6 +64,13 @@ class Tokenizer:
             ids = self._encode(prompt, special_tokens)
             trim_heap()
         return ids
+
+    def most_bytes(self, tokens: int) -> int | None:
+        """Return the bytes of the longest text that so many tokens can hold, in UTF-8. None if the tokenizer may drop
+        text, so that a text of any length can have few tokens."""
+        if self._longest is None:
+            self._longest = longest_token_bytes(json.loads(self._tokenizer.to_str()))
+        return self._longest * tokens or None
 
     def _encode(self, prompt: str, special_tokens: bool) -> list[int]:
         # as a batch of one, which lets other threads run meanwhile: `encode` holds Python's lock to its end

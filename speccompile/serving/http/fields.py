@@ -71,7 +71,8 @@ _FORM: dict[str, Schema] = {
     "guided_json": {"description": "The older name of structured_outputs.json.", "type": ["object", "string", "null"]},
     "guided_regex": _field("string", "Of structured_outputs.regex."),
     "guided_grammar": _field("string", "Of structured_outputs.grammar."),
-    "guided_choice": _field("array", "Of structured_outputs.choice.", items={"type": "string"}),
+    "guided_choice": _field("array", "Of structured_outputs.choice.", items={"type": "string"},
+                            maxItems=2**16),
 }  # fmt: skip
 
 _NAME = {"type": "string", "minLength": 1, "maxLength": 256}
