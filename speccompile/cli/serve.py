@@ -46,7 +46,7 @@ KEYS = "SPECCOMPILE_API_KEY"
 )  # fmt: skip
 @click.option(
     "--read-memory", metavar="MIB", type=click.IntRange(min=16), default=512, show_default=True,
-    help="Memory that it may take meanwhile, in MiB. Up to four requests are read at once.",
+    help="Memory that it may take meanwhile, in MiB.",
 )  # fmt: skip
 @click.option(
     "--grammar-bytes", metavar="N", type=click.IntRange(min=1), default=256 * 1024, show_default=True,

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from speccompile import __version__
 from speccompile.errors import SpeccompileError
-from speccompile.serving.http.body import Json, read_body
+from speccompile.serving.http.body import BodyReader, Json
 from speccompile.serving.http.capabilities import capabilities
 from speccompile.serving.http.errors import INVALID, NOT_FOUND, RequestError, to_request_error
 from speccompile.serving.http.fields import CHAT_URL, COMPLETIONS_URL
@@ -80,6 +80,7 @@ class _Api:
 
     def __init__(self, model: ServedModel, settings: Settings) -> None:
         self._model, self.settings = model, settings
+        self._bodies = BodyReader(settings.max_body_bytes)
 
     async def chat(self, http: HttpRequest) -> Response:
         return await self._generate(http, tasks.CHAT)
@@ -89,7 +90,7 @@ class _Api:
 
     async def _generate(self, http: HttpRequest, task: str) -> Response:
         client = self._client(http)
-        data, model = await read_body(http, self.settings.max_body_bytes), self._model
+        data, model = await self._bodies.read(http), self._model
         reading = partial(model.reader.request, task, data, speculative=self.settings.speculative)
         asked = await cancel_on_disconnect(http, reading)
         if asked is None:
@@ -127,7 +128,7 @@ class _Api:
 
     async def _answer(self, http: HttpRequest, task: str) -> Response:
         self._client(http)
-        data = await read_body(http, self.settings.max_body_bytes)
+        data = await self._bodies.read(http)
         found = await cancel_on_disconnect(http, partial(self._model.reader.answer, task, data))
         return Response(status_code=499) if found is None else Response(found, media_type=Json.media_type)
 

@@ -1,5 +1,6 @@
 """Bodies of requests and responses over HTTP."""
 
+import asyncio
 from typing import Any
 
 from starlette.requests import ClientDisconnect
@@ -8,6 +9,7 @@ from starlette.responses import Response
 
 from speccompile.serving.http.errors import RequestError
 from speccompile.serving.http.json_text import dumps
+from speccompile.serving.http.reading.last_first import LastFirst
 
 
 class Json(Response):
@@ -19,26 +21,37 @@ class Json(Response):
         return dumps(content)
 
 
-async def read_body(http: HttpRequest, most: int) -> bytes:
-    """Return the bytes of a request's body. Raise RequestError for more than `most` bytes, or another type than
-    JSON."""
-    kind = http.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise RequestError(
-            f"received Content-Type {kind[:80]!r}, expected application/json", status=415, code="unsupported_media_type"
-        )
-    length = http.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > most:
-        raise _too_large(most)
-    data = bytearray()
-    try:
-        async for part in http.stream():
-            data += part
-            if len(data) > most:
-                raise _too_large(most)
-    except ClientDisconnect:
-        raise RequestError("the client hung up before its body had come", status=499) from None
-    return bytes(data)
+class BodyReader:
+    """Reads bodies of at most `most` bytes. Where many large ones come at once, their parts are taken one a turn of the
+    event loop: so that other clients wait for one of them at most."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._turns = most, LastFirst(1)
+
+    async def read(self, http: HttpRequest) -> bytes:
+        """Return the bytes of a request's body. Raise RequestError for more than the limit, or another type than
+        JSON."""
+        kind = http.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise RequestError(
+                f"received Content-Type {kind[:80]!r}, expected application/json",
+                status=415, code="unsupported_media_type",
+            )  # fmt: skip
+        length = http.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > self._most:
+            raise _too_large(self._most)
+        data = bytearray()
+        try:
+            async for part in http.stream():
+                if data:
+                    async with self._turns:
+                        await asyncio.sleep(0)
+                data += part
+                if len(data) > self._most:
+                    raise _too_large(self._most)
+        except ClientDisconnect:
+            raise RequestError("the client hung up before its body had come", status=499) from None
+        return bytes(data)
 
 
 def _too_large(most: int) -> RequestError:

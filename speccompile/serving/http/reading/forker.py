@@ -9,6 +9,7 @@ does.
 """
 
 import fcntl
+import gc
 import json
 import os
 import resource
@@ -47,14 +48,15 @@ class _Forker:
         self._server, self._reading = server, reading
         self._children: dict[int, socket.socket] = {}
         self._memory = _address_space() + memory_mib * 2**20
-        self._woken, wake = socket.socketpair()
-        for one in (self._woken, wake):
+        self._woken, self._wake = socket.socketpair()
+        for one in (self._woken, self._wake):
             one.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
 
     def run(self) -> None:
         """Serve until the server closes its end."""
+        gc.freeze()  # children share the memory of what is there, and do not search it
         with selectors.DefaultSelector() as selector:
             selector.register(self._server, selectors.EVENT_READ)
             selector.register(self._woken, selectors.EVENT_READ)

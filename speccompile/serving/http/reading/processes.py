@@ -16,17 +16,16 @@ from typing import Any
 
 from speccompile.errors import OverloadedError
 from speccompile.serving.http.errors import UNAVAILABLE, RequestError
+from speccompile.serving.http.reading.last_first import LastFirst
 from speccompile.serving.http.reading.limits import ReadLimits
 
 _FORKER = "speccompile.serving.http.reading.forker"
 _QUICK_SECONDS = 0.1
 """Seconds of a processor for a first attempt, which most requests need less of: so they wait for no slow one."""
-_QUICK_BYTES = 64 * 1024
-"""Larger bodies would only lose their first attempt."""
-_NICENESS = 5
-"""Niceness of later attempts: the decoding of running requests, and first attempts, go first."""
-_CHILDREN = 2
-"""Children at once of each kind of attempt."""
+_QUICK_NICENESS, _SLOW_NICENESS = 5, 10
+"""Niceness of first and of later attempts: the decoding of running requests goes first."""
+_QUICK_CHILDREN = 2
+"""Children at once in their first attempt. In later ones, half as many as there are processors."""
 _PATIENCE = 60.0
 """Seconds that reading may take in all, with the waiting, on a machine that is busy."""
 _REMEMBERED = 256
@@ -39,7 +38,8 @@ class ReaderProcesses:
     def __init__(self, folder: Path, name: str, limits: ReadLimits) -> None:
         """Start the forking process, which opens the texts of the bundle in `folder` meanwhile."""
         self.limits = limits
-        self._quick, self._slow = asyncio.Semaphore(_CHILDREN), asyncio.Semaphore(_CHILDREN)
+        self._quick = LastFirst(_QUICK_CHILDREN)
+        self._slow = LastFirst(max(1, (os.cpu_count() or 1) // 2))
         self._waiting, self._closed = 0, False
         self._over = OrderedDict[bytes, RequestError]()
         self._open = dict[asyncio.WriteTransport, asyncio.AbstractEventLoop]()
@@ -66,7 +66,7 @@ class ReaderProcesses:
         ends its child."""
         if self._waiting >= self.limits.waiting:
             raise OverloadedError(f"{self._waiting} requests wait to be read already", retry_after=1.0)
-        key = blake2b(task.encode() + b"\n" + data, digest_size=16).digest()
+        key = blake2b(data, digest_size=16, person=task.encode()[:16]).digest()
         self._waiting += 1
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -80,16 +80,18 @@ class ReaderProcesses:
             self._waiting -= 1
 
     async def _attempts(self, task: str, data: bytes, key: bytes) -> bytes:
-        if len(data) <= _QUICK_BYTES and key not in self._over:
+        if key not in self._over:
             async with self._quick:
-                found = await self._attempt(task, data, min(_QUICK_SECONDS, self.limits.seconds), niceness=0)
+                found = await self._attempt(
+                    task, data, min(_QUICK_SECONDS, self.limits.seconds), niceness=_QUICK_NICENESS
+                )
             if found is not None:
                 return found
         async with self._slow:
             if key in self._over:  # the same body, perhaps while this one waited
                 raise self._over[key]
             try:
-                found = await self._attempt(task, data, self.limits.seconds, niceness=_NICENESS)
+                found = await self._attempt(task, data, self.limits.seconds, niceness=_SLOW_NICENESS)
                 if found is not None:
                     return found
                 raise self._exceeded(f"more than {self.limits.seconds:g} seconds of a processor", "read_seconds")
