@@ -52,6 +52,30 @@ KEYS = "SPECCOMPILE_API_KEY"
     "--grammar-bytes", metavar="N", type=click.IntRange(min=1), default=256 * 1024, show_default=True,
     help="Of a JSON schema, regular expression, grammar or list of choices.",
 )  # fmt: skip
+@click.option(
+    "--header-bytes", metavar="N", type=click.IntRange(min=1024), default=32 * 1024, show_default=True,
+    help="Of a request's line and headers.",
+)  # fmt: skip
+@click.option(
+    "--headers", metavar="N", type=click.IntRange(min=1), default=100, show_default=True, help="Of a request."
+)
+@click.option(
+    "--header-seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True,
+    help="Until a request's headers must have come.",
+)  # fmt: skip
+@click.option(
+    "--body-seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True,
+    help="Until its body must have come, and for which a client may leave its answer unread.",
+)  # fmt: skip
+@click.option(
+    "--connections", metavar="N", type=click.IntRange(min=1),
+    help="At once; by default what the limit of open files (ulimit -n) has room for, at most 1024. A few more may ask "
+    "for /health and /metrics only.",
+)  # fmt: skip
+@click.option(
+    "--address-connections", metavar="N", type=click.IntRange(min=1),
+    help="Of one address; by default half of --connections. Behind a proxy, which has one address, give as many.",
+)  # fmt: skip
 @click.option("--cors-origin", "origins", metavar="ORIGIN", multiple=True, help="Let pages of this origin ask.")
 @click.option(
     "--grace", metavar="S", type=click.FloatRange(min=0), default=30.0, show_default=True,
@@ -75,6 +99,12 @@ def command(
     read_seconds: float,
     read_memory: int,
     grammar_bytes: int,
+    header_bytes: int,
+    headers: int,
+    header_seconds: float,
+    body_seconds: float,
+    connections: int | None,
+    address_connections: int | None,
     origins: tuple[str, ...],
     grace: float,
     no_page: bool,
@@ -122,6 +152,7 @@ def command(
     """
     try:
         from speccompile.serving.http.app import Settings
+        from speccompile.serving.http.connection_limits import ConnectionLimits
         from speccompile.serving.http.keys import Keys
         from speccompile.serving.http.model import ServedModel
         from speccompile.serving.http.reading.limits import ReadLimits
@@ -141,6 +172,9 @@ def command(
     read_limits = ReadLimits(read_seconds, read_memory, grammar_bytes)
     model = ServedModel(name or manifest.name, limits, read_limits)
     found = Keys(api_keys(keys, key_file))
+    connection_limits = ConnectionLimits(
+        header_bytes, headers, header_seconds, body_seconds, connections, address_connections
+    )
     settings = Settings(found, body_bytes, origins, speculative=not autoregressive, page=not no_page)
     listening, address = listen(ListenAddress(host, port, unix))
     click.echo(address)
@@ -152,7 +186,7 @@ def command(
             LOGGER.info("open %s/ in a browser to talk to it", address)
 
     try:
-        serve(model, settings, listening, load, grace=grace, access_log=access_log)
+        serve(model, settings, listening, load, grace=grace, access_log=access_log, limits=connection_limits)
     finally:
         if unix is not None:
             unix.unlink(missing_ok=True)

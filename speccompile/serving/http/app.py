@@ -63,7 +63,7 @@ def make_app(model: ServedModel, settings: Settings | None = None) -> Starlette:
         routes += page_routes()
     origins = api.settings.origins
     cors = Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
-    return Starlette(
+    app = Starlette(
         routes=routes,
         middleware=[cors] if origins else [],
         exception_handlers={
@@ -73,6 +73,8 @@ def make_app(model: ServedModel, settings: Settings | None = None) -> Starlette:
             Exception: _refused,
         },
     )
+    app.router.redirect_slashes = False  # a redirect would name whatever host the client has
+    return app
 
 
 class _Api:

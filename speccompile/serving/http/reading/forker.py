@@ -1,8 +1,8 @@
 """Process that forks a child for each task: `python -m speccompile.serving.http.reading.forker SETTINGS`.
 
 It has one thread, and so may fork; it has the tokenizer open, and so a child begins at once. The server sends it one
-end of a socket for each task. The child reads a line of JSON {"task", "seconds", "niceness"} and the body, and answers a line of
-JSON, null or the error, and the result. If the kernel ends the child, this process answers {"signal"} instead.
+end of a socket for each task. The child reads a line of JSON {"task", "seconds", "niceness"} and the body, and answers
+a line of JSON, null or the error, and the result. If the kernel ends the child, this process answers {"signal"}.
 
 Everything ends with the server, however that ends: this process when its own socket closes, a child when its socket
 does.
