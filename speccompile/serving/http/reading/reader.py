@@ -16,7 +16,7 @@ from speccompile.serving.http.reading.tasks import Reading
 from speccompile.serving.http.requests import ParsedRequest, TokenizedBody
 
 if TYPE_CHECKING:
-    from speccompile.runtime import Bundle
+    from speccompile.runtime.text_bundle import Texts
 
 SMALL = 16 * 1024
 """Bytes of a body that is read in a thread: some milliseconds, whatever it holds."""
@@ -33,7 +33,7 @@ T = TypeVar("T")
 class Reader:
     """Reads the requests of one served model. Without a folder, as in tests, all in threads."""
 
-    def __init__(self, bundle: "Bundle", name: str, limits: ReadLimits, folder: Path | None = None) -> None:
+    def __init__(self, bundle: "Texts", name: str, limits: ReadLimits, folder: Path | None = None) -> None:
         self._bundle, self._name, self._limits = bundle, name, limits
         self._kept = ConstraintCache(lambda: bundle.grammars)
         self._threads, self._compiling = anyio.CapacityLimiter(_THREADS), anyio.CapacityLimiter(_COMPILING)
