@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from speccompile.errors import UsageError
 from speccompile.tree import chain
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 Mask = NDArray[np.bool_]
+_LONGEST = 200
+"""Maximum number of characters of llguidance's message in an error."""
 _BITS = 32
 """Number of tokens in one integer of llguidance's masks."""
 
@@ -48,10 +51,16 @@ class Matcher:
     @property
     def end(self) -> str:
         """Finish reason of the sequence here, or "". `stop`: the text is complete and nothing can follow. `capacity`:
-        it is not complete and no token of the vocabulary can follow, or the parser has reached its limits."""
-        if self._inner.is_error():
-            return "capacity"
-        if not self.is_complete and self.allows_any():
+        it is not complete and no token of the vocabulary can follow. Raise UsageError if the parser has failed, as at
+        a limit of llguidance: only this sequence ends."""
+        goes_on = not self._inner.is_error() and not self.is_complete and self.allows_any()
+        if self._inner.is_error():  # also by the mask that has just been computed
+            said = " ".join(self._inner.get_error().split())[:_LONGEST]
+            raise UsageError(
+                f"constraint: llguidance cannot go on with this grammar: {said}",
+                hint="ask for a simpler form, or for fewer tokens",
+            )
+        if goes_on:
             return ""
         return "stop" if self._inner.is_accepting() else "capacity"
 
