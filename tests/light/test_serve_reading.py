@@ -125,6 +125,13 @@ def test_a_body_over_a_limit_is_refused_at_once_when_it_comes_again(folder):
         assert time.monotonic() - start[1] - first < first
 
 
+def test_a_forking_process_that_dies_is_replaced(folder):
+    with processes(folder) as made:
+        made._process.kill()
+        made._process.wait()
+        assert json.loads(asyncio.run(made.run(tasks.COMPLETION, body())))["prompts"] == [[256, 87]]
+
+
 def test_too_many_that_wait_are_refused(folder):
     with processes(folder, waiting=0) as made, pytest.raises(OverloadedError):
         asyncio.run(made.run(tasks.COMPLETION, body()))

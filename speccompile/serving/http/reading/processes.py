@@ -44,14 +44,18 @@ class ReaderProcesses:
         self._over = OrderedDict[bytes, RequestError]()
         self._open = dict[asyncio.WriteTransport, asyncio.AbstractEventLoop]()
         self._lock = threading.Lock()
-        self._server, theirs = socket.socketpair()
-        settings = {
-            "descriptor": theirs.fileno(), "folder": str(folder.resolve()), "name": name,
-            "memory_mib": limits.memory_mib, "grammar_bytes": limits.grammar_bytes,
+        self._settings = {
+            "folder": str(folder.resolve()), "name": name, "memory_mib": limits.memory_mib,
+            "grammar_bytes": limits.grammar_bytes,
         }  # fmt: skip
+        self._start()
+
+    def _start(self) -> None:
+        self._server, theirs = socket.socketpair()
+        settings = json.dumps(self._settings | {"descriptor": theirs.fileno()})
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 -- this program itself
-                [sys.executable, "-m", _FORKER, json.dumps(settings)], pass_fds=[theirs.fileno()],
+                [sys.executable, "-P", "-m", _FORKER, settings], pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=_environment(),
                 start_new_session=True,  # a terminal's Ctrl-C is for the server, which ends it
             )  # fmt: skip
@@ -146,11 +150,24 @@ class ReaderProcesses:
         ours.setblocking(False)
         with theirs:
             try:
-                socket.send_fds(self._server, [b"t"], [theirs.fileno()])
+                self._send(theirs)
             except OSError:
                 ours.close()
                 raise OverloadedError("the server is closing", retry_after=None) from None
         return ours
+
+    def _send(self, task: socket.socket) -> None:
+        """Send one end of a task's socket to the forking process; if that has died, to a new one. Raise OSError."""
+        try:
+            socket.send_fds(self._server, [b"t"], [task.fileno()])
+        except OSError:
+            with self._lock:
+                if self._closed:
+                    raise
+                self._process.wait()
+                self._server.close()
+                self._start()
+            socket.send_fds(self._server, [b"t"], [task.fileno()])
 
     def close(self) -> None:
         """End the forking process and all children. Any thread may call it, also twice."""
