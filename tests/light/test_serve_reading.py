@@ -4,11 +4,12 @@ import asyncio
 import json
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from speccompile.contract import Graph, Tensor
+from speccompile.contract import Tensor
 from speccompile.errors import OverloadedError
 from speccompile.runtime.text_bundle import TextBundle
 from speccompile.serving.http.errors import RequestError
@@ -26,7 +27,10 @@ ENDLESS = {"type": "integer", "multipleOf": 99999989}
 def folder(tmp_path_factory) -> Path:
     allowed = Tensor("allowed", "bool", (1, "logit_rows", "allowed"), "allowed", "io")
     path = tmp_path_factory.mktemp("built") / "toy"
-    graphs = (Graph("verify", (allowed,), ()), *(each for each in toy_manifest().graphs if each.name != "verify"))
+    graphs = tuple(
+        replace(graph, inputs=(*graph.inputs, allowed)) if graph.name == "verify" else graph
+        for graph in toy_manifest().graphs
+    )
     return write_toy_bundle(path, graphs=graphs, eos_token_ids=(257,))
 
 
