@@ -186,6 +186,7 @@ REFUSED = [
     ("regex", "(", "llguidance does not take it"),
     ("regex", "a(?=b)", "look-around"),
     ("regex", "", "received '', expected a text"),
+    *((kind, ["\ud800"] if kind == "choice" else "\ud800", "half a surrogate pair") for kind in KINDS[2:]),
     ("regex", "()", "no text can meet but an empty one"),
     ("grammar", "start: nobody", "unknown name"),
     ("grammar", 7, "received 7, expected a text"),

@@ -149,6 +149,7 @@ def test_a_parser_at_its_limits_ends_its_own_row_with_an_error():
     lost._inner.wrong = True
     with pytest.raises(UsageError, match="with this grammar: too many items"):
         assert lost.end
+    assert lost.has_failed
 
 
 TREE = (-1, 0, 0, 1, 3)

@@ -168,6 +168,9 @@ def test_a_grammar_that_is_kept_needs_no_child(folder, monkeypatch):
         first = asyncio.run(ask())
         monkeypatch.setattr(reader._children, "run", None)
         assert asyncio.run(ask()) is first
+        monkeypatch.undo()
+        first._compiled._failed.set()  # at a limit, which all its sequences share
+        assert asyncio.run(ask()) is not first
     finally:
         reader.close()
 

@@ -41,6 +41,12 @@ class Constraint:
         tokens of the model are never allowed."""
         return self._compiled.copy(ends)
 
+    @property
+    def has_failed(self) -> bool:
+        """Return whether a sequence has reached a limit of llguidance in this grammar: others may, sooner than in one
+        that is compiled anew."""
+        return self._compiled.has_failed
+
 
 ConstraintOption = Constraint | Sequence[Constraint | None] | None
 """Constraint for all prompts, or a sequence with one, or None, for each."""
@@ -124,7 +130,15 @@ class GrammarCompiler:
             raise UsageError(
                 f"constraint: received the kind {kind!r}, expected one of {', '.join(KINDS)}", hint="give one of them"
             )
-        inner = LLMatcher(tokenizer, _grammar(kind, text), log_level=0, limits=_limits())
+        try:
+            grammar = _grammar(kind, text)
+            grammar.encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"constraint {kind}: received a text with half a surrogate pair, expected Unicode text",
+                hint="give both halves, or the character itself",
+            ) from None
+        inner = LLMatcher(tokenizer, grammar, log_level=0, limits=_limits())
         said = [inner.get_error()] if inner.is_error() else inner.get_grammar_warnings()
         if said:
             raise _refused(kind, " ".join(said))

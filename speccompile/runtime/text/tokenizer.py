@@ -79,7 +79,10 @@ class Tokenizer:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of `token_ids` without special tokens."""
-        return self._tokenizer.decode(list(token_ids))
+        if len(token_ids) < _LARGE:
+            return self._tokenizer.decode(list(token_ids))
+        (text,) = self._tokenizer.decode_batch([list(token_ids)])  # lets other threads run meanwhile
+        return text
 
     def without_special_tokens(self, token_ids: Sequence[int]) -> list[int]:
         """Return the `token_ids` that have text: no special tokens, none beyond the tokenizer's vocabulary."""

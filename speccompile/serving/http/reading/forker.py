@@ -111,7 +111,7 @@ def _work(task: socket.socket, reading: Reading, memory: int) -> None:
         error, result = None, reading.task(given["task"])(body)
     except MemoryError:
         os.kill(os.getpid(), signal.SIGKILL)  # as where a library cannot go on without memory
-    except Exception as failure:  # noqa: BLE001 -- the client must receive any error
+    except BaseException as failure:  # noqa: BLE001 -- the client must receive any error, also a panic of a library
         refused = to_request_error(failure)
         names = ("status", "kind", "param", "code", "hint", "headers")
         error, result = {"message": str(refused)} | {name: getattr(refused, name) for name in names}, b""

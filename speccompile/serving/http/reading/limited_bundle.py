@@ -71,7 +71,8 @@ class ConstraintCache:
         """Return a constraint. Raise UncompiledError if it is not kept."""
         key = (kind, _written(text))
         with self._lock:
-            if key not in self._kept:
+            if key not in self._kept or self._kept[key].has_failed:
+                self._kept.pop(key, None)
                 raise UncompiledError
             self._kept.move_to_end(key)
             return self._kept[key]
