@@ -23,7 +23,7 @@ from typing import Any
 
 from speccompile.runtime.text_bundle import TextBundle
 from speccompile.serving.http.errors import to_request_error
-from speccompile.serving.http.reading.limited_bundle import LimitedBundle
+from speccompile.serving.http.reading.limited_bundle import LimitedBundle, warm_up
 from speccompile.serving.http.reading.tasks import Reading
 
 READY = b"ready"
@@ -33,8 +33,7 @@ def main(settings: dict[str, Any]) -> None:
     """Fork children until the server closes its end. settings: descriptor, folder, name, memory_mib, grammar_bytes."""
     server = socket.socket(fileno=settings["descriptor"])
     texts = TextBundle.open(Path(settings["folder"]))
-    if texts.grammars.is_supported:
-        texts.grammars.warm()
+    warm_up(texts)
     bundle = LimitedBundle(texts, settings["grammar_bytes"], texts.constraint)
     forker = _Forker(server, Reading(bundle, settings["name"]), settings["memory_mib"])
     server.sendall(READY)

@@ -4,10 +4,12 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from speccompile.errors import UsageError
+from speccompile.errors import PromptError, UsageError
 from speccompile.runtime.constraints import Constraint, GrammarCompiler
+from speccompile.runtime.text.chat import apply_chat_template
 
 if TYPE_CHECKING:
     from speccompile.bundle.manifest import Manifest
@@ -19,6 +21,19 @@ _KEPT = 64
 """Compiled constraints that are kept."""
 
 Compile = Callable[[str, Any], Constraint]
+
+
+def warm_up(texts: "Texts") -> None:
+    """Do now what would else make the first request slow, and each child again: open the tokenizer for grammars, bound
+    the text of tokens, compile the chat template."""
+    if texts.grammars.is_supported:
+        texts.grammars.warm()
+    if texts.text is not None:
+        texts.text.most_bytes(1)
+    if texts.chat_template is not None:
+        template, special_tokens = texts.chat_template
+        with suppress(PromptError):  # it may refuse this conversation
+            apply_chat_template(template, [{"role": "user", "content": ""}], special_tokens)
 
 
 class UncompiledError(Exception):

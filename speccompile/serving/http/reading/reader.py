@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 import anyio.to_thread
 
-from speccompile.serving.http.reading.limited_bundle import Compile, ConstraintCache, LimitedBundle, UncompiledError
+from speccompile.serving.http.reading.limited_bundle import (
+    Compile,
+    ConstraintCache,
+    LimitedBundle,
+    UncompiledError,
+    warm_up,
+)
 from speccompile.serving.http.reading.limits import ReadLimits
 from speccompile.serving.http.reading.processes import ReaderProcesses
 from speccompile.serving.http.reading.tasks import Reading
@@ -39,8 +45,7 @@ class Reader:
         self._threads, self._compiling = anyio.CapacityLimiter(_THREADS), anyio.CapacityLimiter(_COMPILING)
         self._children = None if folder is None else ReaderProcesses(folder, name, limits)
         if self._children is not None:
-            if bundle.grammars.is_supported:
-                bundle.grammars.warm()
+            warm_up(bundle)
             self._children.wait()
 
     async def request(self, task: str, data: bytes, *, speculative: bool) -> ParsedRequest:
