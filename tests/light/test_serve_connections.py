@@ -97,8 +97,8 @@ def test_monitoring_gets_in_where_all_connections_are_taken(server):
 class Ended:
     """A connection that notes its end."""
 
-    def __init__(self) -> None:
-        self.is_ended = False
+    def __init__(self, is_idle: bool = False) -> None:
+        self.is_ended, self.is_idle = False, is_idle
 
     def abort(self) -> None:
         self.is_ended = True
@@ -118,3 +118,23 @@ def test_places_come_back_and_the_reserve_goes_to_the_last_comer():
     assert [one.is_ended for one in late] == [True] + [False] * RESERVE
     connections.release(first)
     assert not connections.admit(Ended(), "a")
+
+
+def test_idle_connections_make_room():
+    connections = Connections(ConnectionLimits(connections=4))
+    busy, idle, other = Ended(), Ended(is_idle=True), Ended(is_idle=True)
+    assert not any([connections.admit(busy, "a"), connections.admit(idle, "a"), connections.admit(other, "b")])
+    assert not connections.admit(Ended(), "a")  # in the place of its address's own
+    assert (busy.is_ended, idle.is_ended, other.is_ended) == (False, True, False)
+    assert connections.admit(Ended(), "a")
+    assert not any(connections.admit(Ended(), "c") for _ in range(2))
+    assert other.is_ended  # the oldest of all, where all are taken
+
+
+def test_a_connection_between_two_requests_is_idle(server):
+    with ExitStack() as held:
+        for _ in range(3):  # half of all: the share of one address
+            one = held.enter_context(connect(server))
+            one.sendall(GET + b"\r\n")
+            assert one.recv(65536).startswith(b"HTTP/1.1 200 ")
+        assert server.ask("GET", "/version").status == 200

@@ -89,6 +89,11 @@ class LimitedProtocol(H11Protocol):
         else:
             super().shutdown()
 
+    @property
+    def is_idle(self) -> bool:
+        """Return whether the connection has had a request, and the next has not begun."""
+        return self.conn.their_state is h11.IDLE and not self._awaited
+
     def abort(self) -> None:
         """End the connection at once."""
         self.transport.abort()

@@ -35,7 +35,10 @@ class ConnectionLimits:
 
 
 class Abortable(Protocol):
-    """Connection that can be ended at once."""
+    """Connection that can be ended at once. is_idle: whether it is between two requests."""
+
+    @property
+    def is_idle(self) -> bool: ...
 
     def abort(self) -> None:
         """End the connection."""
@@ -55,8 +58,9 @@ class Connections:
 
     def admit(self, connection: Abortable, address: str) -> bool:
         """Take a new connection. Return whether it is of the reserve. address: of the client, "" for none."""
-        is_full = len(self._open) >= self._most or (address and self._of_address[address] >= self._most_of_address)
-        if not is_full:
+        if not self._has_room(address):
+            self._end_idle(address)
+        if self._has_room(address):
             self._open[connection] = address
             self._of_address[address] += 1
             return False
@@ -65,6 +69,19 @@ class Connections:
             oldest, _ = self._reserve.popitem(last=False)
             oldest.abort()
         return True
+
+    def _has_room(self, address: str) -> bool:
+        is_of_many = address != "" and self._of_address[address] >= self._most_of_address
+        return len(self._open) < self._most and not is_of_many
+
+    def _end_idle(self, address: str) -> None:
+        """End the oldest connection that is idle, of the same address if that has too many."""
+        own = len(self._open) < self._most
+        idle = (one for one, other in self._open.items() if one.is_idle and (other == address or not own))
+        oldest = next(idle, None)
+        if oldest is not None:
+            self.release(oldest)
+            oldest.abort()
 
     def release(self, connection: Abortable) -> None:
         """Forget a connection that has ended."""
