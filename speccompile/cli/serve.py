@@ -40,6 +40,42 @@ KEYS = "SPECCOMPILE_API_KEY"
 @click.option("--client-rows", metavar="N", type=click.IntRange(min=1), help="Rows that one API key may have at once.")
 @click.option("--no-reuse", is_flag=True, help="Read every prompt anew, also what an earlier one began with.")
 @click.option("--body-bytes", type=click.IntRange(min=1), default=4 * 2**20, show_default=True, help="Of a request.")
+@click.option(
+    "--read-seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), default=3.0, show_default=True,
+    help="Seconds of a processor that reading a request may take: its JSON, chat template, tokens and grammar.",
+)  # fmt: skip
+@click.option(
+    "--read-memory", metavar="MIB", type=click.IntRange(min=16), default=512, show_default=True,
+    help="Memory that it may take meanwhile, in MiB.",
+)  # fmt: skip
+@click.option(
+    "--grammar-bytes", metavar="N", type=click.IntRange(min=1), default=256 * 1024, show_default=True,
+    help="Of a JSON schema, regular expression, grammar or list of choices.",
+)  # fmt: skip
+@click.option(
+    "--header-bytes", metavar="N", type=click.IntRange(min=1024), default=32 * 1024, show_default=True,
+    help="Of a request's line and headers.",
+)  # fmt: skip
+@click.option(
+    "--headers", metavar="N", type=click.IntRange(min=1), default=100, show_default=True, help="Of a request."
+)
+@click.option(
+    "--header-seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True,
+    help="Until a request's headers must have come.",
+)  # fmt: skip
+@click.option(
+    "--body-seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True,
+    help="Until its body must have come, and for which a client may leave its answer unread.",
+)  # fmt: skip
+@click.option(
+    "--connections", metavar="N", type=click.IntRange(min=1),
+    help="At once; by default what the limit of open files (ulimit -n) has room for, at most 1024. A few more may ask "
+    "for /health and /metrics only.",
+)  # fmt: skip
+@click.option(
+    "--address-connections", metavar="N", type=click.IntRange(min=1),
+    help="Of one address; by default half of --connections. Behind a proxy, which has one address, give as many.",
+)  # fmt: skip
 @click.option("--cors-origin", "origins", metavar="ORIGIN", multiple=True, help="Let pages of this origin ask.")
 @click.option(
     "--grace", metavar="S", type=click.FloatRange(min=0), default=30.0, show_default=True,
@@ -60,6 +96,15 @@ def command(
     threads: int | None,
     autoregressive: bool,
     body_bytes: int,
+    read_seconds: float,
+    read_memory: int,
+    grammar_bytes: int,
+    header_bytes: int,
+    headers: int,
+    header_seconds: float,
+    body_seconds: float,
+    connections: int | None,
+    address_connections: int | None,
     origins: tuple[str, ...],
     grace: float,
     no_page: bool,
@@ -77,6 +122,9 @@ def command(
 
     The address is the one line on stdout. It answers at once: /health says 503 until the bundle is open. On SIGTERM
     or Ctrl-C no more requests are taken, those that are there are finished within --grace, and the exit code is 0.
+
+    Small requests are read in this process, and all with a long text or a new grammar in a process of their own, which
+    ends at --read-seconds, --read-memory, or when its client leaves; the request then gets 400 with the limit's name.
 
     Requests share the rows of the bundle (cache.batch_size); those that find none free wait, and get 429 with
     Retry-After where too many do. Keys come from --api-key, --api-key-file and the environment variable
@@ -104,8 +152,10 @@ def command(
     """
     from speccompile.bundle.reader import open_bundle
     from speccompile.serving.http.app import Settings
+    from speccompile.serving.http.connection_limits import ConnectionLimits
     from speccompile.serving.http.keys import Keys
     from speccompile.serving.http.model import ServedModel
+    from speccompile.serving.http.reading.limits import ReadLimits
     from speccompile.serving.http.run import ListenAddress, listen, serve
 
     manifest = open_bundle(folder, verify=False).manifest  # refuse an invalid bundle before listening
@@ -113,8 +163,12 @@ def command(
         requests=waiting, tokens=waiting_tokens, sequences=sequences, queue_seconds=waiting_seconds,
         seconds=request_seconds, client_rows=client_rows, reuse=not no_reuse,
     )  # fmt: skip
-    model = ServedModel(name or manifest.name, limits)
+    read_limits = ReadLimits(read_seconds, read_memory, grammar_bytes)
+    model = ServedModel(name or manifest.name, limits, read_limits)
     found = Keys(api_keys(keys, key_file))
+    connection_limits = ConnectionLimits(
+        header_bytes, headers, header_seconds, body_seconds, connections, address_connections
+    )
     settings = Settings(found, body_bytes, origins, speculative=not autoregressive, page=not no_page)
     listening, address = listen(ListenAddress(host, port, unix))
     click.echo(address)
@@ -126,7 +180,7 @@ def command(
             LOGGER.info("open %s/ in a browser to talk to it", address)
 
     try:
-        serve(model, settings, listening, load, grace=grace, access_log=access_log)
+        serve(model, settings, listening, load, grace=grace, access_log=access_log, limits=connection_limits)
     finally:
         if unix is not None:
             unix.unlink(missing_ok=True)

@@ -7,7 +7,6 @@ from time import perf_counter
 from typing import Any, Unpack
 
 from speccompile import native
-from speccompile.bundle import manifest as names
 from speccompile.bundle.acceptance import measured
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import open_bundle
@@ -26,7 +25,6 @@ from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.drafter_state import PersistentState
 from speccompile.runtime.rounds.host_drafts import Proposer, find_proposer
 from speccompile.runtime.sequences import make_sequences
-from speccompile.runtime.text.chat import read_chat
 from speccompile.runtime.text.prompts import (
     ChatTemplate,
     Prompt,
@@ -35,6 +33,7 @@ from speccompile.runtime.text.prompts import (
     prompt_token_ids,
 )
 from speccompile.runtime.text.tokenizer import Tokenizer
+from speccompile.runtime.text_bundle import TextBundle
 from speccompile.runtime.text_stream import TextStream
 from speccompile.runtime.window_invariance import (
     WindowInvariance,
@@ -109,15 +108,12 @@ class Bundle(EngineOwner):
         found = find_proposer(opened.folder, opened.manifest, proposer)
         entry = choose(opened.manifest, engine)
         running = open_engine(opened.folder, entry, threads, verify=verify, batch_size=opened.manifest.batch_size)
-        text = Tokenizer(opened.path(names.TOKENIZER)) if opened.manifest.tokenizer else None
-        chat = read_chat(opened.path(names.CHAT)) if names.CHAT in opened.hashes.files else None
-        tokenizer = opened.hashes.files[names.TOKENIZER].blake3 if opened.manifest.tokenizer else ""
-        bundle = cls(opened.manifest, running, entry, text, chat, found, tokenizer)
+        texts = TextBundle.of(opened)
+        tokenizer = texts.grammars.tokenizer_hash
+        bundle = cls(opened.manifest, running, entry, texts.text, texts.chat_template, found, tokenizer)
         if proposer is None and (seen := measured(opened.proof, entry.name, opened.manifest.depth)):
             bundle._loop.drafting.policy.expect(seen)
-        bundle.grammars = GrammarCompiler(
-            opened.manifest, opened.path(names.TOKENIZER) if tokenizer else None, tokenizer
-        )
+        bundle.grammars = texts.grammars
         key = engine_key(opened.folder, entry, running.threads)
         if entry.provider == "cpu":
             bundle.exactness = cached_invariance(key) or check_invariance(key, running, opened.manifest)

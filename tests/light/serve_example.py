@@ -19,8 +19,9 @@ from speccompile.errors import UsageError
 from speccompile.runtime import Bundle
 from speccompile.runtime.text.tokenizer import Tokenizer
 from speccompile.serving.http.app import Settings, make_app
+from speccompile.serving.http.connection_limits import ConnectionLimits
 from speccompile.serving.http.model import ServedModel
-from speccompile.serving.http.run import ListenAddress, listen
+from speccompile.serving.http.run import ListenAddress, configure, listen
 from speccompile.serving.scheduler import Limits, Request
 from tests.light.fake_bundle import toy_manifest, toy_tokenizer
 from tests.light.toy_engine import ToyEngine
@@ -117,11 +118,12 @@ class Running:
 
 
 @contextmanager
-def serving(model: ServedModel, settings: Settings | None = None) -> Iterator[Running]:
+def serving(
+    model: ServedModel, settings: Settings | None = None, connections: ConnectionLimits | None = None
+) -> Iterator[Running]:
     """A server over a model, whatever its state, on a free port."""
     listening, address = listen(ListenAddress(port=0))
-    config = uvicorn.Config(make_app(model, settings), log_config=None, lifespan="off", timeout_graceful_shutdown=10)
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(configure(make_app(model, settings), connections or ConnectionLimits(), grace=10))
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     try:

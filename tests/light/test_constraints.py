@@ -150,11 +150,22 @@ def test_a_model_without_end_tokens_never_gets_one(tokenizer):
     assert {tokenizer.decode_str([token]) for token in taken} == set("0123456789")
 
 
-def test_a_text_that_cannot_go_on_ends_for_want_of_room(grammars, tokenizer):
-    """Nothing of the vocabulary can follow: the parser has been given what is not allowed."""
+def test_a_parser_that_fails_is_an_error(grammars, tokenizer):
+    """Here because it has been given what is not allowed."""
     own = grammars.constraint("regex", "ab").matcher([END])
     assert own.accept_tokens(text_of(tokenizer, "zz")) == 0
-    assert own.end == "capacity"
+    with pytest.raises(UsageError, match="cannot go on with this grammar"):
+        assert own.end
+
+
+def test_a_step_beyond_the_limits_ends_its_own_row_with_an_error(grammars, tokenizer):
+    many = " ".join(['("a"|"b")?'] * 3000)
+    row = SequenceState(
+        [5], 10, 100, {END}, None, constraint=grammars.constraint("grammar", f'start: "xy" z\nz: {many}')
+    )
+    row.append_tokens(text_of(tokenizer, "xy"), 0)
+    assert row.finish_reason == "error"
+    assert "cannot go on with this grammar" in str(row.error)
 
 
 def test_rows_have_matchers_of_their_own(grammars, tokenizer):
@@ -175,6 +186,7 @@ REFUSED = [
     ("regex", "(", "llguidance does not take it"),
     ("regex", "a(?=b)", "look-around"),
     ("regex", "", "received '', expected a text"),
+    *((kind, ["\ud800"] if kind == "choice" else "\ud800", "half a surrogate pair") for kind in KINDS[2:]),
     ("regex", "()", "no text can meet but an empty one"),
     ("grammar", "start: nobody", "unknown name"),
     ("grammar", 7, "received 7, expected a text"),

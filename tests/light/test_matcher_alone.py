@@ -5,6 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 
+from speccompile.errors import UsageError
 from speccompile.runtime.constraints.matcher import Matcher, Vocabulary
 
 SIZE, END, OTHER_END = 40, 38, 39
@@ -33,6 +34,9 @@ class Parser:
 
     def is_error(self) -> bool:
         return self.wrong
+
+    def get_error(self) -> str:
+        return "too many\n items"
 
     def validate_tokens(self, tokens: list[int]) -> int:
         return int(tokens == self.text[self.at : self.at + 1])
@@ -138,9 +142,14 @@ def test_why_a_row_ends():
     cut = matcher([{0}])
     cut.accept_tokens([0])
     assert cut.end == "capacity"
+
+
+def test_a_parser_at_its_limits_ends_its_own_row_with_an_error():
     lost = matcher([{0}])
     lost._inner.wrong = True
-    assert lost.end == "capacity"
+    with pytest.raises(UsageError, match="with this grammar: too many items"):
+        assert lost.end
+    assert lost.has_failed
 
 
 TREE = (-1, 0, 0, 1, 3)

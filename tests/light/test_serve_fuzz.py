@@ -55,6 +55,13 @@ def test_bodies_that_fit_the_description_and_some_that_do_not(case, server):
     case.call_and_validate(base_url=server.address, checks=CHECKS, timeout=60)
 
 
+@pytest.mark.sweep("10,000 requests")
+@described.parametrize()
+@settings(max_examples=1000, **QUICK)
+def test_ten_thousand_requests_end_in_no_server_error(case, server):
+    case.call_and_validate(base_url=server.address, checks=CHECKS, timeout=60)
+
+
 @given(
     path=st.sampled_from([("/v1/chat/completions", CHAT), ("/v1/completions", COMPLETION)]),
     data=st.data(),

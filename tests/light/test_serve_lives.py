@@ -15,7 +15,8 @@ from tests.light.serve_example import chat_bundle, puppet_server, serving
 
 def generation(text="ab", tokens=(1, 2), reason="length", **changes):
     given = {"prefill_seconds": 0.1, "verify_seconds": 0.2, "draft_seconds": 0.1, "path_lengths": [3, 1],
-             "draft_lengths": [4, 4], "round_seconds": [0.2, 0.1], "first_token_seconds": 0.5, "queue_seconds": 0.25,
+             "draft_lengths": [4, 4], "round_starts": [1, 4], "round_seconds": [0.2, 0.1],
+             "first_token_seconds": 0.5, "queue_seconds": 0.25,
              "cached_tokens": 2} | changes  # fmt: skip
     return Generation(text, list(tokens), 4, 2, 2.0, 1.0, 2.0, reason, "speculative", "toy", **given)
 
@@ -53,12 +54,16 @@ def test_how_a_single_sequence_went_is_told_as_vllm_tells_it(puppet):
         },
     }  # fmt: skip
     assert found["usage"]["prompt_tokens_details"]["cached_tokens"] == 2
-    assert found["usage"]["completion_tokens_details"]["rejected_prediction_tokens"] == 6
+    details = found["usage"]["completion_tokens_details"]
+    assert details["accepted_prediction_tokens"] == 1  # the answer ends behind the first of the two
+    assert details["rejected_prediction_tokens"] == 7
 
 
 def test_an_answer_of_one_token_has_had_no_drafts(puppet):
     running, service = puppet
-    alone = generation("a", (1,), path_lengths=[], draft_lengths=[], round_seconds=[], first_token_seconds=None)
+    alone = generation(
+        "a", (1,), path_lengths=[], draft_lengths=[], round_starts=[], round_seconds=[], first_token_seconds=None
+    )
     threading.Thread(target=lambda: (service.came.acquire(), service.requests[0].deliver(
         OutputDelta(0, "a", [1], generation=alone)))).start()  # fmt: skip
     found = running.complete().json["metrics"]

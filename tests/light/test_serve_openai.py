@@ -177,7 +177,9 @@ def test_logprobs_of_completions_are_columns(lenient, stream):
     assert [each for one in found for each in one.token_logprobs] == pytest.approx(alone.logprobs)
     texts = [each for one in found for each in one.tokens]
     offsets = [each for one in found for each in one.text_offset]
-    assert offsets == [sum(map(len, texts[:place])) for place in range(20)]
+    assert offsets == sorted(offsets)
+    for text, offset in zip(texts, offsets, strict=True):
+        assert "\ufffd" in text or alone.text[offset:].startswith(text)
     assert all(1 <= len(best) <= 2 for one in found for best in one.top_logprobs)
 
 

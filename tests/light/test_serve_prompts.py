@@ -41,20 +41,15 @@ def test_conversations_are_written_in_the_template(puppet, body, prompt):
     assert options["max_new_tokens"] == 160 - len(prompt)
 
 
-def test_what_a_template_does_not_take_is_refused(server):
+def test_what_a_template_does_not_take_is_refused(server, monkeypatch):
     answered = server.chat(chat_template_kwargs={"tone": {"a": 1}}, max_tokens=1)
     assert answered.status == 200
-    bundle = chat_bundle()
-    bundle.chat_template = ("{{ raise_exception('no system here') }}", {})
-    server.model._opened.bundle, before = bundle, server.model.bundle
-    try:
-        assert "no system here" in server.chat().error["message"]
-        assert server.chat().error["param"] == "messages"
-        bundle.chat_template = ("{{ 'changed' }}", {})
-        answered = server.chat(continue_final_message=True)
-        assert "the chat template changes the last message" in answered.error["message"]
-    finally:
-        server.model._opened.bundle = before
+    monkeypatch.setattr(server.model.bundle, "chat_template", ("{{ raise_exception('no system here') }}", {}))
+    assert "no system here" in server.chat().error["message"]
+    assert server.chat().error["param"] == "messages"
+    monkeypatch.setattr(server.model.bundle, "chat_template", ("{{ 'changed' }}", {}))
+    answered = server.chat(continue_final_message=True)
+    assert "the chat template changes the last message" in answered.error["message"]
 
 
 def test_bundles_without_a_template_or_a_tokenizer_say_so():
@@ -87,3 +82,18 @@ def test_tokens_there_and_back(server):
     assert server.post("/detokenize", tokens=answered["tokens"]).json == {"prompt": "dé"}
     assert "expected one of them" in server.post("/tokenize").error["message"]
     assert server.post("/detokenize", tokens=[999]).error["param"] == "tokens"
+
+
+CALLED = "{% for m in messages %}{% if 'tool_calls' in m %}{% for c in m.tool_calls %}{{ c.function.arguments.items() | list }}{% endfor %}{% else %}{{ m.content }}{% endif %}{% endfor %}"  # noqa: E501
+"""As some templates of models ask: whether the key is there."""
+
+
+@pytest.mark.parametrize(("calls", "said"), [
+    (None, "x"), ([], "x"), ([{"type": "function", "function": {"name": "f", "arguments": ""}}], "[]"),
+    ([{"type": "function", "function": {"name": "f", "arguments": None}}], "[]"),
+    ([{"type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}], "[('a', 1)]"),
+])  # fmt: skip
+def test_calls_that_clients_send_back(server, monkeypatch, calls, said):
+    monkeypatch.setattr(server.model.bundle, "chat_template", (CALLED, {}))
+    messages = [{"role": "assistant", "content": "x", "tool_calls": calls}]
+    assert server.post("/tokenize", messages=messages).json["tokens"] == toy_text().encode(said, special_tokens=False)

@@ -13,7 +13,7 @@ from speccompile.extras import naming_extra
 from speccompile.runtime.constraints.matcher import Matcher, Vocabulary
 
 if TYPE_CHECKING:
-    from llguidance import LLTokenizer
+    from llguidance import LLParserLimits, LLTokenizer
 
 INPUT = "allowed"
 """Input of graphs that take constraints: the tokens that may follow every node of a round."""
@@ -42,6 +42,12 @@ class Constraint:
         tokens of the model are never allowed."""
         return self._compiled.copy(ends)
 
+    @property
+    def has_failed(self) -> bool:
+        """Return whether a sequence has reached a limit of llguidance in this grammar: others may, sooner than in one
+        that is compiled anew."""
+        return self._compiled.has_failed
+
 
 ConstraintOption = Constraint | Sequence[Constraint | None] | None
 """Constraint for all prompts, or a sequence with one, or None, for each."""
@@ -53,7 +59,7 @@ class GrammarCompiler:
 
     def __init__(self, manifest: Manifest, tokenizer: Path | None, hashed: str) -> None:
         """tokenizer: path of a `tokenizer.json`, None if the bundle has none; hashed: its hash."""
-        self._path, self._hash, self._manifest = tokenizer, hashed, manifest
+        self._path, self.tokenizer_hash, self._manifest = tokenizer, hashed, manifest
         self.is_supported = any(tensor.name == INPUT for graph in manifest.graphs for tensor in graph.inputs)
         """True if the bundle's graphs take constraints."""
 
@@ -69,6 +75,10 @@ class GrammarCompiler:
                 hint="add the tokenizer to the target's folder and build again",
             )
         return _open(self._path, self._manifest.vocabulary_size, list(self._manifest.eos_token_ids))
+
+    def warm(self) -> None:
+        """Open the tokenizer now, which takes a second for a large one, instead of at first use."""
+        self._tokenizer  # noqa: B018
 
     def special(self, text: str) -> int | None:
         """Return the special token with this text, or None."""
@@ -98,7 +108,7 @@ class GrammarCompiler:
                 f"constraint: received {type(constraint).__name__}, expected what Bundle.constraint gives",
                 hint='as in constraint=bundle.constraint("choice", ["yes", "no"])',
             )
-        if not self.is_supported or constraint.tokenizer != self._hash:
+        if not self.is_supported or constraint.tokenizer != self.tokenizer_hash:
             raise UsageError(
                 "constraint: received one of another bundle, expected one made for this bundle's tokenizer",
                 hint="make it by the constraint of this bundle",
@@ -121,19 +131,30 @@ class GrammarCompiler:
             raise UsageError(
                 f"constraint: received the kind {kind!r}, expected one of {', '.join(KINDS)}", hint="give one of them"
             )
-        grammar = _grammar(kind, text)
-        is_wrong, said = LLMatcher.validate_grammar_with_warnings(grammar, tokenizer)
-        if is_wrong or said:
+        try:
+            grammar = _grammar(kind, text)
+            grammar.encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"constraint {kind}: received a text with half a surrogate pair, expected Unicode text",
+                hint="give both halves, or the character itself",
+            ) from None
+        inner = LLMatcher(tokenizer, grammar, log_level=0, limits=_limits())
+        said = [inner.get_error()] if inner.is_error() else inner.get_grammar_warnings()
+        if said:
             raise _refused(kind, " ".join(said))
         ends = frozenset(self._manifest.eos_token_ids)
         vocabulary = Vocabulary(self._manifest.vocabulary_size, ends, frozenset(tokenizer.eos_tokens))
-        matcher = Matcher(LLMatcher(tokenizer, grammar, log_level=0), vocabulary)
-        if not matcher.allows_any():
+        matcher = Matcher(inner, vocabulary)
+        allows_any = matcher.allows_any()
+        if inner.is_error():  # the first mask already reaches a limit of llguidance
+            raise _refused(kind, inner.get_error())
+        if not allows_any:
             raise UsageError(
                 f"constraint {kind}: received one that no text can meet but an empty one, expected one that some can",
                 hint="allow at least one character",
             )
-        return Constraint(kind, text if isinstance(text, str) else json.dumps(text), self._hash, matcher)
+        return Constraint(kind, text if isinstance(text, str) else json.dumps(text), self.tokenizer_hash, matcher)
 
 
 def _grammar(kind: str, text: Any) -> str:
@@ -182,7 +203,8 @@ def _of_schema(kind: str, schema: Any) -> str:
 
 
 def _of_choices(texts: Any) -> str:
-    """Return the choices in Lark's form, with string literals as in JSON."""
+    """Return the choices in Lark's form, with string literals as in JSON: as one terminal, since the parser's work on a
+    rule with many alternatives grows with the square of their number."""
     if isinstance(texts, str):
         texts = [texts]
     if not isinstance(texts, Sequence) or not texts or not all(isinstance(each, str) and each for each in texts):
@@ -190,7 +212,18 @@ def _of_choices(texts: Any) -> str:
             f"constraint choice: received {texts!r}, expected one text or more, none of them empty",
             hint='give them as in ["yes", "no"]',
         )
-    return "start: " + " | ".join(json.dumps(each, ensure_ascii=False) for each in texts)
+    return "start: CHOICE\nCHOICE: " + " | ".join(json.dumps(each, ensure_ascii=False) for each in texts)
+
+
+def _limits() -> "LLParserLimits":
+    """Return llguidance's limits. Those of a step bound the time of one mask to some milliseconds, and the number of
+    states the memory of a matcher to about 100 MB: a batch waits for the masks of all its sequences."""
+    from llguidance import LLParserLimits
+
+    return LLParserLimits(
+        step_lexer_fuel=100_000, step_max_items=25_000, max_lexer_states=50_000, max_grammar_size=250_000,
+        verbose_errors=False,
+    )  # fmt: skip
 
 
 def _refused(kind: str, said: str) -> UsageError:

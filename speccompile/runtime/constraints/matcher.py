@@ -1,17 +1,21 @@
 """State of a sequence in its grammar."""
 
 from collections.abc import Collection, Sequence
+from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from speccompile.errors import UsageError
 from speccompile.tree import chain
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 Mask = NDArray[np.bool_]
+_LONGEST = 200
+"""Maximum number of characters of llguidance's message in an error."""
 _BITS = 32
 """Number of tokens in one integer of llguidance's masks."""
 
@@ -28,8 +32,8 @@ class Vocabulary(NamedTuple):
 class Matcher:
     """State of one sequence in its grammar. Tokens that end a generation are never part of the text."""
 
-    def __init__(self, inner: "LLMatcher", vocabulary: Vocabulary) -> None:
-        self._inner, self._vocabulary = inner, vocabulary
+    def __init__(self, inner: "LLMatcher", vocabulary: Vocabulary, failed: Event | None = None) -> None:
+        self._inner, self._vocabulary, self._failed = inner, vocabulary, failed or Event()
         self._bits = np.empty((-(-vocabulary.size // _BITS)), np.int32)
         self._next: Mask | None = None
         """`mask` if it has been computed since the last token."""
@@ -38,7 +42,13 @@ class Matcher:
         """Return a copy in the same state, for a sequence that ends with those of the model's end tokens that are in
         `ends`."""
         own = self._vocabulary._replace(stop_ids=self._vocabulary.stop_ids & frozenset(ends))
-        return Matcher(self._inner.deep_copy(), own)
+        return Matcher(self._inner.deep_copy(), own, self._failed)
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether this matcher or a copy has failed. Copies share the states of their grammar, and a limit on
+        them: once it is reached, all may fail."""
+        return self._failed.is_set()
 
     @property
     def is_complete(self) -> bool:
@@ -48,10 +58,17 @@ class Matcher:
     @property
     def end(self) -> str:
         """Finish reason of the sequence here, or "". `stop`: the text is complete and nothing can follow. `capacity`:
-        it is not complete and no token of the vocabulary can follow, or the parser has reached its limits."""
-        if self._inner.is_error():
-            return "capacity"
-        if not self.is_complete and self.allows_any():
+        it is not complete and no token of the vocabulary can follow. Raise UsageError if the parser has failed, as at
+        a limit of llguidance: only this sequence ends."""
+        goes_on = not self._inner.is_error() and not self.is_complete and self.allows_any()
+        if self._inner.is_error():  # also by the mask that has just been computed
+            self._failed.set()
+            said = " ".join(self._inner.get_error().split())[:_LONGEST]
+            raise UsageError(
+                f"constraint: llguidance cannot go on with this grammar: {said}",
+                hint="ask for a simpler form, or for fewer tokens",
+            )
+        if goes_on:
             return ""
         return "stop" if self._inner.is_accepting() else "capacity"
 

@@ -38,8 +38,9 @@ def plain_message(message: object, where: str) -> dict[str, Any]:
         raise PromptError(f"{where}.role: received {received}, expected one of {', '.join(ROLES)}", hint=_HINT)
     plain = {**message, "role": "system" if role == "developer" else role}
     plain["content"] = _text(message.get("content"), f"{where}.content", is_required=role != "assistant")
-    if message.get("tool_calls"):
-        plain["tool_calls"] = _plain_calls(message["tool_calls"], f"{where}.tool_calls")
+    calls = plain.pop("tool_calls", None)
+    if calls not in (None, [], ()):  # none at all is what clients send back: templates ask whether the key is there
+        plain["tool_calls"] = _plain_calls(calls, f"{where}.tool_calls")
     return plain
 
 
@@ -71,6 +72,8 @@ def _plain_call(call: Any, where: str) -> dict[str, Any]:
     try:
         function = call["function"]
         arguments = function["arguments"]
+        if arguments is None or arguments == "":  # as clients send back a call of a function without parameters
+            arguments = {}
         read = json.loads(arguments) if isinstance(arguments, str) else arguments
         plain = {**call, "function": {**function, "arguments": read}}
     except (TypeError, KeyError, ValueError):

@@ -1,5 +1,6 @@
 """Text to token ids and back, complete or incrementally."""
 
+import json
 import threading
 from collections.abc import Sequence
 from functools import cache
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from speccompile.errors import BundleError, EngineError, PromptError
 from speccompile.machine.system import trim_heap
+from speccompile.runtime.text.token_bytes import longest_token_bytes
 
 if TYPE_CHECKING:
     import tokenizers
@@ -38,7 +40,10 @@ class Tokenizer:
         # cached, because a tokenizer makes a new string for every call
         self._has_text = cache(lambda index: index not in special and tokenizer.id_to_token(index) is not None)
         self._bytes = _byte_fallback_ids(tokenizer)
+        self.size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        """One more than the largest token id."""
         self._alone = threading.Lock()
+        self._longest: int | None = None
 
     def encode(self, prompt: str, special_tokens: bool = True) -> list[int]:
         """Return the token ids of `prompt`; `special_tokens` adds those that the tokenizer puts around a prompt, like a
@@ -54,15 +59,30 @@ class Tokenizer:
                 hint="save the prompt as UTF-8",
             ) from None
         if len(prompt) < _LARGE:
-            return self._tokenizer.encode(prompt, add_special_tokens=special_tokens).ids
+            return self._encode(prompt, special_tokens)
         with self._alone:
-            ids = self._tokenizer.encode(prompt, add_special_tokens=special_tokens).ids
+            ids = self._encode(prompt, special_tokens)
             trim_heap()
         return ids
 
+    def most_bytes(self, tokens: int) -> int | None:
+        """Return the bytes of the longest text that so many tokens can hold, in UTF-8. None if the tokenizer may drop
+        text, so that a text of any length can have few tokens."""
+        if self._longest is None:
+            self._longest = longest_token_bytes(json.loads(self._tokenizer.to_str()))
+        return self._longest * tokens or None
+
+    def _encode(self, prompt: str, special_tokens: bool) -> list[int]:
+        # as a batch of one, which lets other threads run meanwhile: `encode` holds Python's lock to its end
+        (found,) = self._tokenizer.encode_batch([prompt], add_special_tokens=special_tokens)
+        return list(found.ids)
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of `token_ids` without special tokens."""
-        return self._tokenizer.decode(list(token_ids))
+        if len(token_ids) < _LARGE:
+            return self._tokenizer.decode(list(token_ids))
+        (text,) = self._tokenizer.decode_batch([list(token_ids)])  # lets other threads run meanwhile
+        return text
 
     def without_special_tokens(self, token_ids: Sequence[int]) -> list[int]:
         """Return the `token_ids` that have text: no special tokens, none beyond the tokenizer's vocabulary."""

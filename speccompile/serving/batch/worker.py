@@ -1,6 +1,5 @@
 """Answer lines by a service, with enough requests at once to keep every batch slot busy."""
 
-import json
 import queue
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from speccompile.serving.batch.requests import BatchRequest
 from speccompile.serving.batch.results import OK, Result
 from speccompile.serving.http.errors import RequestError, to_request_error
 from speccompile.serving.http.fields import CHAT_URL
+from speccompile.serving.http.json_text import parse
 from speccompile.serving.http.requests import (
     ParsedRequest,
     read_chat,
@@ -81,9 +81,7 @@ class BatchWorker:
         return _Pending(line, asked, answer, requests, woken)
 
     def _read(self, line: BatchRequest) -> ParsedRequest:
-        body = with_default_speculative(
-            with_model_name(json.loads(line.body), self._name), speculative=self._speculative
-        )
+        body = with_default_speculative(with_model_name(parse(line.body), self._name), speculative=self._speculative)
         asked = (read_chat if line.url == CHAT_URL else read_completion)(body, self._bundle)
         if asked.stream:
             raise RequestError("stream: received true, expected false: a file has no streams", param="stream")

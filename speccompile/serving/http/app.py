@@ -1,7 +1,7 @@
 """ASGI application: OpenAI's endpoints, and endpoints for monitoring."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -16,29 +16,18 @@ from starlette.routing import Route
 
 from speccompile import __version__
 from speccompile.errors import SpeccompileError
-from speccompile.serving.http import prompts
-from speccompile.serving.http.body import Json, parse, read_body
+from speccompile.serving.http.body import BodyReader, Json
 from speccompile.serving.http.capabilities import capabilities
 from speccompile.serving.http.errors import INVALID, NOT_FOUND, RequestError, to_request_error
-from speccompile.serving.http.fields import CHAT_URL, COMPLETIONS_URL, DETOKENIZE, TOKENIZE, validate
+from speccompile.serving.http.fields import CHAT_URL, COMPLETIONS_URL
 from speccompile.serving.http.keys import Keys
 from speccompile.serving.http.metrics import MEDIA
 from speccompile.serving.http.model import ServedModel
 from speccompile.serving.http.page_files import page_routes
-from speccompile.serving.http.requests import (
-    BodyParser,
-    ParsedRequest,
-    check_model,
-    read_chat,
-    read_completion,
-    submit,
-    with_default_speculative,
-    with_model_name,
-)
+from speccompile.serving.http.reading import tasks
+from speccompile.serving.http.requests import check_model, submit
 from speccompile.serving.http.response import ResponseBuilder
 from speccompile.serving.http.stream import Events, cancel_on_disconnect, collect
-
-Handler = Callable[[HttpRequest], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -74,7 +63,7 @@ def make_app(model: ServedModel, settings: Settings | None = None) -> Starlette:
         routes += page_routes()
     origins = api.settings.origins
     cors = Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
-    return Starlette(
+    app = Starlette(
         routes=routes,
         middleware=[cors] if origins else [],
         exception_handlers={
@@ -84,6 +73,8 @@ def make_app(model: ServedModel, settings: Settings | None = None) -> Starlette:
             Exception: _refused,
         },
     )
+    app.router.redirect_slashes = False  # a redirect would name whatever host the client has
+    return app
 
 
 class _Api:
@@ -91,18 +82,24 @@ class _Api:
 
     def __init__(self, model: ServedModel, settings: Settings) -> None:
         self._model, self.settings = model, settings
+        self._bodies = BodyReader(settings.max_body_bytes)
 
     async def chat(self, http: HttpRequest) -> Response:
-        return await self._generate(http, read_chat)
+        return await self._generate(http, tasks.CHAT)
 
     async def completions(self, http: HttpRequest) -> Response:
-        return await self._generate(http, read_completion)
+        return await self._generate(http, tasks.COMPLETION)
 
-    async def _generate(self, http: HttpRequest, read_as: BodyParser) -> Response:
+    async def _generate(self, http: HttpRequest, task: str) -> Response:
         client = self._client(http)
-        data = await read_body(http, self.settings.max_body_bytes)
-        asked, requests = await run_in_threadpool(self._ask, data, read_as, client)
-        answer = ResponseBuilder(asked, self._model.name, self._model.bundle.manifest, self._model.texts)
+        data, model = await self._bodies.read(http), self._model
+        reading = partial(model.reader.request, task, data, speculative=self.settings.speculative)
+        asked = await cancel_on_disconnect(http, reading)
+        if asked is None:
+            return Response(status_code=499)
+        # in a thread, because it waits for the scheduler
+        requests = await run_in_threadpool(submit, asked, model.service, client)
+        answer = ResponseBuilder(asked, model.name, model.bundle.manifest, model.texts)
         if asked.stream:
             return Events(answer, requests, {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         try:
@@ -111,13 +108,6 @@ class _Api:
             for request in requests:
                 request.cancel()
         return Response(status_code=499) if generations is None else Json(answer.full(generations))
-
-    def _ask(self, data: bytes, read_as: BodyParser, client: str) -> tuple[ParsedRequest, list[Any]]:
-        """Parse a body and submit its requests. Run in a thread, because tokenizing would block the event loop."""
-        body = with_default_speculative(self._parsed(data), speculative=self.settings.speculative)
-        service = self._model.service
-        asked = read_as(body, self._model.bundle)
-        return asked, submit(asked, service, client)
 
     async def models(self, http: HttpRequest) -> Response:
         self._client(http)
@@ -133,12 +123,16 @@ class _Api:
         return Json(capabilities(self._model.bundle, model=self._model.name, speculative=self.settings.speculative))
 
     async def tokenize(self, http: HttpRequest) -> Response:
-        self._client(http)
-        return Json(await run_in_threadpool(self._tokenized, await read_body(http, self.settings.max_body_bytes)))
+        return await self._answer(http, tasks.TOKENIZED)
 
     async def detokenize(self, http: HttpRequest) -> Response:
+        return await self._answer(http, tasks.DETOKENIZED)
+
+    async def _answer(self, http: HttpRequest, task: str) -> Response:
         self._client(http)
-        return Json(await run_in_threadpool(self._detokenized, await read_body(http, self.settings.max_body_bytes)))
+        data = await self._bodies.read(http)
+        found = await cancel_on_disconnect(http, partial(self._model.reader.answer, task, data))
+        return Response(status_code=499) if found is None else Response(found, media_type=Json.media_type)
 
     async def health(self, http: HttpRequest) -> Response:
         status = self._model.status
@@ -158,30 +152,9 @@ class _Api:
     def _client(self, http: HttpRequest) -> str:
         return self.settings.keys.authenticate(http.headers.get("authorization"))
 
-    def _parsed(self, data: bytes) -> Any:
-        return with_model_name(parse(data), self._model.name)
-
     def _described(self) -> dict[str, Any]:
         model = {"id": self._model.name, "object": "model", "created": self._model.created, "owned_by": "speccompile"}
         return model | {"max_model_len": self._model.bundle.manifest.max_length}
-
-    def _tokenized(self, data: bytes) -> dict[str, Any]:
-        fields = validate(self._parsed(data), TOKENIZE)
-        bundle = self._model.bundle
-        if ("prompt" in fields) == ("messages" in fields):
-            raise RequestError("received a prompt and messages, or neither, expected one of them", param="prompt")
-        if "messages" in fields:
-            tokens = prompts.chat_prompt(fields, bundle)
-        else:
-            tokens = prompts.encode(fields["prompt"], bundle, fields.get("add_special_tokens", True))
-        found = {"count": len(tokens), "max_model_len": bundle.manifest.max_length, "tokens": tokens}
-        if fields.get("return_token_strs"):
-            found["token_strs"] = [prompts.require_tokenizer(bundle).id_to_token(token) for token in tokens]
-        return found
-
-    def _detokenized(self, data: bytes) -> dict[str, Any]:
-        fields = validate(self._parsed(data), DETOKENIZE)
-        return {"prompt": prompts.decode(fields["tokens"], self._model.bundle)}
 
 
 async def _refused(http: HttpRequest, error: Exception) -> Response:

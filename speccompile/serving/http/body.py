@@ -1,13 +1,15 @@
-"""JSON bodies of requests and responses."""
+"""Bodies of requests and responses over HTTP."""
 
-import json
-from typing import Any, NoReturn
+import asyncio
+from typing import Any
 
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from speccompile.serving.http.errors import RequestError
+from speccompile.serving.http.json_text import dumps
+from speccompile.serving.http.reading.last_first import LastFirst
 
 
 class Json(Response):
@@ -19,43 +21,37 @@ class Json(Response):
         return dumps(content)
 
 
-def dumps(content: Any) -> bytes:
-    """Return JSON in UTF-8. Unpaired surrogates, which clients may send and UTF-8 cannot encode, stay escapes."""
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+class BodyReader:
+    """Reads bodies of at most `most` bytes. Where many large ones come at once, their parts are taken one a turn of the
+    event loop: so that other clients wait for one of them at most."""
 
+    def __init__(self, most: int) -> None:
+        self._most, self._turns = most, LastFirst(1)
 
-async def read_body(http: HttpRequest, most: int) -> bytes:
-    """Return the bytes of a request's body. Raise RequestError for more than `most` bytes, or another type than
-    JSON."""
-    kind = http.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise RequestError(
-            f"received Content-Type {kind[:80]!r}, expected application/json", status=415, code="unsupported_media_type"
-        )
-    length = http.headers.get("content-length", "")
-    if length.isdecimal() and int(length) > most:
-        raise _too_large(most)
-    data = bytearray()
-    try:
-        async for part in http.stream():
-            data += part
-            if len(data) > most:
-                raise _too_large(most)
-    except ClientDisconnect:
-        raise RequestError("the client hung up before its body had come", status=499) from None
-    return bytes(data)
-
-
-def parse(data: bytes) -> Any:
-    """Return the JSON value in `data`. Raise RequestError for invalid JSON."""
-    try:
-        return json.loads(data, parse_constant=_refuse_constant)
-    except ValueError as error:  # invalid JSON, invalid UTF-8, or a number with too many digits
-        raise RequestError(f"the body is no JSON: {error}", code="invalid_json") from None
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    async def read(self, http: HttpRequest) -> bytes:
+        """Return the bytes of a request's body. Raise RequestError for more than the limit, or another type than
+        JSON."""
+        kind = http.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise RequestError(
+                f"received Content-Type {kind[:80]!r}, expected application/json",
+                status=415, code="unsupported_media_type",
+            )  # fmt: skip
+        length = http.headers.get("content-length", "")
+        if length.isdecimal() and int(length) > self._most:
+            raise _too_large(self._most)
+        data = bytearray()
+        try:
+            async for part in http.stream():
+                if data:
+                    async with self._turns:
+                        await asyncio.sleep(0)
+                data += part
+                if len(data) > self._most:
+                    raise _too_large(self._most)
+        except ClientDisconnect:
+            raise RequestError("the client hung up before its body had come", status=499) from None
+        return bytes(data)
 
 
 def _too_large(most: int) -> RequestError:

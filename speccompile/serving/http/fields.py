@@ -71,7 +71,8 @@ _FORM: dict[str, Schema] = {
     "guided_json": {"description": "The older name of structured_outputs.json.", "type": ["object", "string", "null"]},
     "guided_regex": _field("string", "Of structured_outputs.regex."),
     "guided_grammar": _field("string", "Of structured_outputs.grammar."),
-    "guided_choice": _field("array", "Of structured_outputs.choice.", items={"type": "string"}),
+    "guided_choice": _field("array", "Of structured_outputs.choice.", items={"type": "string"},
+                            maxItems=2**16),
 }  # fmt: skip
 
 _NAME = {"type": "string", "minLength": 1, "maxLength": 256}
@@ -89,6 +90,13 @@ _TOOLS: dict[str, Schema] = {
 
 _PART = {"type": "object", "required": ["type", "text"],
          "properties": {"type": {"enum": ["text"]}, "text": {"type": "string"}}}  # fmt: skip
+_MEDIA = {
+    ("image_url", "image", "input_image"): "images",
+    ("input_audio", "audio", "audio_url"): "audio",
+    ("video_url", "video"): "videos",
+    ("file", "input_file"): "files",
+}
+"""Types of parts, as OpenAI and others name them -> media that no bundle takes here."""
 _MESSAGE = {
     "type": "object",
     "required": ["role"],
@@ -187,10 +195,26 @@ def validate(body: Any, schema: Schema) -> dict[str, Any]:
                 f"{name}: received {shown(body[name])}, which is not supported", param=name,
                 code="unsupported_parameter", hint="leave it out",
             )  # fmt: skip
+    _check_parts(body.get("messages"))
     check(body, schema)
     known = {*schema["properties"], *UNSUPPORTED}
     _log_unknown(body, known)
     return {name: value for name, value in body.items() if value is not None and name in known}
+
+
+def _check_parts(messages: Any) -> None:
+    """Raise RequestError for the first part of a message that is another medium than text."""
+    for number, message in enumerate(messages if isinstance(messages, list) else ()):
+        content = message.get("content") if isinstance(message, dict) else None
+        for index, part in enumerate(content if isinstance(content, list) else ()):
+            kind = part.get("type") if isinstance(part, dict) else None
+            medium = next((medium for kinds, medium in _MEDIA.items() if isinstance(kind, str) and kind in kinds), None)
+            if medium is not None:
+                where = f"messages[{number}].content[{index}].type"
+                raise RequestError(
+                    f"{where}: received {shown(kind)}, but this model takes no {medium}: expected text",
+                    param=where, code="unsupported_value", hint="leave the part out",
+                )  # fmt: skip
 
 
 def _log_unknown(body: Mapping[str, Any], known: set[str]) -> None:

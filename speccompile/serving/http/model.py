@@ -6,6 +6,8 @@ from pathlib import Path
 from speccompile.runtime import Bundle
 from speccompile.serving.http.errors import UNAVAILABLE, RequestError
 from speccompile.serving.http.metrics import Metrics
+from speccompile.serving.http.reading.limits import ReadLimits
+from speccompile.serving.http.reading.reader import Reader
 from speccompile.serving.http.tokens import TokenTexts
 from speccompile.serving.scheduler import Limits, Service
 
@@ -13,8 +15,9 @@ from speccompile.serving.scheduler import Limits, Service
 class ServedModel:
     """A bundle under the name that clients use. Until `open` has returned, every request is refused with 503."""
 
-    def __init__(self, name: str, limits: Limits | None = None) -> None:
+    def __init__(self, name: str, limits: Limits | None = None, read_limits: ReadLimits | None = None) -> None:
         self.name, self.limits, self.created = name, limits or Limits(), int(time.time())
+        self.read_limits = read_limits or ReadLimits()
         self._unopened: Exception | None = None
         self.draining = False
         self._opened: _Opened | None = None
@@ -22,14 +25,16 @@ class ServedModel:
     def open(self, folder: Path, *, engine: str | None = None, threads: int | None = None, verify: bool = True) -> None:
         """Open a bundle folder and begin to serve it. Raise as `Bundle.open` does; `failure` then has the error."""
         try:
-            self.start(Bundle.open(folder, engine=engine, threads=threads, verify=verify))
+            self.start(Bundle.open(folder, engine=engine, threads=threads, verify=verify), folder)
         except Exception as error:
             self._unopened = error
             raise
 
-    def start(self, bundle: Bundle) -> None:
-        """Serve an open bundle. From now on the model has exclusive use of it."""
-        self._opened = _Opened(bundle, self.name, self.limits)
+    def start(self, bundle: Bundle, folder: Path | None = None) -> None:
+        """Serve an open bundle. From now on the model has exclusive use of it. folder: of the bundle, for processes
+        that read requests."""
+        reader = Reader(bundle, self.name, self.read_limits, folder)
+        self._opened = _Opened(bundle, self.name, self.limits, reader)
 
     @property
     def failure(self) -> Exception | None:
@@ -58,6 +63,10 @@ class ServedModel:
         return self._open.service
 
     @property
+    def reader(self) -> Reader:
+        return self._open.reader
+
+    @property
     def metrics(self) -> Metrics:
         return self._open.metrics
 
@@ -69,6 +78,7 @@ class ServedModel:
         """Take no more requests, finish the present ones for at most `seconds`, and end the rest."""
         self.draining = True
         if self._opened is not None:
+            self._opened.reader.close()  # the service would refuse what is still being read
             self._opened.service.close(drain=True, timeout=seconds)
 
     @property
@@ -83,10 +93,10 @@ class ServedModel:
 
 
 class _Opened:
-    """An open bundle with its metrics, token texts and service."""
+    """An open bundle with its reader, metrics, token texts and service."""
 
-    def __init__(self, bundle: Bundle, name: str, limits: Limits) -> None:
-        self.bundle = bundle
+    def __init__(self, bundle: Bundle, name: str, limits: Limits, reader: Reader) -> None:
+        self.bundle, self.reader = bundle, reader
         self.metrics = Metrics(name, bundle.engine_name, bundle.manifest.tokens)
         self.texts = TokenTexts(bundle.text)
         self.service: Service = bundle.serve(limits, self.metrics)

@@ -10,13 +10,24 @@ from speccompile.serving.http.errors import RequestError
 from speccompile.serving.http.tools import Tools
 
 if TYPE_CHECKING:
-    from speccompile.runtime import Bundle
     from speccompile.runtime.text.tokenizer import Tokenizer
+    from speccompile.runtime.text_bundle import Texts
 
 
-def chat_prompt(body: dict[str, Any], bundle: "Bundle", tools: Tools | None = None) -> list[int]:
-    """Return the token ids of a conversation in the bundle's chat template, with its tools. Raise RequestError."""
+def chat_prompt(body: dict[str, Any], bundle: "Texts", tools: Tools | None = None, *, fits: bool = False) -> list[int]:
+    """Return the token ids of a conversation in the bundle's chat template, with its tools. fits: refuse a text that is
+    too long for the model before it is tokenized. Raise RequestError."""
     text = require_tokenizer(bundle)
+    try:
+        written = _chat_text(body, bundle, tools)
+        if fits:
+            _check_bytes(written, bundle, "messages")
+        return text.encode(written, special_tokens=False)  # the template writes them itself
+    except PromptError as error:
+        raise RequestError(str(error), param="messages") from error
+
+
+def _chat_text(body: dict[str, Any], bundle: "Texts", tools: Tools | None) -> str:
     if bundle.chat_template is None:
         raise RequestError("this model has no chat template", param="messages", hint="use /v1/completions")
     template, special_tokens = bundle.chat_template
@@ -28,32 +39,29 @@ def chat_prompt(body: dict[str, Any], bundle: "Bundle", tools: Tools | None = No
             param="continue_final_message",
         )
     messages = [_plain(message, f"messages[{index}]") for index, message in enumerate(body["messages"])]
-    try:
-        variables = body.get("chat_template_kwargs", {}) | ({} if tools is None else {"tools": tools.declared})
-        written = apply_chat_template(template, messages, special_tokens, opening, variables)
-        if going_on:
-            written = _until_end_of(str(messages[-1]["content"]).strip(), written)
-        return text.encode(written, special_tokens=False)  # the template writes them itself
-    except PromptError as error:
-        raise RequestError(str(error), param="messages") from error
+    variables = body.get("chat_template_kwargs", {}) | ({} if tools is None else {"tools": tools.declared})
+    written = apply_chat_template(template, messages, special_tokens, opening, variables)
+    return _until_end_of(str(messages[-1]["content"]).strip(), written) if going_on else written
 
 
-def text_prompts(body: dict[str, Any], bundle: "Bundle") -> list[list[int]]:
+def text_prompts(body: dict[str, Any], bundle: "Texts") -> list[list[int]]:
     """Return the token ids of every prompt of /v1/completions. Raise RequestError for an invalid one."""
     prompt = body["prompt"]
     prompts = prompt if isinstance(prompt, list) and not isinstance(prompt[0], int | float) else [prompt]
     return [_encoded(each, bundle) for each in prompts]
 
 
-def _encoded(prompt: str | Sequence[float], bundle: "Bundle") -> list[int]:
+def _encoded(prompt: str | Sequence[float], bundle: "Texts") -> list[int]:
     if isinstance(prompt, str):
+        _check_bytes(prompt, bundle, "prompt")
         return encode(prompt, bundle)
+    check_length(prompt, bundle, "prompt")
     tokens = [int(token) for token in prompt]
-    _check_tokens(tokens, bundle, "prompt")
+    _check_tokens(tokens, bundle.manifest.vocabulary_size, "prompt")
     return tokens
 
 
-def encode(prompt: str, bundle: "Bundle", special_tokens: bool = True) -> list[int]:
+def encode(prompt: str, bundle: "Texts", special_tokens: bool = True) -> list[int]:
     """Return the token ids of a text. Raise RequestError for an invalid one."""
     try:
         return require_tokenizer(bundle).encode(prompt, special_tokens)
@@ -61,21 +69,33 @@ def encode(prompt: str, bundle: "Bundle", special_tokens: bool = True) -> list[i
         raise RequestError(str(error), param="prompt") from error
 
 
-def decode(tokens: Sequence[float], bundle: "Bundle") -> str:
-    """Return the text of token ids. Raise RequestError for an invalid one."""
-    ids = [int(token) for token in tokens]
-    _check_tokens(ids, bundle, "tokens")
-    return require_tokenizer(bundle).decode(ids)
+def decode(tokens: Sequence[float], bundle: "Texts") -> str:
+    """Return the text of token ids: of all that `encode` gives, though the model may lack some. Raise RequestError for
+    an invalid one."""
+    text, ids = require_tokenizer(bundle), [int(token) for token in tokens]
+    _check_tokens(ids, max(bundle.manifest.vocabulary_size, text.size), "tokens")
+    return text.decode(ids)
 
 
-def _check_tokens(tokens: Sequence[int], bundle: "Bundle", field: str) -> None:
-    size = bundle.manifest.vocabulary_size
-    wrong = next((token for token in tokens if not 0 <= token < size), None)
-    if wrong is not None:
+def _check_tokens(tokens: Sequence[int], size: int, field: str) -> None:
+    if tokens and not 0 <= min(tokens) <= max(tokens) < size:
+        wrong = next(token for token in tokens if not 0 <= token < size)
         raise RequestError(f"{field}: token id {wrong} is out of range: expected 0 to {size - 1}", param=field)
 
 
-def check_length(prompt: Sequence[int], bundle: "Bundle", field: str) -> None:
+def _check_bytes(text: str, bundle: "Texts", field: str) -> None:
+    """Raise RequestError, before the text is tokenized, if it is longer than any text of as many tokens as the model
+    takes."""
+    most, size = require_tokenizer(bundle).most_bytes(bundle.manifest.max_length), len(text.encode())
+    if most is not None and size > most:
+        raise RequestError(
+            f"This model's maximum context length is {bundle.manifest.max_length} tokens, which are {most} bytes of "
+            f"text at most, and {field} has {size} bytes",
+            param=field, code="context_length_exceeded", hint="shorten it",
+        )  # fmt: skip
+
+
+def check_length(prompt: Sequence[float], bundle: "Texts", field: str) -> None:
     """Raise RequestError, in OpenAI's words, if the prompt leaves no capacity for a new token."""
     most = bundle.manifest.max_length
     if len(prompt) >= most:
@@ -88,7 +108,7 @@ def check_length(prompt: Sequence[int], bundle: "Bundle", field: str) -> None:
         )
 
 
-def require_tokenizer(bundle: "Bundle") -> "Tokenizer":
+def require_tokenizer(bundle: "Texts") -> "Tokenizer":
     """Return the bundle's tokenizer. Raise RequestError if it has none."""
     if bundle.text is None:
         raise RequestError("this model has no tokenizer", hint="send token ids to /v1/completions")

@@ -1,8 +1,7 @@
 """Parse request bodies and submit them to a service."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from speccompile.serving.http import prompts
 from speccompile.serving.http.errors import NOT_FOUND, RequestError
@@ -12,7 +11,7 @@ from speccompile.serving.http.structured_outputs import constraint_of
 from speccompile.serving.http.tools import Tools
 
 if TYPE_CHECKING:
-    from speccompile.runtime import Bundle
+    from speccompile.runtime.text_bundle import Texts
     from speccompile.serving.scheduler import Request, Service
 
 _MIN_TEMPERATURE = 1e-4
@@ -50,7 +49,12 @@ class ParsedRequest:
         return len(self.prompts) * self.sequences
 
 
-BodyParser = Callable[[Any, "Bundle"], ParsedRequest]
+class TokenizedBody(NamedTuple):
+    """Body of a request whose texts have been tokenized. fields: those that are set, without the texts; prompts: token
+    ids of each."""
+
+    fields: dict[str, Any]
+    prompts: list[list[int]]
 
 
 def check_model(name: Any, served: str) -> None:
@@ -77,15 +81,32 @@ def with_default_speculative(body: Any, *, speculative: bool) -> Any:
     return body | {"speculative": speculative}
 
 
-def read_chat(body: Any, bundle: "Bundle") -> ParsedRequest:
+def read_chat(body: Any, bundle: "Texts") -> ParsedRequest:
     """Parse a body of /v1/chat/completions. Raise RequestError for what this bundle cannot take."""
+    return chat_request(chat_fields(body, bundle), bundle)
+
+
+def read_completion(body: Any, bundle: "Texts") -> ParsedRequest:
+    """Parse a body of /v1/completions. Raise RequestError for what this bundle cannot take."""
+    return completion_request(completion_fields(body, bundle), bundle)
+
+
+def chat_fields(body: Any, bundle: "Texts") -> TokenizedBody:
+    """Check a body of /v1/chat/completions and tokenize its messages. Raise RequestError."""
     fields = validate(body, CHAT)
     top = fields.get("top_logprobs")
     if top is not None and not fields.get("logprobs"):
         raise RequestError(f"top_logprobs: received {top} without logprobs", param="top_logprobs", hint="set logprobs")
-    tools = Tools.of(fields, bundle)
-    prompt = prompts.chat_prompt(fields, bundle, tools)
+    prompt = prompts.chat_prompt(fields, bundle, Tools.of(fields, bundle), fits=True)
     prompts.check_length(prompt, bundle, "messages")
+    return TokenizedBody(_without(fields, "messages", "chat_template_kwargs"), [prompt])
+
+
+def chat_request(body: TokenizedBody, bundle: "Texts") -> ParsedRequest:
+    """Return the request of a checked body of /v1/chat/completions. Raise RequestError for options and constraints that
+    this bundle cannot take."""
+    fields, (prompt,) = body
+    tools, top = Tools.of(fields, bundle), fields.get("top_logprobs")
     room = bundle.manifest.max_length - len(prompt)
     most = int(fields.get("max_completion_tokens", fields.get("max_tokens", room)))
     logprobs = int(top or 0) if fields.get("logprobs") else None
@@ -95,7 +116,7 @@ def read_chat(body: Any, bundle: "Bundle") -> ParsedRequest:
     return ParsedRequest(True, [prompt], options, logprobs=logprobs, tools=tools, **_common(fields))
 
 
-def _call(tools: Tools, options: dict[str, Any], bundle: "Bundle") -> dict[str, Any]:
+def _call(tools: Tools, options: dict[str, Any], bundle: "Texts") -> dict[str, Any]:
     """Return the option that forces a tool call, if there must be one. Raise RequestError if another form is requested
     too."""
     if "constraint" in options:
@@ -107,9 +128,19 @@ def _call(tools: Tools, options: dict[str, Any], bundle: "Bundle") -> dict[str, 
     return {} if constraint is None else {"constraint": constraint}
 
 
-def read_completion(body: Any, bundle: "Bundle") -> ParsedRequest:
-    """Parse a body of /v1/completions. Raise RequestError for what this bundle cannot take."""
+def completion_fields(body: Any, bundle: "Texts") -> TokenizedBody:
+    """Check a body of /v1/completions and tokenize its prompts. Raise RequestError."""
     fields = validate(body, COMPLETION)
+    tokens = prompts.text_prompts(fields, bundle)
+    for each in tokens:
+        prompts.check_length(each, bundle, "prompt")
+    return TokenizedBody(_without(fields, "prompt"), tokens)
+
+
+def completion_request(body: TokenizedBody, bundle: "Texts") -> ParsedRequest:
+    """Return the request of a checked body of /v1/completions. Raise RequestError for options and constraints that this
+    bundle cannot take."""
+    fields, tokens = body
     logprobs = None if fields.get("logprobs") is None else int(fields["logprobs"])
     if fields.get("echo") and logprobs is not None:
         raise RequestError(
@@ -121,9 +152,6 @@ def read_completion(body: Any, bundle: "Bundle") -> ParsedRequest:
             f"best_of: received {fields['best_of']}, expected n, which is {fields.get('n', 1)}", param="best_of",
             code="unsupported_parameter", hint="leave it out",
         )  # fmt: skip
-    tokens = prompts.text_prompts(fields, bundle)
-    for each in tokens:
-        prompts.check_length(each, bundle, "prompt")
     options = _options(fields, bundle, int(fields.get("max_tokens", _DEFAULT_MAX_TOKENS)), logprobs)
     echo = [prompts.require_tokenizer(bundle).decode(each) for each in tokens] if fields.get("echo") else None
     return ParsedRequest(False, tokens, options, logprobs=logprobs, echo=echo, **_common(fields))
@@ -141,6 +169,10 @@ def submit(asked: ParsedRequest, service: "Service", client: str = "") -> list["
             request.cancel()
         raise
     return requests
+
+
+def _without(fields: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in names}
 
 
 def _common(fields: dict[str, Any]) -> dict[str, Any]:
@@ -166,7 +198,7 @@ def _common(fields: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _options(fields: dict[str, Any], bundle: "Bundle", most: int, logprobs: int | None) -> dict[str, Any]:
+def _options(fields: dict[str, Any], bundle: "Texts", most: int, logprobs: int | None) -> dict[str, Any]:
     """Return the options of `Service.submit`."""
     stop, sequences = fields.get("stop", []), int(fields.get("n", 1))
     if stop and bundle.text is None:

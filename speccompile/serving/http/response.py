@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from speccompile.runtime import Generation
 from speccompile.serving.http.errors import cancelled_error
 from speccompile.serving.http.requests import ParsedRequest
+from speccompile.serving.http.text_offsets import TextOffsets
 from speccompile.serving.http.tokens import TokenTexts
 from speccompile.serving.http.tools import to_json
 from speccompile.serving.http.usage import final_usage, metrics, usage
@@ -36,7 +37,7 @@ class ResponseBuilder:
             "created": int(time.time()),
             "model": model,
         }
-        self._offsets = [len(self._echo(index)) for index in range(asked.choices)]
+        self._offsets = self._text_offsets() if asked.logprobs is not None and not asked.chat else []
         self._spans = self._draft_spans() if asked.drafts else []
         self._new_tokens = 0
         self._prompt_tokens = sum(map(len, asked.prompts))
@@ -68,7 +69,7 @@ class ResponseBuilder:
         chunks = []
         if piece.text or (piece.token_ids and self._sends_tokens):
             tokens = (piece.token_ids, piece.logprobs, piece.top_logprobs)
-            parts: dict[str, Any] = {"logprobs": self._logprobs(index, tokens)}
+            parts: dict[str, Any] = {"logprobs": self._logprobs(index, tokens, ended)}
             if self.asked.token_ids:
                 parts["token_ids"] = piece.token_ids
             said = "" if self.asked.tools else piece.text  # it may become a tool call, which is known only at its end
@@ -98,8 +99,14 @@ class ResponseBuilder:
         return self.asked.logprobs is not None or self.asked.token_ids or self.asked.drafts
 
     def _draft_spans(self) -> list[DraftSpans]:
-        prompts = (prompt for prompt in self.asked.prompts for _ in range(self.asked.sequences))
-        return [DraftSpans(self._texts.tokenizer, prompt) for prompt in prompts]
+        return [DraftSpans(self._texts.tokenizer, self._prompt(index)) for index in range(self.asked.choices)]
+
+    def _text_offsets(self) -> list[TextOffsets]:
+        starts = (len(self._echo(index)) for index in range(self.asked.choices))
+        return [TextOffsets(self._texts, self._prompt(index), start) for index, start in enumerate(starts)]
+
+    def _prompt(self, index: int) -> list[int]:
+        return self.asked.prompts[index // self.asked.sequences]
 
     @property
     def _chunk_object(self) -> str:
@@ -120,7 +127,7 @@ class ResponseBuilder:
         tokens = (generation.token_ids, generation.logprobs, generation.top_logprobs)
         said, reason = self._message(generation)
         choice: dict[str, Any] = {"index": index, "finish_reason": reason}
-        choice["logprobs"] = self._logprobs(index, tokens)
+        choice["logprobs"] = self._logprobs(index, tokens, generation)
         if self.asked.token_ids:
             choice["token_ids"] = generation.token_ids
         if self.asked.chat:
@@ -140,7 +147,7 @@ class ResponseBuilder:
         found = {"usage": final_usage(generations, self.asked.sequences)}
         return found | ({"metrics": metrics(generations[0], self.drafts)} if len(generations) == 1 else {})
 
-    def _logprobs(self, index: int, found: Logprobs) -> dict[str, Any] | None:
+    def _logprobs(self, index: int, found: Logprobs, ended: Generation | None) -> dict[str, Any] | None:
         if self.asked.logprobs is None:
             return None
         tokens, logprobs, tops = found
@@ -153,26 +160,23 @@ class ResponseBuilder:
                 for token, logprob, top in each
             ]
             return {"content": content, "refusal": None}
-        return self._columns(index, tokens, logprobs, tops)
+        most = None if ended is None else len(self._echo(index)) + len(ended.text or "")
+        return self._columns(tokens, logprobs, tops) | {"text_offset": self._offsets[index].take(tokens, most)}
 
     def _entry(self, token: int, logprob: float) -> dict[str, Any]:
         written = self._texts[token]
         return {"token": written.text, "logprob": max(logprob, _IMPOSSIBLE), "bytes": written.data}
 
     def _columns(
-        self, index: int, tokens: Sequence[int], logprobs: Sequence[float], tops: Sequence[Sequence[tuple[int, float]]]
+        self, tokens: Sequence[int], logprobs: Sequence[float], tops: Sequence[Sequence[tuple[int, float]]]
     ) -> dict[str, Any]:
-        """Return the log-probabilities in the form of /v1/completions."""
-        texts, offsets = [self._texts[token].text for token in tokens], []
-        for text in texts:
-            offsets.append(self._offsets[index])
-            self._offsets[index] += len(text)
+        """Return the log-probabilities in the form of /v1/completions, without the offsets."""
+        texts = [self._texts[token].text for token in tokens]
         best = [{self._texts[token].text: max(each, _IMPOSSIBLE) for token, each in top} for top in tops]
         return {
             "tokens": texts,
             "token_logprobs": [max(each, _IMPOSSIBLE) for each in logprobs],
             "top_logprobs": best if self.asked.logprobs else None,
-            "text_offset": offsets,
         }
 
 

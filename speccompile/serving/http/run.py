@@ -1,5 +1,6 @@
 """Server process: its socket, its signals, and its end."""
 
+import asyncio
 import logging
 import socket
 import sys
@@ -9,15 +10,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import cast
 
 import uvicorn
+from starlette.applications import Starlette
 
 from speccompile.errors import UsageError
 from speccompile.progress import LOGGER
 from speccompile.serving.http.app import Settings, make_app
+from speccompile.serving.http.connection import limited_protocol
+from speccompile.serving.http.connection_limits import ConnectionLimits
 from speccompile.serving.http.model import ServedModel
 
-_LAST_SECONDS = 5
+_LAST_SECONDS = 1
 """Seconds for connections that are still open when all requests have ended."""
 _IDLE_SECONDS = 75
 """Seconds that a connection may be idle between two requests. It must be longer than clients keep theirs (httpx 5, most
@@ -67,13 +72,11 @@ def serve(
     *,
     grace: float = 30.0,
     access_log: bool = False,
+    limits: ConnectionLimits | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT. Then finish the present requests, for at most `grace` seconds; a second signal
     ends at once. `load` opens the model in another thread; its exception ends the server, and is raised."""
-    config = uvicorn.Config(
-        make_app(model, settings), log_config=None, access_log=access_log, server_header=False, lifespan="off",
-        timeout_graceful_shutdown=int(grace) + _LAST_SECONDS, timeout_keep_alive=_IDLE_SECONDS,
-    )  # fmt: skip
+    config = configure(make_app(model, settings), limits or ConnectionLimits(), grace=grace, access_log=access_log)
     server = _Server(config, lambda: model.close(grace))
     failures: list[BaseException] = []
 
@@ -91,6 +94,18 @@ def serve(
         raise failures[0]
     if not server.force_exit:
         model.close(0)
+
+
+def configure(
+    app: Starlette, limits: ConnectionLimits, *, grace: float = 30.0, access_log: bool = False
+) -> uvicorn.Config:
+    """Return uvicorn's configuration for an application, with limited connections."""
+    return uvicorn.Config(
+        app, log_config=None, access_log=access_log, server_header=False, lifespan="off",
+        timeout_graceful_shutdown=int(grace) + _LAST_SECONDS, timeout_keep_alive=_IDLE_SECONDS,
+        http=cast("type[asyncio.Protocol]", limited_protocol(limits)),  # it makes a protocol, as a class does
+        ws="none",  # whatever is installed: no endpoint has websockets, and uvicorn would wait for one
+    )  # fmt: skip
 
 
 class _Server(uvicorn.Server):

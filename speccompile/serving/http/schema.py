@@ -88,11 +88,19 @@ def _problems(value: Any, schema: Schema, where: str) -> Iterator[Violation]:
             yield Violation(where, value, rule.words.format(_listed(schema[keyword])))
     if "anyOf" in schema:
         yield from _of_none(value, schema["anyOf"], where)
-    if isinstance(value, list) and "items" in schema:
+    if isinstance(value, list) and "items" in schema and not _all_fit(value, schema["items"]):
         for index, item in enumerate(value):
             yield from _problems(item, schema["items"], f"{where}[{index}]")
     if isinstance(value, dict):
         yield from _of_keys(value, schema, where)
+
+
+def _all_fit(values: list[Any], schema: Schema) -> bool:
+    """Return whether all values are known at once to fit: lists may have millions of plain numbers or texts."""
+    kinds = set(map(type, values))
+    if kinds == {int} and schema.keys() <= {"type", "minimum"} and schema.get("type") == "integer":
+        return bool(min(values) >= schema.get("minimum", -math.inf))
+    return kinds == {str} and dict(schema) == {"type": "string"}
 
 
 def _of_none(value: Any, schemas: list[Schema], where: str) -> Iterator[Violation]:

@@ -10,8 +10,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from speccompile.runtime import Generation
-from speccompile.serving.http.body import dumps
 from speccompile.serving.http.errors import to_request_error
+from speccompile.serving.http.json_text import dumps
 from speccompile.serving.http.response import ResponseBuilder
 from speccompile.serving.scheduler import OutputDelta, Request
 

@@ -7,8 +7,8 @@ from speccompile.serving.http.errors import RequestError
 from speccompile.serving.http.schema import shown
 
 if TYPE_CHECKING:
-    from speccompile.runtime import Bundle
     from speccompile.runtime.constraints import Constraint
+    from speccompile.runtime.text_bundle import Texts
 
 _GUIDED = {"guided_json": "json_schema", "guided_regex": "regex", "guided_grammar": "grammar",
            "guided_choice": "choice"}  # fmt: skip
@@ -18,7 +18,7 @@ _STRUCTURED = {"json": "json_schema", "regex": "regex", "grammar": "grammar", "c
 """Keys of vLLM's `structured_outputs` -> kinds of constraints."""
 
 
-def constraint_of(body: dict[str, Any], bundle: "Bundle") -> "Constraint | None":
+def constraint_of(body: dict[str, Any], bundle: "Texts") -> "Constraint | None":
     """Return the constraint that a request's fields ask for, or None.
 
     body: the result of `fields.validate`. Raise RequestError for a constraint that this bundle cannot impose: an answer
@@ -34,7 +34,7 @@ def constraint_of(body: dict[str, Any], bundle: "Bundle") -> "Constraint | None"
     return compile_constraint(bundle, name, kind, text)
 
 
-def compile_constraint(bundle: "Bundle", field: str, kind: str, text: Any) -> "Constraint":
+def compile_constraint(bundle: "Texts", field: str, kind: str, text: Any) -> "Constraint":
     """Compile the constraint in a field. Raise RequestError for an invalid one."""
     check_supported(bundle, field)
     try:
@@ -43,7 +43,7 @@ def compile_constraint(bundle: "Bundle", field: str, kind: str, text: Any) -> "C
         raise RequestError(f"{field}: {error}", param=field, hint=error.hint) from error
 
 
-def check_supported(bundle: "Bundle", field: str) -> None:
+def check_supported(bundle: "Texts", field: str) -> None:
     """Raise RequestError for a field if the bundle takes no constraints."""
     if not bundle.grammars.is_supported:
         raise RequestError(

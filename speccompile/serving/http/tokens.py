@@ -3,6 +3,8 @@
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from speccompile.runtime.text.token_bytes import BYTE_LETTERS
+
 if TYPE_CHECKING:
     from speccompile.runtime.text.tokenizer import Tokenizer
 
@@ -41,8 +43,8 @@ class TokenTexts:
             return _whole(written)
         if self.tokenizer.is_byte(token):  # <0x0A>
             return TokenText(_REPLACEMENT, [int(name[1:-1], 16)])
-        known = all(letter in _BYTES for letter in name)
-        return TokenText(written, [_BYTES[letter] for letter in name] if known else None)
+        known = all(letter in BYTE_LETTERS for letter in name)
+        return TokenText(written, [BYTE_LETTERS[letter] for letter in name] if known else None)
 
     @cached_property
     def _before(self) -> list[int]:
@@ -53,13 +55,3 @@ class TokenTexts:
 
 def _whole(text: str) -> TokenText:
     return TokenText(text, list(text.encode("utf-8", "replace")))
-
-
-def _byte_letters() -> dict[str, int]:
-    """Return the letters by which byte-level vocabularies (GPT-2's) write bytes."""
-    plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}
-
-
-_BYTES = _byte_letters()

@@ -11,8 +11,8 @@ from speccompile.serving.http.schema import shown
 from speccompile.serving.http.structured_outputs import check_supported, compile_constraint
 
 if TYPE_CHECKING:
-    from speccompile.runtime import Bundle
     from speccompile.runtime.constraints import Constraint
+    from speccompile.runtime.text_bundle import Texts
 
 
 class ToolCallFormat(NamedTuple):
@@ -62,7 +62,7 @@ class Tools:
     parallel: bool
 
     @classmethod
-    def of(cls, body: dict[str, Any], bundle: "Bundle") -> "Tools | None":
+    def of(cls, body: dict[str, Any], bundle: "Texts") -> "Tools | None":
         """Return the tools of a request's fields, or None if none may be called. Raise RequestError for invalid
         ones."""
         given, choice = body.get("tools", []), body.get("tool_choice", "auto")
@@ -95,7 +95,7 @@ class Tools:
         parallel = bool(body.get("parallel_tool_calls", True)) and not isinstance(choice, dict)
         return cls(family, functions, given, forced, parallel)
 
-    def constraint(self, bundle: "Bundle") -> "Constraint | None":
+    def constraint(self, bundle: "Texts") -> "Constraint | None":
         """Return the constraint that forces a tool call, or None when the model may choose. Raise RequestError if the
         bundle takes no constraints."""
         if not self.forced:
@@ -103,7 +103,7 @@ class Tools:
         check_supported(bundle, "tool_choice")
         return compile_constraint(bundle, "tool_choice", "grammar", self._grammar(bundle))
 
-    def _grammar(self, bundle: "Bundle") -> str:
+    def _grammar(self, bundle: "Texts") -> str:
         """Return the grammar of calls in Lark's form: each function with its own schema, which is the root of its
         references."""
         family, bodies = self.family, [f"body_{index}" for index in range(len(self.functions))]
@@ -141,7 +141,7 @@ def to_json(call: Call) -> dict[str, Any]:
     return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}
 
 
-def _literal(text: str, bundle: "Bundle") -> str:
+def _literal(text: str, bundle: "Texts") -> str:
     """Return a text in Lark's form. A special token, which no text can spell, is written by its number."""
     mark = text.strip()
     number = bundle.grammars.special(mark) if mark else None

@@ -34,8 +34,8 @@ def final_usage(generations: Sequence[Generation], sequences: int) -> dict[str, 
 
 
 def accepted_drafts(generation: Generation) -> int:
-    """Return the number of accepted drafts, before the end cut any off."""
-    return sum(length - 1 for length in generation.path_lengths)
+    """Return the number of accepted draft tokens in the answer: those that its end cut off do not count."""
+    return sum(generation.draft_mask)
 
 
 def metrics(generation: Generation, drafts: int) -> dict[str, Any]:

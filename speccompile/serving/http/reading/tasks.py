@@ -1,0 +1,103 @@
+"""Tasks on the body of a request. Each gives bytes, so that it can run in another process."""
+
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from speccompile.serving.http import prompts
+from speccompile.serving.http.errors import RequestError
+from speccompile.serving.http.fields import DETOKENIZE, TOKENIZE, validate
+from speccompile.serving.http.json_text import dumps, parse
+from speccompile.serving.http.requests import (
+    ParsedRequest,
+    TokenizedBody,
+    chat_fields,
+    chat_request,
+    completion_fields,
+    completion_request,
+    with_default_speculative,
+    with_model_name,
+)
+
+if TYPE_CHECKING:
+    from speccompile.serving.http.reading.limited_bundle import LimitedBundle
+
+CHAT, COMPLETION, TOKENIZED, DETOKENIZED = "chat", "completion", "tokenize", "detokenize"
+_MOST_GRAMMAR = 128 * 2**20
+"""Most bytes of a compiled grammar: as many of them lie in the server's memory as requests run."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Reading of bodies for one served model. name: of the model; speculative: default of requests that do not set
+    it."""
+
+    bundle: "LimitedBundle"
+    name: str
+    speculative: bool = True
+
+    def request(self, task: str, data: bytes) -> ParsedRequest:
+        """Return the request in a body. Raise RequestError, as all methods do."""
+        return self.finished(task, self._tokenized(task, data))
+
+    def checked(self, task: str, data: bytes) -> bytes:
+        """Return the tokenized body as JSON, once all of the request has been read, and the memory that its grammar
+        took."""
+        body = self._tokenized(task, data)
+        before = _resident()
+        self.finished(task, body)
+        size = _resident() - before
+        if size > _MOST_GRAMMAR:
+            raise RequestError(
+                f"received a constraint that takes {size >> 20} MiB, expected at most {_MOST_GRAMMAR >> 20}: the limit "
+                "of a grammar's memory", code="limit_exceeded", hint="ask for a simpler form",
+            )  # fmt: skip
+        return dumps({"fields": body.fields, "prompts": body.prompts, "grammar_bytes": size})
+
+    def finished(self, task: str, body: TokenizedBody) -> ParsedRequest:
+        """Return the request of a tokenized body."""
+        body = TokenizedBody(with_default_speculative(body.fields, speculative=self.speculative), body.prompts)
+        return (chat_request if task == CHAT else completion_request)(body, self.bundle)
+
+    def tokens(self, data: bytes) -> bytes:
+        """Return the answer of /tokenize."""
+        fields = validate(self._json(data), TOKENIZE)
+        if ("prompt" in fields) == ("messages" in fields):
+            raise RequestError("received a prompt and messages, or neither, expected one of them", param="prompt")
+        if "messages" in fields:
+            tokens = prompts.chat_prompt(fields, self.bundle)
+        else:
+            tokens = prompts.encode(fields["prompt"], self.bundle, fields.get("add_special_tokens", True))
+        found = {"count": len(tokens), "max_model_len": self.bundle.manifest.max_length, "tokens": tokens}
+        if fields.get("return_token_strs"):
+            found["token_strs"] = [prompts.require_tokenizer(self.bundle).id_to_token(token) for token in tokens]
+        return dumps(found)
+
+    def text(self, data: bytes) -> bytes:
+        """Return the answer of /detokenize."""
+        fields = validate(self._json(data), DETOKENIZE)
+        return dumps({"prompt": prompts.decode(fields["tokens"], self.bundle)})
+
+    def task(self, name: str) -> Callable[[bytes], bytes]:
+        """Return a task by its name."""
+        if name == TOKENIZED:
+            return self.tokens
+        if name == DETOKENIZED:
+            return self.text
+        return lambda data: self.checked(name, data)
+
+    def _tokenized(self, task: str, data: bytes) -> TokenizedBody:
+        return (chat_fields if task == CHAT else completion_fields)(self._json(data), self.bundle)
+
+    def _json(self, data: bytes) -> Any:
+        return with_model_name(parse(data), self.name)
+
+
+def _resident() -> int:
+    """Return the memory of this process in bytes; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0

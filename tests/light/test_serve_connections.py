@@ -1,0 +1,140 @@
+"""Limits of connections before a client is known: sizes, times, numbers, and what is no request of this server."""
+
+import socket
+import time
+from contextlib import ExitStack
+from urllib.parse import urlsplit
+
+import pytest
+
+from speccompile.serving.http.connection_limits import RESERVE, ConnectionLimits, Connections
+from speccompile.serving.http.model import ServedModel
+from tests.light.serve_example import Running, chat_bundle, serving
+
+LIMITS = ConnectionLimits(header_bytes=2048, headers=20, header_seconds=0.4, body_seconds=0.6, connections=6)
+
+
+@pytest.fixture(scope="module")
+def server():
+    model = ServedModel("toy")
+    model.start(chat_bundle())
+    with serving(model, connections=LIMITS) as running:
+        yield running
+
+
+def connect(running: Running) -> socket.socket:
+    where = urlsplit(running.address)
+    return socket.create_connection((where.hostname, where.port), timeout=20)
+
+
+def answer(running: Running, *parts: bytes) -> bytes:
+    """What comes until the server closes the connection."""
+    with connect(running) as connection:
+        got = b""
+        try:
+            for part in parts:
+                connection.sendall(part)
+            while data := connection.recv(65536):
+                got += data
+        except ConnectionError:  # it closes while more is sent
+            pass
+        return got
+
+
+GET, POST = b"GET /health HTTP/1.1\r\nHost: x\r\n", b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
+REFUSED = {
+    "nothing": (b"", b"408", b"the limit header_seconds"),
+    "half a line": (b"GET /hea", b"408", b"the limit header_seconds"),
+    "half a header": (GET + b"X: ", b"408", b"the limit header_seconds"),
+    "half a body": (POST + b"Content-Length: 50\r\n\r\n{", b"408", b"the limit body_seconds"),
+    "a body without end": (CHUNKED, b"408", b"the limit body_seconds"),
+    "a long header": (GET + b"X: " + b"y" * 4096 + b"\r\n\r\n", b"431", b"the limit header_bytes"),
+    "a long address": (b"GET /" + b"y" * 4096 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"431", b"the limit header_bytes"),
+    "a header without end": (GET + b"X: " + b"y" * 4096, b"431", b"the limit header_bytes"),
+    "many headers": (GET + b"X: y\r\n" * 30 + b"\r\n", b"400", b"the limit headers"),
+    "trailers without end": (CHUNKED + b"0\r\n" + b"X: y\r\n" * 800, b"431", b"the limit header_bytes"),
+    "another protocol": (b"\x16\x03\x01\r\n\r\n", b"400", b"illegal request line"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_requests_beyond_a_limit_are_told_which_and_closed(server, name):
+    sent, status, said = REFUSED[name]
+    got = answer(server, sent)
+    assert got.startswith(b"HTTP/1.1 " + status + b" ")
+    assert said in got
+    assert b"connection: close" in got.lower()
+
+
+def test_a_body_that_nobody_reads_ends_its_connection(server):
+    got = answer(server, GET + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")
+    assert got.startswith(b"HTTP/1.1 200 ")
+
+
+def test_an_upgrade_is_ignored_and_a_redirect_names_no_host(server):
+    upgrade = b"Connection: Upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    assert answer(server, GET + upgrade).startswith(b"HTTP/1.1 200 ")
+    got = answer(server, b"GET /health/ HTTP/1.1\r\nHost: elsewhere.example\r\nConnection: close\r\n\r\n")
+    assert got.startswith(b"HTTP/1.1 404 ")
+    assert b"elsewhere" not in got
+
+
+def test_monitoring_gets_in_where_all_connections_are_taken(server):
+    with ExitStack() as held:
+        for _ in range(30):
+            one = held.enter_context(connect(server))
+            one.sendall(b"GET /version HTTP/1.1\r\nX: ")
+        assert server.ask("GET", "/health").status == 200
+        refused = server.ask("GET", "/version")
+        assert (refused.status, refused.error["type"]) == (503, "unavailable_error")
+        assert "too many connections" in refused.error["message"]
+    deadline = time.monotonic() + 20
+    while server.ask("GET", "/version").status != 200:
+        assert time.monotonic() < deadline
+
+
+class Ended:
+    """A connection that notes its end."""
+
+    def __init__(self, is_idle: bool = False) -> None:
+        self.is_ended, self.is_idle = False, is_idle
+
+    def abort(self) -> None:
+        self.is_ended = True
+
+
+def test_one_address_leaves_room_for_others():
+    connections = Connections(ConnectionLimits(connections=10))
+    assert [connections.admit(Ended(), "a") for _ in range(7)] == [False] * 5 + [True] * 2
+    assert [connections.admit(Ended(), "b") for _ in range(6)] == [False] * 5 + [True]
+
+
+def test_places_come_back_and_the_reserve_goes_to_the_last_comer():
+    connections, first = Connections(ConnectionLimits(connections=1, address_connections=1)), Ended()
+    assert not connections.admit(first, "a")
+    late = [Ended() for _ in range(RESERVE + 1)]
+    assert all(connections.admit(one, "a") for one in late)
+    assert [one.is_ended for one in late] == [True] + [False] * RESERVE
+    connections.release(first)
+    assert not connections.admit(Ended(), "a")
+
+
+def test_idle_connections_make_room():
+    connections = Connections(ConnectionLimits(connections=4))
+    busy, idle, other = Ended(), Ended(is_idle=True), Ended(is_idle=True)
+    assert not any([connections.admit(busy, "a"), connections.admit(idle, "a"), connections.admit(other, "b")])
+    assert not connections.admit(Ended(), "a")  # in the place of its address's own
+    assert (busy.is_ended, idle.is_ended, other.is_ended) == (False, True, False)
+    assert connections.admit(Ended(), "a")
+    assert not any(connections.admit(Ended(), "c") for _ in range(2))
+    assert other.is_ended  # the oldest of all, where all are taken
+
+
+def test_a_connection_between_two_requests_is_idle(server):
+    with ExitStack() as held:
+        for _ in range(3):  # half of all: the share of one address
+            one = held.enter_context(connect(server))
+            one.sendall(GET + b"\r\n")
+            assert one.recv(65536).startswith(b"HTTP/1.1 200 ")
+        assert server.ask("GET", "/version").status == 200
