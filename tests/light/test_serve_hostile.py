@@ -16,8 +16,10 @@ __all__ = ["folder"]
 AT_ONCE = 12
 PATIENCE = 1.0
 """Seconds for /health on a machine that others use as well; alone it takes some hundredths."""
-LIMITS = ("--read-seconds", 1, "--read-memory", 300, "--grammar-bytes", 100_000, "--header-bytes", 4096, "--headers", 50,
-          "--header-seconds", 5, "--body-seconds", 20, "--connections", 60, "--address-connections", 50)  # fmt: skip
+LIMITS = (
+    "--read-seconds", 1, "--read-memory", 300, "--grammar-bytes", 100_000, "--header-bytes", 4096, "--headers", 50,
+    "--header-seconds", 5, "--body-seconds", 20, "--connections", 60, "--address-connections", 50,
+)  # fmt: skip
 LARGE = 4 * 2**20 - 1000
 BODIES = {
     "divisors": ("/v1/completions", lambda number: body(guided_json=ENDLESS | {"title": str(number)})),

@@ -18,6 +18,7 @@ from speccompile.serving.http.reading.last_first import LastFirst
 from speccompile.serving.http.reading.limits import ReadLimits
 from speccompile.serving.http.reading.processes import ReaderProcesses
 from speccompile.serving.http.reading.reader import SMALL, Reader
+from tests.light.bundle_example import cpu_entry
 from tests.light.fake_bundle import toy_manifest, write_toy_bundle
 
 ENDLESS = {"type": "integer", "multipleOf": 99999989}
@@ -31,7 +32,8 @@ def folder(tmp_path_factory) -> Path:
         replace(graph, inputs=(*graph.inputs, allowed)) if graph.name == "verify" else graph
         for graph in toy_manifest().graphs
     )
-    return write_toy_bundle(path, graphs=graphs, eos_token_ids=(257,))
+    engines = (cpu_entry(graphs, {graph.name: f"graphs/{graph.name}.onnx" for graph in graphs}),)
+    return write_toy_bundle(path, graphs=graphs, engines=engines, eos_token_ids=(257,))
 
 
 @contextmanager
