@@ -26,9 +26,10 @@ EXTRAS = {
         "yaml",
     ),
     "train": ("accelerate", "datasets", "pyarrow"),
-    "serve": ("prometheus_client", "starlette", "uvicorn"),
+    "serve": ("anyio", "h11", "prometheus_client", "starlette", "uvicorn"),
     "constraints": ("llguidance",),
     "ray": ("ray",),
+    "sign": ("cryptography",),
     "gpu": ("cuda",),
     "tensorrt-rtx": ("tensorrt_rtx",),
 }

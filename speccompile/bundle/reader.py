@@ -8,7 +8,9 @@ from speccompile import contract
 from speccompile.bundle.consistency import check_consistency
 from speccompile.bundle.hashes import HASHES, Hashes, check_files, read_hashes, read_json
 from speccompile.bundle.manifest import FORMAT, LOCK, MANIFEST, PROOF, TOKENIZER, EngineEntry, Manifest, engine_files
-from speccompile.errors import BundleError
+from speccompile.bundle.signature import check_signature, read_public_key
+from speccompile.errors import BundleError, UsageError
+from speccompile.progress import LOGGER
 
 _BUILD = "give the folder that `speccompile build` wrote"
 
@@ -39,12 +41,15 @@ def is_bundle(folder: Path) -> bool:
     return (folder / MANIFEST).is_file() and (folder / HASHES).is_file()
 
 
-def open_bundle(folder: Path, *, verify: bool = True) -> OpenedBundle:
-    """Open the bundle in `folder`. verify=False skips the hashes, not the structure, versions and paths.
+def open_bundle(folder: Path, *, verify: bool = True, signed_by: str | Path | None = None) -> OpenedBundle:
+    """Open the bundle in `folder`. verify=False skips the hashes, not the structure, versions and paths. signed_by:
+    file of a public key of minisign; the bundle must have a signature by it.
 
-    Raise BundleError naming the invalid file.
+    Raise BundleError naming the invalid file, and UsageError for `signed_by` without `verify` or without a key.
     """
     manifest = _read_manifest(folder)
+    if signed_by is not None:
+        _check_signed(folder, Path(signed_by), verify=verify)
     hashes = read_hashes(folder, verify=verify)
     check_files(folder, hashes, verify=verify)
     bundle = OpenedBundle(
@@ -57,6 +62,21 @@ def open_bundle(folder: Path, *, verify: bool = True) -> OpenedBundle:
     check_consistency(bundle.manifest, str(folder / MANIFEST))
     _check_listed(bundle)
     return bundle
+
+
+def _check_signed(folder: Path, key: Path, *, verify: bool) -> None:
+    if not verify:
+        raise UsageError(
+            "received a key that must have signed the bundle, and not to compare hashes, which are what is signed",
+            hint="leave out --no-verify (verify=False)",
+        )
+    public = read_public_key(key)
+    try:
+        content = (folder / HASHES).read_bytes()
+    except OSError as error:
+        raise BundleError(f"{folder / HASHES}: cannot be read: {error.strerror}", hint=_BUILD) from None
+    comment = check_signature(folder, content, public)
+    LOGGER.info("signed by key %s%s", public.name, f": {comment}" if comment else "")
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

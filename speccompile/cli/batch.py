@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from speccompile.cli.exit_codes import interrupt_code
-from speccompile.cli.options import THREADS
+from speccompile.cli.options import SIGNED_BY, THREADS
 from speccompile.progress import LOGGER, log_step
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here.")
 @click.option("--threads", **THREADS)
 @click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
+@click.option("--require-signature", "signed_by", **SIGNED_BY)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     folder: Path,
@@ -39,6 +40,7 @@ def command(
     engine: str | None,
     threads: int | None,
     no_verify: bool,
+    signed_by: Path | None,
     as_json: bool,
 ) -> None:
     """Answer the requests of IN.jsonl with BUNDLE, side by side in its rows, into OUT.jsonl.
@@ -85,7 +87,7 @@ def command(
         from speccompile.serving.batch.worker import BatchWorker
 
         with log_step(f"opening {folder}"):
-            bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify)
+            bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify, signed_by=signed_by)
         with BatchWorker.open(bundle, name or bundle.manifest.name, speculative=not autoregressive) as desk:
             yield from desk.run(lines)
 

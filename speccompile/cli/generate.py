@@ -7,7 +7,7 @@ import click
 
 from speccompile.cli.constraint_options import constraint_options, impose, take
 from speccompile.cli.generation_output import write_generations
-from speccompile.cli.options import NEW_TOKENS, THREADS, Option
+from speccompile.cli.options import NEW_TOKENS, SIGNED_BY, THREADS, Option
 from speccompile.cli.prompt_input import SOURCES, read_prompt
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import UsageError
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 @click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here.")
 @click.option("--threads", **THREADS)
 @click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
+@click.option("--require-signature", "signed_by", **SIGNED_BY)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each sequence at the end.")
 def command(
     folder: Path,
@@ -53,6 +54,7 @@ def command(
     engine: str | None,
     threads: int | None,
     no_verify: bool,
+    signed_by: Path | None,
     as_json: bool,
     num_return_sequences: int,
     fixed_draft_length: bool,
@@ -118,7 +120,7 @@ def command(
     from speccompile.runtime import Bundle
 
     with log_step(f"opening {folder}"):
-        bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify)
+        bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify, signed_by=signed_by)
     options["constraint"] = impose(bundle, asked)
     if state is not None:
         _begin(bundle, state, reset=reset)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from speccompile.cli.heads import accuracy_rows, hit_title
+from speccompile.cli.options import SIGNED_BY
 from speccompile.contract import BATCH, DTYPES, Buffer, buffers
 from speccompile.errors import BundleError
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 @click.argument("folder", metavar="BUNDLE", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
-def command(folder: Path, as_json: bool, no_verify: bool) -> None:
+@click.option("--require-signature", "signed_by", **SIGNED_BY)
+def command(folder: Path, as_json: bool, no_verify: bool, signed_by: Path | None) -> None:
     """Show what BUNDLE holds: engines, graphs, buffers, files, the inputs it was built from, what its precisions cost,
     its proof.
 
@@ -74,7 +76,7 @@ def command(folder: Path, as_json: bool, no_verify: bool) -> None:
     """
     from speccompile.bundle import open_bundle
 
-    bundle = open_bundle(folder, verify=not no_verify)
+    bundle = open_bundle(folder, verify=not no_verify, signed_by=signed_by)
     if as_json:
         click.echo(json.dumps(_as_object(bundle, verified=not no_verify), indent=2, ensure_ascii=False))
     else:

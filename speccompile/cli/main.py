@@ -34,6 +34,7 @@ COMMANDS = {
     "compare": ("speccompile.cli.compare:command", "Measure every way of drafting that a recipe's models allow."),
     "finish": ("speccompile.cli.finish:command", "Build on the device what a build has deferred to it."),
     "triton": ("speccompile.cli.triton:command", "Write a bundle as a model of Triton Inference Server."),
+    "sign": ("speccompile.cli.sign:command", "Sign a bundle, so that others know who built it."),
     "inspect": ("speccompile.cli.inspect:command", "Show what a bundle holds."),
     "cache": ("speccompile.cli.cache:command", "List or clear the engines that are kept for the next build."),
     "completion": ("speccompile.cli.completion:command", "Print the script that makes a shell complete all this."),

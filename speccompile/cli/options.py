@@ -1,5 +1,6 @@
 """Options with short forms and aliases, named in errors by their long form."""
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,6 +24,12 @@ class Option(click.Option):
 
 NEW_TOKENS: dict[str, Any] = {"cls": Option, "aliases": ("--max-tokens",), "type": click.IntRange(min=1)}
 """Settings of the option -n, --max-new-tokens of every command."""
+SIGNED_BY: dict[str, Any] = {
+    "metavar": "FILE",
+    "type": click.Path(path_type=Path),
+    "help": "Refuse a bundle that this public key has not signed: see `speccompile sign`.",
+}
+"""Settings of the option --require-signature of every command that may skip hashes."""
 THREADS: dict[str, Any] = {
     "type": click.IntRange(min=1),
     "help": "Threads; by default one a core that this process may use.",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from speccompile.cli.options import THREADS
+from speccompile.cli.options import SIGNED_BY, THREADS
 from speccompile.errors import UsageError
 from speccompile.progress import LOGGER
 
@@ -84,6 +84,7 @@ KEYS = "SPECCOMPILE_API_KEY"
 @click.option("--no-page", is_flag=True, help="Leave out the page at /.")
 @click.option("--access-log", is_flag=True, help="Write a line for every request to stderr.")
 @click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
+@click.option("--require-signature", "signed_by", **SIGNED_BY)
 def command(
     folder: Path,
     host: str,
@@ -110,6 +111,7 @@ def command(
     no_page: bool,
     access_log: bool,
     no_verify: bool,
+    signed_by: Path | None,
     waiting: int | None,
     waiting_tokens: int | None,
     waiting_seconds: float | None,
@@ -174,7 +176,7 @@ def command(
     click.echo(address)
 
     def load() -> None:
-        model.open(folder, engine=engine, threads=threads, verify=not no_verify)
+        model.open(folder, engine=engine, threads=threads, verify=not no_verify, signed_by=signed_by)
         LOGGER.info("serving %s on %s, with %d rows", model.name, address, manifest.batch_size)
         if settings.page and unix is None:
             LOGGER.info("open %s/ in a browser to talk to it", address)

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from speccompile import native
 from speccompile.bundle.acceptance import measured
 from speccompile.bundle.manifest import EngineEntry, Manifest
-from speccompile.bundle.reader import open_bundle
+from speccompile.bundle.reader import OpenedBundle, open_bundle
 from speccompile.errors import PromptError
 from speccompile.progress import heartbeat
 from speccompile.runtime.constraints import Constraint, GrammarCompiler
@@ -84,27 +84,31 @@ class Bundle(EngineOwner):
         threads: int | None = None,
         verify: bool = True,
         proposer: Proposer | None = None,
+        signed_by: str | Path | None = None,
     ) -> "Bundle":
         """Open a bundle folder. Raise BundleError, EngineError or UsageError.
 
         engine: name of one of its engines, by default the first that can run here. threads: for the engine, by default
         one for each core that this process may use. verify: compare every file with its recorded hash. proposer: source
         of drafts instead of the bundle's own index, for bundles of drafter.kind or drafter.gate.kind retrieval. With a
-        gate its drafts are used whenever it has any: it judges itself whether a match is long enough. The first time
-        that an engine is opened on a processor, its target's logits are compared between windows of every width
-        (`exactness`). If they differ, speculation may change tokens here: a warning says so, and `exact` is false.
+        gate its drafts are used whenever it has any: it judges itself whether a match is long enough. signed_by: file
+        of a public key of minisign that must have signed the bundle (`speccompile sign`). The first time that an engine
+        is opened on a processor, its target's logits are compared between windows of every width (`exactness`). If they
+        differ, speculation may change tokens here: a warning says so, and `exact` is false.
         """
         check_flags([("verify", verify)])
         check_threads(threads)
         with heartbeat(f"opening {folder}"):
-            return cls._open(Path(folder), engine, threads, verify=verify, proposer=proposer)
+            start = perf_counter()
+            opened = open_bundle(Path(folder), verify=verify, signed_by=signed_by)
+            bundle = cls._open(opened, engine, threads, verify=verify, proposer=proposer)
+            bundle.load_seconds = perf_counter() - start
+            return bundle
 
     @classmethod
     def _open(
-        cls, folder: Path, engine: str | None, threads: int | None, *, verify: bool, proposer: Proposer | None
+        cls, opened: OpenedBundle, engine: str | None, threads: int | None, *, verify: bool, proposer: Proposer | None
     ) -> "Bundle":
-        start = perf_counter()
-        opened = open_bundle(folder, verify=verify)
         found = find_proposer(opened.folder, opened.manifest, proposer)
         entry = choose(opened.manifest, engine)
         running = open_engine(opened.folder, entry, threads, verify=verify, batch_size=opened.manifest.batch_size)
@@ -121,7 +125,6 @@ class Bundle(EngineOwner):
         bundle._times = RecordedTimes.find(key, running.threads)
         if bundle._times is not None and bundle._times.known is not None:
             bundle._loop.drafting.policy.expect_times(bundle._times.known)
-        bundle.load_seconds = perf_counter() - start
         return bundle
 
     @property

@@ -22,10 +22,13 @@ class ServedModel:
         self.draining = False
         self._opened: _Opened | None = None
 
-    def open(self, folder: Path, *, engine: str | None = None, threads: int | None = None, verify: bool = True) -> None:
+    def open(
+        self, folder: Path, *, engine: str | None = None, threads: int | None = None, verify: bool = True,
+        signed_by: Path | None = None,
+    ) -> None:  # fmt: skip
         """Open a bundle folder and begin to serve it. Raise as `Bundle.open` does; `failure` then has the error."""
         try:
-            self.start(Bundle.open(folder, engine=engine, threads=threads, verify=verify), folder)
+            self.start(Bundle.open(folder, engine=engine, threads=threads, verify=verify, signed_by=signed_by), folder)
         except Exception as error:
             self._unopened = error
             raise
