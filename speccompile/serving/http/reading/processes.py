@@ -130,6 +130,8 @@ class ReaderProcesses:
             raise RequestError(error.pop("message"), **error)
         if error["signal"] == signal.SIGPROF:
             return None
+        if error["signal"] in (signal.SIGSEGV, signal.SIGBUS):
+            raise RequestError("the request is nested too deeply", code="limit_exceeded", hint="ask for a simpler form")
         if error["signal"]:
             raise self._exceeded(f"more than {self.limits.memory_mib} MiB of memory", "read_memory")
         raise RequestError(
