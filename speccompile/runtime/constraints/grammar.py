@@ -221,7 +221,7 @@ def _limits() -> "LLParserLimits":
     from llguidance import LLParserLimits
 
     return LLParserLimits(
-        step_lexer_fuel=100_000, step_max_items=25_000, max_lexer_states=50_000, max_grammar_size=20_000,
+        step_lexer_fuel=100_000, step_max_items=10_000, max_lexer_states=50_000, max_grammar_size=20_000,
         verbose_errors=False,
     )  # fmt: skip
 
