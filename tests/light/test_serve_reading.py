@@ -57,7 +57,7 @@ DEEP = "\n".join(["start: z0", *(f'z{i}: z{i + 1} | "a" z{i + 1}' for i in range
 """A grammar for which llguidance's own stack is too small."""
 HOSTILE = {
     "a divisor": ({"guided_json": ENDLESS}, {"seconds": 0.3}, "the limit read_seconds"),
-    "a divisor in little memory": (
+    "little memory": (
         {"guided_json": ENDLESS},
         {"seconds": 20, "memory_mib": 24},
         "the limit read_memory",
