@@ -93,13 +93,13 @@ def test_children_end_when_their_client_leaves(folder):
         working.cancel()
         with pytest.raises(asyncio.CancelledError):
             await working
-        for _ in range(1000):
+        for _ in range(200):
             if not children(made):
                 return
             await asyncio.sleep(0.01)
         pytest.fail("the child goes on")
 
-    with processes(folder, seconds=60.0) as made:
+    with processes(folder, seconds=60.0, memory_mib=4096) as made:  # which it reaches later
         asyncio.run(leave(made))
 
 
