@@ -49,7 +49,7 @@ KEYS = "SPECCOMPILE_API_KEY"
     help="Memory that it may take meanwhile, in MiB.",
 )  # fmt: skip
 @click.option(
-    "--grammar-bytes", metavar="N", type=click.IntRange(min=1), default=256 * 1024, show_default=True,
+    "--grammar-bytes", metavar="N", type=click.IntRange(min=1), default=64 * 1024, show_default=True,
     help="Of a JSON schema, regular expression, grammar or list of choices.",
 )  # fmt: skip
 @click.option(

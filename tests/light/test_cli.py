@@ -57,7 +57,7 @@ def test_help_lists_the_commands_in_order_and_imports_nothing_heavy(capsys):
     with pytest.raises(SystemExit) as leaving:
         main(["--help"])
     assert leaving.value.code == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:")[2].splitlines()[1:22]]
+    names = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:")[2].splitlines()[1:23]]
     commands = [
         "run",
         "chat",
@@ -75,7 +75,7 @@ def test_help_lists_the_commands_in_order_and_imports_nothing_heavy(capsys):
         "index",
         "compare",
     ]
-    commands += ["finish", "triton", "inspect", "cache", "completion", "doctor"]
+    commands += ["finish", "triton", "sign", "inspect", "cache", "completion", "doctor"]
     assert names == commands
     heavy = {"numpy", "pydantic", "yaml", "onnxruntime", "onnx", "torch", "transformers", "tokenizers"}
     assert not modules_after("--help") & heavy

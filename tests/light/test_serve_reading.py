@@ -55,14 +55,18 @@ def children(process) -> str:
     return Path(f"/proc/{pid}/task/{pid}/children").read_text()
 
 
+DEEP = "\n".join(["start: z0", *(f'z{i}: z{i + 1} | "a" z{i + 1}' for i in range(3000)), 'z3000: "b"'])
+"""A grammar for which llguidance's own stack is too small."""
 HOSTILE = {
     "a divisor": ({"guided_json": ENDLESS}, {"seconds": 0.3}, "the limit read_seconds"),
-    "a divisor in little memory": (
+    "little memory": (
         {"guided_json": ENDLESS},
         {"seconds": 20, "memory_mib": 24},
         "the limit read_memory",
     ),
     "an expression": ({"guided_regex": "(a?b?)" * 20000}, {"seconds": 0.3}, "the limit read_seconds"),
+    "a deep grammar": ({"guided_grammar": DEEP}, {}, "nested too deeply"),
+    "a large grammar": ({"guided_grammar": "start: " + '("a"|"b")? ' * 9000}, {}, "grammar size"),
     "a large expression": ({"guided_regex": "a|b" * 330000}, {}, "the limit grammar_bytes"),
     "a large schema": ({"structured_outputs": {"json": {"enum": ["a" * 300000]}}}, {}, "the limit grammar_bytes"),
     "many choices": ({"guided_choice": [f"choice {i}" for i in range(64000)]}, {}, "the limit grammar_bytes"),
@@ -91,13 +95,13 @@ def test_children_end_when_their_client_leaves(folder):
         working.cancel()
         with pytest.raises(asyncio.CancelledError):
             await working
-        for _ in range(1000):
+        for _ in range(200):
             if not children(made):
                 return
             await asyncio.sleep(0.01)
         pytest.fail("the child goes on")
 
-    with processes(folder, seconds=60.0) as made:
+    with processes(folder, seconds=60.0, memory_mib=4096) as made:  # which it reaches later
         asyncio.run(leave(made))
 
 

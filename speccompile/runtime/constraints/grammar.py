@@ -216,12 +216,13 @@ def _of_choices(texts: Any) -> str:
 
 
 def _limits() -> "LLParserLimits":
-    """Return llguidance's limits. Those of a step bound the time of one mask to some milliseconds, and the number of
-    states the memory of a matcher to about 100 MB: a batch waits for the masks of all its sequences."""
+    """Return llguidance's limits. A batch waits for the masks of all its sequences: the limits of a step, and of the
+    grammar's size, with whose square a step's time may grow, bound the time of one mask to some hundredths of a second.
+    The number of states bounds the memory of a matcher to about 100 MB."""
     from llguidance import LLParserLimits
 
     return LLParserLimits(
-        step_lexer_fuel=100_000, step_max_items=25_000, max_lexer_states=50_000, max_grammar_size=250_000,
+        step_lexer_fuel=100_000, step_max_items=10_000, max_lexer_states=50_000, max_grammar_size=20_000,
         verbose_errors=False,
     )  # fmt: skip
 

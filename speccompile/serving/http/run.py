@@ -24,6 +24,8 @@ from speccompile.serving.http.model import ServedModel
 
 _LAST_SECONDS = 1
 """Seconds for connections that are still open when all requests have ended."""
+_STACK = 16 * 2**20
+"""Bytes of a thread's stack: more than the processes have that try grammars first, whatever the system's default is."""
 _IDLE_SECONDS = 75
 """Seconds that a connection may be idle between two requests. It must be longer than clients keep theirs (httpx 5, most
 proxies 60): a request that arrives while its connection is being closed gets no answer."""
@@ -77,6 +79,7 @@ def serve(
     """Serve until SIGTERM or SIGINT. Then finish the present requests, for at most `grace` seconds; a second signal
     ends at once. `load` opens the model in another thread; its exception ends the server, and is raised."""
     config = configure(make_app(model, settings), limits or ConnectionLimits(), grace=grace, access_log=access_log)
+    threading.stack_size(_STACK)
     server = _Server(config, lambda: model.close(grace))
     failures: list[BaseException] = []
 

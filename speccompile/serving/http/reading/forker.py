@@ -27,6 +27,9 @@ from speccompile.serving.http.reading.limited_bundle import LimitedBundle, warm_
 from speccompile.serving.http.reading.tasks import Reading
 
 READY = b"ready"
+_STACK = 2 * 2**20
+"""Bytes of a child's stack, much less than the server's threads have: a grammar that is nested so deeply that a library
+ends its process ends this one."""
 
 
 def main(settings: dict[str, Any]) -> None:
@@ -103,6 +106,7 @@ def _work(task: socket.socket, reading: Reading, memory: int) -> None:
     given = json.loads(head)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_STACK, (_STACK, _STACK))
     os.nice(given["niceness"])
     signal.setitimer(signal.ITIMER_PROF, given["seconds"])  # its signal ends this process, also inside a library
     _end_with(task)

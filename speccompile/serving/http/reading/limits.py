@@ -11,5 +11,5 @@ class ReadLimits:
 
     seconds: float = 3.0
     memory_mib: int = 512
-    grammar_bytes: int = 256 * 1024
+    grammar_bytes: int = 64 * 1024
     waiting: int = 64

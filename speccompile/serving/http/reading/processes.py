@@ -14,7 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from speccompile.errors import OverloadedError
+from speccompile.errors import EngineError, OverloadedError
 from speccompile.serving.http.errors import UNAVAILABLE, RequestError
 from speccompile.serving.http.reading.last_first import LastFirst
 from speccompile.serving.http.reading.limits import ReadLimits
@@ -61,9 +61,10 @@ class ReaderProcesses:
             )  # fmt: skip
 
     def wait(self) -> None:
-        """Wait until tasks can begin. Raise OverloadedError if the forking process has ended."""
+        """Wait until tasks can begin. Raise EngineError if the forking process has ended."""
         if not self._server.recv(16):
-            raise OverloadedError("the process that reads requests has ended", retry_after=None)
+            self.close()
+            raise EngineError("the process that reads requests has ended", hint="its own message stands above this one")
 
     async def run(self, task: str, data: bytes) -> bytes:
         """Return the result of a task. Raise RequestError if it fails, exceeds a limit, or too many wait. Cancelling it
@@ -93,7 +94,7 @@ class ReaderProcesses:
                 return found
         async with self._slow:
             if key in self._over:  # the same body, perhaps while this one waited
-                raise self._over[key]
+                raise self._over[key].with_traceback(None)  # or it would keep one more for each time
             try:
                 found = await self._attempt(task, data, self.limits.seconds, niceness=_SLOW_NICENESS)
                 if found is not None:
@@ -110,17 +111,21 @@ class ReaderProcesses:
         """Return the result of a task, or None if it needs more seconds of a processor. Raise RequestError."""
         reader, writer = await asyncio.open_unix_connection(sock=self._begin())
         self._open[writer.transport] = asyncio.get_running_loop()
+        answer = b""
         try:
-            with suppress(ConnectionError):  # the child has ended: its answer says why
+            with suppress(ConnectionError):  # the child has ended early: its answer, if it has one, says why
                 given = {"task": task, "seconds": seconds, "niceness": niceness}
                 writer.write(json.dumps(given).encode() + b"\n")
                 writer.write(data)
                 await writer.drain()
-                writer.write_eof()
-            head, _, result = (await reader.read()).partition(b"\n")
+                if not writer.is_closing():
+                    writer.write_eof()
+            with suppress(ConnectionError):
+                answer = await reader.read()
         finally:
             del self._open[writer.transport]
             writer.transport.abort()  # ends the child if it still works
+        head, _, result = answer.partition(b"\n")
         return self._answer(json.loads(head or b'{"signal": 0}'), result)
 
     def _answer(self, error: dict[str, Any] | None, result: bytes) -> bytes | None:
@@ -130,6 +135,8 @@ class ReaderProcesses:
             raise RequestError(error.pop("message"), **error)
         if error["signal"] == signal.SIGPROF:
             return None
+        if error["signal"] in (signal.SIGSEGV, signal.SIGBUS):
+            raise RequestError("the request is nested too deeply", code="limit_exceeded", hint="ask for a simpler form")
         if error["signal"]:
             raise self._exceeded(f"more than {self.limits.memory_mib} MiB of memory", "read_memory")
         raise RequestError(
@@ -164,10 +171,14 @@ class ReaderProcesses:
             with self._lock:
                 if self._closed:
                     raise
-                self._process.wait()
-                self._server.close()
+                self._end()
                 self._start()
             socket.send_fds(self._server, [b"t"], [task.fileno()])
+
+    def _end(self) -> None:
+        self._server.close()
+        self._process.kill()
+        self._process.wait()
 
     def close(self) -> None:
         """End the forking process and all children. Any thread may call it, also twice."""
@@ -175,9 +186,7 @@ class ReaderProcesses:
             if self._closed:
                 return
             self._closed = True
-        self._server.close()
-        self._process.kill()
-        self._process.wait()
+        self._end()
         for transport, loop in list(self._open.items()):
             with suppress(RuntimeError):  # the loop has ended, and its sockets with it
                 loop.call_soon_threadsafe(transport.abort)

@@ -1,11 +1,13 @@
 """Tasks on the body of a request. Each gives bytes, so that it can run in another process."""
 
 import resource
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from speccompile.runtime.constraints import Constraint
 from speccompile.serving.http import prompts
 from speccompile.serving.http.errors import RequestError
 from speccompile.serving.http.fields import DETOKENIZE, TOKENIZE, validate
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 CHAT, COMPLETION, TOKENIZED, DETOKENIZED = "chat", "completion", "tokenize", "detokenize"
 _MOST_GRAMMAR = 128 * 2**20
 """Most bytes of a compiled grammar: as many of them lie in the server's memory as requests run."""
+_MOST_STEP = 0.05
+"""Most seconds of a processor for one step of a grammar: all requests of the batch wait for it in every round."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +51,10 @@ class Reading:
         took."""
         body = self._tokenized(task, data)
         before = _resident()
-        self.finished(task, body)
+        constraint = self.finished(task, body).options.get("constraint")
         size = _resident() - before
-        if size > _MOST_GRAMMAR:
-            raise RequestError(
-                f"received a constraint that takes {size >> 20} MiB, expected at most {_MOST_GRAMMAR >> 20}: the limit "
-                "of a grammar's memory", code="limit_exceeded", hint="ask for a simpler form",
-            )  # fmt: skip
+        if constraint is not None:
+            _check_cost(constraint, size)
         return dumps({"fields": body.fields, "prompts": body.prompts, "grammar_bytes": size})
 
     def finished(self, task: str, body: TokenizedBody) -> ParsedRequest:
@@ -93,6 +94,22 @@ class Reading:
 
     def _json(self, data: bytes) -> Any:
         return with_model_name(parse(data), self.name)
+
+
+def _check_cost(constraint: Constraint, size: int) -> None:
+    """Raise RequestError for a grammar that takes too many bytes, or whose steps take too long. Here is its first step:
+    llguidance's limits bound the others."""
+    matcher = constraint.matcher(())
+    start = time.process_time()
+    matcher.mask()
+    matcher.forced_tokens(1)
+    seconds = time.process_time() - start
+    if size > _MOST_GRAMMAR or seconds > _MOST_STEP:
+        raise RequestError(
+            f"received a constraint that takes {size >> 20} MiB, and {1000 * seconds:.0f} ms a token, expected at most "
+            f"{_MOST_GRAMMAR >> 20} MiB and {1000 * _MOST_STEP:.0f} ms: the limits of one grammar",
+            code="limit_exceeded", hint="ask for a simpler form",
+        )  # fmt: skip
 
 
 def _resident() -> int:
