@@ -3,18 +3,18 @@
 import ast
 import importlib.metadata
 import json
+import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from speccompile.extras import EXTRAS, PACKAGES, install_hint
+from speccompile.errors import MissingPackageError
+from speccompile.extras import EXTRAS, PACKAGES, install_hint, require
 from tests.light.fake_bundle import write_toy_bundle
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +23,9 @@ RECIPE, MODEL = str(ROOT / "recipes/demo"), str(ROOT / "recipes/demo/target")
 PROMPTS = str(ROOT / "recipes/demo/prompts.jsonl")
 TRAIN = ["train", str(ROOT / "recipes/demo/train.yaml"), "--tensorboard", "--set", f"train.data.files=[{PROMPTS}]"]
 
-COMMANDS = {
+Answers = dict[tuple[str, str, str], tuple[list[Any], Path]]
+
+COMMANDS: dict[str, tuple[list[str], *tuple[str, ...]]] = {
     "build": (["build", RECIPE], "compile"),
     "build of a model": (["build", MODEL], "compile"),
     "run": (["run", MODEL, "def"], "compile"),
@@ -40,12 +42,16 @@ COMMANDS = {
 }
 """Command -> its arguments, and the modules or extras without which it ends."""
 
+SOME = {"compile": ("pydantic", "torch", "yaml"), "train": ("datasets",)}
+"""Of extras that are checked as a whole, when a command begins: modules of which some are imported before that."""
+
 CASES = [
-    pytest.param(arguments, module, id=f"{name} without {module}")
-    for name, (arguments, *needs) in COMMANDS.items()
+    pytest.param(name, module, id=f"{name} without {module}")
+    for name, (_, *needs) in COMMANDS.items()
     for need in needs
-    for module in EXTRAS.get(need, (need,))
+    for module in SOME.get(need, EXTRAS.get(need, (need,)))
 ]
+ENTRIES = [(entry, module) for entry in ("plan", "build") for module in ("pydantic", "yaml")]
 
 NO_MODULES = {
     "cmake", "ninja", "setuptools",  # they compile, when the package is built
@@ -57,71 +63,65 @@ NO_MODULES = {
 """Modules that are imported and are none of the table's."""
 
 
-@contextmanager
-def hidden(*modules: str) -> Iterator[None]:
-    """Modules cannot be imported, and what speccompile has imported of itself is forgotten for the time."""
-    before = dict(sys.modules)
-    for name in before:
-        top = name.partition(".")[0]
-        if top == "speccompile":
-            del sys.modules[name]
-        if top in modules:
-            sys.modules[name] = None  # type: ignore[assignment]
-    sys.modules.update(dict.fromkeys(modules))  # type: ignore[arg-type]
-    try:
-        yield
-    finally:
-        for name in sys.modules.keys() - before.keys():
-            if name.partition(".")[0] in ("speccompile", *modules):
-                del sys.modules[name]
-        sys.modules.update(before)
-
-
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What stands for words of COMMANDS."""
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    """("command" or "entry", its name, what is missing) -> the answer, and the folder in which it was asked."""
     folder = tmp_path_factory.mktemp("extras")
     requests = folder / "requests.jsonl"
     line = {"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"model": "toy", "prompt": "a"}}
     requests.write_text(json.dumps(line) + "\n")
-    return {"BUNDLE": str(write_toy_bundle(folder / "toy")), "REQUESTS": str(requests), "ANSWERS": "answers.jsonl"}
+    files = {"BUNDLE": str(write_toy_bundle(folder / "toy")), "REQUESTS": str(requests), "ANSWERS": "answers.jsonl"}
+    keys = [*(case.values for case in CASES), *ENTRIES, ("build", "polygraphy torch")]
+    asked = []
+    for number, (name, missing) in enumerate(keys):
+        (own := folder / str(number)).mkdir()
+        words = COMMANDS[name][0] if number < len(CASES) else None
+        what = {"entry": [name, RECIPE]} if words is None else {"command": [files.get(word, word) for word in words]}
+        asked.append({"hidden": str(missing).split(), "folder": str(own), **what})
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.light.missing_packages"],
+        input=json.dumps(asked), capture_output=True, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    kinds = ["command"] * len(CASES) + ["entry"] * (len(keys) - len(CASES))
+    named = [(kind, *key) for kind, key in zip(kinds, keys, strict=True)]
+    folders = [Path(str(case["folder"])) for case in asked]
+    return dict(zip(named, zip(json.loads(run.stdout), folders, strict=True), strict=True))
 
 
-@pytest.mark.parametrize(("arguments", "module"), CASES)
-def test_command_names_what_installs_a_missing_package(
-    arguments: list[str], module: str, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    words = [files.get(word, word) for word in arguments]
-    with hidden(module):
-        code = import_module("speccompile.cli.exit_codes").run(import_module("speccompile.cli.main").group, words)
-    told = capsys.readouterr()
-    assert (code, told.out) == (1, ""), told.err
-    *_, error, hint = told.err.splitlines()
+@pytest.mark.parametrize(("name", "module"), CASES)
+def test_command_names_what_installs_a_missing_package(name: str, module: str, answers: Answers) -> None:
+    (code, output, talk), folder = answers["command", name, module]
+    assert (code, output) == (1, ""), talk
+    *_, error, hint = talk.splitlines()
     assert error.startswith("error: received an installation without ")
     assert module in error
     assert hint.removeprefix("hint: ").startswith(str(install_hint(module)))
-    assert "Traceback" not in told.err
-    assert list(tmp_path.rglob("*")) == [], "nothing is half written"
+    assert "Traceback" not in talk
+    assert list(folder.iterdir()) == [], "nothing is half written"
 
 
-@pytest.mark.parametrize("entry", ["plan", "build"])
-@pytest.mark.parametrize("module", ["pydantic", "yaml"])
-def test_python_names_what_installs_a_missing_package(entry: str, module: str) -> None:
-    with hidden(module), pytest.raises(ModuleNotFoundError) as caught:
-        getattr(import_module("speccompile"), entry)(RECIPE)
-    assert type(caught.value).__name__ == "MissingPackageError"
-    assert (caught.value.name, caught.value.hint) == (module, install_hint(module))  # type: ignore[attr-defined]
+@pytest.mark.parametrize(("entry", "module"), ENTRIES)
+def test_python_names_what_installs_a_missing_package(entry: str, module: str, answers: Answers) -> None:
+    (kind, _, name, hint), _ = answers["entry", entry, module]
+    assert (kind, name, hint) == ("MissingPackageError", module, install_hint(module))
 
 
-def test_building_in_python_names_all_that_is_missing_before_the_work(tmp_path: Path) -> None:
-    with hidden("torch", "polygraphy"), pytest.raises(ModuleNotFoundError) as caught:
-        import_module("speccompile").build(RECIPE, tmp_path / "out")
-    assert str(caught.value) == (
+def test_building_in_python_names_all_that_is_missing_before_the_work(answers: Answers) -> None:
+    (_, text, *_), folder = answers["entry", "build", "polygraphy torch"]
+    assert text == (
         "received an installation without polygraphy, torch, expected the extra 'compile', which building needs"
     )
-    assert list(tmp_path.iterdir()) == []
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("extra", "module"), [(extra, module) for extra in ("compile", "train") for module in EXTRAS[extra]]
+)
+def test_check_of_an_extra_finds_every_module(extra: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingPackageError, match=f"without {module}, expected the extra '{extra}', which it needs"):
+        require(extra, purpose="it")
 
 
 def test_table_is_what_the_extras_install() -> None:

@@ -1,0 +1,34 @@
+"""What scripts/wheels refuses before it makes anything; what it makes is tried out in tests/compile/test_wheels.py."""
+
+import fcntl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts/wheels"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--help"], "received '--help', expected a folder, or nothing"),
+        (["FOLDER", "x86_64", "riscv64"], "received the machine 'riscv64', expected x86_64 or aarch64"),
+    ],
+)
+def test_wrong_words_are_refused(words: list[str], told: str, tmp_path: Path) -> None:
+    folder = tmp_path / "wheels"
+    run = subprocess.run(
+        [SCRIPT, *(str(folder) if word == "FOLDER" else word for word in words)], capture_output=True, text=True
+    )
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith(f"wheels: {told}\nwheels: hint: ")
+    assert not folder.exists()
+
+
+def test_folder_in_which_another_run_works_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        run = subprocess.run([SCRIPT, tmp_path], capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr.startswith(f"wheels: another run is at work in {tmp_path}\nwheels: hint: ")
