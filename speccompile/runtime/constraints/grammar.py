@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.errors import BundleError, EngineError, UsageError
+from speccompile.runtime.constraints.cut_tokenizer import with_rows
 from speccompile.runtime.constraints.matcher import Matcher, Vocabulary
 
 if TYPE_CHECKING:
@@ -67,7 +68,12 @@ class GrammarCompiler:
                 "constraint: this bundle has no tokenizer, so no text to constrain",
                 hint="add the tokenizer to the target's folder and build again",
             )
-        return _open(self._path, self._manifest.vocabulary_size, list(self._manifest.eos_token_ids))
+        return _open(self._path, self._manifest.vocabulary_size, self._ends)
+
+    @property
+    def _ends(self) -> list[int]:
+        """End tokens of the model that have a row: one that only its generation config names may have none."""
+        return [token for token in self._manifest.eos_token_ids if token < self._manifest.vocabulary_size]
 
     def special(self, text: str) -> int | None:
         """Return the special token with this text, or None."""
@@ -124,7 +130,7 @@ class GrammarCompiler:
         is_wrong, said = LLMatcher.validate_grammar_with_warnings(grammar, tokenizer)
         if is_wrong or said:
             raise _refused(kind, " ".join(said))
-        ends = frozenset(self._manifest.eos_token_ids)
+        ends = frozenset(self._ends)
         vocabulary = Vocabulary(self._manifest.vocabulary_size, ends, frozenset(tokenizer.eos_tokens))
         matcher = Matcher(LLMatcher(tokenizer, grammar, log_level=0), vocabulary)
         if not matcher.allows_any():
@@ -209,8 +215,13 @@ def _open(path: Path, vocabulary_size: int, ends: list[int]) -> "LLTokenizer":
             hint="pip install 'speccompile[constraints]'",
         ) from None
     try:
-        return LLTokenizer(path.read_text(encoding="utf-8"), n_vocab=vocabulary_size, eos_token=ends or None)
-    except (OSError, ValueError) as error:
+        text = path.read_text(encoding="utf-8")
+        try:
+            return LLTokenizer(text, n_vocab=vocabulary_size, eos_token=ends or None)
+        except ValueError:
+            text = with_rows(text, vocabulary_size)
+            return LLTokenizer(text, n_vocab=vocabulary_size, eos_token=ends or None)
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise BundleError(
             f"{path}: llguidance does not take this tokenizer for {vocabulary_size} tokens: {error}",
             hint="leave constraints out",
