@@ -166,3 +166,22 @@ def test_a_chat_file_that_is_no_json_is_named(tmp_path, content):
     (tmp_path / "chat.json").write_bytes(content)
     with pytest.raises(BundleError, match=r"chat\.json: expected JSON: "):
         read_chat(tmp_path / "chat.json")
+
+
+def test_named_templates_are_chosen_as_transformers_chooses_them(reference):
+    """Tools take `tool_use`, everything else `default`; any by its name."""
+    named = {"default": "plain", "tool_use": "with {{ tools | length }} tools", "rag": "rag"}
+    messages, tools = [{"role": "user", "content": "a"}], [{"type": "function", "function": {"name": "f"}}]
+    reference.chat_template = named
+    for variables in ({}, {"tools": tools}, {"chat_template": "rag"}, {"tools": tools, "chat_template": "default"}):
+        expected = reference.apply_chat_template(messages, tokenize=False, **variables)
+        assert apply_chat_template(named, messages, SPECIAL, variables=variables) == expected
+    with pytest.raises(PromptError, match="has no chat template 'other', only default, rag, tool_use"):
+        apply_chat_template(named, messages, SPECIAL, variables={"chat_template": "other"})
+    with pytest.raises(PromptError, match="has no chat template 'default', only rag"):
+        apply_chat_template({"rag": "rag"}, messages, SPECIAL)
+
+
+def test_a_chat_file_of_named_templates_is_read(tmp_path):
+    (tmp_path / "chat.json").write_text('{"templates": {"default": "a", "rag": "b"}, "special_tokens": {}}', "utf-8")
+    assert read_chat(tmp_path / "chat.json") == ({"default": "a", "rag": "b"}, {})

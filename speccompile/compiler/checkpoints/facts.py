@@ -21,6 +21,7 @@ TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 SPECIAL_TOKENS_MAP = "special_tokens_map.json"
 CHAT_TEMPLATE = "chat_template.jinja"
+NAMED_TEMPLATES = "additional_chat_templates"
 TOKENIZER_FILES = (TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP, CHAT_TEMPLATE)
 
 POSITION_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length")
@@ -74,7 +75,7 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
     return (
         *_present(folder, CONFIG, GENERATION_CONFIG),
         *files_of(stored),
-        *_present(folder, *TOKENIZER_FILES),
+        *_present(folder, *TOKENIZER_FILES, *_named_templates(folder)),
     ), facts
 
 
@@ -150,6 +151,11 @@ def _count(config: dict[str, Any], names: tuple[str, ...]) -> int | None:
 
 def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _named_templates(folder: Path) -> list[str]:
+    """Return the files of chat templates besides the default one: `additional_chat_templates/tool_use.jinja`."""
+    return sorted(f"{NAMED_TEMPLATES}/{file.name}" for file in (folder / NAMED_TEMPLATES).glob("*.jinja"))
 
 
 def _present(folder: Path, *names: str) -> tuple[Path, ...]:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from speccompile.bundle.manifest import DEFAULT_TEMPLATE, TOOL_TEMPLATE
 from speccompile.errors import BundleError, EngineError, PromptError
 
 if TYPE_CHECKING:
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
 _TEMPLATE_FAULTS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError)
 
 
-def read_chat(path: Path) -> tuple[str, dict[str, str]]:
-    """Return template and special tokens (name -> text) of a `tokenizer/chat.json`. Raise BundleError when it holds
-    none."""
+Template = str | Mapping[str, str]
+"""Chat template, or several by their names."""
+
+
+def read_chat(path: Path) -> tuple[Template, dict[str, str]]:
+    """Return template, or named templates, and special tokens (name -> text) of a `tokenizer/chat.json`. Raise
+    BundleError when it holds none."""
     try:
         data = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -28,13 +33,35 @@ def read_chat(path: Path) -> tuple[str, dict[str, str]]:
     match data:
         case {"template": str(template), "special_tokens": dict(tokens)} if all(map(_is_text, tokens.values())):
             return template, tokens
+        case {"templates": dict(templates), "special_tokens": dict(tokens)} if templates and all(
+            map(_is_text, (*templates.values(), *tokens.values()))
+        ):
+            return templates, tokens
     raise BundleError(
-        f'{path}: expected {{"template": text, "special_tokens": {{name: text}}}}', hint="build the bundle again"
+        f'{path}: expected {{"template": text, "special_tokens": {{name: text}}}}, or "templates": {{name: text}}',
+        hint="build the bundle again",
     )
 
 
+def choose_template(template: Template, tools: object, name: object = None) -> str:
+    """Return the template of a conversation as transformers chooses it: by its name, `tool_use` with tools, else
+    `default`. A tokenizer's only template is always it. Raise PromptError if there is none of this name."""
+    if isinstance(template, str):
+        template = {DEFAULT_TEMPLATE: template}
+        usual = DEFAULT_TEMPLATE
+    else:
+        usual = TOOL_TEMPLATE if tools is not None and TOOL_TEMPLATE in template else DEFAULT_TEMPLATE
+    wanted = usual if name is None else name
+    if not isinstance(wanted, str) or wanted not in template:
+        raise PromptError(
+            f"this bundle's tokenizer has no chat template {wanted!r}, only {', '.join(sorted(template))}",
+            hint="name one of them as chat_template among the template's variables",
+        )
+    return template[wanted]
+
+
 def apply_chat_template(
-    template: str,
+    template: Template,
     messages: Sequence[Mapping[str, Any]],
     special_tokens: Mapping[str, str],
     add_generation_prompt: bool = True,
@@ -44,12 +71,13 @@ def apply_chat_template(
     any.
 
     special_tokens: name (bos_token, ..) -> text. add_generation_prompt: end where the model's answer begins. variables:
-    further variables of the template, such as tools or enable_thinking; plain values, as in JSON. Raise PromptError
+    further variables of the template, such as tools or enable_thinking; plain values, as in JSON; of named templates
+    `tool_use` is taken with tools, and any by its name as `chat_template`. Raise PromptError
     when the template refuses the messages or accesses what no template may, EngineError without the jinja2 package.
     """
     given = {"tools": None, "documents": None} | dict(variables or {})
     given |= dict(special_tokens) | {"add_generation_prompt": add_generation_prompt}
-    compiled = _compile(template)
+    compiled = _compile(choose_template(template, given["tools"], given.pop("chat_template", None)))
     from jinja2 import TemplateError
 
     try:
