@@ -26,7 +26,7 @@ SPECIAL_TOKENS = {
     "bos": "first tokens: target {}, drafter {}; prompts begin with the target's",
     "eos": "end-of-sequence tokens: target {}, drafter {}; the target's count",
 }
-"""What a pair's special tokens may differ in, and what is then told. Pad plays no part: nothing here pads with it."""
+"""Special tokens that a pair may differ in, with the note that tells it. Pad plays no part: nothing here pads with it."""
 HINT = "choose a drafter that was trained with the target's tokenizer"
 NOT_COMPARED = f"{HINT}; where both have one tokenizer, put its {TOKENIZER} beside both models, and these may differ"
 NO_TOKENIZER = f"{HINT}; where the sizes differ in padding alone, put its {TOKENIZER} beside both models"

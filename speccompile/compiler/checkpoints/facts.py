@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from speccompile.compiler.checkpoints.json_files import CONFIG, is_present, read_json_object, wrong
+from speccompile.compiler.checkpoints.layer_shapes import check_layers
 from speccompile.compiler.checkpoints.layer_types import check_layer_types
 from speccompile.compiler.checkpoints.multimodal import decoder_tensors, embedding_rows, text_config
+from speccompile.compiler.checkpoints.other_kinds import refuse_other_kinds
 from speccompile.compiler.checkpoints.quantization import quantization_of
 from speccompile.compiler.checkpoints.shapes import check_shapes
 from speccompile.compiler.checkpoints.states import recurrent_layers
@@ -45,6 +47,7 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
     method.
     """
     config = read_json_object(folder / CONFIG)
+    refuse_other_kinds(folder, config)
     if config is None:
         raise CheckpointError(
             f"{folder}: received a folder without {CONFIG}, expected a model in Hugging Face layout",
@@ -72,6 +75,8 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
         dtype=None if quantized else _float_dtype(tensors.values()),
     )
     check_shapes(folder, tensors, facts.vocabulary_size, _count(sizes, STORED_LAYER_KEYS))
+    if quantized is None:  # else their shapes are those of a packed form
+        check_layers(folder, sizes, tensors)
     return (
         *_present(folder, CONFIG, GENERATION_CONFIG),
         *files_of(stored),

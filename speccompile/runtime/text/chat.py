@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 _TEMPLATE_FAULTS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError)
 
 
-Template = str | Mapping[str, str]
+Templates = str | Mapping[str, str]
 """Chat template, or several by their names."""
 
 
-def read_chat(path: Path) -> tuple[Template, dict[str, str]]:
+def read_chat(path: Path) -> tuple[Templates, dict[str, str]]:
     """Return template, or named templates, and special tokens (name -> text) of a `tokenizer/chat.json`. Raise
     BundleError when it holds none."""
     try:
@@ -43,7 +43,7 @@ def read_chat(path: Path) -> tuple[Template, dict[str, str]]:
     )
 
 
-def choose_template(template: Template, tools: object, name: object = None) -> str:
+def choose_template(template: Templates, tools: object, name: object = None) -> str:
     """Return the template of a conversation as transformers chooses it: by its name, `tool_use` with tools, else
     `default`. A tokenizer's only template is always it. Raise PromptError if there is none of this name."""
     if isinstance(template, str):
@@ -61,7 +61,7 @@ def choose_template(template: Template, tools: object, name: object = None) -> s
 
 
 def apply_chat_template(
-    template: Template,
+    template: Templates,
     messages: Sequence[Mapping[str, Any]],
     special_tokens: Mapping[str, str],
     add_generation_prompt: bool = True,

@@ -6,12 +6,12 @@ from typing import Any
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.errors import PromptError
-from speccompile.runtime.text.chat import Template, apply_chat_template
+from speccompile.runtime.text.chat import Templates, apply_chat_template
 from speccompile.runtime.text.messages import plain_messages
 from speccompile.runtime.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
-ChatTemplate = tuple[Template, dict[str, str]]
+ChatTemplate = tuple[Templates, dict[str, str]]
 """A chat template, or several by their names, and the special tokens that it may write."""
 
 _LARGEST = 1 << 32
