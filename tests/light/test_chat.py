@@ -185,3 +185,38 @@ def test_named_templates_are_chosen_as_transformers_chooses_them(reference):
 def test_a_chat_file_of_named_templates_is_read(tmp_path):
     (tmp_path / "chat.json").write_text('{"templates": {"default": "a", "rag": "b"}, "special_tokens": {}}', "utf-8")
     assert read_chat(tmp_path / "chat.json") == ({"default": "a", "rag": "b"}, {})
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("a\n{% break %}", "broken in line 2: 'break' stands outside a loop"),
+        ("{% for a in [1] %}{% macro f() %}{% continue %}{% endmacro %}{% endfor %}", "'continue' stands outside"),
+        ("{% if 1 %}" * 400 + "{% endif %}" * 400, "broken or nested too deep"),
+        ("{{ " + "(" * 4000 + "1" + ")" * 4000 + " }}", "broken or nested too deep"),
+        (
+            "a\n{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+            "takes more than 0 seconds (its line 2)",
+        ),
+        ("{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(90) }}", "it takes more"),
+        ("{% for i in range(9999) %}{{ 'a' * 9999 }}{% endfor %}", "makes a text of more than 16777216 characters"),
+        ("\n\n{{ 'a' * 10 ** 10 }}", "characters (its line 3)"),
+        (
+            "{% set n = namespace(x='a') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+            "a text of more",
+        ),
+        (
+            "{% set n = namespace(x='a') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}",
+            "a text of more",
+        ),
+        ("{{ 2 ** (10 ** 9) }}", "it computes a power of 1000000000, the largest is 64"),
+        ("{{ '%99999999d' % 1 }}", "it formats to a width of 99999999"),
+        ("{{ '{:99999999}'.format(1) }}", "it formats to a width of 99999999"),
+        ("{{ 'a'.ljust(10 ** 10) }}", "a text of more"),
+    ],
+)
+def test_templates_without_end_are_ended_and_their_line_is_named(monkeypatch, template, message):
+    monkeypatch.setattr("speccompile.runtime.text.template_limits.SECONDS", 0.3)
+    with pytest.raises(PromptError) as caught:
+        apply_chat_template(template, [], {})
+    assert message in str(caught.value)

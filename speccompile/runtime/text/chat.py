@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from speccompile.bundle.manifest import DEFAULT_TEMPLATE, TOOL_TEMPLATE
 from speccompile.errors import BundleError, EngineError, PromptError
+from speccompile.machine.plain_files import read_plain
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -27,8 +28,8 @@ def read_chat(path: Path) -> tuple[Templates, dict[str, str]]:
     """Return template, or named templates, and special tokens (name -> text) of a `tokenizer/chat.json`. Raise
     BundleError when it holds none."""
     try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+        data = json.loads(read_plain(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise BundleError(f"{path}: expected JSON: {error}", hint="build the bundle again") from error
     match data:
         case {"template": str(template), "special_tokens": dict(tokens)} if all(map(_is_text, tokens.values())):
@@ -80,13 +81,17 @@ def apply_chat_template(
     compiled = _compile(choose_template(template, given["tools"], given.pop("chat_template", None)))
     from jinja2 import TemplateError
 
+    from speccompile.runtime.text.template_limits import line_of, render
+
     try:
         # through JSON, so that the template gets plain values: the sandbox does not know the methods of other types
         plain = json.loads(json.dumps(list(messages)))
-        return compiled.render(given | {"messages": plain})
+        return render(compiled, given | {"messages": plain})
     except (TemplateError, *_TEMPLATE_FAULTS) as error:
+        line = line_of(error)
         raise PromptError(
-            f"the chat template does not take these messages: {error}", hint="change the messages, or leave --chat out"
+            f"the chat template does not take these messages: {error}{f' (its line {line})' if line else ''}",
+            hint="change the messages, or leave --chat out",
         ) from error
 
 
@@ -107,15 +112,17 @@ def _compile(template: str) -> "Template":
         raise PromptError(
             f"the chat template is broken in line {error.lineno}: {error}", hint="leave --chat out"
         ) from error
+    except (SyntaxError, *_TEMPLATE_FAULTS) as error:  # of the Python that jinja2 makes of it
+        raise PromptError(
+            f"the chat template is broken or nested too deep: {error}", hint="leave --chat out"
+        ) from error
 
 
 def _environment() -> "SandboxedEnvironment":
     """Return an environment with what transformers provides to templates, and nothing else."""
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from speccompile.runtime.text.template_limits import LimitedEnvironment
 
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
+    environment = LimitedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _now

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from speccompile.errors import BundleError, EngineError, PromptError
+from speccompile.machine.plain_files import read_plain
 from speccompile.machine.system import trim_heap
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ def _load(path: Path) -> "tokenizers.Tokenizer":
             hint="pip install tokenizers, or give token ids instead of text",
         ) from None
     try:
-        return tokenizers.Tokenizer.from_buffer(path.read_bytes())
+        return tokenizers.Tokenizer.from_buffer(read_plain(path))
     except (OSError, ValueError) as error:
         raise BundleError(f"{path}: expected a tokenizer: {error}", hint="build the bundle again") from error
 
