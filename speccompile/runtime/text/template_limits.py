@@ -127,7 +127,8 @@ def _limit(node: nodes.Node, in_loop: bool) -> None:
         node.body.insert(0, nodes.ExprStmt(call).set_lineno(node.lineno))
 
 
-def _concatenation(node: nodes.Concat) -> nodes.Call:
+def _concatenation(node: nodes.Concat) -> nodes.Node:
+    assert node.environment is not None, "the parser gives every node its environment"
     made = nodes.Call(nodes.EnvironmentAttribute("concatenate"), node.nodes, [], None, None)
     return made.set_lineno(node.lineno).set_environment(node.environment)
 
