@@ -77,7 +77,8 @@ CONSTANTS = {
     "speccompile.runtime.rounds.bound_graphs": {"MAX_BINDINGS": "kMaxBindings"},
     "speccompile.runtime.rounds.host_drafts": {"INDEX": "kIndex", "GATE": "kRetrievalGate"},
     "speccompile.runtime.options": {
-        "NEW_TOKENS": "kNewTokens", "COLDEST": "kMinTemperature", "PENALTIES": "kPenalties",
+        "NEW_TOKENS": "kNewTokens", "MOST_THREADS": "kMaxThreads",
+        "COLDEST": "kMinTemperature", "PENALTIES": "kPenalties",
     },
     "speccompile.runtime.rounds.adaptive_length": {
         "TRIAL_SHARE": "kTrialShare",

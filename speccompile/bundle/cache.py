@@ -13,6 +13,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,6 +28,9 @@ FOLDER = "SPECCOMPILE_CACHE_DIR"
 LIMIT = "SPECCOMPILE_CACHE_LIMIT_GB"
 DEFAULT_LIMIT = 20
 """Gigabytes."""
+
+_NOWHERE = Path(os.devnull)
+"""A file, so no folder can be made in it."""
 
 BUILDS, BUNDLES = "builds", "bundles"
 """Names of the caches of build steps (see `speccompile.compiler.build.cached_steps`) and of the bundles of models that
@@ -49,11 +53,25 @@ class Entry:
 
 
 def user_folder(name: str) -> Path:
-    """Return speccompile/<name> in the user's cache folder."""
+    """Return speccompile/<name> in the user's cache folder. For a user without one, as that of a container is, warn
+    once and return a path where nothing can be."""
     caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not caches.is_absolute():  # the specification says to ignore it then
-        caches = Path.home() / ".cache"
+        caches = _home_cache()
     return caches / "speccompile" / name
+
+
+def _home_cache() -> Path:
+    try:
+        return Path.home() / ".cache"
+    except RuntimeError:  # no HOME, and the user's number has no entry among the users
+        _tell_without_home()
+        return _NOWHERE
+
+
+@cache
+def _tell_without_home() -> None:
+    LOGGER.warning("note: this user has no home folder: nothing is cached\nhint: set %s to a folder", FOLDER)
 
 
 def cache_folder(name: str) -> Path:
@@ -63,8 +81,10 @@ def cache_folder(name: str) -> Path:
 
 
 def default_limit() -> float:
-    """Return $SPECCOMPILE_CACHE_LIMIT_GB in bytes, 20 GB by default. Raise UsageError when it is no number."""
-    return read_number_variable(LIMIT, DEFAULT_LIMIT, allow_zero=True) * 1e9
+    """Return $SPECCOMPILE_CACHE_LIMIT_GB in bytes, 20 GB by default, and 0 where no folder can be: without a home.
+    Raise UsageError when it is no number."""
+    limit = read_number_variable(LIMIT, DEFAULT_LIMIT, allow_zero=True) * 1e9
+    return limit if os.environ.get(FOLDER) or not user_folder("").is_relative_to(_NOWHERE) else 0.0
 
 
 @dataclass(frozen=True)

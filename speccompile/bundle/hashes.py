@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from speccompile.bundle.manifest import canonical_json
 from speccompile.errors import BundleError
+from speccompile.machine.plain_files import read_plain
 from speccompile.progress import LOGGER, progress_counter
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def write_hashes(folder: Path, hashes: Hashes) -> None:
 def read_json(path: Path) -> Any:
     """Return the value in a JSON file. Raise BundleError when it cannot be read or is no JSON."""
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(read_plain(path))
     except FileNotFoundError:
         raise BundleError(f"{path}: the file is missing", hint=_COPY_AGAIN) from None
     except OSError as error:
@@ -75,15 +76,22 @@ def read_hashes(folder: Path, *, verify: bool = True) -> Hashes:
     With verify=False, skip only the digest, which needs the blake3 package.
     """
     path = folder / HASHES
+    check_inside(path, folder)
     data = read_json(path)
     hashes = _parse(data, path)
-    if path.read_bytes() != canonical_json(data):
+    if read_plain(path) != canonical_json(data):
         raise BundleError(f"{path}: the file was edited: it is not canonical JSON", hint=_COPY_AGAIN)
     if verify and (digest := _digest(hashes.files)) != hashes.digest:
         raise BundleError(
             f"{path}: the file was edited: digest {hashes.digest}, its files give {digest}", hint=_COPY_AGAIN
         )
     return hashes
+
+
+def check_inside(path: Path, folder: Path) -> None:
+    """Raise BundleError for a link that leads out of `folder`."""
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise BundleError(f"{path}: leads out of the bundle, to {path.resolve()}", hint=_COPY_AGAIN)
 
 
 def check_files(folder: Path, hashes: Hashes, *, verify: bool = True) -> None:
@@ -95,8 +103,7 @@ def check_files(folder: Path, hashes: Hashes, *, verify: bool = True) -> None:
         path = folder / relative
         if not path.is_file():
             raise BundleError(f"{path}: the file is missing; {HASHES} lists it", hint=_COPY_AGAIN)
-        if not path.resolve().is_relative_to(folder.resolve()):
-            raise BundleError(f"{path}: leads out of the bundle, to {path.resolve()}", hint=_COPY_AGAIN)
+        check_inside(path, folder)
         if (size := path.stat().st_size) != record.size:
             raise BundleError(f"{path}: has {size} bytes, expected {record.size}", hint=_COPY_AGAIN)
     if verify:

@@ -17,6 +17,8 @@ LOCK = "lock.json"
 PROOF = "proof.json"
 TOKENIZER = "tokenizer/tokenizer.json"
 CHAT = "tokenizer/chat.json"
+DEFAULT_TEMPLATE, TOOL_TEMPLATE = "default", "tool_use"
+"""Names of chat templates that transformers gives a meaning: of conversations, and of those with tools."""
 
 BACKENDS = ("onnxruntime", "tensorrt_rtx", "tensorrt")
 """Libraries that run an engine's files."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from speccompile.errors import PromptError, UsageError
+from speccompile.machine.plain_files import read_plain
 
 if TYPE_CHECKING:
     from speccompile.runtime.bundle import Prompt
@@ -33,7 +34,7 @@ def read_prompt(sources: dict[str, str | None], *, chat: bool) -> "Prompt":
 def read_text(option: str, name: str) -> str:
     """Return the text of a file, or of stdin for -. Raise PromptError, naming the option."""
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        data = sys.stdin.buffer.read() if name == "-" else read_plain(Path(name))
     except OSError as error:
         raise PromptError(
             f"{option} {name}: {error.strerror}", hint="give a file that can be read, or - for stdin"

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 PATH = click.Path(path_type=Path)
 KEYS = "SPECCOMPILE_API_KEY"
+_KEY_FILE_BYTES = 1 << 20
+"""Largest file of keys."""
 
 
 @click.command("serve")
@@ -195,11 +197,26 @@ def _limits(**given: Any) -> "Limits":
     return Limits(**{name: value for name, value in given.items() if value is not None})
 
 
+def _key_text(file: Path) -> str:
+    """Return the text of a file of keys. Raise UsageError, which never shows a part of a key."""
+    from speccompile.machine.plain_files import read_plain
+
+    try:
+        return read_plain(file, _KEY_FILE_BYTES).decode("utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"--api-key-file {file}: {error.strerror}", hint="give a file with one key a line") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"--api-key-file {file}: byte {error.start} is no UTF-8, expected text with one key a line",
+            hint="save the keys as UTF-8",
+        ) from None
+
+
 def api_keys(given: tuple[str, ...], file: Path | None) -> tuple[str, ...]:
     """Return the API keys of options, file and environment. Raise UsageError for an empty key or a file without one."""
     from speccompile.serving.http.keys import read_keys
 
-    read = () if file is None else read_keys(file.read_text(encoding="utf-8").splitlines())
+    read = () if file is None else read_keys(_key_text(file).splitlines())
     if file is not None and not read:
         raise UsageError(f"--api-key-file {file}: found no key, expected one a line", hint="write one, or leave it out")
     named = os.environ.get(KEYS, "")

@@ -22,6 +22,12 @@ _DTYPES = {
 }
 
 
+_WRONG = (zipfile.BadZipFile, StopIteration, OSError, EOFError, LookupError, RuntimeError, TypeError, ValueError)
+"""Errors over a file that is no state dict; of zipfile for one that is encrypted as well."""
+_MOST_BYTES = 1 << 26
+"""Largest pickle of names and shapes: a hundred bytes and more for each tensor."""
+
+
 class _Mark:
     """Marker on the stack below a list of arguments."""
 
@@ -87,17 +93,28 @@ class _Stack:
             case "SETITEM":
                 key, value = values[-2:]
                 del values[-2:]
-                values[-1][key] = value
+                values[-1][_checked(key)] = value
             case "SETITEMS":
                 pairs = self._since_mark()
-                values[-1].update(zip(pairs[::2], pairs[1::2], strict=True))
+                values[-1].update(zip(map(_checked, pairs[::2]), pairs[1::2], strict=True))
             case _:
                 raise ValueError(f"it holds {name}, which no state dict needs")
 
     def _since_mark(self) -> list[Any]:
-        start = max(index for index, value in enumerate(self.values) if isinstance(value, _Mark))
+        # from the end: from the start, a stack of marks would take the square of its height
+        places = range(len(self.values) - 1, -1, -1)
+        start = next((place for place in places if isinstance(self.values[place], _Mark)), None)
+        if start is None:
+            raise ValueError("it takes a list that never began")
         found, self.values[start:] = self.values[start + 1 :], []
         return found
+
+
+def _checked(key: Any) -> str:
+    """Return the key of a state dict. Tuples of tuples of one object are small to store, and endless to hash."""
+    if not isinstance(key, str):
+        raise ValueError(f"it has a key of type {type(key).__name__}, expected a text")  # noqa: TRY004  as of all else
+    return key
 
 
 class _Shape(tuple[int, ...]):
@@ -111,22 +128,31 @@ def _made(name: Any, arguments: Any) -> Any:
     match name, arguments:
         case "collections.OrderedDict", ():
             return {}
-        case "torch._utils._rebuild_tensor_v2", (storage, _, shape, *_):
+        case "torch._utils._rebuild_tensor_v2", ((_, str(kind), *_), _, shape, *_):
             made = _Shape(int(size) for size in shape)
-            made.dtype = _DTYPES.get(str(storage[1]).removeprefix("torch."), "")
+            made.dtype = _DTYPES.get(kind.removeprefix("torch."), "")
             return made
         case "torch._utils._rebuild_parameter", (tensor, *_):
             return tensor
-    raise ValueError(f"it asks for {name}, which is no tensor")
+    raise ValueError(f"it asks for {name if isinstance(name, str) else 'a value'}, which is no tensor")
+
+
+def _read_pickle(archive: zipfile.ZipFile) -> bytes:
+    """Return the pickle of names and shapes. Raise ValueError for one that is packed: torch packs none."""
+    entry = next(each for each in archive.infolist() if each.filename.endswith("data.pkl"))
+    if entry.compress_type != zipfile.ZIP_STORED:
+        raise ValueError("its names and shapes are compressed, which torch.save never does")
+    if entry.file_size > _MOST_BYTES:
+        raise ValueError(f"its names and shapes take {entry.file_size} bytes, more than {_MOST_BYTES}")
+    return archive.read(entry)
 
 
 def read_pickle(path: Path) -> dict[str, TensorSource]:
     """Return the tensors of a state dict. Raise CheckpointError, naming the file, for any other content."""
     try:
         with zipfile.ZipFile(path) as archive:
-            name = next(each for each in archive.namelist() if each.endswith("data.pkl"))
-            found = _Stack().run(archive.read(name))
-    except (zipfile.BadZipFile, StopIteration, OSError, EOFError, LookupError, TypeError, ValueError) as error:
+            found = _Stack().run(_read_pickle(archive))
+    except _WRONG as error:
         raise CheckpointError(
             f"{path}: truncated, corrupt or not only tensors: {error or type(error).__name__}; expected the state dict "
             "of a torch.save of version 1.6 or later",

@@ -22,6 +22,17 @@ size_t size_of(const FileDescriptor& file) {
   return found.st_size > 0 ? static_cast<size_t>(found.st_size) : 0;
 }
 
+void check_regular(const FileDescriptor& file) {
+  struct stat found {};
+  if (fstat(file.number(), &found) != 0) throw FileError(errno);
+  if (S_ISDIR(found.st_mode)) throw FileError(EISDIR);
+  if (!S_ISREG(found.st_mode)) throw FileError(EINVAL, "received a pipe, device or socket, expected a regular file");
+}
+
+[[noreturn]] void refuse_size(size_t most) {
+  throw FileError(EFBIG, "received more than " + std::to_string(most) + " bytes, which no such file has");
+}
+
 }  // namespace
 
 FileError::FileError(int number) : number(number), reason(std::generic_category().message(number)) {}
@@ -43,8 +54,10 @@ FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
   return *this;
 }
 
-std::string read_file(const std::string& path) {
-  const FileDescriptor file(path, O_RDONLY);
+std::string read_file(const std::string& path, size_t most) {
+  const FileDescriptor file(path, O_RDONLY | O_NONBLOCK);  // a pipe that nobody writes to would not even open
+  check_regular(file);
+  if (size_of(file) > most) refuse_size(most);
   // One more than its size, so that the first read is followed by the end; those of /proc have no size and grow from here.
   std::string bytes(size_of(file) + 1, '\0');
   size_t end = 0;
@@ -56,6 +69,7 @@ std::string read_file(const std::string& path) {
     if (got < 0) throw FileError(errno);
     if (got == 0) break;
     end += static_cast<size_t>(got);
+    if (end > most) refuse_size(most);
   }
   bytes.resize(end);
   return bytes;

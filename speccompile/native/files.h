@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace spc {
@@ -10,13 +11,15 @@ namespace spc {
 // A file could not be read or written; `number` is its errno.
 struct FileError {
   explicit FileError(int number);
+  FileError(int number, std::string reason) : number(number), reason(std::move(reason)) {}
 
   int number;
-  std::string reason;  // strerror
+  std::string reason;  // strerror, or what is wrong with it
 };
 
-// The bytes of a file. Throws FileError.
-std::string read_file(const std::string& path);
+// The bytes of a regular file. Throws FileError, also for a folder, pipe, device or socket, which may have no end or never
+// answer, and for more than `most` bytes.
+std::string read_file(const std::string& path, size_t most = size_t{1} << 30);
 // A new file of these bytes, or of these parts in their order. Throws FileError.
 void write_file(const std::string& path, std::string_view bytes);
 void write_file(const std::string& path, const std::vector<std::string_view>& parts);

@@ -8,11 +8,12 @@ from speccompile.compiler.checkpoints.weights import INDEX
 from speccompile.errors import CheckpointError
 from speccompile.progress import LOGGER, log_step
 
-PATTERNS = (CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES, INDEX, "*.safetensors")
+PATTERNS = (CONFIG, GENERATION_CONFIG, *TOKENIZER_FILES, INDEX, "*.safetensors", "*.jinja")
 HEAD_PATTERNS = (*PATTERNS, "*.bin", "*.pt")
 """Files of a head, which may be published as a pickle: only tensors are read from it."""
-IGNORED = ("*/*", "consolidated*")
-"""Other formats of the same weights, which some repositories have in subfolders or next to the safetensors files."""
+IGNORED = ("[!a]*/*", "a[!d]*/*", "ad[!d]*/*", "*/*/*", "consolidated*")
+"""Other formats of the same weights, which some repositories have in subfolders or next to the safetensors files. A
+pattern cannot leave out one folder: so these stand for all but additional_chat_templates."""
 
 PATIENCE = 5.0
 """Timeout in seconds of the Hub's first answer; without it, a dead network would block a build for minutes."""

@@ -9,10 +9,18 @@ import yaml
 from pydantic import ValidationError
 
 from speccompile.errors import RecipeError
+from speccompile.machine.plain_files import read_plain
 from speccompile.plan.recipe_source import RecipeSource, format_value, nearest
 from speccompile.recipe.schema import FORMS, Recipe, field_at, key_paths, section_at
 
 FILE_NAME = "recipe.yaml"
+
+_MOST_BYTES = 1 << 20
+"""Largest recipe: those in this project have less than 3 kB."""
+_DEEPEST = 64
+_MOST_NODES = 100_000
+"""Deepest nesting of a recipe, and its largest number of values, those that aliases repeat included: a text of 600
+bytes may stand for 10^12."""
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -43,7 +51,15 @@ def parse_recipe(data: dict[str, Any], file: Path, overrides: Sequence[str] = ()
 
 
 class _Loader(yaml.SafeLoader):
-    """Loader of YAML's safe subset without dates, which no key takes; a duplicate key is an error."""
+    """Loader of YAML's safe subset without dates, which no key takes; a duplicate key is an error, and so are values
+    beyond the limits."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        """Return the document's node. Raise ConstructorError if it is too deep or has too many values."""
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None:
+            _count_values(node, {}, ())
+        return node
 
     yaml_implicit_resolvers = {  # noqa: RUF012 (the name and form are PyYAML's)
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
@@ -61,14 +77,39 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def _count_values(node: yaml.Node, known: dict[int, int], above: tuple[int, ...]) -> int:
+    """Return the number of values in a node, every alias counted as what it stands for. known: those of the nodes that
+    were counted; above: the nodes that it lies in. Raise ConstructorError beyond the limits."""
+    if id(node) in known:
+        return known[id(node)]
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) in above:
+        raise yaml.constructor.ConstructorError(None, None, "an alias stands for itself", node.start_mark)
+    if len(above) >= _DEEPEST:
+        raise yaml.constructor.ConstructorError(
+            None, None, f"values are nested more than {_DEEPEST} deep", node.start_mark
+        )
+    below = node.value if isinstance(node, yaml.SequenceNode) else [each for pair in node.value for each in pair]
+    count = 1 + sum(_count_values(each, known, (*above, id(node))) for each in below)
+    if count > _MOST_NODES:
+        raise yaml.constructor.ConstructorError(
+            None, None, f"it stands for more than {_MOST_NODES} values", node.start_mark
+        )
+    known[id(node)] = count
+    return count
+
+
 def _read(file: Path) -> str:
     try:
-        return file.read_bytes().decode("utf-8-sig")
+        return read_plain(file, _MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise RecipeError(
             f"received the recipe '{file}', expected a file or a folder with {FILE_NAME}: nothing lies there",
             hint="give the path of a recipe, for example recipes/demo",
         ) from None
+    except OSError as error:
+        raise RecipeError(f"{file}: {error.strerror}", hint=f"give a {FILE_NAME}, or its folder") from None
     except UnicodeDecodeError as error:
         raise RecipeError(
             f"{file}: received bytes that are not UTF-8 (at byte {error.start}), expected a text file",

@@ -22,8 +22,13 @@ from speccompile.errors import CheckpointError
 from speccompile.plan.plan import ModelPlan
 from speccompile.plan.recipe_source import RecipeSource
 
-SPECIAL_TOKENS = ("bos", "eos", "pad")
+SPECIAL_TOKENS = {
+    "bos": "first tokens: target {}, drafter {}; prompts begin with the target's",
+    "eos": "end-of-sequence tokens: target {}, drafter {}; the target's count",
+}
+"""Special tokens that a pair may differ in, with the note that tells it. Pad plays no part: nothing pads with it."""
 HINT = "choose a drafter that was trained with the target's tokenizer"
+NOT_COMPARED = f"{HINT}; where both have one tokenizer, put its {TOKENIZER} beside both models, and these may differ"
 NO_TOKENIZER = f"{HINT}; where the sizes differ in padding alone, put its {TOKENIZER} beside both models"
 
 
@@ -136,20 +141,24 @@ def _shown(vocabulary: Mapping[int, str], token_id: int) -> str:
 
 
 def _check_special_tokens(target: ModelPlan, drafter: ModelPlan, key: str, origin: RecipeSource) -> tuple[str, ...]:
-    """Raise RecipeError if both models name a special token and differ in its id, or in its text if one has no id.
+    """Return notes on special tokens that differ in their ids, or in their texts if one model has no id. On one
+    tokenizer they are no obstacle: a base model's drafter ends elsewhere than a chat target, and the target's count.
 
-    One shared id suffices: instruction-tuned models add end tokens to those of their base model. Return notes.
+    Raise RecipeError if they share none and no tokenizers were compared: nothing else says that the ids mean the same.
     """
+    is_compared = target.facts.tokenizer and drafter.facts.tokenizer
     notes = []
-    for name in SPECIAL_TOKENS:
+    for name, note in SPECIAL_TOKENS.items():
         ours, theirs = _ids(target, name), _ids(drafter, name)
         if not (ours and theirs):
             ours, theirs = _texts(target, name), _texts(drafter, name)
-        if ours and theirs and not ours & theirs:
+        if ours and theirs and not ours & theirs and not is_compared:
             received, expected = (", ".join(map(repr, sorted(side))) for side in (theirs, ours))
-            raise origin.refusal(key, f"a drafter with {name} token {received}", f"the target's {expected}", HINT)
-        if name == "eos" and ours and theirs and ours != theirs:
-            notes.append(f"end-of-sequence tokens: target {sorted(ours)}, drafter {sorted(theirs)}; the target's count")
+            raise origin.refusal(
+                key, f"a drafter with {name} token {received}", f"the target's {expected}", NOT_COMPARED
+            )
+        if ours and theirs and ours != theirs:
+            notes.append(note.format(sorted(ours), sorted(theirs)))
     return tuple(notes)
 
 

@@ -155,7 +155,7 @@ class Bundle(EngineOwner):
     def token_ids(self, prompt: Prompt, *, chat: bool = False) -> list[int]:
         """Return the prompt's tokens. Raise PromptError when it is empty, too long, or not of this vocabulary."""
         ids = prompt_token_ids(prompt, self.text, self.chat_template, chat=chat)
-        check_token_ids(ids, self.manifest)
+        check_token_ids(ids, self.manifest, self.text)
         return ids
 
     def chat_token_ids(
@@ -168,7 +168,7 @@ class Bundle(EngineOwner):
         bundle without a template, and as `token_ids`.
         """
         ids = conversation_token_ids(messages, self.text, self.chat_template, chat_template_kwargs)
-        check_token_ids(ids, self.manifest)
+        check_token_ids(ids, self.manifest, self.text)
         return ids
 
     def constraint(self, kind: str, text: Any = "") -> Constraint:

@@ -15,6 +15,9 @@ _LARGEST, _SMALLEST = float(np.finfo(np.float32).max), float(np.finfo(np.float32
 COLDEST, PENALTIES = 1e-4, (1e-3, 1e3)
 """Lowest temperature above 0, and range of the repetition penalty: beyond these, logits exceed float32."""
 
+MOST_THREADS = 1024
+"""Largest number of threads of an engine: more than machines have cores; each takes memory."""
+
 NEW_TOKENS = 128
 """`max_new_tokens` by default."""
 
@@ -115,6 +118,10 @@ def check_threads(asked: object) -> None:
     """Raise UsageError unless this is a number of threads, or None."""
     if asked is not None and (not _is(Integral, asked) or asked < 1):  # type: ignore[operator]
         raise UsageError(f"threads: received {asked!r}, expected at least 1", hint="leave it out for one each core")
+    if asked is not None and asked > MOST_THREADS:  # type: ignore[operator]
+        raise UsageError(
+            f"threads: received {asked!r}, expected at most {MOST_THREADS}", hint="leave it out for one each core"
+        )
 
 
 def check_flags(asked: Iterable[tuple[str, object]]) -> None:

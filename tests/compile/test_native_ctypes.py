@@ -8,6 +8,7 @@ import pytest
 
 from speccompile import __version__
 from speccompile.errors import BundleError, EngineError, PromptError, UsageError
+from speccompile.runtime import Bundle
 from tests.native.native_api import ALL, HEADER, KINDS, Log, NativeBundle, NativeError, NativeSession, load
 
 TEXT = "def main(é)"
@@ -150,3 +151,26 @@ def test_progress_is_told_to_who_asks(built, native_library: Path, onnxruntime_l
         log.close()
     assert {level for level, _ in log.lines} <= {20, 30}, tmp
     assert all(line and "\n" not in line for _, line in log.lines)
+
+
+@pytest.mark.parametrize("count", [2**61, 2**61 + 2, ALL])
+def test_counts_that_wrap_are_refused(native_library: Path, count: int) -> None:
+    """2^61 tokens take 2^64 bytes, which is 0: they must not pass for an empty prompt."""
+    library = load(native_library)
+    request, ids = ctypes.c_void_p(), (ctypes.c_int64 * 2)(1, 2)
+    library.spc_request_create(ctypes.byref(request))
+    for call in (
+        lambda: library.spc_request_add_tokens(request, ids, count),
+        lambda: library.spc_request_add_text(request, b"ab", count),
+        lambda: library.spc_request_add_stop(request, b"ab", count),
+    ):
+        with pytest.raises(UsageError, match=f"received {count}, expected at most {2**32}"):
+            call()
+    library.spc_request_free(request)
+
+
+def test_threads_beyond_reason_are_refused(built, native_library: Path, onnxruntime_library: Path) -> None:
+    with pytest.raises(UsageError, match="threads: received 1000000, expected at most 1024"):
+        NativeBundle(built("lookup_5").path, library=native_library, onnxruntime=onnxruntime_library, threads=1_000_000)
+    with pytest.raises(UsageError, match="threads: received 1000000, expected at most 1024"):
+        Bundle.open(built("lookup_5").path, threads=1_000_000)

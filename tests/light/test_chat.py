@@ -166,3 +166,57 @@ def test_a_chat_file_that_is_no_json_is_named(tmp_path, content):
     (tmp_path / "chat.json").write_bytes(content)
     with pytest.raises(BundleError, match=r"chat\.json: expected JSON: "):
         read_chat(tmp_path / "chat.json")
+
+
+def test_named_templates_are_chosen_as_transformers_chooses_them(reference):
+    """Tools take `tool_use`, everything else `default`; any by its name."""
+    named = {"default": "plain", "tool_use": "with {{ tools | length }} tools", "rag": "rag"}
+    messages, tools = [{"role": "user", "content": "a"}], [{"type": "function", "function": {"name": "f"}}]
+    reference.chat_template = named
+    for variables in ({}, {"tools": tools}, {"chat_template": "rag"}, {"tools": tools, "chat_template": "default"}):
+        expected = reference.apply_chat_template(messages, tokenize=False, **variables)
+        assert apply_chat_template(named, messages, SPECIAL, variables=variables) == expected
+    with pytest.raises(PromptError, match="has no chat template 'other', only default, rag, tool_use"):
+        apply_chat_template(named, messages, SPECIAL, variables={"chat_template": "other"})
+    with pytest.raises(PromptError, match="has no chat template 'default', only rag"):
+        apply_chat_template({"rag": "rag"}, messages, SPECIAL)
+
+
+def test_a_chat_file_of_named_templates_is_read(tmp_path):
+    (tmp_path / "chat.json").write_text('{"templates": {"default": "a", "rag": "b"}, "special_tokens": {}}', "utf-8")
+    assert read_chat(tmp_path / "chat.json") == ({"default": "a", "rag": "b"}, {})
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("a\n{% break %}", "broken in line 2: 'break' stands outside a loop"),
+        ("{% for a in [1] %}{% macro f() %}{% continue %}{% endmacro %}{% endfor %}", "'continue' stands outside"),
+        ("{% if 1 %}" * 400 + "{% endif %}" * 400, "broken or nested too deep"),
+        ("{{ " + "(" * 4000 + "1" + ")" * 4000 + " }}", "broken or nested too deep"),
+        (
+            "a\n{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+            "takes more than 0 seconds (its line 2)",
+        ),
+        ("{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(90) }}", "it takes more"),
+        ("{% for i in range(9999) %}{{ 'a' * 9999 }}{% endfor %}", "makes a text of more than 16777216 characters"),
+        ("\n\n{{ 'a' * 10 ** 10 }}", "characters (its line 3)"),
+        (
+            "{% set n = namespace(x='a') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+            "a text of more",
+        ),
+        (
+            "{% set n = namespace(x='a') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}",
+            "a text of more",
+        ),
+        ("{{ 2 ** (10 ** 9) }}", "it computes a power of 1000000000, the largest is 64"),
+        ("{{ '%99999999d' % 1 }}", "it formats to a width of 99999999"),
+        ("{{ '{:99999999}'.format(1) }}", "it formats to a width of 99999999"),
+        ("{{ 'a'.ljust(10 ** 10) }}", "a text of more"),
+    ],
+)
+def test_templates_without_end_are_ended_and_their_line_is_named(monkeypatch, template, message):
+    monkeypatch.setattr("speccompile.runtime.text.template_limits.SECONDS", 0.3)
+    with pytest.raises(PromptError) as caught:
+        apply_chat_template(template, [], {})
+    assert message in str(caught.value)

@@ -121,7 +121,7 @@ def test_a_pass_that_ends_early_is_told_and_kept(make_recipe, caplog):
     )
     line = next(line for line in write_table(found).splitlines() if line.startswith("lookup"))
     assert line.split() == ["lookup", "6", "2.00", "10.0", "2.00", "2.40", "4.00", "(drafter)"]
-    assert "<td>4.00 (drafter)</td>" in make_page(found)
+    assert ">4.00 (drafter)</td>" in make_page(found)
     again = Judging()
     assert run(read_job(make_recipe(), questions=QUESTIONS, ways=DRAFTER_FIRST), again) == found
     assert again.measured == []

@@ -245,9 +245,36 @@ def test_nothing_is_allowed_by_a_bundle_without_constraints(tokenizer):
         GrammarCompiler(manifest(), None, "").constraint("json_object")
 
 
-def test_a_tokenizer_of_another_vocabulary_is_refused(tmp_path):
-    with pytest.raises(BundleError, match="does not take this tokenizer for 100 tokens"):
-        GrammarCompiler(manifest(100), TOKENIZER, "hash").constraint("json_object")
+@pytest.mark.parametrize(("size", "ends"), [(4090, (END,)), (4090, (END, 4095)), (4090, (5000,)), (SIZE, (END, 5000))])
+def test_tokens_without_a_row_are_never_allowed(tokenizer, size, ends):
+    """As with Gemma 3 1B: the model has fewer rows than its tokenizer has tokens, and perhaps no row for an end token
+    that its generation config names. Where several texts are allowed, these are llguidance's masks, cut to the rows."""
+    own = GrammarCompiler(manifest(size, ends), TOKENIZER, "hash").constraint("regex", "[a-z ]{9}").matcher(ends)
+    peers = LLMatcher(tokenizer, LLMatcher.grammar_from_regex("[a-z ]{9}"))
+    for token in text_of(tokenizer, "ab cd efg"):
+        expected = np.frombuffer(peers.compute_logit_bias(), np.uint8)[:size] > 0
+        assert np.array_equal(own.mask(), expected)
+        assert own.accept_tokens([token]) == peers.try_consume_tokens([token]) == 1
+    assert own.end == "stop"
+
+
+def test_text_of_a_token_without_a_row_is_written_by_others(tokenizer):
+    word = next(token for token in range(4095, 2000, -1) if tokenizer.decode_str([token]).isalnum())
+    text = tokenizer.decode_str([word])
+    assert text_of(tokenizer, text) == [word]
+    own = GrammarCompiler(manifest(word), TOKENIZER, "hash").constraint("choice", [text]).matcher([END])
+    forced = own.forced_tokens(8)
+    assert tokenizer.decode_str(forced) == text
+    assert len(forced) > 1
+    assert max(forced) < word
+
+
+@pytest.mark.parametrize("content", ["{}", "no JSON"])
+def test_a_broken_tokenizer_is_named(tmp_path, content):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(content)
+    with pytest.raises(BundleError, match="does not take this tokenizer for 4104 tokens"):
+        GrammarCompiler(manifest(), path, "hash").constraint("json_object")
 
 
 def test_without_llguidance_the_error_says_what_to_install(monkeypatch):

@@ -272,6 +272,22 @@ def test_where_the_cache_lies(monkeypatch, tmp_path):
     assert Cache().folder == tmp_path / "own"
 
 
+def test_a_user_without_a_home_has_no_cache_and_one_line_says_so(monkeypatch, tmp_path, caplog):
+    """As in a container: no HOME, and a number that no user has."""
+    for variable in ("SPECCOMPILE_CACHE_DIR", "XDG_CACHE_HOME", "SPECCOMPILE_CACHE_LIMIT_GB", "HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 54321)
+    cache._tell_without_home.cache_clear()
+    assert (Cache().limit, cache.FolderCache.named("builds").limit) == (0, 0)
+    assert Cache().entries() == []
+    with pytest.raises(OSError, match="Not a directory"):
+        Cache().folder.mkdir(parents=True)
+    assert caplog.text.count("this user has no home folder: nothing is cached") == 1
+    assert "SPECCOMPILE_CACHE_DIR" in caplog.text
+    monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path))
+    assert Cache().limit == 20e9
+
+
 @pytest.mark.parametrize("text", ["-1", "many", "nan", "inf"])
 def test_a_limit_that_is_no_number(monkeypatch, text):
     monkeypatch.setenv("SPECCOMPILE_CACHE_LIMIT_GB", text)

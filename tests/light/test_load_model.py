@@ -68,3 +68,25 @@ def test_a_chat_template_in_a_file_of_its_own_is_taken_over(tmp_path):
     write_tokenizer(tmp_path, tmp_path / "bundle")
     template, special = read_chat(tmp_path / "bundle" / "tokenizer" / "chat.json")
     assert (template, special["bos_token"]) == (tokenizer.chat_template, "<s>")
+
+
+@pytest.mark.parametrize("as_files", [True, False])
+def test_named_chat_templates_are_taken_over_from_both_places(tmp_path, caplog, as_files):
+    """As transformers saves them: a folder of files, or a list in tokenizer_config.json."""
+    tokenizer = zoo.byte_tokenizer()
+    tokenizer.chat_template = {"default": "a", "tool_use": "{{ tools }}", "rag": "c"}
+    tokenizer.save_pretrained(tmp_path, save_jinja_files=as_files)
+    assert (tmp_path / "additional_chat_templates" / "rag.jinja").exists() == as_files
+    with caplog.at_level("INFO"):
+        write_tokenizer(tmp_path, tmp_path / "bundle")
+    assert read_chat(tmp_path / "bundle" / "tokenizer" / "chat.json")[0] == tokenizer.chat_template
+    said = "took its chat templates default (conversations), rag (by its name), tool_use (conversations with tools)"
+    assert said in caplog.text
+
+
+def test_a_build_says_that_no_template_is_the_default(tmp_path, caplog):
+    tokenizer = zoo.byte_tokenizer()
+    tokenizer.chat_template = {"tool_use": "{{ tools }}"}
+    tokenizer.save_pretrained(tmp_path)
+    write_tokenizer(tmp_path, tmp_path / "bundle")
+    assert "none of its chat templates is named default" in caplog.text

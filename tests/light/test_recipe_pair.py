@@ -159,17 +159,48 @@ def test_vocabularies_are_those_of_the_tokenizers_library(tmp_path, model):
 
 
 @pytest.mark.parametrize(
-    ("target", "drafter", "message"),
+    ("target", "drafter", "notes"),
     [
-        ({}, {"eos_token_id": 2}, "received a drafter with eos token 2, expected the target's 1"),
-        ({"eos_token_id": [1, 3]}, {"eos_token_id": [2, 4]}, "with eos token 2, 4, expected the target's 1, 3"),
-        ({"bos_token_id": 0}, {"bos_token_id": 5}, "with bos token 5, expected the target's 0"),
-        ({"pad_token_id": 0}, {"pad_token_id": 1}, "with pad token 1, expected the target's 0"),
+        ({}, {"eos_token_id": 2}, ("end-of-sequence tokens: target [1], drafter [2]; the target's count",)),
+        (
+            {"eos_token_id": [1, 3]},
+            {"eos_token_id": [2, 4]},
+            ("end-of-sequence tokens: target [1, 3], drafter [2, 4]; the target's count",),
+        ),
+        (
+            {"bos_token_id": 0},
+            {"bos_token_id": 5},
+            ("first tokens: target [0], drafter [5]; prompts begin with the target's",),
+        ),
+        ({"pad_token_id": 0}, {"pad_token_id": 1}, ()),
     ],
 )
-def test_special_tokens_that_differ_are_refused(plan_with, target, drafter, message):
-    with pytest.raises(RecipeError, match=message):
-        plan_with(target=target, **drafter)
+def test_special_tokens_may_differ_on_one_tokenizer(plan_with, target, drafter, notes):
+    plan = plan_with(target=target, **drafter)
+    assert plan.notes == notes
+    assert list(plan.target.facts.eos_token_ids) in ([1], [1, 3])
+
+
+@pytest.mark.parametrize(
+    ("drafter", "message"),
+    [
+        ({"eos_token_id": 2}, "received a drafter with eos token 2, expected the target's 1"),
+        ({"bos_token_id": 5}, "with bos token 5, expected the target's 0"),
+    ],
+)
+def test_special_tokens_that_differ_are_refused_where_no_tokenizers_were_compared(
+    plan_with, tmp_path, drafter, message
+):
+    with pytest.raises(RecipeError, match=message) as caught:
+        plan_with(target={"bos_token_id": 0, "words": None}, **drafter)
+    assert "put its tokenizer.json beside both models" in caught.value.hint
+    (tmp_path / "our" / "tokenizer.json").write_bytes((tmp_path / "their" / "tokenizer.json").read_bytes())
+    assert make_plan(load_recipe(tmp_path)).notes  # the hint is true
+
+
+def test_pad_tokens_play_no_part_without_tokenizers_either(plan_with):
+    notes = plan_with(target={"pad_token_id": 0, "words": None}, pad_token_id=1).notes
+    assert notes == ("no tokenizer.json in target: only the sizes of the vocabularies were compared",)
 
 
 def test_special_tokens_that_one_model_leaves_out_are_not_compared(plan_with):
@@ -185,5 +216,5 @@ def test_special_tokens_are_compared_as_text_where_ids_are_missing(plan_with, tm
     plan_with(eos_token_id=None)
     (tmp_path / "our" / "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
     (tmp_path / "their" / "special_tokens_map.json").write_text('{"eos_token": {"content": "else"}}')
-    with pytest.raises(RecipeError, match="with eos token 'else', expected the target's '</s>'"):
-        make_plan(load_recipe(tmp_path))
+    notes = ("end-of-sequence tokens: target ['</s>'], drafter ['else']; the target's count",)
+    assert make_plan(load_recipe(tmp_path)).notes == notes

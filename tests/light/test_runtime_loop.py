@@ -210,6 +210,19 @@ def test_prompts_that_are_refused(prompt, message, text):
         toy_bundle(text).generate(prompt)
 
 
+def test_a_token_without_a_row_is_told_by_its_name(tmp_path):
+    """The bundle's own tokenizer gave the id: nobody has to tokenize anything anew."""
+    made = toy_tokenizer()
+    made.add_special_tokens([f"<more {number}>" for number in range(300 - made.get_vocab_size())])
+    made.save(str(tmp_path / "tokenizer.json"))
+    name = made.id_to_token(299)
+    with pytest.raises(PromptError, match="token id 299 is out of range: expected 0 to 257") as caught:
+        toy_bundle(Tokenizer(tmp_path / "tokenizer.json")).generate(f"a{name}")
+    assert caught.value.hint == (
+        f"it is {name!r} of this bundle's tokenizer, which the model has no row for: leave it out of the prompt"
+    )
+
+
 def test_token_ids_that_are_no_whole_numbers_are_a_type_error():
     with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
         toy_bundle().generate([1.5])

@@ -97,7 +97,9 @@ def test_a_library_that_cannot_make_a_context_or_run(machine):
         generate(opened)
 
 
-@pytest.mark.parametrize(("backend", "package"), [("tensorrt_rtx", "tensorrt-rtx-cu13"), ("tensorrt", "tensorrt")])
+@pytest.mark.parametrize(
+    ("backend", "package"), [("tensorrt_rtx", "'speccompile[tensorrt-rtx]'"), ("tensorrt", "tensorrt")]
+)
 def test_a_module_that_is_missing(backend, package, monkeypatch):
     load.cache_clear()
     monkeypatch.setitem(sys.modules, backend, None)

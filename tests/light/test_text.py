@@ -303,3 +303,34 @@ def test_a_stop_string_may_be_completed_by_the_end(texts):
 def test_an_empty_stop_string_is_refused(texts):
     with pytest.raises(PromptError, match=r"empty stop string in \['a', ''\]"):
         IncrementalDetokenizer(texts["byte_level"], [], ["a", ""])
+
+
+@pytest.mark.parametrize(
+    ("stop", "shown"),
+    [
+        (["</s>"], "ab"),  # a special token of its own
+        (["b</s>"], "a"),  # behind text
+        (["</s>c"], "ab"),  # before text
+        (["/s"], "ab"),  # a part of one
+        (["</s>d"], "abcd"),  # held, and then not
+        (["bc"], "a"),  # what is shown counts as well: no stop string is ever shown
+    ],
+)
+def test_special_tokens_are_found_by_stop_strings_and_never_shown(texts, stop, shown):
+    ids = [*texts["byte_level"].encode("ab"), SPECIAL.index("</s>"), *texts["byte_level"].encode("cd")]
+    for groups in ([ids], [[each] for each in ids]):
+        stream = IncrementalDetokenizer(texts["byte_level"], [], stop)
+        assert "".join(streamed(stream, groups)) == shown
+        assert stream.stopped == (shown != "abcd")
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "metaspace"])
+def test_a_character_that_waits_comes_before_a_special_token_that_stops(texts, kind):
+    letters = texts[kind].encode("😀", special_tokens=False)
+    for ids, shown in ((letters, "😀"), (letters[:-1], "\ufffd")):
+        prompt = texts[kind].encode("a")
+        stream = IncrementalDetokenizer(texts[kind], prompt, ["</s>"])
+        pieces = streamed(stream, [[*ids, SPECIAL.index("</s>")], letters])
+        assert "".join(pieces).lstrip().startswith(shown)
+        assert stream.stopped
+        assert stream.kept == len(ids) + 1

@@ -125,6 +125,8 @@ def test_the_pieces_of_a_stream_are_the_same(pair, data):
     places = st.tuples(st.integers(0, len(whole)), st.integers(1, 8))
     stop = [whole[start : start + size] for start, size in data.draw(st.lists(places, max_size=3))]
     other = data.draw(st.lists(st.text("ab 你\ufffd", min_size=1, max_size=3), max_size=2))
+    specials = [token for each in new if (token := text.special_text(each))]
+    other += data.draw(st.lists(st.sampled_from([*specials, "<", "s>"]), max_size=1))
     stop = [each for each in (*stop, *other) if each]
     groups = grouped(new, data.draw(st.lists(st.integers(0, 5), max_size=30)))
     stream = IncrementalDetokenizer(text, prompt, stop)

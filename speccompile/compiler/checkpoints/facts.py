@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from speccompile.compiler.checkpoints.json_files import CONFIG, is_present, read_json_object, wrong
+from speccompile.compiler.checkpoints.layer_shapes import check_layers
 from speccompile.compiler.checkpoints.layer_types import check_layer_types
 from speccompile.compiler.checkpoints.multimodal import decoder_tensors, embedding_rows, text_config
+from speccompile.compiler.checkpoints.other_kinds import refuse_other_kinds
 from speccompile.compiler.checkpoints.quantization import quantization_of
 from speccompile.compiler.checkpoints.shapes import check_shapes
 from speccompile.compiler.checkpoints.states import recurrent_layers
@@ -21,6 +23,7 @@ TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 SPECIAL_TOKENS_MAP = "special_tokens_map.json"
 CHAT_TEMPLATE = "chat_template.jinja"
+NAMED_TEMPLATES = "additional_chat_templates"
 TOKENIZER_FILES = (TOKENIZER, TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP, CHAT_TEMPLATE)
 
 POSITION_KEYS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length")
@@ -44,6 +47,7 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
     method.
     """
     config = read_json_object(folder / CONFIG)
+    refuse_other_kinds(folder, config)
     if config is None:
         raise CheckpointError(
             f"{folder}: received a folder without {CONFIG}, expected a model in Hugging Face layout",
@@ -71,10 +75,12 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
         dtype=None if quantized else _float_dtype(tensors.values()),
     )
     check_shapes(folder, tensors, facts.vocabulary_size, _count(sizes, STORED_LAYER_KEYS))
+    if quantized is None:  # else their shapes are those of a packed form
+        check_layers(folder, sizes, tensors)
     return (
         *_present(folder, CONFIG, GENERATION_CONFIG),
         *files_of(stored),
-        *_present(folder, *TOKENIZER_FILES),
+        *_present(folder, *TOKENIZER_FILES, *_named_templates(folder)),
     ), facts
 
 
@@ -150,6 +156,11 @@ def _count(config: dict[str, Any], names: tuple[str, ...]) -> int | None:
 
 def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _named_templates(folder: Path) -> list[str]:
+    """Return the files of chat templates besides the default one: `additional_chat_templates/tool_use.jinja`."""
+    return sorted(f"{NAMED_TEMPLATES}/{file.name}" for file in (folder / NAMED_TEMPLATES).glob("*.jinja"))
 
 
 def _present(folder: Path, *names: str) -> tuple[Path, ...]:

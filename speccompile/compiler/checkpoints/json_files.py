@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.errors import CheckpointError
+from speccompile.machine.plain_files import read_plain
 
 CONFIG = "config.json"
 
@@ -23,8 +24,8 @@ def read_json_object(path: Path) -> dict[str, Any] | None:
     if not is_present(path):
         return None
     try:
-        data = json.loads(path.read_bytes())
-    except ValueError as error:
+        data = json.loads(read_plain(path))
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path}: received text that is not JSON, expected a JSON object: {error}", hint=COPY_AGAIN
         ) from None

@@ -103,7 +103,7 @@ def read_index(path: Path) -> dict[str, str]:
         shards = set(weight_map.values())
     except RepeatedKeyError as error:
         raise _corrupt(path, f"'{error}' twice", "each name once") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise _corrupt(path, "no map of tensors to files", '{"weight_map": {tensor: file}}') from None
     for shard in shards:
         # A name with a folder in it would let an index reach files outside the checkpoint.
@@ -132,7 +132,7 @@ def _read_entries(path: Path) -> tuple[dict[str, Any], int]:
         header = json.loads(text, object_pairs_hook=refuse_duplicate_keys)
     except RepeatedKeyError as error:
         raise _corrupt(path, f"'{error}' twice in its header", "each name once") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):
         raise _corrupt(path, "a header that is not JSON", "a JSON object")

@@ -69,7 +69,10 @@ def assemble(
     try:
         model, report = _model_over(tensors, config)
     except _WRONG as error:
+        _compare_shapes(folder, config, tensors)
         raise _unreadable(folder, config, error) from error
+    if report["mismatched_keys"]:
+        _compare_shapes(folder, config, tensors)
     lacking = sorted(report["missing_keys"]) + sorted(str(key) for key in report["mismatched_keys"])
     if lacking:
         raise CheckpointError(
@@ -78,6 +81,23 @@ def assemble(
         )
     freeze_positions(model, max_length)
     return model.eval().requires_grad_(False), sorted(report["unexpected_keys"])
+
+
+def _compare_shapes(folder: Path, config: PretrainedConfig, tensors: dict[str, Tensor]) -> None:
+    """Raise CheckpointError for the first tensor whose shape is not the one that the config gives the model's. Only for
+    weights that cannot be loaded: loading may change shapes."""
+    try:
+        with torch.device("meta"):
+            wanted = AutoModelForCausalLM.from_config(config).state_dict()
+    except _WRONG:
+        return
+    for name, tensor in tensors.items():
+        if name in wanted and wanted[name].shape != tensor.shape:
+            raise CheckpointError(
+                f"{folder}: received tensor '{name}' of shape {list(tensor.shape)}, expected "
+                f"{list(wanted[name].shape)} by config.json",
+                hint="check that config.json belongs to these weights: the sizes that it gives are others",
+            )
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:
@@ -141,7 +161,8 @@ def _unreadable(folder: Path, config: PretrainedConfig, error: Exception) -> Exc
             hint="only decoder-only causal language models can be compiled",
         )
     return CheckpointError(
-        f"{folder}: the weights cannot be loaded: {first_line(error)}", hint="copy or download the checkpoint again"
+        f"{folder}: the weights cannot be loaded: {first_line(error)}",
+        hint="check that config.json belongs to these weights: their files are whole",
     )
 
 

@@ -1,12 +1,13 @@
 """The tokenizer as transformers would use it, in the one file that the runtime reads."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from huggingface_hub.errors import StrictDataclassError
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from speccompile.bundle.manifest import CHAT, TOKENIZER, canonical_json
+from speccompile.bundle.manifest import CHAT, DEFAULT_TEMPLATE, TOKENIZER, TOOL_TEMPLATE, canonical_json
 from speccompile.compiler.models.load import first_line
 from speccompile.errors import CheckpointError
 from speccompile.progress import LOGGER
@@ -48,6 +49,21 @@ def write_tokenizer(folder: Path, output: Path) -> None:
     backend.no_truncation()
     # `save` raises a bare Exception on a full disk.
     path.write_text(backend.to_str(pretty=True), encoding="utf-8")
-    if isinstance(tokenizer.chat_template, str):
+    if template := tokenizer.chat_template:
         names = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
-        (output / CHAT).write_bytes(canonical_json({"template": tokenizer.chat_template, "special_tokens": names}))
+        key = "template" if isinstance(template, str) else "templates"
+        (output / CHAT).write_bytes(canonical_json({key: template, "special_tokens": names}))
+    if isinstance(template, dict) and template:
+        _tell_templates(folder, template)
+
+
+def _tell_templates(folder: Path, templates: Mapping[str, str]) -> None:
+    """Log which named chat templates were taken, and what for."""
+    uses = {DEFAULT_TEMPLATE: "conversations", TOOL_TEMPLATE: "conversations with tools"}
+    taken = [f"{name} ({uses[name]})" if name in uses else f"{name} (by its name)" for name in sorted(templates)]
+    LOGGER.info("%s: took its chat templates %s", folder, ", ".join(taken))
+    if DEFAULT_TEMPLATE not in templates:
+        LOGGER.warning(
+            "%s: none of its chat templates is named %s: a conversation has to name one\n"
+            "hint: name one of them so in the tokenizer's folder", folder, DEFAULT_TEMPLATE,
+        )  # fmt: skip

@@ -81,6 +81,7 @@ spc_error* spc_bundle_encode(const spc_bundle* bundle, const char* text, size_t 
   return spc::call_guarded([&] {
     spc::require_pointer(bundle, "bundle");
     spc::require_pointer(count, "count");
+    spc::require_size(size, "size");
     if (size) spc::require_pointer(text, "text");
     const spc::Text& tokenizer = bundle->bundle->require_tokenizer("this bundle has no tokenizer", "give token ids instead of text");
     const spc::TokenIds made = tokenizer.encode({size ? text : "", size}, special_tokens != 0);
@@ -92,6 +93,7 @@ spc_error* spc_bundle_decode(const spc_bundle* bundle, const int64_t* ids, size_
   return spc::call_guarded([&] {
     spc::require_pointer(bundle, "bundle");
     spc::require_pointer(size, "size");
+    spc::require_size(count, "count");
     if (count) spc::require_pointer(ids, "ids");
     const spc::Text& tokenizer = bundle->bundle->require_tokenizer("this bundle has no tokenizer", "use the token ids as they are");
     const std::string made = tokenizer.decode(count ? spc::TokenIds(ids, ids + count) : spc::TokenIds());

@@ -58,6 +58,13 @@ void require_pointer(const void* pointer, const char* name) {
   if (!pointer) throw Error(Kind::kUsage, std::string(name) + ": received NULL, expected a pointer", "see speccompile.h");
 }
 
+void require_size(size_t count, const char* name) {
+  constexpr size_t kMost = size_t{1} << 32;
+  if (count > kMost)
+    throw Error(Kind::kUsage, std::string(name) + ": received " + std::to_string(count) + ", expected at most " + std::to_string(kMost),
+                "no prompt is as long; a count below zero looks like this");
+}
+
 }  // namespace spc
 
 extern "C" {

@@ -54,4 +54,7 @@ spc_error* call_guarded(const Work& work) noexcept {
 // Throws Error(kUsage) where a caller gave no pointer.
 void require_pointer(const void* pointer, const char* name);
 
+// Throws Error(kUsage) for a size that no caller's memory has, as that of a count below zero: nothing wraps.
+void require_size(size_t count, const char* name);
+
 }  // namespace spc

@@ -5,6 +5,7 @@ namespace {
 
 // The text of a caller, who may have none.
 std::string text_of(const char* text, size_t size) {
+  spc::require_size(size, "size");
   if (size) spc::require_pointer(text, "text");
   return size ? std::string(text, size) : std::string();
 }
@@ -49,6 +50,7 @@ spc_error* spc_request_add_text(spc_request* request, const char* text, size_t s
 spc_error* spc_request_add_tokens(spc_request* request, const int64_t* ids, size_t count) {
   return spc::call_guarded([&] {
     spc::require_pointer(request, "request");
+    spc::require_size(count, "count");
     if (count) spc::require_pointer(ids, "ids");
     request->request.prompts.emplace_back(count ? spc::TokenIds(ids, ids + count) : spc::TokenIds());
   });

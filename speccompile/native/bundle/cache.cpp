@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <mutex>
 #include <random>
 #include <system_error>
 #include <vector>
@@ -159,13 +160,26 @@ class Part {
   FileDescriptor lock_;
 };
 
+// A file, so no folder can be made in it.
+constexpr const char* kNowhere = "/dev/null";
+
+// Of a user without a home folder, as that of a container is.
+std::string note_without_home() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    warn(std::string("note: this user has no home folder: nothing is cached\nhint: set ") + kCacheFolder + " to a folder");
+  });
+  return kNowhere;
+}
+
 std::string user_folder() {
   const std::string caches = environment("XDG_CACHE_HOME");
   if (!caches.empty() && caches[0] == '/') return join_path(caches, "speccompile");  // a relative one must be ignored
   std::string home = environment("HOME");
   if (home.empty()) {
     const struct passwd* user = getpwuid(getuid());
-    home = user ? user->pw_dir : "/";
+    if (!user) return note_without_home();
+    home = user->pw_dir;
   }
   return join_path(home, ".cache/speccompile");
 }
@@ -177,7 +191,10 @@ std::string cache_folder(const std::string& name) {
   return join_path(own.empty() ? user_folder() : own, name);
 }
 
-double default_limit() { return read_number(kCacheLimit, kDefaultCacheLimit, true) * 1e9; }
+double default_limit() {
+  const double limit = read_number(kCacheLimit, kDefaultCacheLimit, true) * 1e9;
+  return environment(kCacheFolder).empty() && user_folder() == kNowhere ? 0 : limit;
+}
 
 void mark_used(const std::string& path) { utimensat(AT_FDCWD, path.c_str(), nullptr, 0); }
 

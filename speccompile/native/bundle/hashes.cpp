@@ -87,11 +87,21 @@ bool lies_in(const fs::path& path, const fs::path& folder) {
   return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
 }
 
+fs::path resolved_folder(const std::string& folder) {
+  std::error_code error;
+  return fs::weakly_canonical(plain_path(folder), error);
+}
+
+void check_inside(const std::string& path, const fs::path& folder) {
+  std::error_code error;
+  const fs::path resolved = fs::weakly_canonical(path, error);
+  if (!lies_in(resolved, folder)) refuse(path + ": leads out of the bundle, to " + resolved.string());
+}
+
 void check_file(const std::string& path, const FileRecord& record, const fs::path& folder) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) refuse(path + ": the file is missing; " + kHashes + " lists it");
-  const fs::path resolved = fs::weakly_canonical(path, error);
-  if (!lies_in(resolved, folder)) refuse(path + ": leads out of the bundle, to " + resolved.string());
+  check_inside(path, folder);
   const auto size = static_cast<int64_t>(fs::file_size(path, error));
   if (size != record.size) refuse(path + ": has " + std::to_string(size) + " bytes, expected " + std::to_string(record.size));
 }
@@ -123,6 +133,7 @@ Json read_json(const std::string& path) { return parse_json(read_text(path), pat
 
 Hashes read_hashes(const std::string& folder, bool verify) {
   const std::string path = join_path(folder, kHashes);
+  check_inside(path, resolved_folder(folder));
   const std::string text = read_text(path);
   const Json data = parse_json(text, path);
   Hashes hashes = parse(data, path);
@@ -135,8 +146,7 @@ Hashes read_hashes(const std::string& folder, bool verify) {
 }
 
 void check_files(const std::string& folder, const Hashes& hashes, bool verify) {
-  std::error_code error;
-  const fs::path resolved = fs::weakly_canonical(plain_path(folder), error);
+  const fs::path resolved = resolved_folder(folder);
   for (const auto& [relative, record] : hashes.files) check_file(join_path(folder, relative), record, resolved);
   if (verify) compare_content(folder, hashes);
 }

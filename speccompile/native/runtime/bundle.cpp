@@ -83,9 +83,12 @@ TokenIds Bundle::token_ids(const Prompt& prompt, bool chat) const {
   const TokenIds ids = words && !words->empty() ? encode(*words, chat) : words ? TokenIds() : std::get<TokenIds>(prompt);
   if (ids.empty()) throw Error(Kind::kPrompt, "the prompt is empty: expected at least one token", "give a text or token ids");
   for (const int64_t id : ids)
-    if (id < 0 || id >= manifest().vocabulary_size)
+    if (id < 0 || id >= manifest().vocabulary_size) {
+      const std::string token = text_ ? text_->id_to_token(id) : "";
       throw Error(Kind::kPrompt, "token id " + std::to_string(id) + " is out of range: expected 0 to " + std::to_string(manifest().vocabulary_size - 1),
-                  "tokenize the prompt with the target's own tokenizer");
+                  token.empty() ? "tokenize the prompt with the target's own tokenizer"
+                                : "it is " + python_repr(token) + " of this bundle's tokenizer, which the model has no row for: leave it out of the prompt");
+    }
   if (static_cast<int64_t>(ids.size()) > manifest().max_length)
     throw Error(Kind::kPrompt,
                 "the prompt has " + std::to_string(ids.size()) + " tokens, more than this bundle's capacity of " + std::to_string(manifest().max_length),

@@ -23,10 +23,14 @@ Json read(const std::string& path) {
 void check_chat(const std::string& path) {
   const Json data = read(path);
   const Json::Object& tokens = data["special_tokens"].object();
-  const bool is_one = data["template"].is_text() && data["special_tokens"].is_object() &&
-                      std::all_of(tokens.begin(), tokens.end(), [](const Json::Member& each) { return each.second.is_text(); });
-  if (!is_one)
-    throw Error(Kind::kBundle, path + ": expected {\"template\": text, \"special_tokens\": {name: text}}", kRebuild);
+  const Json::Object& named = data["templates"].object();
+  const auto are_texts = [](const Json::Object& texts) {
+    return std::all_of(texts.begin(), texts.end(), [](const Json::Member& each) { return each.second.is_text(); });
+  };
+  const bool has_any = data["template"].is_text() || (!named.empty() && are_texts(named));
+  if (!has_any || !data["special_tokens"].is_object() || !are_texts(tokens))
+    throw Error(Kind::kBundle, path + ": expected {\"template\": text, \"special_tokens\": {name: text}}, or \"templates\": {name: text}",
+                kRebuild);
 }
 
 void refuse_chat(bool has_template) {

@@ -65,6 +65,9 @@ const EngineEntry& choose(const Ort& library, const Manifest& manifest, const st
 }
 
 std::shared_ptr<SharedEngine> open_engine(const Ort& library, const std::string& folder, const EngineEntry& entry, int threads, bool verify) {
+  if (threads > kMaxThreads)
+    throw Error(Kind::kUsage, "threads: received " + std::to_string(threads) + ", expected at most " + std::to_string(kMaxThreads),
+                "leave it out for one each core");
   const int count = threads > 0 ? threads : available_cores();
   if (entry.provider != provider::kCpu) return open_onnxruntime_device(library, folder, entry, count);
   return open_onnxruntime(library, folder, entry, count, verify);

@@ -103,6 +103,11 @@ bool AddedTokens::is_special(int64_t id) const {
   return found != tokens_.end() && found->second.special;
 }
 
+std::string AddedTokens::special_text(int64_t id) const {
+  const auto found = tokens_.find(id);
+  return found != tokens_.end() && found->second.special ? found->second.content : "";
+}
+
 PreTokenizedString AddedTokens::split(std::string_view text, bool tracked) const {
   std::vector<Piece> list;
   find(plain_, text, list);

@@ -53,6 +53,8 @@ class AddedTokens {
   // What decoders see of a token, null for another one.
   const std::string* token(int64_t id) const;
   bool is_special(int64_t id) const;
+  // As the file writes it; "" for a token that is not special.
+  std::string special_text(int64_t id) const;
   // Of what decoders see.
   bool is_special_text(std::string_view text) const { return special_.count(std::string(text)) > 0; }
 

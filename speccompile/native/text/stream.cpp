@@ -1,6 +1,8 @@
-// text.py's Stream, with UTF-8 instead of characters: both cut the same texts, for no piece ends inside a character and a
+// IncrementalDetokenizer of tokenizer.py, with UTF-8 instead of characters: both cut the same texts, for no piece ends inside a character and a
 // stop string is found at the same places.
 #include <algorithm>
+#include <numeric>
+#include <tuple>
 
 #include "../errors.h"
 #include "../json.h"
@@ -60,7 +62,8 @@ std::string IncrementalDetokenizer::push(const TokenIds& ids) {
   for (const int64_t id : ids) {
     if (stopped_) break;
     ++kept_;
-    pieces += until_stop(decode({id}));
+    const std::string special = text_->special_text(id);
+    pieces += special.empty() ? until_stop(decode({id})) : pass_special(special);
   }
   return pieces;
 }
@@ -69,7 +72,7 @@ std::string IncrementalDetokenizer::finish() {
   if (stopped_) return "";
   const std::string whole = text_->decode(joined(context_, pending_, pending_.size()));
   std::string piece = until_stop(new_part(known_, whole));
-  piece += held_;
+  piece += held_.shown(held_.size());
   held_.clear();
   pending_.clear();
   known_ = whole;
@@ -99,32 +102,82 @@ std::string IncrementalDetokenizer::decode(const TokenIds& ids) {
   return piece;
 }
 
-// What of the held text and `piece` may be shown. Of several stop strings the one that ends first counts, and of those the
-// one that begins first.
-std::string IncrementalDetokenizer::until_stop(const std::string& piece) {
-  std::string text = held_ + piece;
-  size_t end = std::string::npos, begin = 0;
-  for (const std::string& stop : stop_) {
-    const size_t start = text.find(stop);
-    if (start == std::string::npos || std::make_pair(start + stop.size(), start) >= std::make_pair(end, begin)) continue;
-    begin = start;
-    end = start + stop.size();
-  }
-  stopped_ = end != std::string::npos;
-  if (!stopped_) begin = first_open(text);
-  held_ = stopped_ ? "" : text.substr(begin);
-  text.resize(begin);
+// What waits for the rest of a character stands before a stop string that a special token completes, and nothing follows.
+std::string IncrementalDetokenizer::pass_special(const std::string& special) {
+  const std::string rest = pending_.empty() ? "" : new_part(known_, text_->decode(joined(context_, pending_, pending_.size())));
+  HeldText whole = held_;
+  whole.append(rest);
+  whole.append(special, true);
+  if (rest.empty() || whole.first_stop(stop_) == std::string::npos) return until_stop(special, true);
+  const std::string shown = until_stop(rest);
+  return stopped_ ? shown : shown + until_stop(special, true);
+}
+
+// What of the held text and `piece` may be shown. hidden: `piece` is a special token's text.
+std::string IncrementalDetokenizer::until_stop(const std::string& piece, bool hidden) {
+  held_.append(piece, hidden);
+  const size_t found = held_.first_stop(stop_);
+  stopped_ = found != std::string::npos;
+  const size_t end = stopped_ ? found : held_.first_open(stop_);
+  std::string text = held_.shown(end);
+  held_.drop(stopped_ ? held_.size() : end);
   return text;
 }
 
-// Where the text begins that may yet become a stop string; its size when nothing may.
-size_t IncrementalDetokenizer::first_open(const std::string& text) const {
-  size_t longest = 0;
-  for (const std::string& stop : stop_) longest = std::max(longest, stop.size());
-  for (size_t start = text.size() - std::min(text.size(), longest); start < text.size(); ++start)
-    for (const std::string& stop : stop_)
-      if (stop.compare(0, text.size() - start, text, start, std::string::npos) == 0) return start;
-  return text.size();
+void HeldText::append(std::string_view piece, bool hidden) {
+  text_ += piece;
+  hidden_.resize(text_.size(), hidden);
+}
+
+void HeldText::drop(size_t end) {
+  text_.erase(0, end);
+  hidden_.erase(hidden_.begin(), hidden_.begin() + static_cast<std::ptrdiff_t>(end));
+}
+
+std::string HeldText::shown(size_t end) const {
+  std::string text;
+  for (size_t at = 0; at < end; ++at)
+    if (!hidden_[at]) text += text_[at];
+  return text;
+}
+
+size_t HeldText::first_stop(const std::vector<std::string>& stops) const {
+  size_t end = std::string::npos, begin = std::string::npos;
+  for (const Reading& reading : readings()) {
+    for (const std::string& stop : stops) {
+      const size_t start = reading.text.find(stop);
+      if (start == std::string::npos) continue;
+      const auto found = std::make_pair(reading.places[start + stop.size() - 1], reading.places[start]);
+      if (found < std::make_pair(end, begin)) std::tie(end, begin) = found;
+    }
+  }
+  return begin;
+}
+
+size_t HeldText::first_open(const std::vector<std::string>& stops) const {
+  size_t longest = 0, first = text_.size();
+  for (const std::string& stop : stops) longest = std::max(longest, stop.size());
+  for (const auto& [text, places] : readings())
+    for (size_t start = text.size() - std::min(text.size(), longest); start < text.size(); ++start)
+      for (const std::string& stop : stops)
+        if (stop.compare(0, text.size() - start, text, start, std::string::npos) == 0) first = std::min(first, places[start]);
+  return first;
+}
+
+std::vector<HeldText::Reading> HeldText::readings() const {
+  std::vector<Reading> found(1);
+  found[0].text = text_;
+  found[0].places.resize(text_.size());
+  std::iota(found[0].places.begin(), found[0].places.end(), size_t{0});
+  if (std::find(hidden_.begin(), hidden_.end(), true) == hidden_.end()) return found;
+  Reading shown;
+  for (size_t at = 0; at < text_.size(); ++at) {
+    if (hidden_[at]) continue;
+    shown.text += text_[at];
+    shown.places.push_back(at);
+  }
+  found.push_back(std::move(shown));
+  return found;
 }
 
 }  // namespace spc

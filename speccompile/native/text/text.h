@@ -28,9 +28,42 @@ class Text {
   virtual TokenIds shown(const TokenIds& ids) const = 0;
   // Whether the token is one byte of a character that the vocabulary lacks (SentencePiece's byte fallback).
   virtual bool is_byte(int64_t id) const = 0;
+  // Text of a special token, which no decoded text shows; "" for another token.
+  virtual std::string special_text(int64_t id) const = 0;
+  // The vocabulary's string for a token; "" if it lacks the token.
+  virtual std::string id_to_token(int64_t id) const = 0;
 };
 
-// The text that continues a prompt, in pieces that can be shown as they come: see text.py's Stream.
+// Text that may still become a stop string, with special tokens.
+class HeldText {
+ public:
+  // hidden: a special token's text.
+  void append(std::string_view piece, bool hidden = false);
+  // Remove the text before `end`.
+  void drop(size_t end);
+  void clear() { drop(text_.size()); }
+  size_t size() const { return text_.size(); }
+  // The text before `end` without special tokens.
+  std::string shown(size_t end) const;
+  // Where the stop string begins that is complete first, and of those the longest; npos without one.
+  size_t first_stop(const std::vector<std::string>& stops) const;
+  // Where the text begins that may still become a stop string, or the text's size.
+  size_t first_open(const std::vector<std::string>& stops) const;
+
+ private:
+  // A text and the places of its bytes in `text_`.
+  struct Reading {
+    std::string text;
+    std::vector<size_t> places;
+  };
+  // The text with special tokens, and the one that is shown.
+  std::vector<Reading> readings() const;
+
+  std::string text_;
+  std::vector<bool> hidden_;  // of each byte
+};
+
+// The text that continues a prompt, in pieces that can be shown as they come: see IncrementalDetokenizer of tokenizer.py.
 class IncrementalDetokenizer {
  public:
   // Throws Error(kPrompt) for an empty stop string.
@@ -49,14 +82,15 @@ class IncrementalDetokenizer {
  private:
   TokenIds last_shown(const TokenIds& prompt) const;
   std::string decode(const TokenIds& ids);
-  std::string until_stop(const std::string& piece);
-  size_t first_open(const std::string& text) const;
+  std::string pass_special(const std::string& special);
+  std::string until_stop(const std::string& piece, bool hidden = false);
 
   std::shared_ptr<const Text> text_;
   std::vector<std::string> stop_;
   bool stopped_ = false;
   size_t kept_ = 0;
-  std::string held_, known_;
+  HeldText held_;
+  std::string known_;
   TokenIds pending_, context_;
 };
 

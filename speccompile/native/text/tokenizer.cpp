@@ -104,6 +104,10 @@ class Tokenizer : public Text {
 
   bool is_byte(int64_t id) const override { return bytes_.count(id) > 0; }
 
+  std::string special_text(int64_t id) const override { return added_.special_text(id); }
+
+  std::string id_to_token(int64_t id) const override { return std::string(token(id).value_or("")); }
+
  private:
   std::optional<std::string_view> token(int64_t id) const {
     if (id < 0) return std::nullopt;

@@ -1,7 +1,8 @@
 """Constraints of new tokens: a JSON schema, a regular expression, a grammar, or a choice of texts.
 
-grammar   compiles a constraint to a grammar of llguidance; refuses what is invalid or not supported
-matcher   state of a sequence in its grammar: allowed tokens, forced tokens, and whether the text is complete
+grammar         compiles a constraint to a grammar of llguidance; refuses what is invalid or not supported
+matcher         state of a sequence in its grammar: allowed tokens, forced tokens, and whether the text is complete
+cut_tokenizer   the tokenizer without the tokens that the model has no row for
 """
 
 from speccompile.runtime.constraints.grammar import KINDS, Constraint, ConstraintOption, GrammarCompiler

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from speccompile.bundle.manifest import Manifest
 from speccompile.errors import BundleError, UsageError
 from speccompile.extras import naming_extra
+from speccompile.runtime.constraints.cut_tokenizer import with_rows
 from speccompile.runtime.constraints.matcher import Matcher, Vocabulary
 
 if TYPE_CHECKING:
@@ -74,7 +75,12 @@ class GrammarCompiler:
                 "constraint: this bundle has no tokenizer, so no text to constrain",
                 hint="add the tokenizer to the target's folder and build again",
             )
-        return _open(self._path, self._manifest.vocabulary_size, list(self._manifest.eos_token_ids))
+        return _open(self._path, self._manifest.vocabulary_size, self._ends)
+
+    @property
+    def _ends(self) -> list[int]:
+        """End tokens of the model that have a row: one that only its generation config names may have none."""
+        return [token for token in self._manifest.eos_token_ids if token < self._manifest.vocabulary_size]
 
     def warm(self) -> None:
         """Open the tokenizer now, which takes a second for a large one, instead of at first use."""
@@ -143,7 +149,7 @@ class GrammarCompiler:
         said = [inner.get_error()] if inner.is_error() else inner.get_grammar_warnings()
         if said:
             raise _refused(kind, " ".join(said))
-        ends = frozenset(self._manifest.eos_token_ids)
+        ends = frozenset(self._ends)
         vocabulary = Vocabulary(self._manifest.vocabulary_size, ends, frozenset(tokenizer.eos_tokens))
         matcher = Matcher(inner, vocabulary)
         allows_any = matcher.allows_any()
@@ -239,8 +245,13 @@ def _open(path: Path, vocabulary_size: int, ends: list[int]) -> "LLTokenizer":
     with naming_extra("a constraint"):
         from llguidance import LLTokenizer
     try:
-        return LLTokenizer(path.read_text(encoding="utf-8"), n_vocab=vocabulary_size, eos_token=ends or None)
-    except (OSError, ValueError) as error:
+        text = path.read_text(encoding="utf-8")
+        try:
+            return LLTokenizer(text, n_vocab=vocabulary_size, eos_token=ends or None)
+        except ValueError:
+            text = with_rows(text, vocabulary_size)
+            return LLTokenizer(text, n_vocab=vocabulary_size, eos_token=ends or None)
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise BundleError(
             f"{path}: llguidance does not take this tokenizer for {vocabulary_size} tokens: {error}",
             hint="leave constraints out",

@@ -5,13 +5,13 @@ kernels lie in the user's cache folder, one file for each pair of an engine and 
 library itself refuses kernels of another version, driver or GPU.
 """
 
-import os
 import weakref
 from pathlib import Path
 from typing import Any
 
 from blake3 import blake3
 
+from speccompile.bundle.cache import user_folder
 from speccompile.bundle.folders import write_atomically
 from speccompile.progress import LOGGER
 
@@ -33,8 +33,7 @@ class KernelCache:
 
 
 def _folder() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "speccompile" / "kernels"
+    return user_folder("kernels")
 
 
 def _read(path: Path) -> bytes:

@@ -8,7 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from speccompile.bundle.manifest import DEFAULT_TEMPLATE, TOOL_TEMPLATE
 from speccompile.errors import BundleError, EngineError, PromptError
+from speccompile.machine.plain_files import read_plain
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -18,23 +20,49 @@ if TYPE_CHECKING:
 _TEMPLATE_FAULTS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError, MemoryError)
 
 
-def read_chat(path: Path) -> tuple[str, dict[str, str]]:
-    """Return template and special tokens (name -> text) of a `tokenizer/chat.json`. Raise BundleError when it holds
-    none."""
+Templates = str | Mapping[str, str]
+"""Chat template, or several by their names."""
+
+
+def read_chat(path: Path) -> tuple[Templates, dict[str, str]]:
+    """Return template, or named templates, and special tokens (name -> text) of a `tokenizer/chat.json`. Raise
+    BundleError when it holds none."""
     try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+        data = json.loads(read_plain(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise BundleError(f"{path}: expected JSON: {error}", hint="build the bundle again") from error
     match data:
         case {"template": str(template), "special_tokens": dict(tokens)} if all(map(_is_text, tokens.values())):
             return template, tokens
+        case {"templates": dict(templates), "special_tokens": dict(tokens)} if templates and all(
+            map(_is_text, (*templates.values(), *tokens.values()))
+        ):
+            return templates, tokens
     raise BundleError(
-        f'{path}: expected {{"template": text, "special_tokens": {{name: text}}}}', hint="build the bundle again"
+        f'{path}: expected {{"template": text, "special_tokens": {{name: text}}}}, or "templates": {{name: text}}',
+        hint="build the bundle again",
     )
 
 
+def choose_template(template: Templates, tools: object, name: object = None) -> str:
+    """Return the template of a conversation as transformers chooses it: by its name, `tool_use` with tools, else
+    `default`. A tokenizer's only template is always it. Raise PromptError if there is none of this name."""
+    if isinstance(template, str):
+        template = {DEFAULT_TEMPLATE: template}
+        usual = DEFAULT_TEMPLATE
+    else:
+        usual = TOOL_TEMPLATE if tools is not None and TOOL_TEMPLATE in template else DEFAULT_TEMPLATE
+    wanted = usual if name is None else name
+    if not isinstance(wanted, str) or wanted not in template:
+        raise PromptError(
+            f"this bundle's tokenizer has no chat template {wanted!r}, only {', '.join(sorted(template))}",
+            hint="name one of them as chat_template among the template's variables",
+        )
+    return template[wanted]
+
+
 def apply_chat_template(
-    template: str,
+    template: Templates,
     messages: Sequence[Mapping[str, Any]],
     special_tokens: Mapping[str, str],
     add_generation_prompt: bool = True,
@@ -44,21 +72,26 @@ def apply_chat_template(
     any.
 
     special_tokens: name (bos_token, ..) -> text. add_generation_prompt: end where the model's answer begins. variables:
-    further variables of the template, such as tools or enable_thinking; plain values, as in JSON. Raise PromptError
+    further variables of the template, such as tools or enable_thinking; plain values, as in JSON; of named templates
+    `tool_use` is taken with tools, and any by its name as `chat_template`. Raise PromptError
     when the template refuses the messages or accesses what no template may, EngineError without the jinja2 package.
     """
     given = {"tools": None, "documents": None} | dict(variables or {})
     given |= dict(special_tokens) | {"add_generation_prompt": add_generation_prompt}
-    compiled = _compile(template)
+    compiled = _compile(choose_template(template, given["tools"], given.pop("chat_template", None)))
     from jinja2 import TemplateError
+
+    from speccompile.runtime.text.template_limits import line_of, render
 
     try:
         # through JSON, so that the template gets plain values: the sandbox does not know the methods of other types
         plain = json.loads(json.dumps(list(messages)))
-        return compiled.render(given | {"messages": plain})
+        return render(compiled, given | {"messages": plain})
     except (TemplateError, *_TEMPLATE_FAULTS) as error:
+        line = line_of(error)
         raise PromptError(
-            f"the chat template does not take these messages: {error}", hint="change the messages, or leave --chat out"
+            f"the chat template does not take these messages: {error}{f' (its line {line})' if line else ''}",
+            hint="change the messages, or leave --chat out",
         ) from error
 
 
@@ -79,15 +112,17 @@ def _compile(template: str) -> "Template":
         raise PromptError(
             f"the chat template is broken in line {error.lineno}: {error}", hint="leave --chat out"
         ) from error
+    except (SyntaxError, *_TEMPLATE_FAULTS) as error:  # of the Python that jinja2 makes of it
+        raise PromptError(
+            f"the chat template is broken or nested too deep: {error}", hint="leave --chat out"
+        ) from error
 
 
 def _environment() -> "SandboxedEnvironment":
     """Return an environment with what transformers provides to templates, and nothing else."""
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from speccompile.runtime.text.template_limits import LimitedEnvironment
 
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
+    environment = LimitedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _now

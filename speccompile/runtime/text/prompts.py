@@ -6,13 +6,16 @@ from typing import Any
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.errors import PromptError
-from speccompile.runtime.text.chat import apply_chat_template
+from speccompile.runtime.text.chat import Templates, apply_chat_template
 from speccompile.runtime.text.messages import plain_messages
 from speccompile.runtime.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
-ChatTemplate = tuple[str, dict[str, str]]
-"""A chat template, and the special tokens that it may write."""
+ChatTemplate = tuple[Templates, dict[str, str]]
+"""A chat template, or several by their names, and the special tokens that it may write."""
+
+_LARGEST = 1 << 32
+"""Ids of tokenizers are smaller."""
 
 _LONGEST = 80
 """Maximum number of characters of a value in a message."""
@@ -53,8 +56,9 @@ def conversation_token_ids(
     return tokenizer.encode(written, special_tokens=False)  # the template writes them itself
 
 
-def check_token_ids(ids: Sequence[int], manifest: Manifest) -> None:
-    """Raise PromptError for a prompt that is empty, too long, or not of the bundle's vocabulary."""
+def check_token_ids(ids: Sequence[int], manifest: Manifest, text: Tokenizer | None) -> None:
+    """Raise PromptError for a prompt that is empty, too long, or not of the bundle's vocabulary. text: its tokenizer,
+    which may have more tokens than the model has rows."""
     if not ids:
         raise PromptError("the prompt is empty: expected at least one token", hint="give a text or token ids")
     size = manifest.vocabulary_size
@@ -62,13 +66,21 @@ def check_token_ids(ids: Sequence[int], manifest: Manifest) -> None:
         wrong = next(token for token in ids if not 0 <= token < size)
         raise PromptError(
             f"token id {wrong} is out of range: expected 0 to {size - 1}",
-            hint="tokenize the prompt with the target's own tokenizer",
+            hint=_without_row(wrong, text) or "tokenize the prompt with the target's own tokenizer",
         )
     if len(ids) > manifest.max_length:
         raise PromptError(
             f"the prompt has {len(ids)} tokens, more than this bundle's capacity of {manifest.max_length}",
             hint="shorten it, or build the bundle with a larger cache.max_length",
         )
+
+
+def _without_row(token_id: int, text: Tokenizer | None) -> str:
+    """Return the hint for a token of the bundle's own tokenizer that the model has no row for, "" for another id."""
+    token = None if text is None or not 0 <= token_id < _LARGEST else text.id_to_token(token_id)
+    if token is None:
+        return ""
+    return f"it is {token!r} of this bundle's tokenizer, which the model has no row for: leave it out of the prompt"
 
 
 def _integers(prompt: Any) -> list[int]:

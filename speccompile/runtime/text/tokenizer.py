@@ -2,12 +2,13 @@
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from speccompile.errors import BundleError, EngineError, PromptError
+from speccompile.machine.plain_files import read_plain
 from speccompile.machine.system import trim_heap
 from speccompile.runtime.text.token_bytes import longest_token_bytes
 
@@ -36,7 +37,8 @@ class Tokenizer:
         self._tokenizer = tokenizer = _load(path)
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        special = {index for index, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+        added = tokenizer.get_added_tokens_decoder().items()
+        self._special = special = {index: token.content for index, token in added if token.special}
         # cached, because a tokenizer makes a new string for every call
         self._has_text = cache(lambda index: index not in special and tokenizer.id_to_token(index) is not None)
         self._bytes = _byte_fallback_ids(tokenizer)
@@ -88,6 +90,10 @@ class Tokenizer:
         """Return the `token_ids` that have text: no special tokens, none beyond the tokenizer's vocabulary."""
         return list(filter(self._has_text, token_ids))
 
+    def special_text(self, token_id: int) -> str:
+        """Return the text of a special token, which no decoded text shows; "" for another token."""
+        return self._special.get(token_id, "")
+
     def id_to_token(self, token_id: int) -> str | None:
         """Return the vocabulary's string for a token, or None if it lacks the token."""
         name: str | None = self._tokenizer.id_to_token(token_id)
@@ -123,7 +129,7 @@ class IncrementalDetokenizer:
         """Number of token ids pushed, up to and including the one that completed the stop string."""
         self._text = text
         self._stop = stop
-        self._held = ""
+        self._held = _Held("", ())
         self._pending: list[int] = []
         self._context = self._last_shown(prompt_ids)
         self._known = text.decode(self._context)
@@ -142,7 +148,8 @@ class IncrementalDetokenizer:
             if self.stopped:
                 break
             self.kept += 1
-            pieces.append(self._until_stop(self._decode([token_id])))
+            special = self._text.special_text(token_id)
+            pieces.append(self._pass_special(special) if special else self._until_stop(self._decode([token_id])))
         return "".join(pieces)
 
     def finish(self) -> str:
@@ -151,10 +158,18 @@ class IncrementalDetokenizer:
             return ""
         whole = self._text.decode(self._context + self._pending)
         piece = self._until_stop(_new_part(self._known, whole))
-        rest, self._held = self._held, ""
+        rest, self._held = self._held.shown(), _Held("", ())
         self._pending = []
         self._known = whole
         return piece + rest
+
+    def _pass_special(self, special: str) -> str:
+        """Take a special token's text; return the text that may be shown now."""
+        rest = _new_part(self._known, self._text.decode(self._context + self._pending)) if self._pending else ""
+        if rest and self._held.joined(rest).joined(special, hidden=True).first_stop(self._stop):
+            # what waits for the rest of a character stands before the stop string, and nothing follows
+            return self._until_stop(rest) + ("" if self.stopped else self._until_stop(special, hidden=True))
+        return self._until_stop(special, hidden=True)
 
     def _last_shown(self, prompt_ids: Sequence[int]) -> list[int]:
         shown = self._text.without_special_tokens(prompt_ids)
@@ -178,22 +193,67 @@ class IncrementalDetokenizer:
             self._known = self._text.decode(self._context).removesuffix(_REPLACEMENT)
         return piece
 
-    def _until_stop(self, piece: str) -> str:
-        """Return the part of the held text and `piece` that may be shown."""
-        text = self._held + piece
-        found = [(start + len(stop), start) for stop in self._stop if (start := text.find(stop)) >= 0]
-        self.stopped = bool(found)
-        end = min(found)[1] if found else self._first_open(text)
-        self._held = "" if self.stopped else text[end:]
-        return text[:end]
+    def _until_stop(self, piece: str, hidden: bool = False) -> str:
+        """Return the part of the held text and `piece` that may be shown. hidden: it is a special token's text."""
+        held = self._held.joined(piece, hidden)
+        found = held.first_stop(self._stop)
+        self.stopped = found is not None
+        end = held.first_open(self._stop) if found is None else found
+        self._held = _Held("", ()) if self.stopped else held.behind(end)
+        return held.shown(end)
 
-    def _first_open(self, text: str) -> int:
+
+class _Held(NamedTuple):
+    """Text that may still become a stop string. text: with special tokens; hidden: the places of their characters."""
+
+    text: str
+    hidden: tuple[int, ...]
+
+    def joined(self, piece: str, hidden: bool = False) -> "_Held":
+        """Return the text with `piece` behind it. hidden: it is a special token's text."""
+        size = len(self.text)
+        return _Held(self.text + piece, (*self.hidden, *range(size, size + len(piece))) if hidden else self.hidden)
+
+    def behind(self, end: int) -> "_Held":
+        """Return the text from `end` on."""
+        return _Held(self.text[end:], tuple(place - end for place in self.hidden if place >= end))
+
+    def shown(self, end: int | None = None) -> str:
+        """Return the text before `end` without special tokens."""
+        return "".join(self.text[place] for place in self._places() if end is None or place < end)
+
+    def first_stop(self, stops: Sequence[str]) -> int | None:
+        """Return the place before which the text ends: where the stop string begins that is complete first, and of
+        those the longest. None without one."""
+        found = [
+            (places[start + len(stop) - 1], places[start])
+            for text, places in self._readings()
+            for stop in stops
+            if (start := text.find(stop)) >= 0
+        ]
+        return min(found)[1] if found else None
+
+    def first_open(self, stops: Sequence[str]) -> int:
         """Return the start of the text that may still become a stop string, or the text's length."""
-        starts = range(len(text)) if self._stop else ()
-        return next((start for start in starts if self._may_become_stop(text[start:])), len(text))
+        starts = (
+            places[at]
+            for text, places in self._readings()
+            for at in range(len(text))
+            if any(stop.startswith(text[at:]) for stop in stops)
+        )
+        return min(starts, default=len(self.text))
 
-    def _may_become_stop(self, text: str) -> bool:
-        return any(stop.startswith(text) for stop in self._stop)
+    def _readings(self) -> Iterator[tuple[str, Sequence[int]]]:
+        """Yield the text with special tokens, and the one that is shown, each with the places of its characters."""
+        yield self.text, range(len(self.text))
+        if self.hidden:
+            yield self.shown(), self._places()
+
+    def _places(self) -> Sequence[int]:
+        if not self.hidden:
+            return range(len(self.text))
+        hidden = set(self.hidden)
+        return [place for place in range(len(self.text)) if place not in hidden]
 
 
 def _new_part(known: str, whole: str) -> str:
@@ -212,7 +272,7 @@ def _load(path: Path) -> "tokenizers.Tokenizer":
             hint="pip install tokenizers, or give token ids instead of text",
         ) from None
     try:
-        return tokenizers.Tokenizer.from_buffer(path.read_bytes())
+        return tokenizers.Tokenizer.from_buffer(read_plain(path))
     except (OSError, ValueError) as error:
         raise BundleError(f"{path}: expected a tokenizer: {error}", hint="build the bundle again") from error
 

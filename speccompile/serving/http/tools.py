@@ -6,6 +6,8 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from speccompile.errors import PromptError
+from speccompile.runtime.text.chat import choose_template
 from speccompile.serving.http.errors import RequestError
 from speccompile.serving.http.schema import shown
 from speccompile.serving.http.structured_outputs import check_supported, compile_constraint
@@ -43,6 +45,16 @@ def find_tool_call_format(template: str) -> ToolCallFormat | None:
     return next((family for family in FAMILIES if family.mark in template), None)
 
 
+def _format_of(bundle: "Texts") -> ToolCallFormat | None:
+    """Return the tool-call format of the template that conversations with tools get."""
+    if bundle.chat_template is None:
+        return None
+    try:
+        return find_tool_call_format(choose_template(bundle.chat_template[0], tools=[]))
+    except PromptError:
+        return None
+
+
 class Call(NamedTuple):
     """A tool call. arguments: as JSON."""
 
@@ -75,7 +87,7 @@ class Tools:
             return None
         if choice == "none":
             return None
-        family = find_tool_call_format(bundle.chat_template[0]) if bundle.chat_template else None
+        family = _format_of(bundle)
         if family is None:
             raise RequestError(
                 "tools: this model's chat template takes none, or has calls in a form that is not known here",

@@ -22,12 +22,13 @@ class DraftSpans:
         self._cutter = None if tokenizer is None else SpanCutter(IncrementalDetokenizer(tokenizer, prompt))
 
     def read(self, piece: OutputDelta, sent: str) -> dict[str, Any]:
-        """Return the field `drafts` of a chunk: the round's draft tokens, and `sent`, the text of the chunk, in parts:
-        {"text": .., "draft": whether it is of accepted draft tokens}.
+        """Return the field `drafts` of a chunk: the round's draft tokens, how many were accepted within the answer, and
+        `sent`, the text of the chunk, in parts: {"text": .., "draft": whether it is of accepted draft tokens}.
 
         Call it for every delta with tokens, in order."""
         spans = [] if self._cutter is None else self._cut(self._cutter, piece, sent)
-        return {"draft_tokens": piece.draft_tokens, "accepted_tokens": piece.accepted, "spans": spans}
+        accepted = min(piece.accepted, len(piece.token_ids))  # the end of the answer cuts off the rest
+        return {"draft_tokens": piece.draft_tokens, "accepted_tokens": accepted, "spans": spans}
 
     def _cut(self, cutter: SpanCutter, piece: OutputDelta, sent: str) -> list[dict[str, Any]]:
         cutter.add_tokens(piece.token_ids, (place < piece.accepted for place in range(len(piece.token_ids))))

@@ -1,0 +1,41 @@
+"""Folders that are no checkpoint of a whole model in Hugging Face layout: called what they are."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
+from speccompile.compiler.checkpoints.weights import INDEX, WEIGHTS
+from speccompile.errors import CheckpointError
+
+ADAPTER = "adapter_config.json"
+
+
+def refuse_other_kinds(folder: Path, config: Mapping[str, Any] | None) -> None:
+    """Raise CheckpointError for the folder of a LoRA adapter, of GGUF files, and for weights that MLX has packed.
+    config: of its config.json, None without one."""
+    has_weights = (folder / WEIGHTS).exists() or (folder / INDEX).exists()
+    if (folder / ADAPTER).is_file() and not has_weights:
+        base = (read_json_object(folder / ADAPTER) or {}).get("base_model_name_or_path")
+        of = f" of {base}" if isinstance(base, str) and base else ""
+        raise CheckpointError(
+            f"{folder}: received an adapter{of} (it has {ADAPTER}), expected a whole model",
+            hint="merge it into its base model: load it with peft.AutoPeftModelForCausalLM, then "
+            "merge_and_unload().save_pretrained(FOLDER)",
+        )
+    packed = sorted(file.name for file in folder.glob("*.gguf"))
+    if packed and not has_weights:
+        raise CheckpointError(
+            f"{folder}: received GGUF files ({', '.join(packed[:3])}), expected a model in Hugging Face layout",
+            hint="give the model that they were made of: its folder has config.json and safetensors files",
+        )
+    written = dict(config or {})
+    match written:
+        case {"quantization": {"group_size": int(size), "bits": int(bits)} as packing} if (
+            written.get("quantization_config", packing) == packing
+        ):
+            raise CheckpointError(
+                f"{folder / CONFIG}: quantization: received weights that MLX has packed ({bits} bits in groups of "
+                f"{size}), expected a layout that transformers reads",
+                hint="give the model that it was converted from, or unpack it: mlx_lm.convert --dequantize",
+            )

@@ -1,0 +1,29 @@
+"""Files that are read whole: regular ones, up to a size."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+TEXT_BYTES = 1 << 30
+"""Largest file that is read whole where nothing else limits it."""
+
+
+def read_plain(path: Path, most: int = TEXT_BYTES) -> bytes:
+    """Return the bytes of a regular file.
+
+    Raise OSError for one that cannot be read, for a folder, pipe, device or socket, which may have no end or never
+    answer, and for more than `most` bytes.
+    """
+    # A pipe nobody writes to would not even open.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - of a descriptor
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "received a pipe, device or socket, expected a regular file", str(path))
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"received more than {most} bytes, which no such file has", str(path))
+    return content
