@@ -23,7 +23,9 @@ def read_plain(path: Path, most: int = TEXT_BYTES) -> bytes:
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "received a pipe, device or socket, expected a regular file", str(path))
-        content = file.read(most + 1)
+        content = file.read(min(found.st_size, most) + 1)  # what a longer read needs is taken before
+        while len(content) > found.st_size and len(content) <= most and (more := file.read(1 << 20)):
+            content += more  # it grows, or its size is not told
     if len(content) > most:
         raise OSError(errno.EFBIG, f"received more than {most} bytes, which no such file has", str(path))
     return content

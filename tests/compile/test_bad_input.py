@@ -120,7 +120,7 @@ def test_weights_of_another_size_than_the_config_says(recipe, refused):
     edit_config(recipe / "target", n_inner=100)
     code, err = refused()
     assert code == 1
-    assert "target: the weights cannot be loaded: " in err
+    assert "tensor 'transformer.h.0.mlp.c_fc.bias' of shape [256], expected [100] by config.json" in err
 
 
 def test_weights_that_are_no_numbers(recipe, refused):

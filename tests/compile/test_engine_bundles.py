@@ -264,5 +264,5 @@ def test_a_missing_builder_is_told_before_any_work(cli, recipe, tmp_path, monkey
     code, _, err = cli("build", recipe(RTX % ("float16", "float16")), "--output", tmp_path / "out")
     assert code == 1
     assert "backend 'tensorrt_rtx' needs the Python module tensorrt_rtx, which cannot be imported" in err
-    assert "hint: pip install tensorrt-rtx-cu13" in err
+    assert "hint: pip install 'speccompile[tensorrt-rtx]'" in err
     assert not (tmp_path / "out").exists()

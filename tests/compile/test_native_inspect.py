@@ -16,6 +16,7 @@ from tests.light.bundle_example import (
     tensorrt_entries,
     write_bundle,
 )
+from tests.light.fake_bundle import write_toy_bundle
 from tests.light.test_inspect import CASCADE, QUALITY
 
 TYPICAL = {"method": "typical", "exact": False, "parameters": {"epsilon": 0.09, "on": True, "größe": None}}
@@ -27,12 +28,11 @@ EXAMPLES = {
     "plain": {},
     "approximate": {"exact": False, "method": "typical", "plan": {"verify": TYPICAL}, "tokens": 0, "depth": 0},
     "ids": {"tokenizer": False, "eos_token_ids": tuple(range(20))},
-    "static": {"tree": "static", "tokens": 63, "depth": 4, "sample": True, "decoding": "sampling"},
     "cascade": {"plan": {"verify": {"parameters": {}}, "drafter": CASCADE}},
     "rows": several_rows(),
     "constrained": constrained(),
-    "dynamic": {"tree": "dynamic", "tokens": 8, "depth": 3, "eos_token_ids": ()},
 }
+DRAFTED = {"static": {"sample": True, "sampling": True}, "dynamic": {}}
 
 
 def check(both, folder):
@@ -43,6 +43,11 @@ def check(both, folder):
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_everything_that_a_bundle_can_have(both, tmp_path, name):
     check(both, write_bundle(tmp_path / "demo", **EXAMPLES[name]))
+
+
+@pytest.mark.parametrize("tree", DRAFTED)
+def test_drafts_that_are_a_tree(both, tmp_path, tree):
+    check(both, write_toy_bundle(tmp_path / "toy", tree=tree, **DRAFTED[tree]))
 
 
 def test_a_proof_with_a_quality_and_a_drafter(both, tmp_path):

@@ -10,10 +10,11 @@ import pytest
 
 from speccompile.runtime import Bundle
 from tests.compile.test_native_runtime import check_everything
-from tests.light.test_bundle_reader import edit, hash_again
+from tests.light.test_bundle_reader import hash_again
 from tests.native.native_api import KINDS, Log, NativeBundle, NativeError
 from tests.native.refusals import in_python
 from tests.native.side_by_side import SideBySide
+from tests.native.toy_onnx import write_arithmetic_bundle
 
 NEW_TOKENS = 24
 
@@ -32,12 +33,10 @@ def without_index(retrieval, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def of_a_chain(without_index, tmp_path_factory) -> Path:
-    """The same graphs, said to judge a chain: enough to have answers checked."""
-    folder = shutil.copytree(without_index, tmp_path_factory.mktemp("chain") / "bundle")
-    edit(folder / "manifest.json", lambda data: data.update(tree="chain"))
-    hash_again(folder)
-    return folder
+def of_a_chain(tmp_path_factory) -> Path:
+    """A bundle whose host's drafts are a chain."""
+    folder = tmp_path_factory.mktemp("chain") / "bundle"
+    return write_arithmetic_bundle(folder, drafts=False, tokens=3, depth=3)
 
 
 class Answers:

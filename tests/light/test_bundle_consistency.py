@@ -111,7 +111,6 @@ CONTRADICTIONS: list[tuple[str, Change, str]] = [
     ("features", edited("verify", "features", shape=(1, "window", 2)), "written is float32 [1, window, 2] (link)"),
     ("chain", edited("verify", "n_path", engines=False, dtype="int32"), "engine 'onnxruntime-cpu': graph 'verify': "),
     ("chain", own_engine(graphs=()), "engine 'onnxruntime-cpu': its graphs are none, the bundle's are verify, draft"),
-    ("chain", own_engine(backend="x"), "backend: expected 'onnxruntime' or 'tensorrt_rtx' or 'tensorrt', got 'x'"),
 ]  # fmt: skip
 """Kind of bundle, change, and what is said of it."""
 

@@ -9,8 +9,8 @@ import pytest
 
 from speccompile import errors
 from speccompile.runtime import Bundle
-from tests.light.test_bundle_reader import edit, hash_again
 from tests.native.native_api import KINDS, NativeBundle, NativeError
+from tests.native.toy_onnx import write_arithmetic_bundle
 
 KIND_OF = {
     errors.SpeccompileError: "FAILED",
@@ -81,12 +81,9 @@ def two(native_library, onnxruntime_library, in_native) -> Two:
 
 
 @pytest.fixture(scope="module")
-def sampling(lookup, tmp_path_factory) -> Path:
-    """The same graphs, said to sample: enough to have options checked."""
-    folder = shutil.copytree(lookup, tmp_path_factory.mktemp("sampling") / "bundle")
-    edit(folder / "manifest.json", lambda data: data.update(decoding="sampling"))
-    hash_again(folder)
-    return folder
+def sampling(tmp_path_factory) -> Path:
+    """A bundle that samples."""
+    return write_arithmetic_bundle(tmp_path_factory.mktemp("sampling") / "bundle", samples=True)
 
 
 @pytest.fixture

@@ -313,7 +313,7 @@ def test_what_is_missing_of_the_extra_is_said_before_any_work(recipe, tmp_path, 
     monkeypatch.setitem(sys.modules, "accelerate", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "accelerate" else object())
     assert command(path) == 1
-    assert 'pip install "speccompile[train]"' in capsys.readouterr().err
+    assert "pip install 'speccompile[train]'" in capsys.readouterr().err
     assert not (tmp_path / "build").exists()
 
 

@@ -71,10 +71,6 @@ void check_word(const std::string& name, const std::string& value, const Known& 
 void check_words(const Manifest& manifest) {
   check_word("decoding", manifest.decoding, decoding::kAll);
   check_word("tree", manifest.tree, tree::kAll);
-  for (const EngineEntry& engine : manifest.engines) {
-    check_word("engine " + python_repr(engine.name) + ": backend", engine.backend, backend::kAll);
-    check_word("engine " + python_repr(engine.name) + ": provider", engine.provider, provider::kAll);
-  }
 }
 
 // Refuse fields that are not what the plan decided. A plan without a key decides nothing.
