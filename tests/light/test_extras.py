@@ -53,6 +53,8 @@ CASES = [
 ]
 ENTRIES = [(entry, module) for entry in ("plan", "build") for module in ("pydantic", "yaml")]
 
+PROCESSES = "a process that forks for each command and package"
+
 NO_MODULES = {
     "cmake", "ninja", "setuptools",  # they compile, when the package is built
     "sympy",  # torch's
@@ -89,6 +91,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     return dict(zip(named, zip(json.loads(run.stdout), folders, strict=True), strict=True))
 
 
+@pytest.mark.sweep(PROCESSES)
 @pytest.mark.parametrize(("name", "module"), CASES)
 def test_command_names_what_installs_a_missing_package(name: str, module: str, answers: Answers) -> None:
     (code, output, talk), folder = answers["command", name, module]
@@ -101,12 +104,14 @@ def test_command_names_what_installs_a_missing_package(name: str, module: str, a
     assert list(folder.iterdir()) == [], "nothing is half written"
 
 
+@pytest.mark.sweep(PROCESSES)
 @pytest.mark.parametrize(("entry", "module"), ENTRIES)
 def test_python_names_what_installs_a_missing_package(entry: str, module: str, answers: Answers) -> None:
     (kind, _, name, hint), _ = answers["entry", entry, module]
     assert (kind, name, hint) == ("MissingPackageError", module, install_hint(module))
 
 
+@pytest.mark.sweep(PROCESSES)
 def test_building_in_python_names_all_that_is_missing_before_the_work(answers: Answers) -> None:
     (_, text, *_), folder = answers["entry", "build", "polygraphy torch"]
     assert text == (
