@@ -25,7 +25,7 @@ BODIES = {
     "choices": ("/v1/completions", lambda number: body(guided_choice=[f"{number} {each}" for each in range(60000)])),
     "blanks": ("/v1/completions", lambda number: body(prompt=" " * LARGE)),
     "ids": ("/v1/completions", lambda number: body(prompt=[number] * (LARGE // 4))),
-    "objects": ("/v1/completions", lambda number: b'{"prompt": "x", "y": [' + b"{}," * (LARGE // 3) + b"0]}"),
+    "objects": ("/v1/completions", lambda number: b'{"prompt": 5, "y": [' + b"{}," * (LARGE // 3) + b"0]}"),
     "text to tokens": ("/tokenize", lambda number: body(prompt="a b" * (LARGE // 3))),
     "tokens to text": ("/detokenize", lambda number: json.dumps({"tokens": [97] * (LARGE // 4)}).encode()),
 }  # fmt: skip
