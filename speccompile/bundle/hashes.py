@@ -45,6 +45,10 @@ class Hashes:
     digest: str
     files: dict[str, FileRecord]
 
+    def to_bytes(self) -> bytes:
+        """Return the content of hashes.json."""
+        return canonical_json({"digest": self.digest, "files": _rows(self.files)})
+
 
 def hash_folder(folder: Path) -> Hashes:
     """Return the hashes of all files below `folder` except hashes.json itself."""
@@ -55,7 +59,7 @@ def hash_folder(folder: Path) -> Hashes:
 
 def write_hashes(folder: Path, hashes: Hashes) -> None:
     """Write hashes.json."""
-    (folder / HASHES).write_bytes(canonical_json({"digest": hashes.digest, "files": _rows(hashes.files)}))
+    (folder / HASHES).write_bytes(hashes.to_bytes())
 
 
 def read_json(path: Path) -> Any:

@@ -8,7 +8,7 @@ from speccompile import contract
 from speccompile.bundle.consistency import check_consistency
 from speccompile.bundle.hashes import HASHES, Hashes, check_files, read_hashes, read_json
 from speccompile.bundle.manifest import FORMAT, LOCK, MANIFEST, PROOF, TOKENIZER, EngineEntry, Manifest, engine_files
-from speccompile.bundle.signature import check_signature, read_public_key
+from speccompile.bundle.signature import PublicKey, check_signature, read_public_key
 from speccompile.errors import BundleError, UsageError
 from speccompile.progress import LOGGER
 
@@ -48,9 +48,11 @@ def open_bundle(folder: Path, *, verify: bool = True, signed_by: str | Path | No
     Raise BundleError naming the invalid file, and UsageError for `signed_by` without `verify` or without a key.
     """
     manifest = _read_manifest(folder)
-    if signed_by is not None:
-        _check_signed(folder, Path(signed_by), verify=verify)
+    key = None if signed_by is None else _signer(Path(signed_by), verify=verify)
     hashes = read_hashes(folder, verify=verify)
+    if key is not None:
+        comment = check_signature(folder, hashes.to_bytes(), key)
+        LOGGER.info("signed by key %s%s", key.name, f": {comment}" if comment else "")
     check_files(folder, hashes, verify=verify)
     bundle = OpenedBundle(
         folder=folder,
@@ -64,19 +66,13 @@ def open_bundle(folder: Path, *, verify: bool = True, signed_by: str | Path | No
     return bundle
 
 
-def _check_signed(folder: Path, key: Path, *, verify: bool) -> None:
+def _signer(key: Path, *, verify: bool) -> PublicKey:
     if not verify:
         raise UsageError(
             "received a key that must have signed the bundle, and not to compare hashes, which are what is signed",
             hint="leave out --no-verify (verify=False)",
         )
-    public = read_public_key(key)
-    try:
-        content = (folder / HASHES).read_bytes()
-    except OSError as error:
-        raise BundleError(f"{folder / HASHES}: cannot be read: {error.strerror}", hint=_BUILD) from None
-    comment = check_signature(folder, content, public)
-    LOGGER.info("signed by key %s%s", public.name, f": {comment}" if comment else "")
+    return read_public_key(key)
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

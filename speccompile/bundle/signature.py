@@ -6,6 +6,7 @@ Formats: https://jedisct1.github.io/minisign/, sections "Signature format", "Pub
 
 import base64
 import binascii
+import errno
 import hashlib
 import os
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 from speccompile.bundle.hashes import HASHES
 from speccompile.errors import BundleError, UsageError
 from speccompile.extras import missing_package
+from speccompile.machine.plain_files import read_plain
 
 SIGNATURE = f"{HASHES}.minisig"
 """File of a bundle's signature, in its folder. It is not one of the files that hashes.json lists."""
@@ -154,12 +156,10 @@ def _lines(comment: str, data: bytes) -> str:
 
 def _read(path: Path, what: str, hint: str) -> str:
     try:
-        with path.open("rb") as file:
-            content = file.read(_LONGEST + 1)
-        if len(content) > _LONGEST:
-            raise UsageError(f"{path}: expected {what} of at most {_LONGEST} bytes, got more", hint=hint)
-        return content.decode()
+        return read_plain(path, _LONGEST).decode()
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise UsageError(f"{path}: expected {what} of at most {_LONGEST} bytes, got more", hint=hint) from None
         raise UsageError(f"{path}: expected {what}, it cannot be read: {error.strerror}", hint=hint) from None
     except UnicodeDecodeError:
         raise UsageError(f"{path}: expected {what}, got bytes that are no text", hint=hint) from None

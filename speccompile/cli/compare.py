@@ -57,7 +57,7 @@ def command(
     stderr what it will take, and a line as each way is done, or on a terminal the table so far. The exit code is 1 when
     a way that must not change tokens does. A way that the recipe cannot have says why, and the others go on.
 
-    Ctrl-C prints the table so far, marked as incomplete, with exit code 1.
+    Ctrl-C prints the table so far, marked as incomplete, with exit code 130.
 
     Rounds draft in full unless --adaptive says otherwise: so a way that loses shows by how much. What a drafter learns
     in a pass it keeps from question to question, as in use; every pass begins with nothing learned.

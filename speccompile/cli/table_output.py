@@ -1,4 +1,4 @@
-"""What commands print of a measurement: its table, or one JSON object."""
+"""Printing of a measurement: its table, or one JSON object."""
 
 import json
 from collections.abc import Mapping

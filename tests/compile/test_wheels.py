@@ -1,4 +1,4 @@
-"""What scripts/wheels makes: a wheel for every Linux on x86-64, which runs where no compiler and nothing else is.
+"""Wheels of scripts/wheels: one for every Linux on x86-64, which runs where no compiler and nothing else is.
 
 The compiler, auditwheel and pipx come from the package index.
 """

@@ -1,4 +1,4 @@
-"""What an install from source says while it compiles: on stderr, and on the terminal where pip keeps that to itself."""
+"""Lines of an install from source while it compiles: on stderr, and on the terminal where pip keeps that to itself."""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""Manifests changed at random, with hashes made anew, as somebody would who wants a bundle to be taken for another.
+"""Manifests changed at random, with new hashes: an attacker can write both.
 
 Both runtimes open and run each: they give the tokens of the bundle that was changed, or one error, the same. What only
 names something, or allows less than the graphs do, changes no token.
@@ -25,7 +25,7 @@ from tests.light.fake_bundle import toy_manifest, write_toy_bundle
 from tests.light.test_bundle_consistency import CONTRADICTIONS
 from tests.light.test_bundle_consistency import KINDS as CONSISTENT
 from tests.native.native_api import NativeBundle
-from tests.native.test_native_bundle import Lines, outcome
+from tests.native.test_native_bundle import Lines, outcome, places
 from tests.native.toy_onnx import continuation, write_arithmetic_bundle
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -68,13 +68,6 @@ MOST_MEMORY = 400_000_000
 @pytest.fixture(scope="module", params=KINDS)
 def bundle(request, tmp_path_factory) -> Path:
     return write_arithmetic_bundle(tmp_path_factory.mktemp("hostile") / "bundle", **KINDS[request.param])
-
-
-def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place in a JSON value, as what it is in and the key or index there."""
-    for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        yield value, key
-        yield from places(each)
 
 
 def changed(data: dict[str, Any], dice: Random) -> dict[str, Any]:

@@ -201,7 +201,7 @@ class DecodeLoop:
         self._write_inputs(forward, parts, decoding)
         self.drafting.write_window(forward.window, width, decoding)
         self._constrain(forward, taking, width)
-        seconds, is_first, forward.has_run = self._verify(forward, taking), not forward.has_run, True
+        seconds, is_first, forward.has_run = self._verify(forward, slots, taking), not forward.has_run, True
         self._commit(forward, parts, begin)
         self.drafting.record_verify(seconds, begin, decoding, RunInfo(width, fed, again, is_first))
         if not taking or any(slot.sequence.is_active for slot in taking) or len(slots) > len(taking):
@@ -218,9 +218,9 @@ class DecodeLoop:
             counts.n_given[slot.index] = counts.n_total[slot.index] = len(part)
             forward.window[slot.index, : len(part)] = slot.sequence.all_token_ids[part.start : part.stop]
 
-    def _verify(self, forward: VerifyPass, taking: Sequence[Slot]) -> float:
+    def _verify(self, forward: VerifyPass, slots: Sequence[Slot], taking: Sequence[Slot]) -> float:
         """Run the target, and append the accepted tokens to the sequences in `taking`. Return the seconds since the
-        last lap: those of a round without its drafting.
+        last lap: those of a round without its drafting. slots: those of the run; the others of them go on as given.
 
         A fused step also drafts: all its time counts as verification.
         """
@@ -229,9 +229,12 @@ class DecodeLoop:
         self.seconds["verify"] += perf_counter() - start
         # Python integers: numpy's arithmetic on a few numbers takes twenty times as long
         given, total, end = self.rounds.n_given.tolist(), self.rounds.n_total.tolist(), self.rounds.n_path.tolist()
+        for slot in slots:
+            index = slot.index
+            most = min(forward.window.shape[1], given[index] + self._depth) if slot in taking else given[index]
+            check_path(given[index], end[index], most)
         for slot in taking:
             index, row = slot.index, slot.sequence
-            check_path(given[index], end[index], min(forward.window.shape[1], given[index] + self._depth))
             tokens = forward.path[index, given[index] : end[index] + 1].tolist()
             logprobs = forward.logprobs(index, tokens, row.n_best) if row.logprobs is not None else None
             row.append_tokens(tokens, total[index] - given[index], logprobs)
@@ -241,9 +244,8 @@ class DecodeLoop:
     def _commit(self, forward: VerifyPass, parts: Mapping[Slot, range], begin: Mapping[Slot, int]) -> None:
         """Advance every slot by its path, which the target's caches hold now. In the middle of a prompt, replace the
         target's predicted next token by the true one for a drafter that needs it (`is_told`)."""
-        n_path, given = self.rounds.n_path.tolist(), self.rounds.n_given.tolist()
+        n_path = self.rounds.n_path.tolist()
         for slot, start in begin.items():
-            check_path(given[slot.index], n_path[slot.index], forward.window.shape[1])
             end = start + n_path[slot.index]
             slot.committed_length, slot.prefill_position = max(slot.committed_length, end), end - self.drafting.overlap
             if slot in parts and end < len(slot.sequence) and self.drafting.is_told:

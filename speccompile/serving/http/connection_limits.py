@@ -23,8 +23,8 @@ def default_connections() -> int:
 class ConnectionLimits:
     """Limits of connections. header_bytes: of a request's line and headers, and of the trailers of its body; headers:
     their number; header_seconds: until they have come; body_seconds: until the body has come, and for which a client
-    may not read its answer. connections: in all, None for as many as the descriptors allow; address_connections: of one
-    address, None for half of them."""
+    may not read its answer. connections: open at once, None for as many as file descriptors allow; address_connections:
+    of one address, None for half of those."""
 
     header_bytes: int = 32 * 1024
     headers: int = 100

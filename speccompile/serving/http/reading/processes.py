@@ -25,7 +25,7 @@ _QUICK_SECONDS = 0.1
 _QUICK_NICENESS, _SLOW_NICENESS = 5, 10
 """Niceness of first and of later attempts: the decoding of running requests goes first."""
 _QUICK_CHILDREN = 2
-"""Children at once in their first attempt. In later ones, half as many as there are processors."""
+"""Most children that are in a first attempt. Later attempts have half as many children as there are processors."""
 _PATIENCE = 60.0
 """Seconds that reading may take in all, with the waiting, on a machine that is busy."""
 _REMEMBERED = 256
