@@ -92,7 +92,7 @@ CONSTANTS = {
     "speccompile.runtime.rounds.speedup_model": {
         "MEMORY": "kMemory", "LONG_MEMORY": "kLongMemory", "PRIOR_WEIGHT": "kPriorWeight",
         "PRIOR_ACCEPTANCE": "kPriorAcceptance", "WARM_UP_ROUNDS": "kWarmUpRounds",
-        "MIN_TIMED_CATCH_UP": "kMinTimedCatchUp", "WIDTH_MARGIN": "kWidthMargin",
+        "MIN_TIMED_CATCH_UP": "kMinTimedCatchUp", "WIDTH_MARGIN": "kWidthMargin", "NEW_WIDTH_MARGIN": "kNewWidthMargin",
     },
     "speccompile.measure.bench.costs": {
         "WARM_UP": "kWarmUpRuns", "GENERATIONS": "kHostGenerations", "NEW_TOKENS": "kHostNewTokens",

@@ -130,6 +130,7 @@ inline constexpr double kPriorAcceptance = 0.8;
 inline constexpr int64_t kWarmUpRounds = 1;
 inline constexpr int64_t kMinTimedCatchUp = 32;
 inline constexpr double kWidthMargin = 0.02;
+inline constexpr double kNewWidthMargin = 0.1;
 
 // speccompile.measure.bench.costs
 inline constexpr int64_t kWarmUpRuns = 3;

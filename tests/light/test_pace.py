@@ -17,8 +17,10 @@ from speccompile.runtime.rounds.adaptive_length import (
 )
 from speccompile.runtime.rounds.speedup_model import (
     MEMORY,
+    NEW_WIDTH_MARGIN,
     PRIOR_ACCEPTANCE,
     PRIOR_WEIGHT,
+    WIDTH_MARGIN,
     Acceptance,
     SpeedupModel,
     Times,
@@ -303,6 +305,26 @@ def test_widths_that_were_not_timed_lie_on_a_line():
     speed.add_reading(100, 10.0)
     speed.add_reading(3, 10.0)  # overhead
     assert speed.trial_cost(50) == 7.5
+
+
+@pytest.mark.parametrize(("current", "other"), [(5, 3), (3, 5)], ids=["narrower", "wider"])
+@pytest.mark.parametrize(("has_run", "margin"), [(True, WIDTH_MARGIN), (False, NEW_WIDTH_MARGIN)])
+@pytest.mark.parametrize(("share", "expected"), [(0.9, False), (1.1, True)])
+def test_another_width_must_be_faster_by_a_margin(current, other, has_run, margin, share, expected):
+    """Windows take as long as the tokens that they are expected to give: all are equally fast, but for the share."""
+    model = SpeedupModel({1: 0, 3: 2, 5: 4}, fused=False)
+    model.autoregressive.add(1.0)
+    model.drafting.add(0.0)
+    tokens = model.acceptance.tokens()
+    model.windows[current].add(tokens[current - 1])
+    seconds = tokens[other - 1] / (1 + share * margin)
+    if has_run:
+        model.windows[other].add(seconds)
+    else:
+        model.windows[other].expect(seconds, 1)
+    speedup, width = model.best(current)
+    assert width == (other if expected else current)
+    assert speedup == pytest.approx(1 + share * margin if expected else 1.0)
 
 
 def test_the_lower_quartile_of_the_last_times_counts():

@@ -198,12 +198,17 @@ std::pair<double, int> SpeedupModel::best(int current) const {
   const std::vector<double> tokens = acceptance.tokens();
   const std::map<int, double> seconds = this->seconds();
   const double rows = acceptance.rows(), rounds = acceptance.rounds(), without = (1 - rounds) * seconds.at(1);
-  double best = 0;
+  const auto speed_at = [&](int width) {
+    const double accepted = tokens[static_cast<size_t>(accepts.at(width))];
+    return (1 + rows * (accepted - 1)) / (rounds * seconds.at(width) + without);
+  };
+  const double kept = speed_at(current);
+  double best = kept;
   int found = current;
   for (const auto& [width, limit] : accepts) {
     if (!limit) continue;
-    const double speed = (1 + rows * (tokens[static_cast<size_t>(limit)] - 1)) / (rounds * seconds.at(width) + without);
-    if (speed > best * (width == current ? 1 : 1 + kWidthMargin)) {
+    const double speed = speed_at(width), margin = times_->windows.at(width).is_measured() ? kWidthMargin : kNewWidthMargin;
+    if (speed > std::max(best, kept * (1 + margin))) {
       best = speed;
       found = width;
     }

@@ -34,6 +34,9 @@ MIN_TIMED_CATCH_UP = 32
 WIDTH_MARGIN = 0.02
 """Share by which another width must be faster to replace the current one."""
 
+NEW_WIDTH_MARGIN = 0.1
+"""The same for a width that this process has not run yet: its first round binds and allocates."""
+
 
 class Times:
     """Seconds of the last nine runs, summarized by their lower quartile. Other load on the machine only adds time, and
@@ -296,13 +299,18 @@ class SpeedupModel:
         """Return the speedup over autoregressive rounds at the best width, and that width. The current width stays
         unless another one is clearly better."""
         tokens, rows, rounds = self.acceptance.tokens(), self.acceptance.rows, self.acceptance.rounds
-        seconds, best, found = self.seconds, 0.0, current
+        seconds = self.seconds
         without = (1 - rounds) * seconds[1]
-        for width, limit in self.accepts.items():
-            if limit:
-                speed = (1 + rows * (tokens[limit] - 1)) / (rounds * seconds[width] + without)
-                if speed > best * (1 if width == current else 1 + WIDTH_MARGIN):
-                    best, found = speed, width
+        speeds = {
+            width: (1 + rows * (tokens[limit] - 1)) / (rounds * seconds[width] + without)
+            for width, limit in self.accepts.items()
+            if limit
+        }
+        best, found = speeds[current], current
+        for width, speed in speeds.items():
+            margin = WIDTH_MARGIN if self.windows[width].is_measured else NEW_WIDTH_MARGIN
+            if speed > max(best, speeds[current] * (1 + margin)):
+                best, found = speed, width
         return best * self.autoregressive.typical, found
 
     def trial_cost(self, lag: int) -> float:
