@@ -6,7 +6,8 @@
     python -m scripts.architectures --json                   # the rows to stdout, nothing written
 
 Run from the checkout's root. Each class is tried in a process of its own, with a limit of time and memory. The rows are
-kept in scripts/architectures/table.json, and the README's table is made of them. Progress is on stderr. Exit status 1:
+kept in scripts/architectures/table.json, and docs/reference/support.md has their table
+after `scripts/docs --write`. Progress is on stderr. Exit status 1:
 a class compiles to something else than transformers computes, or its attempt broke down.
 """
 
@@ -18,7 +19,7 @@ import transformers
 
 from scripts.architectures.configurations import model_types
 from scripts.architectures.sweep import sweep
-from scripts.architectures.table import read_rows, summary, write_readme, write_rows
+from scripts.architectures.table import read_rows, summary, write_rows
 
 
 def arguments() -> argparse.Namespace:
@@ -50,8 +51,6 @@ def main() -> int:
             print(json.dumps(row.to_json()), flush=True)
         else:
             write_rows(known | found, transformers.__version__)
-    if not given.json:
-        write_readme((known | found).values())
     print(summary((found if given.json else known | found).values()), file=sys.stderr)
     return int(any(row.status in ("wrong", "broken") for row in found.values()))
 

@@ -16,7 +16,6 @@ from speccompile.index.build import build_index
 from speccompile.runtime import Bundle
 from tests import zoo
 from tests.compile import tiny_bundles
-from tests.light.test_readme import README
 
 pytestmark = pytest.mark.builds(3)
 
@@ -169,9 +168,10 @@ def open_door(target, tmp_path_factory):
     return build(make_plan(load_recipe(folder)), folder / "bundle", remember=False)
 
 
-def test_the_example_of_the_readme_drafts(open_door, answers, caplog):
+def test_the_example_of_the_page_drafts(open_door, answers, caplog):
     """The ten lines as they stand there."""
-    (example,) = re.findall(r"```python\n(from speccompile.runtime import Bundle\n\n\nclass .*?)```", README, re.DOTALL)
+    page = (Path(__file__).resolve().parents[2] / "docs/how-to/draft-from-your-texts.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(from speccompile.runtime import Bundle\n\n\nclass .*?)```", page, re.DOTALL)
     assert len(example.split("\n\n\n")[1].splitlines()) <= 10
     prompt, answer = next(iter(answers.items()))
     scope = {"answers": [[*prompt, *answer]]}

@@ -1,20 +1,15 @@
-"""The table of architectures: whole, in the README as it was found, and of one mind with the zoo."""
+"""The table of architectures: whole, and of one mind with the zoo."""
 
 import pytest
 import transformers
 
 from scripts.architectures.configurations import CORRECTIONS, IMPOSSIBLE, KINDS, configuration, model_types
 from scripts.architectures.row import STATUSES, Row
-from scripts.architectures.table import markdown, read_rows, summary, tried_with, write_readme, write_rows
+from scripts.architectures.table import markdown, read_rows, summary, tried_with, write_rows
 from speccompile.compiler.checkpoints.layer_types import KNOWN
 from tests import zoo
-from tests.light.test_readme import section
 
 ROWS = read_rows()
-
-
-def test_the_readme_has_the_table():
-    assert section("architectures") == markdown(ROWS.values())
 
 
 @pytest.mark.skipif(transformers.__version__ != tried_with(), reason="other classes than those of the table")
@@ -54,16 +49,6 @@ def test_rows_are_read_as_they_were_written(tmp_path):
     assert list(read_rows(tmp_path / "table.json").values()) == [rows["a"], rows["b"]]
     assert tried_with(tmp_path / "table.json") == "5.0"
     assert read_rows(tmp_path / "none.json") == {}
-
-
-def test_the_readme_gets_the_table_between_its_marks(tmp_path):
-    readme = tmp_path / "README.md"
-    readme.write_text("a\n<!-- architectures: x -->\nold\n<!-- /architectures -->\nb\n")
-    write_readme([Row("lfm2", "Lfm2ForCausalLM", "proven", "", 1.5)], readme)
-    assert readme.read_text() == (
-        "a\n<!-- architectures: x -->\n| | why | | `model_type` |\n|---|---|---|---|\n| proven |  | 1 | `lfm2` |\n"
-        "<!-- /architectures -->\nb\n"
-    )
 
 
 def test_rows_are_grouped_by_what_became_of_them_and_why():

@@ -144,7 +144,7 @@ def test_table_is_what_the_extras_install() -> None:
         and not {canonicalize_name(name) for name in packages[module]} & declared[extra]
     ]  # fmt: skip
     assert wrong == []
-    assert EXTRAS.keys() | {"all", "dev"} == declared.keys()
+    assert EXTRAS.keys() | {"all", "dev", "docs"} == declared.keys()
 
 
 def test_every_imported_package_is_required_or_has_a_hint() -> None:
@@ -169,4 +169,4 @@ def test_all_is_every_other_extra_but_the_developers() -> None:
     extras = PROJECT["optional-dependencies"]
     (line,) = extras["all"]
     assert Requirement(line).name == PROJECT["name"]
-    assert Requirement(line).extras == extras.keys() - {"all", "dev"}
+    assert Requirement(line).extras == extras.keys() - {"all", "dev", "docs"}

@@ -31,11 +31,9 @@ WARM_UP_ROUNDS = 1
 MIN_TIMED_CATCH_UP = 32
 """Minimum number of tokens of a catch-up that is timed: the time of a shorter one is mostly overhead."""
 
-WIDTH_MARGIN = 0.02
-"""Share by which another width must be faster to replace the current one."""
-
-NEW_WIDTH_MARGIN = 0.1
-"""The same for a width that this process has not run yet: its first round binds and allocates."""
+WIDTH_MARGIN, NEW_WIDTH_MARGIN = 0.02, 0.1
+"""Shares by which another width must be faster to replace the current one. The second is for a width that this process
+has not run yet: its first round binds and allocates."""
 
 
 class Times:
@@ -299,8 +297,7 @@ class SpeedupModel:
         """Return the speedup over autoregressive rounds at the best width, and that width. The current width stays
         unless another one is clearly better."""
         tokens, rows, rounds = self.acceptance.tokens(), self.acceptance.rows, self.acceptance.rounds
-        seconds = self.seconds
-        without = (1 - rounds) * seconds[1]
+        seconds, without = self.seconds, (1 - rounds) * self.seconds[1]
         speeds = {
             width: (1 + rows * (tokens[limit] - 1)) / (rounds * seconds[width] + without)
             for width, limit in self.accepts.items()

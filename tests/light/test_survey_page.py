@@ -1,17 +1,19 @@
-"""What the README says of the survey's methods can be planned as it stands there."""
+"""What docs/explanation/survey.md says of the survey's methods can be planned as it stands there."""
 
 import re
 from functools import partial
+from pathlib import Path
 
 import pytest
 import yaml
 from transformers import LlamaConfig
 
+from scripts.pages.marks import section
 from speccompile.recipe import load_recipe, make_plan
 from tests.heads.every import HEADS
 from tests.heads.medusa import faster_decoding
-from tests.light.test_readme import section
 
+PAGE = Path(__file__).resolve().parents[2] / "docs/explanation/survey.md"
 TABLE_3 = (
     "SpecDec", "SpS", "SpecInfer", "DistillSpec", "Online Speculative Decoding", "CS Drafting", "REST",
     "Blockwise Decoding", "Medusa", "PPD", "Self-Speculative", "Parallel Decoding", "Lookahead", "EAGLE",
@@ -22,7 +24,7 @@ NOWHERE = "no place"
 
 def rows() -> list[list[str]]:
     """Method, recipe, what differs."""
-    lines = section("survey").splitlines()[2:]
+    lines = section(PAGE.read_text(encoding="utf-8"), "survey").splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
