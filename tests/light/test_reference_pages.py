@@ -36,7 +36,8 @@ def test_defaults_are_those_of_a_plan():
     page = MADE[REFERENCE / "recipe.md"]
     for key, default in {"cache.batch_size": "1", "verify.method": "exact", "decoding": "greedy"}.items():
         assert re.search(rf"\| `{key}` \|.*\| `{default}` \|$", page, re.MULTILINE), key
-    assert re.search(r"\| `train\.schedule\.warmup` \|.*\| `50` \|$", MADE[REFERENCE / "training-recipe.md"], re.MULTILINE)
+    page = MADE[REFERENCE / "training-recipe.md"]
+    assert re.search(r"\| `train\.schedule\.warmup` \|.*\| `50` \|$", page, re.MULTILINE)
 
 
 def test_a_key_without_a_meaning_is_refused(monkeypatch):
