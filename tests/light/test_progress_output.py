@@ -210,4 +210,4 @@ def test_scripts_are_printed_and_the_page_names_them(shell):
     found = CliRunner().invoke(group, ["completion", shell])
     assert found.exit_code == 0
     assert "_SPECCOMPILE_COMPLETE" in found.output
-    assert f"speccompile completion {shell}" in (DOCS / "shell-completion.md").read_text()
+    assert f"speccompile completion {shell}" in (DOCS / "how-to/shell-completion.md").read_text()
