@@ -166,7 +166,7 @@ def test_options_stand_before_and_after_the_command(make_recipe, monkeypatch, ca
     monkeypatch.setattr("speccompile.recipe.make_plan", look)
     with pytest.raises(SystemExit):
         main([*arguments, str(make_recipe())])
-    assert capsys.readouterr().err == f"{told}error: stopped here\n"
+    assert capsys.readouterr().err == f"{told}error: stopped here\nhelp: speccompile explain SC300\n"
 
 
 def test_contradictions_and_unknown_forms_are_refused(make_recipe, capsys):
