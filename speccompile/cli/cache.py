@@ -71,7 +71,7 @@ def list_entries(as_json: bool) -> None:
       speccompile cache list
       speccompile cache list --json | jq .bytes
     """
-    rows = [(row, row.cache.entries()) for row in _caches()]
+    rows = [(row, row.cache.entries()) for row in caches()]
     if as_json:
         data = {row.name: _contents(row.cache, entries) for row, entries in rows}
         click.echo(json.dumps(data.pop("engines") | data, indent=2))
@@ -80,7 +80,7 @@ def list_entries(as_json: bool) -> None:
         if row.describe is not None:
             for entry in entries:
                 click.echo(f"{_line(entry)}  {row.describe(entry.key, entry) if entry.key else 'unreadable'}")
-        click.echo(f"{_total(entries, row.word)}{_limit(row.cache)} in {row.cache.folder}")
+        click.echo(f"{total(entries, row.word)}{_limit(row.cache)} in {row.cache.folder}")
 
 
 @command.command("clear")
@@ -94,8 +94,8 @@ def clear() -> None:
     Example:
       speccompile cache clear
     """
-    for row in _caches():
-        click.echo(f"removed {_total(row.cache.clear(), row.word)} from {row.cache.folder}")
+    for row in caches():
+        click.echo(f"removed {total(row.cache.clear(), row.word)} from {row.cache.folder}")
 
 
 class _Row(NamedTuple):
@@ -108,7 +108,7 @@ class _Row(NamedTuple):
     describe: Callable[[dict[str, Any], Any], str] | None = None
 
 
-def _caches() -> list[_Row]:
+def caches() -> list[_Row]:
     """Return all caches, in the order in which they are listed."""
     from speccompile.bundle import file_hashes
     from speccompile.bundle.cache import BUILDS, BUNDLES, FolderCache
@@ -153,7 +153,7 @@ def _json(entry: "Entry") -> dict[str, Any]:
     return {"used" if name == "last_used" else name: value for name, value in found.items()}
 
 
-def _total(entries: "Sequence[Entry]", word: str) -> str:
+def total(entries: "Sequence[Entry]", word: str) -> str:
     return f"{len(entries)} {word}{'' if len(entries) == 1 else 's'}, {sum(each.size for each in entries) / 1e6:.1f} MB"
 
 

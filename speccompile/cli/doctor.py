@@ -18,6 +18,7 @@ from speccompile.cli.machine import (
     inspect_machine,
     inspect_packages,
 )
+from speccompile.errors import UsageError
 
 HEADINGS = {RUN: "to run bundles:", COMPILE: "to compile:", GPU: "for engines on GPUs (optional):"}
 
@@ -148,7 +149,8 @@ def to_json(diagnosis: Diagnosis) -> str:
     multiple=True,
     help="Try this as well, and fail when this machine cannot do it. May be given again.",
 )
-def command(folder: Path | None, as_json: bool, required: tuple[str, ...]) -> None:
+@click.option("--report", is_flag=True, help="Print a text for a bug report: no paths, no names of users, no secrets.")
+def command(folder: Path | None, as_json: bool, required: tuple[str, ...], report: bool) -> None:
     """What this machine can build and run, and what to install for the rest. With a BUNDLE also whether its engines
     are exact here: the target reads the same tokens in windows of every width, and the logits must be equal, bit for
     bit.
@@ -162,9 +164,17 @@ def command(folder: Path | None, as_json: bool, required: tuple[str, ...]) -> No
       speccompile doctor --json
       speccompile doctor --require compile --require build_tensorrt_rtx
       speccompile doctor build/demo
+      speccompile doctor build/demo --report > report.md
     """
+    if report and as_json:
+        raise UsageError("received --report and --json, expected one of them", hint="leave one of them out")
     diagnosis = diagnose(required)
-    if folder is not None:
-        diagnosis = replace(diagnosis, bundle=tuple(try_bundle(folder)))
-    click.echo(to_json(diagnosis) if as_json else render(diagnosis))
+    if report:
+        from speccompile.cli.report import render_report
+
+        click.echo(render_report(diagnosis, folder))
+    else:
+        if folder is not None:
+            diagnosis = replace(diagnosis, bundle=tuple(try_bundle(folder)))
+        click.echo(to_json(diagnosis) if as_json else render(diagnosis))
     require(required, diagnosis.can, diagnosis.packages, diagnosis.machine)

@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import click
 
+from speccompile.cli.error_codes import COMMAND_LINE, DEFECT, OUT_OF_MEMORY, code_of, find
 from speccompile.cli.progress_output import progress_on_stderr
 from speccompile.errors import DEFECT_EXIT_CODE, BuildError, SpeccompileError, UsageError
 from speccompile.extras import install_hint, missing_package
@@ -60,28 +61,39 @@ def _report(error: Exception) -> int:
     """Print the reason of a failed command and return the exit code."""
     if not isinstance(error, BuildError) and (words := out_of_memory_message(error)) is not None:
         limit = tightest_memory_limit()
-        return _fail(f"memory ran out: {words}: received {limit.size / 1e9:.1f} GB ({limit.name})", limit.hint, 1)
+        message = f"memory ran out: {words}: received {limit.size / 1e9:.1f} GB ({limit.name})"
+        return _fail(message, limit.hint, 1, code=find(OUT_OF_MEMORY))
     match error:
         case SpeccompileError():
-            return _fail(str(error), error.hint, error.exit_code)
-        case click.NoSuchOption(possibilities=[nearest, *_]):
-            return _fail(error.message, f"did you mean {nearest}?", UsageError.exit_code)
-        case click.NoSuchCommand(possibilities=[nearest, *_], ctx=click.Context(command_path=path)):
-            return _fail(error.message, f"did you mean '{path} {nearest}'?", UsageError.exit_code)
-        case click.BadParameter() if choice := _near(error):
-            return _fail(error.format_message(), f"did you mean {choice}?", UsageError.exit_code)
+            return _fail(str(error), error.hint, error.exit_code, code=code_of(error))
         case click.UsageError():
-            path = error.ctx.command_path if error.ctx else "speccompile"
-            return _fail(error.format_message(), f"see {path} --help", UsageError.exit_code)
+            message = error.message if isinstance(error, click.NoSuchOption | click.NoSuchCommand) else ""
+            return _fail(
+                message or error.format_message(), _command_line_hint(error), UsageError.exit_code,
+                code=find(COMMAND_LINE),
+            )  # fmt: skip
         case ModuleNotFoundError(name=str(name)) if install_hint(name):
             return _report(missing_package(name, purpose="this command"))
         case OSError(errno=int(number), strerror=str(reason)):
             where = f"{error.filename}: " if error.filename else ""
-            return _fail(f"{where}{reason}", OS_HINTS.get(number), 1)
+            return _fail(f"{where}{reason}", OS_HINTS.get(number), 1, code=code_of(error))
         case _:
             trace = "".join(traceback.format_exception(error)).rstrip()
             words = "this is a defect of speccompile: please report it with the lines above"
-            return _fail(f"{trace}\n{words}", None, DEFECT_EXIT_CODE, name="")
+            return _fail(f"{trace}\n{words}", None, DEFECT_EXIT_CODE, name="", code=find(DEFECT))
+
+
+def _command_line_hint(error: click.UsageError) -> str:
+    """Return what to write instead of a word that the command line does not have, or where its words are listed."""
+    match error:
+        case click.NoSuchOption(possibilities=[nearest, *_]):
+            return f"did you mean {nearest}?"
+        case click.NoSuchCommand(possibilities=[nearest, *_], ctx=click.Context(command_path=path)):
+            return f"did you mean '{path} {nearest}'?"
+        case click.BadParameter() if choice := _near(error):
+            return f"did you mean {choice}?"
+        case _:
+            return f"see {error.ctx.command_path if error.ctx else 'speccompile'} --help"
 
 
 def interrupt_code(interrupt: BaseException | None) -> int:
@@ -99,12 +111,14 @@ def _near(error: click.BadParameter) -> str | None:
     return next(iter(get_close_matches(value, map(str, known.choices), n=1)), None)
 
 
-def _fail(message: str, hint: str | None, code: int, *, name: str = "error: ") -> int:
-    """Log why a command ends, and return its exit code."""
+def _fail(message: str, hint: str | None, exit_code: int, *, name: str = "error: ", code: str | None = None) -> int:
+    """Log why a command ends, and return its exit code. code: of the catalogue of errors; an interrupt has none."""
     message = message.strip()
-    text = f"{name}{message}\nhint: {hint}" if hint else f"{name}{message}"
-    LOGGER.error("%s", text, extra={"failure": {"message": message, "hint": hint, "exit_code": code}})
-    return code
+    lines = [f"{name}{message}", *([f"hint: {hint}"] if hint else [])]
+    lines += [f"help: speccompile explain {code}"] if code else []
+    failure = {"code": code, "message": message, "hint": hint, "exit_code": exit_code}
+    LOGGER.error("%s", "\n".join(lines), extra={"failure": failure})
+    return exit_code
 
 
 @contextmanager

@@ -133,7 +133,7 @@ def _exactness(found: "WindowInvariance") -> dict[str, Any]:
 
 def _lines(bundle: "OpenedBundle", *, verified: bool) -> Iterator[str]:
     manifest = bundle.manifest
-    yield from _columns(_facts(bundle, verified=verified))
+    yield from _columns(facts(bundle, verified=verified))
     yield from _section("engines", [_engine_row(engine) for engine in manifest.engines])
     yield from _section("on this processor", [_here_row(*found) for found in _found_here(bundle).items()])
     for engine in manifest.engines:
@@ -155,7 +155,7 @@ def _lines(bundle: "OpenedBundle", *, verified: bool) -> Iterator[str]:
     yield from _section("proof (proof.json)", _proof_rows(proof))
 
 
-def _facts(bundle: "OpenedBundle", *, verified: bool) -> list[tuple[str, str]]:
+def facts(bundle: "OpenedBundle", *, verified: bool) -> list[tuple[str, str]]:
     manifest: Manifest = bundle.manifest
     return [
         ("name", manifest.name),

@@ -38,6 +38,7 @@ COMMANDS = {
     "inspect": ("speccompile.cli.inspect:command", "Show what a bundle holds."),
     "cache": ("speccompile.cli.cache:command", "List or clear the engines that are kept for the next build."),
     "completion": ("speccompile.cli.completion:command", "Print the script that makes a shell complete all this."),
+    "explain": ("speccompile.cli.explain:command", "Say what an error means and what to do, by its code."),
     "doctor": ("speccompile.cli.doctor:command", "Say what this machine can build and run."),
 }
 """Command -> (module:attribute, one line of help), in the order of the help."""

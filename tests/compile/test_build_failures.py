@@ -207,9 +207,10 @@ def test_a_build_with_too_little_address_space_is_refused(built, output):
     command = f'ulimit -Sv 1000000 && exec "{sys.executable}" -c "$0" "$@"'
     done = subprocess.run(["bash", "-c", command, code, *arguments], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
-    error, hint = done.stderr.splitlines()
+    error, hint, code = done.stderr.splitlines()
     assert error.startswith("error: `ulimit -v` is too small: received 1.0 GB of address space, expected about ")
     assert hint == "hint: raise it: `ulimit -v unlimited`, in the same shell"
+    assert code == "help: speccompile explain SC501"
 
 
 def test_a_full_disk_is_told_when_numpy_writes(tmp_path):

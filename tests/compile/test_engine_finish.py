@@ -200,6 +200,7 @@ def test_an_engine_that_the_bundle_has_not(make, finish):
     assert err == (
         "error: received the engine 'rtz', expected one of the bundle's: cpu, rtx\n"
         "hint: `speccompile inspect` lists the engines of a bundle\n"
+        "help: speccompile explain SC010\n"
     )
 
 
@@ -226,7 +227,7 @@ def test_a_missing_package_is_named(make, finish, monkeypatch):
     code, out, err = finish(bundle)
     assert (code, out) == (1, "")
     assert "engine 'rtx' could not be built: backend 'tensorrt_rtx' needs the Python module tensorrt_rtx" in err
-    assert err.endswith("hint: pip install 'speccompile[tensorrt-rtx]'\n")
+    assert "\nhint: pip install 'speccompile[tensorrt-rtx]'\n" in err
     assert everything(bundle) == before
 
 

@@ -154,7 +154,7 @@ def test_a_closed_bundle_has_no_sessions(folder):
 
 
 def test_the_page_about_python_runs(folder, tmp_path, monkeypatch, capsys):
-    page = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/how-to/python.md").read_text(encoding="utf-8")
     page = page.replace("max_new_tokens=32", "max_new_tokens=4")  # broken characters take three tokens in an answer
     (tmp_path / "build").mkdir()
     (tmp_path / "build/demo").symlink_to(folder / "bundle")
@@ -163,7 +163,7 @@ def test_the_page_about_python_runs(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(speccompile, "build", lambda plan, output: Path(output))  # that of the demo takes half a minute
     names = {}
     for block in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S):
-        exec(compile(block, "docs/python.md", "exec"), names)
+        exec(compile(block, "docs/how-to/python.md", "exec"), names)
     printed = capsys.readouterr().out
     assert "<Bundle tiny: " in printed
     assert printed.count("<Generation: ") == 1

@@ -174,9 +174,10 @@ def test_other_tokens_fail_an_exact_bundle_and_no_other(bench):
     bonus = path_lengths([7, 8], 20, 4)[0]
     right = autoregressive([7, 8], 20)[bonus]
     assert f"prompt 1: new token {bonus} is {right + 1} speculatively and {right} autoregressively" in err
-    assert err.splitlines()[-2:] == [
+    assert err.splitlines()[-3:] == [
         "error: expected the same tokens both ways, received others on 2 of 2 prompts: 1, 2",
         "hint: `speccompile prove` shows by what margin",
+        "help: speccompile explain SC807",
     ]
     code, out, err = bench(prompts, "--json", engine=WrongEngine, exact=False, method="typical", plan={})
     assert (code, "same tokens on 0 of 2 prompts" in err) == (0, True)

@@ -57,7 +57,7 @@ def test_help_lists_the_commands_in_order_and_imports_nothing_heavy(capsys):
     with pytest.raises(SystemExit) as leaving:
         main(["--help"])
     assert leaving.value.code == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:")[2].splitlines()[1:23]]
+    names = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:")[2].splitlines()[1:24]]
     commands = [
         "run",
         "chat",
@@ -75,7 +75,7 @@ def test_help_lists_the_commands_in_order_and_imports_nothing_heavy(capsys):
         "index",
         "compare",
     ]
-    commands += ["finish", "triton", "sign", "inspect", "cache", "completion", "doctor"]
+    commands += ["finish", "triton", "sign", "inspect", "cache", "completion", "explain", "doctor"]
     assert names == commands
     heavy = {"numpy", "pydantic", "yaml", "onnxruntime", "onnx", "torch", "transformers", "tokenizers"}
     assert not modules_after("--help") & heavy
@@ -118,33 +118,45 @@ def test_a_wrong_command_line_exits_with_2(arguments, error, hint, capsys):
     assert captured.out == ""
     lines = captured.err.splitlines()
     assert lines[0].startswith(f"error: {error}")
-    assert lines[1:] == [f"hint: {hint}"]
+    code = "SC002" if error.startswith("received") else "SC001"
+    assert lines[1:] == [f"hint: {hint}", f"help: speccompile explain {code}"]
 
 
 @pytest.mark.parametrize(
     ("error", "code", "told"),
     [
-        (BundleError("x is no bundle", hint="build it"), 1, "error: x is no bundle\nhint: build it\n"),
-        (ProofError("token 3 differs"), 3, "error: token 3 differs\n"),
+        (
+            BundleError("x is no bundle", hint="build it"),
+            1,
+            "error: x is no bundle\nhint: build it\nhelp: speccompile explain SC300\n",
+        ),
+        (ProofError("token 3 differs"), 3, "error: token 3 differs\nhelp: speccompile explain SC600\n"),
         (KeyboardInterrupt(), 130, "\ninterrupted; nothing was kept\n"),
         (
             OSError(errno.ENOSPC, "No space left on device", "build/x"),
             1,
             "error: build/x: No space left on device\n"
-            "hint: free some disk space, or choose an output folder elsewhere\n",
+            "hint: free some disk space, or choose an output folder elsewhere\n"
+            "help: speccompile explain SC802\n",
         ),
         (
             PermissionError(errno.EACCES, "Permission denied"),
             1,
-            "error: Permission denied\nhint: check the permissions, or choose another path\n",
+            "error: Permission denied\nhint: check the permissions, or choose another path\n"
+            "help: speccompile explain SC803\n",
         ),
-        (IsADirectoryError(errno.EISDIR, "Is a directory", "x"), 1, "error: x: Is a directory\n"),
+        (
+            IsADirectoryError(errno.EISDIR, "Is a directory", "x"),
+            1,
+            "error: x: Is a directory\nhelp: speccompile explain SC804\n",
+        ),
         (
             ModuleNotFoundError("No module named 'onnx.defs'", name="onnx.defs"),
             1,
             "error: received an installation without onnx.defs, expected the extra 'compile', "
             "which this command needs\n"
-            "hint: pip install 'speccompile[compile]'\n",
+            "hint: pip install 'speccompile[compile]'\n"
+            "help: speccompile explain SC800\n",
         ),
     ],
 )
@@ -158,7 +170,10 @@ def test_a_defect_shows_its_trace(error, capsys):
     assert run_with(raises(error)) == 70
     told = capsys.readouterr().err
     assert told.startswith("Traceback (most recent call last):")
-    assert told.endswith("of ours\nthis is a defect of speccompile: please report it with the lines above\n")
+    assert told.endswith(
+        "of ours\nthis is a defect of speccompile: please report it with the lines above\n"
+        "help: speccompile explain SC900\n"
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -214,7 +229,7 @@ def test_quiet_silences_the_whole_run(make_recipe, monkeypatch, capsys):
     for arguments, told in ((["-q"], ""), ([], "look ...\n")):
         with pytest.raises(SystemExit):
             main([*arguments, "plan", str(make_recipe())])
-        assert capsys.readouterr().err == f"{told}error: stopped here\n"
+        assert capsys.readouterr().err == f"{told}error: stopped here\nhelp: speccompile explain SC300\n"
 
 
 def test_steps_over_a_second_tell_how_long_they_took(monkeypatch, caplog):

@@ -224,7 +224,8 @@ def test_sampling_is_refused(arguments, error, folder, run):
         2,
         "",
         f"error: {error} the bundle was compiled for greedy decoding: sampling is not available\n"
-        "hint: leave these options out, or build the bundle with decoding: sampling\n",
+        "hint: leave these options out, or build the bundle with decoding: sampling\n"
+        "help: speccompile explain SC003\n",
     )
 
 
@@ -268,7 +269,11 @@ def test_prompt_files_that_are_refused(folder, run, tmp_path):
         (tmp_path, "Is a directory\nhint: give a file that can be read, or - for stdin\n"),
         (tmp_path / "none", "No such file or directory\nhint: give a file that can be read, or - for stdin\n"),
     ):
-        assert run(folder, "--prompt-file", file) == (2, "", f"error: --prompt-file {file}: {told}")
+        assert run(folder, "--prompt-file", file) == (
+            2,
+            "",
+            f"error: --prompt-file {file}: {told}help: speccompile explain SC020\n",
+        )
 
 
 def test_what_needs_a_tokenizer_is_refused(tmp_path, run):

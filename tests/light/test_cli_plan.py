@@ -209,6 +209,6 @@ def test_bad_input_ends_in_one_error_and_a_hint(plan, make_recipe, tmp_path, tex
     left = sorted(tmp_path.rglob("*"))
     received, out, err = plan(recipe)
     assert (received, out) == (code, "")
-    assert [line.partition(": ")[0] for line in err.splitlines()] == ["error", "hint"]
+    assert [line.partition(": ")[0] for line in err.splitlines()] == ["error", "hint", "help"]
     assert message in err
     assert sorted(tmp_path.rglob("*")) == left

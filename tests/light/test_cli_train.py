@@ -69,7 +69,7 @@ def test_wrong_input_ends_in_one_error_and_a_hint_before_any_work(run, recipe, a
     left = sorted(tmp_path.rglob("*"))
     code, out, err = run("train", recipe, *arguments)
     assert (code, out) == (2, "")
-    assert [line.partition(": ")[0] for line in err.splitlines()] == ["error", "hint"]
+    assert [line.partition(": ")[0] for line in err.splitlines()] == ["error", "hint", "help"]
     assert message in err
     assert sorted(tmp_path.rglob("*")) == left
 

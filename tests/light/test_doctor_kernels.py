@@ -101,7 +101,8 @@ def test_one_path_of_the_kernels(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert capsys.readouterr() == (
         "",
         "error: $SPECCOMPILE_KERNELS is 'fastest', which this machine cannot run\n"
-        f"hint: set it to one of {', '.join(native.paths())}, none, or unset it for the fastest\n",
+        f"hint: set it to one of {', '.join(native.paths())}, none, or unset it for the fastest\n"
+        "help: speccompile explain SC009\n",
     )
 
 

@@ -96,7 +96,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
 def test_command_names_what_installs_a_missing_package(name: str, module: str, answers: Answers) -> None:
     (code, output, talk), folder = answers["command", name, module]
     assert (code, output) == (1, ""), talk
-    *_, error, hint = talk.splitlines()
+    *_, error, hint, _ = talk.splitlines()
     assert error.startswith("error: received an installation without ")
     assert module in error
     assert hint.removeprefix("hint: ").startswith(str(install_hint(module)))

@@ -13,7 +13,7 @@ from speccompile.errors import EngineError
 from tests.own_method import echo_drafter
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/drafters.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how-to/add-a-drafting-method.md").read_text(encoding="utf-8")
 
 
 def point(value: str) -> EntryPoint:
@@ -51,7 +51,7 @@ def test_a_kind_that_is_there_already_is_refused() -> None:
 
 
 def test_the_page_shows_the_files_that_are_tested() -> None:
-    shown = re.findall(r"^`(echo_drafter/\S+)`:\n\n```python\n(.*?)```", PAGE, re.M | re.S)
+    shown = re.findall(r'^```python title="(echo_drafter/\S+)"\n(.*?)```', PAGE, re.M | re.S)
     files = sorted((ROOT / "tests/own_method/echo_drafter").glob("*.py"))
     assert dict(shown) == {f"echo_drafter/{file.name}": file.read_text(encoding="utf-8") for file in files}
 

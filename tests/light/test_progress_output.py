@@ -166,7 +166,7 @@ def test_options_stand_before_and_after_the_command(make_recipe, monkeypatch, ca
     monkeypatch.setattr("speccompile.recipe.make_plan", look)
     with pytest.raises(SystemExit):
         main([*arguments, str(make_recipe())])
-    assert capsys.readouterr().err == f"{told}error: stopped here\n"
+    assert capsys.readouterr().err == f"{told}error: stopped here\nhelp: speccompile explain SC300\n"
 
 
 def test_contradictions_and_unknown_forms_are_refused(make_recipe, capsys):
@@ -210,4 +210,4 @@ def test_scripts_are_printed_and_the_page_names_them(shell):
     found = CliRunner().invoke(group, ["completion", shell])
     assert found.exit_code == 0
     assert "_SPECCOMPILE_COMPLETE" in found.output
-    assert f"speccompile completion {shell}" in (DOCS / "shell-completion.md").read_text()
+    assert f"speccompile completion {shell}" in (DOCS / "how-to/shell-completion.md").read_text()

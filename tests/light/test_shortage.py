@@ -128,7 +128,8 @@ def test_the_command_line_says_that_memory_ran_out(kilobytes):
         ["bash", "-c", command], capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
     assert done.returncode not in (0, DEFECT_EXIT_CODE)
-    error, hint = done.stderr.splitlines()[-2:]
+    error, hint, code = done.stderr.splitlines()[-3:]
     assert error.startswith("error: memory ran out: ")
     assert error.endswith(f": received {kilobytes * 1024 / 1e9:.1f} GB (`ulimit -v`)")
     assert hint == "hint: raise it: `ulimit -v unlimited`, in the same shell"
+    assert code == "help: speccompile explain SC801"

@@ -18,6 +18,8 @@ from speccompile.cli import exit_codes
 from speccompile.cli.main import group
 
 SPEED = re.compile(r"[\d.]+ tokens/s(, [\d.]+x autoregressive \(estimated\))?")
+HELP = re.compile(r"^help: speccompile explain SC\d{3}\n", re.MULTILINE)
+"""A line that the program does not have: its errors have no codes."""
 LONG_STEP = re.compile(r"^.*: [\d.]+ s\n", re.MULTILINE)
 TIMES = re.compile(r'("(?:seconds|tokens_per_second)": )[\d.e+-]+')
 
@@ -39,7 +41,7 @@ def _said(code: int, out: bytes, err: bytes) -> Said:
     return Said(
         code,
         TIMES.sub(r"\1 ..", out.decode(errors="surrogateescape")).encode(errors="surrogateescape"),
-        SPEED.sub(".. tokens/s", LONG_STEP.sub("", text)),
+        SPEED.sub(".. tokens/s", HELP.sub("", LONG_STEP.sub("", text))),
     )
 
 

@@ -1,4 +1,4 @@
-"""A drafting method of another package: what the last tokens were, once more. See docs/drafters.md."""
+"""A drafting method of another package: see docs/how-to/add-a-drafting-method.md."""
 
 from collections.abc import Mapping
 from typing import Any

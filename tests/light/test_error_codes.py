@@ -1,0 +1,131 @@
+"""Codes of errors: every `raise` of the package has one, the catalogue has no other, and the command line tells it."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from speccompile import errors
+from speccompile.cli import exit_codes
+from speccompile.cli.error_codes import catalogue, code_of, find, is_part
+from speccompile.cli.main import COMMANDS, group
+from speccompile.errors import BundleError
+from speccompile.runtime.options import check_threads
+from speccompile.serving.http.errors import RequestError
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT: dict[str, Any] = runpy.run_path(str(ROOT / "scripts" / "error_catalogue.py"))
+PACKAGE = SCRIPT["read_package"]()
+RAISES = list(SCRIPT["raises"](PACKAGE))
+EXIT_CODES = {"click.UsageError": 2, "OSError": 1, "MemoryError": 1, "Exception": errors.DEFECT_EXIT_CODE}
+COMMAND = re.compile(r"`speccompile (\w+)([^`]*)`")
+
+
+def listed(name: str) -> str:
+    """The class in the catalogue that a class of the package is, or derives from."""
+    if any(entry.error == name for entry in catalogue().values()):
+        return name
+    return next(listed(base) for base in PACKAGE.bases[name])
+
+
+def test_every_raise_is_of_a_module_that_the_catalogue_names() -> None:
+    assert len(RAISES) > 900
+    for each in RAISES:
+        for name in map(listed, each.errors):
+            modules = [module for entry in catalogue().values() if entry.error == name for module in entry.modules]
+            assert any(is_part(each.module, module) for module in modules), (name, each.module, each.line)
+
+
+def test_every_module_of_the_catalogue_raises_what_it_says() -> None:
+    raised = {(find(listed(name), each.module), each.module) for each in RAISES for name in each.errors}
+    passed_on = {each.module for each in RAISES if not each.errors}  # errors that were made elsewhere
+    for entry in catalogue().values():
+        for prefix in entry.modules:
+            known = {module for code, module in raised if code == entry.code} | passed_on
+            assert any(is_part(module, prefix) for module in known), (entry.code, prefix)
+
+
+@pytest.mark.parametrize("entry", catalogue().values(), ids=catalogue())
+def test_an_entry_is_whole(entry: Any) -> None:
+    assert re.fullmatch(r"SC\d{3}", entry.code)
+    assert not entry.title.endswith(".")
+    assert all(text.endswith(".") for text in (entry.meaning, entry.cure))
+    known = RequestError if entry.error == "RequestError" else getattr(errors, entry.error, None)
+    assert entry.exit_code == (known.exit_code if known else EXIT_CODES[entry.error])
+    assert entry.exit_code in SCRIPT["EXIT_CODES"]
+
+
+def test_every_class_of_errors_has_a_code() -> None:
+    classes = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)}
+    assert classes <= {entry.error for entry in catalogue().values()}
+
+
+def test_commands_and_options_in_cures_are_there() -> None:
+    found = [match for entry in catalogue().values() for match in COMMAND.findall(f"{entry.meaning} {entry.cure}")]
+    assert len(found) > 10
+    for name, words in found:
+        assert name in COMMANDS, name
+        command = group.get_command(click.Context(group), name)
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert set(re.findall(r"--[\w-]+", words)) <= options, (name, words)
+
+
+def test_the_committed_page_is_what_the_catalogue_and_the_code_say(capsys: pytest.CaptureFixture[str]) -> None:
+    assert SCRIPT["main"](["--check"]) == 0, capsys.readouterr().err
+
+
+def test_a_stale_page_is_told_and_written_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "reference" / "errors.md"
+    assert SCRIPT["main"](["--check"], page) == 1
+    assert "errors.md is stale\nhint: run scripts/error_catalogue.py" in capsys.readouterr().err
+    assert SCRIPT["main"]([], page) == 0
+    assert page.read_text() == SCRIPT["PAGE"].read_text()
+
+
+def test_the_module_that_raised_decides_the_code() -> None:
+    with pytest.raises(errors.UsageError) as caught:
+        check_threads(0)
+    module = "speccompile.runtime.options"
+    assert code_of(caught.value) == find("UsageError", module) != find("UsageError", "speccompile.cli.chat")
+
+
+def test_an_error_of_a_module_that_is_not_listed_has_the_first_code_of_its_class() -> None:
+    assert code_of(BundleError("raised by nobody")) == find("BundleError") == "SC300"
+    assert code_of(type("Own", (BundleError,), {})("of another package")) == "SC300"
+
+
+def explain(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = exit_codes.run(group, ["explain", *arguments])
+    return (code, *capsys.readouterr())
+
+
+@pytest.mark.parametrize("code", catalogue())
+def test_explain_prints_meaning_and_cure(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = catalogue()[code]
+    exit_code, out, err = explain(capsys, code.lower())
+    assert (exit_code, err) == (0, "")
+    assert out.startswith(f"{code}: {entry.title}\n")
+    assert entry.meaning in out
+    assert entry.cure in out
+    assert out.endswith(f"Exit code: {entry.exit_code}\n")
+    assert json.loads(explain(capsys, code, "--json")[1])["cure"] == entry.cure
+
+
+def test_explain_lists_all_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = explain(capsys)[1].splitlines()
+    assert [line.split()[0] for line in lines] == list(catalogue())
+    assert [entry["code"] for entry in json.loads(explain(capsys, "--json")[1])] == list(catalogue())
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("SC3011", "did you mean SC301? `speccompile explain` lists all"), ("?", "`speccompile explain`")],
+)
+def test_an_unknown_code_is_refused(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = explain(capsys, word)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: received the code '{word}', expected one such as SC001\nhint: {hint}")
