@@ -2,8 +2,8 @@
 
     python scripts/recording.py docs/assets/demo.svg -- speccompile generate build/demo --prompt 'def main('
 
-The command runs once, in a pseudo-terminal. Its text appears in the picture when it appeared in the terminal, `--slower`
-times as slowly; a reader without animations sees the last state. Colours, carriage returns and newlines are drawn, any
+The command runs once, in a pseudo-terminal. Text appears in the picture when it appeared in the terminal, `--slower`
+times as slowly; a reader without animations sees the last state. Colors, carriage returns and newlines are drawn, any
 other control sequence is an error. The exit status is that of the command, and nothing is written unless that is 0.
 """
 
@@ -29,7 +29,7 @@ TYPING_SECONDS = 1.2
 """Time in which the command line appears, before the recording begins."""
 CONTROL = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 CLASSES = {"1": "bold", "2": "dim", "31": "red", "32": "green", "33": "yellow", "34": "blue", "36": "blue"}
-"""Parameter of a colour sequence -> class of the text behind it."""
+"""Parameter of a color sequence -> class of the text behind it."""
 STYLE = """
   svg { --paper: #f6f8fa; --ink: #1f2328; --dim: #59636e; --edge: #d1d9e0; --green: #116329; --red: #a40e26;
         --yellow: #7a4d00; --blue: #0a53be; }
@@ -81,7 +81,7 @@ class Screen:
         elif letter == "\n":
             self.lines.append([])
         elif not letter.isprintable():
-            raise ValueError(f"received the control character {letter!r}, expected text, colours and newlines")
+            raise ValueError(f"received the control character {letter!r}, expected text, colors and newlines")
         else:
             if self.column == self.columns:
                 self.lines.append([])
@@ -99,7 +99,7 @@ class Screen:
             case _, "K":
                 del self.lines[-1][self.column :]
             case _:
-                raise ValueError(f"received the control sequence {control[0]!r}, expected colours and newlines")
+                raise ValueError(f"received the control sequence {control[0]!r}, expected colors and newlines")
 
 
 def record(command: list[str], columns: int) -> Iterator[tuple[float, str]]:
