@@ -17,6 +17,7 @@ FOLDER = ROOT / "docs" / "figures"
 BUNDLES = "build/figures"
 PROMPTS = "recipes/demo/prompts.jsonl"
 LOOKUP = "drafter={kind: prompt_lookup, tokens: 8}"
+RECYCLING = "drafter={kind: token_recycling, nodes: 8}"
 BENCH = ("--prompts", PROMPTS, "--max-new-tokens", "64", "--threads", "1", "--json")
 KEPT = (
     "method", "decoding", "kernels", "threads", "prompts", "max_new_tokens", "repeats", "draft_length", "speedup",
@@ -28,9 +29,10 @@ KEPT_OF_MODES = ("tokens_per_second", "decode_tokens_per_second", "mean_accepted
 
 @dataclass(frozen=True)
 class Case:
-    """A bundle to measure: recipe, overridden keys, and a label for readers."""
+    """A bundle to measure: recipe and overridden keys; method and drafts as readers see them."""
 
     label: str
+    drafts: str
     recipe: str = "recipes/demo"
     settings: tuple[str, ...] = ()
 
@@ -42,21 +44,26 @@ class Case:
 
 MEASUREMENTS: dict[str, dict[str, Case]] = {
     "methods": {
-        "prompt_lookup": Case("prompt lookup of 8", settings=(LOOKUP,)),
-        "suffix": Case("suffix matching of 8", settings=("drafter={kind: suffix, tokens: 8}",)),
-        "token_recycling": Case("Token Recycling, 8 nodes", settings=("drafter={kind: token_recycling, nodes: 8}",)),
-        "model": Case("draft model, chain of 4"),
+        "prompt_lookup": Case("prompt lookup", "chain of 8", settings=(LOOKUP,)),
+        "suffix": Case("suffix matching", "chain of 8", settings=("drafter={kind: suffix, tokens: 8}",)),
+        "token_recycling": Case("Token Recycling", "tree of 8", settings=(RECYCLING,)),
+        "model": Case("draft model", "chain of 4"),
         "eagle3": Case(
-            "EAGLE-3, chain of 4", "recipes/demo-eagle3", ("drafter={kind: eagle3, model: head, tokens: 4}",)
+            "EAGLE-3", "chain of 4", "recipes/demo-eagle3", ("drafter={kind: eagle3, model: head, tokens: 4}",)
         ),
-        "dflash": Case("DFlash, block of 8", "recipes/demo-dflash"),
-        "medusa": Case("Medusa, chain of 4", "recipes/demo-medusa", ("drafter={kind: medusa, model: head, tokens: 4}",)),
+        "dflash": Case("DFlash", "block of 8", "recipes/demo-dflash"),
+        "medusa": Case(
+            "Medusa", "chain of 4", "recipes/demo-medusa", ("drafter={kind: medusa, model: head, tokens: 4}",)
+        ),
     },
     "precisions": {
-        "float32": Case("float32", settings=(LOOKUP,)),
-        **{name: Case(name, settings=(LOOKUP, f"precision.target={name}")) for name in ("bfloat16", "int8", "int4")},
+        "float32": Case("float32", "chain of 8", settings=(LOOKUP,)),
+        **{
+            name: Case(name, "chain of 8", settings=(LOOKUP, f"precision.target={name}"))
+            for name in ("bfloat16", "int8", "int4")
+        },
     },
-}  # fmt: skip
+}
 """File of docs/figures -> its rows, in their order."""
 
 
@@ -80,8 +87,12 @@ def measure(name: str) -> dict[str, Any]:
             _run(build)
         reports = {"fixed": json.loads(_run(fixed)), "adaptive": json.loads(_run(adaptive))}
         versions = reports["fixed"]["versions"]
-        rows[key] = {"label": case.label, **{way: _reduce(report) for way, report in reports.items()}}
-        rows[key] |= {"costs": reports["fixed"]["costs"], "roofline": reports["fixed"]["roofline"]}
+        rows[key] = {
+            "label": case.label,
+            "drafts": case.drafts,
+            **{way: _reduce(report) for way, report in reports.items()},
+        }
+        rows[key] |= {part: reports["fixed"][part] for part in ("costs", "roofline")}
     return {
         "processor": processor()["name"],
         "architecture": platform.machine(),
