@@ -1,0 +1,109 @@
+"""Tables of figures, as Markdown. Each shows the numbers of one measurement, and below them where they come from."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+Measurement = dict[str, Any]
+"""A file of docs/figures."""
+DEPTHS = 4
+"""Draft tokens whose acceptance is shown."""
+
+
+def by_speedup(data: Measurement) -> list[dict[str, Any]]:
+    """Return the rows, the fastest first."""
+    return sorted(data["rows"].values(), key=lambda row: -row["fixed"]["speedup"])
+
+
+def speedup(data: Measurement) -> str:
+    rows = [
+        (
+            row["label"], row["drafts"], f"{row['fixed']['speculative']['mean_accepted']:.2f}",
+            f"{row['fixed']['speedup']:.2f}x", f"{row['adaptive']['speedup']:.2f}x",
+            f"{row['fixed']['equal_prompts']} of {row['fixed']['prompts']}",
+        )
+        for row in by_speedup(data)
+    ]  # fmt: skip
+    head = ("drafter", "draft tokens", "acceptance length", "speedup, fixed length", "speedup, adaptive", "same output")
+    return _table(head, rows)
+
+
+def acceptance_by_depth(data: Measurement) -> str:
+    rows = []
+    for row in data["rows"].values():
+        found = {depth["depth"]: depth for depth in row["fixed"]["acceptance_by_depth"]}
+        shares = [f"{found[depth]['accepted']:.0%}" if depth in found else "" for depth in range(1, DEPTHS + 1)]
+        rows.append((row["label"], *shares))
+    return _table(("drafter", *(f"depth {depth}" for depth in range(1, DEPTHS + 1))), rows)
+
+
+def break_even(data: Measurement) -> str:
+    rows = []
+    for row in data["rows"].values():
+        limit, fixed = row["costs"]["break_even"], row["fixed"]
+        rows.append((
+            row["label"], str(limit["width"]), f"{limit['mean_accepted']:.2f}",
+            f"{fixed['speculative']['mean_accepted']:.2f}", f"{fixed['decode_speedup']:.2f}x",
+        ))  # fmt: skip
+    head = ("drafter", "window", "acceptance length at break-even", "acceptance length", "decode speedup")
+    return _table(head, rows)
+
+
+def window_cost(data: Measurement) -> str:
+    widths = [2, 3, 4, 5, 8, 16, 32, 64]
+    rows = []
+    for row in data["rows"].values():
+        cost = {point["width"]: point for point in row["costs"]["verify"]}
+        rows.append(
+            (row["label"], f"{cost[1]['seconds'] * 1e3:.2f} ms", *(f"{cost[one]['ratio']:.2f}" for one in widths))
+        )
+    return _table(("weights", "window of 1", *map(str, widths)), rows)
+
+
+def precision_speed(data: Measurement) -> str:
+    rows = []
+    for row in data["rows"].values():
+        fixed, memory = row["fixed"], row["roofline"]
+        speeds = (fixed["autoregressive"]["decode_tokens_per_second"], fixed["speculative"]["decode_tokens_per_second"])
+        rows.append((
+            row["label"], f"{speeds[0]:.0f}", f"{speeds[1]:.0f}", f"{fixed['decode_speedup']:.2f}x",
+            f"{memory['autoregressive']['bytes_per_token'] / 1e6:.1f} MB",
+            f"{memory['speculative']['bytes_per_token'] / 1e6:.1f} MB",
+            f"{memory['autoregressive']['share']:.0%}",
+        ))  # fmt: skip
+    head = (
+        "weights", "autoregressive tokens/s", "speculative tokens/s", "decode speedup",
+        "read per token, autoregressive", "read per token, speculative", "of the memory bandwidth, autoregressive",
+    )  # fmt: skip
+    return _table(head, rows)
+
+
+TABLES: dict[str, tuple[str, Callable[[Measurement], str]]] = {
+    "speedup": ("methods", speedup),
+    "acceptance": ("methods", acceptance_by_depth),
+    "break-even": ("methods", break_even),
+    "window-cost": ("precisions", window_cost),
+    "precision-speed": ("precisions", precision_speed),
+}
+"""Name of a figure, as pages have it in their marks -> its measurement, and its table."""
+
+
+def render(name: str, measurements: dict[str, Measurement]) -> str:
+    """Return the table of a figure with the line that says where it comes from."""
+    source, table = TABLES[name]
+    return f"{table(measurements[source])}\n\n{origin(source, measurements[source])}"
+
+
+def origin(source: str, data: Measurement) -> str:
+    """Return processor, versions, date and command of a measurement."""
+    one = next(iter(data["rows"].values()))["fixed"]
+    versions = ", ".join(f"{name} {data['versions'][name]}" for name in ("speccompile", "onnxruntime"))
+    return (
+        f"Measured on {data['date']} on {data['processor']} ({data['architecture']}, kernels: {one['kernels']}, "
+        f"threads: {one['threads']}), {versions}; the demo, {one['prompts']} held-out prompts, "
+        f"{one['max_new_tokens']} new tokens, temperature 0; by `python -m scripts.figures {source}`."
+    )
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
