@@ -19,6 +19,8 @@ from speccompile.train.teacher import Teacher
 
 LENGTH, SHORTER = 23, 17
 """Tokens of the two texts; the second is padded."""
+BUILT = "a bundle for each kind of drafter; one that was trained is built in test_pard.py, and every kind as published"
+"""Why the second tier alone builds what training leaves: the first reads it back, and compares it in eager."""
 ANCHORS = torch.tensor([[1, 4, 5, 11], [2, 3, 9, 12]])
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-4}
 """Of logits, float32: the reference adds up in another order."""

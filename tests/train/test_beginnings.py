@@ -10,8 +10,7 @@ from speccompile.compiler.build import build
 from speccompile.errors import CheckpointError
 from speccompile.runtime import Bundle
 from tests.train import sites
-
-pytestmark = pytest.mark.builds(2)
+from tests.train.learners import BUILT
 
 KEPT = torch.arange(1, 120, 2)
 NEW = {
@@ -108,7 +107,7 @@ def test_half_precision_is_written_as_such(new):
     assert config.get("torch_dtype", config.get("dtype")) == "bfloat16"
 
 
-@pytest.mark.sweep("built and run once for each kind", but=["eagle3"])
+@pytest.mark.sweep(BUILT)
 @pytest.mark.parametrize("kind", ["eagle3", "medusa", "hydra", "eagle", "p_eagle", "model"])
 def test_a_new_drafter_is_compiled(kind, tmp_path):
     model = sites.target(tmp_path)

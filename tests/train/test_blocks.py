@@ -7,9 +7,7 @@ import pytest
 from speccompile.errors import CheckpointError
 from tests.compile.eager_rounds import check_generation, plan_of
 from tests.heads import dflash as heads
-from tests.train.learners import check_learns, check_said, check_saved, learner_of
-
-pytestmark = pytest.mark.builds(2)
+from tests.train.learners import BUILT, check_learns, check_said, check_saved, learner_of
 
 SLIDING = {"layer_types": ["sliding_attention", "full_attention"], "use_sliding_window": True, "sliding_window": 6}
 SCALES = {"input_embedding_scale": 2.0, "output_multiplier": 0.5, "final_logit_softcapping": 4.0}
@@ -48,7 +46,7 @@ def test_what_is_trained_learns_and_comes_back(tmp_path, name):
     check_saved(plan, check_learns(plan, depth), depth)
 
 
-@pytest.mark.sweep("built and run once for each kind", but=["dspark"])
+@pytest.mark.sweep(BUILT)
 @pytest.mark.parametrize("name", ["dflash, z-lab", "dspark, SpecForge"])
 def test_what_is_left_is_built(tmp_path, name):
     write, depth = WRITERS[name]

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -198,6 +199,20 @@ def started(folder, **keys):
 
 def test_a_disk_that_is_full_leaves_the_checkpoint_before(tmp_path):
     """By a limit of the size of files, which is what a quota gives."""
+    stopped_at(tmp_path, 5)
+    before, limits = names(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    try:
+        with pytest.raises(TrainingError, match="could not be written: the disk is full"):
+            run(tmp_path, save_every=0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert names(tmp_path) == before
+    assert run(tmp_path)[0].steps == 20
+
+
+@pytest.mark.sweep("two processes that import torch; in this one the same is in the first tier")
+def test_a_process_that_was_killed_and_one_whose_disk_is_full_leave_the_checkpoint_before(tmp_path):
     run_one = started(tmp_path, save_every=0, kill_at=5)
     assert run_one.wait() == -signal.SIGKILL
     before = names(tmp_path)
@@ -207,14 +222,14 @@ def test_a_disk_that_is_full_leaves_the_checkpoint_before(tmp_path):
     assert "TrainingError" in said
     assert "could not be written: the disk is full" in said
     assert names(tmp_path) == before
-    assert run(tmp_path)[0].steps == 20
 
 
-def test_a_kill_at_any_moment_loses_one_interval_at_most(tmp_path):
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.sweep("a process for each kill"))])
+def test_a_kill_at_any_moment_loses_one_interval_at_most(tmp_path, kills):
     """Killed at random while it saves after every step, over and over; each checkpoint is whole, and the end is that of
     a training that was never killed."""
     steps, moments = 400, random.Random(0)
-    for _ in range(3):
+    for _ in range(kills):
         process = started(tmp_path / "killed", steps=steps, save_every=0)
         reached = json_step(tmp_path / "killed")
         while json_step(tmp_path / "killed") <= reached and process.poll() is None:

@@ -10,9 +10,7 @@ from tests.compile.eager_rounds import check_generation
 from tests.compile.tiny_bundles import save
 from tests.heads.every import bita, masks
 from tests.heads.kangaroo import kangaroo
-from tests.train.learners import check_learns, check_said, check_saved
-
-pytestmark = pytest.mark.builds(2)
+from tests.train.learners import BUILT, check_learns, check_said, check_saved
 
 
 def plan_of(folder, architecture, kind, write):
@@ -50,7 +48,7 @@ def test_what_is_trained_learns_and_comes_back(tmp_path, name):
     check_saved(plan, check_learns(plan, depth), depth)
 
 
-@pytest.mark.sweep("built and run once for each kind", but=["bita"])
+@pytest.mark.sweep(BUILT)
 @pytest.mark.parametrize("name", ["kangaroo", "pass", "bita"])
 def test_what_is_left_is_built(tmp_path, name):
     *parts, depth = CASES[name]

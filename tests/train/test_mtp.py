@@ -16,9 +16,7 @@ from tests import multimodal, quantized_models, zoo
 from tests.compile.eager_rounds import check_generation
 from tests.compile.tiny_bundles import save
 from tests.heads.mtp import mtp_head, mtp_target
-from tests.train.learners import ANCHORS, check_computed_again, check_learns, check_said, learner_of, seen_by
-
-pytestmark = pytest.mark.builds(2)
+from tests.train.learners import ANCHORS, BUILT, check_computed_again, check_learns, check_said, learner_of, seen_by
 
 CACHE = "cache: {max_length: 96, prefill_chunk: 16, batch_size: 2}"
 
@@ -61,6 +59,7 @@ def test_the_copy_of_the_target_says_what_was_trained(tmp_path, name, n_mtp, dep
     assert len(same) < len(own) / 2
 
 
+@pytest.mark.sweep(BUILT)
 def test_the_copy_is_built(tmp_path):
     mtp_target(tmp_path / "target", "mimo")
     trained = check_learns(plan_of(tmp_path), 3)

@@ -17,9 +17,7 @@ from speccompile.recipe.drafter_shape import decide_shape
 from speccompile.runtime import Bundle
 from tests import zoo
 from tests.train import sites
-from tests.train.learners import check_computed_again, check_learns, check_said, check_saved
-
-pytestmark = pytest.mark.builds(2)
+from tests.train.learners import BUILT, check_computed_again, check_learns, check_said, check_saved
 
 NEW = {
     "dflash": ("dflash", {"sizes": {"layers": 2}}, ("layers.1.output",), 3),
@@ -72,7 +70,7 @@ def test_a_target_that_is_read_while_rows_of_it_learn_drops_nothing_out(kind, tm
     assert all(map(torch.equal, learning, judged))
 
 
-@pytest.mark.sweep("built and run once for each kind", but=["dflash"])
+@pytest.mark.sweep(BUILT)
 @pytest.mark.parametrize("kind", ["dflash", "dspark", "kangaroo", "pass", "bita"])
 def test_it_is_built(kind, tmp_path):
     model = sites.target(tmp_path)

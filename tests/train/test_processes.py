@@ -16,8 +16,12 @@ from tests.train.toy_training import Stopped, Toy, ToyWeigh, fail, run
 
 def launched(folder, count=2, launcher=(), check=True, **keys):
     """A training of the toy by so many processes."""
-    said = json.dumps({"folder": str(folder), **keys})
-    return launch("tests.train.toy_training", said, count=count, launcher=launcher, check=check)
+    return several(({"folder": str(folder), **keys},), count, launcher, check)
+
+
+def several(trainings, count=2, launcher=(), check=True):
+    """One after the other, by the same processes."""
+    return launch("tests.train.toy_training", *map(json.dumps, trainings), count=count, launcher=launcher, check=check)
 
 
 def tensors(folder):
@@ -48,8 +52,55 @@ def alone(tmp_path_factory):
     return folder
 
 
-@pytest.mark.sweep("one more pair of processes for each setting", but=["settings1"])
-@pytest.mark.parametrize("settings", [{}, {"accumulate": 4}, {"judge_every": 0}, {"checkpointing": True}])
+def stop_at_ten(folder):
+    """A training by one process that ends in its 11th step."""
+    learner = Toy()
+    weigh = ToyWeigh(learner, 8)
+    weigh.before[10] = fail
+    with pytest.raises(Stopped):
+        run(folder, learner=learner, weigh=weigh, with_curves=True, save_every=0)
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """What two processes did, which were started once: a training in parts, one that goes on from one process's with
+    shared weights, and one whose loss is none, which ends them. Their folders, and what they said."""
+    folder = tmp_path_factory.mktemp("together")
+    stop_at_ten(folder / "on")
+    done = several(
+        (
+            {"folder": str(folder / "parts"), "with_curves": True, "accumulate": 4},
+            {"folder": str(folder / "on"), "with_curves": True, "sharded": True},
+            {"folder": str(folder / "nan"), "nan_at": 3, "save_every": 0},
+        ),
+        check=False,
+    )
+    return folder, done
+
+
+def test_two_processes_give_in_parts_what_one_does(together, alone):
+    folder, done = together
+    assert (folder / "parts/checkpoints/latest").exists(), done.stderr
+    assert_alike(folder / "parts", alone / "adamw")
+
+
+def test_two_processes_that_share_weights_go_on_where_one_stopped(together, alone):
+    folder, done = together
+    assert (folder / "nan/checkpoints/latest").exists(), done.stderr
+    assert_alike(folder / "on", alone / "adamw")
+
+
+def test_a_loss_that_is_none_ends_all_processes_with_the_part_named(together):
+    folder, done = together
+    assert done.returncode != 0
+    said = [line for line in done.stderr.splitlines() if "TrainingError: step 3: the loss is nan" in line]
+    assert said
+    assert all("its samples: " in line for line in said)
+    assert json.loads((folder / "nan/checkpoints/latest/state.json").read_text())["step"] == 3
+
+
+@pytest.mark.sweep("one more pair of processes for each setting")
+@pytest.mark.parametrize("settings", [{}, {"judge_every": 0}, {"checkpointing": True}])
 def test_two_processes_give_what_one_does(tmp_path, alone, settings):
     launched(tmp_path, with_curves=True, **settings)
     if "judge_every" in settings:
@@ -92,16 +143,11 @@ def test_muon_under_fsdp_sees_whole_matrices(tmp_path, alone):
     assert_alike(tmp_path, alone / "muon", rtol=0, atol=5e-3)
 
 
-@pytest.mark.sweep("a pair of processes for each case", but=["1-True"])
-@pytest.mark.parametrize("sharded", [True, False])
-@pytest.mark.parametrize("first", [1, 2])
+@pytest.mark.sweep("a pair of processes for each case")
+@pytest.mark.parametrize(("first", "sharded"), [(1, False), (2, True), (2, False)])
 def test_another_number_of_processes_goes_on(tmp_path, alone, first, sharded):
     if first == 1:
-        learner = Toy()
-        weigh = ToyWeigh(learner, 8)
-        weigh.before[10] = fail
-        with pytest.raises(Stopped):
-            run(tmp_path, learner=learner, weigh=weigh, with_curves=True, save_every=0)
+        stop_at_ten(tmp_path)
         launched(tmp_path, with_curves=True, sharded=sharded)
     else:
         done = launched(tmp_path, check=False, with_curves=True, sharded=sharded, save_every=0, fail_at=10)
@@ -109,15 +155,6 @@ def test_another_number_of_processes_goes_on(tmp_path, alone, first, sharded):
         assert json.loads((tmp_path / "checkpoints/latest/state.json").read_text())["step"] == 10
         run(tmp_path, with_curves=True)
     assert_alike(tmp_path, alone / "adamw")
-
-
-def test_a_loss_that_is_none_ends_all_processes_with_the_part_named(tmp_path):
-    done = launched(tmp_path, check=False, nan_at=3, save_every=0)
-    assert done.returncode != 0
-    said = [line for line in done.stderr.splitlines() if "TrainingError: step 3: the loss is nan" in line]
-    assert said
-    assert all("its samples: " in line for line in said)
-    assert json.loads((tmp_path / "checkpoints/latest/state.json").read_text())["step"] == 3
 
 
 @pytest.mark.sweep("as above, for an error that is told before the first step")

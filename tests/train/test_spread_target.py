@@ -10,7 +10,7 @@ from tests.train.launching import launch
 from tests.train.spread_target import TOKENS
 
 
-@pytest.mark.sweep("another pair of processes", but=["llama"])
+@pytest.mark.sweep("another pair of processes; that of test_processes.py shares weights in the first tier")
 @pytest.mark.parametrize("row", ["llama", "qwen2"])
 def test_layers_spread_over_processes_read_as_whole_ones(tmp_path, row):
     model = zoo.model(row)

@@ -1,6 +1,6 @@
-"""A learner of a few hundred numbers, and a training of it that runs in a process of its own.
+"""A learner of a few hundred numbers, and trainings of it that run in a process of their own.
 
-python -m tests.train.toy_training '{"folder": "..", "steps": 20, ..}'     by one process, or by a launcher's
+python -m tests.train.toy_training '{"folder": "..", "steps": 20, ..}' ..     by one process, or by a launcher's
 """
 
 import json
@@ -134,10 +134,9 @@ def share_weights() -> None:
     processes_room._accelerator = sharing
 
 
-def main() -> None:
-    """Trains as the argument says. kill_at, fail_at, nan_at: a step, and how it ends.
+def train_once(wanted: dict) -> None:
+    """Trains as `wanted` says. kill_at, fail_at, nan_at: a step, and how it ends.
     largest_file: bytes. sharded: by FSDP2."""
-    wanted = json.loads(sys.argv[1])
     folder = Path(wanted.pop("folder"))
     if limit := wanted.pop("largest_file", None):
         import resource
@@ -153,11 +152,22 @@ def main() -> None:
         "nan_at": lambda part: math.nan,
     }
     weigh.before = {wanted.pop(name): end for name, end in ends.items() if name in wanted}
-    try:
-        run(folder, learner=learner, weigh=weigh, **wanted)
-    except SpeccompileError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    run(folder, learner=learner, weigh=weigh, **wanted)
+
+
+def main() -> None:
+    """One training after the other: processes take longer to start than to train. Each as if it were the only one."""
+    from accelerate.state import AcceleratorState
+
+    plain = processes_room._accelerator
+    for said in sys.argv[1:]:
+        processes_room._accelerator = plain
+        AcceleratorState._reset_state()  # where FSDP is noted
+        try:
+            train_once(json.loads(said))
+        except SpeccompileError as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":
