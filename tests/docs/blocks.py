@@ -5,6 +5,7 @@ A mark is an HTML comment on a line of its own, before the fence that it is for:
     <!-- test: exit 2 -->          the commands of the block end with this exit code, else with 0
     <!-- test: background -->      the block's one command keeps running until the page ends
     <!-- test: sweep REASON -->    this block and all later ones run in the second tier; before the heading: the page
+    <!-- test: long REASON -->     this block alone runs in the second tier
     <!-- test: skip REASON -->     the block is not run, because no machine of CI can run it
     <!-- test: demo -->            before the heading: the page begins with `build/demo`, the built demo
 """
@@ -18,7 +19,8 @@ FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[\w+-]*)(?P<rest>.*)$")
 TITLE = re.compile(r'\btitle="([^"]+)"')
 MARK = re.compile(r"^ *<!-- test: (?P<word>\w+) ?(?P<rest>.*?) *-->$")
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-SETTINGS = {"exit", "background", "sweep", "skip", "demo"}
+SETTINGS = {"exit", "background", "sweep", "long", "skip", "demo"}
+NEED_A_REASON = {"sweep", "long", "skip"}
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def read_page(path: Path) -> Page:
     for number, line in lines:
         if mark := MARK.match(line):
             word, rest = mark["word"], mark["rest"]
-            if word not in SETTINGS or (word in {"sweep", "skip"} and not rest):
+            if word not in SETTINGS or (word in NEED_A_REASON and not rest):
                 raise ValueError(
                     f"{path}:{number}: received {line.strip()}, expected one of {sorted(SETTINGS)}; a reason"
                 )
@@ -87,7 +89,7 @@ def read_page(path: Path) -> Page:
                     title and title[1],
                     int(marks.get("exit", 0)),
                     "background" in marks,
-                    swept,
+                    swept or "long" in marks,
                     "skip" in marks,
                 )
             )

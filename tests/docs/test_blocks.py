@@ -80,15 +80,15 @@ def test_marks_are_for_the_next_block_and_a_sweep_for_all_that_follow(tmp_path):
     fence = "```console\n$ true\n```\n"
     path.write_text(
         f"<!-- test: demo -->\n# Title\n{fence}<!-- test: skip needs a GPU -->\n{fence}"
-        f"<!-- test: sweep trains -->\n{fence}{fence}"
+        f"<!-- test: long builds -->\n{fence}{fence}<!-- test: sweep trains -->\n{fence}{fence}"
     )
     page = read_page(path)
     assert page.needs_demo
-    assert [block.skip for block in page.blocks] == [False, True, False, False]
-    assert [block.sweep for block in page.blocks] == [False, False, True, True]
+    assert [block.skip for block in page.blocks] == [False, True, False, False, False, False]
+    assert [block.sweep for block in page.blocks] == [False, False, True, False, True, True]
 
 
-@pytest.mark.parametrize("mark", ["<!-- test: sweep -->", "<!-- test: skip -->", "<!-- test: later -->"])
+@pytest.mark.parametrize("mark", ["<!-- test: sweep -->", "<!-- test: skip -->", "<!-- test: often -->"])
 def test_a_mark_without_a_reason_or_meaning_is_refused(tmp_path, mark):
     path = tmp_path / "page.md"
     path.write_text(f"{mark}\n```console\n$ true\n```\n")
