@@ -1,11 +1,13 @@
-"""Every block of README.md and of docs/ does what its page says: `tests/docs/blocks.py` has the rules."""
+"""Every block of README.md, CONTRIBUTING.md and docs/ does what its page says: `tests/docs/blocks.py` has the rules."""
 
 import pytest
 
 from tests.docs.blocks import Page, read_page
 from tests.docs.running import ROOT, PageRun
 
-PAGES = [read_page(ROOT / "README.md"), *(read_page(path) for path in sorted((ROOT / "docs").rglob("*.md")))]
+PAGES = [
+    read_page(path) for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+]
 FIRST = [page for page in PAGES if page.has_first_tier]
 SWEEP = [page for page in PAGES if page.has_sweep]
 
