@@ -61,7 +61,7 @@ def check(name: str, found, size: int) -> int:
     return check_tree(found, teachers, tree, MAX_LENGTH, 0.1 if name == "BiLD" else None)["values"]
 
 
-@pytest.mark.sweep("a trace each", but=["chain-182", "tree, drawn-312"])
+@pytest.mark.sweep("a trace each", but=["tree, drawn-312"])
 @pytest.mark.parametrize("size", [LESS, MORE])
 @pytest.mark.parametrize("name", MAKERS)
 def test_drafts_are_those_of_transformers_among_the_common_tokens(tmp_path, name, size):

@@ -88,6 +88,7 @@ def assert_kept(probs: np.ndarray, given: Feeds, threshold: np.ndarray, mass: np
 SIZES = (7, 64, 99, 1000, 9001, 32000)
 
 
+@pytest.mark.sweep("a search over a large vocabulary in three forms", but=["-7", "-99", "-9001", "rows4-32000"])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
     "rows",
@@ -216,6 +217,7 @@ def test_a_flat_distribution_is_bisected():
     assert_kept(probs, given, threshold, mass)
 
 
+@pytest.mark.sweep("an engine for each size", but=["99-", "50257-"])
 @pytest.mark.parametrize(("size", "capability"), [(99, "8.6"), (32000, "8.9"), (151936, "12.0"), (50257, "8.9")])
 def test_tensorrt_takes_both(size, capability, tmp_path: Path):
     model = ir.from_proto(graph(BOTH.format(size=size)))

@@ -116,6 +116,7 @@ def test_of(made, n):
     assert sum(a != b for a, b in itertools.pairwise(made)) == 2
 
 
+@pytest.mark.sweep("five runs in processes of their own", but=["workers"])
 @pytest.mark.parametrize("workers", [[], ["-n", "2", "--dist", "loadfile"]], ids=["alone", "workers"])
 def test_an_interrupted_run_goes_on(
     suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: list[str]
