@@ -16,7 +16,7 @@ from speccompile.recipe import load_recipe, make_plan
 from tests import zoo
 from tests.compile.tiny_bundles import contents
 
-pytestmark = pytest.mark.builds(17)
+pytestmark = pytest.mark.builds(9)
 
 RECIPE = """
 name: remembered

@@ -136,6 +136,7 @@ def test_an_interrupted_run_goes_on(
     suite.runpytest_subprocess("--sweep", "--resume", *workers).assert_outcomes(passed=13, deselected=2 * alone)
 
 
+@pytest.mark.sweep("a run in processes of its own", but=["workers"])
 @pytest.mark.parametrize("workers", [[], ["-n", "2", "--dist", "loadfile"]], ids=["alone", "workers"])
 def test_times_are_printed_and_kept(suite: pytest.Pytester, workers: list[str]) -> None:
     write(suite, "test_second", "import time\n\ndef test_slow():\n    time.sleep(0.3)\n    sum(range(10**7))\n")
