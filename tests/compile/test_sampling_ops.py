@@ -162,6 +162,7 @@ def assert_drawn(weights: np.ndarray, threshold: np.ndarray, uniforms: np.ndarra
         assert before - slack <= uniforms[place] <= through[token] + slack, place
 
 
+@pytest.mark.sweep("draws from a large vocabulary in three forms", but=["-7", "-99", "-9001", "0.01-32000"])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("limit", [0.0, 0.01])
 def test_all_forms_of_draw_draw_what_they_should(size, limit):
