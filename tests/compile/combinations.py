@@ -287,12 +287,21 @@ FEWER_HEADS = ("eagle3", "medusa", "dspark")
 """One whose rows pair features with tokens, one without rows, and one whose rows are features alone."""
 
 
+ELSEWHERE = ("none", "prompt_lookup", "retrieval", "token_recycling", "suffix", "layer_skip", "dspark")
+"""Drafters of which the first tier has another bundle: in `tiny_bundles`, or in a test of their own."""
+
+
 def _first() -> list[Combination]:
-    """Return every drafter but for most heads, every shape in every decoding, one approximate rule, two on states."""
+    """Return every drafter but for most heads and those that have other bundles, every shape in every decoding, one
+    approximate rule, two on states."""
     exact = [each for each in every() if each.exact and is_tried(each)]
     fewer = [each for each in exact if each.drafter not in HEADS or each.drafter in FEWER_HEADS]
-    shaped = covering(fewer, lambda each: (each.drafter, (each.tree, each.sample, each.decoding)))
-    return [*shaped, *RULES[:1], ON_STATES[0], ON_STATES[3]]
+
+    def words(each: Combination) -> list[object]:
+        shape = (each.tree, each.sample, each.decoding)
+        return [shape] if each.drafter in ELSEWHERE else [shape, each.drafter]
+
+    return [*covering(fewer, words), *RULES[:1], ON_STATES[0], ON_STATES[3]]
 
 
 FIRST = _first()

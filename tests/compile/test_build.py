@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from speccompile.bundle.hashes import hash_file
 from speccompile.runtime import Bundle
 from tests import zoo
-from tests.compile.tiny_bundles import RECIPES, contents
+from tests.compile.tiny_bundles import contents, each
 
 pytestmark = pytest.mark.builds(2)
 
@@ -34,7 +34,7 @@ def read(folder: Path, name: str):
     return json.loads((folder / name).read_bytes())
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", each())
 def test_a_bundle_holds_its_graphs_their_weights_and_no_more(built, name):
     folder = built(name).path
     manifest = read(folder, "manifest.json")
@@ -46,7 +46,7 @@ def test_a_bundle_holds_its_graphs_their_weights_and_no_more(built, name):
     assert [graph["name"] for graph in manifest["graphs"]] == (["verify"] if name == "none" else ["verify", "draft"])
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", each())
 def test_nothing_in_a_bundle_names_the_machine_that_built_it(built, name):
     case = built(name)
     for path in (case.folder, Path(__file__).parents[2]):

@@ -15,6 +15,7 @@ import onnx_ir as ir
 import pytest
 import torch
 
+from speccompile.bundle.cache import FolderCache, cache_folder
 from speccompile.compiler.lower import files, neutral
 from speccompile.compiler.lower.passes import attend_kernel
 from speccompile.compiler.step import verify
@@ -25,7 +26,7 @@ from speccompile.errors import BuildError
 from tests import zoo
 from tests.compile.tiny_bundles import contents
 
-pytestmark = pytest.mark.builds(28)
+pytestmark = pytest.mark.builds(8)
 
 NEW_TOKEN = r"prompt 1 \(token ids [\d, ]+(\.\.)?\): at new token \d+"
 SIZE = r"[\d.]+ [GM]B"
@@ -70,9 +71,25 @@ def turn_into_an_error(original, number):
     return interrupted
 
 
-def failure(cli, built, output, *arguments: object) -> tuple[int, str]:
-    """Exit code and stderr of a build that must fail."""
-    code, out, err = cli("build", built("lookup_3").folder, "--output", output, "--no-cache", *arguments)
+@pytest.fixture
+def kept_traces(built, tmp_path_factory, monkeypatch):
+    """Let a build find graphs of `lookup_3` in its cache, as its own build has traced them, and nothing else."""
+
+    def keep(*graphs: str) -> None:
+        built("lookup_3")
+        folder = tmp_path_factory.mktemp("cache")
+        for entry in FolderCache.named("builds").entries():
+            if entry.key and entry.key["step"] in {f"tracing {graph}" for graph in graphs}:
+                shutil.copytree(cache_folder("builds") / entry.digest, folder / "builds" / entry.digest)
+        monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(folder))
+
+    return keep
+
+
+def failure(cli, built, output, *arguments: object, cached: bool = False) -> tuple[int, str]:
+    """Exit code and stderr of a build that must fail. cached: with what `kept_traces` has kept."""
+    options = arguments if cached else ("--no-cache", *arguments)
+    code, out, err = cli("build", built("lookup_3").folder, "--output", output, *options)
     assert out == ""
     assert "Traceback" not in err
     return code, err
@@ -91,9 +108,10 @@ def full_disk(limit):
         signal.signal(signal.SIGXFSZ, ignored)
 
 
-def test_drafts_that_are_accepted_wrongly_fail_the_proof(cli, built, output, monkeypatch):
+def test_drafts_that_are_accepted_wrongly_fail_the_proof(cli, built, output, kept_traces, monkeypatch):
+    kept_traces("draft")
     monkeypatch.setattr(Exact, "__call__", lambda rule, target, choices, drafts: drafts.tokens >= 0)
-    code, err = failure(cli, built, output)
+    code, err = failure(cli, built, output, cached=True)
     assert code == 3
     numbers = (
         r"speculative decoding gives \d+, autoregressive \d+; the margin between the two is [\d.e+-]+ \(top-two margin"
@@ -102,11 +120,12 @@ def test_drafts_that_are_accepted_wrongly_fail_the_proof(cli, built, output, mon
     assert "hint: speculation changed the output: please report it with the recipe" in err
 
 
-def test_tokens_that_are_wrong_in_both_ways_fail_the_proof(cli, built, output, monkeypatch):
+def test_tokens_that_are_wrong_in_both_ways_fail_the_proof(cli, built, output, kept_traces, monkeypatch):
+    kept_traces("draft")
     monkeypatch.setattr(
         verify, "greedy_target", lambda logits, allowed: Target(logits, (logits.argmax(-1) + 1) % zoo.VOCABULARY)
     )
-    code, err = failure(cli, built, output)
+    code, err = failure(cli, built, output, cached=True)
     assert code == 3
     numbers = (
         r"speculative decoding gives \d+, transformers' greedy gives \d+; the reference's margin between the two is"
@@ -114,21 +133,23 @@ def test_tokens_that_are_wrong_in_both_ways_fail_the_proof(cli, built, output, m
     assert re.search(f"^error: {NEW_TOKEN} {numbers} [\\d.]+ \\(its top-two margin [\\d.]+\\)$", err, re.M)
 
 
-def test_a_neutral_graph_that_computes_something_else_fails_the_proof(cli, built, output, monkeypatch):
+def test_a_neutral_graph_that_computes_something_else_fails_the_proof(cli, built, output, kept_traces, monkeypatch):
+    kept_traces("draft")
     right = neutral._attend
 
     def sees_one_more(*form, **named):
         return right(*form, **named).replace("is_committed = Less (column", "is_committed = LessOrEqual (column")
 
     monkeypatch.setattr(neutral, "_attend", sees_one_more)
-    code, err = failure(cli, built, output)
+    code, err = failure(cli, built, output, cached=True)
     assert code == 3
     assert re.search(
         r"^error: verify, window \d, row \d: differs by [\d.]+, more than 0.0002 of the largest value", err
     )
 
 
-def test_a_lowered_graph_that_computes_something_else_fails_the_proof(cli, built, output, monkeypatch):
+def test_a_lowered_graph_that_computes_something_else_fails_the_proof(cli, built, output, kept_traces, monkeypatch):
+    kept_traces("verify", "draft")
     right = attend_kernel._attend
 
     def twice_as_sharp(nodes, node):
@@ -138,7 +159,7 @@ def test_a_lowered_graph_that_computes_something_else_fails_the_proof(cli, built
         return context
 
     monkeypatch.setattr(attend_kernel, "_attend", twice_as_sharp)
-    code, err = failure(cli, built, output)
+    code, err = failure(cli, built, output, cached=True)
     assert code == 3
     assert re.search(r"^error: verify, onnxruntime-cpu against neutral, (logits|path) after window \d: differs by", err)
 
@@ -146,7 +167,8 @@ def test_a_lowered_graph_that_computes_something_else_fails_the_proof(cli, built
 @pytest.mark.parametrize(
     ("module", "name", "graph"), [(PromptLookup, "PromptLookup", "draft"), (verify.Verify, "GPT2LMHeadModel", "verify")]
 )
-def test_a_module_that_cannot_be_traced_is_told(cli, built, output, monkeypatch, module, name, graph):
+def test_a_module_that_cannot_be_traced_is_told(cli, built, output, kept_traces, monkeypatch, module, name, graph):
+    kept_traces("draft" if graph == "verify" else "verify")
     export = torch.export.export
 
     def refuse(flat, *arguments, **options):
@@ -155,16 +177,17 @@ def test_a_module_that_cannot_be_traced_is_told(cli, built, output, monkeypatch,
         return export(flat, *arguments, **options)
 
     monkeypatch.setattr(torch.export, "export", refuse)
-    code, err = failure(cli, built, output)
+    code, err = failure(cli, built, output, cached=True)
     assert code == 1
     assert f"error: {name} cannot be compiled: its {graph} graph cannot be traced: it branches" in err
 
 
 @pytest.mark.parametrize("limit", [4096, 200_000])
-def test_a_full_disk_is_told(cli, built, output, limit):
+def test_a_full_disk_is_told(cli, built, output, kept_traces, limit):
     """Of the tokenizer's file, then of the weights'."""
+    kept_traces("verify", "draft")
     with full_disk(limit):
-        code, err = failure(cli, built, output, "--skip-prove")
+        code, err = failure(cli, built, output, "--skip-prove", cached=True)
     assert code == 1
     what = rf"(the bundle could not be written to {output}: File too large|target\..*weights could not be written: .*)"
     assert re.search(rf"^error: {what}: {FIGURES}\nhint: free some disk space", err, re.M)
@@ -173,12 +196,14 @@ def test_a_full_disk_is_told(cli, built, output, limit):
 @pytest.mark.parametrize(
     "step", ["onnx_ir.save", "speccompile.bundle.writer.write_hashes", "speccompile.bundle.writer.sync"]
 )
-def test_a_disk_that_fills_up_later_is_told(cli, built, output, monkeypatch, step):
+def test_a_disk_that_fills_up_later_is_told(cli, built, output, kept_traces, monkeypatch, step):
+    kept_traces("verify", "draft")
+
     def fail(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(step, fail)
-    code, err = failure(cli, built, output, "--skip-prove")
+    code, err = failure(cli, built, output, "--skip-prove", cached=True)
     assert code == 1
     assert re.search(
         f"^error: the bundle could not be written to {output}: No space left on device: {FIGURES}$", err, re.M
@@ -223,7 +248,7 @@ def test_a_full_disk_is_told_when_numpy_writes(tmp_path):
     assert raised.value.hint == "free some disk space, or give another --output"
 
 
-@pytest.mark.sweep("a process each that imports torch", but=["lowering"])
+@pytest.mark.sweep("a process each that imports torch; what a signal leaves is seen in this one in the first tier")
 @pytest.mark.parametrize(("number", "line"), [(signal.SIGINT, "proving verify: neutral"), (signal.SIGTERM, "lowering")])
 def test_an_interrupted_build_ends_cleanly(built, output, number, line):
     arguments = ["build", built("lookup_3").folder, "--output", output, "--no-cache"]  # else nothing is under way

@@ -69,6 +69,17 @@ def allowed(matcher: LLMatcher) -> np.ndarray:
     return np.frombuffer(matcher.compute_logit_bias(), np.uint8)[: zoo.VOCABULARY] > 0
 
 
+_REFERENCES: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+"""Of the target that the bundles of `CONSTRAINED` have alike: it says every token anew from the whole text."""
+
+
+def expected(model, prompt: Sequence[int], kind: str) -> list[int]:
+    key = (kind, tuple(prompt))
+    if key not in _REFERENCES:
+        _REFERENCES[key] = reference(model, prompt, kind, MOST)
+    return _REFERENCES[key]
+
+
 def reference(model, prompt: Sequence[int], kind: str, most: int) -> list[int]:
     """The best token that is allowed, until the grammar is complete or an end token comes."""
     matcher, found = LLMatcher(tokenizer(), grammar(kind)), []
@@ -90,7 +101,7 @@ def test_greedy_is_the_masked_target_s_own(made, kind):
         options = {"max_new_tokens": MOST, "adaptive": False}
         got = bundle.generate(prompt, constraint=constraint, **options)
         single = bundle.generate(prompt, constraint=constraint, autoregressive=True, **options)
-        assert got.token_ids == single.token_ids == reference(made.target, prompt, kind, MOST)
+        assert got.token_ids == single.token_ids == expected(made.target, prompt, kind)
         assert got.finish_reason == "stop"
         check(kind, got)
     free = bundle.generate(prompts[0], max_new_tokens=12)
@@ -109,6 +120,7 @@ def check(kind: str, generation: Generation) -> None:
         assert re.fullmatch(case if kind == "regex" else "say [a-z]{1,4}(,[a-z]{1,4})*\\.", text)
 
 
+@pytest.mark.sweep("900 draws each", but=["chain"])
 @pytest.mark.parametrize("name", ["constrained_chain", "constrained_dynamic"])
 def test_samples_are_distributed_as_the_masked_target(built, name):
     """The first two tokens: of the prefill, and of a round whose drafts know of no constraint."""
@@ -167,7 +179,7 @@ def test_logprobs_are_the_target_s_own(made):
         assert found == pytest.approx(float(torch.log_softmax(logits, 0)[token]), abs=1e-4)
 
 
-@settings(max_examples=25, database=None, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=10, database=None, derandomize=True, phases=[Phase.generate])
 @given(SCHEMAS)
 def test_random_schemas_have_valid_answers(built, schema):
     """`scripts/random_schemas.py` asks for a thousand."""

@@ -30,6 +30,7 @@ from speccompile.runtime.devices.prepacked import weights_of
 from speccompile.runtime.text.tokenizer import Tokenizer
 from speccompile.tree import chain
 from tests.native.side_by_side import SideBySide
+from tests.suite.selection import sweep_but
 
 pytestmark = pytest.mark.builds(2)
 
@@ -73,7 +74,10 @@ def test_an_engine_takes_what_the_plan_says(folder, word):
     assert estimate_resources(one).bundle == pytest.approx(size, rel=0.05)
 
 
-@pytest.fixture(scope="module", params=PRECISIONS)
+@pytest.fixture(
+    scope="module",
+    params=sweep_but(("int8", "int4"), PRECISIONS, "the demo in float32 is in test_demo_pair.py in the first tier"),
+)
 def bundle(folder, request) -> Bundle:
     return Bundle.open(folder, engine=request.param, threads=1)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from speccompile.compiler.lower.signatures import draft_graph
 from speccompile.compiler.prove.drafts import ReferenceLogits, check_dynamic, check_tree, teacher
 from speccompile.compiler.prove.graphs import EAGER, check_exact, module_drafts
 from speccompile.compiler.step.draft import Accepted, Drafter
@@ -82,6 +83,7 @@ def test_drafts_are_those_of_transformers(run: Callable[[str], Driven], name: st
     assert row["values"] >= LEAST.get(name, 30)
 
 
+@pytest.mark.sweep("a trace; the rule itself is in tests/light/test_rules.py")
 def test_bild_stops_early_now_and_then(run: Callable[[str], Driven]) -> None:
     found = run("chain, BiLD")
     totals = {int(n) for window in found.outputs[:-1] for n in window["next_total"]}
@@ -96,8 +98,9 @@ def test_a_drafter_without_weights_is_its_module(run: Callable[[str], Driven], n
     check_exact(found.outputs, expected, "draft", EAGER)
 
 
-def test_states_of_several_drafters_have_names_of_their_own(run: Callable[[str], Driven]) -> None:
-    names = [tensor.name for tensor in run("several").graph.inputs if tensor.role == "state"]
+def test_states_of_several_drafters_have_names_of_their_own() -> None:
+    graph = draft_graph(MAKERS["several"](), BATCH)
+    names = [tensor.name for tensor in graph.inputs if tensor.role == "state"]
     kinds = [f"{kind}.{layer}" for layer in range(2) for kind in ("key", "value")]
     assert names == [*(f"drafter.{kind}" for kind in kinds), *(f"drafter.1.{kind}" for kind in kinds)]
 

@@ -19,6 +19,7 @@ from tests.compile.engine_builds import LIMITS, build, refusal
 from tests.compile.tiny_graphs import Tiny, insert, node, plant
 
 
+@pytest.mark.sweep("an engine each", but=["8.9-", "7.5-"])
 @pytest.mark.parametrize(
     ("capability", "dtype"),
     [("8.9", "float32"), ("7.5", "float16"), ("8.6", "bfloat16"), ("12.0", "float16"), ("12.1", "float32")],

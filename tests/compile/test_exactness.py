@@ -9,7 +9,7 @@ from speccompile.contract import BATCH
 from speccompile.errors import PromptError
 from speccompile.runtime import Bundle
 from tests import zoo
-from tests.compile.tiny_bundles import NEW_TOKENS, RECIPES
+from tests.compile.tiny_bundles import NEW_TOKENS, RECIPES, each
 from tests.light.forced_pace import forced_pace
 
 WITH_ENDS = ("model_4", "lookup_3")
@@ -34,7 +34,7 @@ def generate_all(case, **options):
 
 
 @pytest.mark.parametrize("autoregressive", [False, True])
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", each())
 def test_tokens_are_those_of_transformers(built, name, autoregressive):
     case = built(name)
     generations = generate_all(case, max_new_tokens=NEW_TOKENS, autoregressive=autoregressive)
@@ -51,7 +51,7 @@ def test_end_tokens_end_some_of_them_early(built, name):
     assert {one.finish_reason for one in generations} == {"length", "stop"}
 
 
-@pytest.mark.parametrize("name", ["model_1", "model_4", "lookup_1", "lookup_3", "lookup_5"])
+@pytest.mark.parametrize("name", each(["model_1", "model_4", "lookup_1", "lookup_3", "lookup_5"]))
 def test_rows_accept_different_lengths(built, name):
     generations = generate_all(built(name), max_new_tokens=NEW_TOKENS, adaptive=False)
     assert len({tuple(one.path_lengths) for one in generations}) > 2
@@ -87,7 +87,7 @@ def test_fewer_prompts_than_rows(built, name):
         assert [one.token_ids for one in generations] == [case.reference(prompt) for prompt in prompts]
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", each())
 def test_one_new_token_needs_no_round(built, name):
     case = built(name)
     for prompt in case.prompts()[:2]:
@@ -96,7 +96,7 @@ def test_one_new_token_needs_no_round(built, name):
         assert generation.token_ids == case.reference(prompt)[:1]
 
 
-@pytest.mark.parametrize("name", WITHOUT_ENDS)
+@pytest.mark.parametrize("name", each(WITHOUT_ENDS))
 def test_the_buffers_can_be_filled_to_the_last_row(built, name):
     case = built(name)
     capacity = case.bundle.manifest.max_length
@@ -119,7 +119,7 @@ def test_a_full_row_leaves_the_others_alone(built, name):
     assert (without_room.token_ids, without_room.finish_reason, without_room.rounds) == ([], "capacity", 0)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", each())
 def test_a_prompt_past_the_capacity_is_refused_with_both_numbers(built, name):
     bundle = built(name).bundle
     capacity = bundle.manifest.max_length
@@ -129,7 +129,7 @@ def test_a_prompt_past_the_capacity_is_refused_with_both_numbers(built, name):
         bundle.generate(random_prompt(capacity + 1))
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", each())
 def test_nothing_of_a_generation_reaches_the_next(built, name):
     """What lies behind the length in caches and buffers is never read, nor are finished rows."""
     case, prompts = built(name), [[5], [9, 8]]
@@ -156,7 +156,7 @@ def looked_up(text: list[int], n_tokens: int, ngram: int) -> list[int]:
     return []
 
 
-@pytest.mark.parametrize("name", LOOKUPS)
+@pytest.mark.parametrize("name", each(LOOKUPS))
 @pytest.mark.parametrize("letters", [2, 5, 200])
 def test_lookups_are_those_of_a_plain_search(built, name, letters):
     """The draft graph alone, round after round, over random texts of few letters (many matches) and many (few)."""

@@ -47,6 +47,7 @@ def test_drafts_of_rounds_are_those_of_the_whole_text(tmp_path, head):
     check_rounds(plan_of(tmp_path, partial(HEAD, **head), "tokens: 3"))
 
 
+@pytest.mark.sweep("two traces each", but=["fused"])
 @pytest.mark.parametrize("graphs", ["separate", "fused"])
 def test_a_prompt_of_many_chunks_leaves_no_wrong_row(tmp_path, graphs):
     plan = plan_of(tmp_path, partial(HEAD, draft_size=60), "tokens: 3", f"graphs: {graphs}")
@@ -58,16 +59,23 @@ def test_a_prompt_of_many_chunks_leaves_no_wrong_row(tmp_path, graphs):
 def test_generates_what_the_target_generates(tmp_path, drafter):
     more = "decoding: sampling" if "sample" in drafter else ""
     check_generation(plan_of(tmp_path, partial(HEAD, draft_size=60), drafter, more), tmp_path)
+    check_embedding(tmp_path)
 
 
-def test_the_targets_embedding_is_there_once(tmp_path):
-    """zoo's tied target of the head's own width: file sizes, in every precision of the target."""
-    plan = plan_of(tmp_path, HEAD, "tokens: 2", "precision: {target: int8, drafter: float32}")
-    bundle = build(plan, tmp_path / "bundle", prove=False)
-    files = {path.name: path.stat().st_size for path in (bundle / GRAPHS).iterdir() if path.suffix == ".weights"}
-    own = sum(tensor.numel() * 4 for name, tensor in load_file(tmp_path / "head" / "model.safetensors").items())
-    drafter = next(size for name, size in files.items() if name.startswith("drafter"))
+def check_embedding(folder):
+    """The target's is there once: the drafter's weights are those of its own files."""
+    files = {path.name: path.stat().st_size for path in (folder / "bundle" / GRAPHS).iterdir()}
+    own = sum(tensor.numel() * 4 for tensor in load_file(folder / "head" / "model.safetensors").values())
+    drafter = next(size for name, size in files.items() if name.startswith("drafter") and name.endswith(".weights"))
     assert drafter < 1.1 * own
+
+
+@pytest.mark.sweep("a bundle in another precision")
+def test_the_targets_embedding_is_there_once(tmp_path):
+    """zoo's tied target of the head's own width: file sizes, in another precision of the target."""
+    plan = plan_of(tmp_path, HEAD, "tokens: 2", "precision: {target: int8, drafter: float32}")
+    build(plan, tmp_path / "bundle", prove=False)
+    check_embedding(tmp_path)
 
 
 def test_values_that_are_no_numbers_are_named(tmp_path):

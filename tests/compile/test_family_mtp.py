@@ -130,6 +130,7 @@ def test_beside_the_text_decoder_of_a_multimodal_checkpoint(tmp_path):
     check_rounds(plan_of(tmp_path))
 
 
+@pytest.mark.sweep("every quantizer; test_quantized_models.py reads them all in the first tier", but=["awq"])
 @pytest.mark.parametrize("method", quantized_models.CONFIGS)
 def test_quantized_layers_are_read_as_floats(tmp_path, method):
     """Among them the matrix that joins embedding and hidden state, by which layers are found."""

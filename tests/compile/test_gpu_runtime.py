@@ -34,7 +34,9 @@ RECIPES = {
 }
 
 
-@pytest.fixture(scope="module", params=RECIPES)
+@pytest.fixture(
+    scope="module", params=[pytest.param("fused", marks=pytest.mark.sweep("two graphs and engines more")), "lookup"]
+)
 def case(request, tmp_path_factory):
     """A bundle with engines for GPUs."""
     folder, name = tmp_path_factory.mktemp(request.param), request.param
@@ -59,7 +61,6 @@ def prompts_of(case):
     return [prompt for prompt in case.prompts() if len(prompt) < 96 - NEW_TOKENS]
 
 
-@pytest.mark.sweep("a bundle each", but=["lookup"])
 def test_float32_gives_the_references_tokens(case, cuda):
     bundle = Bundle.open(case.path, engine="float32", threads=1)
     for found in run(bundle, prompts_of(case), NEW_TOKENS):
@@ -67,7 +68,6 @@ def test_float32_gives_the_references_tokens(case, cuda):
         assert found.speculative.token_ids == found.autoregressive.token_ids == expected
 
 
-@pytest.mark.sweep("a bundle each", but=["lookup"])
 def test_float16_speculates_without_changing_its_own_tokens(case, cuda):
     bundle = Bundle.open(case.path, engine="float16", threads=1)
     cases = list(run(bundle, prompts_of(case), NEW_TOKENS))

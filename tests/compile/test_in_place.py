@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from speccompile.contract import BATCH
-from tests.compile.tiny_bundles import NEW_TOKENS, RECIPES
+from tests.compile.tiny_bundles import FIRST, NEW_TOKENS, each
 
 GENERATE_LOUDLY = """
 import sys
@@ -35,7 +35,7 @@ def states(bundle):
     return found
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", each())
 def test_caches_are_written_where_they_lie(built, name):
     case = built(name)
     for prompt in case.prompts():
@@ -55,7 +55,7 @@ def test_caches_are_written_where_they_lie(built, name):
         assert (rows != 0).any(axis=tuple(range(2, rows.ndim))).all()
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", each())
 def test_a_state_is_scattered_into_and_nothing_else(built, name):
     """One TensorScatter between a state's input and its output: anything more would be a copy of the whole buffer."""
     case = built(name)
@@ -68,7 +68,7 @@ def test_a_state_is_scattered_into_and_nothing_else(built, name):
 
 
 def test_the_engine_has_nothing_to_complain_of(built):
-    folders = [built(name).path for name in RECIPES]
+    folders = [built(name).path for name in FIRST]
     command = [sys.executable, "-c", GENERATE_LOUDLY, *folders]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")

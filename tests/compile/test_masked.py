@@ -235,7 +235,7 @@ def assert_same(got: Outputs, expected: Outputs, tolerance: float) -> None:
                 assert difference <= tolerance * max(1, np.abs(value).max(initial=0)), name
 
 
-@pytest.mark.sweep("a trace each", but=["delta", "sinks", "latent", "suffixes"])
+@pytest.mark.sweep("a trace each; every kind of attention is lowered above", but=["delta", "suffixes"])
 @pytest.mark.parametrize("name", CASES)
 def test_whole_graphs_give_what_the_neutral_ones_give(case, name, capfd):
     made = case(name)
@@ -247,8 +247,10 @@ def test_whole_graphs_give_what_the_neutral_ones_give(case, name, capfd):
     assert_same(got, expected, 1e-5)
 
 
-def test_a_token_does_not_depend_on_its_window(case):
-    made = case("soft caps and windows")
+@pytest.mark.sweep("a trace of four layers", but=["layer norms"])
+@pytest.mark.parametrize("name", ["layer norms", "soft caps and windows"])
+def test_a_token_does_not_depend_on_its_window(case, name):
+    made = case(name)
     file, graph = made.write("float32"), made.graph
     wide, single = made.drive(file, graph, WIDTHS), made.drive(file, graph, SINGLE)
     logits, alone = (np.concatenate([step["logits"] for step in steps[:-1]], axis=1) for steps in (wide, single))
@@ -258,7 +260,7 @@ def test_a_token_does_not_depend_on_its_window(case):
 LIMITS = Limits(seconds=300, memory=8e9)
 
 
-@pytest.mark.sweep("engines take longest", but=["delta", "sinks-float16"])
+@pytest.mark.sweep("engines take longest", but=["delta"])
 @pytest.mark.parametrize(
     ("name", "dtype", "capability"),
     [

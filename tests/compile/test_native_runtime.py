@@ -8,7 +8,7 @@ import pytest
 
 from tests import zoo
 from tests.compile.combinations import BATCH_SIZE, FIRST, MAX_LENGTH, ON_STATES, REASON, Combination, every, is_tried
-from tests.compile.tiny_bundles import RECIPES
+from tests.compile.tiny_bundles import each
 from tests.native.side_by_side import SideBySide
 from tests.suite.selection import sweep_but
 
@@ -62,7 +62,7 @@ def test_every_combination(workshop, native_library, onnxruntime_library, combin
     assert both.native.description["speculative"] == by_itself
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", each())
 def test_texts_of_tiny_bundles(built, native_library, onnxruntime_library, name):
     """With end tokens and, but for one, a tokenizer: texts, stop strings, and what streams."""
     bundle = built(name)

@@ -61,7 +61,7 @@ def check(name: str, found, size: int) -> int:
     return check_tree(found, teachers, tree, MAX_LENGTH, 0.1 if name == "BiLD" else None)["values"]
 
 
-@pytest.mark.sweep("a trace each", but=["chain-182", "tree, drawn-312"])
+@pytest.mark.sweep("a trace each", but=["tree, drawn-312"])
 @pytest.mark.parametrize("size", [LESS, MORE])
 @pytest.mark.parametrize("name", MAKERS)
 def test_drafts_are_those_of_transformers_among_the_common_tokens(tmp_path, name, size):
@@ -141,7 +141,8 @@ def test_a_pair_is_built_proven_and_generates_what_transformers_generates(pair, 
     recipe = pair / f"{name}.yaml"
     recipe.write_text(
         f"name: padded\ntarget: {{model: target}}\n{rest}\n"
-        "cache: {max_length: 96, prefill_chunk: 16, batch_size: 32}\nprove: {max_new_tokens: 16}\n"
+        f"cache: {{max_length: 96, prefill_chunk: 16, batch_size: {32 if 'drawn' in name else 2}}}\n"  # draws are many
+        "prove: {max_new_tokens: 16}\n"
     )
     plan = make_plan(load_recipe(recipe))
     common = min(rows, TARGET)

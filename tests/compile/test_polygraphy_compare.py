@@ -92,6 +92,7 @@ def expected_counts(graph: Graph) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.sweep("a trace or two each", but=["verify", "prompt lookup"])
 @pytest.mark.parametrize("name", CASES)
 def test_lowered_graphs_agree(case, name, capfd):
     made = case(name)

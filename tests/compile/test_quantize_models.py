@@ -188,7 +188,7 @@ BUILDS = [("verify", "int8", "7.5"), ("verify", "int4", "8.0"), ("verify", "fp8"
           ("draft", "fp8", "12.0")]  # fmt: skip
 
 
-@pytest.mark.sweep("engines take longest", but=["verify-int8", "draft-fp8"])
+@pytest.mark.sweep("engines take longest", but=["draft-fp8"])
 @pytest.mark.parametrize(("name", "word", "capability"), BUILDS)
 def test_tensorrt_takes_every_word(name, word, capability, tmp_path, request):
     neutral = request.getfixturevalue(name)

@@ -35,6 +35,8 @@ SETTINGS = (
     SamplingParams(temperature=1.0, top_k=9, top_p=0.9, min_p=0.05, repetition_penalty=1.5),
 )
 
+MORE = "20,000 rounds for each tree and setting; two trees, one with every setting, are in the first tier"
+
 
 def tables(seed: int = 0) -> tuple[Tensor, Tensor]:
     """Logits float32 [V, V] after every token: the target's, and those of a drafter that is somewhat like it."""
@@ -174,6 +176,7 @@ def test_certain_drafts_may_be_verified_as_if_they_were_drawn(sampling):
     assert max(counts) > 1
 
 
+@pytest.mark.sweep(MORE, but=["siblings-", "uneven tree-3"])
 @pytest.mark.parametrize("sampling", SETTINGS, ids=range(len(SETTINGS)))
 @pytest.mark.parametrize("name", TREES)
 def test_certain_drafts_leave_the_very_tokens_of_one_draw_after_another(name, sampling):
@@ -217,6 +220,7 @@ def constraint() -> Tensor:
     return follow | torch.eye(VOCABULARY, dtype=torch.bool).roll(1, 1)
 
 
+@pytest.mark.sweep(MORE, but=["siblings-", "uneven tree-3-"])
 @pytest.mark.parametrize("is_drawn", [False, True], ids=["certain", "drawn"])
 @pytest.mark.parametrize("sampling", SETTINGS, ids=range(len(SETTINGS)))
 @pytest.mark.parametrize("name", TREES)

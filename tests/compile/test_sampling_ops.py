@@ -88,6 +88,7 @@ def assert_kept(probs: np.ndarray, given: Feeds, threshold: np.ndarray, mass: np
 SIZES = (7, 64, 99, 1000, 9001, 32000)
 
 
+@pytest.mark.sweep("a search over a large vocabulary in three forms", but=["-7", "-99", "-9001", "rows4-32000"])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
     "rows",
@@ -161,6 +162,7 @@ def assert_drawn(weights: np.ndarray, threshold: np.ndarray, uniforms: np.ndarra
         assert before - slack <= uniforms[place] <= through[token] + slack, place
 
 
+@pytest.mark.sweep("draws from a large vocabulary in three forms", but=["-7", "-99", "-9001", "0.01-32000"])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("limit", [0.0, 0.01])
 def test_all_forms_of_draw_draw_what_they_should(size, limit):
@@ -216,6 +218,7 @@ def test_a_flat_distribution_is_bisected():
     assert_kept(probs, given, threshold, mass)
 
 
+@pytest.mark.sweep("an engine for each size", but=["99-", "50257-"])
 @pytest.mark.parametrize(("size", "capability"), [(99, "8.6"), (32000, "8.9"), (151936, "12.0"), (50257, "8.9")])
 def test_tensorrt_takes_both(size, capability, tmp_path: Path):
     model = ir.from_proto(graph(BOTH.format(size=size)))

@@ -23,6 +23,7 @@ def at_ends(outputs: Outputs, widths: Sequence[int]) -> dict[int, np.ndarray]:
     return {int(end): step["logits"][:, 0] for end, step in zip(np.cumsum(widths), outputs, strict=False)}
 
 
+@pytest.mark.sweep("a trace each; a convolution and a scan are in the first tier", but=["lfm2", "mamba"])
 @pytest.mark.parametrize("name", ["lfm2", "mamba", "bamba", "minimax", "recurrent_gemma"])
 def test_windows_of_any_width(name, tmp_path):
     model = lowered(name, tmp_path, lambda decoder: export_verify(Verify(decoder)))

@@ -1,9 +1,10 @@
 """Recipes of tiny models, one for each kind of drafter, and what transformers says about their targets."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from speccompile.runtime import Bundle
 from tests import zoo
 from tests.light.index_example import write_index
 from tests.suite import counting
+from tests.suite.selection import sweep_but
 
 PROMPT_LENGTHS = (1, 2, 7, 16, 17, 33, 40)
 NEW_TOKENS = 30
@@ -149,6 +151,13 @@ RECIPES: dict[str, Callable[[Path], str]] = {
     "lookup_5": _lookup_5,
 }
 """Name (drafter, and drafts per round or ngram) -> what writes the models and returns the rest of the recipe."""
+FIRST = [name for name in RECIPES if name != "lookup_1"]
+"""Those of the first tier."""
+
+
+def each(names: Iterable[str] = RECIPES) -> list[Any]:
+    """Return names as parameters of a test, those that are not in `FIRST` marked for the sweep."""
+    return sweep_but(FIRST, names, "one more look-up in the text, of single tokens")
 
 
 def _recycling(folder: Path) -> str:

@@ -116,6 +116,7 @@ def test_of(made, n):
     assert sum(a != b for a, b in itertools.pairwise(made)) == 2
 
 
+@pytest.mark.sweep("five runs in processes of their own", but=["workers"])
 @pytest.mark.parametrize("workers", [[], ["-n", "2", "--dist", "loadfile"]], ids=["alone", "workers"])
 def test_an_interrupted_run_goes_on(
     suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: list[str]
@@ -135,6 +136,7 @@ def test_an_interrupted_run_goes_on(
     suite.runpytest_subprocess("--sweep", "--resume", *workers).assert_outcomes(passed=13, deselected=2 * alone)
 
 
+@pytest.mark.sweep("a run in processes of its own", but=["workers"])
 @pytest.mark.parametrize("workers", [[], ["-n", "2", "--dist", "loadfile"]], ids=["alone", "workers"])
 def test_times_are_printed_and_kept(suite: pytest.Pytester, workers: list[str]) -> None:
     write(suite, "test_second", "import time\n\ndef test_slow():\n    time.sleep(0.3)\n    sum(range(10**7))\n")

@@ -25,6 +25,7 @@ def test_shares():
 """
 
 
+@pytest.mark.sweep("three processes each", but=["-alone", "declares 2:*-workers"])
 @pytest.mark.parametrize("workers", [[], ["-n", "2", "--dist", "loadfile"]], ids=["alone", "workers"])
 @pytest.mark.parametrize(
     ("mark", "shared", "said"),

@@ -202,7 +202,7 @@ make_answers(plan, prompts(MANY), Path(folder))
 """
 
 
-@pytest.mark.sweep("three more processes", but=["bundle"])
+@pytest.mark.sweep("processes that import torch; a file that is cut at any byte is gone on with in the first tier")
 @pytest.mark.parametrize(("maker", "temperature"), [("bundle", 0.8), ("transformers", 0.0)])
 def test_killed_in_the_middle_it_goes_on_to_the_same_file(target, tmp_path, maker, temperature):
     plan = training_plan(target, answers=maker, temperature=temperature, batch_size=4)

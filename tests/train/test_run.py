@@ -231,6 +231,7 @@ def test_features_may_lie_on_the_disk(recipe, target):
     assert kept.best["simulated"] == pytest.approx(online.best["simulated"], abs=0.5)
 
 
+@pytest.mark.sweep("a bundle that answers, as in test_answers.py", but=["transformers"])
 @pytest.mark.parametrize("by", ["bundle", "transformers"])
 def test_the_targets_own_answers_are_learnt(recipe, target, by):
     answers = {"by": by, "max_new_tokens": 8}
@@ -273,8 +274,10 @@ def command(*arguments) -> int:
     return code
 
 
-def test_the_command_says_what_was_done_and_how_to_go_on(recipe, tmp_path, capsys, monkeypatch):
-    path = recipe("medusa", evaluate={"texts": 4, "prompts": 2, "max_new_tokens": 6, "compiled": True})
+@pytest.mark.sweep("builds in a process of its own, as test_evaluate_compiled.py does", but=["False"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_command_says_what_was_done_and_how_to_go_on(recipe, tmp_path, capsys, monkeypatch, compiled):
+    path = recipe("medusa", evaluate={"texts": 4, "prompts": 2, "max_new_tokens": 6, "compiled": compiled})
     with monkeypatch.context() as patch:
 
         def stop(self, step, part, parts):
@@ -290,7 +293,7 @@ def test_the_command_says_what_was_done_and_how_to_go_on(recipe, tmp_path, capsy
     assert set(report) == {"recipe", "kind", "output", "steps", "seconds", "begun", "best", "curves", "data", "answers"}
     assert set(report["best"]) == {"step", "simulated", "compiled"}
     assert report["begun"] is None
-    assert report["best"]["compiled"] == pytest.approx(report["best"]["simulated"])
+    assert report["best"]["compiled"] == (pytest.approx(report["best"]["simulated"]) if compiled else None)
     assert command(path, "--set", "train.seed=1") == 2
     assert "is under way or done" in capsys.readouterr().err
 
