@@ -16,6 +16,7 @@ from pathlib import Path
 
 from speccompile import errors
 from speccompile.cli.error_codes import Entry, catalogue, find
+from speccompile.cli.explain import render as explained
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "speccompile"
@@ -39,11 +40,15 @@ HEAD = """\
 
 This page explains every error that the command line prints, and every exit code.
 
+A failed proof has [a page of its own](../how-to/failed-proof.md),
+and so has [the report of a bug](../how-to/report-a-bug.md).
+
 An error says what was received, what was expected and where. The line `hint:` says what to change.
 The line `help:` has the code of the error, which `speccompile explain` takes:
 
 ```console
 $ speccompile explain SC301
+@EXPLAINED@
 ```
 
 `speccompile explain` without a code lists all codes. With `--progress json`, the last line on stderr is an object with
@@ -54,10 +59,11 @@ $ speccompile explain SC301
 
 EXIT_CODES = {
     0: "The command did what it was asked.",
-    1: "The command failed for the reason in its message.",
-    2: "The recipe, the command line or a prompt is wrong. Nothing was done.",
-    3: "The proof failed: the compiled loop does not give the reference's tokens. No bundle was written.",
+    1: "The command failed for the reason in its message, or a part of its work failed.",
+    2: "The recipe, the command line or a prompt is wrong.",
+    3: "The proof failed: the compiled loop does not give the reference's tokens. `build` then writes no bundle.",
     70: "A defect of speccompile. The message begins with a trace.",
+    129: "The terminal was closed (SIGHUP).",
     130: "The command was interrupted by Ctrl-C.",
     141: "Nobody reads the output any more (SIGPIPE).",
     143: "The command was asked to end (SIGTERM).",
@@ -183,7 +189,7 @@ def render() -> str:
     """Return the page."""
     listed = messages()
     lines = [
-        HEAD,
+        HEAD.replace("@EXPLAINED@", explained(catalogue()["SC301"])),
         "| exit code | meaning |\n|---|---|",
         *(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()),
         "\n## All codes\n",
@@ -204,8 +210,8 @@ def anchor(entry: Entry) -> str:
 
 
 def _python(entry: Entry) -> str:
-    is_public = hasattr(errors, entry.error)
-    return f" In Python: `speccompile.errors.{entry.error}`." if is_public else ""
+    public = next((name for name in entry.errors if hasattr(errors, name)), None)
+    return f" In Python: `speccompile.errors.{public}`." if public else ""
 
 
 def _as_code(text: str) -> str:
