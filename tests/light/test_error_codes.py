@@ -130,3 +130,11 @@ def test_an_unknown_code_is_refused(word: str, hint: str, capsys: pytest.Capture
     code, out, err = explain(capsys, word)
     assert (code, out) == (2, "")
     assert err.startswith(f"error: received the code '{word}', expected one such as SC001\nhint: {hint}")
+
+
+def test_errors_as_json_have_their_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_codes.run(group, ["--progress", "json", "inspect", str(tmp_path)]) == 1
+    failure = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert list(failure) == ["event", "code", "message", "hint", "exit_code"]
+    assert (failure["event"], failure["code"], failure["exit_code"]) == ("error", "SC300", 1)
+    assert "help:" not in failure["message"]
