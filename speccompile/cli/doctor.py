@@ -104,6 +104,11 @@ def _render_trial(trial: Trial) -> str:
     return f"bundle {trial.bundle}, engine {trial.engine}: {words[trial.exact]}{trial.reason}{took}"
 
 
+def _trial_row(trial: Trial) -> tuple[str, str]:
+    word = {True: "exact", False: "NOT EXACT", None: "not tried"}[trial.exact]
+    return trial.engine, f"{word}: {trial.reason}"
+
+
 def _render_cores(machine: Machine) -> str:
     text = f"{machine.physical_cores} physical cores"
     if machine.available_cores == machine.physical_cores:
@@ -172,7 +177,8 @@ def command(folder: Path | None, as_json: bool, required: tuple[str, ...], repor
     if report:
         from speccompile.cli.report import render_report
 
-        click.echo(render_report(diagnosis, folder))
+        tried = (_trial_row(trial) for trial in try_bundle(folder)) if folder is not None else ()
+        click.echo(render_report(diagnosis.machine, diagnosis.packages, diagnosis.can, folder, tried))
     else:
         if folder is not None:
             diagnosis = replace(diagnosis, bundle=tuple(try_bundle(folder)))

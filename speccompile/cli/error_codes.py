@@ -14,12 +14,12 @@ COMMAND_LINE, OUT_OF_MEMORY, DEFECT = "click.UsageError", "MemoryError", "Except
 
 @dataclass(frozen=True)
 class Entry:
-    """A kind of error. error: name of its class; modules: parts of speccompile that raise it; errno: names of the
+    """A kind of error. errors: names of its classes; modules: parts of speccompile that raise it; errno: names of the
     operating system's error numbers."""
 
     code: str
     title: str
-    error: str
+    errors: tuple[str, ...]
     exit_code: int
     meaning: str
     cure: str
@@ -33,7 +33,10 @@ def catalogue() -> dict[str, Entry]:
     import tomllib  # of no use to a command that does not fail
 
     data: dict[str, dict[str, Any]] = tomllib.loads(CATALOGUE.read_text(encoding="utf-8"))
-    lists = {code: {key: tuple(fields.get(key, ())) for key in ("modules", "errno")} for code, fields in data.items()}
+    lists = {
+        code: {key: tuple(fields.get(key, ())) for key in ("errors", "modules", "errno")}
+        for code, fields in data.items()
+    }
     return {code: Entry(code=code, **fields | lists[code]) for code, fields in data.items()}
 
 
@@ -41,7 +44,7 @@ def code_of(error: BaseException) -> str:
     """Return the code of an error, by its class and by the module that raised it."""
     if isinstance(error, OSError):
         number = errno.errorcode.get(error.errno or 0)
-        entries = [entry for entry in catalogue().values() if entry.error == "OSError"]
+        entries = [entry for entry in catalogue().values() if "OSError" in entry.errors]
         return next((entry for entry in entries if number in entry.errno), entries[-1]).code
     module = next((name for name in _raising_modules(error) if name.startswith("speccompile.")), "")
     names = (cls.__name__ for cls in type(error).__mro__)
@@ -50,10 +53,14 @@ def code_of(error: BaseException) -> str:
 
 def find(error: str, module: str = "") -> str | None:
     """Return the code of a class of errors that a module raises, or None for a class that the catalogue does not have.
-    In modules that it does not name, a class has its first code."""
-    entries = [entry for entry in catalogue().values() if entry.error == error]
+    In modules that it does not name, a class has the first code whose first class it is."""
+    entries = [entry for entry in catalogue().values() if error in entry.errors]
     fitting = [(len(prefix), entry) for entry in entries for prefix in entry.modules if is_part(module, prefix)]
-    best = max(fitting, key=lambda each: each[0])[1] if fitting else next(iter(entries), None)
+    best = (
+        max(fitting, key=lambda each: each[0])[1]
+        if fitting
+        else next((entry for entry in entries if entry.errors[0] == error), None)
+    )
     return best.code if best is not None else None
 
 

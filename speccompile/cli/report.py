@@ -6,11 +6,12 @@ machines, and of environment variables only the values that are known to be harm
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from speccompile import __version__
-from speccompile.cli.doctor import Diagnosis, try_bundle
+from speccompile.cli.features import Availability
+from speccompile.cli.machine import Machine, Package
 from speccompile.errors import SpeccompileError
 
 SHOWN_VARIABLES = (
@@ -27,18 +28,27 @@ SHOWN_VARIABLES = (
 ABSOLUTE_PATH = re.compile(r"(?<![\w.])~?(?:/[\w.@+~-]+)+/?")
 
 
-def render_report(diagnosis: Diagnosis, folder: Path | None = None) -> str:
-    """Return the report in Markdown. folder: a bundle; if it cannot be opened or run, its error is shown instead."""
+def render_report(
+    machine: Machine,
+    packages: Iterable[Package],
+    can: Mapping[str, Availability],
+    folder: Path | None = None,
+    tried: Iterable[tuple[str, str]] = (),
+) -> str:
+    """Return the report in Markdown. folder: a bundle; tried: its engines and what came out of trying them.
+
+    A bundle that cannot be opened or run is described by its error.
+    """
     sections = [
-        ("speccompile", [("version", __version__), ("python", diagnosis.machine.python)]),
-        ("machine", list(_machine(diagnosis))),
-        ("packages", [(each.name, each.version or "missing") for each in diagnosis.packages]),
-        ("features", [(name, _answer(each.possible, each.reason)) for name, each in diagnosis.can.items()]),
+        ("speccompile", [("version", __version__), ("python", machine.python)]),
+        ("machine", list(_machine(machine))),
+        ("packages", [(each.name, each.version or "missing") for each in packages]),
+        ("features", [(name, _answer(each.possible, each.reason)) for name, each in can.items()]),
         ("caches", list(_caches())),
         ("environment", list(_environment())),
     ]
     if folder is not None:
-        sections += [("bundle", list(_bundle(folder))), ("engines here", list(_trials(folder)))]
+        sections += [("bundle", list(_bundle(folder))), ("engines here", list(_up_to_error(tried)))]
     return "\n\n".join(_section(title, rows) for title, rows in sections)
 
 
@@ -58,10 +68,9 @@ def _section(title: str, rows: Sequence[tuple[str, str]]) -> str:
     return "\n".join([f"### {title}", "", "```text", *(lines or ["none"]), "```"])
 
 
-def _machine(diagnosis: Diagnosis) -> Iterator[tuple[str, str]]:
+def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
     from speccompile.machine.system import memory_limits, processor
 
-    machine = diagnosis.machine
     yield "platform", machine.platform
     yield "processor", processor()["name"] or "unknown"
     yield "cores", f"{machine.physical_cores} physical, {machine.available_cores} for this process"
@@ -115,10 +124,8 @@ def _bundle(folder: Path) -> Iterator[tuple[str, str]]:
     yield "proven", "yes" if bundle.proof.get("proven") else "no"
 
 
-def _trials(folder: Path) -> Iterator[tuple[str, str]]:
-    words = {True: "exact", False: "NOT EXACT", None: "not tried"}
+def _up_to_error(rows: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     try:
-        for trial in try_bundle(folder):
-            yield trial.engine, f"{words[trial.exact]}: {trial.reason}"
+        yield from rows
     except SpeccompileError as error:
         yield "error", str(error)

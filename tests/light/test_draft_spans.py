@@ -107,6 +107,7 @@ def test_without_a_tokenizer_there_is_no_text():
     ({"chat": False}, {"chat": False, "system_prompt": False, "text": True}),
     ({"text": False}, {"chat": False, "text": False}),
     ({"speculative": False}, {"speculative": False, "drafting_method": None, "draft_tokens": 0, "draft_depth": 0}),
+    ({"plan": {"verify": {"method": "exact"}, "drafter": {"kind": "eagle3"}}}, {"drafting_method": "eagle3"}),
     ({"sampling": True, "sample": True, "tree": "static", "batch_size": 2}, {"decoding": "sampling", "draft_depth": 3}),
 ])  # fmt: skip
 def test_the_bundle_says_what_it_can_do(changes, expected):

@@ -27,7 +27,7 @@ COMMAND = re.compile(r"`speccompile (\w+)([^`]*)`")
 
 def listed(name: str) -> str:
     """The class in the catalogue that a class of the package is, or derives from."""
-    if any(entry.error == name for entry in catalogue().values()):
+    if any(name in entry.errors for entry in catalogue().values()):
         return name
     return next(listed(base) for base in PACKAGE.bases[name])
 
@@ -36,7 +36,7 @@ def test_every_raise_is_of_a_module_that_the_catalogue_names() -> None:
     assert len(RAISES) > 900
     for each in RAISES:
         for name in map(listed, each.errors):
-            modules = [module for entry in catalogue().values() if entry.error == name for module in entry.modules]
+            modules = [module for entry in catalogue().values() if name in entry.errors for module in entry.modules]
             assert any(is_part(each.module, module) for module in modules), (name, each.module, each.line)
 
 
@@ -54,14 +54,15 @@ def test_an_entry_is_whole(entry: Any) -> None:
     assert re.fullmatch(r"SC\d{3}", entry.code)
     assert not entry.title.endswith(".")
     assert all(text.endswith(".") for text in (entry.meaning, entry.cure))
-    known = RequestError if entry.error == "RequestError" else getattr(errors, entry.error, None)
-    assert entry.exit_code == (known.exit_code if known else EXIT_CODES[entry.error])
+    for name in entry.errors:
+        known = RequestError if name == "RequestError" else getattr(errors, name, None)
+        assert entry.exit_code == (known.exit_code if known else EXIT_CODES[name])
     assert entry.exit_code in SCRIPT["EXIT_CODES"]
 
 
 def test_every_class_of_errors_has_a_code() -> None:
     classes = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)}
-    assert classes <= {entry.error for entry in catalogue().values()}
+    assert classes <= {name for entry in catalogue().values() for name in entry.errors}
 
 
 def test_commands_and_options_in_cures_are_there() -> None:
@@ -129,3 +130,11 @@ def test_an_unknown_code_is_refused(word: str, hint: str, capsys: pytest.Capture
     code, out, err = explain(capsys, word)
     assert (code, out) == (2, "")
     assert err.startswith(f"error: received the code '{word}', expected one such as SC001\nhint: {hint}")
+
+
+def test_errors_as_json_have_their_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_codes.run(group, ["--progress", "json", "inspect", str(tmp_path)]) == 1
+    failure = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert list(failure) == ["event", "code", "message", "hint", "exit_code"]
+    assert (failure["event"], failure["code"], failure["exit_code"]) == ("error", "SC300", 1)
+    assert "help:" not in failure["message"]
