@@ -1,7 +1,6 @@
 """Open bundle: prompts in, text or tokens out."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Unpack
@@ -25,6 +24,7 @@ from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.drafter_state import PersistentState
 from speccompile.runtime.rounds.host_drafts import Proposer, find_proposer
 from speccompile.runtime.sequences import make_sequences
+from speccompile.runtime.servable import Servable
 from speccompile.runtime.text.prompts import (
     ChatTemplate,
     Prompt,
@@ -46,7 +46,7 @@ from speccompile.runtime.window_invariance import (
 __all__ = ["Batch", "Bundle", "Prompt"]
 
 
-class Bundle(EngineOwner):
+class Bundle(EngineOwner, Servable):
     """A target and its drafter, ready to generate. It runs one generation at a time; open it again to run several.
 
     A context manager: it is closed at the end of a `with` block.
@@ -249,12 +249,6 @@ class Bundle(EngineOwner):
         """Return the finished generation of a sequence."""
         mode = "speculative" if speculative else "autoregressive"
         return row.generation(spent, mode=mode, engine=self.engine_name, exact=self.exact, kernels=self.kernels)
-
-    def serve(self, limits: Any = None, observer: Any = None) -> Any:
-        """Take requests from any thread and run them together in the bundle's batch slots until the service is closed.
-        Return a `speccompile.serving.scheduler.Service` of this bundle, with that room's `Limits` and `Observer`."""
-        # Imported by name, like a plug-in: the serving room is built on the runtime, which does not depend on it.
-        return import_module("speccompile.serving.scheduler").Service(self, limits, observer)
 
 
 class Batch:

@@ -1,5 +1,7 @@
 """Scripts of users, checked by mypy --strict against speccompile as pip installs it: a package with py.typed."""
 
+import ast
+import inspect
 import os
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import speccompile
+from speccompile.runtime.servable import Servable
 
 RIGHT = """
 import asyncio
@@ -16,7 +19,7 @@ from pathlib import Path
 
 from speccompile import Bundle, Generation, GenerationOptions, TextStream, build, load, plan
 from speccompile.plan.plan import Plan
-from speccompile.serving.scheduler import Limits, Service
+from speccompile.serving.scheduler import Limits, Observer, Service
 
 
 def make(recipe: Path) -> Path:
@@ -39,7 +42,8 @@ def use(folder: Path) -> list[str | None]:
 
 
 async def serve(bundle: Bundle) -> str:
-    async with Service(bundle, Limits(requests=8)) as service:
+    service: Service = bundle.serve(Limits(requests=8), Observer())
+    async with service:
         found: list[Generation] = await service.submit("a", max_new_tokens=4)
         async with service.submit([1, 2], GenerationOptions(logprobs=True)) as request:
             text = "".join([delta.text async for delta in request])
@@ -64,6 +68,9 @@ WRONG = {
     'bundle.generate("a").accepted_length': '"Generation" has no attribute "accepted_length"',
     "GenerationOptions(max_token=4)": 'Unexpected keyword argument "max_token" for "GenerationOptions"',
     'service.submit("a", max_token=4)': 'Unexpected keyword argument "max_token" for "submit" of "Service"',
+    "bundle.serve(limit=8)": 'Unexpected keyword argument "limit" for "serve" of "Servable"',
+    "bundle.serve(8)": 'Argument 1 to "serve" of "Servable" has incompatible type "int"; expected "Limits | None"',
+    'bundle.serve().generate("a")': '"Service" has no attribute "generate"',
     'load("x", thread=2)': 'Unexpected keyword argument "thread"',
     'build("x", outputs="y")': 'Unexpected keyword argument "outputs" for "build"',
     'plan("x", override={})': 'Unexpected keyword argument "override" for "plan"',
@@ -89,6 +96,15 @@ def checked(tmp_path_factory) -> subprocess.CompletedProcess:
 def test_a_right_script_has_no_error(checked):
     assert (checked.returncode, checked.stderr) == (1, "")
     assert "right.py" not in checked.stdout
+
+
+def test_the_stub_of_serve_has_the_parameters_of_the_method():
+    """mypy reads the stub alone."""
+    stub = ast.parse(Path(inspect.getfile(Servable)).with_suffix(".pyi").read_text(encoding="utf-8"))
+    (method,) = (node for node in ast.walk(stub) if isinstance(node, ast.FunctionDef))
+    named = [parameter.arg for parameter in method.args.args]
+    assert (method.name, named) == ("serve", list(inspect.signature(Servable.serve).parameters))
+    assert {ast.literal_eval(value) for value in method.args.defaults} == {None}
 
 
 @pytest.mark.parametrize("line", WRONG)
