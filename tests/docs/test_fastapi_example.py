@@ -9,8 +9,6 @@ from tests.docs.running import ROOT
 
 pytest.importorskip("fastapi")
 
-pytestmark = pytest.mark.builds(2)
-
 
 def test_the_application_answers(built_demo, monkeypatch):
     from starlette.testclient import TestClient

@@ -11,8 +11,6 @@ PAGES = [
 FIRST = [page for page in PAGES if page.has_first_tier]
 SWEEP = [page for page in PAGES if page.has_sweep]
 
-pytestmark = pytest.mark.builds(2)  # the demo, for all pages that begin with it
-
 
 def name(page: Page) -> str:
     return page.path.relative_to(ROOT).as_posix()
