@@ -1,0 +1,63 @@
+"""Streams text from a bundle in Triton Inference Server, with the standard library alone.
+
+speccompile triton build/demo --output models && tritonserver --model-repository models
+python scripts/examples/triton_client.py demo 'def main('
+"""
+
+import argparse
+import json
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+SECONDS = 60
+"""Without a response for so long, the client gives up."""
+
+
+def stream(address: str, model: str, **inputs: Any) -> Iterator[dict[str, Any]]:
+    """Yield the responses of a request as they come. Raise RuntimeError with the server's message."""
+    request = urllib.request.Request(
+        f"{address}/v2/models/{model}/generate_stream",
+        json.dumps(inputs | {"stream": True}).encode(),
+        {"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=SECONDS) as lines:
+            for line in lines:
+                if line.startswith(b"data: "):
+                    yield _checked(json.loads(line.removeprefix(b"data: ")))
+    except urllib.error.HTTPError as error:
+        _checked(json.loads(error.read()))
+        raise
+
+
+def _checked(response: dict[str, Any]) -> dict[str, Any]:
+    """Triton sends errors of a stream as responses that have nothing else."""
+    if "error" in response:
+        raise RuntimeError(response["error"])
+    return response
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("prompt")
+    parser.add_argument("--address", default="http://localhost:8000")
+    parser.add_argument("--max-tokens", type=int, default=64)
+    given = parser.parse_args(arguments)
+    last: dict[str, Any] = {}
+    try:
+        for response in stream(given.address, given.model, text_input=given.prompt, max_tokens=given.max_tokens):
+            print(response["text_output"], end="", flush=True)
+            last = response
+    except (RuntimeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"\n{last['num_output_tokens']} tokens, finish reason {last['finish_reason']}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
