@@ -47,6 +47,7 @@ $ speccompile explain SC301
 
 `speccompile explain` without a code lists all codes. With `--progress json`, the last line on stderr is an object with
 `"event": "error"` and the keys `code`, `message`, `hint` and `exit_code`. A code keeps its meaning in later versions.
+`speccompile-native`, the command of the C++ runtime, prints the same messages and hints without a code.
 
 ## Exit codes
 """

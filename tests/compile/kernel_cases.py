@@ -1,12 +1,15 @@
 """Graphs of one node of the kernels, and what is put in: sizes, and numbers that show where sums go wrong."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 import onnx
-from hypothesis import settings
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -26,6 +29,26 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 def quick(examples: int) -> settings:
     """So many examples, the same ones every time."""
     return settings(max_examples=examples, derandomize=True)
+
+
+def drawn(few: int, many: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a test of a check that draws from `data`: few examples in the first tier, many in the second."""
+
+    def decorate(check: Callable[..., None]) -> Callable[..., None]:
+        @pytest.mark.parametrize("count", [few, pytest.param(many, marks=pytest.mark.sweep("more examples"))])
+        @wraps(check)
+        def test(count: int, **others: Any) -> None:
+            def once(data: st.DataObject) -> None:
+                check(data=data, **others)
+
+            quick(count)(given(data=st.data())(once))()
+
+        others = [each for name, each in signature(check).parameters.items() if name != "data"]
+        own = Parameter("count", Parameter.KEYWORD_ONLY)
+        test.__signature__ = Signature([*others, own])  # type: ignore[attr-defined]
+        return test
+
+    return decorate
 
 
 def graph(

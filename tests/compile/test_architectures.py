@@ -41,7 +41,7 @@ from tests.compile.tiny_bundles import noisy
 from tests.light.test_zoo import NEEDED
 from tests.suite.selection import sweep_but
 
-pytestmark = pytest.mark.builds(13)
+pytestmark = pytest.mark.builds(9)
 
 TOLERANCE = 5e-5
 """Largest difference from transformers eager in float64, relative to the largest value; most rows measure 1.3e-5."""
@@ -65,6 +65,8 @@ DRAFTS = 2
 FORMS: dict[str, Callable[[Graph], str]] = {"neutral": neutral_file, "lowered": lambda graph: engine_file(graph, "cpu")}
 WORKING = zoo.names("works")
 REFUSED = [name for name in zoo.names() if name not in WORKING]
+FIRST = [name for name in zoo.FIRST if name != "mixtral"]
+"""Those experts are a target of test_combinations.py, those of GPT-OSS are here."""
 
 
 @dataclass
@@ -181,7 +183,7 @@ def assert_close(got: np.ndarray, expected: torch.Tensor, single: torch.Tensor) 
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", sweep_but(zoo.FIRST, WORKING, zoo.REASON))
+@pytest.mark.parametrize("name", sweep_but(FIRST, WORKING, zoo.REASON))
 def test_windows_give_the_logits_and_caches_of_transformers(
     compiled: Callable[[str], Compiled], name: str, form: str
 ) -> None:

@@ -76,7 +76,7 @@ MODEL = KINDS["model"]
 INNER = "drafter: {kind: prompt_lookup, tokens: 3, passes: 2"
 
 
-@pytest.mark.sweep("a bundle each", but=["sections0"])
+@pytest.mark.sweep("a bundle each, with its proof; one without is below, in the first tier")
 @pytest.mark.parametrize(
     ("drafter", "sections"),
     [

@@ -7,7 +7,7 @@ import pytest
 
 from speccompile.runtime import Bundle
 from speccompile.serving.http.model import ServedModel
-from tests.compile.tiny_bundles import CONSTRAINED, Built
+from tests.compile.tiny_bundles import Built, each_constrained
 from tests.light.serve_example import serving
 from tests.native.two_commands import STEADY
 
@@ -15,7 +15,7 @@ PATTERN = "[0-9]{2,4}-[a-f]{3,9}x?"
 GENERATE = ["--prompt", "def", "--max-new-tokens", 20, "--json", *STEADY]
 
 
-@pytest.fixture(scope="module", params=CONSTRAINED)
+@pytest.fixture(scope="module", params=each_constrained())
 def made(request, built) -> Built:
     return built(request.param)
 

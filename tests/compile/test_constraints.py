@@ -17,7 +17,7 @@ from speccompile.errors import UsageError
 from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.constraints.grammar import WHITESPACE
 from tests import zoo
-from tests.compile.tiny_bundles import CONSTRAINED, Built
+from tests.compile.tiny_bundles import Built, each_constrained
 from tests.random_schemas import SCHEMAS
 
 PERSON = {
@@ -39,7 +39,7 @@ CASES = {
 SAMPLES, MOST = 900, 110
 
 
-@pytest.fixture(scope="module", params=CONSTRAINED)
+@pytest.fixture(scope="module", params=each_constrained())
 def made(request, built) -> Built:
     return built(request.param)
 

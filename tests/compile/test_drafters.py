@@ -22,7 +22,7 @@ from speccompile.tree import chain, from_branching, from_paths
 from tests.compile.drafter_graphs import BATCH, MAX_LENGTH, ROWS, Driven, decoder, driven, model
 from tests.compile.suffix_drafters import suffix_chain, suffix_tree
 
-pytestmark = pytest.mark.builds(5)
+pytestmark = pytest.mark.builds(3)
 
 TREE = from_paths([[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0], [1, 0, 0]])
 CHAIN = chain(3)
@@ -38,7 +38,9 @@ MAKERS: dict[str, Callable[[], Drafter]] = {
     "chain, sampled": lambda: FixedDrafter(DecoderReader(decoder("mistral")), CHAIN, sample=True),
     "tree": lambda: FixedDrafter(DecoderReader(decoder("mistral")), TREE),
     "tree, sampled": lambda: FixedDrafter(DecoderReader(decoder("llama")), TREE, sample=True),
+    "small tree, sampled": lambda: FixedDrafter(DecoderReader(decoder("llama")), PAIR, sample=True),
     "dynamic": lambda: DynamicDrafter(DecoderReader(decoder("mistral")), DEPTH, TOP_K, NODES),
+    "small and dynamic": lambda: DynamicDrafter(DecoderReader(decoder("mistral")), 2, TOP_K, 11),
     "several": lambda: SeveralDrafters([decoder("llama"), decoder("gpt2")], PAIR),
     "several chains": lambda: SeveralDrafters([decoder("llama"), decoder("llama", 1)], chain(2)),
     "lookup": lambda: PromptLookup(TREE, 3, BATCH, ROWS),
@@ -66,7 +68,9 @@ CHECKS: dict[str, Callable[..., dict[str, Any]]] = {
     "chain, sampled": lambda given: check_tree(given, [teach("mistral")], CHAIN, MAX_LENGTH),
     "tree": lambda given: check_tree(given, [teach("mistral")], TREE, MAX_LENGTH),
     "tree, sampled": lambda given: check_tree(given, [teach("llama")], TREE, MAX_LENGTH),
+    "small tree, sampled": lambda given: check_tree(given, [teach("llama")], PAIR, MAX_LENGTH),
     "dynamic": lambda given: check_dynamic(given, teach("mistral"), DEPTH, TOP_K, MAX_LENGTH),
+    "small and dynamic": lambda given: check_dynamic(given, teach("mistral"), 2, TOP_K, MAX_LENGTH),
     "several": lambda given: check_tree(given, [teach("llama"), teach("gpt2")], PAIR, MAX_LENGTH),
     "several chains": lambda given: check_tree(given, [teach("llama"), teach("llama", 1)], chain(2), MAX_LENGTH),
 }
@@ -74,7 +78,7 @@ CHECKS: dict[str, Callable[..., dict[str, Any]]] = {
 LEAST = {"chain": 30, "chain, sampled": 30 * 64, "tree, sampled": 50 * 64}
 
 
-@pytest.mark.sweep("a trace each", but=["tree, sampled", "dynamic"])
+@pytest.mark.sweep("a trace each, of as many passes as a tree is deep", but=["small"])
 @pytest.mark.parametrize("name", CHECKS)
 def test_drafts_are_those_of_transformers(run: Callable[[str], Driven], name: str) -> None:
     found = run(name)

@@ -24,7 +24,7 @@ from speccompile.contract import Graph
 from speccompile.tree import Tree, from_branching
 from tests import zoo
 
-pytestmark = pytest.mark.builds(4)
+pytestmark = pytest.mark.builds(2)
 
 DRAFTS, EXTRA, WIDTHS = 3, 2, [9, 4, 1, 6]
 MASK = 5
@@ -57,7 +57,7 @@ class Heads(Drafter):
         return Drafted(window, torch.where(accepted.n_path > 0, 1 + DRAFTS, 1), states)
 
 
-@pytest.fixture(scope="module", params=["chain", "tree"])
+@pytest.fixture(scope="module", params=["tree", pytest.param("chain", marks=pytest.mark.sweep("two traces more"))])
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Graph], Verify]:
     folder = tmp_path_factory.mktemp("features")
     model = zoo.model("qwen3").requires_grad_(False)

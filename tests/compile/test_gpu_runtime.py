@@ -19,7 +19,7 @@ from tests.compile.tiny_bundles import NEW_TOKENS, Built, noisy, save
 from tests.light.fake_cuda import FakeCuda
 from tests.light.fake_tensorrt import NAMES, FakeTensorRT
 
-pytestmark = pytest.mark.builds(4)
+pytestmark = pytest.mark.builds(2)
 
 ENGINES = """
   - {backend: onnxruntime, provider: cuda, name: float32}

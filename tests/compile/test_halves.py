@@ -31,7 +31,7 @@ from tests.compile.test_taps import WITHOUT_LAYERS, assert_near, run_windows, to
 from tests.compile.tiny_bundles import save
 from tests.suite.selection import sweep_but
 
-pytestmark = pytest.mark.builds(5)
+pytestmark = pytest.mark.builds(1)
 
 ATTENTION = ("self_attn", "attn", "attention")
 MLP = ("mlp", "block_sparse_moe", "feed_forward", "fc2")
@@ -140,19 +140,23 @@ def test_halves_draft_what_transformers_says_and_change_no_token(tmp_path: Path,
 
 
 @torch.no_grad()
-def test_nothing_is_left_of_what_is_skipped() -> None:
+@pytest.mark.sweep("a trace each", but=["mlp"])
+@pytest.mark.parametrize(
+    ("attention", "mlp"),
+    [([0, 3], [0, 3]), ([0, 3], [3]), ([3], [0, 3])],
+    ids=["layers", "half of them by attention", "half of them by mlp"],
+)
+def test_nothing_is_left_of_what_is_skipped(attention: list[int], mlp: list[int]) -> None:
     """Neither weights nor caches nor attention, of layers or halves."""
-    whole, attention, mlp = ([0, 3], [0, 3]), ([0, 3], [3]), ([3], [0, 3])
-    for kept in (whole, attention, mlp):
-        decoder = skip_layers(deep_decoder("gemma2"), *kept)
-        drafts = Driven(export_draft(FixedDrafter(LayersReader(decoder), chain(2)), BATCH), Schedule([], []), [])
-        for part, layers in (("self_attn", kept[0]), ("mlp", kept[1])):
-            named = {layer for layer in range(4) if any(f"layers.{layer}.{part}." in name for name in drafts.weights)}
-            assert named == set(layers)
-        assert drafts.n_nodes("Attend") == 2 * len(kept[0])
-        assert drafts.n_nodes("Commit") == 0
-        states = [tensor.name for tensor in drafts.graph.inputs if tensor.role == "state"]
-        assert states == [f"target.{kind}.{layer}" for layer in kept[0] for kind in ("key", "value")]
+    decoder = skip_layers(deep_decoder("gemma2"), attention, mlp)
+    drafts = Driven(export_draft(FixedDrafter(LayersReader(decoder), chain(2)), BATCH), Schedule([], []), [])
+    for part, layers in (("self_attn", attention), ("mlp", mlp)):
+        named = {layer for layer in range(4) if any(f"layers.{layer}.{part}." in name for name in drafts.weights)}
+        assert named == set(layers)
+    assert drafts.n_nodes("Attend") == 2 * len(attention)
+    assert drafts.n_nodes("Commit") == 0
+    states = [tensor.name for tensor in drafts.graph.inputs if tensor.role == "state"]
+    assert states == [f"target.{kind}.{layer}" for layer in attention for kind in ("key", "value")]
 
 
 def test_a_layer_skipping_drafter_has_the_very_weights_of_the_target() -> None:

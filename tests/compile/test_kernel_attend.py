@@ -3,12 +3,11 @@ a tree's included, what it is for the token alone."""
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from speccompile.compiler.lower import neutral
 from tests.compile import kernel_reference as reference
-from tests.compile.kernel_cases import graph, quick, values
+from tests.compile.kernel_cases import drawn, graph, values
 from tests.compile.kernel_reference import Array, Floats
 from tests.compile.kernel_runs import KernelRuns, needs_library, same_bits
 
@@ -34,8 +33,7 @@ def bias_of(draw: st.DrawFn, batch: int, tokens: int, rows: int) -> Floats:
 
 
 @pytest.mark.parametrize("op", neutral.ATTENDS)
-@quick(100)
-@given(st.data())
+@drawn(40, 200)
 def test_attention(op, data):
     draw, is_latent = data.draw, "Latent" in op
     batch, tokens, groups = draw(st.integers(1, 2)), draw(st.integers(1, 11)), draw(st.integers(1, 3))

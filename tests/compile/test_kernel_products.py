@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from speccompile.compiler.lower.native import layouts
 from tests.compile import kernel_cases as cases
-from tests.compile.kernel_cases import BFLOAT16, Linear, graph, quick
+from tests.compile.kernel_cases import BFLOAT16, Linear, drawn, graph
 from tests.compile.kernel_reference import Floats
 from tests.compile.kernel_runs import KernelRuns, needs_library, same_bits
 
@@ -24,8 +23,7 @@ def bias_of(draw: st.DrawFn, columns: int) -> Floats | None:
     return cases.values(draw, columns, kinds=("any", "extremes")) if columns == 1 or draw(st.booleans()) else None
 
 
-@quick(100)
-@given(st.data())
+@drawn(40, 200)
 def test_int8(data):
     rows, depth, columns = data.draw(cases.sizes(parts=(512, 129), deep=(1000, 1300, 20)))
     random = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -33,8 +31,7 @@ def test_int8(data):
     agree(linear, cases.values(data.draw, rows, depth))
 
 
-@quick(200)
-@given(st.data())
+@drawn(70, 400)
 def test_int4(data):
     rows, depth, columns = data.draw(cases.sizes(parts=(512, 257), deep=(200, 700, 40)))
     random = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -44,8 +41,7 @@ def test_int4(data):
 
 
 @pytest.mark.parametrize("dtype", [np.dtype(np.float32), BFLOAT16], ids=str)
-@quick(60)
-@given(data=st.data())
+@drawn(30, 120)
 def test_floats(dtype, data):
     """Deep ones are computed in parts where there are many rows, and their sums taken up again."""
     rows, depth, columns = data.draw(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compile import kernel_reference as reference
-from tests.compile.kernel_cases import graph, quick, values
+from tests.compile.kernel_cases import drawn, graph, quick, values
 from tests.compile.kernel_reference import Array, Floats
 from tests.compile.kernel_runs import KernelRuns, needs_library, same_bits
 
@@ -25,8 +25,7 @@ def agree(found: list[Array], *expected: Floats) -> None:
 
 
 @pytest.mark.parametrize("op", ["RmsNorm", "SkipRmsNorm", "LayerNorm"])
-@quick(40)
-@given(data=st.data())
+@drawn(20, 80)
 def test_normalizations(op, data):
     shape = data.draw(SHAPES)
     feeds = {"x": values(data.draw, *shape)}
@@ -44,8 +43,7 @@ def test_normalizations(op, data):
 
 
 @pytest.mark.parametrize(("op", "activation"), [("GatedSilu", reference.silu), ("GatedGelu", reference.gelu_tanh)])
-@quick(40)
-@given(data=st.data())
+@drawn(20, 80)
 def test_gates(op, activation, data):
     batch, tokens, width = data.draw(SHAPES)
     offsets = [data.draw(st.integers(0, 20)) for _ in range(2)]
@@ -58,8 +56,7 @@ def test_gates(op, activation, data):
 
 
 @pytest.mark.parametrize("op", ["SplitHeads", "RotaryHeads", "NormRotaryHeads"])
-@quick(50)
-@given(data=st.data())
+@drawn(25, 100)
 def test_heads(op, data):
     draw = data.draw
     batch, tokens = draw(st.integers(1, 2)), draw(st.integers(1, 64))

@@ -8,13 +8,12 @@ import onnx
 import onnxruntime as ort
 import pytest
 import torch
-from hypothesis import given
 from hypothesis import strategies as st
 
 from speccompile.compiler.step import ops
 from speccompile.runtime.devices.sessions import session_options
 from tests.compile import kernel_reference as reference
-from tests.compile.kernel_cases import graph, quick, values
+from tests.compile.kernel_cases import drawn, graph, values
 from tests.compile.kernel_reference import Array, Floats
 from tests.compile.kernel_runs import KernelRuns, needs_library, run_bodies, same_bits, with_bodies
 
@@ -100,8 +99,7 @@ def test_a_recurrence_has_one_order(shape, wide, delta):
         np.testing.assert_allclose(got, expected.numpy(), rtol=0, atol=2e-6 * expected.abs().max().item())
 
 
-@quick(60)
-@given(st.data())
+@drawn(30, 120)
 def test_any_numbers(data):
     draw = data.draw
     batch, groups, shared, tokens = (draw(st.integers(1, most)) for most in (2, 3, 3, 6))

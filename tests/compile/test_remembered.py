@@ -16,7 +16,7 @@ from speccompile.recipe import load_recipe, make_plan
 from tests import zoo
 from tests.compile.tiny_bundles import contents
 
-pytestmark = pytest.mark.builds(9)
+pytestmark = pytest.mark.builds(7)
 
 RECIPE = """
 name: remembered
@@ -93,6 +93,10 @@ def test_a_second_build_takes_every_step_and_gives_the_same_bundle(project):
     assert {"tracing verify", "tracing draft", "proving tokens on onnxruntime-cpu.int4-32"} <= taken
     assert "writing target.int4-32.native.float32.weights" in taken
     assert contents(project.folder / "second") == contents(project.folder / "first")
+
+
+@pytest.mark.sweep("as above, built once more without the cache, as test_reproducible.py does for another bundle")
+def test_a_build_without_the_cache_gives_the_same_bundle_and_keeps_nothing(project):
     kept = len(project.entries())
     assert project.build("third", "--no-cache") == set()
     assert len(project.entries()) == kept

@@ -35,7 +35,7 @@ def gated(recipe, drafter: str, gate: str = GATE, *rest: str) -> Path:
     return folder
 
 
-@pytest.mark.sweep("a bundle each", but=["layers"])
+@pytest.mark.sweep("a bundle each, with its proof; one that two runtimes run is in the first tier")
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_index_drafts_where_its_match_is_long_and_the_drafter_elsewhere(cli, recipe, answers, tmp_path, kind):
     code, _, err = cli("build", gated(recipe, KINDS[kind]), "--output", tmp_path / "out")  # proof included

@@ -199,6 +199,12 @@ CONSTRAINED: dict[str, Callable[[Path], str]] = {
 }
 """The same, of bundles that take constraints: drafts that are drawn, that are certain, that make their tree."""
 
+
+def each_constrained() -> list[Any]:
+    """Return their names as parameters of a test or a fixture."""
+    return sweep_but(("constrained_chain", "constrained_tree"), CONSTRAINED, "a bundle more, with a tree of its own")
+
+
 OTHERS: dict[str, Callable[[Path], str]] = {"recycling": _recycling, "retrieval": _retrieval, **CONSTRAINED}
 """The same, of drafters that learn or are no graph's. Tests ask for them by name."""
 

@@ -137,11 +137,12 @@ def alone(request: Request, **kind: object) -> SequenceState:
     return row
 
 
+@pytest.mark.parametrize("seeds", [range(5), pytest.param(range(5, 25), marks=pytest.mark.sweep("more orders"))])
 @pytest.mark.parametrize("ranges", [True, False], ids=["ranges", "whole"])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_row_gets_what_it_gets_alone(kind, ranges):
+def test_a_row_gets_what_it_gets_alone(kind, ranges, seeds):
     reused = copied = 0
-    for seed in range(10):
+    for seed in seeds:
         dice = Random(seed)
         bundle = toy_bundle(
             ranges=ranges, max_length=CAPACITY, batch_size=4, prefill_chunk=dice.randrange(2, 9), **kind

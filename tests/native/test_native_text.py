@@ -18,6 +18,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from speccompile.runtime.text.tokenizer import IncrementalDetokenizer, Tokenizer
 from tests.light.fake_bundle import toy_tokenizer
 from tests.native.tokenizers_of_families import CORPUS, FAMILIES, SENTENCES
+from tests.suite.selection import sweep_but
 
 
 def zoo() -> FastTokenizer:
@@ -66,7 +67,11 @@ def program(native_build: Path) -> Iterator[Program]:
     running.close()
 
 
-@pytest.fixture(scope="module", params=sorted(MADE))
+FIRST = ("fused", "gemma", "gpt2", "gpt_oss", "llama2", "metaspace_first", "toy", "unknown", "word_ends", "zoo")
+"""One of each model and pre-tokenizer."""
+
+
+@pytest.fixture(scope="module", params=sweep_but(FIRST, sorted(MADE), "every family's tokenizer"))
 def pair(request, program, tmp_path_factory) -> tuple[Tokenizer, FastTokenizer, Program]:
     """Python's Text, its tokenizer, and the program with the same file."""
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
