@@ -15,8 +15,8 @@ SpeccompileError                exit 1   failed for a named reason
 └── ProofError                  exit 3   the compiled loop does not give the reference's tokens
 
 A message says what was received, what was expected and where. The hint says what to change; the command line prints
-it on a line of its own, and then the error's code: speccompile/cli/errors.toml has a code for every class and every part
-of the package that raises it.
+it on a line of its own, and then the error's code: speccompile/cli/errors.toml has a code for every class and every
+part of the package that raises it.
 """
 
 from typing import NamedTuple
