@@ -1,49 +1,63 @@
-"""Stream text from a bundle in Triton Inference Server.
+"""Streams text from a bundle in Triton Inference Server, with the standard library alone.
 
-pip install 'tritonclient[grpc]'
 speccompile triton build/demo --output models && tritonserver --model-repository models
-python scripts/examples/triton_client.py --prompt 'def read_file(path):'
+python scripts/examples/triton_client.py demo 'def main('
 """
 
 import argparse
-import queue
+import json
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
 
-import numpy as np
-from tritonclient import grpc
-
-
-def stream(url: str, model: str, prompt: str, max_tokens: int) -> None:
-    """Print pieces of text as they come. Raise tritonclient's InferenceServerException for what the model refuses."""
-    text = grpc.InferInput("text_input", [1, 1], "BYTES")
-    text.set_data_from_numpy(np.array([[prompt.encode()]], object))
-    limit = grpc.InferInput("max_tokens", [1, 1], "INT32")
-    limit.set_data_from_numpy(np.array([[max_tokens]], np.int32))
-    streaming = grpc.InferInput("stream", [1, 1], "BOOL")
-    streaming.set_data_from_numpy(np.array([[True]]))
-    answers: queue.Queue = queue.Queue()
-    with grpc.InferenceServerClient(url) as client:
-        client.start_stream(lambda result, error: answers.put(error or result))
-        client.async_stream_infer(model, [text, limit, streaming], enable_empty_final_response=True)
-        while True:
-            answer = answers.get()
-            if isinstance(answer, Exception):
-                raise answer
-            if answer.get_response().parameters["triton_final_response"].bool_param:
-                break
-            (piece,) = answer.as_numpy("text_output").ravel()
-            print(piece.decode(), end="", flush=True)
-    print()
+SECONDS = 60
+"""Without a response for so long, the client gives up."""
 
 
-def main() -> None:
+def stream(address: str, model: str, **inputs: Any) -> Iterator[dict[str, Any]]:
+    """Yield the responses of a request as they come. Raise RuntimeError with the server's message."""
+    request = urllib.request.Request(
+        f"{address}/v2/models/{model}/generate_stream",
+        json.dumps(inputs | {"stream": True}).encode(),
+        {"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=SECONDS) as lines:
+            for line in lines:
+                if line.startswith(b"data: "):
+                    yield _checked(json.loads(line.removeprefix(b"data: ")))
+    except urllib.error.HTTPError as error:
+        _checked(json.loads(error.read()))
+        raise
+
+
+def _checked(response: dict[str, Any]) -> dict[str, Any]:
+    """Triton sends errors of a stream as responses that have nothing else."""
+    if "error" in response:
+        raise RuntimeError(response["error"])
+    return response
+
+
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", default="localhost:8001", help="of gRPC (%(default)s)")
-    parser.add_argument("--model", default="demo")
-    parser.add_argument("--prompt", default="def read_file(path):")
-    parser.add_argument("--max-tokens", type=int, default=48)
-    given = parser.parse_args()
-    stream(given.url, given.model, given.prompt, given.max_tokens)
+    parser.add_argument("model")
+    parser.add_argument("prompt")
+    parser.add_argument("--address", default="http://localhost:8000")
+    parser.add_argument("--max-tokens", type=int, default=64)
+    given = parser.parse_args(arguments)
+    last: dict[str, Any] = {}
+    try:
+        for response in stream(given.address, given.model, text_input=given.prompt, max_tokens=given.max_tokens):
+            print(response["text_output"], end="", flush=True)
+            last = response
+    except (RuntimeError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(f"\n{last['num_output_tokens']} tokens, finish reason {last['finish_reason']}", file=sys.stderr)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,13 +1,12 @@
-"""Every block of README.md, CONTRIBUTING.md and docs/ does what its page says: `tests/docs/blocks.py` has the rules."""
+"""Every block of the README, the examples and docs/ does what its page says: `tests/docs/blocks.py` has the rules."""
 
 import pytest
 
 from tests.docs.blocks import Page, read_page
 from tests.docs.running import ROOT, PageRun
 
-PAGES = [
-    read_page(path) for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
-]
+OUTSIDE_DOCS = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "scripts/examples/README.md")
+PAGES = [read_page(path) for path in (*OUTSIDE_DOCS, *sorted((ROOT / "docs").rglob("*.md")))]
 FIRST = [page for page in PAGES if page.has_first_tier]
 SWEEP = [page for page in PAGES if page.has_sweep]
 

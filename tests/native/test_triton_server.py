@@ -27,6 +27,7 @@ pytestmark = [
     pytest.mark.sweep("a server of its own; the protocol is in the first tier, over a stand-in"),
 ]
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "scripts" / "examples" / "triton_client.py"
 PROMPT = "def self("
 SAMPLED = {"temperature": 0.8, "top_k": 50, "top_p": 0.95, "min_p": 0.01, "repetition_penalty": 1.1, "seed": 2**64 - 1}
 LONG = 4000
@@ -119,6 +120,14 @@ def test_pieces_over_http_are_the_whole(server: Server, model: str, bundle: Bund
     ids = [piece["output_ids"] for piece in pieces]  # Triton writes a list of one without its brackets
     assert [token for each in ids for token in (each if isinstance(each, list) else [each])] == expected.token_ids
     assert ["finish_reason" in piece for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+
+
+def test_the_example_client_writes_the_text_of_the_bundle(server: Server, model: str, bundle: Bundle) -> None:
+    command = [sys.executable, EXAMPLE, model, PROMPT, "--max-tokens", "40"]
+    address = f"http://127.0.0.1:{server.http_port}"
+    done = subprocess.run([*command, "--address", address], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, bundle.generate(PROMPT, max_new_tokens=40).text)
+    assert done.stderr == "\n40 tokens, finish reason length\n"
 
 
 def test_a_stream_over_grpc_with_all_that_the_openai_front_end_sends(
