@@ -16,8 +16,6 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "figures"
 BUNDLES = "build/figures"
 PROMPTS = "recipes/demo/prompts.jsonl"
-LOOKUP = "drafter={kind: prompt_lookup, tokens: 8}"
-RECYCLING = "drafter={kind: token_recycling, nodes: 8}"
 BENCH = ("--prompts", PROMPTS, "--max-new-tokens", "64", "--threads", "1", "--json")
 KEPT = (
     "method", "decoding", "kernels", "threads", "prompts", "max_new_tokens", "repeats", "draft_length", "speedup",
@@ -25,6 +23,14 @@ KEPT = (
 )  # fmt: skip
 """Keys of the report that stay as they are."""
 KEPT_OF_MODES = ("tokens_per_second", "decode_tokens_per_second", "mean_accepted", "mean_draft_length", "rounds")
+
+
+def without_weights(drafter: str) -> tuple[str, ...]:
+    """Settings of a drafter that has no weights, where the recipe names their precision."""
+    return (f"drafter={drafter}", "precision.drafter=null")
+
+
+LOOKUP = without_weights("{kind: prompt_lookup, tokens: 8}")
 
 
 @dataclass(frozen=True)
@@ -44,9 +50,11 @@ class Case:
 
 MEASUREMENTS: dict[str, dict[str, Case]] = {
     "methods": {
-        "prompt_lookup": Case("prompt lookup", "chain of 8", settings=(LOOKUP,)),
-        "suffix": Case("suffix matching", "chain of 8", settings=("drafter={kind: suffix, tokens: 8}",)),
-        "token_recycling": Case("Token Recycling", "tree of 8", settings=(RECYCLING,)),
+        "prompt_lookup": Case("prompt lookup", "chain of 8", settings=LOOKUP),
+        "suffix": Case("suffix matching", "chain of 8", settings=without_weights("{kind: suffix, tokens: 8}")),
+        "token_recycling": Case(
+            "Token Recycling", "tree of 8", settings=without_weights("{kind: token_recycling, nodes: 8}")
+        ),
         "model": Case("draft model", "chain of 4"),
         "eagle3": Case(
             "EAGLE-3", "chain of 4", "recipes/demo-eagle3", ("drafter={kind: eagle3, model: head, tokens: 4}",)
@@ -57,9 +65,9 @@ MEASUREMENTS: dict[str, dict[str, Case]] = {
         ),
     },
     "precisions": {
-        "float32": Case("float32", "chain of 8", settings=(LOOKUP,)),
+        "float32": Case("float32", "chain of 8", settings=LOOKUP),
         **{
-            name: Case(name, "chain of 8", settings=(LOOKUP, f"precision.target={name}"))
+            name: Case(name, "chain of 8", settings=(*LOOKUP, f"precision.target={name}"))
             for name in ("bfloat16", "int8", "int4")
         },
     },

@@ -18,6 +18,7 @@ from tests.docs.blocks import Block, Command, Page, commands, matches
 
 ROOT = Path(__file__).resolve().parents[2]
 CLONE = ("README.md", "docs", "recipes", "scripts", "speccompile", "tests", "pyproject.toml")
+HEADERS = ROOT / "speccompile/native/include"
 SECONDS = 900
 """A command that takes longer is stopped."""
 PARSERS = {"json": json.loads, "yaml": lambda text: list(yaml.safe_load_all(text)), "toml": tomllib.loads}
@@ -57,6 +58,8 @@ class PageRun:
                 self._console(command, block)
         elif block.language == "python":
             self._python(block)
+        elif block.language == "cpp":
+            self._cpp(block)
         elif parse := PARSERS.get(block.language):
             try:
                 parse(block.text)
@@ -100,6 +103,24 @@ class PageRun:
         if command.output and not matches(command.output, printed):
             expected = "\n".join(command.output)
             raise self._failure(command.line, f"$ {command.text}: other output than the page shows", printed, expected)
+
+    def _cpp(self, block: Block) -> None:
+        """Compile a whole program, as far as its types go; pages that run one write it to a file."""
+        command = [
+            "c++",
+            "-std=c++17",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-fsyntax-only",
+            f"-I{HEADERS}",
+            "-x",
+            "c++",
+            "-",
+        ]
+        done = subprocess.run(command, input=block.text, capture_output=True, text=True)
+        if done.returncode:
+            raise self._failure(block.line, "this is no program", done.stderr)
 
     def _python(self, block: Block) -> None:
         """In a process of the block's own interpreter: what earlier blocks have defined is there."""

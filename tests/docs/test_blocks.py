@@ -39,6 +39,7 @@ RIGHT = [
     "```python\nx = 1\n```\n```python\nassert x == 1\n```\n",
     "```yaml\na: 1\n```\n",
     "```text\n$ exit 1\n```\n",
+    '```cpp\n#include <speccompile.hpp>\nint main() { speccompile::Request().prompt("a"); }\n```\n',
     "1. A list:\n\n    ```console\n    $ echo one\n    one\n    ```\n",
 ]
 WRONG = [
@@ -52,6 +53,7 @@ WRONG = [
     "```yaml\na: [\n```\n",
     "```json\n{a}\n```\n",
     "```toml\na\n```\n",
+    "```cpp\n#include <speccompile.hpp>\nint main() { speccompile::Requests(); }\n```\n",
 ]
 
 

@@ -61,10 +61,10 @@ def large(path) -> None:
 )
 def test_what_would_take_long_is_refused_at_once(tmp_path, write, message):
     write(tmp_path / "head.pt")
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(CheckpointError, match=message):
         read_pickle(tmp_path / "head.pt")
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_a_state_dict_is_read(tmp_path):
