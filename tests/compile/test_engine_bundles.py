@@ -20,7 +20,7 @@ from tests import zoo
 from tests.compile import tiny_bundles
 from tests.compile.tiny_bundles import contents
 
-pytestmark = pytest.mark.builds(8)
+pytestmark = pytest.mark.builds(6)
 
 RTX = "{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: %s, drafter: %s}}"
 MISSING = EngineError("backend 'tensorrt' needs the Python module tensorrt", hint="pip install tensorrt")

@@ -23,7 +23,7 @@ from speccompile.errors import EngineError, ProofError
 from tests import zoo
 from tests.compile.test_masked import Case, draft, export_case, lookup, verify
 
-pytestmark = pytest.mark.builds(5)
+pytestmark = pytest.mark.builds(2)
 
 WIDTHS = [13, 1, 5, 2]
 

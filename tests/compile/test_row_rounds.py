@@ -5,7 +5,7 @@ import pytest
 
 from speccompile.bundle import open_bundle
 from speccompile.contract import BATCH, buffers
-from tests.compile.combinations import BATCH_SIZE, FIRST, ON_STATES, REASON, every, is_tried
+from tests.compile.combinations import BATCH_SIZE, FIRST, ON_STATES, REASON, Combination, every, is_tried
 from tests.compile.row_rounds import differing, is_shared, play, shares_a_table
 from tests.suite.selection import sweep_but
 
@@ -21,7 +21,7 @@ def _one_of_each():
 
 FEW = [
     next(each for each in FIRST if each.drafter == "eagle3" and not each.pair),
-    next(each for each in _one_of_each() if each.drafter == "suffix"),
+    Combination("suffix", "chain", False, "greedy", "exact"),
 ]
 """One whose rows pair features with tokens, in a bundle of other tests, and one whose rows share a ring."""
 CASES = [*FEW, *(each for each in _one_of_each() if each not in FEW)]

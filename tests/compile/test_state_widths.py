@@ -12,7 +12,7 @@ from speccompile.compiler.step.verify import Verify
 from tests.compile.kernel_runs import needs_library
 from tests.compile.test_lowered_models import lowered
 
-pytestmark = [needs_library, pytest.mark.builds(5)]
+pytestmark = [needs_library, pytest.mark.builds(2)]
 
 TEXT = 64
 WINDOWS = ([64], [17, 47], [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 18], [9, 8, 7, 6, 5, 4, 3, 2, 1, 17, 2], [33, 31])
