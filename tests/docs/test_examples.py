@@ -14,8 +14,6 @@ nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbcli
 NOTEBOOKS = sorted((ROOT / "docs/examples").glob("*.ipynb"))
 SECONDS = 600
 
-pytestmark = pytest.mark.builds(2)
-
 
 @pytest.mark.sweep("three notebooks, of which one builds bundles", but=["first-bundle"])
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -10,8 +10,6 @@ PAGES = [read_page(path) for path in (*OUTSIDE_DOCS, *sorted((ROOT / "docs").rgl
 FIRST = [page for page in PAGES if page.has_first_tier]
 SWEEP = [page for page in PAGES if page.has_sweep]
 
-pytestmark = pytest.mark.builds(2)  # the demo, for all pages that begin with it
-
 
 def name(page: Page) -> str:
     return page.path.relative_to(ROOT).as_posix()
