@@ -24,17 +24,18 @@ def stream(address: str, model: str, **inputs: Any) -> Iterator[dict[str, Any]]:
         {"Content-Type": "application/json"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=SECONDS) as lines:
-            for line in lines:
-                if line.startswith(b"data: "):
-                    yield _checked(json.loads(line.removeprefix(b"data: ")))
-    except urllib.error.HTTPError as error:
-        _checked(json.loads(error.read()))
-        raise
+        lines = urllib.request.urlopen(request, timeout=SECONDS)
+    except urllib.error.HTTPError as refused:
+        lines = refused  # its body has the message
+    with lines:
+        for line in lines:
+            if line.strip():
+                yield _read(line)
 
 
-def _checked(response: dict[str, Any]) -> dict[str, Any]:
-    """Triton sends errors of a stream as responses that have nothing else."""
+def _read(line: bytes) -> dict[str, Any]:
+    """Triton writes `data: ` before each response, errors included, but not before the error of an unknown model."""
+    response: dict[str, Any] = json.loads(line.removeprefix(b"data: "))
     if "error" in response:
         raise RuntimeError(response["error"])
     return response

@@ -24,13 +24,14 @@ PIECES = [
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Streams `pieces` of the server, or refuses models of another name than `demo`."""
+    """Streams `pieces` of the server, or refuses models of another name than `demo`; the status of a stream is that of
+    its first piece."""
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append((self.path, body))
         known = self.path == "/v2/models/demo/generate_stream"
-        self.send_response(200 if known else 400)
+        self.send_response(200 if known and "error" not in self.server.pieces[0] else 400)
         self.end_headers()
         if known:
             for piece in self.server.pieces:
@@ -70,6 +71,9 @@ def test_pieces_are_written_as_they_come(server, run, capsys):
 def test_errors_of_the_server_end_it(server, run, capsys):
     assert run("other", "x") == 1
     assert capsys.readouterr() == ("", "error: Request for unknown model\n")
+    server.pieces = [{"error": "max_new_tokens is 0"}]
+    assert run("demo", "x") == 1
+    assert capsys.readouterr() == ("", "error: max_new_tokens is 0\n")
     server.pieces = [PIECES[0], {"error": "the prompt is too long (hint: shorten it)"}]
     assert run("demo", "x") == 1
     assert capsys.readouterr() == ("\n  ", "error: the prompt is too long (hint: shorten it)\n")

@@ -128,6 +128,12 @@ def test_the_example_client_writes_the_text_of_the_bundle(server: Server, model:
     done = subprocess.run([*command, "--address", address], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, bundle.generate(PROMPT, max_new_tokens=40).text)
     assert done.stderr == "\n40 tokens, finish reason length\n"
+    refused = subprocess.run(
+        [sys.executable, EXAMPLE, model, PROMPT, "--max-tokens", "0", "--address", address],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "error: max_new_tokens is 0" in refused.stderr
 
 
 def test_a_stream_over_grpc_with_all_that_the_openai_front_end_sends(
