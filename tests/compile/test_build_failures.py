@@ -108,11 +108,12 @@ def full_disk(limit):
         signal.signal(signal.SIGXFSZ, ignored)
 
 
-def test_drafts_that_are_accepted_wrongly_fail_the_proof(cli, built, output, kept_traces, monkeypatch):
+def test_drafts_that_are_accepted_wrongly_fail_the_proof(cli, built, output, kept_traces, monkeypatch, tmp_path):
     kept_traces("draft")
     monkeypatch.setattr(Exact, "__call__", lambda rule, target, choices, drafts: drafts.tokens >= 0)
-    code, err = failure(cli, built, output, cached=True)
+    code, err = failure(cli, built, output, "--dump-graphs", tmp_path / "graphs", cached=True)
     assert code == 3
+    assert [path.name for path in (tmp_path / "graphs").glob("verify*.onnx")], "the graphs to look at are kept"
     numbers = (
         r"speculative decoding gives \d+, autoregressive \d+; the margin between the two is [\d.e+-]+ \(top-two margin"
     )

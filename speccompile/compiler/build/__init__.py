@@ -76,6 +76,8 @@ def build(
         parts = trace_graphs(stages.trace, folder, steps, prove=prove)
         _check(checkpoints, interrupts)
         lowered = lower_all(stages.lower, parts, folder, prompts, steps)
+        if dump_graphs:  # also of a build whose proof fails: those are the graphs to look at
+            shutil.copytree(folder / GRAPHS, dump_graphs, dirs_exist_ok=True)
         _check(checkpoints, interrupts)
         manifest = make_manifest(open_round(plan), Description.of(plan), parts, folder)
         proof: dict[str, Any] = {"proven": False}
@@ -85,8 +87,6 @@ def build(
         reduce_into = Path(f"{output}.reduced") if reduce else None
         built = build_engines(stages.engines, lowered, deferred, folder, reduce_into, manifest.catch_up)
         interrupts.check()
-        if dump_graphs:
-            shutil.copytree(folder / GRAPHS, dump_graphs, dirs_exist_ok=True)
         _check(checkpoints, interrupts)
         if built.entries:
             with log_step("writing the bundle"):
