@@ -168,15 +168,15 @@ def open_door(target, tmp_path_factory):
     return build(make_plan(load_recipe(folder)), folder / "bundle", remember=False)
 
 
-def test_the_example_of_the_page_drafts(open_door, answers, caplog):
-    """The ten lines as they stand there."""
+def test_the_proposer_of_the_page_drafts(open_door, answers, caplog):
+    """The class as it stands there; tests/docs runs the rest of the page."""
     page = (Path(__file__).resolve().parents[2] / "docs/how-to/draft-from-your-texts.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(from speccompile.runtime import Bundle\n\n\nclass .*?)```", page, re.DOTALL)
-    assert len(example.split("\n\n\n")[1].splitlines()) <= 10
+    (example,) = re.findall(r"^(class Remembered:\n.*?)\n\n\n", page, re.DOTALL | re.MULTILINE)
+    assert len(example.splitlines()) <= 10
     prompt, answer = next(iter(answers.items()))
-    scope = {"answers": [[*prompt, *answer]]}
-    exec(example.replace("build/open", str(open_door)), scope)
-    bundle = scope["bundle"]
+    scope: dict = {}
+    exec(example, scope)
+    bundle = Bundle.open(open_door, threads=1, proposer=scope["Remembered"]([[*prompt, *answer]]))
     generation = bundle.generate(prompt, max_new_tokens=NEW, adaptive=False)
     assert generation.token_ids == answer
     assert generation.mean_accepted > 3
