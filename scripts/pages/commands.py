@@ -17,24 +17,26 @@ messages and progress to stderr. [Errors](errors.md) lists the exit codes. This 
 
 def page() -> str:
     parts = [HEAD, "## Options of every command\n", _options(group)]
-    context = click.Context(group, info_name="speccompile")
+    # With its settings: click keeps the option --help of a command as the first context has it.
+    context = click.Context(group, info_name="speccompile", **group.context_settings)
     for name in COMMANDS:
         command = group.get_command(context, name)
         assert command is not None
-        parts += _described(command, f"speccompile {name}", 2)
+        parts += _described(command, context, f"speccompile {name}", 2)
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _described(command: click.Command, name: str, level: int) -> Iterator[str]:
+def _described(command: click.Command, parent: click.Context, name: str, level: int) -> Iterator[str]:
     """The parts of a command's chapter, and of those of its subcommands."""
-    pieces = command.collect_usage_pieces(click.Context(command, info_name=name))
+    context = click.Context(command, info_name=name, parent=parent)
+    pieces = command.collect_usage_pieces(context)
     yield f"{'#' * level} {name}\n"
     yield f"```text\n{' '.join([name, *pieces])}\n```\n"
     yield _help(command)
     yield _options(command)
     if isinstance(command, click.Group):
         for each, below in sorted(command.commands.items()):
-            yield from _described(below, f"{name} {each}", level + 1)
+            yield from _described(below, context, f"{name} {each}", level + 1)
 
 
 def _help(command: click.Command) -> str:
