@@ -3,7 +3,7 @@ no torch), `drafter.py` the torch modules, `reference.py` an independent copy fo
 
 In: a plan and the target. Out: a `step.draft.Drafter` of any kind, which the round calls.
 Modules next to the folders read and write heads on disk; `compiler/step/draft` has what rounds of drafters share.
-To add a method: its folder, its line here, its row of the README.
+To add a method: its folder, its line here, `scripts/docs --write` for its row in docs/reference/support.md.
 Imported by `recipe`, `compiler.build`, `measure`, `train` and `cli`; imports `compiler.prove`, `.step` and below.
 """
 

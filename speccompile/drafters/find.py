@@ -112,7 +112,7 @@ def refuse_head(path: Path, kind: str) -> None:
 def _refused(folder: HeadFolder, dialect: Dialect, evidence: str) -> CheckpointError:
     return CheckpointError(
         f"{folder.path}: received {dialect.name} ({evidence}), which this version does not compile: {dialect.refused}",
-        hint="use a head of another kind for this target; the README lists them",
+        hint="use a head of another kind for this target; docs/reference/support.md lists them",
     )
 
 

@@ -157,7 +157,7 @@ class Training:
 class DraftingMethod:
     """A drafting method in the registry.
 
-    kind: its name in recipes. summary: a line for the README's table. keys: of the recipe's section `drafter`, besides
+    kind: its name in recipes. summary: a line for the table of docs. keys: of the recipe's section `drafter`, besides
     `kind`. required_keys: keys without a default -> (description, example). rows: valid combinations of tree, decoding
     and verification method. weights: OWN, TARGET, HEAD, MASKS or NOTHING. graphs: "separate" or "fused", if the recipe
     does not say. default_tree: the tree that it drafts unless the recipe asks for another. target_top_k: number of the

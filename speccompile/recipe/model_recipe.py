@@ -88,7 +88,7 @@ def _asked_drafter(asked: str) -> dict[str, str]:
         raise UsageError(
             f"--drafter: received '{asked}', expected a drafter's folder, a Hub id such as organisation/name, or one "
             f"of {', '.join(DRAFTING_METHODS)}",
-            hint=f"did you mean {guess}?" if guess else "see the table of drafting methods in the README",
+            hint=f"did you mean {guess}?" if guess else "docs/reference/support.md lists the drafting methods",
         )
     return {"model": _absolute(asked)}
 

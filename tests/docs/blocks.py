@@ -21,6 +21,7 @@ MARK = re.compile(r"^ *<!-- test: (?P<word>\w+) ?(?P<rest>.*?) *-->$")
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 SETTINGS = {"exit", "background", "sweep", "long", "skip", "demo"}
 NEED_A_REASON = {"sweep", "long", "skip"}
+FOR_A_FENCE = {"exit", "background", "long", "skip"}
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,10 @@ def read_page(path: Path) -> Page:
                 )
             )
             marks = {}
+        elif line.strip() and (loose := marks.keys() & FOR_A_FENCE):
+            raise ValueError(
+                f"{path}:{number}: received text behind the mark {', '.join(sorted(loose))}, expected its fence"
+            )
     return Page(path, tuple(blocks), needs_demo)
 
 

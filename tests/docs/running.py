@@ -35,6 +35,7 @@ class PageRun:
         self.page, self.folder = page, folder
         self._names: dict[str, Any] = {"__name__": "__main__"}
         self._servers: list[subprocess.Popen[bytes]] = []
+        self._output = folder / "servers.log"
         # The scripts of this environment first: `speccompile` and `python` are those that the page means.
         self._environment = os.environ | {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -85,8 +86,8 @@ class PageRun:
             cwd=self.folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if not block.background else subprocess.DEVNULL,
-            stderr=subprocess.STDOUT if not block.background else subprocess.DEVNULL,
+            stdout=self._output.open("ab") if block.background else subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
         )
         if block.background:
@@ -140,4 +141,8 @@ class PageRun:
         parts = [f"{path}:{line}: {said}"]
         parts += [f"--- printed\n{printed[-4000:]}"] if printed else []
         parts += [f"--- expected\n{expected}"] if expected else []
+        if self._output.exists():
+            parts.append(
+                f"--- the page's servers\n{self._output.read_text(encoding='utf-8', errors='replace')[-2000:]}"
+            )
         return PageFailure("\n".join(parts))

@@ -98,6 +98,21 @@ def test_a_mark_without_a_reason_or_meaning_is_refused(tmp_path, mark):
         read_page(path)
 
 
+def test_a_mark_is_for_the_fence_behind_it(tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text("<!-- test: exit 2 -->\n\nText.\n\n```console\n$ true\n```\n")
+    with pytest.raises(ValueError, match=r"page\.md:3: received text behind the mark exit"):
+        read_page(path)
+
+
+def test_what_a_server_says_is_shown_when_a_later_block_fails(run):
+    with pytest.raises(PageFailure, match="the page's servers\nno such port"):
+        run(
+            "<!-- test: background -->\n```console\n$ echo no such port; touch said\n```\n"
+            "```console\n$ until [ -e said ]; do sleep 0.01; done; exit 7\n```\n"
+        )
+
+
 def test_output_belongs_to_the_command_above_it(tmp_path):
     path = tmp_path / "page.md"
     path.write_text("```console\n$ one\n1\n\n$ two\n2\n```\n")
