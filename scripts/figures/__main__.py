@@ -1,6 +1,6 @@
 """Measure the figures of README and pages, and write them where they are shown.
 
-    python -m scripts.figures methods     # measure again, then write all figures: about 6 minutes on an idle machine
+    python -m scripts.figures methods     # measure again, then write all figures: about 7 minutes on an idle machine
     python -m scripts.figures             # write the figures from docs/figures/*.json, without measuring
     python -m scripts.figures --check     # exit status 1 if a figure is stale, with a line for each
 
