@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from scripts.pages import commands, environment, recipe, support
+from scripts.pages import commands, environment, error_catalogue, recipe, support
 from scripts.pages.marks import with_section
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs/reference"
@@ -19,32 +19,38 @@ PAGES = {
     "training-recipe.md": recipe.training_page,
     "commands.md": commands.page,
     "environment.md": environment.page,
+    "errors.md": error_catalogue.render,
 }
 """Pages that are made whole."""
+BY_HAND = "support.md"
+"""The page of which only tables are made."""
 
 
-def pages() -> dict[Path, str]:
-    """Path -> its text, as the code says it."""
-    found = {REFERENCE / name: make() for name, make in PAGES.items()}
-    text = (REFERENCE / "support.md").read_text(encoding="utf-8")
+def pages(reference: Path = REFERENCE) -> dict[str, str]:
+    """Return file of the folder `reference` -> its text, as the code says it. The folder has the page by hand."""
+    text = (reference / BY_HAND).read_text(encoding="utf-8")
     for name, make in support.SECTIONS.items():
         text = with_section(text, name, make())
-    return found | {REFERENCE / "support.md": text}
+    return {name: make() for name, make in PAGES.items()} | {BY_HAND: text}
 
 
-def main() -> int:
+def main(arguments: list[str], reference: Path = REFERENCE) -> int:
+    """Return 1 where the pages are checked, and one is stale."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
-    check = parser.parse_args().check
-    stale = [path for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    if not check:
-        for path in stale:
-            path.write_text(pages()[path], encoding="utf-8")
-    for path in stale:
-        said = "is stale: run scripts/docs --write" if check else "written"
-        print(f"{path.relative_to(REFERENCE.parents[1])}: {said}", file=sys.stderr)
+    check = parser.parse_args(arguments).check
+    stale = {
+        reference / name: text
+        for name, text in pages(reference).items()
+        if not (reference / name).exists() or (reference / name).read_text(encoding="utf-8") != text
+    }
+    for path, text in stale.items():
+        if check:
+            print(f"{path.name} is stale\nhint: run scripts/docs --write, and commit it", file=sys.stderr)
+        else:
+            path.write_text(text, encoding="utf-8")
     return int(check and bool(stale))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

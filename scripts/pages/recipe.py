@@ -27,8 +27,8 @@ depends on the model, on the machine or on the drafting method, or there is none
 """
 TRAINING = """# Training recipe
 
-Every key of the section `train` of a recipe, which `speccompile train` reads. [Train a drafter](../tutorials/train-
-a-drafter.md) shows its use. This page is made from the code by `scripts/docs --write`.
+Every key of the section `train` of a recipe, which `speccompile train` reads. [Train a
+drafter](../tutorials/train-a-drafter.md) shows its use. This page is made from the code by `scripts/docs --write`.
 
 The column *default* shows what `speccompile plan` decides for `recipes/demo/adapt.yaml`; larger targets get other
 ones.

@@ -39,11 +39,11 @@ def drafters() -> str:
 
 
 def trained(kind: str) -> str:
-    """What `speccompile train` leaves for a kind; of several models it trains one at a time."""
+    """Return what `speccompile train` leaves for a kind; of several models it trains one at a time."""
     training = DRAFTING_METHODS["model" if kind == "models" else kind].training
     if training is None:
         return "-"
-    return ", ".join(training.dialects) if training.makes_new else "what there is, trained on"
+    return ", ".join(training.dialects) if training.makes_new else "only goes on from a checkpoint"
 
 
 def quantized() -> str:

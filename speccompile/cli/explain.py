@@ -19,7 +19,7 @@ def render(entry: Entry) -> str:
 @click.argument("code", metavar="[CODE]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, or a list of them without a CODE.")
 def command(code: str | None, as_json: bool) -> None:
-    """What an error means and what to do about it, by the CODE below its message. Without a CODE, a list of all.
+    """Explain an error and what to do about it, by the CODE below its message. Without a CODE, a list of all.
 
     \b
     Examples:

@@ -2,13 +2,14 @@
 
 import json
 import re
-import runpy
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
+from scripts.pages.error_catalogue import EXIT_CODES as EXPLAINED
+from scripts.pages.error_catalogue import Package, Raise, raises, read_package
 from speccompile import errors
 from speccompile.cli import exit_codes
 from speccompile.cli.error_codes import catalogue, code_of, find, is_part
@@ -17,32 +18,40 @@ from speccompile.errors import BundleError
 from speccompile.runtime.options import check_threads
 from speccompile.serving.http.errors import RequestError
 
-ROOT = Path(__file__).resolve().parents[2]
-SCRIPT: dict[str, Any] = runpy.run_path(str(ROOT / "scripts" / "error_catalogue.py"))
-PACKAGE = SCRIPT["read_package"]()
-RAISES = list(SCRIPT["raises"](PACKAGE))
 EXIT_CODES = {"click.UsageError": 2, "OSError": 1, "MemoryError": 1, "Exception": errors.DEFECT_EXIT_CODE}
 COMMAND = re.compile(r"`speccompile (\w+)([^`]*)`")
 
 
-def listed(name: str) -> str:
-    """The class in the catalogue that a class of the package is, or derives from."""
+@pytest.fixture(scope="module")
+def package() -> Package:
+    """The code of the package, which takes seconds to read: not where tests are only collected."""
+    return read_package()
+
+
+@pytest.fixture(scope="module")
+def found(package: Package) -> list[Raise]:
+    """Every `raise` of the package."""
+    return list(raises(package))
+
+
+def listed(name: str, package: Package) -> str:
+    """Return the class in the catalogue that a class of the package is, or derives from."""
     if any(name in entry.errors for entry in catalogue().values()):
         return name
-    return next(listed(base) for base in PACKAGE.bases[name])
+    return next(listed(base, package) for base in package.bases[name])
 
 
-def test_every_raise_is_of_a_module_that_the_catalogue_names() -> None:
-    assert len(RAISES) > 900
-    for each in RAISES:
-        for name in map(listed, each.errors):
+def test_every_raise_is_of_a_module_that_the_catalogue_names(package: Package, found: list[Raise]) -> None:
+    assert len(found) > 900
+    for each in found:
+        for name in (listed(error, package) for error in each.errors):
             modules = [module for entry in catalogue().values() if name in entry.errors for module in entry.modules]
             assert any(is_part(each.module, module) for module in modules), (name, each.module, each.line)
 
 
-def test_every_module_of_the_catalogue_raises_what_it_says() -> None:
-    raised = {(find(listed(name), each.module), each.module) for each in RAISES for name in each.errors}
-    passed_on = {each.module for each in RAISES if not each.errors}  # errors that were made elsewhere
+def test_every_module_of_the_catalogue_raises_what_it_says(package: Package, found: list[Raise]) -> None:
+    raised = {(find(listed(name, package), each.module), each.module) for each in found for name in each.errors}
+    passed_on = {each.module for each in found if not each.errors}  # errors that were made elsewhere
     for entry in catalogue().values():
         for prefix in entry.modules:
             known = {module for code, module in raised if code == entry.code} | passed_on
@@ -57,7 +66,7 @@ def test_an_entry_is_whole(entry: Any) -> None:
     for name in entry.errors:
         known = RequestError if name == "RequestError" else getattr(errors, name, None)
         assert entry.exit_code == (known.exit_code if known else EXIT_CODES[name])
-    assert entry.exit_code in SCRIPT["EXIT_CODES"]
+    assert entry.exit_code in EXPLAINED
 
 
 def test_every_class_of_errors_has_a_code() -> None:
@@ -73,18 +82,6 @@ def test_commands_and_options_in_cures_are_there() -> None:
         command = group.get_command(click.Context(group), name)
         options = {option for parameter in command.params for option in parameter.opts}
         assert set(re.findall(r"--[\w-]+", words)) <= options, (name, words)
-
-
-def test_the_committed_page_is_what_the_catalogue_and_the_code_say(capsys: pytest.CaptureFixture[str]) -> None:
-    assert SCRIPT["main"](["--check"]) == 0, capsys.readouterr().err
-
-
-def test_a_stale_page_is_told_and_written_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = tmp_path / "reference" / "errors.md"
-    assert SCRIPT["main"](["--check"], page) == 1
-    assert "errors.md is stale\nhint: run scripts/error_catalogue.py" in capsys.readouterr().err
-    assert SCRIPT["main"]([], page) == 0
-    assert page.read_text() == SCRIPT["PAGE"].read_text()
 
 
 def test_the_module_that_raised_decides_the_code() -> None:

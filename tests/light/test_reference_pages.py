@@ -5,8 +5,9 @@ import re
 import pytest
 
 import speccompile
+from scripts.pages import __main__ as script
 from scripts.pages import environment, recipe, support
-from scripts.pages.__main__ import REFERENCE, pages
+from scripts.pages.__main__ import BY_HAND, PAGES, REFERENCE, main, pages
 from scripts.pages.marks import section, with_section
 from speccompile.cli.main import COMMANDS
 from speccompile.compiler.checkpoints.multimodal import TYPES
@@ -16,27 +17,43 @@ from speccompile.recipe.schema import key_paths
 from speccompile.recipe.training_kind import trainable
 from tests import multimodal
 
-MADE = pages()
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, str]:
+    """All pages, which take seconds to make: not where tests are only collected."""
+    return pages()
 
 
-@pytest.mark.parametrize("path", MADE, ids=lambda path: path.name)
-def test_the_page_is_what_the_code_says(path):
-    assert path.read_text(encoding="utf-8") == MADE[path], "scripts/docs --write"
+@pytest.mark.parametrize("name", [*PAGES, BY_HAND])
+def test_the_page_is_what_the_code_says(name, made):
+    assert (REFERENCE / name).read_text(encoding="utf-8") == made[name], "scripts/docs --write"
 
 
-def test_every_command_key_and_variable_has_its_place():
+def test_a_stale_page_is_told_and_written_anew(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(script, "PAGES", {name: PAGES[name] for name in ("environment.md", "errors.md")})
+    (tmp_path / BY_HAND).write_bytes((REFERENCE / BY_HAND).read_bytes())
+    assert main(["--check"], tmp_path) == 1
+    assert "errors.md is stale\nhint: run scripts/docs --write" in capsys.readouterr().err
+    assert not (tmp_path / "errors.md").exists()
+    assert main([], tmp_path) == 0
+    assert main(["--check"], tmp_path) == 0
+    for name in ("environment.md", "errors.md", BY_HAND):
+        assert (tmp_path / name).read_text() == (REFERENCE / name).read_text()
+
+
+def test_every_command_key_and_variable_has_its_place(made):
     for command in COMMANDS:
-        assert f"\n## speccompile {command}\n" in MADE[REFERENCE / "commands.md"]
-    keys = MADE[REFERENCE / "recipe.md"] + MADE[REFERENCE / "training-recipe.md"]
+        assert f"\n## speccompile {command}\n" in made["commands.md"]
+    keys = made["recipe.md"] + made["training-recipe.md"]
     assert [key for key in key_paths() if f"| `{key}` |" not in keys] == []
     assert {"SPECCOMPILE_CACHE_DIR", "SPECCOMPILE_KERNELS", "SPECCOMPILE_NV_TENSORRT_RTX"} <= environment.named()
 
 
-def test_defaults_are_those_of_a_plan():
-    page = MADE[REFERENCE / "recipe.md"]
+def test_defaults_are_those_of_a_plan(made):
+    page = made["recipe.md"]
     for key, default in {"cache.batch_size": "1", "verify.method": "exact", "decoding": "greedy"}.items():
         assert re.search(rf"\| `{key}` \|.*\| `{default}` \|$", page, re.MULTILINE), key
-    page = MADE[REFERENCE / "training-recipe.md"]
+    page = made["training-recipe.md"]
     assert re.search(r"\| `train\.schedule\.warmup` \|.*\| `50` \|$", page, re.MULTILINE)
 
 
