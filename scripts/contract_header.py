@@ -70,6 +70,9 @@ CONSTANTS = {
     "speccompile.runtime.round_times": {
         "NAME": "kTimesFolder", "FORMAT": "kTimesFormat", "PROCESSES": "kTimesProcesses", "CHANGED": "kChangedTimes",
     },
+    "speccompile.runtime.first_times": {
+        "LIMIT_SECONDS": "kTimingLimit", "MOST_RUNS": "kTimingRuns", "SMALL_SECONDS": "kSmallSeconds",
+    },
     "speccompile.runtime.window_invariance": {
         "NAME": "kInvarianceFolder", "FORMAT": "kInvarianceFormat", "PREFIX": "kInvariancePrefix",
         "NEUTRAL": "kNeutral",
@@ -88,10 +91,14 @@ CONSTANTS = {
         "EXPECTED_NEW_TOKENS": "kExpectedNewTokens", "LOSS_PATIENCE_ROUNDS": "kLossPatienceRounds",
         "MAX_SAVED_ROUNDS": "kMaxSavedRounds", "REFRESH": "kRefresh",
         "RARE_REFRESH": "kRareRefresh", "CLEAR_SPEEDUP": "kClearSpeedup",
+        "DECISION_ROUNDS": "kDecisionRounds",
+    },
+    "speccompile.runtime.rounds.acceptance_rate": {
+        "MEMORY": "kMemory", "LONG_MEMORY": "kLongMemory", "PRIOR_WEIGHT": "kPriorWeight",
+        "PRIOR_ACCEPTANCE": "kPriorAcceptance",
     },
     "speccompile.runtime.rounds.speedup_model": {
-        "MEMORY": "kMemory", "LONG_MEMORY": "kLongMemory", "PRIOR_WEIGHT": "kPriorWeight",
-        "PRIOR_ACCEPTANCE": "kPriorAcceptance", "WARM_UP_ROUNDS": "kWarmUpRounds",
+        "WARM_UP_ROUNDS": "kWarmUpRounds",
         "MIN_TIMED_CATCH_UP": "kMinTimedCatchUp", "WIDTH_MARGIN": "kWidthMargin", "NEW_WIDTH_MARGIN": "kNewWidthMargin",
     },
     "speccompile.measure.bench.costs": {

@@ -89,6 +89,11 @@ inline constexpr int64_t kTimesFormat = 1;
 inline constexpr int64_t kTimesProcesses = 8;
 inline constexpr double kChangedTimes = 0.05;
 
+// speccompile.runtime.first_times
+inline constexpr double kTimingLimit = 0.1;
+inline constexpr int64_t kTimingRuns = 6;
+inline constexpr double kSmallSeconds = 0.005;
+
 // speccompile.runtime.window_invariance
 inline constexpr const char* kInvarianceFolder = "checked";
 inline constexpr int64_t kInvarianceFormat = 1;
@@ -121,12 +126,15 @@ inline constexpr double kMaxSavedRounds = 6.0;
 inline constexpr int64_t kRefresh = 32;
 inline constexpr int64_t kRareRefresh = 128;
 inline constexpr double kClearSpeedup = 1.25;
+inline constexpr int64_t kDecisionRounds = 4;
 
-// speccompile.runtime.rounds.speedup_model
+// speccompile.runtime.rounds.acceptance_rate
 inline constexpr int64_t kMemory = 20;
 inline constexpr int64_t kLongMemory = 100;
 inline constexpr double kPriorWeight = 10.0;
 inline constexpr double kPriorAcceptance = 0.8;
+
+// speccompile.runtime.rounds.speedup_model
 inline constexpr int64_t kWarmUpRounds = 1;
 inline constexpr int64_t kMinTimedCatchUp = 32;
 inline constexpr double kWidthMargin = 0.02;

@@ -16,6 +16,7 @@ from speccompile.runtime.description import describe
 from speccompile.runtime.devices.engine import Engine
 from speccompile.runtime.devices.engines import choose, open_engine
 from speccompile.runtime.engine_owner import EngineOwner
+from speccompile.runtime.first_times import prepare_rounds
 from speccompile.runtime.generation import Generation, GenerationTimes, SequenceState
 from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions, resolve_options
 from speccompile.runtime.options import check_flags, check_prompts, check_single, check_threads
@@ -123,8 +124,9 @@ class Bundle(EngineOwner, Servable):
             bundle.exactness = cached_invariance(key) or check_invariance(key, running, opened.manifest)
             warn_of(bundle.exactness, entry.name)
         bundle._times = RecordedTimes.find(key, running.threads)
-        if bundle._times is not None and bundle._times.known is not None:
-            bundle._loop.drafting.policy.expect_times(bundle._times.known)
+        if bundle._times is not None:
+            prepare_rounds(bundle._loop, opened.manifest, bundle._times)
+            bundle.kept.reset()
         return bundle
 
     @property

@@ -39,6 +39,12 @@ class RecordedTimes:
         """Return the record of an engine, None if nothing is cached for it. engine: its `engine_key`."""
         return None if engine is None else cls({**engine, "times": FORMAT, "threads": threads})
 
+    def begin(self, measured: Mapping[str, Any] | None) -> None:
+        """Record what was measured when the engine was opened; None leaves everything unknown."""
+        if measured is not None:
+            self.known = self._written = {**measured, "processes": 1}
+            self._cache.store(self._key, self.known)
+
     def update(self, measured: Mapping[str, Any] | None) -> None:
         """Write the mean of the record and what this process has measured until now, where that is news."""
         if measured is None:

@@ -81,7 +81,7 @@ def compare_windows(engine: Engine, manifest: Manifest) -> WindowInvariance:
     if manifest.tokens == 0:
         return WindowInvariance()
     rounds = BoundGraphs(engine, manifest)
-    _write_neutral_inputs(engine, manifest)
+    write_neutral_inputs(engine, manifest)
     is_chain = manifest.tree == "chain"
     depth = min(manifest.depth if not is_chain else manifest.tokens, manifest.max_length - 1)
     prefix = min(PREFIX, manifest.max_length - depth - 1, manifest.prefill_chunk)
@@ -114,7 +114,7 @@ def compare_windows(engine: Engine, manifest: Manifest) -> WindowInvariance:
     return WindowInvariance(tuple(widths), tuple(differing), largest)
 
 
-def _write_neutral_inputs(engine: Engine, manifest: Manifest) -> None:
+def write_neutral_inputs(engine: Engine, manifest: Manifest) -> None:
     """Give all inputs except the tokens values that every graph can take."""
     sizes = {BATCH: manifest.batch_size, "logit_rows": 1, "history": 1, "allowed": 1}
     for graph in manifest.graphs:

@@ -6,8 +6,8 @@ import pytest
 
 from speccompile.bundle.acceptance import MeasuredAcceptance, measured
 from speccompile.errors import BundleError
+from speccompile.runtime.rounds.acceptance_rate import LONG_MEMORY, Acceptance, count_rounds
 from speccompile.runtime.rounds.adaptive_length import AdaptiveDraftLength
-from speccompile.runtime.rounds.speedup_model import LONG_MEMORY, Acceptance, count_rounds
 
 CHAIN = {width: width - 1 for width in range(1, 6)}
 GOOD = MeasuredAcceptance(520, 520, (520, 420, 340, 280), (420, 340, 280, 230))

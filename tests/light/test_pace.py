@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from speccompile.runtime.rounds.acceptance_rate import MEMORY, PRIOR_ACCEPTANCE, PRIOR_WEIGHT, Acceptance
 from speccompile.runtime.rounds.adaptive_length import (
     FIRST_GAP,
     LONGEST_GAP,
@@ -15,16 +16,7 @@ from speccompile.runtime.rounds.adaptive_length import (
     TRIAL_SHARE,
     AdaptiveDraftLength,
 )
-from speccompile.runtime.rounds.speedup_model import (
-    MEMORY,
-    NEW_WIDTH_MARGIN,
-    PRIOR_ACCEPTANCE,
-    PRIOR_WEIGHT,
-    WIDTH_MARGIN,
-    Acceptance,
-    SpeedupModel,
-    Times,
-)
+from speccompile.runtime.rounds.speedup_model import NEW_WIDTH_MARGIN, WIDTH_MARGIN, SpeedupModel, Times
 
 DRAFTS, PROMPT = 4, 128
 CHAIN = {width: width - 1 for width in range(1, DRAFTS + 2)}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from speccompile.bundle.acceptance import MeasuredAcceptance
+from speccompile.runtime.rounds.acceptance_rate import count_rounds
 from speccompile.runtime.rounds.adaptive_length import AdaptiveDraftLength
-from speccompile.runtime.rounds.speedup_model import count_rounds
 
 ACCEPTS = {
     "chain": {width: width - 1 for width in range(1, 6)},

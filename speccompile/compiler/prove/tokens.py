@@ -14,7 +14,7 @@ from speccompile.errors import ProofError
 from speccompile.progress import progress_counter
 from speccompile.runtime import Bundle, Generation, first_difference
 from speccompile.runtime.devices.engine import Array
-from speccompile.runtime.rounds.speedup_model import count_rounds
+from speccompile.runtime.rounds.acceptance_rate import count_rounds
 
 Prompt = str | Sequence[int]
 T = TypeVar("T")

@@ -9,7 +9,7 @@
 namespace spc {
 
 AdaptiveDraftLength::AdaptiveDraftLength(std::map<int, int> accepts, bool fused)
-    : model_(std::move(accepts), fused), width_(model_.full), gap_(kFirstGap), waited_(kFirstGap) {}
+    : model_(std::move(accepts), fused), width_(model_.full), gap_(kFirstGap), waited_(kFirstGap), since_decision_(kDecisionRounds) {}
 
 void AdaptiveDraftLength::expect(const MeasuredAcceptance& measured) { model_.acceptance.expect(measured); }
 
@@ -41,10 +41,12 @@ void AdaptiveDraftLength::record_batch_size(int rows) {
 int AdaptiveDraftLength::next_width(int64_t lag) {
   if (paused_) return waited_ >= gap_ && resumes(lag) ? width_ : 1;
   if (!model_.is_based() || since_autoregressive_ >= (speedup_ > kClearSpeedup ? kRareRefresh : kRefresh)) return 1;
-  if (tried_ && model_.is_known()) {
+  on_trial_ = on_trial_ && recent_loss_ > 0;
+  const bool is_losing = recent_loss_ >= patience();
+  if (tried_ && (is_losing || since_decision_ >= kDecisionRounds) && model_.is_known()) {
     std::tie(speedup_, width_) = model_.best(width_);
-    on_trial_ = on_trial_ && recent_loss_ > 0;
-    if (recent_loss_ >= patience() && (on_trial_ || speedup_ < 1 - kTrialShare)) {
+    since_decision_ = 0;
+    if (is_losing && (on_trial_ || speedup_ < 1 - kTrialShare)) {
       gap_ = loss_since_resume_ < 0 ? kFirstGap : std::min(2 * gap_, kLongestGap);
       paused_ = true;
       waited_ = 0;
@@ -74,6 +76,7 @@ bool AdaptiveDraftLength::resumes(int64_t lag) {
   width_ = model_.full;
   tried_ = paused_ = false;
   loss_since_resume_ = 0;
+  since_decision_ = kDecisionRounds;
   return true;
 }
 
@@ -91,10 +94,8 @@ double AdaptiveDraftLength::most_saved() const {
 double AdaptiveDraftLength::budget() const { return kTrialShare * autoregressive() * expected_tokens(); }
 
 void AdaptiveDraftLength::record_autoregressive(std::optional<double> seconds) {
-  if (seconds) {
-    model_.times().autoregressive.add(*seconds);
-    since_autoregressive_ = 0;
-  }
+  if (seconds) model_.times().autoregressive.add(*seconds);
+  if (model_.is_based()) since_autoregressive_ = 0;
   new_tokens_ += 1;
   waited_ += 1;
 }
@@ -109,6 +110,7 @@ void AdaptiveDraftLength::record_verify(int width, std::optional<double> seconds
   if (times.count) add_loss(times.typical - tokens * autoregressive());
   new_tokens_ += tokens;
   since_autoregressive_ += 1;
+  since_decision_ += 1;
   tried_ = true;
 }
 

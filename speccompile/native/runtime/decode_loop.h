@@ -55,6 +55,7 @@ class DecodeLoop {
   void step();
 
   DraftController& drafting() { return drafting_; }
+  BoundGraphs& rounds() { return rounds_; }
   Seconds seconds;
   // True if a sequence may continue from tokens that another has left; recurrent states, which sum them up, prevent it.
   const bool supports_prefix_reuse;

@@ -61,7 +61,7 @@ DraftController::DraftController(BoundGraphs& rounds, Seconds& seconds, Stopwatc
   is_told = pairs_ && !fused_;
   always_reads_ = moves_on && has_own_cache_ && !fused_ && !catches_up_alone_;
   // On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
-  may_adapt_ = rounds.manifest.exact && !(fused_ && (on_device || (moves_on && has_own_cache_)));
+  may_adapt = rounds.manifest.exact && !(fused_ && (on_device || (moves_on && has_own_cache_)));
   set_proposer({});
   accepts_ = accepted_by_width(rounds.manifest, full_, on_device);
   policy = std::make_unique<AdaptiveDraftLength>(accepts_, fused_);
@@ -76,7 +76,7 @@ void DraftController::set_proposer(Proposer proposer) {
 void DraftController::admit(Slot& slot, SequenceState& row, int64_t reuse, bool speculative, bool adaptive, SlotList others) {
   if (parents_.data)  // a chain, until there are drafts
     for (int64_t node = 0; node < full_; ++node) parents_.ints()[slot.index * full_ + node] = node - 1;
-  const bool fixed = speculative && !(adaptive && allows_adaptive_length(row) && may_adapt_);
+  const bool fixed = speculative && !(adaptive && allows_adaptive_length(row) && may_adapt);
   // The last reused token was paired with its successor, which may differ now.
   const int64_t read = has_own_cache_ ? std::min(slot.drafter_length, std::max<int64_t>(0, reuse - pairs_)) : reuse;
   slot.admit(row, reuse, read, speculative, fixed);

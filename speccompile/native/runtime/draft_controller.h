@@ -64,6 +64,8 @@ class DraftController {
   int64_t overlap = 0;
   // True if, in the middle of a prompt, the true next token replaces that prediction before the drafter runs.
   bool is_told = false;
+  // True if the draft length adapts where that changes no token.
+  bool may_adapt = false;
   std::unique_ptr<DraftLengthPolicy> policy;
 
  private:
@@ -88,7 +90,6 @@ class DraftController {
   const int64_t full_;
   std::optional<HostDrafts> proposals_;  // if no graph drafts, or the host may replace its drafts
   std::map<int, int> accepts_;           // window width -> drafts that it can accept, for the policy
-  bool may_adapt_ = false;
   bool has_own_cache_ = false;         // the drafter has its own states; one that reads only the target's never lags
   bool has_persistent_state_ = false;  // it has states that outlive a generation and may be stale
   bool catches_up_alone_ = false;      // it needs tokens only, no features of the target

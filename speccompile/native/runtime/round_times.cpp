@@ -74,6 +74,14 @@ RecordedTimes::RecordedTimes(Json key) : key_(std::move(key)) {
   if (found && is_whole(*found)) known_ = written_ = std::move(found);
 }
 
+void RecordedTimes::begin(const std::optional<Json>& measured) {
+  if (key_.is_null() || !measured) return;
+  Json found = *measured;
+  found.set("processes", 1);
+  known_ = written_ = found;
+  cache().store(key_, found);
+}
+
 void RecordedTimes::update(const std::optional<Json>& measured) {
   if (key_.is_null() || !measured) return;
   Json found = known_ ? mean(*known_, *measured) : *measured;

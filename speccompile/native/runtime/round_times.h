@@ -16,6 +16,8 @@ class RecordedTimes {
 
   // Return the recorded times; nullopt without a record, or if it is damaged.
   const std::optional<Json>& known() const { return known_; }
+  // Record what was measured when the engine was opened; nullopt leaves everything unknown.
+  void begin(const std::optional<Json>& measured);
   // Write measured times if they are new or clearly different.
   void update(const std::optional<Json>& measured);
 

@@ -7,6 +7,7 @@
 #include "../errors.h"
 #include "../operators/float_mode.h"
 #include "../progress.h"
+#include "first_times.h"
 
 namespace spc {
 
@@ -17,7 +18,10 @@ Session::Session(std::shared_ptr<const Bundle> bundle)
       loop_(*engine_, bundle_->manifest(), bundle_->entry().graphs, bundle_->entry().provider != provider::kCpu),
       times_(bundle_->times_key()) {
   if (const auto known = measured(bundle_->opened().proof, bundle_->entry().name, bundle_->manifest().depth)) loop_.drafting().policy->expect(*known);
-  if (times_.known()) loop_.drafting().policy->expect_times(*times_.known());
+  if (bundle_->speculative() && !bundle_->times_key().is_null()) {
+    prepare_rounds(loop_, times_);
+    kept_.reset();
+  }
   if (needs_proposer(bundle_->manifest()) || !gate_config(bundle_->manifest()).is_null()) set_proposer({});
 }
 

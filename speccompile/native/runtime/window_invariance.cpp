@@ -42,13 +42,20 @@ std::vector<int64_t> deep_tree(int64_t nodes, int64_t depth) {
   return parents;
 }
 
+void fill(Engine& engine, const Graph& graph, const char* name, float value, const Widths& widths) {
+  const Tensor* const tensor = graph.input(name);
+  if (!tensor || tensor->role != role::kIo) return;
+  const Array array = engine.host_view(tensor->buffer, tensor->concrete_shape(widths));
+  std::fill_n(array.floats(), array.count(), value);
+}
+
 // Logits [rows, V] of one row of a batch, row by row.
 using Logits = std::vector<std::vector<float>>;
 
 class Comparison {
  public:
   Comparison(Engine& engine, const Manifest& manifest) : engine_(engine), manifest_(manifest), rounds_(engine, manifest) {
-    settle();
+    write_neutral_inputs(engine, manifest);
     const bool is_chain = manifest.is_chain();
     depth_ = std::min(is_chain ? manifest.tokens : manifest.depth, manifest.max_length - 1);
     prefix_ = std::max<int64_t>(0, std::min({kInvariancePrefix, manifest.max_length - depth_ - 1, manifest.prefill_chunk}));
@@ -84,29 +91,9 @@ class Comparison {
     if (prefix_) read(0, prefix_, 0, true, prefix_);
   }
 
-  // Give inputs beside the tokens values that every graph can take.
-  void settle() {
-    const Widths widths = {{names::kLogitRows, 1}, {names::kHistory, 1}};
-    for (const Graph& graph : manifest_.graphs) {
-      for (const auto& [name, value] : kNeutral) fill(graph, name, static_cast<float>(value), widths);
-      if (const Tensor* parents = graph.input(names::kParents)) {
-        const Array array = engine_.host_view(names::kParents, parents->concrete_shape(widths));
-        const std::vector<int64_t> tree = deep_tree(manifest_.tokens, manifest_.depth);
-        for (size_t i = 0; i < array.count(); ++i) array.ints()[i] = tree[i % tree.size()];
-      }
-    }
-  }
-
   static float neutral(std::string_view name) {
     const auto found = std::find_if(std::begin(kNeutral), std::end(kNeutral), [&](const auto& each) { return each.first == name; });
     return static_cast<float>(found->second);
-  }
-
-  void fill(const Graph& graph, const char* name, float value, const Widths& widths) {
-    const Tensor* const tensor = graph.input(name);
-    if (!tensor || tensor->role != role::kIo) return;
-    const Array array = engine_.host_view(tensor->buffer, tensor->concrete_shape(widths));
-    std::fill_n(array.floats(), array.count(), value);
   }
 
   // Logits of a window, of its last token where all are given, else of every token. drafting: by the graph that decoding
@@ -233,6 +220,18 @@ Json WindowInvariance::to_json() const {
                       {"widths", list_of(widths)},
                       {"differing", list_of(differing)},
                       {"largest", largest}};
+}
+
+void write_neutral_inputs(Engine& engine, const Manifest& manifest) {
+  const Widths widths = {{names::kLogitRows, 1}, {names::kHistory, 1}};
+  for (const Graph& graph : manifest.graphs) {
+    for (const auto& [name, value] : kNeutral) fill(engine, graph, name, static_cast<float>(value), widths);
+    if (const Tensor* parents = graph.input(names::kParents)) {
+      const Array array = engine.host_view(names::kParents, parents->concrete_shape(widths));
+      const std::vector<int64_t> tree = deep_tree(manifest.tokens, manifest.depth);
+      for (size_t i = 0; i < array.count(); ++i) array.ints()[i] = tree[i % tree.size()];
+    }
+  }
 }
 
 WindowInvariance compare_windows(Engine& engine, const Manifest& manifest) {

@@ -26,6 +26,9 @@ struct WindowInvariance {
 // those after as many such tokens as its depth.
 WindowInvariance compare_windows(Engine& engine, const Manifest& manifest);
 
+// Give all inputs beside the tokens values that every graph can take.
+void write_neutral_inputs(Engine& engine, const Manifest& manifest);
+
 // Return the key of everything that decides which kernels a CPU engine runs on. threads: of the engine; onnxruntime: its
 // version.
 Json engine_key(const std::string& folder, const EngineEntry& entry, std::optional<int> threads, const std::string& onnxruntime);

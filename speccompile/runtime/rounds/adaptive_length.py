@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from speccompile.bundle.acceptance import MeasuredAcceptance
-from speccompile.runtime.rounds.speedup_model import MEMORY, SpeedupModel
+from speccompile.runtime.rounds.acceptance_rate import MEMORY
+from speccompile.runtime.rounds.speedup_model import SpeedupModel
 
 TRIAL_SHARE = 0.02
 """Share of a generation's time that trials may cost. Drafting stops when it seems slower by more than this share."""
@@ -37,6 +38,10 @@ phases, and an unpredictable text may follow a predictable one."""
 
 REFRESH = 32
 """Number of drafting rounds after which one autoregressive round is timed again, because the context grows."""
+
+DECISION_ROUNDS = 4
+"""Number of rounds between two decisions about the width while drafting does not lose: in Python a decision costs some
+0.1 ms, as much as one tenth of a small model's round."""
 
 RARE_REFRESH, CLEAR_SPEEDUP = 128, 1.25
 """`RARE_REFRESH` replaces `REFRESH` while the speedup is above `CLEAR_SPEEDUP`."""
@@ -113,7 +118,7 @@ class AdaptiveDraftLength:
         self._width = self._model.full
         self._paused = self._tried = self._on_trial = False
         self._gap = self._waited = FIRST_GAP
-        self._since_autoregressive = 0
+        self._since_autoregressive, self._since_decision = 0, DECISION_ROUNDS
         self._max_new_tokens = self._new_tokens = 0.0
         self._speedup = 1.0
         self._trial_loss = self._loss_since_resume = self._recent_loss = 0.0
@@ -160,10 +165,12 @@ class AdaptiveDraftLength:
             RARE_REFRESH if self._speedup > CLEAR_SPEEDUP else REFRESH
         ):
             return 1
-        if self._tried and self._model.is_known:
+        self._on_trial = self._on_trial and self._recent_loss > 0
+        is_losing = self._recent_loss >= self._patience
+        if self._tried and (is_losing or self._since_decision >= DECISION_ROUNDS) and self._model.is_known:
             self._speedup, self._width = self._model.best(self._width)
-            self._on_trial = self._on_trial and self._recent_loss > 0
-            if self._recent_loss >= self._patience and (self._on_trial or self._speedup < 1 - TRIAL_SHARE):
+            self._since_decision = 0
+            if is_losing and (self._on_trial or self._speedup < 1 - TRIAL_SHARE):
                 self._gap = FIRST_GAP if self._loss_since_resume < 0 else min(2 * self._gap, LONGEST_GAP)
                 self._paused, self._waited = True, 0
                 return 1
@@ -185,6 +192,7 @@ class AdaptiveDraftLength:
             self._model.acceptance.limit_weight(1)
             self._recent_loss = self._patience
         self._width, self._tried, self._paused, self._loss_since_resume = self._model.full, False, False, 0.0
+        self._since_decision = DECISION_ROUNDS
         return True
 
     @property
@@ -211,6 +219,9 @@ class AdaptiveDraftLength:
     def record_autoregressive(self, seconds: float | None) -> None:
         if seconds is not None:
             self._model.autoregressive.add(seconds)
+        if (
+            self._model.is_based
+        ):  # also by an expected time: a second round without drafts would cost more than it tells
             self._since_autoregressive = 0
         self._new_tokens += 1
         self._waited += 1
@@ -224,6 +235,7 @@ class AdaptiveDraftLength:
             self._add_loss(speed.windows[width].typical - tokens * speed.autoregressive.typical)
         self._new_tokens += tokens
         self._since_autoregressive += 1
+        self._since_decision += 1
         self._tried = True
 
     def record_draft(self, seconds: float | None) -> None:

@@ -66,7 +66,8 @@ class DraftController:
         """True if the drafter reads while drafting is paused: the target could not read the missed tokens again."""
         # On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
         can_rest = not (self._fused and (on_device or (moves_on and self._has_own_cache)))
-        self._may_adapt = manifest.exact and can_rest
+        self.may_adapt = manifest.exact and can_rest
+        """True if the draft length adapts where that changes no token."""
         self._has_graph = drafting is not None
         self._skips_host_rounds = not self._has_persistent_state and (self._catches_up_alone or not self._has_own_cache)
         """True if the drafter may skip rounds with host drafts: it reads the missed tokens later, or never has to."""
@@ -91,7 +92,7 @@ class DraftController:
         """Admit a sequence whose first `reuse` tokens the slot's caches hold."""
         if self._parents is not None:
             self._parents[slot.index] = chain(self._full - 1).parents  # a tree, until there are drafts
-        fixed = speculative and not (adaptive and self.allows_adaptive_length(row) and self._may_adapt)
+        fixed = speculative and not (adaptive and self.allows_adaptive_length(row) and self.may_adapt)
         # The last reused token was paired with its successor, which may differ now.
         read = min(slot.drafter_length, max(0, reuse - self._pairs)) if self._has_own_cache else reuse
         slot.admit(row, reuse, read, speculative=speculative, fixed=fixed)

@@ -1,0 +1,85 @@
+"""Run rounds when an engine is opened, so that the first generation neither times rounds nor meets first runs.
+
+A generation that must find out what its rounds cost decodes some of them without drafts. So they are timed when an
+engine is opened for the first time on a processor, and recorded (`round_times`) for later processes.
+"""
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from speccompile.bundle.manifest import Manifest
+from speccompile.runtime.round_times import RecordedTimes
+from speccompile.runtime.rounds.decode_loop import DecodeLoop
+from speccompile.runtime.stopwatch import clock
+from speccompile.runtime.window_invariance import write_neutral_inputs
+
+LIMIT_SECONDS = 0.1
+"""Time that the measurement may take. A part that takes longer than its share runs once: where a run takes that long,
+the memory that a first run allocates is a small part of it."""
+
+MOST_RUNS = 6
+"""Maximum number of runs of each part, the first of which is not counted."""
+
+SMALL_SECONDS = 0.005
+"""Seconds of a round without drafts up to which a model is small: binding graphs, and their first runs, cost such a
+model as much as ten rounds, and a process runs each of them once as it opens the bundle."""
+
+
+def prepare_rounds(loop: DecodeLoop, manifest: Manifest, times: RecordedTimes) -> None:
+    """Time rounds, unless this machine has recorded what they cost, and let the draft length start from the times. Run
+    the rounds of a small model once. All slots of `loop` must be free. Persistent drafter states change; reset them
+    afterwards."""
+    if times.known is None:
+        times.begin(measure_times(loop, manifest))
+    elif times.known["autoregressive"] <= SMALL_SECONDS:
+        measure_times(loop, manifest, runs=1)
+    if times.known is not None:
+        loop.drafting.policy.expect_times(times.known)
+
+
+def measure_times(loop: DecodeLoop, manifest: Manifest, *, runs: int = MOST_RUNS) -> dict[str, Any] | None:
+    """Return what rounds of one sequence cost, in seconds, in the form of `SpeedupModel.measured_times`; None for a
+    bundle whose draft length does not adapt. runs: maximum number of runs of each part.
+
+    What the runs commit lies behind the length of every slot.
+    """
+    if not loop.can_draft or not loop.drafting.may_adapt:
+        return None
+    rounds, full = loop.rounds, loop.rounds.tokens + 1
+    write_neutral_inputs(rounds.engine, manifest)
+    rows = range(1) if rounds.supports_batch_slices else range(rounds.batch)
+    fused = "step" in rounds.graphs
+    single = rounds.forward(1, 1, 1, fused=False, logprobs=False, rows=rows)
+    window = rounds.forward(full, full, 1, fused=fused, logprobs=False, rows=rows)
+    has_draft = "draft" in rounds.graphs and not fused
+    share = LIMIT_SECONDS / (2 + has_draft)
+
+    def verify(width: int, run: Callable[[], None]) -> Callable[[], None]:
+        def verified() -> None:
+            rounds.n_given[:], rounds.n_total[:], rounds.length[:] = 1, width, 0
+            run()
+
+        return verified
+
+    times = {
+        "autoregressive": _seconds(verify(1, single.verify), runs, share),
+        "windows": {str(full): _seconds(verify(full, window.verify), runs, share)},
+        "drafting": _seconds(window.draft, runs, share) if has_draft else 0.0,
+        "catch_up": 0.0,
+    }
+    single.has_run = window.has_run = True
+    window.has_drafted = has_draft
+    return times
+
+
+def _seconds(run: Callable[[], None], runs: int, limit: float) -> float:
+    """Return the lower quartile of the seconds of up to `runs` runs, which end after `limit` seconds, on the clock of
+    rounds."""
+    now, begun, found = clock(on_device=False), perf_counter(), list[float]()
+    while not found or (len(found) < runs and perf_counter() - begun < limit):
+        start = now()
+        run()
+        found.append(now() - start)
+    counted = sorted(found[1:] or found)
+    return counted[(len(counted) - 1) // 4]

@@ -1,0 +1,132 @@
+"""Acceptance rate of drafts at each depth, from the rounds of the current text and of all texts."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from speccompile.bundle.acceptance import MeasuredAcceptance
+
+MEMORY = 20
+"""Number of rounds of the current text that count, recent ones most."""
+
+LONG_MEMORY = 100
+"""Number of rounds of all texts that count."""
+
+PRIOR_WEIGHT = 10.0
+"""Weight, in rounds of the current text, of what other texts have shown."""
+
+PRIOR_ACCEPTANCE = 0.8
+"""Acceptance rate assumed before anything is measured; it counts for one round."""
+
+
+class AcceptanceCounts:
+    """Drafts tried and accepted at each depth, after accepted predecessors; sequences and rounds, all of them and those
+    with drafts. Recent rounds count most."""
+
+    def __init__(self, depth: int, memory: float) -> None:
+        """memory: number of rounds that count, recent ones most."""
+        self.tried, self.accepted = [0.0] * depth, [0.0] * depth
+        self.rows = self.rows_with = self.rounds = self.rounds_with = 0.0
+        self._memory = memory
+
+    def add(self, accepted: Sequence[int], limit: int, without: int) -> None:
+        """See `Acceptance.add`."""
+        self.scale(1 - 1 / self._memory)
+        for count in accepted:
+            for depth in range(count):
+                self.tried[depth] += 1
+                self.accepted[depth] += 1
+            if count < limit:
+                self.tried[count] += 1
+        self.rows += len(accepted) + without
+        self.rows_with += len(accepted)
+        self.rounds += 1
+        self.rounds_with += bool(accepted)
+
+    def scale(self, factor: float) -> None:
+        self.tried = [factor * count for count in self.tried]
+        self.accepted = [factor * count for count in self.accepted]
+        self.rows *= factor
+        self.rows_with *= factor
+        self.rounds *= factor
+        self.rounds_with *= factor
+
+
+def count_rounds(rounds: Iterable[tuple[int, int]], depth: int, *, is_chain: bool) -> MeasuredAcceptance:
+    """Count rounds of single sequences, all with equal weight.
+
+    rounds: for each round its new tokens, the bonus token included, and its drafts, for a tree all nodes. depth: the
+    maximum number of drafts that a round accepts.
+    """
+    counts = AcceptanceCounts(depth, math.inf)
+    for tokens, drafts in rounds:
+        counts.add([tokens - 1] if drafts else [], min(drafts, depth) if is_chain else depth, int(not drafts))
+    tried, accepted = (tuple(map(int, each)) for each in (counts.tried, counts.accepted))
+    return MeasuredAcceptance(int(counts.rounds), int(counts.rounds_with), tried, accepted)
+
+
+class Acceptance:
+    """Acceptance rate at each depth, after accepted predecessors: of the current text, and of all texts while little is
+    known of the current one.
+
+    A depth that was seldom reached is assumed to be like the one before it.
+    """
+
+    def __init__(self, depth: int) -> None:
+        self._here, self._everywhere = AcceptanceCounts(depth, MEMORY), AcceptanceCounts(depth, LONG_MEMORY)
+        self._uncounted: list[tuple[Sequence[int], int, int]] = []
+        """Rounds that are counted when somebody asks: together they cost a third of what each costs between runs."""
+
+    def add(self, accepted: Sequence[int], limit: int, without: int) -> None:
+        """Add a round. accepted: accepted drafts of every sequence with drafts; limit: maximum that a sequence could
+        accept; without: number of sequences without drafts."""
+        self._uncounted.append((accepted, limit, without))
+
+    def _count(self) -> tuple[AcceptanceCounts, AcceptanceCounts, float]:
+        """Return the counts of the current text and of all texts, and the weight of a round of all texts."""
+        for accepted, limit, without in self._uncounted:
+            self._here.add(accepted, limit, without)
+            self._everywhere.add(accepted, limit, without)
+        self._uncounted.clear()
+        here, everywhere = self._here, self._everywhere
+        if not everywhere.rounds:
+            return here, everywhere, 0.0
+        return here, everywhere, min(1.0, PRIOR_WEIGHT / (1 + here.rounds / PRIOR_WEIGHT) / everywhere.rounds)
+
+    def expect(self, measured: MeasuredAcceptance) -> None:
+        """Set the prior from rounds of other texts; they count as at most LONG_MEMORY rounds."""
+        factor, (_, counts, _) = min(1.0, LONG_MEMORY / measured.rounds), self._count()
+        counts.tried = [factor * count for count in measured.tried]
+        counts.accepted = [factor * count for count in measured.accepted]
+        counts.rows = counts.rounds = factor * measured.rounds
+        counts.rows_with = counts.rounds_with = factor * measured.drafted
+
+    def limit_weight(self, rounds: float) -> None:
+        """Let the evidence of the current text count for at most `rounds` rounds."""
+        here, _, _ = self._count()
+        if here.rounds > rounds:
+            here.scale(rounds / here.rounds)
+
+    def tokens(self) -> list[float]:
+        """Return the expected new tokens of a sequence with drafts, if at most 0, 1, .. of them can be accepted."""
+        here, everywhere, weight = self._count()
+        chance, reached, total = PRIOR_ACCEPTANCE, 1.0, 1.0
+        found = [total]
+        for depth in range(len(here.tried)):
+            kept = here.accepted[depth] + weight * everywhere.accepted[depth]
+            chance = (kept + chance) / (here.tried[depth] + weight * everywhere.tried[depth] + 1)
+            reached *= chance
+            total += reached
+            found.append(total)
+        return found
+
+    @property
+    def rows(self) -> float:
+        """Share of sequences that have drafts."""
+        here, everywhere, weight = self._count()
+        return (here.rows_with + weight * everywhere.rows_with + 1) / (here.rows + weight * everywhere.rows + 1)
+
+    @property
+    def rounds(self) -> float:
+        """Share of rounds in which some sequence has drafts."""
+        here, everywhere, weight = self._count()
+        return (here.rounds_with + weight * everywhere.rounds_with + 1) / (here.rounds + weight * everywhere.rounds + 1)
