@@ -40,7 +40,7 @@ WIDTHS = (1, 2, 5, 8, 16, 128)
 TOLERANCE = 1e-6
 """Largest difference of logits, of rows of a cache and of probabilities between two windows."""
 
-BATCH, TOKENS, VOCABULARY = 2, 4, 4096
+BATCH, TOKENS, VOCABULARY = 2, 2, 4096
 RECIPE = {
     "name": "demo",
     "target": {"model": str(DEMO / "target")},
