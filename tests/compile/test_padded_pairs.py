@@ -34,7 +34,7 @@ pytestmark = pytest.mark.builds(6)
 ROWS = zoo.VOCABULARY
 LESS, MORE = ROWS - 90, ROWS + 40
 """Targets of a drafter of so many rows. The common range is short: a drafter that left it would do so at once."""
-TREE, CHAIN = from_branching([2, 1]), chain(3)
+TREE, CHAIN = from_branching([2, 1]), chain(2)
 DEPTH, TOP_K, NODES = 2, 3, 8
 MASK = ROWS - 1
 

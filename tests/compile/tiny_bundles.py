@@ -194,8 +194,8 @@ def _constrained(rest: str) -> Callable[[Path], str]:
 
 
 CONSTRAINED: dict[str, Callable[[Path], str]] = {
-    "constrained_chain": _constrained("tokens: 3, sample: true}\ndecoding: sampling"),
-    "constrained_tree": _constrained("tree: [2, 1, 1]}\ngraphs: fused"),
+    "constrained_chain": _constrained("tokens: 2, sample: true}\ndecoding: sampling"),
+    "constrained_tree": _constrained("tree: [2, 1]}\ngraphs: fused"),
     "constrained_dynamic": _constrained("tree: {depth: 2, top_k: 2, nodes: 5}}\ndecoding: sampling"),
 }
 """The same, of bundles that take constraints: drafts that are drawn, that are certain, that make their tree."""
