@@ -102,7 +102,7 @@ TARGET, SMALLER, LARGER = 300, 280, 330
 """Rows of models with the zoo's tokenizer of 272 tokens."""
 
 DRAFTERS = {
-    "greedy, smaller": (SMALLER, "drafter: {kind: model, model: smaller, tokens: 2}"),
+    "greedy, smaller": (SMALLER, "drafter: {kind: model, model: smaller, tokens: 3}"),
     "greedy, larger": (LARGER, "drafter: {kind: model, model: larger, tree: [2, 1]}"),
     "dynamic, smaller": (SMALLER, "drafter: {kind: model, model: smaller, tree: {depth: 3, top_k: 2, nodes: 6}}"),
     "several": (LARGER, "drafter: {kind: models, models: [{model: smaller}, {model: larger}], tokens: 2}"),
