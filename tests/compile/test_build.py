@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from speccompile.bundle.hashes import hash_file
+from speccompile.cli import exit_codes
+from speccompile.cli.main import group
 from speccompile.runtime import Bundle
 from tests import zoo
 from tests.compile.tiny_bundles import contents, each
@@ -54,7 +58,7 @@ def test_nothing_in_a_bundle_names_the_machine_that_built_it(built, name):
 
 
 def test_tied_weights_are_stored_once(built):
-    case = built("model_16")
+    case = built("model_8")
     (graph,) = (file for file in contents(case.path) if file.startswith("graphs/verify"))
     stored = onnx.load(case.path / graph, load_external_data=False).graph.initializer
     sizes = [int(np.prod(tensor.dims)) for tensor in stored]
@@ -128,22 +132,37 @@ def test_a_model_of_the_hub_is_built_with_its_commit(from_hub):
     assert (record["reference"], record["commit"]) == ("organisation/name", COMMIT)
 
 
-def test_sharded_weights_are_built(from_hub):
-    folder, _ = from_hub
-    files = read(folder / "build" / "from-the-hub", "lock.json")["inputs"]["target"]["files"]
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory):
+    """The same model in a folder, built here: the folder, and what the build has said."""
+    folder = tmp_path_factory.mktemp("sharded")
+    zoo.model("llama").save_pretrained(folder / "target", max_shard_size="100KB")
+    zoo.byte_tokenizer().save_pretrained(folder / "target")
+    (folder / "prompts.jsonl").write_text(PROMPTS)
+    (folder / "recipe.yaml").write_text(HUB_RECIPE.replace("organisation/name", "target"))
+    arguments = ["build", folder, "--output", folder / "bundle", "--dump-graphs", folder / "dumped", "--no-cache"]
+    arguments += ["--set", "prove.prompts=prompts.jsonl", "--set", "prove.max_new_tokens=8"]
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()) as said:
+        assert exit_codes.run(group, [str(each) for each in arguments]) == 0, said.getvalue()
+    return folder, said.getvalue()
+
+
+def test_sharded_weights_are_built(sharded):
+    folder, _ = sharded
+    files = read(folder / "bundle", "lock.json")["inputs"]["target"]["files"]
     assert len([file for file in files if file.endswith(".safetensors")]) > 1
     assert "model.safetensors.index.json" in files
 
 
-def test_progress_goes_to_stderr(from_hub):
-    _, run = from_hub
-    lines = run.stderr.splitlines()
+def test_progress_goes_to_stderr(sharded):
+    _, said = sharded
+    lines = said.splitlines()
     assert [line for line in lines if line.startswith("tracing")][:1] == ["tracing draft ..."]
     assert lines[-1].startswith("writing the bundle")
 
 
-def test_the_graphs_of_a_build_can_be_kept(from_hub):
-    folder, _ = from_hub
+def test_the_graphs_of_a_build_can_be_kept(sharded):
+    folder, _ = sharded
     forms = {"neutral", "onnxruntime-cpu"}
     graphs = {f"{graph}.{form}.onnx" for graph in ("verify", "draft") for form in forms}
     assert graphs <= set(contents(folder / "dumped"))
@@ -151,13 +170,13 @@ def test_the_graphs_of_a_build_can_be_kept(from_hub):
         onnx.checker.check_model(folder / "dumped" / graph)
 
 
-def test_quality_is_measured_on_the_recipes_prompts(from_hub):
+def test_quality_is_measured_on_the_recipes_prompts(sharded):
     """The model is random, and float32 costs nothing."""
-    folder, _ = from_hub
-    quality = read(folder / "build" / "from-the-hub", "proof.json")["quality"]
+    folder, _ = sharded
+    quality = read(folder / "bundle", "proof.json")["quality"]
     (engine,) = quality.pop("engines")
     perplexity = quality.pop("perplexity")
-    tokens = Bundle.open(folder / "build" / "from-the-hub", threads=1).token_ids("def größe(self)")
+    tokens = Bundle.open(folder / "bundle", threads=1).token_ids("def größe(self)")
     assert quality == {"file": "prompts.jsonl", "texts": 2, "tokens": len(tokens) + 1, "kl_tokens": len(tokens) + 1}
     assert engine.pop("perplexity") == pytest.approx(perplexity, rel=1e-4)
     assert engine == {
@@ -166,9 +185,9 @@ def test_quality_is_measured_on_the_recipes_prompts(from_hub):
     }  # fmt: skip
 
 
-def test_the_recipes_prompts_are_proven(from_hub):
-    folder, _ = from_hub
-    (engine,) = read(folder / "build" / "from-the-hub", "proof.json")["engines"]
+def test_the_recipes_prompts_are_proven(sharded):
+    folder, _ = sharded
+    (engine,) = read(folder / "bundle", "proof.json")["engines"]
     assert (engine["prompts"], engine["equal"], engine["new_tokens"]) == (2, 2, 16)
-    bundle = Bundle.open(folder / "build" / "from-the-hub", threads=1)
+    bundle = Bundle.open(folder / "bundle", threads=1)
     assert bundle.generate("def größe(self)").prompt_tokens == len(bundle.token_ids("def größe(self)"))

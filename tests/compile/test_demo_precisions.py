@@ -40,7 +40,7 @@ WIDTHS = (1, 2, 5, 8, 16, 128)
 TOLERANCE = 1e-6
 """Largest difference of logits, of rows of a cache and of probabilities between two windows."""
 
-BATCH, TOKENS, VOCABULARY = 2, 4, 4096
+BATCH, TOKENS, VOCABULARY = 2, 2, 4096
 RECIPE = {
     "name": "demo",
     "target": {"model": str(DEMO / "target")},
@@ -76,7 +76,7 @@ def test_an_engine_takes_what_the_plan_says(folder, word):
 
 @pytest.fixture(
     scope="module",
-    params=sweep_but(("int8", "int4"), PRECISIONS, "the demo in float32 is in test_demo_pair.py in the first tier"),
+    params=sweep_but(("int8", "int4"), PRECISIONS, "float32 is what all tiny bundles of the first tier have"),
 )
 def bundle(folder, request) -> Bundle:
     return Bundle.open(folder, engine=request.param, threads=1)

@@ -1,6 +1,7 @@
 """TensorRT-RTX builds engines here, without a GPU; what it refuses becomes an error."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -49,9 +50,9 @@ def test_an_engine_and_what_is_known_of_it(tmp_path, capfd, capability, dtype):
     assert capfd.readouterr() == ("", "")
 
 
-def heavy(model: onnx.ModelProto, first: str = "hidden") -> None:
-    """Twelve weights of 16.8 MB, the first of which reads the value of that name."""
-    generator, wide = np.random.default_rng(0), [(8, 2048), *[(2048, 2048)] * 12, (2048, 8)]
+def heavy(model: onnx.ModelProto, first: str = "hidden", width: int = 2048) -> None:
+    """Twelve weights, of 16.8 MB by default, the first of which reads the value of that name."""
+    generator, wide = np.random.default_rng(0), [(8, width), *[(width, width)] * 12, (width, 8)]
     weights = [generator.standard_normal(shape, np.float32) / 50 for shape in wide]
     names = [f"weight{index}" for index in range(len(weights))]
     model.graph.initializer.extend(map(onnx.numpy_helper.from_array, weights, names))
@@ -81,9 +82,9 @@ def test_the_weights_of_two_graphs_are_stored_once(tmp_path):
 
     def more(model: onnx.ModelProto) -> None:
         plant("Tanh")(model)
-        heavy(model, "found")
+        heavy(model, "found", width=512)
 
-    changes, folder = {"verify": heavy, "step": more}, tmp_path / "out"
+    changes, folder = {"verify": partial(heavy, width=512), "step": more}, tmp_path / "out"
     folder.mkdir()
     files = {name: f"{name}.engine" for name in changes}
     entry = EngineEntry("rtx", "tensorrt_rtx", "cuda", files, {"target": "float32"}, ())

@@ -23,6 +23,7 @@ from tests.compile.tiny_bundles import contents
 pytestmark = pytest.mark.builds(6)
 
 RTX = "{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: %s, drafter: %s}}"
+LOOKUP = "drafter: {kind: prompt_lookup, tokens: 3}"
 MISSING = EngineError("backend 'tensorrt' needs the Python module tensorrt", hint="pip install tensorrt")
 
 
@@ -141,7 +142,7 @@ def test_a_step_whose_parts_are_put_together_wrong_is_not_proven(cli, recipe, tm
 
     monkeypatch.setattr("speccompile.compiler.build.lowered.compose_step", wired)
     engine = "{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: float16}}"
-    folder = recipe(engine, rest="drafter: {kind: prompt_lookup, tokens: 3}\ngraphs: fused")
+    folder = recipe(engine, rest=f"{LOOKUP}\ngraphs: fused")
     code, _, err = cli("build", folder, "--output", tmp_path / "out", "--no-cache")
     assert code == 3
     assert re.search(
@@ -154,7 +155,8 @@ def test_a_scale_of_another_column_is_not_proven(cli, recipe, tmp_path, monkeypa
     """Both forms of the graph would have it, and agree."""
     right = numpy_quantizers.scales
     monkeypatch.setattr(numpy_quantizers, "scales", lambda weight, *rest: right(weight[:, ::-1], *rest))
-    code, _, err = cli("build", recipe(RTX % ("int4", "float16")), "--output", tmp_path / "out", "--no-cache")
+    folder = recipe("{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: int4}}", rest=LOOKUP)
+    code, _, err = cli("build", folder, "--output", tmp_path / "out", "--no-cache")
     assert code == 3
     assert "verify in int4: weight " in err
     assert not (tmp_path / "out").exists()
@@ -166,11 +168,10 @@ def test_what_cannot_be_built_here_is_deferred_and_finished(cli, recipe, tmp_pat
             raise MISSING
 
     monkeypatch.setattr("speccompile.compiler.build.tensorrt.check_buildable", lacking)
-    deferred = (
-        "{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: int8, drafter: float16}, defer: true}"
-    )
-    enterprise = "{backend: tensorrt, precision: {target: float16, drafter: float16}}"
-    code, _, err = cli("build", recipe(deferred, enterprise, "{backend: onnxruntime}"), "--output", tmp_path / "out")
+    deferred = "{backend: tensorrt_rtx, compute_capability: '8.9', precision: {target: int8}, defer: true}"
+    enterprise = "{backend: tensorrt, precision: {target: float16}}"
+    folder = recipe(deferred, enterprise, "{backend: onnxruntime}", rest=LOOKUP)
+    code, _, err = cli("build", folder, "--output", tmp_path / "out")
     assert code == 0, err
     assert "engine tensorrt-float16 is deferred to `speccompile finish`: backend 'tensorrt' needs the Python" in err
     before = open_bundle(tmp_path / "out").manifest

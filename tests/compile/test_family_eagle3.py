@@ -54,7 +54,7 @@ def test_a_prompt_of_many_chunks_leaves_no_wrong_row(tmp_path, graphs):
     assert check_loop(replace(plan, prefill_chunk=7, batch_size=1), tmp_path) > 40
 
 
-@pytest.mark.sweep("a bundle that samples, or a deeper tree, with its proof", but=["depth: 2"])
+@pytest.mark.sweep("a bundle each, with its proof; a tree that grows is one of combinations.py in the first tier")
 @pytest.mark.parametrize(
     "drafter",
     ["tokens: 3, sample: true", "tree: {depth: 2, top_k: 2, nodes: 4}", "tree: {depth: 3, top_k: 3, nodes: 7}"],

@@ -134,7 +134,7 @@ def test_tensorrt_reads_caches_that_another_graph_or_it_itself_updates(
     assert len(graph.aliases) == (4 if graphs == "fused" else 0)
 
 
-@pytest.mark.sweep("a bundle each, with its proof", but=["falcon_h1"])
+@pytest.mark.sweep("a bundle each, with its proof; combinations.py has pairs on states in the first tier")
 @pytest.mark.parametrize(
     ("name", "drafter"),
     [

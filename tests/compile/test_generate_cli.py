@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RECIPE = """
 name: tiny
 target: {model: target}
-drafter: {kind: model, model: drafter, tokens: 3}
+drafter: {kind: model, model: drafter, tokens: 2}
 cache: {max_length: 96, prefill_chunk: 16}
 """
 TEMPLATE = "{{ bos_token }}{% for message in messages %}[{{ message.role }}] {{ message.content }}\n{% endfor %}"

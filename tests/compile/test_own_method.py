@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from speccompile import drafters
 from speccompile.compiler.build import cached_steps
@@ -29,11 +30,15 @@ for command in json.loads(sys.argv[1]):
 """
 
 
+def target() -> PreTrainedModel:
+    return zoo.model("llama", num_hidden_layers=1)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recipe that names the method, and a package that is installed with its entry point."""
     folder = tmp_path_factory.mktemp("own")
-    save(zoo.model("llama"), folder / "target", tokenizer=False)
+    save(target(), folder / "target", tokenizer=False)
     (folder / "recipe.yaml").write_text(RECIPE)
     (folder / "prompts.jsonl").write_text('{"token_ids": [5, 6, 7]}\n{"token_ids": [9, 8]}\n')
     installed = folder / "site" / "echo_drafter-1.0.dist-info"
@@ -94,8 +99,7 @@ def test_it_is_planned_built_proven_generated_with_and_benched(folder: Path) -> 
     assert [engine["prompts"] for engine in proof["engines"]] == [2]
     made = json.loads(outputs["generate"])
     text = torch.tensor([[5, 6, 7]])
-    model = zoo.model("llama").eval()
-    expected = model.generate(text, attention_mask=torch.ones_like(text), do_sample=False, max_new_tokens=12)[0, 3:]
+    expected = target().generate(text, attention_mask=torch.ones_like(text), do_sample=False, max_new_tokens=12)[0, 3:]
     assert made["token_ids"] == expected.tolist()
     assert made["mode"] == "speculative"
     assert json.loads(outputs["bench"])["equal_prompts"] == 2

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from speccompile.cli import exit_codes
 from speccompile.cli.main import group
@@ -64,9 +65,13 @@ class Project:
         return [path for path in (self.cache / "builds").iterdir() if path.is_dir()]
 
 
+def model(seed: int = 0) -> PreTrainedModel:
+    return zoo.model("llama", seed=seed, num_hidden_layers=1).to(torch.bfloat16)
+
+
 def write(folder: Path) -> None:
     """The recipe, with its model and prompts."""
-    zoo.model("llama").to(torch.bfloat16).save_pretrained(folder / "target", max_shard_size="100KB")
+    model().save_pretrained(folder / "target", max_shard_size="100KB")
     (folder / "recipe.yaml").write_text(RECIPE)
     (folder / "prompts.jsonl").write_text(PROMPTS)
 
@@ -149,7 +154,7 @@ def test_another_engine_leaves_the_first_alone(project):
 
 
 def test_another_checkpoint_is_another_build(project):
-    zoo.model("llama", seed=3).to(torch.bfloat16).save_pretrained(project.folder / "target", max_shard_size="100KB")
+    model(seed=3).save_pretrained(project.folder / "target", max_shard_size="100KB")
     assert "tracing verify" not in project.build("second")
     assert project.digest("second") != project.digest("first")
 

@@ -24,12 +24,12 @@ RECIPES = {
     params=["chain", pytest.param("tree", marks=pytest.mark.sweep("a tree that samples, with its proof"))],
 )
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Built with its proof: graphs against the module, tokens against transformers."""
+    """The tree is built with its proof; the graph of a chain is compared with its module in test_drafters.py."""
     folder = tmp_path_factory.mktemp(request.param)
     save(zoo.model("gpt2"), folder / "target")
     rest = f"{RECIPES[request.param]}\nprove: {{max_new_tokens: 16}}"
     (folder / "recipe.yaml").write_text(f"name: tiny\ntarget: {{model: target}}\n{rest}\n")
-    build(make_plan(load_recipe(folder)), folder / "bundle")
+    build(make_plan(load_recipe(folder)), folder / "bundle", prove=request.param == "tree")
     return Built(folder)
 
 

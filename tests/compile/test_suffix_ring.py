@@ -117,7 +117,7 @@ def test_idle_rows_write_nothing() -> None:
     assert idle.n_total.tolist() == [1]
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(lengths=st.lists(st.integers(5, 30), min_size=1, max_size=12), steps=st.lists(st.integers(1, 4), min_size=1))
 def test_the_latest_answers_are_kept_whatever_their_lengths(lengths: list[int], steps: list[int]) -> None:
     """A lane of 40 holds the last 20 tokens, side by side as they were in the answers."""

@@ -118,9 +118,10 @@ def _model_4(folder: Path) -> str:
     return f"drafter: {{kind: model, model: drafter, tokens: 4}}\n{cache}"
 
 
-def _model_16(folder: Path) -> str:
+def _model_8(folder: Path) -> str:
+    """Whose window is longer than a chunk of the prefill."""
     save(one_layer("llama_tied"), folder / "target")
-    return "drafter: {kind: model, model: target, tokens: 16}\ncache: {max_length: 96, prefill_chunk: 16}"
+    return "drafter: {kind: model, model: target, tokens: 8}\ncache: {max_length: 96, prefill_chunk: 8}"
 
 
 def _lookup_1(folder: Path) -> str:
@@ -145,7 +146,7 @@ RECIPES: dict[str, Callable[[Path], str]] = {
     "none": _none,
     "model_1": _model_1,
     "model_4": _model_4,
-    "model_16": _model_16,
+    "model_8": _model_8,
     "lookup_1": _lookup_1,
     "lookup_3": _lookup_3,
     "lookup_5": _lookup_5,
@@ -193,8 +194,8 @@ def _constrained(rest: str) -> Callable[[Path], str]:
 
 
 CONSTRAINED: dict[str, Callable[[Path], str]] = {
-    "constrained_chain": _constrained("tokens: 3, sample: true}\ndecoding: sampling"),
-    "constrained_tree": _constrained("tree: [2, 1, 1]}\ngraphs: fused"),
+    "constrained_chain": _constrained("tokens: 2, sample: true}\ndecoding: sampling"),
+    "constrained_tree": _constrained("tree: [2, 1]}\ngraphs: fused"),
     "constrained_dynamic": _constrained("tree: {depth: 2, top_k: 2, nodes: 5}}\ndecoding: sampling"),
 }
 """The same, of bundles that take constraints: drafts that are drawn, that are certain, that make their tree."""

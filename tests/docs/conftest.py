@@ -1,13 +1,12 @@
 """What the tests of pages share: the demo, built once a session."""
 
 import fcntl
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.docs.running import ROOT
+from tests.suite import counting
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +16,9 @@ def built_demo(shared_folder: Path) -> Path:
     with (shared_folder / "built-demo.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            command = [sys.executable, "-m", "speccompile", "--quiet", "build", str(ROOT / "recipes/demo")]
-            subprocess.run([*command, "--output", str(folder)], check=True)
+            from speccompile.compiler.build import build
+            from speccompile.recipe import load_recipe, make_plan
+
+            with counting.shared("built demo"):
+                build(make_plan(load_recipe(ROOT / "recipes/demo")), folder)
     return folder

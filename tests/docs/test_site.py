@@ -1,5 +1,6 @@
 """The site is built without a warning, and a browser that shows it asks no other host."""
 
+import re
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
@@ -27,6 +28,19 @@ class Loaded(HTMLParser):
         self.found.append(given.get(LOADED.get(tag, "")) or "")
 
 
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]+)(?:#[^)]*)?\)")
+"""A link of Markdown to a file: what stands before its mark."""
+SITE = pytest.mark.sweep("the whole site takes half a minute to build; what goes wrong most, a link, is found below")
+
+
+def test_every_link_leads_to_a_file():
+    pages = sorted((ROOT / "docs").rglob("*.md"))
+    assert len(pages) > 30
+    for page in pages:
+        text = re.sub(r"(?s)^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        assert [link for link in LINK.findall(text) if not (page.parent / link).exists()] == [], page
+
+
 @pytest.fixture(scope="module")
 def site() -> Path:
     built = subprocess.run([ROOT / "scripts/docs"], capture_output=True, text=True)
@@ -34,6 +48,7 @@ def site() -> Path:
     return ROOT / "build/site"
 
 
+@SITE
 def test_no_page_loads_anything_from_another_host(site):
     pages = list(site.rglob("*.html"))
     assert len(pages) > 30
@@ -45,6 +60,7 @@ def test_no_page_loads_anything_from_another_host(site):
         assert [url for url in here if url and not (page.parent / url).exists() and page.name != "404.html"] == [], page
 
 
+@SITE
 def test_questions_find_their_page(site):
     """The index that the site's search reads holds what people ask for."""
     text = (site / "search/search_index.json").read_text(encoding="utf-8").lower()

@@ -46,7 +46,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
     monkeypatch.delenv("CI", raising=False)  # pytest's summary would say an error once more
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # hypothesis and others take a second to load
     pytester.makeconftest(CONFTEST)
-    pytester.makepyprojecttoml("[tool.pytest.ini_options]\naddopts = '--strict-markers -p xdist'")
+    pytester.makepyprojecttoml("[tool.pytest.ini_options]\naddopts = '--strict-markers -p xdist -p no:schemathesis'")
     (pytester.path / ".gitignore").write_text("__pycache__/\n.pytest_cache/\nstd*\nrunpytest*\n")
     write(pytester, "test_first", FIRST)
     write(pytester, "test_second", SECOND)

@@ -39,10 +39,11 @@ prompts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=20)
 widths = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 
 
+@pytest.mark.parametrize("examples", [15, pytest.param(300, marks=pytest.mark.sweep("more examples"))])
 @kinds
-def test_every_row_gets_the_targets_own_tokens(kind):
+def test_every_row_gets_the_targets_own_tokens(kind, examples):
     @given(st.lists(prompts, min_size=1, max_size=4), widths, st.integers(1, 9), st.integers(1, 30), st.integers(0, 2))
-    @settings(max_examples=60)
+    @settings(max_examples=examples)
     def check(rows, wanted, chunk, count, idle_rows):
         bundle = toy_bundle(prefill_chunk=chunk, batch_size=len(rows) + idle_rows, max_length=40, **kind)
         force(bundle, wanted)

@@ -1,9 +1,12 @@
 """scripts/random_llama.py: transformers loads what it streams, and no shard or chunk decides about a weight."""
 
 import json
-import subprocess
+import runpy
 import sys
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -17,9 +20,26 @@ SMALL = (
 )
 
 
-def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+class Done(NamedTuple):
+    returncode: int
+    stderr: str
+
+
+def run(folder: Path, *arguments: str) -> Done:
+    """Run the script here, where torch and transformers are imported."""
     settings = [part for setting in SMALL for part in ("--set", setting)]
-    return subprocess.run([sys.executable, SCRIPT, folder, *settings, *arguments], capture_output=True, text=True)
+    threads = torch.get_num_threads()
+    with redirect_stderr(StringIO()) as said, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [str(SCRIPT), str(folder), *settings, *arguments])
+        try:
+            runpy.run_path(str(SCRIPT), run_name="__main__")
+        except SystemExit as ended:
+            if isinstance(ended.code, str):
+                return Done(1, ended.code)
+            return Done(int(ended.code or 0), said.getvalue())
+        finally:
+            torch.set_num_threads(threads)
+    return Done(0, said.getvalue())
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-SHARDS = 10
+SHARDS = 12
 """Parts of the sweep between which `--shard auto` chooses. Each has to stay below 12 minutes on two cores."""
 
 DEFAULT_SECONDS = 10.0

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.builds(6)
 
 LENGTHS = (40, 3, 17, 1, 29, 17, 90, 16, 8, 95, 40)
 EOS = 40
+DRAWN = "a bundle that samples, whose draws are a function of the seed in test_combinations.py in the first tier"
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +89,7 @@ def test_a_bundle_with_a_drafter_gives_the_same_answers(target, tmp_path):
         make_answers(training_plan(target, temperature=0.5), prompts(), tmp_path / "warm", bundle=own)
 
 
+@pytest.mark.sweep(DRAWN, but=["transformers"])
 @pytest.mark.parametrize("maker", ["bundle", "transformers"])
 def test_drawn_answers_are_a_function_of_seed_and_number(target, tmp_path, maker):
     """Equal prompts get different answers, whatever stands beside them in a batch."""
@@ -104,6 +106,7 @@ def test_drawn_answers_are_a_function_of_seed_and_number(target, tmp_path, maker
     assert first != answers("other", seed=1)
 
 
+@pytest.mark.sweep(DRAWN, but=["transformers"])
 @pytest.mark.parametrize("maker", ["bundle", "transformers"])
 def test_a_share_is_drawn_and_the_others_are_greedy(target, tmp_path, maker):
     def answers(name, **data):

@@ -271,6 +271,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.sweep("a process that imports torch")
 def test_ctrl_c_does_not_wait_for_a_server_that_says_nothing(target, tmp_path):
     released = threading.Event()
 

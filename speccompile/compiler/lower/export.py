@@ -16,6 +16,7 @@ import torch
 from onnx_ir.passes import common
 from torch import Tensor, nn
 from torch._guards import detect_fake_mode
+from torch.fx.experimental import proxy_tensor
 from torch.utils._sympy.functions import Max, Min, Mod, PythonMod
 
 from speccompile.compiler.lower import neutral
@@ -195,7 +196,9 @@ def _export(graph: Graph, module: _Flat) -> Exported:
     untold = patched_attribute(
         torch.fx.config, "do_not_emit_stack_traces", True
     )  # the source line of each node: removed below
-    with _without_noise(), uncached, untold, without_numbers(module) as sources:
+    # A second description of each node's result, beside meta["val"], which nothing here reads.
+    undescribed = patched_attribute(proxy_tensor, "_extract_tensor_metadata", lambda value: None)
+    with _without_noise(), uncached, untold, undescribed, without_numbers(module) as sources:
         model = _traced(graph, module).model
     put_weights(model, sources)
     _name(model, graph)
