@@ -41,8 +41,7 @@ def resolve_folder(
         _refuse_revision(section, reference, revision, origin)
         return folder, None
     if folder.exists() or _is_path(reference):
-        found = f"{'a file' if folder.exists() else 'nothing'} lies at {folder}"
-        raise _missing(section, reference, found, "a model folder", origin)
+        raise _missing(section, reference, f"{_found(folder)} lies at {folder}", "a model folder", origin)
     return _fetch(section, reference, revision, folder, origin, heads=heads)
 
 
@@ -54,6 +53,14 @@ def _fetch(
     except CheckpointError as error:
         found = f"nothing lies at {folder}, and {error}"
         raise _missing(section, reference, found, "a model folder or a Hub id", origin) from None
+
+
+def _found(path: Path) -> str:
+    """Describe what lies at a path that is no folder."""
+    if not path.exists():
+        return "nothing"
+    kinds = {".gguf": "a GGUF file", ".safetensors": "a file of weights alone"}
+    return kinds.get(path.suffix.lower(), "a file")
 
 
 def _is_path(reference: str) -> bool:

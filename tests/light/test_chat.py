@@ -220,3 +220,108 @@ def test_templates_without_end_are_ended_and_their_line_is_named(monkeypatch, te
     with pytest.raises(PromptError) as caught:
         apply_chat_template(template, [], {})
     assert message in str(caught.value)
+
+
+TWICE = "{% set twice = namespace(x=[1]) %}{% for i in range(60) %}{% set twice.x = [twice.x, twice.x] %}{% endfor %}"
+"""twice.x becomes a list that holds a list twice, which holds a list twice, and so on: 2 ** 60 values to write."""
+DEEP = "{% set deep = namespace(x=1) %}{% for i in range(9999) %}{% set deep.x = (deep.x,) %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("'a' | center(10 ** 9)", "a text of more"),
+        ("'a\t'.expandtabs(tabsize=10 ** 9)", "a text of more"),
+        ("'a'.encode().center(10 ** 9)", "a text of more"),
+        ("(1).to_bytes(10 ** 9, 'big')", "a text of more"),
+        ("'%*d' % (10 ** 9, 3)", "a text of more"),
+        ("'%*d' | format(10 ** 9, 3)", "a text of more"),
+        ("('%999999d' * 999) % 3", "a text of more"),
+        ("('%(x)s' * 9999) % {'x': 'a' * 9999}", "a text of more"),
+        ("'{:>{w}}'.format(3, w=10 ** 9)", "a width that it computes"),
+        ("('{0}' * 9999).format('a' * 9999)", "a text of more"),
+        ("('a' * 10 ** 6) | replace('', 'b' * 10 ** 6)", "a text of more"),
+        ("('a' * 10 ** 5) | indent(10 ** 9, first=true)", "a text of more"),
+        ("('a\\n' * 10 ** 4) | indent(10 ** 4)", "a text of more"),
+        ("('a ' * 10 ** 4) | wordwrap(1, wrapstring='b' * 10 ** 5)", "a text of more"),
+        ("('http://a.b/ ' * 1000) | urlize(rel='b' * 10 ** 5)", "a text of more"),
+        ("('a' * 10 ** 6) | striptags", "the filter striptags more than 65536 characters"),
+        ("(['a' * 10 ** 6] * 99) | join", "a text of more"),
+        ("range(999) | map('string') | join('a' * 10 ** 5)", "a text of more"),
+        ("'b'.join(['a' * 10 ** 6] * 99)", "a text of more"),
+        ("('a' * 10 ** 5).translate({97: 'b' * 10 ** 5})", "a text of more"),
+        ("range(99999) | map('center', 10 ** 4) | list", "a text of more"),
+        ("{'a': [1] * 10 ** 5} | tojson(indent=10 ** 5)", "a text of more"),
+        ("[1] * 10 ** 9", "a list of more than 1048576 elements"),
+        ("[1] | batch(10 ** 9, 0) | list", "a list of more"),
+        ("[1] | slice(10 ** 9) | list", "a list of more"),
+        ("('a,' * 10 ** 6 * 2).split(',')", "a list of more"),
+        ("('a' * 10 ** 7) | list", "a list of more"),
+        ("[[1]] | sum(start=[])", "sums up values that are no numbers"),
+        ("((10 ** 60) ** 60) ** 60", "an integer of more than 16384 bits"),
+        ("3.5 | round(10 ** 9, 'ceil')", "rounds to a precision of more than 308 digits"),
+        ("('a' * 10 ** 6).rfind('b' ~ 'a' * 10 ** 5)", "searches a text of 1000000 characters"),
+        ("('b' * 10 ** 6) | trim('a' * 10 ** 6)", "strips more characters"),
+        ("lipsum(10 ** 6)", "'lipsum' is undefined"),
+        ("twice.x", "a list of more"),
+        ("twice.x ~ ''", "a list of more"),
+        ("twice.x == [1]", "a list of more"),
+        ("twice.x | tojson", "a list of more"),
+        ("twice.x in [1]", "a list of more"),
+        ("{deep.x: 1}", "nests values more than 200 deep"),
+        ("messages[deep.x]", "nests values more than 200 deep"),
+        ("[deep.x] | unique | list", "nests values more than 200 deep"),
+    ],
+)  # fmt: skip
+def test_one_call_that_would_take_minutes_or_gigabytes_is_refused_before(expression, message):
+    template = TWICE + DEEP + "\n{{ " + expression + " }}"
+    with pytest.raises(PromptError) as caught:
+        apply_chat_template(template, [], {})
+    assert message in str(caught.value)
+    assert "(its line 2)" in str(caught.value)
+
+
+def test_a_template_that_keeps_what_it_makes_is_ended_at_its_memory(monkeypatch):
+    monkeypatch.setattr("speccompile.runtime.text.template_limits.MEMORY_MIB", 100)
+    template = """{% set n = namespace(x=[]) %}{% for i in range(999) %}
+        {% set n.x = [n.x, 'a' * 10 ** 7 ~ i] %}{% endfor %}"""
+    with pytest.raises(PromptError, match=r"takes more than 100 MiB of memory \(its line 2\)"):
+        apply_chat_template(template, [], {})
+
+
+def test_the_line_that_writes_too_much_is_named():
+    template = "a\n{% for i in range(9999) %}\n" + "b" * 9999 + "\n{% endfor %}"
+    with pytest.raises(PromptError, match=r"a text of more than 16777216 characters \(its line [23]\)"):
+        apply_chat_template(template, [], {})
+
+
+def test_a_template_that_is_too_long_is_refused():
+    with pytest.raises(PromptError, match="it has 300000 characters, expected at most 262144"):
+        apply_chat_template("a" * 300_000, [], {})
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages | map(attribute='content') | join(', ') }}",
+        "{% for role, group in messages | groupby('role') %}{{ role }}: {{ group | length }}{% endfor %}",
+        "{{ messages | selectattr('role', 'equalto', 'user') | list | tojson(indent=4) }}",
+        "{{ messages | rejectattr('role', 'in', ['user']) | first | default('none', true) }}",
+        "{{ messages | tojson(separators=(', ', ': '), sort_keys=true) }}{{ messages[0].content | tojson }}",
+        "{{ messages[0].items() | list | sort }}{{ messages[0] | dictsort }}{{ messages[0] | items | list }}",
+        "{{ ['b', 'a', 'b'] | unique | sort | reverse | join }}{{ [3, 1] | sum }}{{ 2.5 | round(1) }}",
+        "{{ 'a b' | title | center(9) | trim | replace(' ', '-') | indent(2, true) | wordwrap(3) }}",
+        "{{ 'x={} {:>4}'.format(1, 2) }}{{ '%s-%04d' % ('a', 3) }}{{ '%s' | format('é') }}{{ 'a,b'.split(',') }}",
+        "{% set n = namespace(t='') %}{% for m in messages %}{% set n.t = n.t ~ m.role + '\n' %}{% endfor %}{{ n.t }}",
+        "{% macro f(x, y=2) %}{{ x * y }}{{ caller() if caller }}{% endmacro %}{% call f('a') %}b{% endcall %}",
+        "{% filter upper %}{{ messages[-1].content[:3] }}{% endfilter %}{% set x %}a{{ 1 }}{% endset %}{{ x ~ [x] }}",
+        "{% for a in range(3) if a is odd %}{{ loop.index }}{{ loop.last }}{{ cycler('a', 'b').next() }}{% endfor %}",
+        "{{ messages[0].content.strip().startswith('W') and 'role' in messages[0] and messages[0] is mapping }}",
+        "{{ {(1, 2): 'a'}[(1, 2)] }}{{ dict(a=1).get('a') }}{{ 7 // 2 ** 2 }}{{ [1] * 2 + [3] }}{{ (1,) < (2,) }}",
+    ],
+)
+def test_filters_and_methods_are_those_of_transformers(reference, template):
+    """Looking at the size of what they make changes nothing."""
+    messages = CONVERSATIONS["turns"] + CONVERSATIONS["question"]
+    expected = reference.apply_chat_template(messages, chat_template=template, tokenize=False)
+    assert apply_chat_template(template, messages, SPECIAL, add_generation_prompt=False) == expected

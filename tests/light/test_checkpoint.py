@@ -318,18 +318,21 @@ def llama(folder, vocabulary=8, layers=2):
 def test_a_table_that_is_not_the_config_s_is_refused(tmp_path, make_checkpoint):
     folder = llama(make_checkpoint(tmp_path / "model"), vocabulary=9)
     with pytest.raises(
-        CheckpointError, match=r"'model\.embed_tokens\.weight' of shape \[9, 4\], expected 8 rows, one for each token"
+        CheckpointError,
+        match=r"'model\.embed_tokens\.weight' of shape \[9, 4\], expected \[8, 4\], a row for each token",
     ):
         read_checkpoint(folder)
 
 
-@pytest.mark.parametrize(("layers", "config"), [(2, 2), (3, 2), (2, None)])
-def test_layers_that_the_config_says_or_more_are_taken(tmp_path, make_checkpoint, layers, config):
+@pytest.mark.parametrize(("layers", "config"), [(2, 2), (2, None)])
+def test_layers_that_the_config_says_are_taken(tmp_path, make_checkpoint, layers, config):
     folder = llama(make_checkpoint(tmp_path / "model", num_hidden_layers=config), layers=layers)
     assert read_checkpoint(folder)[1].layers == config
 
 
 def test_fewer_layers_than_the_config_says_are_refused(tmp_path, make_checkpoint):
     folder = llama(make_checkpoint(tmp_path / "model", num_hidden_layers=3))
-    with pytest.raises(CheckpointError, match=r"received no tensor of layer 2, expected layers 0 to 2, as config.json"):
+    with pytest.raises(
+        CheckpointError, match=r"received no tensor of layer 2, expected layers 0 to 2, as num_hidden_layers: 3"
+    ):
         read_checkpoint(folder)

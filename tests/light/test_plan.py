@@ -165,9 +165,14 @@ def test_a_missing_model_folder_is_refused(make_recipe, reference, tmp_path, mon
         assert f"target.model: received '{reference}' (nothing lies at" in refusal(path)
 
 
-def test_a_file_is_no_model_folder(make_recipe):
-    message = refusal(make_recipe(target={"model": "target/config.json"}))
-    assert "(a file lies at" in message
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("some.json", "a file"), ("model-Q4_K_M.gguf", "a GGUF file"), ("x.safetensors", "a file of weights alone")],
+)
+def test_a_file_is_no_model_folder(make_recipe, tmp_path, name, kind):
+    (tmp_path / name).write_bytes(b"")
+    message = refusal(make_recipe(target={"model": str(tmp_path / name)}))
+    assert f"({kind} lies at" in message
     assert message.endswith("expected a model folder")
 
 

@@ -6,6 +6,7 @@ import random
 import string
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from speccompile.runtime.text.tokenizer import IncrementalDetokenizer, Tokenizer
 from tests.light.fake_bundle import toy_tokenizer
+from tests.light.odd_tokenizers import ODD
 from tests.native.tokenizers_of_families import CORPUS, FAMILIES, SENTENCES
 from tests.suite.selection import sweep_but
 
@@ -28,6 +30,7 @@ def zoo() -> FastTokenizer:
 
 
 MADE = FAMILIES | {"toy": toy_tokenizer, "zoo": zoo}
+MADE |= {name: partial(FastTokenizer.from_str, text) for name, text in ODD.items()}
 TEXTS = [*CORPUS, Path(ast.__file__).read_text()[:20_000], "", " ", "a", "\n", "▁", "<s>", "<0x41>", "a\0b", "\ufeff"]
 CHECKS = settings(
     max_examples=8,
@@ -67,8 +70,22 @@ def program(native_build: Path) -> Iterator[Program]:
     running.close()
 
 
-FIRST = ("fused", "gemma", "gpt2", "gpt_oss", "llama2", "metaspace_first", "toy", "unknown", "word_ends", "zoo")
-"""One of each model and pre-tokenizer."""
+FIRST = (
+    "holes between all ids",
+    "one text twice",
+    "two texts of one id",
+    "fused",
+    "gemma",
+    "gpt2",
+    "gpt_oss",
+    "llama2",
+    "metaspace_first",
+    "toy",
+    "unknown",
+    "word_ends",
+    "zoo",
+)
+"""One of each model and pre-tokenizer, and those with odd ids."""
 
 
 @pytest.fixture(scope="module", params=sweep_but(FIRST, sorted(MADE), "every family's tokenizer"))

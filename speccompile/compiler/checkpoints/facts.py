@@ -9,6 +9,7 @@ from typing import Any, TypeGuard
 from speccompile.compiler.checkpoints.json_files import CONFIG, is_present, read_json_object, wrong
 from speccompile.compiler.checkpoints.layer_shapes import check_layers
 from speccompile.compiler.checkpoints.layer_types import check_layer_types
+from speccompile.compiler.checkpoints.layer_widths import with_layer_widths
 from speccompile.compiler.checkpoints.multimodal import decoder_tensors, embedding_rows, text_config
 from speccompile.compiler.checkpoints.other_kinds import refuse_other_kinds
 from speccompile.compiler.checkpoints.quantization import quantization_of
@@ -58,6 +59,8 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
     tensors = stored if decoder is None else decoder_tensors(stored, folder)
     check_layer_types(decoder or config, folder / CONFIG)
     sizes, quantized = decoder or config, quantization_of(config, folder / CONFIG)
+    if quantized is not None:
+        quantized = with_layer_widths(quantized, tensors, folder)
     facts = CheckpointFacts(
         architecture=_architecture(config, folder),
         model_type=_model_type(config, folder),

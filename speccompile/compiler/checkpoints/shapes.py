@@ -5,6 +5,7 @@ weights compares the rest.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -14,7 +15,10 @@ from speccompile.errors import CheckpointError
 _TABLE = re.compile(r"(?:.*\.)?(?:embed_tokens|wte|embed_in|word_embeddings|lm_head)\.weight")
 """Names of embedding and head in architectures. The head may lack the rows of tokens that are never generated."""
 
-_LAYER = re.compile(r"(?:.*?\.)?(?:layers|h|blocks)\.(\d+)\.")
+_LAYER = re.compile(r"((?:.*?\.)?(?:layers|h|blocks)\.)(\d+)\.")
+
+_MTP = re.compile(r"\.(?:eh_proj|enorm|hnorm|shared_head|mtp)\b")
+"""Names in MTP layers, which some checkpoints store behind the decoder's."""
 
 _HINT = "check that config.json belongs to these weights, and that all of them are there"
 
@@ -28,18 +32,38 @@ def check_shapes(folder: Path, tensors: Mapping[str, StoredTensor], vocabulary_s
         name, table = next(iter(tables.items()))
         raise CheckpointError(
             f"{folder / table.file}: received tensor '{name}' of shape {list(table.shape)}, expected "
-            f"{vocabulary_size} rows, one for each token, as config.json says",
-            hint=_HINT,
+            f"{[vocabulary_size, table.shape[1]]}, a row for each token, as vocab_size: {vocabulary_size} in "
+            "config.json says",
+            hint=f"check that config.json belongs to these weights; these weights fit vocab_size: {table.shape[0]}",
         )
+    if layers is not None:
+        _check_layers(folder, tensors, layers)
+
+
+def _check_layers(folder: Path, tensors: Mapping[str, StoredTensor], layers: int) -> None:
     numbers = _layer_numbers(tensors)
-    lacking = sorted(set(range(layers or 0)) - numbers) if numbers else []
+    found = set[int]().union(*numbers.values())
+    lacking = sorted(set(range(layers)) - found) if found else []
     if lacking:
         raise CheckpointError(
-            f"{folder}: received no tensor of layer {lacking[0]}, expected layers 0 to {(layers or 0) - 1}, as "
-            "config.json says",
+            f"{folder}: received no tensor of layer {lacking[0]}, expected layers 0 to {layers - 1}, as "
+            f"num_hidden_layers: {layers} in config.json says",
             hint=_HINT,
+        )
+    extra = {name: int(match[2]) for name in tensors if (match := _LAYER.match(name)) and int(match[2]) >= layers}
+    if len(numbers) == 1 and extra and not any(map(_MTP.search, extra)):
+        raise CheckpointError(
+            f"{folder}: received tensor '{next(iter(extra))}', expected layers 0 to {layers - 1}, as "
+            f"num_hidden_layers: {layers} in config.json says: it would be left out",
+            hint="check that config.json belongs to these weights; these weights fit num_hidden_layers: "
+            f"{max(extra.values()) + 1}. To leave layers out, save the model without them",
         )
 
 
-def _layer_numbers(names: Iterable[str]) -> set[int]:
-    return {int(match[1]) for name in names if (match := _LAYER.match(name))}
+def _layer_numbers(names: Iterable[str]) -> dict[str, set[int]]:
+    """Return the numbers of layers, by the name of the list that they are in."""
+    numbers = defaultdict[str, set[int]](set)
+    for name in names:
+        if match := _LAYER.match(name):
+            numbers[match[1]].add(int(match[2]))
+    return numbers

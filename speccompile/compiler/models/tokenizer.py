@@ -8,12 +8,16 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from speccompile.bundle.manifest import CHAT, DEFAULT_TEMPLATE, TOKENIZER, TOOL_TEMPLATE, canonical_json
+from speccompile.compiler.checkpoints.json_files import read_json_object
 from speccompile.compiler.models.load import first_line
 from speccompile.errors import CheckpointError
 from speccompile.progress import LOGGER
 
 LEFT_BEHIND = ("tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json", "vocab.txt")
 """Files of a tokenizer besides tokenizer.json that a folder may hold."""
+
+_TOLD = 5
+"""Tokens that one message names."""
 
 
 def warn_without_tokenizer(folder: Path) -> None:
@@ -43,6 +47,7 @@ def write_tokenizer(folder: Path, output: Path) -> None:
             f"{folder}: the tokenizer cannot be loaded: {first_line(error)}",
             hint="check tokenizer.json and tokenizer_config.json, or remove them to build without a tokenizer",
         ) from error
+    _tell_other_ids(folder, backend)
     path = output / TOKENIZER
     path.parent.mkdir(parents=True, exist_ok=True)
     backend.no_padding()
@@ -55,6 +60,21 @@ def write_tokenizer(folder: Path, output: Path) -> None:
         (output / CHAT).write_bytes(canonical_json({key: template, "special_tokens": names}))
     if isinstance(template, dict) and template:
         _tell_templates(folder, template)
+
+
+def _tell_other_ids(folder: Path, backend: Tokenizer) -> None:
+    """Log which added tokens have other ids than tokenizer.json says: where its ids have a hole, the library gives the
+    next free ones, and the model's rows for these tokens are others."""
+    written = read_json_object(folder / "tokenizer.json") or {}
+    pairs = ((each["content"], each["id"]) for each in written.get("added_tokens") or ())
+    moved = [(name, index, backend.token_to_id(name)) for name, index in pairs if backend.token_to_id(name) != index]
+    if moved:
+        LOGGER.warning(
+            "%s: tokenizer.json names the ids %s, and the tokenizers library gives them %s, as in transformers\n"
+            "hint: fill the holes in its ids with tokens that no text has, if the model was trained with those",
+            folder, ", ".join(f"{name!r} {index}" for name, index, _ in moved[:_TOLD]),
+            ", ".join(str(found) for _, _, found in moved[:_TOLD]),
+        )  # fmt: skip
 
 
 def _tell_templates(folder: Path, templates: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from speccompile.bundle.manifest import Manifest
 from speccompile.errors import BundleError, UsageError
 from speccompile.extras import naming_extra
-from speccompile.runtime.constraints.cut_tokenizer import with_rows
+from speccompile.runtime.constraints.fitted_tokenizer import fitted
 from speccompile.runtime.constraints.matcher import Matcher, Vocabulary
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ KINDS = ("json_schema", "json_object", "regex", "grammar", "choice")
 
 WHITESPACE = r" |\n{1,2}[ \t]{0,20}"
 """Whitespace between the parts of a JSON text: enough for readability, and bounded (as in llama.cpp's grammar)."""
+
+_STUCK = "NoExtensionBias"
+"""llguidance's word for a state in which no token is allowed."""
 
 _LONGEST = 300
 """Maximum number of characters of llguidance's message in an error."""
@@ -235,6 +238,11 @@ def _limits() -> "LLParserLimits":
 
 def _refused(kind: str, said: str) -> UsageError:
     plain = " ".join(said.split())
+    if _STUCK in plain:
+        return UsageError(
+            f"constraint {kind}: received one whose texts no token of this model can begin, expected one that some can",
+            hint="allow other characters; `/tokenize` or the tokenizer shows which tokens there are",
+        )
     return UsageError(
         f"constraint {kind}: llguidance does not take it: {plain[:_LONGEST]}",
         hint="leave out what it does not know: nothing of a constraint is ignored",
@@ -245,13 +253,9 @@ def _open(path: Path, vocabulary_size: int, ends: list[int]) -> "LLTokenizer":
     with naming_extra("a constraint"):
         from llguidance import LLTokenizer
     try:
-        text = path.read_text(encoding="utf-8")
-        try:
-            return LLTokenizer(text, n_vocab=vocabulary_size, eos_token=ends or None)
-        except ValueError:
-            text = with_rows(text, vocabulary_size)
-            return LLTokenizer(text, n_vocab=vocabulary_size, eos_token=ends or None)
-    except (OSError, ValueError, LookupError, TypeError) as error:
+        text = fitted(path.read_text(encoding="utf-8"), vocabulary_size)
+        return LLTokenizer(text, n_vocab=vocabulary_size, eos_token=ends or None)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise BundleError(
             f"{path}: llguidance does not take this tokenizer for {vocabulary_size} tokens: {error}",
             hint="leave constraints out",

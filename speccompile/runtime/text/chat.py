@@ -88,9 +88,9 @@ def apply_chat_template(
         plain = json.loads(json.dumps(list(messages)))
         return render(compiled, given | {"messages": plain})
     except (TemplateError, *_TEMPLATE_FAULTS) as error:
-        line = line_of(error)
+        line, said = line_of(error), str(error) or type(error).__name__
         raise PromptError(
-            f"the chat template does not take these messages: {error}{f' (its line {line})' if line else ''}",
+            f"the chat template does not take these messages: {said}{f' (its line {line})' if line else ''}",
             hint="change the messages, or leave --chat out",
         ) from error
 
@@ -123,7 +123,6 @@ def _environment() -> "SandboxedEnvironment":
     from speccompile.runtime.text.template_limits import LimitedEnvironment
 
     environment = LimitedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
-    environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _now
     return environment
@@ -131,17 +130,6 @@ def _environment() -> "SandboxedEnvironment":
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    # not jinja2's own, which escapes HTML
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _raise_exception(message: str) -> NoReturn:

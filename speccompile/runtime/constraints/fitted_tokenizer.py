@@ -1,0 +1,52 @@
+"""Tokenizer with exactly the tokens that llguidance can count: ids from 0 on without holes, each with a row."""
+
+import json
+from typing import Any
+
+_FILLER = "<|no token {}|>"
+
+
+def fitted(text: str, rows: int) -> str:
+    """Return a `tokenizer.json` that has a token at each id up to its last one, and none from id `rows` on.
+
+    A model without a row for a token never gives it, as the image token of Gemma 3 1B: what it would have written is
+    then made of other tokens. llguidance takes the number of tokens for the first id that is none: so an id that no
+    token has becomes a special token, which no constraint allows.
+
+    Raise ValueError, LookupError, TypeError or AttributeError for a text that is no tokenizer.
+    """
+    file = json.loads(text)
+    model = file["model"]
+    vocabulary: dict[str, int] | list[Any] = model["vocab"]
+    added = list(file.get("added_tokens") or ())
+    ids = {each["id"] for each in added}
+    ids |= set(vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary)))
+    kept = {each for each in ids if each < rows}
+    holes = [each for each in range(max(kept, default=-1) + 1) if each not in kept]
+    if len(kept) == len(ids) and not holes:
+        return text
+    added = [each for each in added if each["id"] < rows] + [_special(index) for index in holes]
+    if isinstance(vocabulary, dict):
+        tokens = {index: token for token, index in vocabulary.items() if index < rows}
+        tokens |= {each["id"]: each["content"] for each in added}  # in the vocabulary as well, they keep their ids
+        vocabulary = {token: index for index, token in tokens.items()}
+    else:  # of Unigram: pairs of token and score, in the order of their ids, without holes
+        vocabulary = vocabulary[:rows]
+    model["vocab"] = vocabulary
+    if "merges" in model:
+        model["merges"] = _merges(model)
+    return json.dumps(file | {"added_tokens": added, "post_processor": None})  # which may name what is left out
+
+
+def _special(index: int) -> dict[str, Any]:
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": index, "content": _FILLER.format(index), "special": True, **flags}
+
+
+def _merges(model: dict[str, Any]) -> list[Any]:
+    """Return the merges of BPE whose three tokens are in the vocabulary."""
+    known, prefix = model["vocab"], len(model.get("continuing_subword_prefix") or "")
+    pairs = ((merge, merge.split(" ", 1) if isinstance(merge, str) else merge) for merge in model["merges"])
+    return [
+        merge for merge, (left, right) in pairs if left in known and right in known and left + right[prefix:] in known
+    ]

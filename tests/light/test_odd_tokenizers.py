@@ -1,0 +1,73 @@
+"""Tokenizers whose ids have holes, or belong to two tokens, against the tokenizers package's own decoding."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer as FastTokenizer
+
+from speccompile.compiler.models.tokenizer import write_tokenizer
+from speccompile.errors import UsageError
+from speccompile.runtime.constraints import GrammarCompiler
+from speccompile.runtime.text.tokenizer import IncrementalDetokenizer, Tokenizer
+from tests.light.odd_tokenizers import ODD, added, odd_tokenizer
+from tests.light.test_constraints import manifest
+
+BEGINNING = re.compile("[a-c ]+(<(/(s>?)?)?)?")
+"""Texts with which a match of the constraint `[a-c ]+</s>?` may begin."""
+
+
+@pytest.fixture(params=sorted(ODD))
+def path(request, tmp_path: Path) -> Path:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(FastTokenizer.from_str(ODD[request.param]).to_str())  # as a build writes it
+    return path
+
+
+@pytest.mark.parametrize("ends", [(2,), (2, 5000), (5000,)], ids=["its own", "one without a row", "none of its own"])
+@pytest.mark.parametrize("padding", [0, 40, -1], ids=["as many rows", "more rows", "fewer rows"])
+def test_a_constraint_allows_the_tokens_that_its_text_can_begin_with(path, padding, ends):
+    fast = FastTokenizer.from_file(str(path))
+    names = fast.get_vocab(with_added_tokens=True)
+    rows = max(names.values()) + 1 + padding
+    own = GrammarCompiler(manifest(rows, ends), path, "hash").constraint("regex", "[a-c ]+</s>?").matcher(ends)
+    special = {index for index, token in fast.get_added_tokens_decoder().items() if token.special}
+    can = {
+        each
+        for each in names.values()
+        if each < rows and each not in special and BEGINNING.fullmatch(fast.decode([each]))
+    }
+    assert set(np.flatnonzero(own.mask())) == can
+    assert can
+
+
+def test_a_constraint_that_no_token_can_begin_is_refused(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(odd_tokenizer(1))
+    with pytest.raises(UsageError, match="received one whose texts no token of this model can begin"):
+        GrammarCompiler(manifest(40), path, "hash").constraint("regex", "[a-z]+")
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_special_tokens_of_any_id_stop_and_are_not_shown(path, size):
+    text, fast = Tokenizer(path), FastTokenizer.from_file(str(path))
+    for index, token in fast.get_added_tokens_decoder().items():
+        begin, end = fast.encode("cd c").ids, fast.encode("dc").ids
+        ids = [*begin, index, *end]
+        stream = IncrementalDetokenizer(text, [], [token.content])
+        groups = [ids[start : start + size] for start in range(0, len(ids), size)]
+        assert "".join([*map(stream.push, groups), stream.finish()]) == fast.decode(begin)
+        assert (stream.stopped, stream.kept) == (True, len(begin) + 1)
+
+
+def test_added_tokens_that_get_other_ids_than_their_file_says_are_told(tmp_path, caplog):
+    """The library gives them the next free ids, and so does transformers."""
+    (tmp_path / "tokenizer.json").write_text(odd_tokenizer(1, added(2, "</s>"), added(300, "<x>"), added(400, "<y>")))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    write_tokenizer(tmp_path, tmp_path / "bundle")
+    assert Tokenizer(tmp_path / "bundle/tokenizer/tokenizer.json").encode("<x><y>") == [260, 261]
+    assert (
+        "tokenizer.json names the ids '<x>' 300, '<y>' 400, and the tokenizers library gives them 260, 261"
+        in caplog.text
+    )
