@@ -1,11 +1,15 @@
 """Command-line options for constraints on new tokens."""
 
+import errno
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from speccompile.errors import UsageError
+from speccompile.machine.plain_files import read_plain
 
 if TYPE_CHECKING:
     from speccompile.runtime import Bundle
@@ -54,10 +58,27 @@ def impose(bundle: "Bundle", asked: tuple[str, Any] | None) -> "Constraint | Non
 
 
 def _read(option: str, name: str) -> str:
+    """Return the text of a file, or of stdin. Raise UsageError for one that cannot be read, or that is larger than any
+    constraint."""
+    from speccompile.runtime.constraints.limits import SIMPLER, CompileLimits
+
+    most = CompileLimits().grammar_bytes
     try:
-        with click.open_file(name, encoding="utf-8") as file:
-            text: str = file.read()
-            return text
+        data = _stdin(most) if name == "-" else read_plain(Path(name), most)
+        return data.decode().replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EFBIG:
+            raise UsageError(
+                f"{option} {name}: received more than {most} bytes: the limit grammar_bytes", hint=SIMPLER
+            ) from None
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"{option} {name}: {reason}", hint="give a file that can be read, or - for stdin") from error
+
+
+def _stdin(most: int) -> bytes:
+    """Return the bytes of stdin. Raise OSError for more than `most`."""
+    with click.open_file("-", "rb") as file:
+        data: bytes = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return data

@@ -11,7 +11,7 @@ from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import OpenedBundle, open_bundle
 from speccompile.errors import PromptError
 from speccompile.progress import heartbeat
-from speccompile.runtime.constraints import Constraint, GrammarCompiler
+from speccompile.runtime.constraints import CompileLimits, Constraint, GrammarCompiler
 from speccompile.runtime.description import describe
 from speccompile.runtime.devices.engine import Engine
 from speccompile.runtime.devices.engines import choose, open_engine
@@ -129,6 +129,12 @@ class Bundle(EngineOwner, Servable):
             bundle.kept.reset()
         return bundle
 
+    def close(self) -> None:
+        """Release the engine's sessions and memory, see `EngineOwner.close`, and end the process that tries
+        constraints."""
+        super().close()
+        self.grammars.close()
+
     @property
     def exact(self) -> bool:
         """Return whether speculation never changes the output, by the drafting method and by the engine on this
@@ -173,9 +179,9 @@ class Bundle(EngineOwner, Servable):
         check_token_ids(ids, self.manifest, self.text)
         return ids
 
-    def constraint(self, kind: str, text: Any = "") -> Constraint:
+    def constraint(self, kind: str, text: Any = "", limits: CompileLimits | None = None) -> Constraint:
         """Return a constraint for any number of generations of this bundle: see `GrammarCompiler.constraint`."""
-        return self.grammars.constraint(kind, text)
+        return self.grammars.constraint(kind, text, limits or CompileLimits())
 
     def generate(
         self, prompt: Prompt, options: GenerationOptions | None = None, **keywords: Unpack[GenerationKeywords]

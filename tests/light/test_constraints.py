@@ -51,7 +51,7 @@ def peer(tokenizer: LLTokenizer, tokens: list[int]) -> LLMatcher | None:
 
 
 def matcher(grammars: GrammarCompiler) -> Matcher:
-    return grammars.constraint("json_schema", SCHEMA | {"x-guidance": {"whitespace_pattern": " "}}).matcher([END])
+    return grammars.compile("json_schema", SCHEMA | {"x-guidance": {"whitespace_pattern": " "}}).matcher([END])
 
 
 def text_of(tokenizer: LLTokenizer, text: str) -> list[int]:
@@ -97,7 +97,7 @@ def test_a_chain_is_a_tree_with_one_branch(grammars, tokenizer):
 
 
 def test_what_is_forced_has_no_alternative(grammars, tokenizer):
-    dense = grammars.constraint("grammar", r'start: "{\"name\":" /[0-9]+/ "}"')
+    dense = grammars.compile("grammar", r'start: "{\"name\":" /[0-9]+/ "}"')
     own, other = dense.matcher([END]), dense.matcher([END])
     forced = own.forced_tokens(8)
     assert tokenizer.decode_str(forced) == '{"name":'
@@ -108,7 +108,7 @@ def test_what_is_forced_has_no_alternative(grammars, tokenizer):
 
 
 def test_what_is_forced_stops_at_the_most_and_at_the_end(grammars):
-    choice = grammars.constraint("choice", ["a rather long text that has no alternative at all"])
+    choice = grammars.compile("choice", ["a rather long text that has no alternative at all"])
     whole = choice.matcher([END]).forced_tokens(100)
     assert len(whole) > 4
     assert choice.matcher([END]).forced_tokens(3) == whole[:3]
@@ -129,7 +129,7 @@ def test_a_complete_text_ends(grammars, tokenizer):
 
 
 def test_an_end_token_is_allowed_where_the_text_may_be_whole(grammars, tokenizer):
-    own = grammars.constraint("regex", "[0-9]+").matcher([END])
+    own = grammars.compile("regex", "[0-9]+").matcher([END])
     assert not own.mask()[END]
     assert own.accept_tokens(text_of(tokenizer, "4")) == 1
     assert own.mask()[END]
@@ -137,14 +137,14 @@ def test_an_end_token_is_allowed_where_the_text_may_be_whole(grammars, tokenizer
 
 
 def test_an_end_token_that_ends_nothing_is_never_allowed(grammars, tokenizer):
-    own = grammars.constraint("regex", "[0-9]+").matcher([7])
+    own = grammars.compile("regex", "[0-9]+").matcher([7])
     own.accept_tokens(text_of(tokenizer, "4"))
     assert not own.mask()[END]
     assert own.mask().any()
 
 
 def test_a_model_without_end_tokens_never_gets_one(tokenizer):
-    own = GrammarCompiler(manifest(ends=()), TOKENIZER, "hash").constraint("regex", "[0-9]{1,2}").matcher([])
+    own = GrammarCompiler(manifest(ends=()), TOKENIZER, "hash").compile("regex", "[0-9]{1,2}").matcher([])
     own.accept_tokens(text_of(tokenizer, "4"))
     taken = np.flatnonzero(own.mask())
     assert {tokenizer.decode_str([token]) for token in taken} == set("0123456789")
@@ -152,7 +152,7 @@ def test_a_model_without_end_tokens_never_gets_one(tokenizer):
 
 def test_a_parser_that_fails_is_an_error(grammars, tokenizer):
     """Here because it has been given what is not allowed."""
-    own = grammars.constraint("regex", "ab").matcher([END])
+    own = grammars.compile("regex", "ab").matcher([END])
     assert own.accept_tokens(text_of(tokenizer, "zz")) == 0
     with pytest.raises(UsageError, match="cannot go on with this grammar"):
         assert own.end
@@ -160,16 +160,14 @@ def test_a_parser_that_fails_is_an_error(grammars, tokenizer):
 
 def test_a_step_beyond_the_limits_ends_its_own_row_with_an_error(grammars, tokenizer):
     many = " ".join(['("a"|"b")?'] * 3000)
-    row = SequenceState(
-        [5], 10, 100, {END}, None, constraint=grammars.constraint("grammar", f'start: "xy" z\nz: {many}')
-    )
+    row = SequenceState([5], 10, 100, {END}, None, constraint=grammars.compile("grammar", f'start: "xy" z\nz: {many}'))
     row.append_tokens(text_of(tokenizer, "xy"), 0)
     assert row.finish_reason == "error"
     assert "cannot go on with this grammar" in str(row.error)
 
 
 def test_rows_have_matchers_of_their_own(grammars, tokenizer):
-    constraint = grammars.constraint("choice", ["yes", "no"])
+    constraint = grammars.compile("choice", ["yes", "no"])
     rows = [SequenceState([5], 9, 99, [END], None, constraint=constraint) for _ in range(2)]
     rows[0].append_tokens(text_of(tokenizer, "yes"), 0)
     assert [row.finish_reason for row in rows] == ["stop", ""]
@@ -199,7 +197,7 @@ REFUSED = [
 @pytest.mark.parametrize(("kind", "text", "said"), REFUSED)
 def test_what_is_no_constraint_is_refused(grammars, kind, text, said):
     with pytest.raises(UsageError) as caught:
-        grammars.constraint(kind, text)
+        grammars.compile(kind, text)
     assert said in str(caught.value)
     assert caught.value.hint
 
@@ -216,9 +214,9 @@ def test_a_keyword_that_is_not_supported_is_never_ignored(grammars, keyword):
     """Nor does a schema's own word for it help."""
     schema = {keyword: KEYWORDS[keyword], "x-guidance": {"lenient": True}}
     with pytest.raises(UsageError, match="llguidance does not take it"):
-        grammars.constraint("json_schema", {"type": "object", "properties": {"inner": schema}})
+        grammars.compile("json_schema", {"type": "object", "properties": {"inner": schema}})
     with pytest.raises(UsageError, match="llguidance does not take it"):
-        grammars.constraint("json_schema", schema)
+        grammars.compile("json_schema", schema)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -227,29 +225,29 @@ def test_texts_may_be_given_in_their_own_words(grammars, tokenizer, kind):
              "regex": (r"\d+/[^x]", "12/é"), "grammar": ('start: "a"+ WORD\nWORD: /[b-d]+/', "aabcd"),
              "choice": ['say "no"\n', 'say "no"\n']}  # fmt: skip
     text, sample = texts[kind]
-    own = grammars.constraint(kind, text).matcher([END])
+    own = grammars.compile(kind, text).matcher([END])
     tokens = text_of(tokenizer, sample)
     assert own.accept_tokens(tokens) == len(tokens)
     assert own.is_complete or own.mask()[END]
 
 
 def test_white_space_has_an_end(grammars, tokenizer):
-    own = grammars.constraint("json_object").matcher([END])
+    own = grammars.compile("json_object").matcher([END])
     assert own.accept_tokens(text_of(tokenizer, "{" + "\n" * 9)) < 10
 
 
 def test_nothing_is_allowed_by_a_bundle_without_constraints(tokenizer):
     with pytest.raises(UsageError, match="was built without constraints"):
-        GrammarCompiler(manifest(taken=False), TOKENIZER, "hash").constraint("json_object")
+        GrammarCompiler(manifest(taken=False), TOKENIZER, "hash").compile("json_object")
     with pytest.raises(UsageError, match="has no tokenizer, so no text to constrain"):
-        GrammarCompiler(manifest(), None, "").constraint("json_object")
+        GrammarCompiler(manifest(), None, "").compile("json_object")
 
 
 @pytest.mark.parametrize(("size", "ends"), [(4090, (END,)), (4090, (END, 4095)), (4090, (5000,)), (SIZE, (END, 5000))])
 def test_tokens_without_a_row_are_never_allowed(tokenizer, size, ends):
     """As with Gemma 3 1B: the model has fewer rows than its tokenizer has tokens, and perhaps no row for an end token
     that its generation config names. Where several texts are allowed, these are llguidance's masks, cut to the rows."""
-    own = GrammarCompiler(manifest(size, ends), TOKENIZER, "hash").constraint("regex", "[a-z ]{9}").matcher(ends)
+    own = GrammarCompiler(manifest(size, ends), TOKENIZER, "hash").compile("regex", "[a-z ]{9}").matcher(ends)
     peers = LLMatcher(tokenizer, LLMatcher.grammar_from_regex("[a-z ]{9}"))
     for token in text_of(tokenizer, "ab cd efg"):
         expected = np.frombuffer(peers.compute_logit_bias(), np.uint8)[:size] > 0
@@ -262,7 +260,7 @@ def test_text_of_a_token_without_a_row_is_written_by_others(tokenizer):
     word = next(token for token in range(4095, 2000, -1) if tokenizer.decode_str([token]).isalnum())
     text = tokenizer.decode_str([word])
     assert text_of(tokenizer, text) == [word]
-    own = GrammarCompiler(manifest(word), TOKENIZER, "hash").constraint("choice", [text]).matcher([END])
+    own = GrammarCompiler(manifest(word), TOKENIZER, "hash").compile("choice", [text]).matcher([END])
     forced = own.forced_tokens(8)
     assert tokenizer.decode_str(forced) == text
     assert len(forced) > 1
@@ -274,13 +272,13 @@ def test_a_broken_tokenizer_is_named(tmp_path, content):
     path = tmp_path / "tokenizer.json"
     path.write_text(content)
     with pytest.raises(BundleError, match="does not take this tokenizer for 4104 tokens"):
-        GrammarCompiler(manifest(), path, "hash").constraint("json_object")
+        GrammarCompiler(manifest(), path, "hash").compile("json_object")
 
 
 def test_without_llguidance_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(MissingPackageError, match="without llguidance, expected the extra 'constraints'") as caught:
-        GrammarCompiler(manifest(), TOKENIZER, "hash").constraint("json_object")
+        GrammarCompiler(manifest(), TOKENIZER, "hash").compile("json_object")
     assert caught.value.hint == "pip install 'speccompile[constraints]'"
 
 
@@ -300,7 +298,7 @@ def test_rows_that_are_free_allow_everything_beside_those_that_are_not(grammars,
     masks = TokenMasks(engine, told)
     free, bound = (
         SequenceState([5], 9, 99, [END], None),
-        SequenceState([5], 9, 99, [END], None, constraint=grammars.constraint("choice", "a")),
+        SequenceState([5], 9, 99, [END], None, constraint=grammars.compile("choice", "a")),
     )
     window = np.array([[7, 8, 9]] * 3)
     assert (masks.width({0: free}), masks.width({0: free, 2: bound})) == (1, SIZE)

@@ -51,7 +51,7 @@ def body(**fields) -> bytes:
 
 
 def children(process) -> str:
-    pid = process._process.pid
+    pid = process._forker.process.pid
     return Path(f"/proc/{pid}/task/{pid}/children").read_text()
 
 
@@ -119,7 +119,7 @@ def test_everything_ends_with_the_server(folder):
 
     with processes(folder, seconds=60.0) as made:
         asyncio.run(close(made))
-        assert made._process.poll() is not None
+        assert made._forker.process.poll() is not None
 
 
 def test_a_body_over_a_limit_is_refused_at_once_when_it_comes_again(folder):
@@ -138,8 +138,8 @@ def test_a_body_over_a_limit_is_refused_at_once_when_it_comes_again(folder):
 
 def test_a_forking_process_that_dies_is_replaced(folder):
     with processes(folder) as made:
-        made._process.kill()
-        made._process.wait()
+        made._forker.process.kill()
+        made._forker.process.wait()
         assert json.loads(asyncio.run(made.run(tasks.COMPLETION, body())))["prompts"] == [[256, 87]]
 
 

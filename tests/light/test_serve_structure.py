@@ -37,7 +37,7 @@ ONE = {"city": "Bonn", "days": 2}
 def bundle_of(family="Hermes", *, taken=True):
     grammars = GrammarCompiler(manifest(taken=taken), TOKENIZER, "hash")
     template = TEMPLATES.get(family, family)
-    return SimpleNamespace(grammars=grammars, constraint=grammars.constraint, chat_template=(template, {}))
+    return SimpleNamespace(grammars=grammars, constraint=grammars.compile, chat_template=(template, {}))
 
 
 def asked(**fields):
@@ -46,7 +46,7 @@ def asked(**fields):
 
 def takes(bundle, constraint, text: str) -> bool:
     """Whether a text, as it is, is what the constraint wants."""
-    matcher, tokens = constraint.matcher([END]), bundle.grammars._tokenizer.tokenize_str(text)
+    matcher, tokens = constraint.matcher([END]), bundle.grammars._tokenizer._tokenizer.tokenize_str(text)
     return matcher.accept_tokens(tokens) == len(tokens) and (matcher.is_complete or bool(matcher.mask()[END]))
 
 

@@ -1,23 +1,19 @@
-"""Compile constraints to grammars of llguidance: once, for any number of sequences."""
+"""Compile constraints to grammars of llguidance."""
 
 import json
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from speccompile.bundle.manifest import Manifest
 from speccompile.errors import BundleError, UsageError
 from speccompile.extras import naming_extra
 from speccompile.runtime.constraints.fitted_tokenizer import fitted
+from speccompile.runtime.constraints.limits import nested_too_deeply
 from speccompile.runtime.constraints.matcher import Matcher, Vocabulary
 
 if TYPE_CHECKING:
     from llguidance import LLParserLimits, LLTokenizer
-
-INPUT = "allowed"
-"""Input of graphs that take constraints: the tokens that may follow every node of a round."""
 
 KINDS = ("json_schema", "json_object", "regex", "grammar", "choice")
 
@@ -31,62 +27,20 @@ _LONGEST = 300
 """Maximum number of characters of llguidance's message in an error."""
 
 
-@dataclass(frozen=True)
-class Constraint:
-    """Compiled constraint of some sequences. kind: of `KINDS`; text: as written by the user; tokenizer: hash of the
-    tokenizer that it was made for; _compiled: a matcher at the start state, which sequences copy."""
+class GrammarTokenizer:
+    """Tokenizer as llguidance has it, for a model's vocabulary. It is opened at first use."""
 
-    kind: str
-    text: str
-    tokenizer: str
-    _compiled: Matcher = field(repr=False, compare=False)
-
-    def matcher(self, ends: Collection[int]) -> Matcher:
-        """Return a new matcher for one sequence, at the start state. ends: tokens that end the sequence; other end
-        tokens of the model are never allowed."""
-        return self._compiled.copy(ends)
-
-    @property
-    def has_failed(self) -> bool:
-        """Return whether a sequence has reached a limit of llguidance in this grammar: others may, sooner than in one
-        that is compiled anew."""
-        return self._compiled.has_failed
-
-
-ConstraintOption = Constraint | Sequence[Constraint | None] | None
-"""Constraint for all prompts, or a sequence with one, or None, for each."""
-
-
-class GrammarCompiler:
-    """Compiler of constraints for a bundle's tokenizer and its model's vocabulary. It opens the tokenizer at first
-    use."""
-
-    def __init__(self, manifest: Manifest, tokenizer: Path | None, hashed: str) -> None:
-        """tokenizer: path of a `tokenizer.json`, None if the bundle has none; hashed: its hash."""
-        self._path, self.tokenizer_hash, self._manifest = tokenizer, hashed, manifest
-        self.is_supported = any(tensor.name == INPUT for graph in manifest.graphs for tensor in graph.inputs)
-        """True if the bundle's graphs take constraints."""
+    def __init__(self, path: Path, vocabulary_size: int, eos_token_ids: Sequence[int]) -> None:
+        """path: of a `tokenizer.json`; eos_token_ids: end tokens of the model that have a row."""
+        self._path, self._size, self._ends = path, vocabulary_size, list(eos_token_ids)
 
     @cached_property
     def _tokenizer(self) -> "LLTokenizer":
-        if not self.is_supported:
-            raise UsageError(
-                "constraint: this bundle was built without constraints", hint="set constraints: true in the recipe"
-            )
-        if self._path is None:
-            raise UsageError(
-                "constraint: this bundle has no tokenizer, so no text to constrain",
-                hint="add the tokenizer to the target's folder and build again",
-            )
-        return _open(self._path, self._manifest.vocabulary_size, self._ends)
+        return _open(self._path, self._size, self._ends)
 
-    @property
-    def _ends(self) -> list[int]:
-        """End tokens of the model that have a row: one that only its generation config names may have none."""
-        return [token for token in self._manifest.eos_token_ids if token < self._manifest.vocabulary_size]
-
-    def warm(self) -> None:
-        """Open the tokenizer now, which takes a second for a large one, instead of at first use."""
+    def open(self) -> None:
+        """Open the tokenizer now, which takes a second for a large one. Raise BundleError for one that llguidance does
+        not take, and MissingPackageError without llguidance."""
         self._tokenizer  # noqa: B018
 
     def special(self, text: str) -> int | None:
@@ -95,51 +49,11 @@ class GrammarCompiler:
         is_one = len(tokens) == 1 and self._tokenizer.is_special_token(tokens[0])
         return int(tokens[0]) if is_one else None
 
-    def per_prompt(self, given: Any, prompts: int) -> "list[Constraint | None]":
-        """Return the constraint of each prompt: `given` is one for all, or a sequence. Raise UsageError for an invalid
-        one."""
-        if given is None or isinstance(given, Constraint) or not isinstance(given, Sequence) or isinstance(given, str):
-            given = [given] * prompts
-        if len(given) != prompts:
-            raise UsageError(
-                f"constraint: received {len(given)} values, expected one, or one for each of {prompts} prompts",
-                hint="give a single one for all prompts",
-            )
-        for each in given:
-            if each is not None:
-                self._check(each)
-        return list(given)
-
-    def _check(self, constraint: Any) -> None:
-        """Raise UsageError if sequences of the bundle cannot take the constraint."""
-        if not isinstance(constraint, Constraint):
-            raise UsageError(
-                f"constraint: received {type(constraint).__name__}, expected what Bundle.constraint gives",
-                hint='as in constraint=bundle.constraint("choice", ["yes", "no"])',
-            )
-        if not self.is_supported or constraint.tokenizer != self.tokenizer_hash:
-            raise UsageError(
-                "constraint: received one of another bundle, expected one made for this bundle's tokenizer",
-                hint="make it by the constraint of this bundle",
-            )
-
-    def constraint(self, kind: str, text: Any = "") -> Constraint:
-        """Compile a constraint of new tokens.
-
-        kind: `json_schema`, with a schema as text or a mapping; `json_object`; `regex`, which matches the whole text;
-        `grammar`, in the Lark form of llguidance; `choice`, one of some texts. A generation ends when its text is
-        complete, with finish_reason stop.
-
-        Raise UsageError for bundles that were built without constraints, and for what llguidance does not support: no
-        part of a constraint is ever ignored. Raise MissingPackageError without llguidance.
-        """
+    def compile(self, kind: str, text: Any) -> Matcher:
+        """Return a matcher at the start state, whatever time and memory it takes: see `GrammarCompiler.constraint`."""
         tokenizer = self._tokenizer
         from llguidance import LLMatcher
 
-        if kind not in KINDS:
-            raise UsageError(
-                f"constraint: received the kind {kind!r}, expected one of {', '.join(KINDS)}", hint="give one of them"
-            )
         try:
             grammar = _grammar(kind, text)
             grammar.encode()
@@ -148,22 +62,22 @@ class GrammarCompiler:
                 f"constraint {kind}: received a text with half a surrogate pair, expected Unicode text",
                 hint="give both halves, or the character itself",
             ) from None
+        except RecursionError:
+            raise nested_too_deeply(kind) from None
         inner = LLMatcher(tokenizer, grammar, log_level=0, limits=_limits())
         said = [inner.get_error()] if inner.is_error() else inner.get_grammar_warnings()
         if said:
-            raise _refused(kind, " ".join(said))
-        ends = frozenset(self._ends)
-        vocabulary = Vocabulary(self._manifest.vocabulary_size, ends, frozenset(tokenizer.eos_tokens))
-        matcher = Matcher(inner, vocabulary)
+            raise refused(kind, " ".join(said))
+        matcher = Matcher(inner, Vocabulary(self._size, frozenset(self._ends), frozenset(tokenizer.eos_tokens)))
         allows_any = matcher.allows_any()
         if inner.is_error():  # the first mask already reaches a limit of llguidance
-            raise _refused(kind, inner.get_error())
+            raise refused(kind, inner.get_error())
         if not allows_any:
             raise UsageError(
                 f"constraint {kind}: received one that no text can meet but an empty one, expected one that some can",
                 hint="allow at least one character",
             )
-        return Constraint(kind, text if isinstance(text, str) else json.dumps(text), self.tokenizer_hash, matcher)
+        return matcher
 
 
 def _grammar(kind: str, text: Any) -> str:
@@ -208,7 +122,7 @@ def _of_schema(kind: str, schema: Any) -> str:
             )
         )
     except ValueError as error:
-        raise _refused(kind, str(error)) from error
+        raise refused(kind, str(error)) from error
 
 
 def _of_choices(texts: Any) -> str:
@@ -236,7 +150,8 @@ def _limits() -> "LLParserLimits":
     )  # fmt: skip
 
 
-def _refused(kind: str, said: str) -> UsageError:
+def refused(kind: str, said: str) -> UsageError:
+    """Return the error about a constraint that llguidance does not take. said: its message."""
     plain = " ".join(said.split())
     if _STUCK in plain:
         return UsageError(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.runtime.constraints.grammar import INPUT
+from speccompile.runtime.constraints.constraint import INPUT
 from speccompile.runtime.devices.engine import Array, Engine
 from speccompile.runtime.generation import SequenceState
 from speccompile.tree import Tree, merged

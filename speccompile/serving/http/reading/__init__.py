@@ -6,7 +6,7 @@ thread, and all others in a child process of their own, which the kernel ends at
 
 limits      limits of reading one body
 tasks       what is done with a body
-forker      process that has the tokenizer open, and forks a child for each body
+child       program that has the tokenizer open, and forks a child for each body
 processes   children as the server sees them: queue, time limits, errors
 reader      reads in a thread or in a child
 """

@@ -1,14 +1,14 @@
 """The texts of a bundle as requests may use them, and compiled constraints that are kept."""
 
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from speccompile.errors import PromptError, UsageError
+from speccompile.errors import PromptError
 from speccompile.runtime.constraints import Constraint, GrammarCompiler
+from speccompile.runtime.constraints.limits import check_size, written
 from speccompile.runtime.text.chat import apply_chat_template
 
 if TYPE_CHECKING:
@@ -65,12 +65,7 @@ class LimitedBundle:
 
     def constraint(self, kind: str, text: Any = "") -> Constraint:
         """Return a compiled constraint. Raise UsageError for an invalid one, and for one that is too large."""
-        size = len(_written(text).encode())
-        if size > self._most:
-            raise UsageError(
-                f"received a constraint of {size} bytes, expected at most {self._most}: the limit grammar_bytes",
-                hint="ask for a simpler form, or serve with a larger --grammar-bytes",
-            )
+        check_size(written(kind, text), self._most, "ask for a simpler form, or serve with a larger --grammar-bytes")
         return self._compile(kind, text)
 
 
@@ -84,7 +79,7 @@ class ConstraintCache:
 
     def get(self, kind: str, text: Any) -> Constraint:
         """Return a constraint. Raise UncompiledError if it is not kept."""
-        key = (kind, _written(text))
+        key = (kind, written(kind, text))
         with self._lock:
             if key not in self._kept or self._kept[key].has_failed:
                 self._kept.pop(key, None)
@@ -97,14 +92,10 @@ class ConstraintCache:
         try:
             return self.get(kind, text)
         except UncompiledError:
-            made = self._grammars().constraint(kind, text)
+            made = self._grammars().compile(kind, text)
         if keep:
             with self._lock:
-                self._kept[kind, _written(text)] = made
+                self._kept[kind, written(kind, text)] = made
                 if len(self._kept) > _KEPT:
                     self._kept.popitem(last=False)
         return made
-
-
-def _written(text: Any) -> str:
-    return text if isinstance(text, str) else json.dumps(text)

@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass
 
+from speccompile.runtime.constraints import CompileLimits
+
 
 @dataclass(frozen=True)
-class ReadLimits:
-    """Limits of reading one request: its JSON, chat template, tokens and grammar. seconds: of a processor;
-    memory_mib: MiB beyond what an idle reader has; grammar_bytes: of a schema, grammar, expression or list of choices;
-    waiting: requests that may wait for a reader."""
+class ReadLimits(CompileLimits):
+    """Limits of reading one request: its JSON, chat template, tokens and grammar, which those of compiling a grammar
+    hold for as a whole. waiting: requests that may wait for a reader."""
 
-    seconds: float = 3.0
-    memory_mib: int = 512
-    grammar_bytes: int = 64 * 1024
     waiting: int = 64

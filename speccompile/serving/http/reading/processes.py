@@ -1,13 +1,8 @@
 """Child processes that read requests, as the server sees them."""
 
 import asyncio
-import json
 import os
-import signal
 import socket
-import subprocess
-import sys
-import threading
 from collections import OrderedDict
 from contextlib import suppress
 from hashlib import blake2b
@@ -15,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.errors import EngineError, OverloadedError
+from speccompile.machine.forker_process import ForkerProcess, limit_of, split_answer, task_head
 from speccompile.serving.http.errors import UNAVAILABLE, RequestError
 from speccompile.serving.http.reading.last_first import LastFirst
 from speccompile.serving.http.reading.limits import ReadLimits
 
-_FORKER = "speccompile.serving.http.reading.forker"
+_CHILD = "speccompile.serving.http.reading.child"
 _QUICK_SECONDS = 0.1
 """Seconds of a processor for a first attempt, which most requests need less of: so they wait for no slow one."""
 _QUICK_NICENESS, _SLOW_NICENESS = 5, 10
@@ -40,29 +36,15 @@ class ReaderProcesses:
         self.limits = limits
         self._quick = LastFirst(_QUICK_CHILDREN)
         self._slow = LastFirst(max(1, (os.cpu_count() or 1) // 2))
-        self._waiting, self._closed = 0, False
+        self._waiting = 0
         self._over = OrderedDict[bytes, RequestError]()
         self._open = dict[asyncio.WriteTransport, asyncio.AbstractEventLoop]()
-        self._lock = threading.Lock()
-        self._settings = {
-            "folder": str(folder.resolve()), "name": name, "memory_mib": limits.memory_mib,
-            "grammar_bytes": limits.grammar_bytes,
-        }  # fmt: skip
-        self._start()
-
-    def _start(self) -> None:
-        self._server, theirs = socket.socketpair()
-        settings = json.dumps(self._settings | {"descriptor": theirs.fileno()})
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 -- this program itself
-                [sys.executable, "-P", "-m", _FORKER, settings], pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=_environment(),
-                start_new_session=True,  # a terminal's Ctrl-C is for the server, which ends it
-            )  # fmt: skip
+        settings = {"folder": str(folder.resolve()), "name": name, "grammar_bytes": limits.grammar_bytes}
+        self._forker = ForkerProcess(_CHILD, settings)
 
     def wait(self) -> None:
         """Wait until tasks can begin. Raise EngineError if the forking process has ended."""
-        if not self._server.recv(16):
+        if not self._forker.is_ready():
             self.close()
             raise EngineError("the process that reads requests has ended", hint="its own message stands above this one")
 
@@ -114,8 +96,7 @@ class ReaderProcesses:
         answer = b""
         try:
             with suppress(ConnectionError):  # the child has ended early: its answer, if it has one, says why
-                given = {"task": task, "seconds": seconds, "niceness": niceness}
-                writer.write(json.dumps(given).encode() + b"\n")
+                writer.write(task_head(task, seconds, self.limits.memory_mib, niceness))
                 writer.write(data)
                 await writer.drain()
                 if not writer.is_closing():
@@ -125,19 +106,19 @@ class ReaderProcesses:
         finally:
             del self._open[writer.transport]
             writer.transport.abort()  # ends the child if it still works
-        head, _, result = answer.partition(b"\n")
-        return self._answer(json.loads(head or b'{"signal": 0}'), result)
+        return self._answer(*split_answer(answer))
 
     def _answer(self, error: dict[str, Any] | None, result: bytes) -> bytes | None:
         if error is None:
             return result
         if "signal" not in error:
             raise RequestError(error.pop("message"), **error)
-        if error["signal"] == signal.SIGPROF:
+        limit = limit_of(error["signal"]) if error["signal"] else ""
+        if limit == "seconds":
             return None
-        if error["signal"] in (signal.SIGSEGV, signal.SIGBUS):
+        if limit == "depth":
             raise RequestError("the request is nested too deeply", code="limit_exceeded", hint="ask for a simpler form")
-        if error["signal"]:
+        if limit == "memory":
             raise self._exceeded(f"more than {self.limits.memory_mib} MiB of memory", "read_memory")
         raise RequestError(
             "the server is closing", status=503, kind=UNAVAILABLE, code="draining", headers={"Retry-After": "1"}
@@ -153,45 +134,17 @@ class ReaderProcesses:
 
     def _begin(self) -> socket.socket:
         """Return the server's end of a new task's socket."""
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        with theirs:
-            try:
-                self._send(theirs)
-            except OSError:
-                ours.close()
-                raise OverloadedError("the server is closing", retry_after=None) from None
-        return ours
-
-    def _send(self, task: socket.socket) -> None:
-        """Send one end of a task's socket to the forking process; if that has died, to a new one. Raise OSError."""
         try:
-            socket.send_fds(self._server, [b"t"], [task.fileno()])
+            task = self._forker.begin()
         except OSError:
-            with self._lock:
-                if self._closed:
-                    raise
-                self._end()
-                self._start()
-            socket.send_fds(self._server, [b"t"], [task.fileno()])
-
-    def _end(self) -> None:
-        self._server.close()
-        self._process.kill()
-        self._process.wait()
+            raise OverloadedError("the server is closing", retry_after=None) from None
+        task.setblocking(False)
+        return task
 
     def close(self) -> None:
         """End the forking process and all children. Any thread may call it, also twice."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        self._end()
+        if not self._forker.close():
+            return
         for transport, loop in list(self._open.items()):
             with suppress(RuntimeError):  # the loop has ended, and its sockets with it
                 loop.call_soon_threadsafe(transport.abort)
-
-
-def _environment() -> dict[str, str]:
-    """Return this process's variables, without threads in libraries: a process with several must not fork."""
-    return os.environ | {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

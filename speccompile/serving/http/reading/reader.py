@@ -52,7 +52,7 @@ class Reader:
         """Return the request in a body. speculative: default of requests that do not set it. Raise RequestError or
         OverloadedError, as the other methods do. Cancelling it ends a child that reads the body."""
         if self._children is None or len(data) <= SMALL:
-            known = self._bundle.constraint if self._children is None else self._kept.get
+            known = self._bundle.grammars.compile if self._children is None else self._kept.get
             try:
                 return await self._thread(lambda: self._reading(known, speculative).request(task, data))
             except UncompiledError:
