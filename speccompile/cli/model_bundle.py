@@ -132,7 +132,7 @@ def _key(request: "ModelRequest", *, prove: bool) -> dict[str, Any]:
 
     files = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in model_files(request)]
     references = [each for each in (request.model, request.drafter) if each and is_model(each)]
-    commits = [fetch_snapshot(each, None)[1] for each in references if not Path(each).expanduser().is_dir()]
+    commits = [fetch_snapshot(each, None)[1] for each in references if not Path(each).expanduser().exists()]
     asked = {"model": request.model, "drafter": request.drafter, "precision": request.precision}
     where = {"folder": str(request.folder) if request.folder else None, "sampling": request.sampling, "prove": prove}
     return asked | where | {"files": files, "commits": commits, "speccompile": __version__, "format": FORMAT}

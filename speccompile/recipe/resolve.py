@@ -6,6 +6,7 @@ from speccompile.compiler.checkpoints.facts import read_checkpoint
 from speccompile.errors import CheckpointError, RecipeError
 from speccompile.plan.plan import ModelPlan
 from speccompile.plan.recipe_source import RecipeSource
+from speccompile.recipe.gguf import gguf_folder
 from speccompile.recipe.hub import HEAD_PATTERNS, PATTERNS, fetch_snapshot
 
 
@@ -37,6 +38,10 @@ def resolve_folder(
     heads: download pickled weights too, as some heads are published. Raise RecipeError.
     """
     folder = origin.resolve(reference)
+    described = gguf_folder(folder)
+    if described is not None:
+        _refuse_revision(section, reference, revision, origin)
+        return described, None
     if folder.is_dir():
         _refuse_revision(section, reference, revision, origin)
         return folder, None
