@@ -115,7 +115,7 @@ class Metadata:
             found = default
         is_bool = isinstance(found, bool) and kind is not bool
         if found is None or not isinstance(found, kind) or is_bool:
-            raise self.wrong(key, "nothing" if found is None else found, expected)
+            raise self.wrong(key, found, expected)
         return found
 
 
@@ -129,5 +129,5 @@ def shortest(number: float) -> float:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    text = "nothing" if value is None else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -85,7 +85,7 @@ def unsupported(metadata: Metadata, key: str, received: str, expected: str) -> U
 def _vocabulary(metadata: Metadata, size: int) -> Vocabulary:
     tokens = metadata.items("tokenizer.ggml.tokens", str, size)
     if tokens is None:
-        raise metadata.wrong("tokenizer.ggml.tokens", "nothing", f"{size} tokens")
+        raise metadata.wrong("tokenizer.ggml.tokens", None, f"{size} tokens")
     types = metadata.items("tokenizer.ggml.token_type", int, size) or [NORMAL] * size
     vocabulary = Vocabulary(tokens, types)
     known = [kind for kind in types if kind != UNUSED]
@@ -100,7 +100,7 @@ def _byte_level(metadata: Metadata, vocabulary: Vocabulary, architecture: str) -
     """Return model, normalizer, pre-tokenizer and decoder, and whether a text begins with BOS where nothing says so."""
     merges = metadata.items("tokenizer.ggml.merges", str)
     if merges is None:
-        raise metadata.wrong("tokenizer.ggml.merges", "nothing", "the merges of byte-level BPE")
+        raise metadata.wrong("tokenizer.ggml.merges", None, "the merges of byte-level BPE")
     pre = metadata.text("tokenizer.ggml.pre", "default")
     split = TEXT_SPLITS.get(pre)
     if split is None:
@@ -131,7 +131,7 @@ def _sentence_piece(metadata: Metadata, vocabulary: Vocabulary, architecture: st
     metadata.require("tokenizer.ggml.remove_extra_whitespaces", False)
     scores = metadata.items("tokenizer.ggml.scores", float, len(vocabulary.tokens))
     if scores is None:
-        raise metadata.wrong("tokenizer.ggml.scores", "nothing", "a score for each token")
+        raise metadata.wrong("tokenizer.ggml.scores", None, "a score for each token")
     is_gemma = architecture in GEMMA
     if is_gemma:  # written with spaces, and ranked by their order
         vocabulary = vocabulary._replace(tokens=[_spelled(token) for token in vocabulary.tokens])
@@ -195,7 +195,7 @@ def _post_processor(metadata: Metadata, vocabulary: Vocabulary, adds_bos: bool) 
         is_said = f"tokenizer.ggml.add_{name}_token" in metadata
         adds = metadata.flag(f"tokenizer.ggml.add_{name}_token", default)
         if adds and index is None and is_said:
-            raise metadata.wrong(f"tokenizer.ggml.{name}_token_id", "nothing", f"the token that add_{name}_token adds")
+            raise metadata.wrong(f"tokenizer.ggml.{name}_token_id", None, f"the token that add_{name}_token adds")
         ends.append(index if adds else None)
     metadata.require("tokenizer.ggml.add_sep_token", False)
     if ends == [None, None]:
