@@ -1,5 +1,6 @@
 """GGUF files of small models, in the layout of llama.cpp's converter, written with the package gguf."""
 
+import json
 from pathlib import Path
 
 import gguf
@@ -7,21 +8,48 @@ import numpy as np
 import torch
 from gguf.quants import dequantize, quantize
 from safetensors.torch import load_file, save_file
-
-from speccompile.compiler.checkpoints.gguf.text_splits import TEXT_SPLITS
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
 PARTS = {"llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2,
          "qwen3": gguf.MODEL_ARCH.QWEN3, "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE, "gemma2": gguf.MODEL_ARCH.GEMMA2,
          "gemma3_text": gguf.MODEL_ARCH.GEMMA3, "phi3": gguf.MODEL_ARCH.PHI3}  # fmt: skip
 """model_type -> architecture of a file."""
 
+SIZES = {"vocab_size": 96, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
+         "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}  # fmt: skip
+LINEAR = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
+YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6, "original_max_position_embeddings": 32}
+PARTIAL = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75}
+MODELS = {
+    "llama": {"tie_word_embeddings": False},
+    "llama with biases": {"attention_bias": True, "head_dim": 32, "tie_word_embeddings": True},
+    "mistral": {"sliding_window": 16, "head_dim": 16},
+    "qwen2": {"tie_word_embeddings": True, "rope_parameters": LINEAR},
+    "qwen3": {"head_dim": 32, "rope_parameters": YARN},
+    "qwen3_moe": {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+                  "norm_topk_prob": True},
+    "gemma2": {"head_dim": 32, "sliding_window": 16, "query_pre_attn_scalar": 32},
+    "gemma3_text": {"num_hidden_layers": 7, "head_dim": 32, "sliding_window": 16, "query_pre_attn_scalar": 32},
+    "phi3": {"original_max_position_embeddings": 128, "rope_parameters": PARTIAL},
+}  # fmt: skip
+"""Name, which begins with the model_type -> changes of its config."""
+
+
+def save(folder, kind, **changes):
+    """Save a random model of transformers."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**(SIZES | changes)))
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    model.save_pretrained(folder)
+    return folder
+
 
 def write_gguf(folder, file, types=("F32",), tokenizer=None, keys=(), tensors=(), split=0, rope_freqs=None):
     """Write the model in a Hugging Face folder as GGUF. types: of its matrices, in turn. tokenizer: called with the
     writer. keys: (method of the writer, value) beside those of the converter. tensors: name -> array beside the
     model's. Return its tensors, by transformers' names, as a reader must see them: float32, after quantization."""
-    from transformers import AutoConfig
-
     config = AutoConfig.from_pretrained(folder)
     arch = PARTS[config.model_type]
     writer = gguf.GGUFWriter(None if split else file, gguf.MODEL_ARCH_NAMES[arch], split_max_tensors=split)
@@ -137,8 +165,6 @@ def save_reference(folder, stored, output):
 
 def add_byte_level(file, pre, special=()):
     """Return a function that writes the byte-level BPE of a tokenizer.json. special: (method, id)."""
-    import json
-
     written = json.loads(Path(file).read_text(encoding="utf-8"))
     added = {each["id"]: each for each in written["added_tokens"]}
     tokens = {index: token for token, index in written["model"]["vocab"].items()}
@@ -157,6 +183,3 @@ def add_byte_level(file, pre, special=()):
             getattr(writer, method)(value)
 
     return add
-
-
-SPLITS = tuple(TEXT_SPLITS)

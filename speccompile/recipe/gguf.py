@@ -18,6 +18,7 @@ from speccompile.bundle.cache import FOLDER, cache_folder
 from speccompile.bundle.manifest import canonical_json
 from speccompile.compiler.checkpoints.change_guard import FileStamp
 from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX, convert
+from speccompile.compiler.checkpoints.gguf.given_tokenizer import given_tokenizer_files
 from speccompile.compiler.checkpoints.gguf.splits import find_gguf
 from speccompile.drafters.folder import has_weights
 from speccompile.errors import CheckpointError
@@ -36,18 +37,19 @@ def find_gguf_files(path: Path) -> tuple[Path, ...]:
     return find_gguf(path.resolve())
 
 
-def gguf_folder(path: Path) -> Path | None:
+def gguf_folder(path: Path, tokenizer: Path | None = None) -> Path | None:
     """Return the folder that describes the model at a path, None if no GGUF model lies there. It is made once.
+    tokenizer: folder of the tokenizer to take instead of the file's own.
 
     Raise CheckpointError and UnsupportedModelError as `convert` does, and CheckpointError if it cannot be written.
     """
     files = find_gguf_files(path)
     if not files:
         return None
-    folder = cache_folder(CACHE) / hashlib.sha256(canonical_json(_key(files))).hexdigest()
+    folder = cache_folder(CACHE) / hashlib.sha256(canonical_json(_key(files, tokenizer))).hexdigest()
     if not (folder / GGUF_INDEX).is_file():
         try:
-            _write(folder, files, convert(files))
+            _write(folder, files, convert(files, tokenizer))
         except OSError as error:
             raise CheckpointError(
                 f"{folder.parent}: cannot be written: {error.strerror}, expected a place for the config and the "
@@ -57,8 +59,9 @@ def gguf_folder(path: Path) -> Path | None:
     return folder
 
 
-def _key(files: tuple[Path, ...]) -> dict[str, Any]:
-    stamps = [[str(file), *vars(FileStamp.of(file)).values()] for file in files]
+def _key(files: tuple[Path, ...], tokenizer: Path | None) -> dict[str, Any]:
+    others = () if tokenizer is None else given_tokenizer_files(tokenizer.resolve())
+    stamps = [[str(file), *vars(FileStamp.of(file)).values()] for file in (*files, *others)]
     return {"files": stamps, "format": FORMAT, "speccompile": __version__}
 
 
@@ -68,7 +71,8 @@ def _write(folder: Path, files: tuple[Path, ...], content: dict[str, Any]) -> No
     part.mkdir(parents=True)
     try:
         for name, value in content.items():
-            (part / name).write_text(json.dumps(value, ensure_ascii=False, indent=1), encoding="utf-8")
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+            (part / name).write_text(text, encoding="utf-8")
         for file in files:
             (part / file.name).symlink_to(file)
         try:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from speccompile.compiler.checkpoints.gguf.given_tokenizer import given_tokenizer_files
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.errors import UsageError
 from speccompile.recipe.gguf import find_gguf_files
@@ -25,22 +26,23 @@ class ModelRequest:
 
     model: folder or Hub id. drafter: folder, Hub id or kind of a drafter, None for the best that is there. precision:
     of the target, None to decide it by the checkpoint and the memory. sampling: whether temperatures above 0 are asked
-    for. Raise UsageError for a folder that is no model.
+    for. tokenizer: folder of the tokenizer for a GGUF file. Raise UsageError for a folder that is no model.
     """
 
     model: str
     drafter: str | None = None
     precision: str | None = None
     sampling: bool = False
+    tokenizer: str | None = None
 
     def __post_init__(self) -> None:
         if is_model(self.model):
             return
         raise UsageError(
-            f"received '{self.model}' ({_found(self._path)}), expected a model in Hugging Face layout, a GGUF file, a Hub "
-            "id or a bundle",
-            hint="give a folder with config.json and model.safetensors, a file such as model-Q4_K_M.gguf, an id such as "
-            "organisation/name, or a bundle",
+            f"received '{self.model}' ({_found(self._path)}), expected a model in Hugging Face layout, a GGUF file, a "
+            "Hub id or a bundle",
+            hint="give a folder with config.json and model.safetensors, a file such as model-Q4_K_M.gguf, an id such "
+            "as organisation/name, or a bundle",
         )
 
     @property
@@ -93,6 +95,8 @@ def model_files(request: ModelRequest) -> Iterator[Path]:
     """Yield the files that decide what a local model's bundle is: those of the model and of drafters beside it."""
     drafter = Path(request.drafter).expanduser() if request.drafter else None
     yield from request.gguf_files
+    if request.tokenizer is not None:
+        yield from given_tokenizer_files(Path(request.tokenizer).expanduser().resolve())
     if drafter and drafter.is_file():
         yield from find_gguf_files(drafter)
     others = [drafter] if drafter and drafter.is_dir() else [] if drafter else request.drafters_beside()

@@ -6,44 +6,15 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from speccompile.compiler.checkpoints.facts import read_checkpoint
 from speccompile.compiler.checkpoints.gguf.conversion import convert
 from speccompile.compiler.models.load import load_model, read_model
 from speccompile.errors import CheckpointError, SpeccompileError, UnsupportedModelError
 from speccompile.recipe.gguf import gguf_folder
+from tests.gguf_files import MODELS, save, save_reference, write_gguf
 
-from tests.gguf_files import save_reference, write_gguf
-
-SIZES = {"vocab_size": 96, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
-         "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}  # fmt: skip
 QUANTIZED = ("Q8_0", "Q4_0", "Q5_1", "F16", "BF16", "Q4_1", "Q5_0")
-YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6, "original_max_position_embeddings": 32}
-PARTIAL = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75}
-MODELS = {
-    "llama": {"tie_word_embeddings": False},
-    "llama with biases": {"attention_bias": True, "head_dim": 32, "tie_word_embeddings": True},
-    "mistral": {"sliding_window": 16, "head_dim": 16},
-    "qwen2": {"tie_word_embeddings": True, "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
-    "qwen3": {"head_dim": 32, "rope_parameters": YARN},
-    "qwen3_moe": {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
-                  "norm_topk_prob": True},
-    "gemma2": {"head_dim": 32, "sliding_window": 16, "query_pre_attn_scalar": 32},
-    "gemma3_text": {"num_hidden_layers": 7, "head_dim": 32, "sliding_window": 16, "query_pre_attn_scalar": 32},
-    "phi3": {"original_max_position_embeddings": 128, "rope_parameters": PARTIAL},
-}  # fmt: skip
-
-
-def save(folder, kind, **changes):
-    """Save a random model of transformers."""
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**(SIZES | changes)))
-    for parameter in model.parameters():
-        parameter.data += 0.1 * torch.randn_like(parameter)
-    model.save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

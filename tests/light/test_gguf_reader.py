@@ -3,6 +3,7 @@ dequantization."""
 
 import random
 import struct
+from contextlib import suppress
 
 import gguf
 import numpy as np
@@ -149,10 +150,8 @@ def test_damaged_files_are_refused_or_read_within_their_bounds(file, tmp_path):
             place = chance.randrange(min(len(data), 900))
             damaged[place] = chance.choice((0, 255, damaged[place] ^ 1 << chance.randrange(8)))
         path.write_bytes(damaged)
-        try:
+        with suppress(SpeccompileError):
             convert((path,))
-        except SpeccompileError:
-            pass
         try:
             found = read_gguf(path)
         except SpeccompileError:

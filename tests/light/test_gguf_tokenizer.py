@@ -1,6 +1,7 @@
 """Tokenizers made from GGUF metadata, against those that the metadata was written from."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import gguf
@@ -19,7 +20,7 @@ from tests.gguf_files import add_byte_level
 
 SOURCES = sorted(Path(__file__).parents[2].glob("speccompile/*/*.py"))[:60]
 ODD = (
-    "", " ", "  two  spaces ", "I'll we'Re 'S", "1 12 123 1234 12345", "a\n\nb\r\n\tc", "naïve café ΑΒΓ где 漢字かな 한글",
+    "", " ", "  two  spaces ", "I'll we'Re 'S", "1 12 123 1234 12345", "a\n\nb\r\n\tc", "naïve café ΑΒΓ где 漢字 한글",
     "e\u0301 \u00a0 \u2028x", "😀👍🏽 \U0001f1e9\U0001f1ea", "CamelCaseHTTPServer snake_case", "<s>x</s> <extra> <s>",
     "a<extra>  b <extra>", "x = {'k': [1, 2.5e-3]} # !?", "\x00\x07 ~", "//path/to\n///", "ſ İ ß ŒÆ",
 )  # fmt: skip
@@ -134,7 +135,7 @@ def merged(text, scores):
     """SentencePiece's BPE, by its definition: merge the neighbours that make the piece with the best score, the
     leftmost of equals, until there are none; spell what is no piece in bytes."""
     parts = list(text.replace(" ", "\u2581"))
-    while pairs := [(-scores[a + b], at) for at, (a, b) in enumerate(zip(parts, parts[1:], strict=False))
+    while pairs := [(-scores[a + b], at) for at, (a, b) in enumerate(pairwise(parts))
                     if a + b in scores]:  # fmt: skip
         _, at = min(pairs)
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
@@ -157,7 +158,7 @@ def test_sentence_piece_is_by_its_definition(tmp_path, prefix):
 
 def test_sentence_piece_is_that_of_llamas_class(tmp_path):
     found = described(tmp_path, add_pieces)
-    tokens, values, kinds = pieces()
+    tokens, _, _ = pieces()
     vocab = {token: index for index, token in enumerate(tokens)}
     model = json.loads((tmp_path / "tokenizer.json").read_text())["model"]
     reference = LlamaTokenizer(vocab=vocab, merges=[tuple(each) for each in model["merges"]])
@@ -179,10 +180,8 @@ def test_what_would_cut_text_otherwise_is_refused(tmp_path, change, message):
 
     def add(writer):
         add_byte_level(tmp_path / "original.json", "gpt-2")(writer)
-        for values in writer.kv_data:
-            for key in {"add_tokenizer_pre": "pre", "add_token_merges": "merges", "add_token_types": "token_type"}.items():
-                if change[0] == key[0]:
-                    values.pop(f"tokenizer.ggml.{key[1]}", None)
+        replaced = {"add_tokenizer_pre": "pre", "add_token_merges": "merges", "add_token_types": "token_type"}
+        writer.kv_data[0].pop(f"tokenizer.ggml.{replaced.get(change[0])}", None)
         getattr(writer, change[0])(change[1])
 
     with pytest.raises(SpeccompileError) as refused:

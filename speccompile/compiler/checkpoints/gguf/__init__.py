@@ -8,6 +8,7 @@ architectures  per `general.architecture`: config keys, names of tensors, and wh
 config         config.json
 tensors        location, shape and undone conversion of each tensor of the Hugging Face model
 tokenizer      tokenizer.json and tokenizer_config.json
+given_tokenizer  the original tokenizer in its place
 conversion     all of these files together
 
 Nobody else reads GGUF: `speccompile.recipe.gguf` writes the files of `conversion` into a folder, and

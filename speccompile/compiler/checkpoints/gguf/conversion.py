@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.compiler.checkpoints.gguf.config import GgufModel, generation_config, make_config
+from speccompile.compiler.checkpoints.gguf.given_tokenizer import take_tokenizer
 from speccompile.compiler.checkpoints.gguf.metadata import Metadata
 from speccompile.compiler.checkpoints.gguf.splits import read_split
 from speccompile.compiler.checkpoints.gguf.tensors import PlacedTensor, place_tensors
@@ -16,9 +17,10 @@ GGUF_INDEX = "gguf.index.json"
 """File that says where each tensor lies: the weights of such a folder."""
 
 
-def convert(files: tuple[Path, ...]) -> dict[str, Any]:
-    """Return file name -> JSON object, of a folder that describes the model in GGUF files. Raise CheckpointError for
-    files that are damaged, UnsupportedModelError for a model, or parts of one, that cannot be read."""
+def convert(files: tuple[Path, ...], tokenizer: Path | None = None) -> dict[str, Any]:
+    """Return file name -> JSON object or text, of a folder that describes the model in GGUF files. tokenizer: folder of
+    the tokenizer to take instead of the files' own. Raise CheckpointError for files that are damaged,
+    UnsupportedModelError for a model, or parts of one, that cannot be read."""
     parts = read_split(files)
     metadata = Metadata(parts[0].path, parts[0].metadata)
     tensors = {name: (part.path, tensor) for part in parts for name, tensor in part.tensors.items()}
@@ -30,11 +32,14 @@ def convert(files: tuple[Path, ...]) -> dict[str, Any]:
         "generation_config.json": generation_config(model),
         GGUF_INDEX: {"types": _types(model), "tensors": {name: each.to_json() for name, each in placed.items()}},
     }
-    tokenizer = make_tokenizer(metadata, model.name, model.vocabulary_size)
-    if tokenizer is not None:
-        found["tokenizer.json"], found["tokenizer_config.json"] = tokenizer
+    found |= _tokenizer(model) if tokenizer is None else take_tokenizer(metadata, tokenizer)
     metadata.refuse_unclaimed()
     return found
+
+
+def _tokenizer(model: GgufModel) -> dict[str, Any]:
+    made = make_tokenizer(model.metadata, model.name, model.vocabulary_size)
+    return {} if made is None else {"tokenizer.json": made[0], "tokenizer_config.json": made[1]}
 
 
 def _types(model: GgufModel) -> str:

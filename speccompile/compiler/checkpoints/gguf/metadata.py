@@ -87,6 +87,10 @@ class Metadata:
         """Mark keys as without effect on what is compiled."""
         self._claimed.update(keys)
 
+    def claim_prefix(self, prefix: str) -> None:
+        """Mark all keys that begin so."""
+        self.claim(key for key in self._values if key.startswith(prefix))
+
     def refuse_unclaimed(self) -> None:
         """Raise UnsupportedModelError for keys that nothing has asked for."""
         left = [key for key in self._values if key not in self._claimed and not key.startswith(INFORMATION)]

@@ -134,9 +134,8 @@ class _Header:
         end, before = start, ""
         for name, tensor in sorted(found.items(), key=lambda item: (item[1].offset, item[1].size)):
             if tensor.offset < end:
-                raise corrupt(
-                    self._path, f"tensor '{name}' at byte {tensor.offset}", f"byte {end} or later, where '{before}' ends"
-                )
+                expected = f"byte {end} or later, where '{before}' ends"
+                raise corrupt(self._path, f"tensor '{name}' at byte {tensor.offset}", expected)
             end, before = tensor.offset + tensor.size, name
         return found
 

@@ -1,8 +1,8 @@
 """tokenizer.json and tokenizer_config.json of a GGUF file, from its metadata.
 
 `gpt2`: byte-level BPE with the file's merges; `tokenizer.ggml.pre` names how text is cut. `llama`: SentencePiece's BPE
-with byte fallback, whose merges follow from scores (Gemma's: from the order of the tokens). The format of tokenizer.json
-is that of the library tokenizers.
+with byte fallback, whose merges follow from scores (Gemma's: from the order of the tokens). The format of
+tokenizer.json is that of the library tokenizers.
 """
 
 import json
@@ -145,7 +145,7 @@ def _sentence_piece(metadata: Metadata, vocabulary: Vocabulary, architecture: st
         "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": has_bytes,
         "ignore_merges": False, "vocab": vocab, "merges": _merges(pieces, scores),
     }  # fmt: skip
-    replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+    replace: Json = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
     back: list[Json] = [
         {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
     ]  # fmt: skip

@@ -59,7 +59,7 @@ def _q4_1(blocks: Bytes) -> Floats:
 
 def _fifth_bits(data: Bytes) -> Bytes:
     """Return [blocks, 32] 0 or 16, the fifth bits of 32 numbers, from 4 bytes."""
-    return np.unpackbits(np.ascontiguousarray(data), axis=1, bitorder="little") << 4
+    return np.unpackbits(np.ascontiguousarray(data), axis=1, bitorder="little") << np.uint8(4)
 
 
 def _q5_0(blocks: Bytes) -> Floats:
@@ -118,7 +118,7 @@ def _q4_k(blocks: Bytes) -> Floats:
 
 
 def _q5_k(blocks: Bytes) -> Floats:
-    fifth = (_shifted(blocks[:, 16:48], 32, range(8)) & 1) << 4
+    fifth = (_shifted(blocks[:, 16:48], 32, range(8)) & 1) << np.uint8(4)
     return _with_offsets(blocks, _nibbles(blocks[:, 48:], 32) | fifth)
 
 
