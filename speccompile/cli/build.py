@@ -25,6 +25,7 @@ def command(
     overrides: tuple[str, ...],
     drafter: str | None,
     precision: str | None,
+    tokenizer: str | None,
     fast: bool,
     skip_prove: bool,
     dump_graphs: Path | None,
@@ -33,8 +34,9 @@ def command(
 ) -> None:
     """Build a bundle from RECIPE or MODEL, and prove that it gives the target's own tokens.
 
-    RECIPE is a recipe.yaml or the folder that holds one. For MODEL, a folder in Hugging Face layout or a Hub id, a
-    recipe is made as `speccompile init` does, and kept in the bundle; --drafter, --precision and --fast are for it.
+    RECIPE is a recipe.yaml or the folder that holds one. For MODEL, a folder in Hugging Face layout, a GGUF file or
+    a Hub id, a recipe is made as `speccompile init` does, and kept in the bundle; --drafter, --precision, --tokenizer
+    and --fast are for it.
 
     The bundle's folder is printed on stdout. A build that fails keeps nothing and leaves an older bundle as it was;
     exit code 3 says that the proof failed.
@@ -52,7 +54,7 @@ def command(
     from speccompile.recipe.model_request import is_model
 
     if is_model(recipe):
-        request = requested(recipe, drafter, precision, fast=fast, sampling=False)
+        request = requested(recipe, drafter, precision, tokenizer, fast=fast, sampling=False)
         built = build_model(
             request, output, overrides=overrides, prove=not skip_prove, dump_graphs=dump_graphs, reduce=reduce,
             remember=not no_cache,
@@ -60,7 +62,7 @@ def command(
         click.echo(built)
         return
     refuse_model_options(
-        drafter, precision, fast=fast, received=f"the recipe {recipe}", reason="a recipe has keys for that",
+        drafter, precision, tokenizer, fast=fast, received=f"the recipe {recipe}", reason="a recipe has keys for that",
         hint="use --set, as in --set precision.target=int4",
     )  # fmt: skip
     from speccompile.compiler.from_recipe import build

@@ -59,6 +59,7 @@ def command(
     show_drafts: bool,
     drafter: str | None,
     precision: str | None,
+    tokenizer: str | None,
     fast: bool,
     threads: int | None,
     skip_prove: bool,
@@ -81,7 +82,7 @@ def command(
     """
     sampling = bool(options["temperature"])
     with open_model(
-        model, drafter, precision, fast=fast, sampling=sampling, threads=threads, prove=not skip_prove
+        model, drafter, precision, tokenizer, fast=fast, sampling=sampling, threads=threads, prove=not skip_prove
     ) as bundle:
         converse(bundle, options, system=system, show_drafts=show_drafts)
 

@@ -19,9 +19,16 @@ from speccompile.progress import LOGGER
 @click.option("--sampling", is_flag=True, help="Temperatures above 0 can be asked for: decoding: sampling.")
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
 def command(
-    model: str, drafter: str | None, precision: str | None, fast: bool, output: Path, sampling: bool, force: bool
+    model: str,
+    drafter: str | None,
+    precision: str | None,
+    tokenizer: str | None,
+    fast: bool,
+    output: Path,
+    sampling: bool,
+    force: bool,
 ) -> None:
-    """Write a recipe for MODEL, a folder in Hugging Face layout or a Hub id, with a comment for every key.
+    """Write a recipe for MODEL, a folder in Hugging Face layout, a GGUF file or a Hub id, with a comment for every key.
 
     Its values are those that `speccompile run` decides for this machine. The file's path is printed on stdout.
 
@@ -37,7 +44,7 @@ def command(
             f"--output {output}: received a {what} that is there, expected a new file",
             hint="give another --output, or --force to replace a file",
         )
-    request = requested(model, drafter, precision, fast=fast, sampling=sampling)
+    request = requested(model, drafter, precision, tokenizer, fast=fast, sampling=sampling)
     if not is_stdout and not output.parent.is_dir():
         raise UsageError(
             f"--output {output}: there is no folder {output.parent}", hint="create it, or give another file"

@@ -36,6 +36,7 @@ OPTIONS = (
         "--drafter", metavar="D", help="A drafter's folder or Hub id, or a drafting method; none for no drafts."
     ),
     click.option("--precision", metavar="P", help="Of the target's weights: float32, bfloat16, int8 or int4."),
+    click.option("--tokenizer", metavar="DIR", help="Folder of the tokenizer to take for a GGUF file."),
     click.option("--fast", is_flag=True, help=f"The same as --precision {FAST}."),
 )
 
@@ -47,20 +48,29 @@ def model_options(command: F) -> F:
     return command
 
 
-def requested(model: str, drafter: str | None, precision: str | None, *, fast: bool, sampling: bool) -> "ModelRequest":
+def requested(
+    model: str, drafter: str | None, precision: str | None, tokenizer: str | None, *, fast: bool, sampling: bool
+) -> "ModelRequest":
     """Return the request of these options. Raise UsageError if they contradict each other, or for what is no model."""
     from speccompile.recipe.model_request import ModelRequest
 
     if fast and precision not in (None, FAST):
         raise UsageError(f"received --fast and --precision {precision}, expected one of them", hint="leave one out")
-    return ModelRequest(model, drafter, FAST if fast else precision, sampling)
+    return ModelRequest(model, drafter, FAST if fast else precision, sampling, tokenizer)
 
 
 def refuse_model_options(
-    drafter: str | None, precision: str | None, *, fast: bool, received: str, reason: str, hint: str
+    drafter: str | None,
+    precision: str | None,
+    tokenizer: str | None,
+    *,
+    fast: bool,
+    received: str,
+    reason: str,
+    hint: str,
 ) -> None:
     """Raise UsageError, for the first option that is given, where what was received is no model."""
-    given = {"--drafter": drafter, "--precision": precision, "--fast": fast or None}
+    given = {"--drafter": drafter, "--precision": precision, "--tokenizer": tokenizer, "--fast": fast or None}
     if wrong := [name for name, value in given.items() if value is not None]:
         raise UsageError(f"received {wrong[0]} for {received}, expected it for a model: {reason}", hint=hint)
 
@@ -70,6 +80,7 @@ def open_model(
     model: str,
     drafter: str | None,
     precision: str | None,
+    tokenizer: str | None,
     *,
     fast: bool,
     sampling: bool,
@@ -83,12 +94,12 @@ def open_model(
 
     if is_bundle(Path(model)):
         refuse_model_options(
-            drafter, precision, fast=fast, received=f"the bundle {model}", reason="a bundle is built already",
-            hint="leave it out, or give the model's folder",
+            drafter, precision, tokenizer, fast=fast, received=f"the bundle {model}",
+            reason="a bundle is built already", hint="leave it out, or give the model's folder",
         )  # fmt: skip
         yield Bundle.open(Path(model), threads=threads)
         return
-    request = requested(model, drafter, precision, fast=fast, sampling=sampling)
+    request = requested(model, drafter, precision, tokenizer, fast=fast, sampling=sampling)
     with _cached(request, prove=prove) as folder:
         yield Bundle.open(folder, threads=threads)
 
@@ -132,8 +143,9 @@ def _key(request: "ModelRequest", *, prove: bool) -> dict[str, Any]:
 
     files = [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in model_files(request)]
     references = [each for each in (request.model, request.drafter) if each and is_model(each)]
-    commits = [fetch_snapshot(each, None)[1] for each in references if not Path(each).expanduser().is_dir()]
+    commits = [fetch_snapshot(each, None)[1] for each in references if not Path(each).expanduser().exists()]
     asked = {"model": request.model, "drafter": request.drafter, "precision": request.precision}
+    asked |= {"tokenizer": request.tokenizer} if request.tokenizer else {}
     where = {"folder": str(request.folder) if request.folder else None, "sampling": request.sampling, "prove": prove}
     return asked | where | {"files": files, "commits": commits, "speccompile": __version__, "format": FORMAT}
 

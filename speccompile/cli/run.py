@@ -31,6 +31,7 @@ def command(
     prompt: str | None,
     drafter: str | None,
     precision: str | None,
+    tokenizer: str | None,
     fast: bool,
     raw: bool,
     threads: int | None,
@@ -38,7 +39,8 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Generate text with MODEL: a model's folder in Hugging Face layout, a Hub id, or a bundle.
+    """Generate text with MODEL: a model's folder in Hugging Face layout, a GGUF file, a Hub id, or a
+    bundle.
 
     A model is built into a bundle once, into the cache; from then on text begins at once. The bundle drafts with
     layers that the checkpoint carries for it (MTP), else with the drafter that --drafter names or that lies beside the
@@ -59,7 +61,9 @@ def command(
         raise UsageError("received a prompt and --prompt, expected one of them", hint="leave one out")
     given = prompt if text is None else text
     sampling = bool(options["temperature"])
-    opened = open_model(model, drafter, precision, fast=fast, sampling=sampling, threads=threads, prove=not skip_prove)
+    opened = open_model(
+        model, drafter, precision, tokenizer, fast=fast, sampling=sampling, threads=threads, prove=not skip_prove
+    )
     if given is None:
         from speccompile.cli.chat import converse, require_terminal
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.drafters import DRAFTING_METHODS, TARGET_SPECIFIC_KINDS
 from speccompile.drafters.dialects import Dialect, find_dialect
@@ -118,7 +119,7 @@ def _refused(folder: HeadFolder, dialect: Dialect, evidence: str) -> CheckpointE
 
 def _refuse_gguf(path: Path) -> None:
     found = next(iter(sorted(path.glob("*.gguf"))), None) if path.is_dir() else None
-    if found is not None:
+    if found is not None and not (path / GGUF_INDEX).is_file():
         raise CheckpointError(
             f"{found}: received a GGUF file, expected safetensors or a .bin or .pt beside a config.json",
             hint="use the checkpoint that the GGUF file was converted from",

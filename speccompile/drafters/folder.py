@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.compiler.checkpoints.json_files import CONFIG, is_present, read_json_object
-from speccompile.compiler.checkpoints.weights import INDEX, read_index, read_tensors
+from speccompile.compiler.checkpoints.weights import INDEX, files_of, read_index, read_tensors, stored_tensors
 from speccompile.drafters.pickles import read_pickle
 from speccompile.errors import CheckpointError
 from speccompile.plan.head import HeadFolder, TensorSource
@@ -22,6 +23,10 @@ def read_folder(path: Path) -> HeadFolder:
             f"{path}: received a drafter's folder without {CONFIG}, expected one that says what it holds",
             hint="copy the config.json that was published beside the weights",
         )
+    if (path / GGUF_INDEX).is_file():
+        stored = stored_tensors(path)
+        sources = {name: TensorSource(each.file, name, each.shape, each.dtype) for name, each in stored.items()}
+        return HeadFolder(path, config, sources, (Path(CONFIG), *files_of(stored)))
     tensors: dict[str, TensorSource] = {}
     files = _weight_files(path)
     for file in files:
@@ -38,7 +43,7 @@ def read_folder(path: Path) -> HeadFolder:
 
 def has_weights(path: Path) -> bool:
     """Return whether any file of a folder may hold weights."""
-    return any(any(path.glob(pattern)) for pattern in ("*.safetensors", *PICKLES))
+    return any(any(path.glob(pattern)) for pattern in ("*.safetensors", GGUF_INDEX, *PICKLES))
 
 
 def _weight_files(path: Path) -> list[str]:

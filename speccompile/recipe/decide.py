@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from speccompile.bundle.prompts import read_prompts
+from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import PromptError
 from speccompile.plan.plan import RETRIEVAL, DrafterPlan, EnginePlan, ModelPlan, Plan, PrecisionPlan, ProvePlan
@@ -46,7 +47,7 @@ def make_plan(recipe: Recipe) -> Plan:
         )  # fmt: skip
     written = recipe.target
     # Downloads wait for the checks of words, but the target's folder may say what drafts.
-    located = resolve_folder("target", written.model, written.revision, recipe.origin) if is_silent(recipe) else None
+    located = _locate_target(recipe) if is_silent(recipe) else None
     recipe, notes = with_kind(recipe, located[0] if located else None)
     words = required_capabilities(recipe)
     graphs, kind, method, decoding, constraints = (word for _, _, word in words)
@@ -55,7 +56,7 @@ def make_plan(recipe: Recipe) -> Plan:
     verify = decide_verification(recipe)
     _refuse_fusing_nothing(recipe, graphs, kind)
     prove = _decide_prove(recipe)
-    folder, commit = located or resolve_folder("target", written.model, written.revision, recipe.origin)
+    folder, commit = located or _locate_target(recipe)
     target = model_in(folder, written.model, PRECISION, written.revision, commit)
     if recipe.decoding is None and _samples_for_free(target, engines):
         decoding, draft = SAMPLING, decide_draft(recipe, SAMPLING, method)
@@ -88,6 +89,20 @@ def make_plan(recipe: Recipe) -> Plan:
         notes=tuple(notes),
         constraints=constraints == "true",
     )
+
+
+def _locate_target(recipe: Recipe) -> tuple[Path, str | None]:
+    """Return the target's folder and commit. Raise RecipeError for a tokenizer that is not for a GGUF file."""
+    written, origin = recipe.target, recipe.origin
+    folder, commit = resolve_folder(
+        "target", written.model, written.revision, origin, tokenizer=written.tokenizer
+    )  # fmt: skip
+    if written.tokenizer is not None and not (folder / GGUF_INDEX).is_file():
+        raise origin.refusal(
+            "target.tokenizer", f"'{written.tokenizer}'", "it for a GGUF file alone: other models have their own",
+            "remove target.tokenizer",
+        )  # fmt: skip
+    return folder, commit
 
 
 def sampling_cost(target: ModelPlan, engine: EnginePlan) -> float:

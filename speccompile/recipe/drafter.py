@@ -66,7 +66,9 @@ def with_kind(recipe: Recipe, target: Path | None) -> tuple[Recipe, list[str]]:
     if written.model is None:
         hint = "add it, for example `model: demo/drafter`"
         raise recipe.origin.refusal("drafter.model", "nothing", "the folder that says its kind", hint)
-    folder, _ = resolve_folder("drafter", written.model, written.revision, recipe.origin, heads=True)
+    folder, _ = resolve_folder(
+        "drafter", written.model, written.revision, recipe.origin, heads=True, tokenizer=recipe.target.tokenizer
+    )
     return _having(recipe, written, find_kind(folder)), []
 
 
@@ -145,8 +147,10 @@ def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tupl
     precision, models = (recipe.precision or Precision()).drafter or PRECISION, []
     written_drafter = recipe.drafter or Drafter()
     for section, key, written in _written_models(written_drafter):
-        refuse_head(resolve_folder(section, written.model, written.revision, recipe.origin)[0], draft.kind)
-        model = resolve_model(section, written.model, written.revision, precision, recipe.origin)
+        where = (section, written.model, written.revision)
+        tokenizer = recipe.target.tokenizer  # of a GGUF file
+        refuse_head(resolve_folder(*where, recipe.origin, tokenizer=tokenizer)[0], draft.kind)
+        model = resolve_model(*where, precision, recipe.origin, tokenizer)
         about = f"{section}: " if written_drafter.models else ""
         notes += [f"{about}{note}" for note in check_vocabulary_match(target, model, key, recipe.origin)]
         models.append(model)

@@ -47,7 +47,7 @@ def make_model_recipe(
     UnsupportedModelError as `make_plan` does."""
     notes: list[str] = []
     decided = _that_fits(request, *_with_drafter(request, notes), notes)
-    text = recipe_text(request.model, decided, _reference(relative_to))
+    text = recipe_text(request, decided, _reference(relative_to))
     file = (relative_to or Path()) / FILE_NAME
     data = parse_yaml(text, str(file))
     plan = make_plan(parse_recipe(data, file, overrides))
@@ -114,7 +114,9 @@ def _that_fits(request: ModelRequest, plan: Plan, section: Section, notes: list[
 
 
 def _plan(request: ModelRequest, drafter: Section, precision: str | None = None) -> Plan:
-    data: dict[str, object] = {"name": request.name, "target": {"model": _absolute(request.model)}}
+    target = {"model": _absolute(request.model)}
+    target |= {"tokenizer": _absolute(request.tokenizer)} if request.tokenizer else {}
+    data: dict[str, object] = {"name": request.name, "target": target}
     data |= {"drafter": drafter} if drafter else {}
     word = precision or request.precision
     data |= {"precision": {"target": word}} if word else {}

@@ -2,17 +2,19 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.plan.plan import Plan
+from speccompile.recipe.model_request import ModelRequest
 from speccompile.recipe.stored_precision import stored_precision
 
 WIDTH = 30
 """Column of the comments behind values."""
 
 
-def recipe_text(model: str, plan: Plan, written: Callable[[str], str]) -> str:
-    """Return YAML of which `make_plan` makes `plan` again. model: as the user named it. written: a model's
+def recipe_text(request: ModelRequest, plan: Plan, written: Callable[[str], str]) -> str:
+    """Return YAML of which `make_plan` makes `plan` again. request: of the user. written: a model's
     reference as it stands in the recipe."""
     facts = plan.target.facts
     size = f"{facts.weight_bytes / 1e6:.0f} MB" if facts.weight_bytes >= 1e7 else f"{facts.weight_bytes / 1e3:.0f} kB"
@@ -20,11 +22,12 @@ def recipe_text(model: str, plan: Plan, written: Callable[[str], str]) -> str:
     limit = "the model sets no limit" if facts.positions is None else f"the model has positions for {facts.positions}"
     engine = plan.engines[0]
     lines = [
-        f"# A recipe for {model}. `speccompile plan` shows all that it decides.",
+        f"# A recipe for {request.model}. `speccompile plan` shows all that it decides.",
         _line(f"name: {plan.name}", "of the bundle, by default in build/"),
         "target:",
         _line(f"  model: {json.dumps(written(plan.target.reference))}", f"{facts.architecture}, {size} in {stored}"),
         *([f"  revision: {plan.target.commit}"] if plan.target.commit else []),
+        *_tokenizer_lines(request, written),
         "drafter:",
         *_drafter_lines(plan, written),
         _line(f"decoding: {plan.decoding}", "sampling: temperature, top-k, top-p and so on can be asked for"),
@@ -41,6 +44,12 @@ def recipe_text(model: str, plan: Plan, written: Callable[[str], str]) -> str:
         _line("  # prompts: prompts.jsonl", 'yours: one {"prompt": "..."} a line'),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _tokenizer_lines(request: ModelRequest, written: Callable[[str], str]) -> list[str]:
+    if request.tokenizer is None:
+        return []
+    return [f"  tokenizer: {json.dumps(written(str(Path(request.tokenizer).expanduser().resolve())))}"]
 
 
 def _drafter_lines(plan: Plan, written: Callable[[str], str]) -> list[str]:

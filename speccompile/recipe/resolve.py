@@ -6,18 +6,25 @@ from speccompile.compiler.checkpoints.facts import read_checkpoint
 from speccompile.errors import CheckpointError, RecipeError
 from speccompile.plan.plan import ModelPlan
 from speccompile.plan.recipe_source import RecipeSource
+from speccompile.recipe.gguf import gguf_folder
 from speccompile.recipe.hub import HEAD_PATTERNS, PATTERNS, fetch_snapshot
 
 
 def resolve_model(
-    section: str, reference: str, revision: str | None, precision: str, origin: RecipeSource
+    section: str,
+    reference: str,
+    revision: str | None,
+    precision: str,
+    origin: RecipeSource,
+    tokenizer: str | None = None,
 ) -> ModelPlan:
     """Find and check the model of `section` ("target", "drafter" or "drafter.models.0").
 
     A folder relative to the recipe comes first; a name that is not a path is then requested from the Hub. Raise
     RecipeError for a model that is in neither, CheckpointError for a folder without a complete checkpoint.
+    tokenizer: as for `resolve_folder`.
     """
-    folder, commit = resolve_folder(section, reference, revision, origin)
+    folder, commit = resolve_folder(section, reference, revision, origin, tokenizer=tokenizer)
     return model_in(folder, reference, precision, revision, commit)
 
 
@@ -30,13 +37,24 @@ def model_in(
 
 
 def resolve_folder(
-    section: str, reference: str, revision: str | None, origin: RecipeSource, *, heads: bool = False
+    section: str,
+    reference: str,
+    revision: str | None,
+    origin: RecipeSource,
+    *,
+    heads: bool = False,
+    tokenizer: str | None = None,
 ) -> tuple[Path, str | None]:
     """Return the folder that a reference names, and the commit if it comes from the Hub, else None.
 
-    heads: download pickled weights too, as some heads are published. Raise RecipeError.
+    heads: download pickled weights too, as some heads are published. tokenizer: folder, relative to the recipe, of the
+    tokenizer for a GGUF file. Raise RecipeError.
     """
     folder = origin.resolve(reference)
+    described = gguf_folder(folder, None if tokenizer is None else origin.resolve(tokenizer))
+    if described is not None:
+        _refuse_revision(section, reference, revision, origin)
+        return described, None
     if folder.is_dir():
         _refuse_revision(section, reference, revision, origin)
         return folder, None

@@ -39,8 +39,12 @@ Match = Annotated[int, Field(ge=1, le=64)]
 
 
 class Model(Section):
-    model: str = _required("a folder in Hugging Face layout or a Hub id", "demo/target", min_length=1)
+    model: str = _required("a folder in Hugging Face layout, a GGUF file or a Hub id", "demo/target", min_length=1)
     revision: str | None = _optional("a commit, branch or tag of the Hub as text", "main", min_length=1)
+
+
+class Target(Model):
+    tokenizer: str | None = _optional("a folder with a tokenizer.json, for a GGUF file", "tokenizer", min_length=1)
 
 
 def _model_of_text(value: Any) -> Any:
@@ -269,7 +273,7 @@ class Recipe(Section):
     """A recipe as the user wrote it. origin: its file and overrides."""
 
     name: str = _required(NAME_EXPECTED, "demo", pattern=NAME)
-    target: Model = _required("a mapping with the key model", "{model: demo/target}")
+    target: Target = _required("a mapping with the key model", "{model: demo/target}")
     drafter: Drafter | None = _optional("a mapping with the key kind", "{kind: none}")
     decoding: str | None = _optional("the name of a decoding", "greedy", min_length=1)
     graphs: str | None = _optional("the name of a cut into graphs", "separate", min_length=1)

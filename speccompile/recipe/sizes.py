@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
+from speccompile.compiler.checkpoints.gguf.block_types import QUANTIZED
 from speccompile.compiler.checkpoints.quantization import Quantization
 from speccompile.compiler.checkpoints.weights import BITS
 from speccompile.plan.plan import EnginePlan
@@ -84,7 +85,7 @@ def find_weights(
 
 
 def _is_float(dtype: str) -> bool:
-    return dtype == "BF16" or (dtype.startswith("F") and not dtype.startswith(("F4", "F6")))
+    return dtype == "BF16" or dtype in QUANTIZED or (dtype.startswith("F") and not dtype.startswith(("F4", "F6")))
 
 
 def _weight(name: str, shape: tuple[int, ...], vocabulary_size: int) -> Weight:

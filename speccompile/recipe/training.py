@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.checkpoints.multimodal import text_config
 from speccompile.drafters import DRAFTING_METHODS
@@ -102,6 +103,11 @@ def _decide_draft(recipe: Recipe, kind: str) -> DrafterPlan:
 
 def _target(recipe: Recipe) -> ModelPlan:
     target = resolve_model("target", recipe.target.model, recipe.target.revision, PRECISION, recipe.origin)
+    if (target.folder / GGUF_INDEX).is_file():
+        raise recipe.origin.refusal(
+            "target.model", f"the GGUF file '{recipe.target.model}'", "safetensors: answers and features are computed "
+            "with them", "use the checkpoint that the GGUF file was converted from",
+        )  # fmt: skip
     for what, value in (("its hidden size", target.facts.hidden_size), ("how many layers it has", target.facts.layers)):
         if value is None:
             received = f"'{recipe.target.model}', whose config.json does not say {what}"

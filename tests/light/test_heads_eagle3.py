@@ -197,7 +197,7 @@ def test_a_folder_without_config_or_weights(plan, written, tmp_path):
     (tmp_path / "head" / "config.json").unlink()
     assert "without config.json" in str(refusal(plan, kind="eagle3"))
     (tmp_path / "head" / "head.gguf").write_bytes(b"GGUF")
-    assert "received a GGUF file" in str(refusal(plan, kind="eagle3"))
+    assert "head.gguf: truncated or corrupt" in str(refusal(plan, kind="eagle3"))
 
 
 @pytest.mark.parametrize("keep", [0.5, 0.98])

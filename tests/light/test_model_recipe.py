@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from speccompile.errors import SpeccompileError, UsageError
+from speccompile.errors import CheckpointError, SpeccompileError, UsageError
 from speccompile.machine.system import MemoryLimit
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.model_recipe import make_model_recipe
@@ -145,12 +145,8 @@ def test_what_is_a_model(model, make_recipe, tmp_path):
     ("make", "found"),
     [
         (lambda path: None, "nothing lies there"),
-        (lambda path: path.mkdir(), "a folder without config.json"),
+        (lambda path: path.mkdir(), "a folder without config.json or a GGUF file"),
         (lambda path: path.write_text(""), "a file"),
-        (
-            lambda path: (path.mkdir(), (path / "m.gguf").write_text("")),
-            "a folder with m.gguf, and GGUF is not read yet",
-        ),
     ],
 )
 def test_what_is_no_model_is_told_what_it_is(tmp_path, make, found):
@@ -161,10 +157,18 @@ def test_what_is_no_model_is_told_what_it_is(tmp_path, make, found):
     assert caught.value.hint
 
 
-def test_a_gguf_file_is_named(tmp_path):
-    (tmp_path / "model.gguf").write_text("")
-    with pytest.raises(UsageError, match="a GGUF file, which is not read yet"):
-        ModelRequest(str(tmp_path / "model.gguf"))
+def test_gguf_files_are_models(tmp_path):
+    names = [f"Model-1B-Q4_K_M-0000{number}-of-00002.gguf" for number in (1, 2)]
+    for name in names:
+        (tmp_path / name).write_bytes(b"GGUF")
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer" / "tokenizer.json").write_text("{}")
+    request = ModelRequest(str(tmp_path / names[1]), tokenizer=str(tmp_path / "tokenizer"))
+    assert request.name == "Model-1B-Q4_K_M"
+    assert [path.name for path in model_files(request)] == [*names, "tokenizer.json"]
+    assert is_model(str(tmp_path))
+    with pytest.raises(CheckpointError, match=r"00001-of-00002.gguf: truncated or corrupt"):
+        make_model_recipe(request)
 
 
 def test_every_file_that_decides_is_known(model, make_checkpoint, tmp_path):

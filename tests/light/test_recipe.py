@@ -180,7 +180,7 @@ def test_a_missing_recipe_is_refused(tmp_path):
         ("cache.prefill_chunk=0", "received 0, expected a whole number of tokens from 1 on", "`prefill_chunk: 128`"),
         ("prove.max_new_tokens=0", "received 0, expected a whole number from 1 on", "`max_new_tokens: 64`"),
         ("target.revision=123", "received 123, expected a commit, branch or tag", "put the value in quotes"),
-        ("target.model=", "received null, expected a folder in Hugging Face layout or a Hub id", "demo/target"),
+        ("target.model=", "received null, expected a folder in Hugging Face layout, a GGUF file", "demo/target"),
         ("target.model=[a]", "received a list, expected a folder in Hugging Face layout", "demo/target"),
         ("target={revision: a}", "target.model: received nothing, expected a folder", "`model: demo/target`"),
         ("name=a/b", "received 'a/b', expected a name of letters, digits", "for example `name: demo`"),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from speccompile.compiler.checkpoints.gguf.conversion import read_index
 from speccompile.compiler.checkpoints.json_files import CONFIG, is_present, read_json_object, wrong
 from speccompile.compiler.checkpoints.layer_shapes import check_layers
 from speccompile.compiler.checkpoints.layer_types import check_layer_types
@@ -72,7 +73,7 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
         tokenizer=is_present(folder / TOKENIZER),
         hidden_size=_count(sizes, HIDDEN_KEYS),
         left_out=len(stored) - len(tensors),
-        quantization=None if quantized is None else quantized.text,
+        quantization=_gguf_types(folder) if quantized is None else quantized.text,
         groups_of_4_bits=None if quantized is None else quantized.groups_of_4_bits,
         states=recurrent_layers(sizes),
         dtype=None if quantized else _float_dtype(tensors.values()),
@@ -85,6 +86,12 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
         *files_of(stored),
         *_present(folder, *TOKENIZER_FILES, *_named_templates(folder)),
     ), facts
+
+
+def _gguf_types(folder: Path) -> str | None:
+    """Describe the types of tensors in GGUF files, None for files of another kind."""
+    found = read_index(folder)
+    return None if found is None else f"gguf: {found[0]}"
 
 
 def special_ids(folder: Path, name: str) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.checkpoints.weights import INDEX, WEIGHTS
 from speccompile.errors import CheckpointError
@@ -14,7 +15,7 @@ ADAPTER = "adapter_config.json"
 def refuse_other_kinds(folder: Path, config: Mapping[str, Any] | None) -> None:
     """Raise CheckpointError for the folder of a LoRA adapter, of GGUF files, and for weights that MLX has packed.
     config: of its config.json, None without one."""
-    has_weights = (folder / WEIGHTS).exists() or (folder / INDEX).exists()
+    has_weights = any((folder / name).exists() for name in (WEIGHTS, INDEX, GGUF_INDEX))
     if (folder / ADAPTER).is_file() and not has_weights:
         base = (read_json_object(folder / ADAPTER) or {}).get("base_model_name_or_path")
         of = f" of {base}" if isinstance(base, str) and base else ""
@@ -26,8 +27,8 @@ def refuse_other_kinds(folder: Path, config: Mapping[str, Any] | None) -> None:
     packed = sorted(file.name for file in folder.glob("*.gguf"))
     if packed and not has_weights:
         raise CheckpointError(
-            f"{folder}: received GGUF files ({', '.join(packed[:3])}), expected a model in Hugging Face layout",
-            hint="give the model that they were made of: its folder has config.json and safetensors files",
+            f"{folder}: received GGUF files ({', '.join(packed[:3])}) beside other weights, expected one model",
+            hint="give the GGUF file itself, or a folder without the others",
         )
     written = dict(config or {})
     match written:

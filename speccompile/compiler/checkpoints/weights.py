@@ -13,6 +13,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
+from speccompile.compiler.checkpoints.gguf.conversion import read_index as read_index_of_gguf
 from speccompile.compiler.checkpoints.json_files import COPY_AGAIN, RepeatedKeyError, is_present, refuse_duplicate_keys
 from speccompile.errors import CheckpointError
 
@@ -35,7 +37,8 @@ BITS = (
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """Location of a tensor: a file of its folder, its first byte there, and its bytes. dtype: one of BITS."""
+    """Location of a tensor: a file of its folder, its first byte there, and its bytes. dtype: one of BITS, or a type of
+    GGUF's blocks."""
 
     file: str
     dtype: str
@@ -47,6 +50,8 @@ class StoredTensor:
 def files_of(stored: Mapping[str, StoredTensor]) -> tuple[Path, ...]:
     """Return the files of tensors from `stored_tensors`, an index first; relative to the folder."""
     files = sorted({tensor.file for tensor in stored.values()})
+    if files and files[0].endswith(".gguf"):
+        return tuple(map(Path, [GGUF_INDEX, *files]))
     return tuple(map(Path, files if files == [WEIGHTS] else [INDEX, *files]))
 
 
@@ -56,6 +61,12 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     Raise CheckpointError for weights that are missing, in a pickle format, truncated or corrupt, for two tensors of one
     name, and for an index that names a tensor in the wrong file.
     """
+    described = read_index_of_gguf(folder)
+    if described is not None:
+        return {
+            name: StoredTensor(each.file, each.type, each.shape, each.offset, each.size)
+            for name, each in described[1].items()
+        }
     if is_present(folder / WEIGHTS):
         return read_tensors(folder / WEIGHTS)
     if not is_present(folder / INDEX):

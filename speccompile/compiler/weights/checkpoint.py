@@ -8,8 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from speccompile.bundle.file_hashes import cached_file_hash
+from speccompile.compiler.checkpoints.gguf.conversion import read_index
 from speccompile.compiler.checkpoints.quantization import read_quantization
 from speccompile.compiler.checkpoints.weights import StoredTensor, stored_tensors
+from speccompile.compiler.weights.gguf.sources import gguf_sources
 from speccompile.compiler.weights.quantized import dequantized
 from speccompile.compiler.weights.quantized.packed import Packed
 from speccompile.compiler.weights.source import FileBacked, InMemory, LazyWeight, OpenFile, opened
@@ -31,6 +33,9 @@ def checkpoint_sources(folder: Path) -> Checkpoint:
     Raise CheckpointError for files that are missing or invalid, UnsupportedModelError for an unsupported quantization
     method.
     """
+    described = read_index(folder)
+    if described is not None:
+        return Checkpoint(gguf_sources(folder, described[1]), {})
     tensors = stored_tensors(folder)
     files = {name: opened(folder / name) for name in sorted({tensor.file for tensor in tensors.values()})}
     contents = {name: cache(partial(cached_file_hash, file.path)) for name, file in files.items()}

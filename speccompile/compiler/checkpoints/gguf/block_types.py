@@ -1,0 +1,46 @@
+"""Types of stored tensors: their names, numbers and bytes of a block. Source: ggml.h and ggml-common.h of llama.cpp."""
+
+from typing import NamedTuple
+
+
+class BlockType(NamedTuple):
+    """A type. numbers: in a block; size: bytes of a block."""
+
+    name: str
+    numbers: int
+    size: int
+
+
+FLOATS = ("F32", "F16", "BF16")
+"""Types without blocks, named as safetensors names them."""
+
+BLOCK_TYPES = {
+    0: BlockType("F32", 1, 4),
+    1: BlockType("F16", 1, 2),
+    2: BlockType("Q4_0", 32, 18),
+    3: BlockType("Q4_1", 32, 20),
+    6: BlockType("Q5_0", 32, 22),
+    7: BlockType("Q5_1", 32, 24),
+    8: BlockType("Q8_0", 32, 34),
+    10: BlockType("Q2_K", 256, 84),
+    11: BlockType("Q3_K", 256, 110),
+    12: BlockType("Q4_K", 256, 144),
+    13: BlockType("Q5_K", 256, 176),
+    14: BlockType("Q6_K", 256, 210),
+    20: BlockType("IQ4_NL", 32, 18),
+    23: BlockType("IQ4_XS", 256, 136),
+    30: BlockType("BF16", 1, 2),
+    39: BlockType("MXFP4", 32, 17),
+}
+"""Number in a file -> type, of those that are read."""
+
+BY_NAME = {each.name: each for each in BLOCK_TYPES.values()}
+
+QUANTIZED = frozenset(BY_NAME) - set(FLOATS)
+
+OTHERS = {
+    4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S",
+    22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 31: "Q4_0_4_4", 32: "Q4_0_4_8",
+    33: "Q4_0_8_8", 34: "TQ1_0", 35: "TQ2_0", 40: "NVFP4",
+}  # fmt: skip
+"""Number in a file -> name, of types that are not read."""

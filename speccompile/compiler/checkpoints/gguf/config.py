@@ -1,0 +1,258 @@
+"""config.json and generation_config.json of a GGUF file, by the names of transformers' own config classes."""
+
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from speccompile.compiler.checkpoints.gguf.architectures import ARCHITECTURES, Architecture
+from speccompile.compiler.checkpoints.gguf.metadata import Metadata, shortest
+from speccompile.compiler.checkpoints.gguf.reader import GgufTensor, corrupt
+from speccompile.errors import UnsupportedModelError
+
+ARCHITECTURE, TYPE = "general.architecture", "general.type"
+TABLE, HEAD, FACTORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
+
+Config = dict[str, Any]
+
+WITHOUT_EFFECT = ("rope.scaling.finetuned", "feed_forward_length_per_expert", "logits_processors")
+"""Keys of an architecture that no computation reads."""
+
+
+class GgufModel:
+    """What config and tensors are made from. tensors: name -> (file, tensor), of all files of the model."""
+
+    def __init__(self, metadata: Metadata, tensors: Mapping[str, tuple[Path, GgufTensor]]) -> None:
+        self.metadata, self.tensors = metadata, tensors
+        self.name = metadata.text(ARCHITECTURE)
+        kind = metadata.optional(TYPE)
+        row = ARCHITECTURES.get(self.name)
+        if row is None or kind not in (None, "model"):
+            received = f"{TYPE} {kind!r}" if row is not None else f"{ARCHITECTURE} '{self.name}'"
+            raise UnsupportedModelError(
+                f"{metadata.path}: received {received}, expected a model of one of {', '.join(ARCHITECTURES)}",
+                hint="use the model's safetensors; docs/how-to/gguf.md lists what is read from GGUF",
+            )
+        self.row: Architecture = row
+        self.table = self.tensor(TABLE)
+        if len(self.table.shape) != 2:
+            raise corrupt(metadata.path, f"tensor '{TABLE}' of shape {list(self.table.shape)}", "two axes")
+        self.vocabulary_size = self.table.shape[0]
+
+    def tensor(self, name: str) -> GgufTensor:
+        """Return a tensor that every model has. Raise CheckpointError without it."""
+        if name not in self.tensors:
+            raise corrupt(self.metadata.path, f"no tensor '{name}'", "it, as every model has it")
+        return self.tensors[name][1]
+
+    def key(self, name: str) -> str:
+        """Return the full name of a key of the architecture."""
+        return f"{self.name}.{name}"
+
+
+def make_config(model: GgufModel) -> Config:
+    """Return config.json. Raise CheckpointError for keys that are missing or contradict tensors, UnsupportedModelError
+    for those that change the model in a way that is not read."""
+    metadata, key = model.metadata, model.key
+    metadata.require(key("vocab_size"), model.vocabulary_size)
+    metadata.require(key("embedding_length"), model.table.shape[1])
+    metadata.require(key("attention.causal"), True)
+    metadata.claim(map(key, WITHOUT_EFFECT))
+    heads = metadata.count(key("attention.head_count"))
+    config: Config = {
+        "architectures": [model.row.class_name],
+        "model_type": model.row.model_type,
+        "vocab_size": model.vocabulary_size,
+        "hidden_size": model.table.shape[1],
+        "num_hidden_layers": metadata.count(key("block_count")),
+        "num_attention_heads": heads,
+        "num_key_value_heads": metadata.count(key("attention.head_count_kv"), heads),
+        "rms_norm_eps": metadata.number(key("attention.layer_norm_rms_epsilon")),
+        "max_position_embeddings": metadata.count(key("context_length")),
+        "tie_word_embeddings": HEAD not in model.tensors,
+    }
+    config["head_dim"] = _head_size(model, config)
+    _OWN[model.name](model, config)
+    if "intermediate_size" not in config:
+        config["intermediate_size"] = metadata.count(key("feed_forward_length"))
+    return config | _special_tokens(model)
+
+
+def generation_config(model: GgufModel) -> Config:
+    """Return generation_config.json: all tokens that end a text."""
+    metadata, size = model.metadata, model.vocabulary_size
+    ends = [metadata.id(f"tokenizer.ggml.{name}_token_id", size) for name in ("eos", "eot", "eom")]
+    found = list(dict.fromkeys(each for each in ends if each is not None))
+    return {"eos_token_id": found} if found else {}
+
+
+def _special_tokens(model: GgufModel) -> Config:
+    names = {"bos": "bos", "eos": "eos", "pad": "padding"}
+    return {
+        f"{own}_token_id": model.metadata.id(f"tokenizer.ggml.{name}_token_id", model.vocabulary_size)
+        for own, name in names.items()
+    }
+
+
+def _head_size(model: GgufModel, config: Config) -> int:
+    metadata, key = model.metadata, model.key
+    default = config["hidden_size"] // config["num_attention_heads"]
+    if model.name in ("llama", "qwen3", "qwen3moe") and key("attention.key_length") not in metadata:
+        default = metadata.count(key("rope.dimension_count"), default)
+    size = metadata.count(key("attention.key_length"), default)
+    metadata.require(key("attention.value_length"), size)
+    if size % 2:
+        raise metadata.wrong(key("attention.key_length"), size, "an even number")
+    return size
+
+
+def _llama(model: GgufModel, config: Config) -> None:
+    metadata, key = model.metadata, model.key
+    metadata.require(key("expert_count"), 0)
+    metadata.require(key("expert_used_count"), 0)
+    metadata.require(key("tensor_data_layout"), "Meta AI original pth")
+    window = metadata.optional(key("attention.sliding_window"))
+    config["rope_parameters"] = _rope(model, config["head_dim"])
+    has_biases = "blk.0.attn_q.bias" in model.tensors
+    if window:
+        metadata.count(key("attention.sliding_window"))
+        config |= {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": window}
+        if has_biases:
+            raise UnsupportedModelError(
+                f"{metadata.path}: received biases of attention beside {key('attention.sliding_window')}, expected one "
+                "of both",
+                hint="transformers has no such model; use the model's safetensors",
+            )
+    elif has_biases:
+        config["attention_bias"] = True
+
+
+def _qwen2(model: GgufModel, config: Config) -> None:
+    if config["head_dim"] * config["num_attention_heads"] == config["hidden_size"]:
+        del config["head_dim"]  # as its own configs are
+    config["rope_parameters"] = _rope(model, config["hidden_size"] // config["num_attention_heads"])
+
+
+def _qwen3(model: GgufModel, config: Config) -> None:
+    config["rope_parameters"] = _rope(model, config["head_dim"])
+
+
+def _qwen3_moe(model: GgufModel, config: Config) -> None:
+    metadata, key = model.metadata, model.key
+    metadata.require(key("expert_shared_count"), 0)
+    metadata.require(key("expert_weights_norm"), True)
+    metadata.require(key("expert_gating_func"), 1)
+    inner = metadata.count(key("expert_feed_forward_length"))
+    config |= {
+        "rope_parameters": _rope(model, config["head_dim"]),
+        "num_experts": metadata.count(key("expert_count")),
+        "num_experts_per_tok": metadata.count(key("expert_used_count")),
+        "moe_intermediate_size": inner,
+        "intermediate_size": metadata.count(key("feed_forward_length"), inner),
+        "norm_topk_prob": True,  # llama.cpp always does it: models/qwen3moe.cpp
+    }
+
+
+def _gemma2(model: GgufModel, config: Config) -> None:
+    metadata, key = model.metadata, model.key
+    config |= {
+        "rope_parameters": _rope(model, config["head_dim"]),
+        "sliding_window": metadata.count(key("attention.sliding_window"), 4096),
+        "attn_logit_softcapping": metadata.number(key("attn_logit_softcapping"), 50.0),
+        "final_logit_softcapping": metadata.number(key("final_logit_softcapping"), 30.0),
+        "query_pre_attn_scalar": _query_scalar(config, layers_of_largest=46),
+    }
+
+
+def _gemma3(model: GgufModel, config: Config) -> None:
+    metadata, key = model.metadata, model.key
+    metadata.require(key("attention.sliding_window_pattern"), 6)
+    local = metadata.number(key("rope.freq_base_swa"), 10000.0)
+    metadata.require(key("final_logit_softcapping"), 0.0)
+    config |= {
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": local},
+            "full_attention": _rope(model, config["head_dim"], theta=1e6),
+        },
+        "sliding_window": metadata.count(key("attention.sliding_window")),
+        "query_pre_attn_scalar": _query_scalar(config, layers_of_largest=62),
+    }
+
+
+def _query_scalar(config: Config, layers_of_largest: int) -> int:
+    """Return the number whose root divides the scores. The file does not say it: as llama.cpp, take the model of 27 B
+    by its number of layers, which divides by the width of a head of equal parts (models/gemma2.cpp, gemma3.cpp)."""
+    is_largest = config["num_hidden_layers"] == layers_of_largest
+    return int(config["hidden_size"] // config["num_attention_heads"] if is_largest else config["head_dim"])
+
+
+def _phi3(model: GgufModel, config: Config) -> None:
+    metadata, key = model.metadata, model.key
+    size = config["hidden_size"] // config["num_attention_heads"]
+    metadata.require(key("attention.key_length"), size)
+    del config["head_dim"]
+    rotated = metadata.count(key("rope.dimension_count"), size)
+    config["partial_rotary_factor"] = rotated / size
+    config["rope_parameters"] = _rope(model, rotated) | {"partial_rotary_factor": rotated / size}
+    metadata.require(key("rope.scaling.original_context_length"), config["max_position_embeddings"])
+    config["original_max_position_embeddings"] = config["max_position_embeddings"]
+    window = metadata.optional(key("attention.sliding_window"))
+    config["sliding_window"] = metadata.count(key("attention.sliding_window")) if window else None
+
+
+_OWN: dict[str, Callable[[GgufModel, Config], None]] = {
+    "llama": _llama, "qwen2": _qwen2, "qwen3": _qwen3, "qwen3moe": _qwen3_moe, "gemma2": _gemma2, "gemma3": _gemma3,
+    "phi3": _phi3,
+}  # fmt: skip
+
+
+def _rope(model: GgufModel, size: int, theta: float = 10000.0) -> Config:
+    """Return `rope_parameters`. size: numbers of a head that are rotated."""
+    metadata, key = model.metadata, model.key
+    metadata.require(key("rope.dimension_count"), size)
+    metadata.require(key("rope.scaling.attn_factor"), 1.0)
+    config: Config = {"rope_type": "default", "rope_theta": metadata.number(key("rope.freq_base"), theta)}
+    kind = metadata.text(key("rope.scaling.type"), "none")
+    if key("rope.scale_linear") in metadata and kind == "none":
+        kind, factor = "linear", metadata.number(key("rope.scale_linear"))
+    else:
+        factor = metadata.number(key("rope.scaling.factor"), 1.0)
+    if kind == "linear" and factor != 1:
+        config |= {"rope_type": "linear", "factor": factor}
+    elif kind == "yarn":
+        config |= {"rope_type": "yarn", "factor": factor}
+        config["original_max_position_embeddings"] = metadata.count(key("rope.scaling.original_context_length"))
+    elif kind not in ("none", "linear") or (kind == "none" and factor != 1):
+        raise UnsupportedModelError(
+            f"{metadata.path}: {key('rope.scaling.type')}: received '{kind}' with factor {factor:g}, expected none, "
+            "linear or yarn",
+            hint="this scaling is not read from GGUF; use the model's safetensors",
+        )
+    return config | _factors(model, size, config) if FACTORS in model.tensors else config
+
+
+def _factors(model: GgufModel, size: int, config: Config) -> Config:
+    """Return the scaling by the factors that the file has for the frequencies, as Llama 3.1's are stored: transformers'
+    longrope, which divides by a list of factors, with one list for all lengths."""
+    path, tensor = model.tensors[FACTORS]
+    if config["rope_type"] != "default":
+        raise UnsupportedModelError(
+            f"{path}: received tensor '{FACTORS}' beside {model.key('rope.scaling.type')} {config['rope_type']}, "
+            "expected one of both",
+            hint="use the model's safetensors",
+        )
+    if tensor.type != "F32" or tensor.shape != (size // 2,):
+        raise corrupt(path, f"tensor '{FACTORS}' of shape {list(tensor.shape)} in {tensor.type}", f"F32 [{size // 2}]")
+    with path.open("rb") as file:
+        file.seek(tensor.offset)
+        data = file.read(tensor.size)
+    if len(data) < tensor.size:
+        raise corrupt(path, f"{len(data)} bytes of tensor '{FACTORS}'", f"{tensor.size}")
+    factors = [shortest(each) for each in struct.unpack(f"<{size // 2}f", data)]
+    if not all(0 < each < float("inf") for each in factors):
+        raise corrupt(path, f"tensor '{FACTORS}' with factors such as {min(factors)}", "finite numbers above 0")
+    positions = model.metadata.count(model.key("context_length"))
+    return {
+        "rope_type": "longrope", "short_factor": factors, "long_factor": factors, "attention_factor": 1.0,
+        "factor": 1.0, "original_max_position_embeddings": positions,
+    }  # fmt: skip

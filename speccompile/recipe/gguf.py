@@ -1,0 +1,84 @@
+"""A model in GGUF files as a folder in Hugging Face layout, in the user's cache: everything else reads such folders.
+
+The folder holds config.json, the tokenizer's files, an index of the tensors, and links to the GGUF files, whose weights
+are read from there. Its name is the digest of the files' paths, sizes and times and of the converter's version: changed
+files have another folder.
+"""
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+
+from speccompile import __version__
+from speccompile.bundle.cache import FOLDER, cache_folder
+from speccompile.bundle.manifest import canonical_json
+from speccompile.compiler.checkpoints.change_guard import FileStamp
+from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX, convert
+from speccompile.compiler.checkpoints.gguf.given_tokenizer import given_tokenizer_files
+from speccompile.compiler.checkpoints.gguf.splits import find_gguf
+from speccompile.drafters.folder import has_weights
+from speccompile.errors import CheckpointError
+from speccompile.recipe.load import FILE_NAME
+
+CACHE = "gguf"
+FORMAT = 1
+"""Version of what is written into such folders."""
+
+
+def find_gguf_files(path: Path) -> tuple[Path, ...]:
+    """Return the GGUF files of the model that a path names: a file, or a folder that holds one model and no other
+    weights. Empty for other paths. Raise CheckpointError for several models, and for a part that is missing."""
+    if path.is_dir() and (has_weights(path) or (path / FILE_NAME).is_file()):
+        return ()
+    return find_gguf(path.resolve())
+
+
+def gguf_folder(path: Path, tokenizer: Path | None = None) -> Path | None:
+    """Return the folder that describes the model at a path, None if no GGUF model lies there. It is made once.
+    tokenizer: folder of the tokenizer to take instead of the file's own.
+
+    Raise CheckpointError and UnsupportedModelError as `convert` does, and CheckpointError if it cannot be written.
+    """
+    files = find_gguf_files(path)
+    if not files:
+        return None
+    folder = cache_folder(CACHE) / hashlib.sha256(canonical_json(_key(files, tokenizer))).hexdigest()
+    if not (folder / GGUF_INDEX).is_file():
+        try:
+            _write(folder, files, convert(files, tokenizer))
+        except OSError as error:
+            raise CheckpointError(
+                f"{folder.parent}: cannot be written: {error.strerror}, expected a place for the config and the "
+                f"tokenizer of {files[0].name}",
+                hint=f"set {FOLDER} to a folder that may be written",
+            ) from error
+    return folder
+
+
+def _key(files: tuple[Path, ...], tokenizer: Path | None) -> dict[str, Any]:
+    others = () if tokenizer is None else given_tokenizer_files(tokenizer.resolve())
+    stamps = [[str(file), *vars(FileStamp.of(file)).values()] for file in (*files, *others)]
+    return {"files": stamps, "format": FORMAT, "speccompile": __version__}
+
+
+def _write(folder: Path, files: tuple[Path, ...], content: dict[str, Any]) -> None:
+    """Write a folder under another name first, so that it is there whole or not at all."""
+    part = folder.with_name(f".{folder.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    part.mkdir(parents=True)
+    try:
+        for name, value in content.items():
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+            (part / name).write_text(text, encoding="utf-8")
+        for file in files:
+            (part / file.name).symlink_to(file)
+        try:
+            part.rename(folder)
+        except OSError:
+            if not (folder / GGUF_INDEX).is_file():  # else another process was faster
+                raise
+    finally:
+        shutil.rmtree(part, ignore_errors=True)

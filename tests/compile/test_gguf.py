@@ -1,0 +1,39 @@
+"""Bundles of GGUF files: the tokens of transformers on the same weights, with a draft model in GGUF beside them."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from speccompile.compiler.build import build
+from speccompile.recipe import load_recipe, make_plan
+from speccompile.runtime import Bundle
+from tests.gguf_files import MODELS, save, save_reference, write_gguf
+
+pytestmark = pytest.mark.builds(2)
+
+PROMPT = [5, 9, 20, 31, 7, 77, 13]
+NEW = 24
+RECIPE = """
+name: gguf
+target: {model: target.gguf}
+drafter: {kind: model, model: drafter, tokens: 2}
+cache: {max_length: 64, prefill_chunk: 16}
+prove: {max_new_tokens: 8}
+"""
+
+
+@pytest.mark.sweep("two graphs each, with their proof", but=["mistral"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_bundle_gives_the_tokens_of_transformers(tmp_path, name):
+    kind, types = name.split()[0], ("Q4_0", "Q8_0", "Q5_1")
+    stored = write_gguf(save(tmp_path / "model", kind, **MODELS[name]), tmp_path / "target.gguf", types)
+    reference = save_reference(tmp_path / "model", stored, tmp_path / "reference")
+    (tmp_path / "drafter").mkdir()
+    write_gguf(save(tmp_path / "small", "llama", num_hidden_layers=1), tmp_path / "drafter" / "m.gguf", ("Q8_0",))
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    bundle = Bundle.open(build(make_plan(load_recipe(tmp_path / "recipe.yaml")), tmp_path / "bundle"))
+    model = AutoModelForCausalLM.from_pretrained(reference, dtype=torch.float32, attn_implementation="eager")
+    model.generation_config.eos_token_id = None
+    expected = model.generate(torch.tensor([PROMPT]), max_new_tokens=NEW, do_sample=False, pad_token_id=0)
+    found = bundle.generate(PROMPT, max_new_tokens=NEW, ignore_eos=True)
+    assert found.token_ids == expected[0, len(PROMPT) :].tolist()

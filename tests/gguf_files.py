@@ -1,0 +1,185 @@
+"""GGUF files of small models, in the layout of llama.cpp's converter, written with the package gguf."""
+
+import json
+from pathlib import Path
+
+import gguf
+import numpy as np
+import torch
+from gguf.quants import dequantize, quantize
+from safetensors.torch import load_file, save_file
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
+
+PARTS = {"llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2,
+         "qwen3": gguf.MODEL_ARCH.QWEN3, "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE, "gemma2": gguf.MODEL_ARCH.GEMMA2,
+         "gemma3_text": gguf.MODEL_ARCH.GEMMA3, "phi3": gguf.MODEL_ARCH.PHI3}  # fmt: skip
+"""model_type -> architecture of a file."""
+
+SIZES = {"vocab_size": 96, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
+         "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}  # fmt: skip
+LINEAR = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
+YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6, "original_max_position_embeddings": 32}
+PARTIAL = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75}
+MODELS = {
+    "llama": {"tie_word_embeddings": False},
+    "llama with biases": {"attention_bias": True, "head_dim": 32, "tie_word_embeddings": True},
+    "mistral": {"sliding_window": 16, "head_dim": 16},
+    "qwen2": {"tie_word_embeddings": True, "rope_parameters": LINEAR},
+    "qwen3": {"head_dim": 32, "rope_parameters": YARN},
+    "qwen3_moe": {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+                  "norm_topk_prob": True},
+    "gemma2": {"head_dim": 32, "sliding_window": 16, "query_pre_attn_scalar": 32},
+    "gemma3_text": {"num_hidden_layers": 7, "head_dim": 32, "sliding_window": 16, "query_pre_attn_scalar": 32},
+    "phi3": {"original_max_position_embeddings": 128, "rope_parameters": PARTIAL},
+}  # fmt: skip
+"""Name, which begins with the model_type -> changes of its config."""
+
+
+def save(folder, kind, **changes):
+    """Save a random model of transformers."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**(SIZES | changes)))
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    model.save_pretrained(folder)
+    return folder
+
+
+def write_gguf(folder, file, types=("F32",), tokenizer=None, keys=(), tensors=(), split=0, rope_freqs=None):
+    """Write the model in a Hugging Face folder as GGUF. types: of its matrices, in turn. tokenizer: called with the
+    writer. keys: (method of the writer, value) beside those of the converter. tensors: name -> array beside the
+    model's. Return its tensors, by transformers' names, as a reader must see them: float32, after quantization."""
+    config = AutoConfig.from_pretrained(folder)
+    arch = PARTS[config.model_type]
+    writer = gguf.GGUFWriter(None if split else file, gguf.MODEL_ARCH_NAMES[arch], split_max_tensors=split)
+    _add_keys(writer, config)
+    for method, value in keys:
+        getattr(writer, method)(value)
+    (tokenizer or (lambda writer: writer.add_tokenizer_model("none")))(writer)
+    stored = _tensors(folder)
+    _write_tensors(writer, arch, config, stored, types, dict(tensors))
+    if rope_freqs is not None:
+        writer.add_tensor("rope_freqs.weight", np.asarray(rope_freqs, np.float32))
+    writer.write_header_to_file(Path(file))
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return stored
+
+
+def _tensors(folder):
+    return {name: tensor.float().numpy() for file in sorted(Path(folder).glob("*.safetensors"))
+            for name, tensor in load_file(file).items()}  # fmt: skip
+
+
+def _add_keys(writer, config):
+    rope = config.rope_parameters
+    rope = rope.get("full_attention", rope)
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(rope["rope_theta"])
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_file_type(0)
+    kind = config.model_type
+    if kind in ("llama", "mistral"):
+        writer.add_rope_dimension_count(head)
+    if kind != "phi3":
+        writer.add_key_length(head)
+        writer.add_value_length(head)
+    else:
+        writer.add_rope_dimension_count(int(head * rope.get("partial_rotary_factor", 1.0)))
+        writer.add_rope_scaling_orig_ctx_len(config.original_max_position_embeddings)
+    if kind == "qwen3_moe":
+        writer.add_expert_count(config.num_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if kind == "gemma2":
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if kind in ("gemma2", "gemma3_text", "mistral", "phi3") and config.sliding_window:
+        writer.add_sliding_window(config.sliding_window)
+    if rope["rope_type"] in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
+        writer.add_rope_scaling_factor(rope["factor"])
+    if rope["rope_type"] == "yarn":
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+
+
+def _write_tensors(writer, arch, config, stored, types, more):
+    """Write tensors as the converter does, and put into `stored` what they are after quantization."""
+    names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
+    experts, turn = {}, 0
+    for name, weight in stored.items():
+        matrix = weight.ndim == 2 and not name.endswith("mlp.gate.weight")
+        kind = gguf.GGMLQuantizationType[types[turn % len(types)] if matrix else "F32"]
+        turn += matrix
+        if matrix and weight.shape[-1] % gguf.GGML_QUANT_SIZES[kind][0]:
+            kind = gguf.GGMLQuantizationType.F16
+        if ".experts." in name:
+            kind = gguf.GGMLQuantizationType[types[0]]
+        data = quantize(_as_converted(name, weight, config), kind)
+        stored[name] = dequantize(quantize(weight, kind), kind).reshape(weight.shape)
+        if config.model_type.startswith("gemma") and name.endswith("norm.weight"):
+            stored[name] = (weight + np.float32(1)) - np.float32(1)
+        if ".experts." in name:
+            before, _, after = name.partition(".experts.")
+            index, _, rest = after.partition(".")
+            experts.setdefault(f"{before}.experts.{rest}", {})[int(index)] = data, kind
+            continue
+        found = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        writer.add_tensor(found, data, raw_dtype=kind)
+    for name, parts in experts.items():
+        data = np.stack([parts[index][0] for index in range(len(parts))])
+        writer.add_tensor(names.get_name(name, try_suffixes=(".weight",)), data, raw_dtype=parts[0][1])
+    for name, array in more.items():
+        writer.add_tensor(name, array)
+
+
+def _as_converted(name, weight, config):
+    """Return a weight as the classes of convert_hf_to_gguf.py change it."""
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    module = name.split(".")[-2]
+    if config.model_type in ("llama", "mistral") and module in heads:
+        pairs = weight.reshape(heads[module], 2, -1, *weight.shape[1:])
+        return np.ascontiguousarray(pairs.swapaxes(1, 2).reshape(weight.shape))
+    if config.model_type.startswith("gemma") and name.endswith("norm.weight"):
+        return weight + np.float32(1)
+    return weight
+
+
+def save_reference(folder, stored, output):
+    """Write a Hugging Face folder with the config of `folder` and these tensors."""
+    output.mkdir()
+    (output / "config.json").write_bytes((Path(folder) / "config.json").read_bytes())
+    tensors = {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in stored.items()}
+    save_file(tensors, output / "model.safetensors", {"format": "pt"})
+    return output
+
+
+def add_byte_level(file, pre, special=()):
+    """Return a function that writes the byte-level BPE of a tokenizer.json. special: (method, id)."""
+    written = json.loads(Path(file).read_text(encoding="utf-8"))
+    added = {each["id"]: each for each in written["added_tokens"]}
+    tokens = {index: token for token, index in written["model"]["vocab"].items()}
+    tokens |= {index: each["content"] for index, each in added.items()}
+    kinds = {index: 3 if each["special"] else 4 for index, each in added.items()}
+    merges = [each if isinstance(each, str) else " ".join(each) for each in written["model"]["merges"]]
+
+    def add(writer, size=None):
+        count = size or max(tokens) + 1
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(pre)
+        writer.add_token_list([tokens.get(index, f"[PAD{index}]") for index in range(count)])
+        writer.add_token_types([kinds.get(index, 1 if index in tokens else 5) for index in range(count)])
+        writer.add_token_merges(merges)
+        for method, value in special:
+            getattr(writer, method)(value)
+
+    return add
