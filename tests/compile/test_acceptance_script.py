@@ -10,6 +10,7 @@ SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "acceptance.
 VOCABULARY = 9001  # in blocks, and a prime
 
 
+@pytest.mark.sweep("a trace each; what is drawn has all the parts", but=["drawn"])
 @pytest.mark.parametrize("kind", ["greedy", "sampling", "drawn"])
 def test_the_timed_graph_accepts_as_torch_does(kind):
     session = SCRIPT["opened"](SCRIPT["lowered"](kind, VOCABULARY))

@@ -66,7 +66,7 @@ FORMS: dict[str, Callable[[Graph], str]] = {"neutral": neutral_file, "lowered": 
 WORKING = zoo.names("works")
 REFUSED = [name for name in zoo.names() if name not in WORKING]
 FIRST = [name for name in zoo.FIRST if name != "mixtral"]
-"""Those experts are a target of test_combinations.py, those of GPT-OSS are here."""
+"""Those experts are a target of test_combinations.py in the sweep, those of GPT-OSS are here."""
 
 
 @dataclass

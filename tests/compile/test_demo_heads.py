@@ -10,8 +10,6 @@ from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.resource_estimate import estimate_resources
 from speccompile.runtime import Bundle
 
-pytestmark = pytest.mark.builds(2)
-
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 NEW_TOKENS = 64
 LARGEST = 4_000_000

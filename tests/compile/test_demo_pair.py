@@ -13,8 +13,6 @@ from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from speccompile.runtime.text.tokenizer import Tokenizer
 
-pytestmark = pytest.mark.builds(2)
-
 DEMO = Path(__file__).resolve().parents[2] / "recipes/demo"
 PROMPTS, NEW_TOKENS = 4, 32
 WAYS = {

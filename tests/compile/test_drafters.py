@@ -78,7 +78,7 @@ CHECKS: dict[str, Callable[..., dict[str, Any]]] = {
 LEAST = {"chain": 30, "chain, sampled": 30 * 64, "tree, sampled": 50 * 64}
 
 
-@pytest.mark.sweep("a trace each, of as many passes as a tree is deep", but=["small"])
+@pytest.mark.sweep("a trace each, of as many passes as a tree is deep", but=["small tree"])
 @pytest.mark.parametrize("name", CHECKS)
 def test_drafts_are_those_of_transformers(run: Callable[[str], Driven], name: str) -> None:
     found = run(name)

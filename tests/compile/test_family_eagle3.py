@@ -23,7 +23,7 @@ from tests.compile.eager_rounds import check_generation, check_rounds, plan_of
 from tests.compile.head_loop import check_loop
 from tests.heads.eagle3 import eagle3, of_norms
 
-pytestmark = pytest.mark.builds(9)
+pytestmark = pytest.mark.builds(7)
 
 BOUNDARIES = (1, 2, 2)
 HEAD = partial(eagle3, boundaries=BOUNDARIES)

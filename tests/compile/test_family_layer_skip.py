@@ -23,7 +23,7 @@ from tests.compile.drafter_graphs import ROWS, decoder
 from tests.compile.tiny_bundles import save
 from tests.heads.every import HEADS
 
-pytestmark = pytest.mark.builds(5)
+pytestmark = pytest.mark.builds(3)
 
 DRAFTS, EXIT, NEW_TOKENS = 3, 1, 30
 

@@ -37,7 +37,7 @@ CASES = {
 }
 
 
-@pytest.mark.sweep("a bundle each", but=["window", "bita by"])
+@pytest.mark.sweep("a bundle each", but=["window"])
 @pytest.mark.parametrize("case", CASES)
 def test_every_draft_is_what_transformers_says_behind_a_mask_row(tmp_path, case):
     architecture, drafter, write, more = CASES[case]

@@ -74,12 +74,13 @@ def test_drafts_of_rounds_are_those_of_the_whole_text(tmp_path, name):
     check_rounds(plan_of(tmp_path))
 
 
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 3), marks=pytest.mark.sweep("more weights"))])
 @pytest.mark.parametrize(
     ("name", "n_mtp", "tokens"), [("mimo", 2, 2), ("mimo", 3, 5), ("qwen3_5", 3, 3), ("ernie", 4, 3)]
 )
-def test_several_layers_draft_in_turn(tmp_path, name, n_mtp, tokens):
+def test_several_layers_draft_in_turn(tmp_path, name, n_mtp, tokens, seeds):
     mtp_target(tmp_path / "target", name, n_mtp)
-    for seed in range(3):
+    for seed in seeds:
         check_rounds(plan_of(tmp_path, f"tokens: {tokens}"), seed)
 
 

@@ -121,7 +121,7 @@ def test_a_whole_drafter(tmp_path, capfd):
     model.check(capfd)
 
 
-@pytest.mark.sweep("every pass of a whole model", but=["llama"])
+@pytest.mark.sweep("every pass of a whole model; each has tests of its own, and all of them together are above")
 @pytest.mark.parametrize("name", ["llama", "gemma3_text"])
 def test_every_pass_keeps_what_the_graph_gives(name, tmp_path):
     """One after the other: whoever changes anything is named."""

@@ -29,7 +29,7 @@ from tests import zoo
 from tests.compile.drafter_graphs import MAX_LENGTH, decoder, driven, model
 from tests.compile.tiny_bundles import save
 
-pytestmark = pytest.mark.builds(6)
+pytestmark = pytest.mark.builds(5)
 
 ROWS = zoo.VOCABULARY
 LESS, MORE = ROWS - 90, ROWS + 40

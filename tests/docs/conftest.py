@@ -11,7 +11,7 @@ from tests.suite import counting
 
 @pytest.fixture(scope="session")
 def built_demo(shared_folder: Path) -> Path:
-    """The bundle of recipes/demo. Workers share a folder: the first of them builds it, the others wait."""
+    """The bundle of recipes/demo, its proof shorter. Workers share a folder: the first builds it, the others wait."""
     folder = shared_folder / "built-demo"
     with (shared_folder / "built-demo.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -20,5 +20,5 @@ def built_demo(shared_folder: Path) -> Path:
             from speccompile.recipe import load_recipe, make_plan
 
             with counting.shared("built demo"):
-                build(make_plan(load_recipe(ROOT / "recipes/demo")), folder)
+                build(make_plan(load_recipe(ROOT / "recipes/demo", ["prove.max_new_tokens=16"])), folder)
     return folder

@@ -23,7 +23,7 @@ from speccompile.train.answers.transformers_generator import TransformersMaker, 
 from tests import zoo
 from tests.train.answer_plans import training_plan
 
-pytestmark = pytest.mark.builds(6)
+pytestmark = pytest.mark.builds(4)
 
 LENGTHS = (40, 3, 17, 1, 29, 17, 90, 16, 8, 95, 40)
 EOS = 40

@@ -13,6 +13,8 @@ from speccompile.train.processes import Processes
 from tests.train.launching import launch
 from tests.train.toy_training import Stopped, Toy, ToyWeigh, fail, run
 
+PAIR = "a pair of processes, each of which imports torch and accelerate"
+
 
 def launched(folder, count=2, launcher=(), check=True, **keys):
     """A training of the toy by so many processes."""
@@ -78,18 +80,21 @@ def together(tmp_path_factory):
     return folder, done
 
 
+@pytest.mark.sweep(PAIR)
 def test_two_processes_give_in_parts_what_one_does(together, alone):
     folder, done = together
     assert (folder / "parts/checkpoints/latest").exists(), done.stderr
     assert_alike(folder / "parts", alone / "adamw")
 
 
+@pytest.mark.sweep(PAIR)
 def test_two_processes_that_share_weights_go_on_where_one_stopped(together, alone):
     folder, done = together
     assert (folder / "nan/checkpoints/latest").exists(), done.stderr
     assert_alike(folder / "on", alone / "adamw")
 
 
+@pytest.mark.sweep(PAIR)
 def test_a_loss_that_is_none_ends_all_processes_with_the_part_named(together):
     folder, done = together
     assert done.returncode != 0

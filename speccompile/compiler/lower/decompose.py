@@ -11,8 +11,10 @@ import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
+import onnxscript
 import torch
 from torch._export.utils import _is_cia_op
 from torch._guards import detect_fake_mode
@@ -59,7 +61,15 @@ def quick_translation() -> Iterator[None]:
 
 _read_registry = ONNXRegistry.from_torchlib
 _make_rules = TypePromotionTable.__init__
-_known_registry = cache(lambda opset_version: _read_registry(opset_version=opset_version))
+
+
+@cache
+def _known_registry(opset_version: int) -> ONNXRegistry:
+    """Return the registry with the functions of torch and onnxscript. Of the hundreds that onnxscript has, their domain
+    is read from `function_ir`, which parses the source of each; it is that of the function's opset."""
+    parsed = property(lambda function: SimpleNamespace(domain=function.opset.domain))
+    with patched_attribute(onnxscript.values.TracedOnnxFunction, "function_ir", parsed):
+        return _read_registry(opset_version=opset_version)
 
 
 def _registry(_: type[ONNXRegistry], opset_version: int) -> ONNXRegistry:
