@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from speccompile.errors import PromptError
+from speccompile.machine.plain_files import read_plain
 
 FORMS = '{"prompt": "text"} or {"token_ids": [1, 2, 3]}'
 
@@ -79,7 +80,7 @@ def read_questions(path: Path) -> list[Question]:
 
 def _read(path: Path, parse: Callable[[str, Path, int], T]) -> list[T]:
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_plain(path).decode("utf-8-sig")
     except FileNotFoundError:
         raise PromptError(
             f"received the prompts file '{path}', expected a file: nothing lies there",

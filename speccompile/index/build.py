@@ -36,6 +36,7 @@ from speccompile.index.files import (
     tokenizer_hash,
 )
 from speccompile.index.suffixes import suffix_array
+from speccompile.machine.plain_files import read_plain
 from speccompile.progress import LOGGER, progress_counter
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _load(file: Path) -> "Tokenizer":
     from tokenizers import Tokenizer
 
     try:
-        model = Tokenizer.from_buffer(file.read_bytes())
+        model = Tokenizer.from_buffer(read_plain(file))
     except ValueError as error:
         raise BuildError(f"{file}: received no tokenizer: {error}", hint="give the target's tokenizer.json") from None
     model.no_truncation()

@@ -45,6 +45,8 @@ def test_facts_of_a_whole_checkpoint(folder):
 def test_the_generation_config_says_what_ends_a_text(folder):
     (folder / "generation_config.json").write_text('{"eos_token_id": [1, 5]}')
     assert read_checkpoint(folder)[1].eos_token_ids == (1, 5)
+    (folder / "generation_config.json").write_text('{"eos_token_id": [-1, 5]}')  # -1 is no token
+    assert read_checkpoint(folder)[1].eos_token_ids == (5,)
     (folder / "generation_config.json").write_text('{"eos_token_id": null}')
     assert read_checkpoint(folder)[1].eos_token_ids == (1,)
 
@@ -103,6 +105,8 @@ def test_a_config_of_another_type_is_refused(folder):
         ({"model_type": None}, "received model_type: None, expected text"),
         ({"vocab_size": None}, "received vocab_size: None, expected a whole number above zero"),
         ({"vocab_size": 0}, "received vocab_size: 0, expected a whole number above zero"),
+        ({"eos_token_id": -5}, "received eos_token_id: -5, expected a token id, a list of token ids or null"),
+        ({"eos_token_id": [99999999999]}, r"received eos_token_id: \[99999999999\], expected a token id, a list of"),
         ({"eos_token_id": "</s>"}, "received eos_token_id: '</s>', expected a token id, a list of token ids or null"),
     ],
 )

@@ -76,7 +76,7 @@ FUSED = {"model_type": "phi3", "architectures": ["Phi3ForCausalLM"], "pad_token_
             {"num_attention_heads": 2, "head_dim": 2},
             "o_proj.weight' of shape [8, 8]",
             "num_attention_heads: 2",
-            "heads: 4",
+            "4",
         ),
     ],
 )
@@ -155,6 +155,20 @@ def test_weights_of_transformers_own_models_fit_their_configs(tmp_path, model_ty
 
 def test_sizes_that_fit_are_taken(tmp_path):
     assert read_checkpoint(write(tmp_path))[1].hidden_size == LlamaConfig(**SIZES).hidden_size
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"hidden_size": 8.5}, "hidden_size: 8.5"),
+        ({"num_hidden_layers": -2}, "num_hidden_layers: -2"),
+        ({"num_attention_heads": "4"}, "num_attention_heads: '4'"),
+        ({"intermediate_size": True}, "intermediate_size: True"),
+    ],
+)
+def test_sizes_that_no_model_has_are_refused(tmp_path, config, said):
+    with pytest.raises(CheckpointError, match=rf"config\.json: received {said}, expected a whole number"):
+        read_checkpoint(write(tmp_path, **config))
 
 
 def test_an_unknown_position_scaling_is_named_with_those_that_transformers_has(tmp_path):

@@ -1,5 +1,6 @@
 """Tokenizers whose ids have holes, or belong to two tokens, against the tokenizers package's own decoding."""
 
+import json
 import re
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer as FastTokenizer
 
 from speccompile.compiler.models.tokenizer import write_tokenizer
-from speccompile.errors import UsageError
+from speccompile.errors import CheckpointError, UsageError
 from speccompile.runtime.constraints import GrammarCompiler
 from speccompile.runtime.text.tokenizer import IncrementalDetokenizer, Tokenizer
 from tests.light.odd_tokenizers import ODD, added, odd_tokenizer
@@ -59,6 +60,24 @@ def test_special_tokens_of_any_id_stop_and_are_not_shown(path, size):
         groups = [ids[start : start + size] for start in range(0, len(ids), size)]
         assert "".join([*map(stream.push, groups), stream.finish()]) == fast.decode(begin)
         assert (stream.stopped, stream.kept) == (True, len(begin) + 1)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"chat_template": 5}, "chat_template: received 5, expected a text, or texts by their names"),
+        ({"chat_template": {"default": 5}}, "chat_template: received 5, expected a text, or texts by their names"),
+        ({"chat_template": "a\ud800"}, r"chat_template: received 'a\\ud800', expected a text"),
+        ("[" * 100_000, "the tokenizer cannot be loaded: maximum recursion depth exceeded"),
+        ({"eos_token": 5}, "the tokenizer cannot be loaded: Special token eos_token has to be either str or"),
+    ],
+)
+def test_files_that_no_bundle_could_be_opened_with_are_refused(tmp_path, config, said):
+    (tmp_path / "tokenizer.json").write_text(odd_tokenizer(1))
+    written = config if isinstance(config, str) else json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"} | config)
+    (tmp_path / "tokenizer_config.json").write_text(written)
+    with pytest.raises(CheckpointError, match=said):
+        write_tokenizer(tmp_path, tmp_path / "bundle")
 
 
 def test_added_tokens_that_get_other_ids_than_their_file_says_are_told(tmp_path, caplog):

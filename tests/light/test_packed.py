@@ -23,7 +23,7 @@ from speccompile.errors import EngineError
 from speccompile.runtime.devices import prepacked
 from speccompile.runtime.devices.onnx_file import PlaceholderInitializer, with_carriers
 from speccompile.runtime.devices.prepacked import PrepackedWeights
-from speccompile.runtime.devices.sessions import session_options, shared_session
+from speccompile.runtime.devices.sessions import as_text, session_options, shared_session
 
 WIDTH, BLOCK = 256, 32
 INPUT = np.random.default_rng(1).standard_normal((3, WIDTH), np.float32)
@@ -284,3 +284,21 @@ def test_one_session_runs_for_several_threads(tmp_path):
 def test_a_missing_graph(tmp_path):
     with pytest.raises(EngineError, match=r"ONNX Runtime .* does not take verify.onnx: .*NO_SUCHFILE"):
         shared_session(tmp_path, "graphs/verify.onnx", 1)
+
+
+@pytest.mark.skipif(not MAPS.exists(), reason="this system names no files by descriptors")
+@pytest.mark.parametrize("smallest", [1, 1 << 30], ids=["packed", "as it is stored"])
+def test_a_folder_whose_name_is_not_unicode_is_opened(own, tmp_path, monkeypatch, smallest):
+    """ONNX Runtime's Python package takes paths in Unicode alone."""
+    monkeypatch.setattr(prepacked, "SMALLEST_GRAPH", smallest)
+    file = write_graph(tmp_path / "demo", "verify")
+    other = tmp_path / os.fsdecode(b"caf\xe9")
+    shutil.copytree(tmp_path / "demo", other)
+    assert run(shared_session(other, file, 1)) == plain(tmp_path / "demo", file)
+
+
+def test_a_file_whose_name_is_not_unicode_is_named(tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9.onnx")
+    path.write_bytes(b"")
+    with pytest.raises(EngineError, match="ONNX Runtime takes no path that is not Unicode"), as_text(path):
+        pass

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from speccompile.bundle.hashes import HASHES, read_hashes
+from speccompile.bundle.prompts import read_prompts, read_questions
 from speccompile.cli.prompt_input import read_text
 from speccompile.cli.serve import api_keys
 from speccompile.errors import BundleError, PromptError, RecipeError, UsageError
 from speccompile.machine.plain_files import read_plain
 from speccompile.recipe.load import load_recipe
+from speccompile.serving.batch.requests import read_lines
 from tests.light.bundle_example import write_bundle
 
 NATIVE = Path(sys.executable).with_name("speccompile-native")
@@ -112,3 +114,13 @@ def test_recipes_without_end_are_refused(tmp_path, text, message):
     (tmp_path / "recipe.yaml").write_text(text)
     with pytest.raises(RecipeError, match=message):
         load_recipe(tmp_path)
+
+
+@pytest.mark.parametrize("read", [read_prompts, read_questions, read_lines], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("kind", ["a pipe", "a device"])
+def test_files_of_prompts_and_requests_are_regular_ones(tmp_path, read, kind):
+    """A pipe that nobody writes to would never end, and /dev/zero would take all memory."""
+    path = tmp_path / "prompts.jsonl"
+    os.mkfifo(path) if kind == "a pipe" else path.symlink_to("/dev/zero")
+    with pytest.raises((OSError, UsageError), match="received a pipe, device or socket, expected a regular file"):
+        read(path)

@@ -34,6 +34,8 @@ LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 """Config keys for the number of layers."""
 STORED_LAYER_KEYS = ("num_layers_per_stack", *LAYER_KEYS)
 """Config keys for the number of stored layers: HRM runs the layers of its stacks several times."""
+_NO_TOKEN, _LARGEST_ID = -1, 2**31 - 2
+"""Token id that configs write for none, and the largest that bundles take."""
 FLOAT_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """Dtype in safetensors -> precision."""
 HIDDEN_KEYS = ("hidden_size", "n_embd", "d_model")
@@ -59,6 +61,7 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
     stored, decoder = stored_tensors(folder), text_config(config, folder)
     tensors = stored if decoder is None else decoder_tensors(stored, folder)
     check_layer_types(decoder or config, folder / CONFIG)
+    _check_sizes(decoder or config, folder / CONFIG)
     sizes, quantized = decoder or config, quantization_of(config, folder / CONFIG)
     if quantized is not None:
         quantized = with_layer_widths(quantized, tensors, folder)
@@ -107,8 +110,8 @@ def token_ids(value: Any, key: str, path: Path) -> tuple[int, ...]:
     """Return the ids of a config's `eos_token_id` and the like: a number, a list of them, or null. Raise
     CheckpointError."""
     ids = value if isinstance(value, list) else [] if value is None else [value]
-    if all(isinstance(one, int) and not isinstance(one, bool) for one in ids):
-        return tuple(ids)
+    if all(type(one) is int and _NO_TOKEN <= one <= _LARGEST_ID for one in ids):
+        return tuple(one for one in ids if one != _NO_TOKEN)
     raise wrong(path, f"{key}: {value!r}", "a token id, a list of token ids or null")
 
 
@@ -157,6 +160,22 @@ def _eos_token_ids(folder: Path) -> tuple[int, ...]:
     path = folder / GENERATION_CONFIG
     own = token_ids((read_json_object(path) or {}).get("eos_token_id"), "eos_token_id", path)
     return own or special_ids(folder, "eos")
+
+
+def _check_sizes(config: dict[str, Any], path: Path) -> None:
+    """Raise CheckpointError for a size that no model has. Lists, of architectures whose layers differ, are left to
+    transformers, and so are zeros: a count of heads is 0 where no layer has attention."""
+    for name in (
+        *LAYER_KEYS,
+        *HIDDEN_KEYS,
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+    ):
+        value = config.get(name)
+        if isinstance(value, bool | float | str) or (isinstance(value, int) and value < 0):
+            raise wrong(path, f"{name}: {value!r}", "a whole number")
 
 
 def _count(config: dict[str, Any], names: tuple[str, ...]) -> int | None:

@@ -155,7 +155,7 @@ def _span(path: Path, name: str, entry: Any) -> tuple[int, int]:
     """Return first and last byte of a tensor's data, if its dtype, shape and offsets agree."""
     match entry:
         case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(start), int(stop)]} if dtype in BITS and all(
-            isinstance(size, int) and size >= 0 for size in shape
+            type(size) is int and size >= 0 for size in (*shape, start, stop)
         ):
             expected = prod(shape) * BITS[dtype] // 8
         case _:

@@ -21,6 +21,10 @@ from speccompile.compiler.weights.tensor import WeightTensor
 from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.progress import LOGGER
 
+_LACKING = "check that every shard is there and that config.json belongs to these weights"
+_TIED = (
+    "if the head is the embedding, set tie_word_embeddings: true in config.json; else check that every shard is there"
+)
 _WRONG = (KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError)
 """Errors of transformers and safetensors over weights that do not match a config."""
 
@@ -77,7 +81,7 @@ def assemble(
     if lacking:
         raise CheckpointError(
             f"{folder}: the checkpoint lacks {len(lacking)} tensors of {type(model).__name__}, first {lacking[0]}",
-            hint="check that every shard is there and that config.json belongs to these weights",
+            hint=_TIED if lacking == ["lm_head.weight"] else _LACKING,
         )
     freeze_positions(model, max_length)
     return model.eval().requires_grad_(False), sorted(report["unexpected_keys"])

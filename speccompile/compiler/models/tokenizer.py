@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 from tokenizers import Tokenizer
@@ -16,6 +17,12 @@ from speccompile.progress import LOGGER
 LEFT_BEHIND = ("tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json", "vocab.txt")
 """Files of a tokenizer besides tokenizer.json that a folder may hold."""
 
+_UNREADABLE = (
+    AttributeError, ImportError, KeyError, OSError, RecursionError, StrictDataclassError, TypeError, ValueError,
+)  # fmt: skip
+"""Errors by which transformers refuses a tokenizer's files."""
+_SHOWN = 80
+"""Maximum number of characters of a template in a message."""
 _TOLD = 5
 """Tokens that one message names."""
 
@@ -42,7 +49,7 @@ def write_tokenizer(folder: Path, output: Path) -> None:
         Tokenizer.from_buffer((folder / "tokenizer.json").read_bytes())
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         backend = tokenizer.backend_tokenizer
-    except (AttributeError, ImportError, KeyError, OSError, StrictDataclassError, TypeError, ValueError) as error:
+    except _UNREADABLE as error:
         raise CheckpointError(
             f"{folder}: the tokenizer cannot be loaded: {first_line(error)}",
             hint="check tokenizer.json and tokenizer_config.json, or remove them to build without a tokenizer",
@@ -54,7 +61,7 @@ def write_tokenizer(folder: Path, output: Path) -> None:
     backend.no_truncation()
     # `save` raises a bare Exception on a full disk.
     path.write_text(backend.to_str(pretty=True), encoding="utf-8")
-    if template := tokenizer.chat_template:
+    if template := _checked_template(folder, tokenizer.chat_template):
         names = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
         key = "template" if isinstance(template, str) else "templates"
         (output / CHAT).write_bytes(canonical_json({key: template, "special_tokens": names}))
@@ -75,6 +82,23 @@ def _tell_other_ids(folder: Path, backend: Tokenizer) -> None:
             folder, ", ".join(f"{name!r} {index}" for name, index, _ in moved[:_TOLD]),
             ", ".join(str(found) for _, _, found in moved[:_TOLD]),
         )  # fmt: skip
+
+
+def _checked_template(folder: Path, template: Any) -> str | dict[str, str] | None:
+    """Return the chat template, or named ones, that transformers has read. Raise CheckpointError for no text."""
+    texts = list(template.values()) if isinstance(template, dict) else [template or ""]
+    for each in texts:
+        if not isinstance(each, str) or not _is_unicode(each):
+            raise CheckpointError(
+                f"{folder}: chat_template: received {repr(each)[:_SHOWN]}, expected a text, or texts by their names",
+                hint="correct it in tokenizer_config.json or chat_template.jinja, or leave it out",
+            )
+    return template or None
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether a text has no half of a surrogate pair, which JSON can write and UTF-8 cannot."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _tell_templates(folder: Path, templates: Mapping[str, str]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from speccompile.drafters import DRAFTING_METHODS, KINDS_WITH_WEIGHTS
 from speccompile.drafters.method import CompareVariant, FirstLayers, GivenIndex
 from speccompile.errors import RecipeError, UsageError
+from speccompile.machine.plain_files import read_plain
 from speccompile.measure.tune.space import TunedRecipe
 from speccompile.progress import LOGGER
 from speccompile.recipe import DrafterPlan, Plan
@@ -117,7 +118,7 @@ def read_ways(path: Path, source: TunedRecipe) -> list[Method]:
 
     Raise UsageError for a missing or malformed file. Planning checks later whether the recipe can have them."""
     try:
-        data = parse_yaml(path.read_bytes().decode("utf-8-sig"), str(path))
+        data = parse_yaml(read_plain(path).decode("utf-8-sig"), str(path))
     except FileNotFoundError:
         raise UsageError(
             f"--ways: received '{path}', expected a file: nothing lies there", hint=f"write lines such as `{EXAMPLE}`"

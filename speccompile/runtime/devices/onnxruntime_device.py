@@ -24,7 +24,7 @@ from speccompile.progress import LOGGER
 from speccompile.runtime.devices.cuda import Device
 from speccompile.runtime.devices.device import Binding, DeviceEngine, RepeatDetector
 from speccompile.runtime.devices.engine import Run, eager_graphs
-from speccompile.runtime.devices.sessions import ERRORS, first_line, open_or_raise, session_options
+from speccompile.runtime.devices.sessions import ERRORS, as_text, first_line, open_or_raise, session_options
 
 MAX_CUDA_GRAPHS = 8
 """Maximum number of CUDA graphs of a session. ONNX Runtime releases none before the session ends."""
@@ -174,14 +174,16 @@ def _open(path: Path, provider: Provider, threads: int, *, capture: bool) -> ort
     settings = {"enable_cuda_graph": "1" if capture else "0"}
     if provider.plugin:
         options.add_provider_for_devices(_plugin_devices(provider), settings)
-        session = open_or_raise(path.name, lambda: ort.InferenceSession(str(path), options))
+        with as_text(path) as text:
+            session = open_or_raise(path.name, lambda: ort.InferenceSession(text, options))
     else:
         with redirect_stdout(sys.stderr):  # it prints the libraries that it does not find
             ort.preload_dlls()  # CUDA and cuDNN from Python packages, where they are installed as such
         # Its default rounds products of float32 to ten bits, which is not what float32 means.
         settings |= {"device_id": "0", "use_tf32": "0"}
         providers = [(provider.name, settings)]
-        session = open_or_raise(path.name, lambda: ort.InferenceSession(str(path), options, providers=providers))
+        with as_text(path) as text:
+            session = open_or_raise(path.name, lambda: ort.InferenceSession(text, options, providers=providers))
     return session
 
 

@@ -1,8 +1,10 @@
 """Sessions of ONNX Runtime: their options and errors, and on a CPU one shared session per graph."""
 
 import functools
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -53,13 +55,15 @@ def _open(folder: Path, file: str, threads: int, verify: bool) -> ort.InferenceS
         options = session_options(threads, **settings)
         options.optimized_model_filepath = str(output)
         options.log_severity_level = 3  # it would warn that the written graph is for this machine only
-        _on_cpu(graph.name, str(graph), options)
+        with as_text(graph) as path:
+            _on_cpu(graph.name, path, options)
 
     def open_serialized(model: bytes) -> ort.InferenceSession:
         return _on_cpu(file, model, session_options(threads, model_external_initializers_file_folder_path=str(ROOT)))
 
     def open_file() -> ort.InferenceSession:
-        return _on_cpu(Path(file).name, str(folder / file), session_options(threads))
+        with as_text(folder / file) as path:
+            return _on_cpu(Path(file).name, path, session_options(threads))
 
     if not _calls_kernels(folder / file):
         mapped = open_with_prepacked(folder, file, save, open_serialized, onnxruntime=ort.__version__, verify=verify)
@@ -84,6 +88,30 @@ def _note(absence: native.Absence) -> None:
 
 def _calls_kernels(graph: Path) -> bool:
     return graph.is_file() and native.DOMAIN.encode() in graph.read_bytes()
+
+
+@contextmanager
+def as_text(path: Path) -> Iterator[str]:
+    """Context manager that gives a file's path as ONNX Runtime takes it, in Unicode: a path in another encoding leads
+    over a descriptor of its folder. Raise EngineError where the system has no such paths."""
+    text = str(path)
+    if _is_unicode(text):
+        yield text
+        return
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        found = Path(f"/proc/self/fd/{descriptor}") / path.name
+        if not found.exists() or not _is_unicode(path.name):
+            raise EngineError(
+                f"{path}: ONNX Runtime takes no path that is not Unicode", hint="give the folder another name"
+            )
+        yield str(found)
+    finally:
+        os.close(descriptor)
+
+
+def _is_unicode(text: str) -> bool:
+    return text.encode("utf-8", "replace").decode() == text
 
 
 def _on_cpu(name: str, model: str | bytes, options: ort.SessionOptions) -> ort.InferenceSession:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.errors import UsageError
+from speccompile.machine.plain_files import read_plain
 from speccompile.serving.http.fields import CHAT_URL, COMPLETIONS_URL
 from speccompile.serving.http.prompt_prefix import prompt_prefix
 
@@ -37,7 +38,7 @@ def read_lines(path: Path) -> list[BatchRequest]:
     lines. Bodies are not checked here: an invalid body gets its own error response.
     """
     try:
-        data = path.read_bytes()
+        data = read_plain(path)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}", hint="give a file of requests, one JSON object a line") from error
     lines: list[BatchRequest] = []
