@@ -46,7 +46,7 @@ std::vector<std::string> read_lines(const std::string& path, const std::string& 
   return lines;
 }
 
-// The bytes that a text in base64 has; none for another text.
+// The bytes that a text in base64 has; none for any other form of them than the usual one.
 std::optional<std::string> decoded(std::string_view text) {
   static constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   const size_t end = text.find_last_not_of('=') + 1;  // 0 where there is nothing else
@@ -59,7 +59,8 @@ std::optional<std::string> decoded(std::string_view text) {
     bits = bits << 6 | static_cast<uint32_t>(value);
     if (i % 4 != 0) bytes += static_cast<char>(bits >> (6 - i % 4 * 2) & 0xFF);
   }
-  return bytes;
+  const bool has_rest = end % 4 != 0 && (bits & (end % 4 == 2 ? 0xFu : 3u)) != 0;
+  return has_rest ? std::nullopt : std::optional(bytes);
 }
 
 [[noreturn]] void refuse(const std::string& path, const std::string& problem) {
@@ -94,7 +95,7 @@ std::string PublicKey::name() const {
 
 PublicKey PublicKey::read(const std::string& path) {
   const std::vector<std::string> lines = read_lines(path, "a public key", kMakeKeys);
-  const std::optional<std::string> data = lines.empty() ? std::nullopt : decoded(lines[lines.size() > 1]);
+  const std::optional<std::string> data = decoded(lines.empty() ? "" : lines[lines.size() > 1]);
   if (!data) throw Error(Kind::kUsage, path + ": expected a public key of minisign, got another text", kMakeKeys);
   if (data->size() != 42 || !begins_with(*data, kPlain))
     throw Error(Kind::kUsage, path + ": expected a public key of minisign, got " + std::to_string(data->size()) + " bytes of another kind",
