@@ -72,7 +72,7 @@ def read_delta(path: Path) -> bytes:
             start += size if place is None else 0
         whole = b"".join(pieces)
         reason = "" if len(whole) == header["bytes"] and start == len(content) else "it has not the bytes that it names"
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         reason = f"it is damaged: {error}"
     if reason:
         raise BundleError(

@@ -151,7 +151,7 @@ def _json(line: str) -> Any:
     """Return the value of a line, or None if it is no JSON."""
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -5,7 +5,6 @@ Formats: https://jedisct1.github.io/minisign/, sections "Signature format", "Pub
 """
 
 import base64
-import binascii
 import errno
 import hashlib
 import os
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.bundle.hashes import HASHES
-from speccompile.errors import BundleError, UsageError
+from speccompile.errors import BundleError, SpeccompileError, UsageError
 from speccompile.extras import missing_package
 from speccompile.machine.plain_files import read_plain
 
@@ -47,7 +46,7 @@ class PublicKey:
 def read_public_key(path: Path) -> PublicKey:
     """Return the key in a file of minisign. Raise UsageError when it has none."""
     hint = "`speccompile sign --new-key FILE` makes a pair of keys, as `minisign -G -W` does"
-    data = _decoded(_read(path, "a public key", hint), path, "a public key of minisign", hint)
+    data = _key(path, "a public key", hint)
     if len(data) != 42 or data[:2] != _PLAIN:
         raise UsageError(f"{path}: expected a public key of minisign, got {len(data)} bytes of another kind", hint=hint)
     return PublicKey(data[2:10], data[10:])
@@ -82,7 +81,7 @@ def sign(folder: Path, key: Path, comment: str) -> PublicKey:
     MissingPackageError without the cryptography package.
     """
     hint = "make a key without a password: `speccompile sign --new-key FILE`, or `minisign -G -W`"
-    data = _decoded(_read(key, "a secret key", hint), key, "a secret key of minisign", hint)
+    data = _key(key, "a secret key", hint)
     if len(data) != 158 or data[:2] != _PLAIN or data[4:6] != _CHECKSUM:
         raise UsageError(f"{key}: expected a secret key of minisign, got {len(data)} bytes of another kind", hint=hint)
     if data[2:4] != _NO_KDF:
@@ -110,12 +109,12 @@ def check_signature(folder: Path, content: bytes, key: PublicKey) -> str:
     path = folder / SIGNATURE
     hint = "open it without --require-signature if you trust where it is from, or get it from who signed it"
     try:
-        lines = _read(path, "a signature", hint).splitlines()
+        lines = _read(path, "a signature", hint)
     except UsageError as error:
         raise BundleError(f"{error}; --require-signature asks for one by key {key.name}", hint=hint) from None
     if len(lines) != 4 or not lines[0].startswith(_COMMENT) or not lines[2].startswith(_TRUSTED):
         raise BundleError(f"{path}: expected a signature of minisign, got {len(lines)} lines", hint=hint)
-    data, whole = (_decoded_line(lines[place], path, hint) for place in (1, 3))
+    data, whole = (_decoded(lines[place], path, "a signature of minisign", hint, BundleError) for place in (1, 3))
     if len(data) != 74 or len(whole) != 64 or data[:2] not in (_PREHASHED, _PLAIN):
         raise BundleError(
             f"{path}: expected a signature of minisign, got {len(data)} and {len(whole)} bytes", hint=hint
@@ -154,9 +153,11 @@ def _lines(comment: str, data: bytes) -> str:
     return f"{comment}\n{base64.b64encode(data).decode()}\n"
 
 
-def _read(path: Path, what: str, hint: str) -> str:
+def _read(path: Path, what: str, hint: str) -> list[str]:
+    """Return the lines of a file. Not `str.splitlines`: a comment may hold other separators."""
     try:
-        return read_plain(path, _LONGEST).decode()
+        lines = read_plain(path, _LONGEST).decode().replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        return lines if lines[-1] else lines[:-1]
     except OSError as error:
         if error.errno == errno.EFBIG:
             raise UsageError(f"{path}: expected {what} of at most {_LONGEST} bytes, got more", hint=hint) from None
@@ -165,16 +166,18 @@ def _read(path: Path, what: str, hint: str) -> str:
         raise UsageError(f"{path}: expected {what}, got bytes that are no text", hint=hint) from None
 
 
-def _decoded(text: str, path: Path, what: str, hint: str) -> bytes:
-    lines = text.splitlines()
-    try:
-        return base64.b64decode(lines[1 if len(lines) > 1 else 0], validate=True)
-    except (binascii.Error, IndexError, ValueError):
-        raise UsageError(f"{path}: expected {what}, got another text", hint=hint) from None
+def _key(path: Path, what: str, hint: str) -> bytes:
+    """Return the bytes of a key, which its file has in the second line, behind a comment, or in the only one."""
+    lines = _read(path, what, hint)[:2] or [""]
+    return _decoded(lines[-1], path, f"{what} of minisign", hint)
 
 
-def _decoded_line(line: str, path: Path, hint: str) -> bytes:
+def _decoded(line: str, path: Path, what: str, hint: str, error: type[SpeccompileError] = UsageError) -> bytes:
+    """Return the bytes of a line in base64. Raise `error` for any other form of them than the usual one."""
     try:
-        return base64.b64decode(line, validate=True)
-    except (binascii.Error, ValueError):
-        raise BundleError(f"{path}: expected a signature of minisign, got another text", hint=hint) from None
+        data = base64.b64decode(line, validate=True)
+    except ValueError:
+        data = b""
+    if base64.b64encode(data).decode() != line:
+        raise error(f"{path}: expected {what}, got another text", hint=hint)
+    return data

@@ -19,8 +19,8 @@ def command(folder: Path | None, key: Path | None, comment: str, new_key: Path |
 
     Hashes tell that a bundle is whole, not who built it. The signature is a file of the bundle, hashes.json.minisig,
     in the format of minisign, which can make and check it as well. generate, batch, serve and inspect take
-    --require-signature FILE.pub, in Python it is `Bundle.open(folder, signed_by="FILE.pub")`; the C++ runtime checks
-    hashes alone. Needs the extra: pip install 'speccompile[sign]'.
+    --require-signature FILE.pub, as do generate and inspect of speccompile-native; in Python it is
+    `Bundle.open(folder, signed_by="FILE.pub")`. Needs the extra: pip install 'speccompile[sign]'.
 
     \b
     Examples:

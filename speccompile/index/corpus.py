@@ -180,7 +180,7 @@ def _document(line: bytes, field: str, path: Path, number: int) -> str:
     where = f"{path}, line {number}"
     try:
         data = json.loads(_decoded(line, path, number).removeprefix(_BOM))
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise BuildError(f"{where}: expected a JSON object: {error}", hint="write one object a line") from None
     if not isinstance(data, dict) or field not in data:
         received = (

@@ -9,6 +9,7 @@ namespace spc {
 namespace {
 
 constexpr int kDeepest = 500;
+constexpr size_t kMostDigits = 4300;  // of an integer, as in Python
 
 class Parser {
  public:
@@ -148,6 +149,9 @@ class Parser {
     int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error == std::errc() && end == text.data() + text.size()) return Json(value);
+    const size_t digits = text.size() - (text[0] == '-');
+    if (digits > kMostDigits)
+      throw JsonError("Exceeds the limit (" + std::to_string(kMostDigits) + " digits) for an integer: value has " + std::to_string(digits) + " digits");
     return Json::big(std::string(text));
   }
 

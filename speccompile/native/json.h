@@ -41,8 +41,8 @@ class Json {
   // An integer beyond int64, from its digits.
   static Json big(std::string digits);
 
-  // Throws JsonError; also for text that is not UTF-8, or nested deeper than 500. Lone surrogates (\ud800) become the
-  // three bytes that UTF-8 would have for them, which `is_utf8` refuses.
+  // Throws JsonError; also for text that is not UTF-8, is nested deeper than 500, or has an integer of more than 4300 digits.
+  // Lone surrogates (\ud800) become the three bytes that UTF-8 would have for them, which `is_utf8` refuses.
   static Json parse(std::string_view text);
 
   Type type() const { return type_; }

@@ -68,6 +68,10 @@ def _mean(known: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, An
     return found | {"windows": windows, "processes": count + 1}
 
 
+_MOST_DIGITS = 9
+"""Of a window's width, in a file of this machine's cache."""
+
+
 def _numbers(times: Mapping[str, Any]) -> dict[str, Any]:
     """Return all times of a record by name, those that may be 0 left out."""
     return {"autoregressive": times["autoregressive"], **times["windows"]}
@@ -77,7 +81,8 @@ def _is_whole(times: Mapping[str, Any]) -> bool:
     try:
         every = [*_numbers(times).values(), times["drafting"] + 1e-9, times["catch_up"] + 1e-9]
         is_counted = isinstance(times["processes"], int) and times["processes"] > 0
-        return is_counted and all(isfinite(e) and e > 0 for e in every) and all(map(str.isdigit, times["windows"]))
+        are_widths = all(width.isdecimal() and len(width) <= _MOST_DIGITS for width in times["windows"])
+        return is_counted and are_widths and all(isfinite(e) and e > 0 for e in every)
     except (KeyError, TypeError):
         return False
 

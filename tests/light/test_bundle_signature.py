@@ -133,7 +133,7 @@ def test_a_secret_key_of_another_kind(bundle, keys, change, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "expected a public key of minisign, got another text"),
+        (b"", "expected a public key of minisign, got 0 bytes of another kind"),
         (b"one\nnot base64!\n", "expected a public key of minisign, got another text"),
         (b"\xff\xfe", "got bytes that are no text"),
         (b"x\n" + base64.b64encode(b"Ed" + bytes(39)), "got 41 bytes of another kind"),

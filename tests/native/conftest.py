@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from speccompile.native import packaging
+from tests.native.bundle_lines import Lines
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +46,14 @@ def compiled_by_setup() -> Path | None:
     environment = Path(sys.prefix)
     folder = environment / f"native-{sha256(line).hexdigest()[:12]}"
     return folder if environment.parent == packaging.FOLDER.parents[1] and folder.exists() else None
+
+
+@pytest.fixture
+def lines(native_build: Path) -> Iterator[Lines]:
+    """The program, in the environment of the test."""
+    started = Lines(native_build)
+    yield started
+    started.close()
 
 
 def run(*command: object) -> str:

@@ -7,7 +7,7 @@ names something, or allows less than the graphs do, changes no token.
 import json
 import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -24,8 +24,9 @@ from speccompile.runtime import Bundle
 from tests.light.fake_bundle import toy_manifest, write_toy_bundle
 from tests.light.test_bundle_consistency import CONTRADICTIONS
 from tests.light.test_bundle_consistency import KINDS as CONSISTENT
+from tests.native.bundle_lines import Lines, outcome
 from tests.native.native_api import NativeBundle
-from tests.native.test_native_bundle import Lines, outcome, places
+from tests.native.test_native_bundle import places
 from tests.native.toy_onnx import continuation, write_arithmetic_bundle
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -152,25 +153,18 @@ def test_many_changed_manifests(bundle, tmp_path, native_library, onnxruntime_li
     check(bundle, tmp_path / "changed", (native_library, onnxruntime_library), range(FEW, 5075))
 
 
-@pytest.fixture
-def program(native_build: Path) -> Iterator[Lines]:
-    started = Lines(native_build)
-    yield started
-    started.close()
-
-
 @pytest.mark.parametrize(("kind", "change", "message"), CONTRADICTIONS)
 def test_a_manifest_that_contradicts_itself(
-    program: Lines, tmp_path: Path, kind: str, change: Callable[[Manifest], Manifest], message: str
+    lines: Lines, tmp_path: Path, kind: str, change: Callable[[Manifest], Manifest], message: str
 ) -> None:
     folder = write_toy_bundle(tmp_path / "toy", **CONSISTENT[kind])
     (folder / "manifest.json").write_bytes(canonical_json(change(toy_manifest(**CONSISTENT[kind])).to_json()))
     write_hashes(folder, hash_folder(folder))
-    ours, theirs = (outcome(call) for call in (lambda: program.ask("open", str(folder)), lambda: open_bundle(folder)))
+    ours, theirs = (outcome(call) for call in (lambda: lines.ask("open", str(folder)), lambda: open_bundle(folder)))
     assert message in theirs[1]
     assert ours == theirs
 
 
 @pytest.mark.parametrize("kind", CONSISTENT)
-def test_a_manifest_that_agrees(program: Lines, tmp_path: Path, kind: str) -> None:
-    assert program.ask("open", str(write_toy_bundle(tmp_path / "toy", **CONSISTENT[kind])))["manifest"]["tokens"] >= 0
+def test_a_manifest_that_agrees(lines: Lines, tmp_path: Path, kind: str) -> None:
+    assert lines.ask("open", str(write_toy_bundle(tmp_path / "toy", **CONSISTENT[kind])))["manifest"]["tokens"] >= 0

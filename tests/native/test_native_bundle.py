@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from random import Random
@@ -18,13 +17,13 @@ from hypothesis import strategies as st
 from speccompile.bundle import Manifest, open_bundle
 from speccompile.bundle.hashes import hash_folder, write_hashes
 from speccompile.bundle.manifest import canonical_json
-from speccompile.errors import BundleError, SpeccompileError, UsageError
 from speccompile.machine import system
 from speccompile.machine.environment import read_number_variable
 from speccompile.runtime.devices.engine import process_memory
 from tests.light import test_bundle_manifest, test_bundle_reader, test_system
 from tests.light.bundle_example import LOCK, PROOF, manifest, write_bundle
 from tests.light.test_bundle_reader import built, bundle  # noqa: F401  fixtures
+from tests.native.bundle_lines import Lines, outcome
 
 MORE = settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -37,52 +36,8 @@ ADDED = (
 )
 """What only the runtime in C++ refuses, whose integers have an end."""
 
-OTHER_WORDS = ("codec can't decode", "maximum recursion depth")
+OTHER_WORDS = ("codec can't decode", "maximum recursion depth", "Exceeds the limit")
 """What Python says of the decoder that it uses."""
-
-
-class Lines:
-    """native/tests/bundle.cpp, which answers line by line. `ask` raises what it would raise in Python."""
-
-    def __init__(self, build: Path) -> None:
-        self._process = subprocess.Popen([build / "bundle_lines"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.told: list[str] = []
-
-    def ask(self, name: str, value: Any, **more: Any) -> Any:
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write(json.dumps({name: value} | more).encode() + b"\n")
-        self._process.stdin.flush()
-        answered = self._process.stdout.readline().decode(errors="replace")
-        assert answered, "the program ended"
-        found = json.loads(answered)
-        self.told = found["told"]
-        if "error" not in found:
-            return found["answer"]
-        kind, message = found["error"]["kind"], found["error"]["message"]
-        errors = {each.__name__: each for each in (BundleError, UsageError)}
-        raise errors.get(kind, SpeccompileError)(message, hint=found["error"]["hint"] or None)
-
-    def close(self) -> None:
-        assert self._process.stdin
-        self._process.stdin.close()
-        assert self._process.wait(10) == 0
-
-
-@pytest.fixture
-def lines(native_build: Path) -> Iterator[Lines]:
-    """The program, in the environment of the test."""
-    started = Lines(native_build)
-    yield started
-    started.close()
-
-
-def outcome(call: Callable[[], Any]) -> tuple[Any, ...]:
-    """What a call raises, in words; else what it returns."""
-    try:
-        return (call(),)
-    except SpeccompileError as error:
-        return type(error).__name__, str(error), error.hint
 
 
 def check_same(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
@@ -334,8 +289,8 @@ def test_this_machine(lines: Lines, tmp_path: Path) -> None:
 )
 def test_numbers_in_the_environment(native_build: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("SOME_NUMBER", text)
-    started = Lines(native_build)
+    lines = Lines(native_build)
     for zero in (False, True):
-        ours = outcome(lambda zero=zero: started.ask("number", ["SOME_NUMBER", zero]))
+        ours = outcome(lambda zero=zero: lines.ask("number", ["SOME_NUMBER", zero]))
         assert ours == outcome(lambda zero=zero: read_number_variable("SOME_NUMBER", 7, allow_zero=zero))
-    started.close()
+    lines.close()

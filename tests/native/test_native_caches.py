@@ -22,7 +22,7 @@ from speccompile.runtime.devices.prepacked import PrepackedWeights, weights_of
 from speccompile.runtime.devices.sessions import session_options, shared_session
 from tests.light.test_onnx_file import model
 from tests.light.test_packed import write_graph
-from tests.native.test_native_bundle import Lines, outcome
+from tests.native.bundle_lines import Lines, outcome
 
 FILE = "graphs/verify.onnx"
 
@@ -33,13 +33,6 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrepackedWeights:
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(prepacked, "SMALLEST_GRAPH", 1)
     return PrepackedWeights.named(prepacked.NAME)
-
-
-@pytest.fixture
-def lines(native_build: Path, own: PrepackedWeights) -> Any:
-    started = Lines(native_build)
-    yield started
-    started.close()
 
 
 def asked(folder: Path) -> list[str]:

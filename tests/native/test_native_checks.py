@@ -4,11 +4,12 @@ import pytest
 
 from tests.light import test_bundle_checks, test_bundle_reader
 from tests.light.test_bundle_checks import bundle  # noqa: F401  a fixture
-from tests.native.test_native_bundle import Lines, check_same, lines, open_bundle, outcome  # noqa: F401  fixtures
+from tests.native.bundle_lines import Lines, outcome
+from tests.native.test_native_bundle import check_same, open_bundle
 
 
 @pytest.fixture(autouse=True)
-def _both(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def _both(lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
     def open_both(folder, *, verify: bool = True):
         ours = outcome(lambda: lines.ask("open", str(folder), verify=verify))
         check_same(ours, outcome(lambda: open_bundle(folder, verify=verify)))

@@ -1,7 +1,6 @@
 """An index that is asked in C++: the drafts that Python's finds, and its words for what is wrong."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,18 +13,11 @@ from speccompile.errors import BundleError
 from speccompile.index.files import FORMAT, HEADER, SEPARATOR
 from speccompile.index.retrieval import POLICY, RetrievalPolicy, RetrievalProposer, write_policy
 from tests.light.index_example import write_index
-from tests.native.test_native_bundle import Lines, outcome
+from tests.native.bundle_lines import Lines, outcome
 
 TRIALS, TEXTS = 120, 30
 LARGEST = 2**20
 """Of a vocabulary: three bytes of each token are used."""
-
-
-@pytest.fixture
-def lines(native_build: Path) -> Iterator[Lines]:
-    started = Lines(native_build)
-    yield started
-    started.close()
 
 
 def drawn_chunk(dice: Random, vocabulary: list[int]) -> np.ndarray:

@@ -21,6 +21,11 @@ bool verify_of(const std::string& value) {
   throw Error(Kind::kUsage, "verify: received " + python_repr(value) + ", expected true or false", "leave it out for true");
 }
 
+const std::string& signer_of(const std::string& value) {
+  if (!value.empty()) return value;  // an empty one, perhaps a variable that is not set, must not open what is not signed
+  throw Error(Kind::kUsage, "signed_by: received an empty text, expected the file of a public key", "leave it out to open any bundle");
+}
+
 OpenOptions options_of(const char* const* options) {
   OpenOptions made;
   for (; options && *options; options += 2) {
@@ -35,8 +40,10 @@ OpenOptions options_of(const char* const* options) {
       made.threads = threads_of(value);
     else if (name == "verify")
       made.verify = verify_of(value);
+    else if (name == "signed_by")
+      made.signed_by = signer_of(value);
     else
-      throw Error(Kind::kUsage, "received the option " + python_repr(name) + ", expected one of engine, threads, verify, onnxruntime",
+      throw Error(Kind::kUsage, "received the option " + python_repr(name) + ", expected one of engine, threads, verify, signed_by, onnxruntime",
                   "options are names and values in turn, closed by NULL");
   }
   return made;

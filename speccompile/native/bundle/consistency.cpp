@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "../errors.h"
+#include "../words.h"
 
 namespace spc {
 namespace {
@@ -22,12 +23,6 @@ Words split(const std::string& text) {
     found.push_back(text.substr(begin, end - begin));
     begin = end + 1;
   }
-  return found;
-}
-
-std::string joined(const Words& words, const std::string& between) {
-  std::string found;
-  for (const std::string& word : words) found += (found.empty() ? "" : between) + word;
   return found;
 }
 

@@ -77,7 +77,7 @@ Hashes parse(const Json& data, const std::string& path) {
   const Json &digest = data["digest"], &files = data["files"];
   if (data.object().size() != 2 || !digest.is_text() || !files.is_object())
     refuse(path + ": expected {\"digest\": text, \"files\": object} and nothing else");
-  Hashes hashes{digest.text(), {}};
+  Hashes hashes{digest.text(), {}, {}};
   for (const auto& [name, row] : files.object()) hashes.files.emplace_back(name, record(name, row, path));
   return hashes;
 }
@@ -134,11 +134,12 @@ Json read_json(const std::string& path) { return parse_json(read_text(path), pat
 Hashes read_hashes(const std::string& folder, bool verify) {
   const std::string path = join_path(folder, kHashes);
   check_inside(path, resolved_folder(folder));
-  const std::string text = read_text(path);
+  std::string text = read_text(path);
   const Json data = parse_json(text, path);
   Hashes hashes = parse(data, path);
   // Canonical JSON has one form: no byte of it can change unseen.
   if (text != data.canonical()) refuse(path + ": the file was edited: it is not canonical JSON");
+  hashes.content = std::move(text);
   if (!verify) return hashes;
   const std::string digest = hex(blake3(data["files"].canonical()));
   if (digest != hashes.digest) refuse(path + ": the file was edited: digest " + hashes.digest + ", its files give " + digest);

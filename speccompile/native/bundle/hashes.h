@@ -19,6 +19,7 @@ struct FileRecord {
 struct Hashes {
   std::string digest;
   std::vector<std::pair<std::string, FileRecord>> files;  // in the file's order
+  std::string content;                                    // bytes of the file
 
   const FileRecord* find(std::string_view path) const;
 };

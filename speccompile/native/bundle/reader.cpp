@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <vector>
 
 #include "../errors.h"
 #include "../files.h"
+#include "../progress.h"
+#include "signature.h"
 
 namespace fs = std::filesystem;
 
@@ -49,6 +52,13 @@ Json read_manifest(const std::string& folder) {
   check_version(manifest, "format", kFormat, path);
   check_version(manifest, "contract", kContract, path);
   return manifest;
+}
+
+PublicKey signer(const std::string& path, bool verify) {
+  if (!verify)
+    throw Error(Kind::kUsage, "received a key that must have signed the bundle, and not to compare hashes, which are what is signed",
+                "leave out --no-verify (verify=False)");
+  return PublicKey::read(plain_path(path));
 }
 
 std::vector<std::string> needed_files(const Manifest& manifest) {
@@ -106,11 +116,16 @@ std::string OpenedBundle::path(const std::string& relative) const {
   return join_path(folder, relative);
 }
 
-OpenedBundle open_bundle(const std::string& folder, bool verify) {
+OpenedBundle open_bundle(const std::string& folder, bool verify, const std::string& signed_by) {
   OpenedBundle bundle;
   bundle.folder = plain_path(folder);
   const Json manifest = read_manifest(bundle.folder);
+  const std::optional<PublicKey> key = signed_by.empty() ? std::nullopt : std::optional(signer(signed_by, verify));
   bundle.hashes = read_hashes(bundle.folder, verify);
+  if (key) {
+    const std::string comment = check_signature(bundle.folder, bundle.hashes.content, *key);
+    log(Level::kInfo, "signed by key " + key->name() + (comment.empty() ? "" : ": " + comment));
+  }
   check_files(bundle.folder, bundle.hashes, verify);
   bundle.manifest = Manifest::from_json(manifest, join_path(bundle.folder, kManifest));
   bundle.lock = read_object(join_path(bundle.folder, kLock));

@@ -19,7 +19,9 @@ struct OpenedBundle {
   std::string path(const std::string& relative) const;
 };
 
-// verify: the files' hashes as well; structure, versions and paths are always looked at. Throws Error(kBundle).
-OpenedBundle open_bundle(const std::string& folder, bool verify = true);
+// verify: the files' hashes as well; structure, versions and paths are always looked at. signed_by: file of a public key of
+// minisign, "" for none; the bundle must have a signature by it. Throws Error(kBundle) naming the invalid file, Error(kUsage)
+// for `signed_by` without `verify` or without a key, and Error(kEngine) where signatures cannot be checked.
+OpenedBundle open_bundle(const std::string& folder, bool verify = true, const std::string& signed_by = "");
 
 }  // namespace spc

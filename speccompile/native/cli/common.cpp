@@ -60,11 +60,16 @@ Request request_of(const Arguments& given) {
   return request;
 }
 
+std::string signer_of(const Arguments& given) {
+  // one that is empty is the folder here, and no key: as pathlib reads it
+  return given.has(kRequireSignature.name) ? plain_path(given.text(kRequireSignature.name)) : "";
+}
+
 std::shared_ptr<const Bundle> bundle_of(const Arguments& given, bool verify) {
   const Step step("opening " + plain_path(given.rest[0]));
   const int64_t threads = std::min<int64_t>(given.count("--threads", 0), std::numeric_limits<int>::max());
   return std::make_shared<const Bundle>(
-      given.rest[0], OpenOptions{given.text("--engine"), given.text("--onnxruntime"), static_cast<int>(threads), verify});
+      given.rest[0], OpenOptions{given.text("--engine"), given.text("--onnxruntime"), static_cast<int>(threads), verify, signer_of(given)});
 }
 
 }  // namespace spc::cli

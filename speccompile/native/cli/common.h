@@ -28,6 +28,10 @@ Request request_of(const Arguments& given);
 
 constexpr const char* kOnnxruntimeHelp =
     "ONNX Runtime's shared library; by default $SPECCOMPILE_ONNXRUNTIME, or what the loader finds.";
+constexpr Option kRequireSignature = {"--require-signature", "FILE", Takes::kPath,
+                                      "Refuse a bundle that this public key has not signed: see `speccompile sign`."};
+// The file that --require-signature names, "" without it.
+std::string signer_of(const Arguments& given);
 std::shared_ptr<const Bundle> bundle_of(const Arguments& given, bool verify);
 
 }  // namespace spc::cli

@@ -225,6 +225,7 @@ Subcommand generate_command() {
       {"--threads", "INTEGER RANGE", Takes::kCount, "Threads; by default one a core that this process may use.  [x>=1]"},
       {"--onnxruntime", "FILE", Takes::kText, kOnnxruntimeHelp},
       {"--no-verify", "", Takes::kFlag, "Do not compare the files with their recorded hashes."},
+      kRequireSignature,
       {"--json", "", Takes::kFlag, "Print one JSON object for each sequence at the end."},
   };
   return {"generate",

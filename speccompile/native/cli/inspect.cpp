@@ -61,7 +61,7 @@ Json as_object(const OpenedBundle& bundle, bool is_verified, const std::string& 
 
 void inspect(const Arguments& given) {
   const bool verify = !given.has("--no-verify");
-  const Json object = as_object(open_bundle(given.rest[0], verify), verify, given.text("--onnxruntime"));
+  const Json object = as_object(open_bundle(given.rest[0], verify, signer_of(given)), verify, given.text("--onnxruntime"));
   write_stdout(given.has("--json") ? object.dump(2) + "\n" : describe(object));
 }
 
@@ -95,7 +95,8 @@ Subcommand inspect_command() {
            kInspectHelp,
            {{"--json", "", Takes::kFlag, "Print one JSON object."},
             {"--onnxruntime", "FILE", Takes::kText, kOnnxruntimeHelp},
-            {"--no-verify", "", Takes::kFlag, "Do not compare the files with their recorded hashes."}}},
+            {"--no-verify", "", Takes::kFlag, "Do not compare the files with their recorded hashes."},
+            kRequireSignature}},
           inspect};
 }
 

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "../contract_table.h"
+#include "../words.h"
 #include "inspect.h"
 #include "text_table.h"
 
@@ -13,12 +14,6 @@ constexpr size_t kFew = 8;         // entries of a list that are shown
 
 // str() of Python.
 std::string plain(const Json& value) { return value.is_text() ? value.text() : value.repr(); }
-
-std::string joined(const std::vector<std::string>& parts, const char* between) {
-  std::string text;
-  for (size_t i = 0; i < parts.size(); ++i) text += (i ? between : "") + parts[i];
-  return text;
-}
 
 std::vector<std::string> plain_all(const Json::List& list) {
   std::vector<std::string> parts;

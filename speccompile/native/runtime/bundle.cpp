@@ -31,7 +31,7 @@ std::shared_ptr<const RetrievalProposer> open_index(const OpenedBundle& bundle) 
 
 Bundle::Bundle(const std::string& folder, const OpenOptions& options)
     : start_(wall_seconds()),
-      opened_(open_bundle(folder, options.verify)),
+      opened_(open_bundle(folder, options.verify, options.signed_by)),
       library_(Ort::load(options.onnxruntime)),
       entry_(&choose(library_, opened_.manifest, options.engine)) {
   const speccompile::FloatMode mode;  // threads of ONNX Runtime take over how the one that makes them rounds

@@ -16,11 +16,13 @@
 namespace spc {
 
 // engine: name of an engine, "" for the first that can run here. threads: 0 for one per core that this process may use.
-// verify: compare every file with its recorded hash. onnxruntime: path of its library, "" to search for it.
+// verify: compare every file with its recorded hash. onnxruntime: path of its library, "" to search for it. signed_by: see
+// `open_bundle`.
 struct OpenOptions {
   std::string engine, onnxruntime;
   int threads = 0;
   bool verify = true;
+  std::string signed_by = "";
 };
 
 class Bundle {

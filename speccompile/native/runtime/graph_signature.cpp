@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../errors.h"
+#include "../words.h"
 
 namespace spc {
 namespace {
@@ -18,10 +19,10 @@ struct Signature {
 [[noreturn]] void refuse(const std::string& problem) { throw Error(Kind::kBundle, problem, "build the bundle again with this speccompile"); }
 
 template <class Each>
-std::string joined(const std::vector<Each>& sizes, std::string (*shown)(const Each&)) {
-  std::string found;
-  for (const Each& size : sizes) found += (found.empty() ? "" : ", ") + shown(size);
-  return found;
+std::string shown(const std::vector<Each>& sizes, std::string (*shown_one)(const Each&)) {
+  std::vector<std::string> words;
+  for (const Each& size : sizes) words.push_back(shown_one(size));
+  return joined(words);
 }
 
 std::string shown_size(const int64_t& size) { return size < 0 ? "?" : std::to_string(size); }
@@ -99,8 +100,8 @@ void check(const std::map<std::string, Signature>& found, const std::vector<Tens
     const auto tensor = told.find(name);
     if (tensor == told.end()) refuse(what + python_repr(name) + ": the manifest does not have it");
     if (!fits(own, *tensor->second))
-      refuse(what + python_repr(name) + " is " + shown_type(own.type) + " [" + joined(own.sizes, shown_size) + "], the manifest says " +
-             tensor->second->dtype + " [" + joined(tensor->second->shape, shown_dimension) + "]");
+      refuse(what + python_repr(name) + " is " + shown_type(own.type) + " [" + shown(own.sizes, shown_size) + "], the manifest says " +
+             tensor->second->dtype + " [" + shown(tensor->second->shape, shown_dimension) + "]");
   }
 }
 

@@ -10,6 +10,8 @@
 namespace spc {
 namespace {
 
+constexpr size_t kMostWidthDigits = 9;  // of an int
+
 ResultCache cache() { return ResultCache(kTimesFolder); }
 
 // All times of a record by name, those that may be 0 left out.
@@ -28,7 +30,8 @@ bool is_whole(const Json& times) {
   if (!times["windows"].is_object() || !is_time(times["drafting"], true) || !is_time(times["catch_up"], true)) return false;
   const Json::Object every = numbers(times);
   return std::all_of(every.begin(), every.end(), [](const Json::Member& each) {
-    const bool is_width = each.first == "autoregressive" || each.first.find_first_not_of("0123456789") == std::string::npos;
+    const bool is_number = each.first.find_first_not_of("0123456789") == std::string::npos && each.first.size() <= kMostWidthDigits;
+    const bool is_width = each.first == "autoregressive" || is_number;
     return is_width && is_time(each.second, false);
   });
 }
