@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 PLAIN, QUERIES, KEYS, LESS_ONE, EXPERTS = "plain", "queries", "keys", "less one", "experts"
-"""What undoes the converter: nothing; rows of queries or keys in halves of their heads again; 1 subtracted; one tensor
-for each expert."""
+"""Operations that undo the converter: none; rows of queries or keys in halves of their heads again; 1 subtracted; one
+tensor for each expert."""
 
 Rule = tuple[str, str]
 """Name in transformers, and what undoes the converter."""

@@ -20,15 +20,15 @@ WITHOUT_EFFECT = ("rope.scaling.finetuned", "feed_forward_length_per_expert", "l
 
 
 class GgufModel:
-    """What config and tensors are made from. tensors: name -> (file, tensor), of all files of the model."""
+    """Metadata, tensors and architecture of a model. tensors: name -> (file, tensor), of all files of the model."""
 
     def __init__(self, metadata: Metadata, tensors: Mapping[str, tuple[Path, GgufTensor]]) -> None:
         self.metadata, self.tensors = metadata, tensors
         self.name = metadata.text(ARCHITECTURE)
-        kind = metadata.optional(TYPE)
+        role = metadata.optional(TYPE)
         row = ARCHITECTURES.get(self.name)
-        if row is None or kind not in (None, "model"):
-            received = f"{TYPE} {kind!r}" if row is not None else f"{ARCHITECTURE} '{self.name}'"
+        if row is None or role not in (None, "model"):
+            received = f"{TYPE} {role!r}" if row is not None else f"{ARCHITECTURE} '{self.name}'"
             raise UnsupportedModelError(
                 f"{metadata.path}: received {received}, expected a model of one of {', '.join(ARCHITECTURES)}",
                 hint="use the model's safetensors; docs/how-to/gguf.md lists what is read from GGUF",
@@ -212,19 +212,19 @@ def _rope(model: GgufModel, size: int, theta: float = 10000.0) -> Config:
     metadata.require(key("rope.dimension_count"), size)
     metadata.require(key("rope.scaling.attn_factor"), 1.0)
     config: Config = {"rope_type": "default", "rope_theta": metadata.number(key("rope.freq_base"), theta)}
-    kind = metadata.text(key("rope.scaling.type"), "none")
-    if key("rope.scale_linear") in metadata and kind == "none":
-        kind, factor = "linear", metadata.number(key("rope.scale_linear"))
+    scaling = metadata.text(key("rope.scaling.type"), "none")
+    if key("rope.scale_linear") in metadata and scaling == "none":
+        scaling, factor = "linear", metadata.number(key("rope.scale_linear"))
     else:
         factor = metadata.number(key("rope.scaling.factor"), 1.0)
-    if kind == "linear" and factor != 1:
+    if scaling == "linear" and factor != 1:
         config |= {"rope_type": "linear", "factor": factor}
-    elif kind == "yarn":
+    elif scaling == "yarn":
         config |= {"rope_type": "yarn", "factor": factor}
         config["original_max_position_embeddings"] = metadata.count(key("rope.scaling.original_context_length"))
-    elif kind not in ("none", "linear") or (kind == "none" and factor != 1):
+    elif scaling not in ("none", "linear") or (scaling == "none" and factor != 1):
         raise UnsupportedModelError(
-            f"{metadata.path}: {key('rope.scaling.type')}: received '{kind}' with factor {factor:g}, expected none, "
+            f"{metadata.path}: {key('rope.scaling.type')}: received '{scaling}' with factor {factor:g}, expected none, "
             "linear or yarn",
             hint="this scaling is not read from GGUF; use the model's safetensors",
         )

@@ -1,4 +1,4 @@
-"""Where each tensor of the Hugging Face model lies in GGUF files, and what undoes the converter's changes."""
+"""Places of the Hugging Face model's tensors in GGUF files, and what undoes the converter's changes."""
 
 import re
 from dataclasses import dataclass
