@@ -180,11 +180,13 @@ def test_a_mistral_keeps_its_split(tmp_path):
 def add_gemma(writer):
     """Write pieces as Gemma's: merges by the order of tokens, and runs of spaces as user-defined tokens of spaces."""
     tokens, _, kinds = pieces()
+    runs = {token for token in tokens if len(token) > 1 and set(token) == {"\u2581"}}
+    assert "\u2581\u2581" in runs
     writer.add_tokenizer_model("llama")
     writer.add_tokenizer_pre("default")
-    writer.add_token_list([*tokens, "  ", "   "])
-    writer.add_token_scores([-1000.0] * (len(tokens) + 2))
-    writer.add_token_types([*kinds, 4, 4])
+    writer.add_token_list([" " * len(token) if token in runs else token for token in tokens])
+    writer.add_token_scores([-1000.0] * len(tokens))
+    writer.add_token_types([4 if token in runs else kind for token, kind in zip(tokens, kinds, strict=True)])
     for method, value in (("add_bos_token_id", 1), ("add_eos_token_id", 2), ("add_unk_token_id", 0),
                           ("add_add_space_prefix", False)):  # fmt: skip
         getattr(writer, method)(value)
@@ -192,7 +194,7 @@ def add_gemma(writer):
 
 def test_gemma_is_that_of_its_class(tmp_path):
     found = described(tmp_path, add_gemma, "gemma2", "gemma2")
-    tokens = [*pieces()[0], "\u2581\u2581", "\u2581\u2581\u2581"]
+    tokens = pieces()[0]
     vocab = {token: index for index, token in enumerate(tokens)}
     whole = {token: index for token, index in vocab.items() if index > 258}
     merges = generate_merges(whole, {token: -index for token, index in whole.items()})

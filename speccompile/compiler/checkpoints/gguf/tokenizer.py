@@ -67,9 +67,7 @@ def make_tokenizer(metadata: Metadata, architecture: str, size: int) -> tuple[Js
     makers = {"gpt2": _byte_level, "llama": _sentence_piece}
     if kind not in makers:
         raise unsupported(metadata, "tokenizer.ggml.model", kind, " or ".join(makers))
-    vocabulary = _vocabulary(metadata, size)
-    if architecture in GEMMA:
-        vocabulary = vocabulary._replace(tokens=[_spelled(token) for token in vocabulary.tokens])
+    vocabulary = _vocabulary(metadata, size, architecture)
     made, adds_bos = makers[kind](metadata, vocabulary, architecture)
     made["added_tokens"] = _added_tokens(vocabulary, architecture)
     made["post_processor"] = _post_processor(metadata, vocabulary, adds_bos)
@@ -86,11 +84,13 @@ def unsupported(metadata: Metadata, key: str, received: str, expected: str) -> U
     )
 
 
-def _vocabulary(metadata: Metadata, size: int) -> Vocabulary:
+def _vocabulary(metadata: Metadata, size: int, architecture: str) -> Vocabulary:
     tokens = metadata.items("tokenizer.ggml.tokens", str, size)
     if tokens is None:
         raise metadata.wrong("tokenizer.ggml.tokens", None, f"{size} tokens")
     types = metadata.items("tokenizer.ggml.token_type", int, size) or [NORMAL] * size
+    if architecture in GEMMA:
+        tokens = [_spelled(token) for token in tokens]
     vocabulary = Vocabulary(tokens, types)
     known = [kind for kind in types if kind != UNUSED]
     if len(vocabulary.of_type(*set(known))) != len(known):
