@@ -153,6 +153,22 @@ def _qwen3_moe(model: GgufModel, config: Config) -> None:
     }
 
 
+def _gpt_oss(model: GgufModel, config: Config) -> None:
+    metadata, key = model.metadata, model.key
+    inner = metadata.count(key("expert_feed_forward_length"))
+    metadata.require(key("feed_forward_length"), inner)
+    rope = _rope(model, config["head_dim"], theta=150000.0)
+    if rope["rope_type"] == "yarn":  # as in the models' own config; no file has these
+        rope |= {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
+    config |= {
+        "rope_parameters": rope,
+        "num_local_experts": metadata.count(key("expert_count")),
+        "num_experts_per_tok": metadata.count(key("expert_used_count")),
+        "intermediate_size": inner,
+        "sliding_window": metadata.count(key("attention.sliding_window")),
+    }
+
+
 def _gemma2(model: GgufModel, config: Config) -> None:
     metadata, key = model.metadata, model.key
     config |= {
@@ -201,7 +217,8 @@ def _phi3(model: GgufModel, config: Config) -> None:
 
 
 _OWN: dict[str, Callable[[GgufModel, Config], None]] = {
-    "llama": _llama, "qwen2": _qwen2, "qwen3": _qwen3, "qwen3moe": _qwen3_moe, "gemma2": _gemma2, "gemma3": _gemma3,
+    "llama": _llama, "qwen2": _qwen2, "qwen3": _qwen3, "qwen3moe": _qwen3_moe,
+    "gpt-oss": _gpt_oss, "gemma2": _gemma2, "gemma3": _gemma3,
     "phi3": _phi3,
 }  # fmt: skip
 
