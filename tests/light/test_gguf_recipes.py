@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from speccompile.cli.plan import command
 from speccompile.errors import CheckpointError, RecipeError, UnsupportedModelError
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.gguf import DescriptionCache, gguf_folder
@@ -64,6 +66,14 @@ def test_a_plan_says_what_the_types_are_and_become(plan):
     assert {file.suffix for file in made.target.files} == {".json", ".gguf"}
     assert made.engines[0].precision.target == "int8"
     assert plan({"model": "known.gguf"}).engines[0].precision.target == "float32"
+
+
+def test_the_command_plan_says_it_in_one_line(models, tmp_path):
+    (tmp_path / "recipe.yaml").write_text(
+        f"name: t\ntarget: {{model: {models / 'known.gguf'}}}\nprecision: {{target: int8}}\ndrafter: {{kind: none}}\n"
+    )
+    result = CliRunner().invoke(command, [str(tmp_path / "recipe.yaml")])
+    assert "gguf: 8 Q8_0, 8 Q4_0, 5 F32; dequantized, then int8" in result.output
 
 
 def test_the_estimate_counts_dequantized_weights(plan):
