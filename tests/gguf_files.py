@@ -12,13 +12,16 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
 PARTS = {"llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2,
          "qwen3": gguf.MODEL_ARCH.QWEN3, "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE, "gemma2": gguf.MODEL_ARCH.GEMMA2,
-         "gemma3_text": gguf.MODEL_ARCH.GEMMA3, "phi3": gguf.MODEL_ARCH.PHI3}  # fmt: skip
+         "gemma3_text": gguf.MODEL_ARCH.GEMMA3,
+         "gpt_oss": gguf.MODEL_ARCH.GPT_OSS, "phi3": gguf.MODEL_ARCH.PHI3}  # fmt: skip
 """model_type -> architecture of a file."""
 
 SIZES = {"vocab_size": 96, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128,
          "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}  # fmt: skip
 LINEAR = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
+OSS = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 150000.0, "original_max_position_embeddings": 32,
+       "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}  # fmt: skip
 YARN = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6, "original_max_position_embeddings": 32}
 PARTIAL = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75}
 MODELS = {
@@ -29,6 +32,8 @@ MODELS = {
     "qwen3": {"head_dim": 32, "rope_parameters": YARN},
     "qwen3_moe": {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
                   "norm_topk_prob": True},
+    "gpt_oss": {"head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 32,
+                "sliding_window": 16, "rope_parameters": OSS},
     "gemma2": {"head_dim": 32, "sliding_window": 16, "query_pre_attn_scalar": 32},
     "gemma3_text": {"num_hidden_layers": 7, "head_dim": 32, "sliding_window": 16, "query_pre_attn_scalar": 32},
     "phi3": {"original_max_position_embeddings": 128, "rope_parameters": PARTIAL},
@@ -100,10 +105,14 @@ def _add_keys(writer, config):
         writer.add_expert_count(config.num_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)
         writer.add_expert_feed_forward_length(config.moe_intermediate_size)
+    if kind == "gpt_oss":
+        writer.add_expert_count(config.num_local_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(config.intermediate_size)
     if kind == "gemma2":
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
-    if kind in ("gemma2", "gemma3_text", "mistral", "phi3") and config.sliding_window:
+    if kind in ("gemma2", "gemma3_text", "mistral", "phi3", "gpt_oss") and config.sliding_window:
         writer.add_sliding_window(config.sliding_window)
     if rope["rope_type"] in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
@@ -117,6 +126,8 @@ def _write_tensors(writer, arch, config, stored, types, more):
     names = gguf.get_tensor_name_map(arch, config.num_hidden_layers)
     experts, turn = {}, 0
     for name, weight in stored.items():
+        if config.model_type == "gpt_oss" and _write_gpt_oss(writer, stored, name):
+            continue
         matrix = weight.ndim == 2 and not name.endswith("mlp.gate.weight")
         kind = gguf.GGMLQuantizationType[types[turn % len(types)] if matrix else "F32"]
         turn += matrix
@@ -140,6 +151,31 @@ def _write_tensors(writer, arch, config, stored, types, more):
         writer.add_tensor(names.get_name(name, try_suffixes=(".weight",)), data, raw_dtype=parts[0][1])
     for name, array in more.items():
         writer.add_tensor(name, array)
+
+
+def _write_gpt_oss(writer, stored, name):
+    """Write a tensor of GPT-OSS that its class of convert_hf_to_gguf.py names or splits: experts in MXFP4, the rest in
+    F32. Return whether it is one."""
+    weight, prefix = stored[name], f"blk.{'.'.join(name.split('.')[2:3])}."
+    if name.endswith("post_attention_layernorm.weight"):
+        writer.add_tensor(f"{prefix}post_attention_norm.weight", weight)
+    elif name.endswith("sinks"):
+        writer.add_tensor(f"{prefix}attn_sinks.weight", weight)
+    elif ".router." in name:
+        writer.add_tensor(f"{prefix}ffn_gate_inp.{name.rpartition('.')[2]}", weight)
+    elif ".experts." in name:
+        end = "bias" if name.endswith("_bias") else "weight"
+        kind = gguf.GGMLQuantizationType["MXFP4" if end == "weight" else "F32"]
+        rows = weight if end == "bias" else np.ascontiguousarray(weight.swapaxes(1, 2))
+        found = dequantize(quantize(rows, kind), kind).reshape(rows.shape)
+        stored[name] = found if end == "bias" else found.swapaxes(1, 2)
+        parts = {"gate": rows[:, ::2], "up": rows[:, 1::2]} if "gate_up" in name else {"down": rows}
+        for own, part in parts.items():
+            data = quantize(np.ascontiguousarray(part), kind)
+            writer.add_tensor(f"{prefix}ffn_{own}_exps.{end}", data, raw_dtype=kind)
+    else:
+        return False
+    return True
 
 
 def _as_converted(name, weight, config):

@@ -11,6 +11,7 @@ import click
 if TYPE_CHECKING:
     from speccompile.bundle.cache import Entry, FolderCache
     from speccompile.bundle.result_cache import ResultCache
+    from speccompile.recipe.gguf import DescriptionCache
 
 
 @click.group("cache", invoke_without_command=True)
@@ -20,10 +21,11 @@ def command(ctx: click.Context) -> None:
     of which engines were found exact on this processor: what they hold, and how to empty them.
 
     Steps of builds are what `speccompile build` need not do again: see its --no-cache. Bundles are those that
-    `speccompile run` and `chat` have built for a model. Packed weights were packed by
-    ONNX Runtime for this processor, and are mapped from there when a bundle is opened. Which engines were found exact
-    here is a small file for each, and so is what rounds of a bundle cost here, from which later processes choose how
-    many tokens to draft, and what lies in a checkpoint's file, which is read once for it.
+    `speccompile run` and `chat` have built for a model. Packed weights were packed by ONNX Runtime for this
+    processor, and are mapped from there when a bundle is opened. Which engines were found exact here is a small
+    file for each, and so is what rounds of a bundle cost here, from which later processes choose how many tokens to
+    draft, and what lies in a checkpoint's file, which is read once for it. Of a GGUF file, config and tokenizer are
+    kept in the folder gguf.
 
     Engines lie in $SPECCOMPILE_CACHE_DIR, by default speccompile/engines in the user's folder for caches; steps,
     bundles, packed weights and the small files lie in its folders builds, bundles, packed, checked, times and hashes,
@@ -65,6 +67,8 @@ def list_entries(as_json: bool) -> None:
       times        {folder, bytes, entries}: an entry has found as well, the
                    seconds of rounds by the width of their window
       hashes       {folder, bytes, entries}: of files whose content is known
+      gguf         {folder, bytes, entries}: of config and tokenizer of models
+                   in GGUF files, which the key of an entry names
 
     \b
     Examples:
@@ -103,7 +107,7 @@ class _Row(NamedTuple):
     describe: returns a line about an entry's key and the entry; None if only their number is listed."""
 
     name: str
-    cache: "FolderCache | ResultCache"
+    cache: "FolderCache | ResultCache | DescriptionCache"
     word: str
     describe: Callable[[dict[str, Any], Any], str] | None = None
 
@@ -114,6 +118,8 @@ def caches() -> list[_Row]:
     from speccompile.bundle.cache import BUILDS, BUNDLES, FolderCache
     from speccompile.bundle.result_cache import ResultCache
     from speccompile.compiler.engines.cache import Cache
+    from speccompile.recipe.gguf import CACHE as GGUF
+    from speccompile.recipe.gguf import DescriptionCache
     from speccompile.runtime import round_times, window_invariance
     from speccompile.runtime.devices import prepacked
 
@@ -125,22 +131,23 @@ def caches() -> list[_Row]:
         _Row("checked", ResultCache.named(window_invariance.NAME), "checked engine", _checked),
         _Row("times", ResultCache.named(round_times.NAME), "timed engine"),
         _Row("hashes", ResultCache.named(file_hashes.NAME), "known file"),
+        _Row("gguf", DescriptionCache.named(GGUF), "GGUF description", _description),
     ]
 
 
-def _limit_bytes(cache: "FolderCache | ResultCache") -> int | None:
+def _limit_bytes(cache: "FolderCache | ResultCache | DescriptionCache") -> int | None:
     """Return the most that a cache may take; None for small results, which take what they need."""
     from speccompile.bundle.cache import FolderCache
 
     return int(cache.limit) if isinstance(cache, FolderCache) else None
 
 
-def _limit(cache: "FolderCache | ResultCache") -> str:
+def _limit(cache: "FolderCache | ResultCache | DescriptionCache") -> str:
     limit = _limit_bytes(cache)
     return "" if limit is None else f" of at most {limit / 1e9:g} GB"
 
 
-def _contents(cache: "FolderCache | ResultCache", entries: "Sequence[Entry]") -> dict[str, Any]:
+def _contents(cache: "FolderCache | ResultCache | DescriptionCache", entries: "Sequence[Entry]") -> dict[str, Any]:
     limit = _limit_bytes(cache)
     limited = {} if limit is None else {"limit_bytes": limit}
     rows, size = [_json(entry) for entry in entries], sum(entry.size for entry in entries)
@@ -182,6 +189,10 @@ def _step(key: dict[str, Any], _entry: "Entry") -> str:
 
 def _bundle(key: dict[str, Any], _entry: "Entry") -> str:
     return str(key["model"])
+
+
+def _description(key: dict[str, Any], _entry: "Entry") -> str:
+    return ", ".join(key["files"])
 
 
 def _packed(key: dict[str, Any], _entry: "Entry") -> str:

@@ -167,7 +167,9 @@ def _model_rows(recipe: "Recipe", section: str, model: "ModelPlan") -> list[Row]
         "weights": f"{facts.weight_bytes / 1e6:.1f} MB",
         "tokenizer": "tokenizer.json" if facts.tokenizer else "none",
     }
-    found |= {"quantized": facts.quantization} if facts.quantization else {}
+    if facts.quantization:
+        is_gguf = any(file.suffix == ".gguf" for file in model.files)
+        found["quantized"] = facts.quantization + (f"; dequantized, then {model.precision}" if is_gguf else "")
     return rows + [(f"  {name}", str(value), "checkpoint") for name, value in found.items()]
 
 

@@ -115,6 +115,11 @@ def decide_precision(
             raise inapplicable_key(
                 f"{place}.drafter", "drafter", "drafter.kind", drafter_kind, KINDS_WITH_WEIGHTS, recipe.origin
             )
+        if "stored" in (section.target, section.drafter):
+            raise recipe.origin.refusal(
+                f"{place}.{'target' if section.target == 'stored' else 'drafter'}", "'stored'", "float32, bfloat16, "
+                "int8 or int4: no kernel reads GGUF's blocks as they are yet", "leave it out: blocks are dequantized",
+            )  # fmt: skip
     target = own.target or common.target or _default("precision", stored.target, rows)
     drafter = own.drafter or common.drafter
     if drafter_kind in KINDS_SHARING_TARGET_WEIGHTS:

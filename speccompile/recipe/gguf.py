@@ -8,13 +8,16 @@ files have another folder.
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from speccompile import __version__
-from speccompile.bundle.cache import FOLDER, cache_folder
+from speccompile.bundle.cache import FOLDER, Cache, Entry, cache_folder
 from speccompile.bundle.manifest import canonical_json
 from speccompile.compiler.checkpoints.change_guard import FileStamp
 from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX, convert
@@ -27,6 +30,35 @@ from speccompile.recipe.load import FILE_NAME
 CACHE = "gguf"
 FORMAT = 1
 """Version of what is written into such folders."""
+
+_NAME = re.compile(r"[0-9a-f]{64}")
+"""Names of the folders. Others are left alone."""
+
+
+@dataclass(frozen=True)
+class DescriptionCache(Cache):
+    """Cache of such folders. Limits have no effect: an entry takes what its tokenizer takes, some megabytes."""
+
+    def entries(self) -> list[Entry]:
+        """Return all entries, the last made first."""
+        found = []
+        for path in self._paths():
+            with suppress(OSError):  # removed meanwhile
+                size = sum(file.lstat().st_size for file in path.iterdir())
+                links = sorted(str(file.readlink()) for file in path.iterdir() if file.is_symlink())
+                found.append(Entry(path.name, size, path.stat().st_mtime, {"files": links}))
+        return sorted(found, key=lambda entry: entry.last_used, reverse=True)
+
+    def clear(self) -> list[Entry]:
+        """Remove all entries, and folders of killed processes. Return the removed entries."""
+        removed = self.entries()
+        for path in [*self._paths(), *self.folder.glob(".*.part")]:
+            shutil.rmtree(path, ignore_errors=True)
+        return removed
+
+    def _paths(self) -> list[Path]:
+        paths = self.folder.iterdir() if self.folder.exists() else ()
+        return [path for path in paths if _NAME.fullmatch(path.name) and path.is_dir()]
 
 
 def find_gguf_files(path: Path) -> tuple[Path, ...]:

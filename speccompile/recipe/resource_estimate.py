@@ -6,9 +6,11 @@ the KV caches of the proof and the logits of a window. In addition it maps files
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from math import prod
 from typing import Any, NamedTuple, Self
 
 from speccompile.compiler.checkpoints.facts import TOKENIZER
+from speccompile.compiler.checkpoints.gguf.block_types import QUANTIZED
 from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.checkpoints.multimodal import TEXT, decoder_tensors
 from speccompile.compiler.checkpoints.quantization import read_quantization
@@ -79,7 +81,7 @@ def estimate_resources(plan: Plan) -> ResourceEstimate:
     sources = {file: size for file, size in _all_files(plan, models, built).items() if file not in kept}
     return ResourceEstimate(
         bundle=round(_tokenizer_bytes(plan) + _index_bytes(plan) + graphs + sum(kept.values()) + engines),
-        temporary=round(sum(sources.values()) + _left_out_bytes(plan, models)),
+        temporary=round(sum(sources.values()) + _left_out_bytes(plan, models)) + 4 * models.in_blocks,
         memory=LIBRARIES + _weight_bytes(models.largest) + CACHE_COPIES * (_cache_bytes(plan) + _score_bytes(plan)),
         mapped=round(max(plan.target.facts.weight_bytes, *(_plan_bytes(plan, models, each) for each in plan.engines))),
         reserved=RESERVED + 2 * available_cores() * THREAD,  # threads of torch and of ONNX Runtime
@@ -105,10 +107,12 @@ def largest_graph_bytes(plan: Plan, engine: EnginePlan) -> float:
 
 
 class _Model(NamedTuple):
-    """The weights of a model, and whether its head is tied to its embedding."""
+    """The weights of a model, whether its head is tied to its embedding, and how many numbers lie in GGUF's blocks: a
+    traced graph has a copy of these in float32."""
 
     weights: list[Weight]
     tied: bool
+    in_blocks: int = 0
 
     def bytes_in(self, engine: EnginePlan, word: str) -> float:
         return stored_bytes(self.weights, layout_of(engine), word, engine.precision.block_size or 0, tied=self.tied)
@@ -125,6 +129,10 @@ class _Models(NamedTuple):
     def largest(self) -> int:
         """Number of elements of the largest weight."""
         return max(weight.size for model in (self.target, *self.drafters) for weight in model.weights)
+
+    @property
+    def in_blocks(self) -> int:
+        return sum(model.in_blocks for model in (self.target, *self.drafters))
 
     @classmethod
     def of(cls, plan: Plan) -> Self:
@@ -154,7 +162,8 @@ def _read(model: ModelPlan) -> _Model:
     tensors = ((name, each.dtype, each.shape) for name, each in stored.items())
     weights = find_weights(tensors, model.facts.vocabulary_size, read_quantization(model.folder))
     has_head = any(weight.role == HEAD for weight in weights)
-    return _Model(weights, bool(config.get("tie_word_embeddings", False)) or not has_head)
+    in_blocks = sum(prod(each.shape) for each in stored.values() if each.dtype in QUANTIZED)
+    return _Model(weights, bool(config.get("tie_word_embeddings", False)) or not has_head, in_blocks)
 
 
 _File = tuple[str, str, str, int | None]

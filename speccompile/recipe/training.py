@@ -103,6 +103,11 @@ def _decide_draft(recipe: Recipe, kind: str) -> DrafterPlan:
 
 def _target(recipe: Recipe) -> ModelPlan:
     target = resolve_model("target", recipe.target.model, recipe.target.revision, PRECISION, recipe.origin)
+    if recipe.target.tokenizer is not None:
+        raise recipe.origin.refusal(
+            "target.tokenizer", f"'{recipe.target.tokenizer}'", "none: a training reads safetensors, beside their "
+            "tokenizer", "remove target.tokenizer",
+        )  # fmt: skip
     if (target.folder / GGUF_INDEX).is_file():
         raise recipe.origin.refusal(
             "target.model", f"the GGUF file '{recipe.target.model}'", "safetensors: answers and features are computed "

@@ -25,7 +25,7 @@ prove: {max_new_tokens: 8}
 @pytest.mark.sweep("two graphs each, with their proof", but=["mistral"])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_bundle_gives_the_tokens_of_transformers(tmp_path, name):
-    kind, types = name.split()[0], ("Q4_0", "Q8_0", "Q5_1")
+    kind, types = name.split()[0], ("Q4_0", "F16", "Q8_0", "BF16", "F32")
     stored = write_gguf(save(tmp_path / "model", kind, **MODELS[name]), tmp_path / "target.gguf", types)
     reference = save_reference(tmp_path / "model", stored, tmp_path / "reference")
     (tmp_path / "drafter").mkdir()

@@ -115,6 +115,13 @@ def test_what_would_change_the_model_is_refused_by_name(llama, tmp_path, changes
     assert message in str(refused.value)
 
 
+def test_experts_of_other_shapes_are_refused(tmp_path):
+    folder = save(tmp_path / "model", "gpt_oss", **MODELS["gpt_oss"])
+    write_gguf(folder, tmp_path / "model.gguf", keys=[("add_expert_count", 5)])
+    with pytest.raises(CheckpointError, match=r"ffn_\w+_exps.\w+' of shape \[4, .*expected \[5, "):
+        gguf_folder(tmp_path / "model.gguf")
+
+
 def write_only(file, architecture, *keys):
     writer = gguf.GGUFWriter(file, architecture)
     for method, value in keys:

@@ -188,7 +188,7 @@ def test_parts_of_two_models_are_refused(parts):
 
 
 def test_several_models_in_a_folder_are_named(tmp_path):
-    for name in ("a.gguf", "b.gguf", "mmproj-a.gguf"):
+    for name in ("a.gguf", "b.gguf", "a-mmproj-f16.gguf"):
         (tmp_path / name).write_bytes(b"GGUF")
     with pytest.raises(CheckpointError, match=r"several GGUF models \(a.gguf, b.gguf\)"):
         find_gguf(tmp_path)

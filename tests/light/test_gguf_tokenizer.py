@@ -8,8 +8,9 @@ import gguf
 import numpy as np
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import AutoTokenizer, LlamaTokenizer, Qwen2Tokenizer
+from transformers import AutoTokenizer, GemmaTokenizer, LlamaTokenizer, Qwen2Tokenizer
 from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+from transformers.tokenization_utils_base import generate_merges
 
 from speccompile.compiler.checkpoints.gguf.metadata import Metadata
 from speccompile.compiler.checkpoints.gguf.reader import read_gguf
@@ -29,7 +30,7 @@ SPECIAL = ("<s>", "</s>")
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}{{ eos_token }}{% endfor %}"
 
 
-def described(folder, add):
+def described(folder, add, architecture="llama", model_type="llama"):
     """Return the tokenizer that transformers loads from what is made of a file's metadata."""
     writer = gguf.GGUFWriter(folder / "model.gguf", "llama")
     add(writer)
@@ -40,10 +41,10 @@ def described(folder, add):
     writer.close()
     values = read_gguf(folder / "model.gguf").metadata
     metadata = Metadata(folder / "model.gguf", values)
-    made = make_tokenizer(metadata, "llama", len(values.get("tokenizer.ggml.tokens", ())))
+    made = make_tokenizer(metadata, architecture, len(values.get("tokenizer.ggml.tokens", ())))
     metadata.claim(["general.architecture"])
     metadata.refuse_unclaimed()
-    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
     for name, content in zip(("tokenizer.json", "tokenizer_config.json"), made, strict=True):
         (folder / name).write_text(json.dumps(content))
     return AutoTokenizer.from_pretrained(folder)
@@ -166,6 +167,49 @@ def test_sentence_piece_is_that_of_llamas_class(tmp_path):
         assert found(text, add_special_tokens=False).input_ids == reference(text, add_special_tokens=False).input_ids
     assert found("a<extra>b</s>").input_ids[-1] == 2
     assert vocab["<extra>"] in found("a<extra>b").input_ids
+
+
+def test_a_mistral_keeps_its_split(tmp_path):
+    """transformers has a repair for Mistral's own folders, which must not touch this one."""
+    reference = byte_level("tekken")
+    reference.save(str(tmp_path / "original.json"))
+    found = described(tmp_path, add_byte_level(tmp_path / "original.json", "tekken"), model_type="mistral")
+    assert all(found(text).input_ids == reference.encode(text).ids for text in TEXTS)
+
+
+def add_gemma(writer):
+    """Write pieces as Gemma's: merges by the order of tokens, and runs of spaces as user-defined tokens of spaces."""
+    tokens, _, kinds = pieces()
+    runs = {token for token in tokens if len(token) > 1 and set(token) == {"\u2581"}}
+    assert "\u2581\u2581" in runs
+    writer.add_tokenizer_model("llama")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list([" " * len(token) if token in runs else token for token in tokens])
+    writer.add_token_scores([-1000.0] * len(tokens))
+    writer.add_token_types([4 if token in runs else kind for token, kind in zip(tokens, kinds, strict=True)])
+    for method, value in (("add_bos_token_id", 1), ("add_eos_token_id", 2), ("add_unk_token_id", 0),
+                          ("add_add_space_prefix", False)):  # fmt: skip
+        getattr(writer, method)(value)
+
+
+def test_gemma_is_that_of_its_class(tmp_path):
+    found = described(tmp_path, add_gemma, "gemma2", "gemma2")
+    tokens = pieces()[0]
+    vocab = {token: index for index, token in enumerate(tokens)}
+    whole = {token: index for token, index in vocab.items() if index > 258}
+    merges = generate_merges(whole, {token: -index for token, index in whole.items()})
+    reference = GemmaTokenizer(vocab=vocab, merges=merges, bos_token="<s>", eos_token="</s>", pad_token="<s>")
+    reference.add_tokens(["<extra>"])
+    for text in TEXTS:
+        assert found(text, add_special_tokens=False).input_ids == reference(text, add_special_tokens=False).input_ids
+    assert found("a   b").input_ids[0] == 1
+    assert vocab["\u2581\u2581"] in found("a  b").input_ids
+
+
+def test_special_tokens_of_phi_3_take_the_spaces_behind_them(tmp_path):
+    found = described(tmp_path, add_pieces, "phi3", "phi3")
+    assert found("x</s>\n y").input_ids == found("x</s>y").input_ids
+    assert found("x<s>\n y").input_ids != found("x<s>y").input_ids
 
 
 @pytest.mark.parametrize(("change", "message"), [

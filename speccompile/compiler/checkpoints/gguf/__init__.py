@@ -7,6 +7,7 @@ metadata       typed access to the metadata, which knows what nobody has asked f
 architectures  per `general.architecture`: config keys, names of tensors, and what the converter did to their values
 config         config.json
 tensors        location, shape and undone conversion of each tensor of the Hugging Face model
+text_splits    how byte-level tokenizers cut text, by name
 tokenizer      tokenizer.json and tokenizer_config.json
 given_tokenizer  the original tokenizer in its place
 conversion     all of these files together

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 PLAIN, QUERIES, KEYS, LESS_ONE, EXPERTS = "plain", "queries", "keys", "less one", "experts"
-"""What undoes the converter: nothing; rows of queries or keys in halves of their heads again; 1 subtracted; one tensor
-for each expert."""
+"""Operations that undo the converter: none; rows of queries or keys in halves of their heads again; 1 subtracted; one
+tensor for each expert."""
 
 Rule = tuple[str, str]
 """Name in transformers, and what undoes the converter."""
@@ -47,6 +47,18 @@ _MLP: dict[str, Rule] = {
 _EXPERTS: dict[str, Rule] = {
     f"ffn_{own}_exps.weight": (f"mlp.experts.{{}}.{own}_proj.weight", EXPERTS) for own in ("gate", "up", "down")
 } | {"ffn_gate_inp.weight": ("mlp.gate.weight", PLAIN)}
+_GPT_OSS: dict[str, Rule] = {
+    "attn_norm.weight": ("input_layernorm.weight", PLAIN),
+    "post_attention_norm.weight": ("post_attention_layernorm.weight", PLAIN),
+    "attn_sinks.weight": ("self_attn.sinks", PLAIN),
+    "ffn_gate_inp.weight": ("mlp.router.weight", PLAIN),
+    "ffn_gate_inp.bias": ("mlp.router.bias", PLAIN),
+} | {
+    f"ffn_{own}_exps.{end}": (f"mlp.experts.{own}_proj{'_bias' if end == 'bias' else ''}", PLAIN)
+    for own in ("gate", "up", "down")
+    for end in ("weight", "bias")
+}
+"""Experts as the file has them: `speccompile.compiler.weights.gguf.sources` joins gate and up as transformers does."""
 _HEAD_NORMS: dict[str, Rule] = {
     f"attn_{own}_norm.weight": (f"self_attn.{own}_norm.weight", PLAIN) for own in ("q", "k")
 }  # fmt: skip
@@ -83,6 +95,7 @@ ARCHITECTURES = {
     "qwen3moe": Architecture(
         "qwen3_moe", "Qwen3MoeForCausalLM", _LLAMA | _PLAIN_ATTENTION | _HEAD_NORMS | _EXPERTS, _ENDS
     ),
+    "gpt-oss": Architecture("gpt_oss", "GptOssForCausalLM", _GPT_OSS | _attention(), _ENDS),
     "gemma2": Architecture("gemma2", "Gemma2ForCausalLM", _GEMMA | _PLAIN_ATTENTION | _MLP, _GEMMA_ENDS),
     "gemma3": Architecture(
         "gemma3_text", "Gemma3ForCausalLM",

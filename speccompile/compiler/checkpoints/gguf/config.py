@@ -20,15 +20,15 @@ WITHOUT_EFFECT = ("rope.scaling.finetuned", "feed_forward_length_per_expert", "l
 
 
 class GgufModel:
-    """What config and tensors are made from. tensors: name -> (file, tensor), of all files of the model."""
+    """Metadata, tensors and architecture of a model. tensors: name -> (file, tensor), of all files of the model."""
 
     def __init__(self, metadata: Metadata, tensors: Mapping[str, tuple[Path, GgufTensor]]) -> None:
         self.metadata, self.tensors = metadata, tensors
         self.name = metadata.text(ARCHITECTURE)
-        kind = metadata.optional(TYPE)
+        role = metadata.optional(TYPE)
         row = ARCHITECTURES.get(self.name)
-        if row is None or kind not in (None, "model"):
-            received = f"{TYPE} {kind!r}" if row is not None else f"{ARCHITECTURE} '{self.name}'"
+        if row is None or role not in (None, "model"):
+            received = f"{TYPE} {role!r}" if row is not None else f"{ARCHITECTURE} '{self.name}'"
             raise UnsupportedModelError(
                 f"{metadata.path}: received {received}, expected a model of one of {', '.join(ARCHITECTURES)}",
                 hint="use the model's safetensors; docs/how-to/gguf.md lists what is read from GGUF",
@@ -153,6 +153,22 @@ def _qwen3_moe(model: GgufModel, config: Config) -> None:
     }
 
 
+def _gpt_oss(model: GgufModel, config: Config) -> None:
+    metadata, key = model.metadata, model.key
+    inner = metadata.count(key("expert_feed_forward_length"))
+    metadata.require(key("feed_forward_length"), inner)
+    rope = _rope(model, config["head_dim"], theta=150000.0)
+    if rope["rope_type"] == "yarn":  # as in the models' own config; no file has these
+        rope |= {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
+    config |= {
+        "rope_parameters": rope,
+        "num_local_experts": metadata.count(key("expert_count")),
+        "num_experts_per_tok": metadata.count(key("expert_used_count")),
+        "intermediate_size": inner,
+        "sliding_window": metadata.count(key("attention.sliding_window")),
+    }
+
+
 def _gemma2(model: GgufModel, config: Config) -> None:
     metadata, key = model.metadata, model.key
     config |= {
@@ -201,7 +217,8 @@ def _phi3(model: GgufModel, config: Config) -> None:
 
 
 _OWN: dict[str, Callable[[GgufModel, Config], None]] = {
-    "llama": _llama, "qwen2": _qwen2, "qwen3": _qwen3, "qwen3moe": _qwen3_moe, "gemma2": _gemma2, "gemma3": _gemma3,
+    "llama": _llama, "qwen2": _qwen2, "qwen3": _qwen3, "qwen3moe": _qwen3_moe,
+    "gpt-oss": _gpt_oss, "gemma2": _gemma2, "gemma3": _gemma3,
     "phi3": _phi3,
 }  # fmt: skip
 
@@ -212,19 +229,19 @@ def _rope(model: GgufModel, size: int, theta: float = 10000.0) -> Config:
     metadata.require(key("rope.dimension_count"), size)
     metadata.require(key("rope.scaling.attn_factor"), 1.0)
     config: Config = {"rope_type": "default", "rope_theta": metadata.number(key("rope.freq_base"), theta)}
-    kind = metadata.text(key("rope.scaling.type"), "none")
-    if key("rope.scale_linear") in metadata and kind == "none":
-        kind, factor = "linear", metadata.number(key("rope.scale_linear"))
+    scaling = metadata.text(key("rope.scaling.type"), "none")
+    if key("rope.scale_linear") in metadata and scaling == "none":
+        scaling, factor = "linear", metadata.number(key("rope.scale_linear"))
     else:
         factor = metadata.number(key("rope.scaling.factor"), 1.0)
-    if kind == "linear" and factor != 1:
+    if scaling == "linear" and factor != 1:
         config |= {"rope_type": "linear", "factor": factor}
-    elif kind == "yarn":
+    elif scaling == "yarn":
         config |= {"rope_type": "yarn", "factor": factor}
         config["original_max_position_embeddings"] = metadata.count(key("rope.scaling.original_context_length"))
-    elif kind not in ("none", "linear") or (kind == "none" and factor != 1):
+    elif scaling not in ("none", "linear") or (scaling == "none" and factor != 1):
         raise UnsupportedModelError(
-            f"{metadata.path}: {key('rope.scaling.type')}: received '{kind}' with factor {factor:g}, expected none, "
+            f"{metadata.path}: {key('rope.scaling.type')}: received '{scaling}' with factor {factor:g}, expected none, "
             "linear or yarn",
             hint="this scaling is not read from GGUF; use the model's safetensors",
         )

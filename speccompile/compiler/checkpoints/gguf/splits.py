@@ -8,6 +8,9 @@ from speccompile.errors import CheckpointError
 
 NUMBER, COUNT, TENSORS = "split.no", "split.count", "split.tensors.count"
 
+PROJECTOR = "mmproj"
+"""Part of the name of a file with the projector of images, which lies beside a model."""
+
 _SPLIT = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 
 
@@ -16,7 +19,7 @@ def find_gguf(path: Path) -> tuple[Path, ...]:
     Empty for a path that names no GGUF file. Raise CheckpointError for a folder with several models, and for a part
     that is missing."""
     if path.is_dir():
-        found = sorted(each for each in path.glob("*.gguf") if not each.name.startswith("mmproj"))
+        found = sorted(each for each in path.glob("*.gguf") if PROJECTOR not in each.name)
         models = {_parts(each) for each in found}
         if len(models) > 1:
             names = ", ".join(each.name for each in found[:4])

@@ -1,4 +1,4 @@
-"""Where each tensor of the Hugging Face model lies in GGUF files, and what undoes the converter's changes."""
+"""Places of the Hugging Face model's tensors in GGUF files, and what undoes the converter's changes."""
 
 import re
 from dataclasses import dataclass
@@ -43,6 +43,8 @@ def place_tensors(model: GgufModel, config: dict[str, Any]) -> dict[str, PlacedT
         if rule is None:
             raise _unclaimed(model, path, name, layers)
         own, change = rule
+        if ".experts." in own and change != EXPERTS:
+            _check_experts(path, name, tensor, config)
         prefix = f"model.layers.{layer[1]}." if layer else ""
         for part_name, part in _parts(path, name, tensor, own, config if change == EXPERTS else None):
             heads = {QUERIES: "num_attention_heads", KEYS: "num_key_value_heads"}.get(change)
@@ -70,6 +72,16 @@ def _parts(
         (own.format(index), GgufTensor(tensor.type, tensor.shape[1:], tensor.offset + index * size, size))
         for index in range(count)
     ]
+
+
+def _check_experts(path: Path, name: str, tensor: GgufTensor, config: dict[str, Any]) -> None:
+    """Raise CheckpointError for experts of other shapes than the config's: they are joined before anything compares
+    them."""
+    inner, hidden = config["intermediate_size"], config["hidden_size"]
+    shape = (hidden, inner) if "ffn_down" in name else (inner, hidden)
+    expected = (config["num_local_experts"], *(shape[:1] if name.endswith(".bias") else shape))
+    if tensor.shape != expected:
+        raise corrupt(path, f"tensor '{name}' of shape {list(tensor.shape)}", f"{list(expected)}, as the keys say")
 
 
 def _check_layers(model: GgufModel, layers: int) -> None:

@@ -1,4 +1,4 @@
-"""How byte-level tokenizers cut text into words, by `tokenizer.ggml.pre`.
+"""Splits of text into words, for byte-level tokenizers, by `tokenizer.ggml.pre`.
 
 Names: llama_vocab::impl::load of llama.cpp. Splits: tokenizer.json of the models that the names stand for.
 """

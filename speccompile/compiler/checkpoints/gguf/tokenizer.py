@@ -22,6 +22,8 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """Values of tokenizer.ggml.token_type."""
 
 SPACE = "\u2581"
+PHI3 = "phi3"
+PHI3_KEEPING_SPACES = ("<unk>", "<s>", "<|endoftext|>")
 GEMMA = ("gemma", "gemma2", "gemma3")
 
 Json = dict[str, Any]
@@ -65,9 +67,9 @@ def make_tokenizer(metadata: Metadata, architecture: str, size: int) -> tuple[Js
     makers = {"gpt2": _byte_level, "llama": _sentence_piece}
     if kind not in makers:
         raise unsupported(metadata, "tokenizer.ggml.model", kind, " or ".join(makers))
-    vocabulary = _vocabulary(metadata, size)
+    vocabulary = _vocabulary(metadata, size, architecture)
     made, adds_bos = makers[kind](metadata, vocabulary, architecture)
-    made["added_tokens"] = _added_tokens(metadata, vocabulary)
+    made["added_tokens"] = _added_tokens(vocabulary, architecture)
     made["post_processor"] = _post_processor(metadata, vocabulary, adds_bos)
     made = {"version": "1.0", "truncation": None, "padding": None, **made}
     return _whole(metadata) or made, _config(metadata, vocabulary)
@@ -82,11 +84,13 @@ def unsupported(metadata: Metadata, key: str, received: str, expected: str) -> U
     )
 
 
-def _vocabulary(metadata: Metadata, size: int) -> Vocabulary:
+def _vocabulary(metadata: Metadata, size: int, architecture: str) -> Vocabulary:
     tokens = metadata.items("tokenizer.ggml.tokens", str, size)
     if tokens is None:
         raise metadata.wrong("tokenizer.ggml.tokens", None, f"{size} tokens")
     types = metadata.items("tokenizer.ggml.token_type", int, size) or [NORMAL] * size
+    if architecture in GEMMA:
+        tokens = [_spelled(token) for token in tokens]
     vocabulary = Vocabulary(tokens, types)
     known = [kind for kind in types if kind != UNUSED]
     if len(vocabulary.of_type(*set(known))) != len(known):
@@ -133,8 +137,7 @@ def _sentence_piece(metadata: Metadata, vocabulary: Vocabulary, architecture: st
     if scores is None:
         raise metadata.wrong("tokenizer.ggml.scores", None, "a score for each token")
     is_gemma = architecture in GEMMA
-    if is_gemma:  # written with spaces, and ranked by their order
-        vocabulary = vocabulary._replace(tokens=[_spelled(token) for token in vocabulary.tokens])
+    if is_gemma:  # ranked by their order
         scores = [-float(index) for index in range(len(scores))]
     pieces = vocabulary.of_type(NORMAL, USER_DEFINED)
     vocab = vocabulary.of_type(NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE)
@@ -158,6 +161,7 @@ def _sentence_piece(metadata: Metadata, vocabulary: Vocabulary, architecture: st
 
 
 def _spelled(token: str) -> str:
+    """Return a token of Gemma's: the converter writes those of spaces alone with spaces."""
     return SPACE * len(token) if token and not token.strip(" ") else token
 
 
@@ -173,12 +177,14 @@ def _merges(pieces: dict[str, int], scores: list[float]) -> list[list[str]]:
     return [[left, right] for *_, left, right in sorted(found, key=lambda each: each[:3])]
 
 
-def _added_tokens(metadata: Metadata, vocabulary: Vocabulary) -> list[Json]:
-    """Return tokens that are found in a text before it is cut; special ones are left out of decoded text."""
-    metadata.optional("tokenizer.ggml.token_type")
+def _added_tokens(vocabulary: Vocabulary, architecture: str) -> list[Json]:
+    """Return tokens that are found in a text before it is cut; special ones are left out of decoded text. Those of
+    Phi 3 take the spaces behind them: no file says it, and llama.cpp does it by the model's name (llama-vocab.cpp)."""
+    strips = architecture == PHI3 and BYTE in vocabulary.types
+    kept = frozenset(PHI3_KEEPING_SPACES if strips else vocabulary.tokens)
     return [
         {
-            "id": index, "content": token, "single_word": False, "lstrip": False, "rstrip": False,
+            "id": index, "content": token, "single_word": False, "lstrip": False, "rstrip": token not in kept,
             "normalized": False, "special": kind != USER_DEFINED,
         }
         for index, (token, kind) in enumerate(zip(vocabulary.tokens, vocabulary.types, strict=True))

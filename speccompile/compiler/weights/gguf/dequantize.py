@@ -118,7 +118,7 @@ def _q4_k(blocks: Bytes) -> Floats:
 
 
 def _q5_k(blocks: Bytes) -> Floats:
-    fifth = (_shifted(blocks[:, 16:48], 32, range(8)) & 1) << np.uint8(4)
+    fifth = (_shifted(blocks[:, 16:48], 32, range(8)) & np.uint8(1)) << np.uint8(4)
     return _with_offsets(blocks, _nibbles(blocks[:, 48:], 32) | fifth)
 
 

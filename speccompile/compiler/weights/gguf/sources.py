@@ -9,9 +9,11 @@ import numpy as np
 from speccompile.bundle.file_hashes import cached_file_hash
 from speccompile.compiler.checkpoints.gguf.block_types import QUANTIZED
 from speccompile.compiler.checkpoints.gguf.tensors import PlacedTensor
-from speccompile.compiler.weights.gguf.weight import Blocks, Halved
-from speccompile.compiler.weights.source import FileBacked, InMemory, LazyWeight, OpenFile, opened
+from speccompile.compiler.weights.gguf.weight import Blocks, Halved, Interleaved
+from speccompile.compiler.weights.source import FileBacked, InMemory, LazyWeight, OpenFile, Stacked, opened
 
+_EXPERTS = ".experts."
+_GATE = f"{_EXPERTS}gate_proj"
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
@@ -19,7 +21,21 @@ def gguf_sources(folder: Path, tensors: Mapping[str, PlacedTensor]) -> dict[str,
     """Return the weights by their names in transformers, unread."""
     files = {name: opened(folder / name) for name in sorted({tensor.file for tensor in tensors.values()})}
     contents = {name: cache(partial(cached_file_hash, file.path)) for name, file in files.items()}
-    return {name: _source(each, files[each.file], contents[each.file]) for name, each in tensors.items()}
+    found = {name: _source(each, files[each.file], contents[each.file]) for name, each in tensors.items()}
+    for prefix in [name.removesuffix(_GATE) for name in found if name.endswith(_GATE)]:
+        _join_experts(found, f"{prefix}{_EXPERTS}")
+    return found
+
+
+def _join_experts(found: dict[str, LazyWeight], experts: str) -> None:
+    """Replace gate [E, F, H], up and down [E, H, F] of GPT-OSS, and their biases [E, ..], by gate_up_proj [E, H, 2 F],
+    whose columns are those of gate and up in turn, and down_proj [E, F, H]."""
+    gate, up, down = (found.pop(f"{experts}{name}_proj") for name in ("gate", "up", "down"))
+    biases = [found.pop(f"{experts}{name}_proj_bias").read_all() for name in ("gate", "up")]
+    pairs = [Interleaved(gate.select(index), up.select(index)) for index in range(gate.shape[0])]
+    found[f"{experts}gate_up_proj"] = Stacked([pair.transpose((1, 0)) for pair in pairs])
+    found[f"{experts}down_proj"] = Stacked([down.select(index).transpose((1, 0)) for index in range(down.shape[0])])
+    found[f"{experts}gate_up_proj_bias"] = InMemory(np.stack(biases, axis=2).reshape(len(biases[0]), -1))
 
 
 def _source(tensor: PlacedTensor, file: OpenFile, content: Callable[[], str]) -> LazyWeight:

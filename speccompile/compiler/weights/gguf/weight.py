@@ -49,6 +49,19 @@ class Blocks(LazyWeight):
         return prod(shape) // kind.numbers * kind.size
 
 
+class Interleaved(View):
+    """The rows of two weights in turn: [2 N, ..], as GPT-OSS has gate and up."""
+
+    def __init__(self, even: LazyWeight, odd: LazyWeight) -> None:
+        super().__init__([even, odd], (2 * even.shape[0], *even.shape[1:]))
+
+    def rows(self, part: slice) -> Floats:
+        own = slice(part.start // 2, -(-part.stop // 2))
+        both = np.stack([source.rows(own) for source in self.sources], axis=1).reshape(-1, *self.shape[1:])
+        found: Floats = both[part.start - 2 * own.start : part.stop - 2 * own.start]
+        return found
+
+
 class Halved(View):
     """A weight [heads * d, ..] whose rows lie in pairs within each head, returned with the first halves of the pairs
     first: llama.cpp rotates neighbouring rows, transformers row i with row i + d / 2. heads: of the weight."""
