@@ -66,7 +66,7 @@ def find_gguf_files(path: Path) -> tuple[Path, ...]:
     weights. Empty for other paths. Raise CheckpointError for several models, and for a part that is missing."""
     if path.is_dir() and (has_weights(path) or (path / FILE_NAME).is_file()):
         return ()
-    return find_gguf(path.resolve())
+    return find_gguf(path.absolute())  # not resolved: links of the Hub's cache lead to files without these names
 
 
 def gguf_folder(path: Path, tokenizer: Path | None = None) -> Path | None:

@@ -164,6 +164,15 @@ def test_another_file_has_another_folder(llama, tmp_path):
     assert json.loads((second / "config.json").read_text())["model_type"] == "llama"
 
 
+def test_a_link_to_a_file_of_another_name_is_read(llama, tmp_path):
+    """The Hub's cache has such links."""
+    write_gguf(llama, tmp_path / "blob")
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "snapshot" / "model.gguf").symlink_to(tmp_path / "blob")
+    for path in (tmp_path / "snapshot", tmp_path / "snapshot" / "model.gguf"):
+        assert torch.equal(logits(gguf_folder(path)), logits(llama))
+
+
 def test_folders_without_gguf_are_left_alone(llama, tmp_path):
     assert gguf_folder(llama) is None
     assert gguf_folder(tmp_path) is None

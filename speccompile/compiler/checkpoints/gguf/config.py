@@ -15,7 +15,7 @@ TABLE, HEAD, FACTORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
 
 Config = dict[str, Any]
 
-WITHOUT_EFFECT = ("rope.scaling.finetuned", "feed_forward_length_per_expert", "logits_processors")
+WITHOUT_EFFECT = ("rope.scaling.finetuned",)
 """Keys of an architecture that no computation reads."""
 
 

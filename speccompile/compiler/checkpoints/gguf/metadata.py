@@ -7,7 +7,7 @@ from typing import Any
 
 from speccompile.errors import CheckpointError, UnsupportedModelError
 
-INFORMATION = ("general.", "quantize.", "split.", "mradermacher.", "provenance.")
+INFORMATION = ("general.", "quantize.", "split.", "mradermacher.")
 """Prefixes of keys that say where a file comes from, and nothing about its model."""
 
 
