@@ -8,6 +8,7 @@ The digest is the bundle's identity. The file must be canonical JSON, so that no
 import json
 import mmap
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -27,6 +28,8 @@ HASHES = "hashes.json"
 _WINDOW = 8 << 20
 """Bytes that are hashed at a time, on all cores, while the system reads the next window."""
 
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""Escape of one half of a surrogate pair, as JSON writes it."""
 _COPY_AGAIN = "copy the bundle again from where it was built, or build it again"
 
 
@@ -65,13 +68,22 @@ def write_hashes(folder: Path, hashes: Hashes) -> None:
 def read_json(path: Path) -> Any:
     """Return the value in a JSON file. Raise BundleError when it cannot be read or is no JSON."""
     try:
-        return json.loads(read_plain(path))
+        return _unicode_json(read_plain(path))
     except FileNotFoundError:
         raise BundleError(f"{path}: the file is missing", hint=_COPY_AGAIN) from None
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror}", hint=_COPY_AGAIN) from error
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{path}: expected JSON: {error}", hint=_COPY_AGAIN) from error
+
+
+def _unicode_json(content: bytes) -> Any:
+    """Return a JSON value. Raise ValueError for text with half a surrogate pair, which `json` lets pass."""
+    text = content.decode()
+    value = json.loads(text)
+    if _SURROGATE.search(text):
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
 
 
 def read_hashes(folder: Path, *, verify: bool = True) -> Hashes:

@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM
 
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.models.tokenizer import write_tokenizer
+from speccompile.errors import CheckpointError
 from speccompile.runtime.text.chat import read_chat
 from tests import zoo
 
@@ -90,3 +91,35 @@ def test_a_build_says_that_no_template_is_the_default(tmp_path, caplog):
     tokenizer.save_pretrained(tmp_path)
     write_tokenizer(tmp_path, tmp_path / "bundle")
     assert "none of its chat templates is named default" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"dtype": "float9"}, r"config\.json: transformers refuses it: module 'torch' has no attribute 'float9'"),
+        (
+            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}},
+            r"config\.json: transformers refuses it: .*factor",
+        ),
+        ({"head_dim": 0}, "the weights cannot be loaded: 0.0 cannot be raised"),
+        ({"hidden_act": "nope"}, "the weights cannot be loaded: 'nope'"),
+    ],
+)
+def test_a_config_over_which_transformers_stumbles_is_refused(tmp_path, config, said):
+    zoo.model("llama").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    with pytest.raises(CheckpointError, match=said):
+        load_model(tmp_path, 128)
+
+
+def test_a_head_that_is_not_there_is_told_how_to_tie(tmp_path):
+    zoo.model("llama").save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors[HEAD]
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(
+        CheckpointError, match=r"the checkpoint lacks 1 tensors of LlamaForCausalLM, first lm_head"
+    ) as error:
+        load_model(tmp_path, 128)
+    assert "set tie_word_embeddings: true in config.json" in error.value.hint

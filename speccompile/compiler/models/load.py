@@ -9,9 +9,10 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
+from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.checkpoints.quantization import KEYS
 from speccompile.compiler.models.text_decoder import text_decoder
 from speccompile.compiler.step.frequencies import freeze_positions
@@ -25,7 +26,9 @@ _LACKING = "check that every shard is there and that config.json belongs to thes
 _TIED = (
     "if the head is the embedding, set tie_word_embeddings: true in config.json; else check that every shard is there"
 )
-_WRONG = (KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError)
+_WRONG = (
+    ArithmeticError, AttributeError, KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError,
+)  # fmt: skip
 """Errors of transformers and safetensors over weights that do not match a config."""
 
 
@@ -143,12 +146,13 @@ def _as_loaded() -> AbstractContextManager[None]:
 def _config(folder: Path) -> PretrainedConfig:
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except StrictDataclassError as error:
-        raise CheckpointError(
-            f"{folder / 'config.json'}: transformers refuses it: {' '.join(str(error).split())}",
-            hint="check the checkpoint's files",
-        ) from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (StrictDataclassError, *_WRONG) as error:
+        known = (read_json_object(folder / CONFIG) or {}).get("model_type") in CONFIG_MAPPING
+        if known or isinstance(error, StrictDataclassError):
+            raise CheckpointError(
+                f"{folder / CONFIG}: transformers refuses it: {' '.join(str(error).split())}",
+                hint="check the checkpoint's files",
+            ) from error
         raise UnsupportedModelError(
             f"{folder}: transformers does not know this architecture: {first_line(error)}",
             hint="only architectures that come with transformers can be compiled; remote code is never run",
