@@ -69,7 +69,7 @@ def _mean(known: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, An
 
 
 _MOST_DIGITS = 9
-"""Of a window's width, in a file of this machine's cache."""
+"""Maximum number of digits of a window's width in the cache."""
 
 
 def _numbers(times: Mapping[str, Any]) -> dict[str, Any]:

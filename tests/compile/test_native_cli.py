@@ -63,7 +63,6 @@ def test_the_help_is_python_s_but_for_what_differs(both, command, monkeypatch):
         "`speccompile bench` writes pages with plots." if their_options.pop("--html", None) else ""
     )
     assert [their_options.pop(option, None) is not None for option in CONSTRAINTS] == [command == "generate"] * 4
-    their_options.pop("--require-signature", None)  # Python checks signatures alone
     for option in ("-q,", "-v,", "--progress"):  # this one has -q alone, before the command
         assert their_options.pop(option)
     assert our_options == their_options

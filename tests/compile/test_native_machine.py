@@ -102,7 +102,7 @@ def test_a_limit_of_the_caches_that_is_none(two, lookup, monkeypatch, value):
         ({"threads": "0"}, "threads: received '0', expected a whole number from 1 on"),
         ({"threads": "many"}, "threads: received 'many', expected"),
         ({"verify": "maybe"}, "verify: received 'maybe', expected true or false"),
-        ({"engin": "x"}, "received the option 'engin', expected one of engine, threads, verify, onnxruntime"),
+        ({"engin": "x"}, "received the option 'engin', expected one of engine, threads, verify, signed_by"),
     ],
 )
 def test_options_of_opening(two, lookup, options, told):
