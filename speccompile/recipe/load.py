@@ -29,6 +29,11 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     Raise RecipeError for invalid YAML, keys, types and ranges. `make_plan` makes the other checks.
     """
     file = path / FILE_NAME if path.is_dir() else path
+    if path.suffix == ".gguf" or (not file.exists() and (path / "config.json").is_file()):
+        raise RecipeError(
+            f"received the model '{path}', expected a recipe",
+            hint=f"`speccompile init {path}` writes a recipe for it; run, chat and build take the model itself",
+        )
     data = parse_yaml(_read(file), str(file))
     if not isinstance(data, dict):
         raise RecipeError(

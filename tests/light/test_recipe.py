@@ -107,6 +107,17 @@ def test_a_missing_recipe_is_refused(tmp_path):
     assert "recipes/demo" in hint
 
 
+@pytest.mark.parametrize("name", ["model", "model.gguf"])
+def test_a_model_is_told_from_a_recipe(tmp_path: Path, name: str) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "model.gguf").write_bytes(b"GGUF" + b"\0" * (2 << 20))
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(tmp_path / name)
+    assert str(caught.value) == f"received the model '{tmp_path / name}', expected a recipe"
+    assert "speccompile init" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize(
     ("override", "message", "hint"),
     [
