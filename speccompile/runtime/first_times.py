@@ -21,19 +21,20 @@ the memory that a first run allocates is a small part of it."""
 MOST_RUNS = 6
 """Maximum number of runs of each part, the first of which is not counted."""
 
-SMALL_SECONDS = 0.005
-"""Seconds of a round without drafts up to which a model is small: binding graphs, and their first runs, cost such a
-model as much as ten rounds, and a process runs each of them once as it opens the bundle."""
+SMALL_SECONDS, SMALL_RUNS = 0.005, 3
+"""Seconds of a round without drafts up to which a model is small, and the runs of each part with which every process
+opens it: binding graphs, and their first runs, cost such a model as much as ten rounds, and what one process measured
+may have met a busy machine."""
 
 
 def prepare_rounds(loop: DecodeLoop, manifest: Manifest, times: RecordedTimes) -> None:
-    """Time rounds, unless this machine has recorded what they cost, and let the draft length start from the times. Run
-    the rounds of a small model once. All slots of `loop` must be free. Persistent drafter states change; reset them
+    """Time rounds, unless this machine has recorded what they cost, and let the draft length start from the times. Time
+    those of a small model in any case. All slots of `loop` must be free. Persistent drafter states change; reset them
     afterwards."""
     if times.known is None:
         times.begin(measure_times(loop, manifest))
     elif times.known["autoregressive"] <= SMALL_SECONDS:
-        measure_times(loop, manifest, runs=1)
+        times.begin(measure_times(loop, manifest, runs=SMALL_RUNS))
     if times.known is not None:
         loop.drafting.policy.expect_times(times.known)
 

@@ -40,16 +40,21 @@ class RecordedTimes:
         return None if engine is None else cls({**engine, "times": FORMAT, "threads": threads})
 
     def begin(self, measured: Mapping[str, Any] | None) -> None:
-        """Record what was measured when the engine was opened; None leaves everything unknown."""
+        """Record what was measured when the engine was opened, and start from the mean with what was known; None
+        changes nothing. Unlike `update`, which runs after every generation, write it however little it changes: or a
+        record that a busy machine made would hardly move."""
         if measured is not None:
-            self.known = self._written = {**measured, "processes": 1}
+            self.known = self._written = self._with(measured)
             self._cache.store(self._key, self.known)
+
+    def _with(self, measured: Mapping[str, Any]) -> dict[str, Any]:
+        return {**measured, "processes": 1} if self.known is None else _mean(self.known, measured)
 
     def update(self, measured: Mapping[str, Any] | None) -> None:
         """Write the mean of the record and what this process has measured until now, where that is news."""
         if measured is None:
             return
-        found = {**measured, "processes": 1} if self.known is None else _mean(self.known, measured)
+        found = self._with(measured)
         if self._written is None or _differ(self._written, found):
             self._written = found
             self._cache.store(self._key, found)

@@ -33,10 +33,10 @@ def test_the_first_generation_of_a_machine_drafts_in_its_first_round(built, reco
         assert not policy._model.autoregressive.is_measured
         prompt = case.prompts()[3]
         assert bundle.generate(prompt, max_new_tokens=8).token_ids == case.reference(prompt, 8)
-    before = file.read_bytes()
+    before = json.loads(file.read_text())["found"]
     with Bundle.open(case.path, threads=1):
         assert records() == [file]
-        assert file.read_bytes() == before
+        assert json.loads(file.read_text())["found"]["processes"] > before["processes"]
 
 
 @pytest.mark.parametrize("name", ["model_4", "recycling"])
@@ -53,9 +53,8 @@ def test_so_does_a_session_in_cpp(built, records, native_library, onnxruntime_li
     assert found["windows"][str(case.bundle.manifest.tokens + 1)] > 0
     (result,) = session.generate([prompt], max_new_tokens=8)
     assert result["token_ids"] == case.reference(prompt, 8)
-    before = file.read_bytes()
     bundle.session()
-    assert file.read_bytes() == before
+    assert json.loads(file.read_text())["found"]["processes"] > 1
 
 
 def test_nothing_of_the_measurement_is_left_in_a_drafter_that_learns(built, records):

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from speccompile import native
 from speccompile.cli.main import group
 from speccompile.runtime import Bundle, window_invariance
+from speccompile.runtime.first_times import SMALL_RUNS
 from speccompile.runtime.window_invariance import compare_windows
 from tests.light.fake_bundle import toy_manifest, write_toy_bundle
 from tests.light.toy_engine import ToyEngine
@@ -24,8 +25,8 @@ ALL_KINDS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-PREPARED = ["verify", "verify", "draft"]
-"""Runs of an opening that finds everything recorded: one of each graph and width (`first_times`)."""
+PREPARED = [name for name in ("verify", "verify", "draft") for _ in range(SMALL_RUNS)]
+"""Runs of an opening that finds everything recorded: some of each graph and width (`first_times`)."""
 
 
 class Inexact(ToyEngine):

@@ -70,7 +70,7 @@ void prepare_rounds(DecodeLoop& loop, RecordedTimes& times) {
   if (!times.known())
     times.begin(measure_times(loop, kTimingRuns));
   else if ((*times.known())["autoregressive"].number() <= kSmallSeconds)
-    measure_times(loop, 1);
+    times.begin(measure_times(loop, kSmallRuns));
   if (times.known()) loop.drafting().policy->expect_times(*times.known());
 }
 

@@ -7,8 +7,8 @@
 
 namespace spc {
 
-// Time rounds, unless this machine has recorded what they cost, and let the draft length start from the times. Run the rounds
-// of a small model once. All slots of `loop` must be free. Persistent drafter states change; reset them afterwards.
+// Time rounds, unless this machine has recorded what they cost, and let the draft length start from the times. Time those of a
+// small model in any case. All slots of `loop` must be free. Persistent drafter states change; reset them afterwards.
 void prepare_rounds(DecodeLoop& loop, RecordedTimes& times);
 
 }  // namespace spc

@@ -77,18 +77,22 @@ RecordedTimes::RecordedTimes(Json key) : key_(std::move(key)) {
   if (found && is_whole(*found)) known_ = written_ = std::move(found);
 }
 
+Json RecordedTimes::with(const Json& measured) const {
+  if (known_) return mean(*known_, measured);
+  Json found = measured;
+  found.set("processes", 1);
+  return found;
+}
+
 void RecordedTimes::begin(const std::optional<Json>& measured) {
   if (key_.is_null() || !measured) return;
-  Json found = *measured;
-  found.set("processes", 1);
-  known_ = written_ = found;
-  cache().store(key_, found);
+  known_ = written_ = with(*measured);
+  cache().store(key_, *known_);
 }
 
 void RecordedTimes::update(const std::optional<Json>& measured) {
   if (key_.is_null() || !measured) return;
-  Json found = known_ ? mean(*known_, *measured) : *measured;
-  if (!known_) found.set("processes", 1);
+  const Json found = with(*measured);
   if (written_ && !differ(*written_, found)) return;
   written_ = found;
   cache().store(key_, found);
