@@ -31,12 +31,13 @@ def prepare_rounds(loop: DecodeLoop, manifest: Manifest, times: RecordedTimes) -
     """Time rounds, unless this machine has recorded what they cost, and let the draft length start from the times. Time
     those of a small model in any case. All slots of `loop` must be free. Persistent drafter states change; reset them
     afterwards."""
-    if times.known is None:
+    known = times.known
+    if known is None:
         times.begin(measure_times(loop, manifest))
-    elif times.known["autoregressive"] <= SMALL_SECONDS:
+    elif known["autoregressive"] <= SMALL_SECONDS:
         times.begin(measure_times(loop, manifest, runs=SMALL_RUNS))
-    if times.known is not None:
-        loop.drafting.policy.expect_times(times.known)
+    if start := known or times.known:  # what other processes found tells more than a few runs here
+        loop.drafting.policy.expect_times(start)
 
 
 def measure_times(loop: DecodeLoop, manifest: Manifest, *, runs: int = MOST_RUNS) -> dict[str, Any] | None:

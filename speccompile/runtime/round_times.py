@@ -40,7 +40,7 @@ class RecordedTimes:
         return None if engine is None else cls({**engine, "times": FORMAT, "threads": threads})
 
     def begin(self, measured: Mapping[str, Any] | None) -> None:
-        """Record what was measured when the engine was opened, and start from the mean with what was known; None
+        """Record what was measured when the engine was opened, and take the mean with what was known; None
         changes nothing. Unlike `update`, which runs after every generation, write it however little it changes: or a
         record that a busy machine made would hardly move."""
         if measured is not None:

@@ -67,11 +67,13 @@ std::optional<Json> measure_times(DecodeLoop& loop, int64_t runs) {
 }  // namespace
 
 void prepare_rounds(DecodeLoop& loop, RecordedTimes& times) {
-  if (!times.known())
+  const std::optional<Json> known = times.known();
+  if (!known)
     times.begin(measure_times(loop, kTimingRuns));
-  else if ((*times.known())["autoregressive"].number() <= kSmallSeconds)
+  else if ((*known)["autoregressive"].number() <= kSmallSeconds)
     times.begin(measure_times(loop, kSmallRuns));
-  if (times.known()) loop.drafting().policy->expect_times(*times.known());
+  const std::optional<Json>& start = known ? known : times.known();  // what other processes found tells more than a few runs here
+  if (start) loop.drafting().policy->expect_times(*start);
 }
 
 }  // namespace spc

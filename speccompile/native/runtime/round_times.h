@@ -16,7 +16,7 @@ class RecordedTimes {
 
   // Return the recorded times; nullopt without a record, or if it is damaged.
   const std::optional<Json>& known() const { return known_; }
-  // Record what was measured when a session began, and start from the mean with what was known; nullopt changes nothing.
+  // Record what was measured when a session began, and take the mean with what was known; nullopt changes nothing.
   // Unlike `update`, write it however little it changes: or a record that a busy machine made would hardly move.
   void begin(const std::optional<Json>& measured);
   // Write measured times if they are new or clearly different.
