@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from speccompile.progress import LOGGER
+
 # Workers share the cores: two threads each would wait for one another by spinning.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -31,6 +33,15 @@ def _settled() -> None:
     """Leave out of garbage collection what earlier modules have imported and cached."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _level() -> Iterator[None]:
+    """Leave the log's level as it was: commands that run in this process choose one, and may be ended before they
+    restore it."""
+    level = LOGGER.level
+    yield
+    LOGGER.setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -78,10 +78,11 @@ def read_json(path: Path) -> Any:
 
 
 def _unicode_json(content: bytes) -> Any:
-    """Return a JSON value. Raise ValueError for text with half a surrogate pair, which `json` lets pass."""
+    """Return a JSON value. Raise ValueError for an object with half a surrogate pair, which `json` lets pass; callers
+    refuse what is no object."""
     text = content.decode()
     value = json.loads(text)
-    if _SURROGATE.search(text):
+    if isinstance(value, dict) and _SURROGATE.search(text):
         json.dumps(value, ensure_ascii=False).encode()
     return value
 

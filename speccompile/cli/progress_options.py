@@ -41,6 +41,12 @@ def progress_options(command: F) -> F:
     return command
 
 
+def without_progress_options(command: click.Command) -> list[click.Parameter]:
+    """Return the parameters of a command but for these options."""
+    ours = {name for each in _options() for name in each.opts}
+    return [each for each in command.params if not ours & set(each.opts)]
+
+
 def with_progress_options(command: click.Command) -> click.Command:
     """Return a command that was defined without the options, with them; so are the commands of a group."""
     taken = {name for each in command.params for name in each.opts}

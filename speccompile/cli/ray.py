@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from speccompile.cli import batch, compare, tune
+from speccompile.cli.progress_options import without_progress_options
 from speccompile.errors import UsageError
 from speccompile.progress import LOGGER
 
@@ -247,7 +248,7 @@ def _on_cluster(local: click.Command) -> click.Command:
         f"what comes out are the same: see `speccompile {local.name} --help`. Builds run side by side; a measurement "
         "has its machine to itself, so that there are as many at once as there are machines, which must be alike."
     )
-    return click.Command(local.name, params=[*local.params, ADDRESS], callback=run, help=about)
+    return click.Command(local.name, params=[*without_progress_options(local), ADDRESS], callback=run, help=about)
 
 
 for _local in (tune.command, compare.command):

@@ -17,10 +17,11 @@ def read_plain(path: Path, most: int = TEXT_BYTES) -> bytes:
     """
     # A pipe nobody writes to would not even open.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+    found = os.fstat(descriptor)
+    if stat.S_ISDIR(found.st_mode):  # `open` would name the descriptor instead of the path
+        os.close(descriptor)
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     with open(descriptor, "rb") as file:  # noqa: PTH123 - of a descriptor
-        found = os.fstat(descriptor)
-        if stat.S_ISDIR(found.st_mode):
-            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "received a pipe, device or socket, expected a regular file", str(path))
         content = file.read(min(found.st_size, most) + 1)  # what a longer read needs is taken before

@@ -134,7 +134,7 @@ def test_weights_that_are_no_numbers(recipe, refused):
 @pytest.mark.parametrize(
     ("key", "value", "told"),
     [
-        ("n_layer", "two", "Validation error for field 'n_layer':"),
+        ("n_layer", "two", "received n_layer: 'two', expected a whole number"),
         ("activation_function", "nonesuch", "target: the weights cannot be loaded: 'nonesuch'"),
     ],
 )

@@ -43,6 +43,7 @@ def slow_drafts(*arguments):
 with (
     patch("speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine", lambda *arguments: ToyEngine(toy_manifest())),
     patch("tests.light.toy_engine.drafts", slow_drafts),
+    patch("speccompile.runtime.bundle.prepare_rounds"),  # no rounds but those of the generation
 ):
     main(sys.argv[1:])
 """

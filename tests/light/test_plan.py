@@ -167,7 +167,7 @@ def test_a_missing_model_folder_is_refused(make_recipe, reference, tmp_path, mon
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("some.json", "a file"), ("model-Q4_K_M.gguf", "a GGUF file"), ("x.safetensors", "a file of weights alone")],
+    [("some.json", "a file"), ("x.safetensors", "a file of weights alone")],
 )
 def test_a_file_is_no_model_folder(make_recipe, tmp_path, name, kind):
     (tmp_path / name).write_bytes(b"")
