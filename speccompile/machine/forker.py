@@ -40,7 +40,7 @@ def serve_tasks(descriptor: int, answer: Answer) -> None:
 
 
 class _Forker:
-    """Forks children, and tells who asks which of them the kernel ended."""
+    """Fork children, and report which of them the kernel ended."""
 
     def __init__(self, server: socket.socket, answer: Answer) -> None:
         self._server, self._answer = server, answer

@@ -11,6 +11,7 @@ from typing import Any
 from speccompile.bundle.manifest import Manifest
 from speccompile.runtime.round_times import RecordedTimes
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
+from speccompile.runtime.rounds.speedup_model import Times
 from speccompile.runtime.stopwatch import clock
 from speccompile.runtime.window_invariance import write_neutral_inputs
 
@@ -76,12 +77,13 @@ def measure_times(loop: DecodeLoop, manifest: Manifest, *, runs: int = MOST_RUNS
 
 
 def _seconds(run: Callable[[], None], runs: int, limit: float) -> float:
-    """Return the lower quartile of the seconds of up to `runs` runs, which end after `limit` seconds, on the clock of
-    rounds."""
-    now, begun, found = clock(on_device=False), perf_counter(), list[float]()
-    while not found or (len(found) < runs and perf_counter() - begun < limit):
+    """Return the typical seconds of up to `runs` runs, which end after `limit` seconds, on the clock of rounds. The
+    first run counts only if it is the only one."""
+    now, begun, times, ran = clock(on_device=False), perf_counter(), Times(), 0
+    while not ran or (ran < runs and perf_counter() - begun < limit):
         start = now()
         run()
-        found.append(now() - start)
-    counted = sorted(found[1:] or found)
-    return counted[(len(counted) - 1) // 4]
+        seconds, ran = now() - start, ran + 1
+        if ran > 1:
+            times.add(seconds)
+    return times.typical if times.is_measured else seconds

@@ -134,7 +134,7 @@ def test_a_model_of_the_hub_is_built_with_its_commit(from_hub):
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory):
-    """The same model in a folder, built here: the folder, and what the build has said."""
+    """Build the same model from a folder, in this process. Return the folder, and the text on stderr."""
     folder = tmp_path_factory.mktemp("sharded")
     zoo.model("llama").save_pretrained(folder / "target", max_shard_size="100KB")
     zoo.byte_tokenizer().save_pretrained(folder / "target")

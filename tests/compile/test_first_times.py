@@ -1,4 +1,4 @@
-"""What rounds cost is measured when an engine is opened for the first time on a processor."""
+"""Rounds are timed when an engine is opened for the first time on a processor."""
 
 import json
 
