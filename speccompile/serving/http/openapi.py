@@ -33,6 +33,8 @@ def _ref(name: str) -> dict[str, str]:
 
 
 _TEXT, _COUNT, _FLAG, _WORDS = ({"type": kind} for kind in ("string", "integer", "boolean", ["string", "null"]))
+# OpenAPI 3.1 has no word for the items of a stream: as in OpenAI's own description, the schema is that of one event.
+_EVENT = _object("data", event=_TEXT, data={**_TEXT, "description": "A chunk as JSON; the last one is [DONE]."})
 _REASON = {"enum": ["stop", "length", "tool_calls", None]}
 _ANYTHING: dict[str, Any] = {"type": ["object", "null"]}
 
@@ -122,7 +124,7 @@ def _asking(name: str, body: Schema, answer: str, *, streams: bool = False) -> d
     """Return an operation with a request body."""
     found = _response("The answer.", answer)
     if streams:
-        found["content"]["text/event-stream"] = {"schema": _TEXT}
+        found["content"]["text/event-stream"] = {"schema": _EVENT}
     errors = {str(status): _response(says, "Error") for status, says in _ERRORS.items()}
     request = {"required": True, "content": {"application/json": {"schema": body}}}
     return {"operationId": name, "requestBody": request, "responses": {"200": found} | errors}
