@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from speccompile.cli.exit_codes import Interrupted
-from speccompile.cli.options import NEW_TOKENS, THREADS
+from speccompile.cli.options import NEW_TOKENS, THREADS, Option
 from speccompile.cli.sampling_options import NAMES, sampling_options
 from speccompile.cli.table_output import print_table
 from speccompile.errors import SpeccompileError
@@ -21,18 +21,29 @@ PATH = click.Path(path_type=Path)
 @click.command("compare")
 @click.argument("recipe", type=PATH)
 @click.option("--prompts", metavar="FILE", type=PATH, required=True, help="Questions or prompts, one a line.")
-@click.option("--ways", metavar="FILE", type=PATH, help="Which ways, in YAML; by default all that the recipe allows.")
+@click.option(
+    "--methods",
+    cls=Option,
+    aliases=("--ways",),
+    metavar="FILE",
+    type=PATH,
+    help="YAML file of methods; by default all that the recipe allows.",
+)
 @click.option("--index", metavar="FOLDER", type=PATH, help="What retrieval drafts from; without it, it is left out.")
-@click.option("--output", "-o", metavar="FOLDER", type=PATH, help="Results as they come; default build/<name>-ways.")
+@click.option("--output", "-o", metavar="FOLDER", type=PATH, help="Results as they come; default build/<name>-methods.")
 @click.option("-n", "--max-new-tokens", default=128, show_default=True, help="At most this many.", **NEW_TOKENS)
-@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Passes through all ways.")
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Passes through all methods.")
 @click.option("--threads", **THREADS)
 @click.option("--engine", metavar="NAME", help="Of the recipe; by default the first for this machine's processor.")
-@click.option("--keep-all", is_flag=True, help="Measure every way in full, also those that cannot win.")
+@click.option("--keep-all", is_flag=True, help="Measure every method in full, also those that cannot win.")
 @click.option("--adaptive", is_flag=True, help="Draft as far as it pays, as `generate` does, and not always in full.")
 @sampling_options
 @click.option(
-    "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override a key for all ways, as in target.model=x."
+    "--set",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Override a key for all methods, as in target.model=x.",
 )
 @click.option("--no-cache", is_flag=True, help="Build every step anew, and keep none of them.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -48,28 +59,29 @@ def command(
     html: Path | None,
     **options: Any,
 ) -> None:
-    """Measure every way of drafting that RECIPE's models allow beside autoregressive decoding, on the same prompts.
+    """Measure every drafting method that RECIPE's models allow beside autoregressive decoding, on the same prompts.
 
-    RECIPE is a recipe.yaml or the folder that holds one. Each way is built, without a proof, into FOLDER, and measured
-    in a process of its own; every pass goes through all ways, and each way takes turns with a bundle that has no
-    drafter, question by question. A way that can be the fastest neither overall nor on any task, even three standard
-    errors or a tenth better than measured, is dropped early; --keep-all drops none. stdout gets a table, best first;
-    stderr what it will take, and a line as each way is done, or on a terminal the table so far. The exit code is 1 when
-    a way that must not change tokens does. A way that the recipe cannot have says why, and the others go on.
+    RECIPE is a recipe.yaml or the folder that holds one. Each method is built, without a proof, into FOLDER, and
+    measured in a process of its own; every pass goes through all methods, and each takes turns with a bundle that has
+    no drafter, question by question. A method that can be the fastest neither overall nor on any task, even three
+    standard errors or a tenth better than measured, is dropped early; --keep-all drops none. stdout gets a table, best
+    first; stderr what it will take, and a line as each method is done, or on a terminal the table so far. The exit code
+    is 1 when a method that must not change tokens does. A method that the recipe cannot have says why, and the others
+    go on.
 
     Ctrl-C prints the table so far, marked as incomplete, with exit code 130.
 
-    Rounds draft in full unless --adaptive says otherwise: so a way that loses shows by how much. What a drafter learns
-    in a pass it keeps from question to question, as in use; every pass begins with nothing learned.
+    Rounds draft in full unless --adaptive says otherwise: so a method that loses shows by how much. What a drafter
+    learns in a pass it keeps from question to question, as in use; every pass begins with nothing learned.
 
     Results of every pass are written as they come: the same command goes on where it was stopped. With another recipe,
     other models, prompts, options, versions or processor it says what differs, and does nothing. More --repeats, and
-    other ways, are added to what is there.
+    other methods, are added to what is there.
 
     \b
     FILE of --prompts is as for `speccompile bench`: prompts, or questions of
     Spec-Bench, MT-Bench and SPEED-Bench, the latter written as lines of JSON.
-    FILE of --ways gives each way a name, and a section `drafter` or settings:
+    FILE of --methods gives each method a name, and a section `drafter` or settings:
       lookup-8: {kind: prompt_lookup, tokens: 8}
       short: [drafter.tokens=2]
     By default: the recipe's own drafter, also in other lengths and trees, and
@@ -82,7 +94,7 @@ def command(
       options     {prompts, max_new_tokens, repeats, draft_length, decoding},
                   and the options of sampling that were given
       complete    false after Ctrl-C
-      ways        the highest ratio first; autoregressive is one of them
+      ways        the methods, the highest ratio first, autoregressive among them
         name, kind, settings, exact, method, tree, drafts, depth, passes
                   kind: of a cascade as "model then prompt_lookup"; settings:
                   KEY=VALUE, as --set takes them
@@ -106,7 +118,7 @@ def command(
       dropped     [{name, settings, exact, passes, prompts, tokens_per_second,
                   mean_accepted, ratio, ratio_at_most, best, best_ratio,
                   differences}]: best had best_ratio on these prompts
-      unmeasured  names of ways that Ctrl-C left out
+      unmeasured  names of methods that Ctrl-C left out
       refused     [{name, settings, reason, hint}]
       best        {task: name}: the highest ratio of those with equal tokens
       published   Spec-Bench's own tables, of the methods that are here:
@@ -116,8 +128,8 @@ def command(
     \b
     Examples:
       speccompile compare recipes/demo --prompts recipes/prompts/tasks.jsonl
-      speccompile compare recipes/demo --prompts question.jsonl --html ways.html
-      speccompile compare recipes/demo --prompts question.jsonl --ways ways.yaml --json
+      speccompile compare recipes/demo --prompts question.jsonl --html methods.html
+      speccompile compare recipes/demo --prompts question.jsonl --methods methods.yaml --json
       speccompile compare recipes/demo-sampling --prompts question.jsonl --temperature 1
     """
     from speccompile.extras import require
@@ -161,6 +173,6 @@ def _show(found: "ComparisonReport", html: Path | None, *, as_json: bool) -> Non
 def _check(found: "ComparisonReport") -> None:
     if found.wrong:
         raise SpeccompileError(
-            f"expected autoregression's tokens of every exact way, received others of {', '.join(found.wrong)}",
-            hint="build that way with `speccompile build --set ..`, whose proof shows by what margin",
+            f"expected autoregression's tokens of every exact method, received others of {', '.join(found.wrong)}",
+            hint="build that method with `speccompile build --set ..`, whose proof shows by what margin",
         )

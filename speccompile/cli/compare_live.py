@@ -58,14 +58,14 @@ class _Above(logging.Handler):
 
 
 def make_table(board: Board) -> "Table":
-    """Return the rows so far, and below them how many ways are done and the time that is left."""
+    """Return the rows so far, and below them how many methods are done and the time that is left."""
     from rich import box
     from rich.table import Table
 
     left = duration(board.seconds_left)
-    caption = f"{board.done} of {len(board.rows)} ways, about {left} left; Ctrl-C ends with the table so far"
+    caption = f"{board.done} of {len(board.rows)} methods, about {left} left; Ctrl-C ends with the table so far"
     table = Table(box=box.SIMPLE_HEAD, caption=caption, caption_justify="left")
-    table.add_column("way", no_wrap=True)
+    table.add_column("method", no_wrap=True)
     for title in ("ratio", "tokens/s", "accepted", "prompts"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("", overflow="ellipsis", no_wrap=True)

@@ -1,4 +1,4 @@
-"""Passes of toy ways, for the tests of what a comparison makes of them."""
+"""Passes of toy methods, for the tests of what a comparison makes of them."""
 
 import json
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ QUESTIONS = [
     {"question_id": 1, "category": "writing", "turns": ["a"]},
     {"question_id": 2, "category": "rag", "turns": ["b"]},
 ]
-WAYS = "lookup: {kind: prompt_lookup, tokens: 4}\ndrafter: {kind: model, model: drafter, tokens: 4}\n"
+METHODS = "lookup: {kind: prompt_lookup, tokens: 4}\ndrafter: {kind: model, model: drafter, tokens: 4}\n"
 
 SPEEDS = {"prompt_lookup": 2.0, "model": 4.0, "layer_skip": 0.5}
 """Kind -> how many times as fast as autoregression it is."""
@@ -30,7 +30,7 @@ SPEEDS = {"prompt_lookup": 2.0, "model": 4.0, "layer_skip": 0.5}
 def toy_pass(
     kind: str, questions: Sequence[Question], *, wrong: bool = False, number: int = 1, **changes: object
 ) -> MeasuredPass:
-    """One pass of a way of this kind: 7 tokens a question, in three rounds. wrong: it gives other tokens."""
+    """One pass of a method of this kind: 7 tokens a question, in three rounds. wrong: it gives other tokens."""
     ours = replace(SPECULATIVE, seconds=1.4 / SPEEDS.get(kind, 1), tokens_per_second=5.0 * SPEEDS.get(kind, 1))
     if wrong:
         ours = replace(ours, token_ids=[*ours.token_ids[:-1], 99])
@@ -69,7 +69,7 @@ class Workshop:
         self.jobs: list[PassRequest] = []
         self.failing, self.wrong = failing, False
 
-    def build(self, way, plan, folder: Path) -> None:  # type: ignore[no-untyped-def]
+    def build(self, method, plan, folder: Path) -> None:  # type: ignore[no-untyped-def]
         folder.mkdir(parents=True)
         (folder / "kind").write_text(plan.drafter.kind)
         self.built.append(folder.name)
@@ -83,14 +83,20 @@ class Workshop:
         return toy_pass(kind, job.questions, wrong=self.wrong and kind != "none", number=job.number)
 
 
-def read_job(recipe: Path, *overrides: str, questions=QUESTIONS, ways: str | None = WAYS, **options) -> Comparison:  # type: ignore[no-untyped-def]
-    """Read a comparison of these ways on these questions, beside the recipe; None for the default ways."""
+def read_job(
+    recipe: Path, *overrides: str, questions=QUESTIONS, methods: str | None = METHODS, **options
+) -> Comparison:  # type: ignore[no-untyped-def]
+    """Read a comparison of these methods on these questions, beside the recipe; None for the default methods."""
     folder = recipe.parent if recipe.is_file() else recipe
     (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, questions)))
-    file = folder / "ways.yaml"
-    if ways is not None:
-        file.write_text(ways)
-    given: dict[str, Any] = {"repeats": 2, "output": folder / "out", "ways": None if ways is None else file} | options
+    file = folder / "methods.yaml"
+    if methods is not None:
+        file.write_text(methods)
+    given: dict[str, Any] = {
+        "repeats": 2,
+        "output": folder / "out",
+        "methods": None if methods is None else file,
+    } | options
     return Comparison.read(recipe, overrides, Options(folder / "questions.jsonl", **given))
 
 

@@ -11,7 +11,7 @@ from speccompile.errors import PromptError, UsageError
 from speccompile.measure.bench import PromptRuns, make_report, measure, write_table
 from speccompile.measure.bench.acceptance import Depth, acceptance_by_depth
 from speccompile.measure.bench.measure import Divergence, generations
-from speccompile.measure.bench.mode import QUANTILES, Percentiles, make_way
+from speccompile.measure.bench.mode import QUANTILES, Percentiles, make_mode_statistics
 from speccompile.measure.bench.report import mean_context
 from speccompile.measure.bench.timed import Timed, generate_timed
 from speccompile.runtime import Bundle
@@ -110,7 +110,7 @@ def test_rounds_are_timed_to_their_end(monkeypatch):
 
 def test_tokens_that_come_at_once_share_their_time():
     ours = Timed(SPECULATIVE, 0.5, (0.3, 0.2, 0.7))  # of three tokens, two, and one
-    way = make_way([((ours,),)])
+    way = make_mode_statistics([((ours,),)])
     shares = [0.1, 0.1, 0.1, 0.1, 0.1, 0.7]
     assert way.first_token_seconds == 0.5
     assert way.inter_token_seconds.p50 == pytest.approx(0.1)

@@ -7,7 +7,7 @@ import pytest
 
 from speccompile.contract import Graph, Tensor
 from speccompile.measure.bench import roofline
-from speccompile.measure.bench.mode import make_way
+from speccompile.measure.bench.mode import make_mode_statistics
 from speccompile.measure.bench.roofline import Bandwidth, MemoryReads, make_roofline, measure_bandwidth, measure_reading
 from speccompile.measure.bench.weights import WeightReads, weight_reads
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE, timed
@@ -101,7 +101,7 @@ BANDWIDTH = Bandwidth(1e6, 1, 0)
 
 def test_bytes_of_a_round_and_of_a_token():
     made = manifest(batch_size=2)  # four drafts, a catch-up of two
-    ours, theirs = make_way([(timed(SPECULATIVE),)]), make_way([(timed(AUTOREGRESSIVE),)])
+    ours, theirs = make_mode_statistics([(timed(SPECULATIVE),)]), make_mode_statistics([(timed(AUTOREGRESSIVE),)])
     found = make_roofline(MemoryReads(BANDWIDTH, WEIGHTS), made, graphs(), 20, ours, theirs)
     target_row, drafter_row = 2 * 2 * 4 * 8 * 2, 4 * 2 * 8 * 4  # the drafter reads its caches once a depth
     weights = 100_000 + 2 * 5 * 10 + 5_000 + 2 * 2 * 7
@@ -115,7 +115,7 @@ def test_bytes_of_a_round_and_of_a_token():
 
 def test_rounds_without_drafts_read_the_target_alone():
     adaptive = replace(SPECULATIVE, draft_lengths=[4, 0, 0])
-    ours, theirs = make_way([(timed(adaptive),)]), make_way([(timed(AUTOREGRESSIVE),)])
+    ours, theirs = make_mode_statistics([(timed(adaptive),)]), make_mode_statistics([(timed(AUTOREGRESSIVE),)])
     found = make_roofline(MemoryReads(BANDWIDTH, WEIGHTS), manifest(), graphs(), 30, ours, theirs).speculative
     assert found.weight_bytes == round(100_050 + 5_014 / 3)
     assert found.cache_bytes == round(30 * (2 * 2 * 4 * 8 * 2 + 4 * 2 * 8 * 4 / 3))
@@ -130,7 +130,7 @@ def test_a_fused_step_reads_all_and_verify_alone_the_target():
     verify, draft = graphs()
     step = Graph("step", (*verify.inputs, *draft.inputs), ())
     weights = {"step": WeightReads(105_000, 17), "verify": WEIGHTS["verify"]}
-    ours, theirs = make_way([(timed(SPECULATIVE),)]), make_way([(timed(AUTOREGRESSIVE),)])
+    ours, theirs = make_mode_statistics([(timed(SPECULATIVE),)]), make_mode_statistics([(timed(AUTOREGRESSIVE),)])
     found = make_roofline(MemoryReads(BANDWIDTH, weights), manifest(), (step, verify), 20, ours, theirs)
     assert found.speculative.weight_bytes == 105_000 + 5 * 17
     assert found.autoregressive.weight_bytes == 100_010
@@ -142,7 +142,7 @@ def test_drafts_that_no_graph_makes_cost_the_round_that_verifies_them():
     """Those of an index, which the host asks: it rests in some rounds, and drafts in others."""
     verify, _ = graphs()
     adaptive = replace(SPECULATIVE, draft_lengths=[4, 0, 4])
-    ours, theirs = make_way([(timed(adaptive),)]), make_way([(timed(AUTOREGRESSIVE),)])
+    ours, theirs = make_mode_statistics([(timed(adaptive),)]), make_mode_statistics([(timed(AUTOREGRESSIVE),)])
     reading = MemoryReads(BANDWIDTH, {"verify": WEIGHTS["verify"]})
     found = make_roofline(reading, manifest(catch_up=0), (verify,), 30, ours, theirs).speculative
     assert (found.weight_bytes, found.cache_bytes) == (100_050, 30 * 2 * 2 * 4 * 8 * 2)
@@ -151,7 +151,7 @@ def test_drafts_that_no_graph_makes_cost_the_round_that_verifies_them():
 def test_without_a_round_nothing_is_reached():
     nothing = replace(AUTOREGRESSIVE, token_ids=[1], rounds=0, path_lengths=[], draft_lengths=[])
     found = make_roofline(
-        MemoryReads(BANDWIDTH, WEIGHTS), manifest(), graphs(), 20, None, make_way([(timed(nothing),)])
+        MemoryReads(BANDWIDTH, WEIGHTS), manifest(), graphs(), 20, None, make_mode_statistics([(timed(nothing),)])
     )
     assert found.autoregressive.share is None
 

@@ -15,30 +15,30 @@ from speccompile.measure.compare.job import Comparison, Options
 from speccompile.measure.compare.methods import Method
 from speccompile.measure.compare.page import make_page, write_page
 from speccompile.measure.compare.passes import MeasuredPass, PassRequest
-from speccompile.measure.compare.report import make_comparison, make_way_report, published
+from speccompile.measure.compare.report import make_comparison, make_method_report, published
 from speccompile.measure.compare.table import write_table
 from speccompile.recipe.capabilities import DRAFTER_KEYS
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE, timed
-from tests.light.compare_example import QUESTIONS, WAYS, Workshop, run, toy_pass
+from tests.light.compare_example import METHODS, QUESTIONS, Workshop, run, toy_pass
 from tests.light.test_bench_page import Page
 
 
 @pytest.fixture
 def job(make_recipe, tmp_path):
-    """A comparison of two ways on two questions; keywords are options."""
+    """A comparison of two methods on two questions; keywords are options."""
     (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)))
-    (tmp_path / "ways.yaml").write_text(WAYS)
+    (tmp_path / "methods.yaml").write_text(METHODS)
 
     def make(*overrides, **options):
         given = {"repeats": 2, "output": tmp_path / "out"} | options
         return Comparison.read(
-            make_recipe(), overrides, Options(tmp_path / "questions.jsonl", ways=tmp_path / "ways.yaml", **given)
+            make_recipe(), overrides, Options(tmp_path / "questions.jsonl", methods=tmp_path / "methods.yaml", **given)
         )
 
     return make
 
 
-def test_ways_take_turns_beside_a_bundle_without_a_drafter(job, tmp_path):
+def test_methods_take_turns_beside_a_bundle_without_a_drafter(job, tmp_path):
     workshop = Workshop()
     found = run(job(), workshop)
     assert workshop.built == ["autoregressive", "lookup", "drafter"]
@@ -48,7 +48,7 @@ def test_ways_take_turns_beside_a_bundle_without_a_drafter(job, tmp_path):
     plain = str(tmp_path / "out" / "bundles" / "autoregressive")
     assert [each.baseline for each in workshop.jobs[:3]] == [None, plain, plain]
     assert workshop.jobs[0].options == {"max_new_tokens": 128, "adaptive": False}
-    assert [way.name for way in found.ways] == ["drafter", "lookup", "autoregressive"]
+    assert [method.name for method in found.ways] == ["drafter", "lookup", "autoregressive"]
     assert not (tmp_path / "out" / "bundles").exists()
     assert json.loads((tmp_path / "out" / "report.json").read_bytes())["best"]["overall"] == "drafter"
 
@@ -89,9 +89,9 @@ def test_a_run_that_was_stopped_goes_on(job, tmp_path):
     assert (nothing.built, nothing.measured) == ([], [])
 
 
-def test_more_passes_and_other_ways_are_added(job, tmp_path):
+def test_more_passes_and_other_methods_are_added(job, tmp_path):
     run(job(), Workshop())
-    (tmp_path / "ways.yaml").write_text(WAYS + "longer: {kind: prompt_lookup, tokens: 8}\n")
+    (tmp_path / "methods.yaml").write_text(METHODS + "longer: {kind: prompt_lookup, tokens: 8}\n")
     more = Workshop()
     found = run(job(repeats=3), more)
     assert sorted(more.measured) == [
@@ -116,7 +116,7 @@ def test_other_options_are_another_comparison(job, overrides, options, changed):
     assert caught.value.hint
 
 
-def test_other_prompts_models_and_ways_are_another_comparison(job, tmp_path):
+def test_other_prompts_models_and_methods_are_another_comparison(job, tmp_path):
     run(job(), Workshop())
     questions = (tmp_path / "questions.jsonl").read_text()
     made = job()
@@ -126,10 +126,10 @@ def test_other_prompts_models_and_ways_are_another_comparison(job, tmp_path):
     (tmp_path / "questions.jsonl").write_text(questions)
     weights = tmp_path / "drafter" / "model.safetensors"
     os.utime(weights, ns=(1, 1))
-    with pytest.raises(UsageError, match=r"holds the way drafter with other models\.drafter, expected"):
+    with pytest.raises(UsageError, match=r"holds the method drafter with other models\.drafter, expected"):
         run(job(), Workshop())
-    (tmp_path / "ways.yaml").write_text("lookup: {kind: prompt_lookup, tokens: 3}")
-    with pytest.raises(UsageError, match=r"holds the way lookup with other drafter\.tokens, .*, settings, expected"):
+    (tmp_path / "methods.yaml").write_text("lookup: {kind: prompt_lookup, tokens: 3}")
+    with pytest.raises(UsageError, match=r"holds the method lookup with other drafter\.tokens, .*, settings, expected"):
         run(job(), Workshop())
 
 
@@ -142,7 +142,7 @@ def test_folders_that_hold_something_else(job, tmp_path):
     with pytest.raises(UsageError, match=r"compare.json: received a file that is no JSON object"):
         run(job(), Workshop())
     with pytest.raises(UsageError, match="expected a folder that can be written: File exists"):
-        run(job(output=tmp_path / "ways.yaml"), Workshop())
+        run(job(output=tmp_path / "methods.yaml"), Workshop())
     (tmp_path / "locked").mkdir()
     handle = lock_folder(tmp_path / "locked")
     try:
@@ -152,10 +152,10 @@ def test_folders_that_hold_something_else(job, tmp_path):
         os.close(handle)
 
 
-def test_a_way_that_cannot_be_says_why_and_the_others_go_on(job, tmp_path, caplog):
-    (tmp_path / "ways.yaml").write_text(WAYS + "head: {kind: medusa}\nother: [target.model=drafter]\n")
+def test_a_method_that_cannot_be_says_why_and_the_others_go_on(job, tmp_path, caplog):
+    (tmp_path / "methods.yaml").write_text(METHODS + "head: {kind: medusa}\nother: [target.model=drafter]\n")
     found = run(job(), Workshop(model=EngineError("it broke", hint="mend it")))
-    assert [way.name for way in found.ways] == ["lookup", "autoregressive"]
+    assert [method.name for method in found.ways] == ["lookup", "autoregressive"]
     reasons = {each.name: (each.reason, each.hint) for each in found.refused}
     assert list(reasons) == ["head", "other", "drafter"]
     assert reasons["drafter"] == ("it broke", "mend it")
@@ -189,11 +189,11 @@ def test_bundles_that_do_not_fit_together_decode_by_themselves(job, monkeypatch,
     assert "lookup and the bundle without a drafter are larger than the memory together" in caplog.text
 
 
-def test_the_table_shows_ways_tasks_depths_and_what_others_published(job):
+def test_the_table_shows_methods_tasks_depths_and_what_others_published(job):
     text = write_table(run(job(), Workshop()))
     lines = text.splitlines()
-    assert "passes through all ways; greedy decoding, fixed draft length" in lines[1]
-    start = next(index for index, line in enumerate(lines) if line.startswith("way "))
+    assert "passes through all methods; greedy decoding, fixed draft length" in lines[1]
+    start = next(index for index, line in enumerate(lines) if line.startswith("method "))
     rows = [line.split() for line in lines[start : start + 4]]
     assert rows[1][:6] == ["drafter", "4", "2.00", "20.0", "4.00", "4.80"]
     assert rows[1][6:] == ["2.43", rows[1][7], "90", "all"]
@@ -203,26 +203,26 @@ def test_the_table_shows_ways_tasks_depths_and_what_others_published(job):
     assert any(line.split() == ["lookup", "here", "2.00", "2.00", *["-"] * 4, "2.00", "2.00"] for line in lines)
     assert "PLD" in text
     assert "SpS" in text
-    assert "REST" not in text  # no way here is of its kind
+    assert "REST" not in text  # no method here is of its kind
 
 
-def test_an_exact_way_with_other_tokens_is_told(job):
+def test_an_exact_method_with_other_tokens_is_told(job):
     workshop = Workshop()
     workshop.wrong = True
     found = run(job(), workshop)
-    assert [way.differs for way in found.ways] == [True, True, False]
-    assert set(found.best.values()) == {"autoregressive"}  # no way wins that changes what comes out
+    assert [method.differs for method in found.ways] == [True, True, False]
+    assert set(found.best.values()) == {"autoregressive"}  # no method wins that changes what comes out
     assert "drafter: prompt 1, turn 1: new token 6 is 99, autoregressively 7" in write_table(found)
 
 
 def test_drawn_drafts_are_not_compared_and_certain_ones_are():
-    way, questions = Method("x", ()), [Question(("a",))]
+    method, questions = Method("x", ()), [Question(("a",))]
     drawn = replace(SPECULATIVE, seed=0, token_ids=[1, 2])
 
     def reported(manifest):
         made = toy_pass("model", questions, sampling=True, sample=manifest)
         case = PromptRuns(1, (timed(drawn),), (timed(replace(AUTOREGRESSIVE, seed=0)),), "prompts")
-        return make_way_report(way, [replace(made, cases=(case,))])
+        return make_method_report(method, [replace(made, cases=(case,))])
 
     assert (reported(True).equal_prompts, reported(True).differs) == (None, False)
     assert (reported(False).equal_prompts, reported(False).differs) == (0, True)
@@ -240,7 +240,7 @@ def test_drawn_drafts_are_not_compared_and_certain_ones_are():
 def test_a_cascade_is_no_method_of_spec_bench(more, kind):
     made = toy_pass("model", [Question(("a",), "qa")])
     manifest = replace(made.manifest, plan={"drafter": {"kind": "model"} | more})
-    found = make_way_report(Method("x", ()), [replace(made, manifest=manifest)])
+    found = make_method_report(Method("x", ()), [replace(made, manifest=manifest)])
     assert found.kind == kind
     assert published({found.kind})["tables"] == []
 

@@ -42,7 +42,7 @@ def compare(make_recipe, tmp_path, monkeypatch, capsys):
         by_hand = partial(act, measure=workshop.measure, build=workshop.build)
         monkeypatch.setattr("speccompile.measure.compare.run.run_comparison", by_hand)
         given = ["compare", source.path, "--prompts", tmp_path / "questions.jsonl", "--no-cache"]
-        given += ["--ways", tmp_path / "ways.yaml", "--output", tmp_path / "out", *arguments]
+        given += ["--methods", tmp_path / "methods.yaml", "--output", tmp_path / "out", *arguments]
         with pytest.raises(SystemExit) as leaving:
             main([*map(str, given)])
         return leaving.value.code, *capsys.readouterr()
@@ -51,19 +51,19 @@ def compare(make_recipe, tmp_path, monkeypatch, capsys):
 
 
 def rows(text):
-    """The names of the ways in the order of the table."""
-    table = next(part for part in text.split("\n\n") if part.startswith("way "))
+    """The names of the methods in the order of the table."""
+    table = next(part for part in text.split("\n\n") if part.startswith("method "))
     return [line.split()[0] for line in table.splitlines()[1:-2]]  # without the header and what the columns mean
 
 
-def test_stdout_gets_the_table_and_stderr_a_line_a_way(compare):
+def test_stdout_gets_the_table_and_stderr_a_line_a_method(compare):
     code, out, err = compare(Workshop(), "--repeats", 1)
     assert (code, rows(out)) == (0, ["drafter", "lookup", "autoregressive"])
     lines = err.splitlines()
-    assert lines[0].startswith("comparing 3 ways on 2 prompts, at most 1 times, as long as a way may win: about ")
+    assert lines[0].startswith("comparing 3 methods on 2 prompts, at most 1 times, as long as a method may win: about ")
     assert [line.partition(":")[0] for line in lines[1:]] == ["autoregressive", "lookup", "drafter"]
-    assert "lookup: 2.00 times autoregression, 10.0 tokens/s, 2.00 accepted (2 of 3 ways, about " in lines[2]
-    assert lines[3].endswith("(3 of 3 ways)")
+    assert "lookup: 2.00 times autoregression, 10.0 tokens/s, 2.00 accepted (2 of 3 methods, about " in lines[2]
+    assert lines[3].endswith("(3 of 3 methods)")
 
 
 def test_quiet_leaves_the_table_alone(compare):
@@ -99,18 +99,18 @@ def test_json_has_the_keys_of_the_help(compare, tmp_path, capsys):
     assert [key for key in keys if key not in told] == []
 
 
-def test_other_tokens_of_an_exact_way_are_an_error(compare):
+def test_other_tokens_of_an_exact_method_are_an_error(compare):
     workshop = Workshop()
     workshop.wrong = True
     code, _, err = compare(workshop)
     assert code == 1
-    assert "error: expected autoregression's tokens of every exact way, received others of drafter, lookup" in err
+    assert "error: expected autoregression's tokens of every exact method, received others of drafter, lookup" in err
 
 
 def test_an_interrupt_leaves_the_table_so_far(compare, tmp_path):
     code, out, err = compare(Stopped(2), "--html", tmp_path / "x.html")
     assert (code, rows(out)) == (130, ["lookup", "autoregressive"])
-    marked = "INCOMPLETE, interrupted: every way below has at least 1 of 3 passes; not measured: drafter"
+    marked = "INCOMPLETE, interrupted: every method below has at least 1 of 3 passes; not measured: drafter"
     assert marked in out
     assert marked in (tmp_path / "x.html").read_text()
     assert f"interrupted; what was measured is kept in {tmp_path / 'out'}" in err
@@ -118,7 +118,11 @@ def test_an_interrupt_leaves_the_table_so_far(compare, tmp_path):
     code, out, _ = compare(Stopped(3), "--json")  # goes on
     printed = json.loads(out)
     assert (code, printed["complete"], printed["unmeasured"]) == (130, False, [])
-    assert {way["name"]: way["passes"] for way in printed["ways"]} == {"drafter": 2, "lookup": 2, "autoregressive": 1}
+    assert {method["name"]: method["passes"] for method in printed["ways"]} == {
+        "drafter": 2,
+        "lookup": 2,
+        "autoregressive": 1,
+    }
     code, out, _ = compare(Workshop())
     assert (code, "INCOMPLETE" in out) == (0, False)
 
@@ -131,7 +135,7 @@ def test_an_interrupt_before_any_figures_has_no_table(compare):
 
 @pytest.fixture
 def board(make_recipe):
-    """Rows of a comparison that measures its third way."""
+    """Rows of a comparison that measures its third method."""
     made = read_job(make_recipe()).board()
     figures = {"prompts": 2, "ratio": 1.0, "tokens_per_second": 5.0, "mean_accepted": 1.0}
     made.begin("autoregressive", MEASURING)
@@ -143,7 +147,7 @@ def board(make_recipe):
     return made
 
 
-def test_the_live_table_is_sorted_and_says_why_a_way_was_dropped(board):
+def test_the_live_table_is_sorted_and_says_why_a_method_was_dropped(board):
     def shown():
         console = Console(file=io.StringIO(), width=120)
         console.print(make_table(board))
@@ -152,7 +156,7 @@ def test_the_live_table_is_sorted_and_says_why_a_way_was_dropped(board):
     lines = shown().splitlines()
     names = [line.split()[0] for line in lines if line.split() and line.split()[0] in board.rows]
     assert names == ["drafter", "autoregressive", "lookup"]
-    assert "1 of 3 ways, about" in shown()
+    assert "1 of 3 methods, about" in shown()
     board.dropped("drafter", Verdict(6, 0.5, 0.7, "autoregressive", 1.0))
     assert "dropped: at most 0.70, autoregressive has 1.00" in shown()
     assert shown().index("autoregressive  ") < shown().index("drafter")

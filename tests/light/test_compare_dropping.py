@@ -10,10 +10,10 @@ from speccompile.measure.compare.dropping import Leader, judge, leaders_of, undi
 from speccompile.measure.compare.page import make_page
 from speccompile.measure.compare.table import write_table
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE, timed
-from tests.light.compare_example import WAYS, Workshop, read_job, run
+from tests.light.compare_example import METHODS, Workshop, read_job, run
 
 QUESTIONS = [{"question_id": index, "category": "qa", "turns": ["a"]} for index in range(8)]
-DRAFTER_FIRST = "\n".join(reversed(WAYS.splitlines()))
+DRAFTER_FIRST = "\n".join(reversed(METHODS.splitlines()))
 
 
 def cases(ratios, gap=0.2, tasks=("qa",)):
@@ -75,13 +75,13 @@ def test_other_load_of_the_machine_is_no_reason():
     assert undisturbed_ratio([]) == 0.0
 
 
-def test_a_way_that_lost_a_pass_has_no_other(make_recipe, caplog):
+def test_a_method_that_lost_a_pass_has_no_other(make_recipe, caplog):
     workshop = Workshop()
     found = run(read_job(make_recipe(), questions=QUESTIONS), workshop)
     assert workshop.measured == [
         ("autoregressive", 1), ("lookup", 1), ("drafter", 1), ("drafter", 2), ("autoregressive", 2),
     ]  # fmt: skip
-    assert {way.name: way.passes for way in found.ways} == {"drafter": 2, "lookup": 1, "autoregressive": 2}
+    assert {method.name: method.passes for method in found.ways} == {"drafter": 2, "lookup": 1, "autoregressive": 2}
     (lost,) = found.dropped
     assert (lost.name, lost.passes, lost.prompts, lost.best) == ("lookup", 1, 8, "drafter")
     assert (lost.ratio, lost.best_ratio) == (pytest.approx(2.0), pytest.approx(4.0))
@@ -98,7 +98,7 @@ def test_all_are_kept_on_request(make_recipe):
 
 
 class Judging(Workshop):
-    """A workshop that ends a pass after six prompts where the way cannot win."""
+    """A workshop that ends a pass after six prompts where the method cannot win."""
 
     def measure(self, job):
         found = super().measure(job)
@@ -109,11 +109,11 @@ class Judging(Workshop):
 def test_a_pass_that_ends_early_is_told_and_kept(make_recipe, caplog):
     caplog.set_level("INFO", "speccompile")
     before = Judging()
-    found = run(read_job(make_recipe(), questions=QUESTIONS, ways=DRAFTER_FIRST), before)
+    found = run(read_job(make_recipe(), questions=QUESTIONS, methods=DRAFTER_FIRST), before)
     assert before.measured == [
         ("autoregressive", 1), ("drafter", 1), ("lookup", 1), ("drafter", 2), ("autoregressive", 2),
     ]  # fmt: skip
-    assert [way.name for way in found.ways] == ["drafter", "autoregressive"]
+    assert [method.name for method in found.ways] == ["drafter", "autoregressive"]
     (lost,) = found.dropped
     assert (lost.name, lost.passes, lost.prompts, lost.differs) == ("lookup", 0, 6, False)
     assert (
@@ -123,21 +123,21 @@ def test_a_pass_that_ends_early_is_told_and_kept(make_recipe, caplog):
     assert line.split() == ["lookup", "6", "2.00", "10.0", "2.00", "2.40", "4.00", "(drafter)"]
     assert ">4.00 (drafter)</td>" in make_page(found)
     again = Judging()
-    assert run(read_job(make_recipe(), questions=QUESTIONS, ways=DRAFTER_FIRST), again) == found
+    assert run(read_job(make_recipe(), questions=QUESTIONS, methods=DRAFTER_FIRST), again) == found
     assert again.measured == []
 
 
-@pytest.mark.parametrize("changed", [{"ways": WAYS.splitlines()[0]}, {"ways": DRAFTER_FIRST, "drop": False}])
+@pytest.mark.parametrize("changed", [{"methods": METHODS.splitlines()[0]}, {"methods": DRAFTER_FIRST, "drop": False}])
 def test_it_is_measured_again_where_what_it_lost_to_is_gone(make_recipe, changed):
-    run(read_job(make_recipe(), questions=QUESTIONS, ways=DRAFTER_FIRST), Judging())
+    run(read_job(make_recipe(), questions=QUESTIONS, methods=DRAFTER_FIRST), Judging())
     again = Judging()
     found = run(read_job(make_recipe(), questions=QUESTIONS, **changed), again)
     assert again.measured == [("lookup", 1), ("lookup", 2)]
-    assert "lookup" in [way.name for way in found.ways]
+    assert "lookup" in [method.name for method in found.ways]
     assert found.dropped == ()
 
 
-def test_what_changes_tokens_drops_no_other_way(make_recipe):
+def test_what_changes_tokens_drops_no_other_method(make_recipe):
     workshop = Judging()
     workshop.wrong = True
     found = run(read_job(make_recipe(), questions=QUESTIONS), workshop)

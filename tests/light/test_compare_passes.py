@@ -1,4 +1,4 @@
-"""One run over all questions: in this process on a toy bundle, and in another one that may end in any way."""
+"""One run over all questions: in this process on a toy bundle, and in another one that may end in any method."""
 
 import json
 from dataclasses import replace
@@ -10,7 +10,7 @@ from speccompile.bundle.prompts import Question
 from speccompile.errors import BundleError, EngineError
 from speccompile.measure.bench.groups import OVERALL
 from speccompile.measure.compare.dropping import FREEDOM, Leader
-from speccompile.measure.compare.passes import MeasuredPass, PassRequest, interleaved, measure_way, run_pass
+from speccompile.measure.compare.passes import MeasuredPass, PassRequest, interleaved, measure_method, run_pass
 from tests.light.fake_bundle import toy_manifest, toy_tokenizer, write_toy_bundle
 from tests.light.toy_engine import ToyEngine
 from tests.light.toy_models import autoregressive
@@ -39,7 +39,7 @@ def opened(tmp_path):
         yield tmp_path, engines
 
 
-def test_a_way_runs_beside_the_bundle_without_a_drafter(opened):
+def test_a_method_runs_beside_the_bundle_without_a_drafter(opened):
     folder, engines = opened
     found = run_pass(job(folder / "toy", folder / "plain"))
     assert [case.group for case in found.cases] == ["mt_bench", "rag"]
@@ -108,7 +108,7 @@ def test_a_pass_ends_when_it_cannot_win_any_more(opened):
 
 def test_what_another_process_raises_is_raised_here(tmp_path):
     with pytest.raises(BundleError, match="nothing") as caught:
-        measure_way(job(tmp_path / "nothing"))
+        measure_method(job(tmp_path / "nothing"))
     assert caught.value.hint
 
 
@@ -121,4 +121,4 @@ def test_a_process_that_ends_without_a_result(tmp_path, monkeypatch, script, end
     python.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(python))
     with pytest.raises(EngineError, match=f"measuring toy: the process {ending}, expected an answer"):
-        measure_way(job(tmp_path / "toy"))
+        measure_method(job(tmp_path / "toy"))

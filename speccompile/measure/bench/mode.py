@@ -55,7 +55,7 @@ class ModeStatistics:
     """Mean number of drafts that a round verified, all nodes of a tree included, over all rounds."""
 
 
-def make_way(answers: Sequence[Sequence[Answers]]) -> ModeStatistics:
+def make_mode_statistics(answers: Sequence[Sequence[Answers]]) -> ModeStatistics:
     """Return the statistics of one decoding mode. answers: prompt -> repeat -> answers of the turns."""
     every = [timed for repeats in answers for turns in repeats for timed in turns]
     all_generations = [timed.generation for timed in every]

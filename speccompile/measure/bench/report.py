@@ -13,7 +13,7 @@ from speccompile.measure.bench.cost_model import CostModel, make_budget
 from speccompile.measure.bench.costs import GraphCosts
 from speccompile.measure.bench.groups import Group, make_groups
 from speccompile.measure.bench.measure import Divergence, PromptRuns, generations
-from speccompile.measure.bench.mode import ModeStatistics, decode_rate, known_median, make_way
+from speccompile.measure.bench.mode import ModeStatistics, decode_rate, known_median, make_mode_statistics
 from speccompile.measure.bench.roofline import MemoryReads, Roofline, make_roofline
 from speccompile.runtime import Bundle, Generation
 
@@ -104,8 +104,8 @@ def make_report(
     temperature, seed = sampling.pop("temperature", 0.0), sampling.pop("seed", None)
     comparable = bundle.speculative and not (temperature and manifest.sample)
     differences = tuple(found for case in cases if (found := case.difference())) if comparable else ()
-    ours = make_way([case.speculative for case in cases]) if bundle.speculative else None
-    theirs = make_way([case.autoregressive for case in cases])
+    ours = make_mode_statistics([case.speculative for case in cases]) if bundle.speculative else None
+    theirs = make_mode_statistics([case.autoregressive for case in cases])
     runs = [one for case in cases for one in generations(case.speculative)]
     pairs = _pairs(cases)
     graphs, context = bundle.entry.graphs, around.context

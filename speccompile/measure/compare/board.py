@@ -75,14 +75,14 @@ class Board:
     def start(self) -> None:
         """Say what is to be done, and about how long it takes."""
         LOGGER.info(
-            "comparing %d ways on %d prompts, at most %d times, as long as a way may win: about %s, a guess that "
-            "the first ways refine", len(self.rows), self.prompts, self.estimate.repeats, duration(self.seconds_left),
+            "comparing %d methods on %d prompts, at most %d times, as long as a method may win: about %s, a guess that "
+            "the first ones refine", len(self.rows), self.prompts, self.estimate.repeats, duration(self.seconds_left),
         )  # fmt: skip
         load, cores = os.getloadavg()[0], os.cpu_count() or 1
         if load > BUSY * cores:
             LOGGER.warning(
                 "note: the machine is busy (load %.1f on %d CPUs): ratios vary more than the rule that drops "
-                "ways assumes; --keep-all drops none", load, cores,
+                "methods assumes; --keep-all drops none", load, cores,
             )  # fmt: skip
         self.changed()
 
@@ -172,5 +172,5 @@ class Board:
     def _say(self, text: str) -> None:
         left = self.seconds_left
         about = f", about {duration(left)} left" if left else ""
-        LOGGER.info("%s (%d of %d ways%s)", text, self.done, len(self.rows), about)
+        LOGGER.info("%s (%d of %d methods%s)", text, self.done, len(self.rows), about)
         self.changed()

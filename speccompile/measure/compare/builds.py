@@ -28,28 +28,30 @@ class Builder:
     def __exit__(self, *_: object) -> None:
         self._process.close()
 
-    def build(self, way: Method, output: Path) -> None:
-        """Build a method's bundle. Raise as `build_way` does."""
-        self._process.run(_job(self._source, way, output, remember=self._remember), f"building {way.name}", self._watch)
+    def build(self, method: Method, output: Path) -> None:
+        """Build a method's bundle. Raise as `build_method` does."""
+        self._process.run(
+            _job(self._source, method, output, remember=self._remember), f"building {method.name}", self._watch
+        )
         if not self._keeps:
             self._process.close()
 
 
-def build_way(source: TunedRecipe, way: Method, output: Path, remember: bool) -> None:
+def build_method(source: TunedRecipe, method: Method, output: Path, remember: bool) -> None:
     """Build the method's bundle for the source's engine into `output`, without a proof, in a process of its own.
     remember: use the build cache.
 
     Raise the errors of a build, and EngineError if its process ended without an answer.
     """
-    run_apart(__name__, _job(source, way, output, remember=remember), f"building {way.name}")
+    run_apart(__name__, _job(source, method, output, remember=remember), f"building {method.name}")
 
 
-def _job(source: TunedRecipe, way: Method, output: Path, *, remember: bool) -> dict[str, Any]:
+def _job(source: TunedRecipe, method: Method, output: Path, *, remember: bool) -> dict[str, Any]:
     return {
         "recipe": str(source.path),
         "overrides": source.overrides,
         "engine": source.engine.name,
-        "settings": way.settings,
+        "settings": method.settings,
         "output": str(output),
         "remember": remember,
     }

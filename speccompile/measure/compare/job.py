@@ -12,7 +12,7 @@ from speccompile.errors import UsageError
 from speccompile.machine.system import processor
 from speccompile.measure.compare.board import Board
 from speccompile.measure.compare.estimate import Estimate
-from speccompile.measure.compare.methods import AUTOREGRESSIVE, Method, check_comparable, default_methods, read_ways
+from speccompile.measure.compare.methods import AUTOREGRESSIVE, Method, check_comparable, default_methods, read_methods
 from speccompile.measure.compare.store import Store
 from speccompile.measure.tune.space import TunedRecipe
 from speccompile.recipe import Plan
@@ -23,12 +23,12 @@ FORMAT = 2
 
 @dataclass(frozen=True)
 class Options:
-    """Options of a comparison. ways: a file of methods, None for the default ones. index: see
-    `methods.default_methods`. output: build/<name>-ways by default. drop: stop to measure methods that cannot win.
+    """Options of a comparison. methods: a file of methods, None for the default ones. index: see
+    `methods.default_methods`. output: build/<name>-methods by default. drop: stop to measure methods that cannot win.
     sampling: options of `Bundle.generate_batch`, None if not given."""
 
     prompts: Path
-    ways: Path | None = None
+    methods: Path | None = None
     index: Path | None = None
     output: Path | None = None
     engine: str | None = None
@@ -43,11 +43,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Checked comparison that has not run yet. ways: the methods, autoregression first."""
+    """Checked comparison that has not run yet. methods: the methods, autoregression first."""
 
     source: TunedRecipe
     options: Options
-    ways: tuple[Method, ...]
+    methods: tuple[Method, ...]
     questions: tuple[Question, ...]
     store: Store
 
@@ -61,20 +61,20 @@ class Comparison:
                 hint="add --set decoding=sampling, or leave --temperature out",
             )
         questions = read_questions(options.prompts)
-        ways = read_ways(options.ways, source) if options.ways else default_methods(source, options.index)
-        output = options.output or Path("build") / f"{source.plan.name}-ways"
+        methods = read_methods(options.methods, source) if options.methods else default_methods(source, options.index)
+        output = options.output or Path("build") / f"{source.plan.name}-methods"
         plain = Method(AUTOREGRESSIVE, source.none_settings())
-        return cls(source, options, (plain, *ways), tuple(questions), Store(output))
+        return cls(source, options, (plain, *methods), tuple(questions), Store(output))
 
     def board(self) -> Board:
         """Return a new board for one run."""
         tokens = self.options.max_new_tokens * sum(len(question.turns) for question in self.questions)
         estimate = Estimate(self.source.plan.target.facts.weight_bytes, tokens, self.options.repeats)
-        return Board([way.name for way in self.ways], len(self.questions), estimate)
+        return Board([method.name for method in self.methods], len(self.questions), estimate)
 
-    def plan(self, way: Method) -> Plan:
+    def plan(self, method: Method) -> Plan:
         """Return the plan of a method. Raise RecipeError or CheckpointError if the recipe cannot have it."""
-        plan = self.source.planned(*way.settings)
+        plan = self.source.planned(*method.settings)
         check_comparable(self.source, plan)
         return plan
 

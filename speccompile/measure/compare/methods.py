@@ -54,20 +54,20 @@ def default_methods(source: TunedRecipe, index: Path | None = None) -> list[Meth
     plans: list[DrafterPlan] = []
     others = [(kind, each) for kind, family in DRAFTING_METHODS.items() for each in family.compare_variants]
     for kind, tried in [*((None, each) for each in OWN), *others]:
-        way = _own(source, tried) if kind is None else _other(source, kind, tried, index)
-        if way is None or way.name in [each.name for each in found]:
+        method = _own(source, tried) if kind is None else _other(source, kind, tried, index)
+        if method is None or method.name in [each.name for each in found]:
             continue
         try:
-            drafter = source.planned(*way.settings).drafter
+            drafter = source.planned(*method.settings).drafter
         except RecipeError as error:
             if kind is None:
-                LOGGER.info("skipping %s: %s", way.name, error)
+                LOGGER.info("skipping %s: %s", method.name, error)
                 continue
         else:
             if drafter in plans:
                 continue
             plans.append(drafter)
-        found.append(way)
+        found.append(method)
     return found
 
 
@@ -113,7 +113,7 @@ def _filled(value: Any, source: TunedRecipe, index: Path | None) -> Any:
     return value
 
 
-def read_ways(path: Path, source: TunedRecipe) -> list[Method]:
+def read_methods(path: Path, source: TunedRecipe) -> list[Method]:
     """Read methods from a YAML file: a name, and a section `drafter` or a list of settings.
 
     Raise UsageError for a missing or malformed file. Planning checks later whether the recipe can have them."""
@@ -121,31 +121,32 @@ def read_ways(path: Path, source: TunedRecipe) -> list[Method]:
         data = parse_yaml(read_plain(path).decode("utf-8-sig"), str(path))
     except FileNotFoundError:
         raise UsageError(
-            f"--ways: received '{path}', expected a file: nothing lies there", hint=f"write lines such as `{EXAMPLE}`"
+            f"--methods: received '{path}', expected a file: nothing lies there",
+            hint=f"write lines such as `{EXAMPLE}`",
         ) from None
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"--ways {path}: received bytes that are not UTF-8 (at byte {error.start}), expected a text file",
+            f"--methods {path}: received bytes that are not UTF-8 (at byte {error.start}), expected a text file",
             hint="save the file as UTF-8",
         ) from None
     if not isinstance(data, dict) or not data:
         raise UsageError(
-            f"--ways {path}: received {_shown(data)}, expected a mapping of names to sections `drafter`",
+            f"--methods {path}: received {_shown(data)}, expected a mapping of names to sections `drafter`",
             hint=f"write lines such as `{EXAMPLE}`",
         )
-    return [_way(path, name, value, source) for name, value in data.items()]
+    return [_method(path, name, value, source) for name, value in data.items()]
 
 
-def _way(path: Path, name: Any, value: Any, source: TunedRecipe) -> Method:
+def _method(path: Path, name: Any, value: Any, source: TunedRecipe) -> Method:
     if not isinstance(name, str) or not re.fullmatch(NAME, name) or name == AUTOREGRESSIVE:
         raise UsageError(
-            f"--ways {path}: received the name {name!r}, expected {NAME_EXPECTED}, and not {AUTOREGRESSIVE}",
+            f"--methods {path}: received the name {name!r}, expected {NAME_EXPECTED}, and not {AUTOREGRESSIVE}",
             hint="autoregression is always there; call others by other names",
         )
     match value:
         case {"kind": str(kind)} if kind in DRAFTING_METHODS and not DRAFTING_METHODS[kind].drafts:
             raise UsageError(
-                f"--ways {path}, {name}: received kind {kind}, expected a way of drafting",
+                f"--methods {path}, {name}: received kind {kind}, expected a drafting method",
                 hint=f"{AUTOREGRESSIVE} is always there: remove the line",
             )
         case dict() if value and all(isinstance(key, str) for key in value):
@@ -153,7 +154,7 @@ def _way(path: Path, name: Any, value: Any, source: TunedRecipe) -> Method:
         case [*settings] if settings and all(isinstance(each, str) for each in settings):
             return Method(name, tuple(settings))
     raise UsageError(
-        f"--ways {path}, {name}: received {_shown(value)}, expected a section `drafter` or a list of KEY=VALUE",
+        f"--methods {path}, {name}: received {_shown(value)}, expected a section `drafter` or a list of KEY=VALUE",
         hint=f"for example `{EXAMPLE}`, or `{name}: [drafter.tokens=8]`",
     )
 
@@ -169,13 +170,13 @@ def check_comparable(source: TunedRecipe, plan: Plan) -> None:
     for key in ("target", "decoding", "max_length", "batch_size"):
         if getattr(ours, key) != getattr(theirs, key):
             raise RecipeError(
-                f"received a way that changes the recipe's {key}, expected one that changes how it drafts",
-                hint="change it for all ways with --set",
+                f"received a method that changes the recipe's {key}, expected one that changes how it drafts",
+                hint="change it for all methods with --set",
             )
     if [each.precision.target for each in ours.engines if each.name == source.engine.name] != [
         each.precision.target for each in theirs.engines
     ]:
         raise RecipeError(
-            "received a way that changes the engine or the target's precision, expected one that changes how it drafts",
-            hint="change it for all ways with --set",
+            "received a method that changes the engine or the target's precision, expected one that changes drafting",
+            hint="change it for all methods with --set",
         )

@@ -16,8 +16,8 @@ from speccompile.measure.compare.table import (
     dropped_table,
     head_lines,
     incomplete_lines,
+    methods_table,
     published_table,
-    ways_table,
 )
 
 
@@ -30,7 +30,7 @@ def make_page(comparison: ComparisonReport) -> str:
     """Return the page's HTML."""
     return make_html(
         comparison.recipe,
-        f"{comparison.recipe}: ways of drafting beside autoregressive decoding",
+        f"{comparison.recipe}: drafting methods beside autoregressive decoding",
         lead=[*incomplete_lines(comparison), *_winners(comparison)],
         head=[],
         notes=list(difference_lines(comparison)),
@@ -42,49 +42,49 @@ def make_page(comparison: ComparisonReport) -> str:
 
 def _winners(comparison: ComparisonReport) -> Iterator[str]:
     """Yield who is the fastest, overall first and then on each of several tasks."""
-    ways = {way.name: way for way in comparison.ways}
+    methods = {method.name: method for method in comparison.ways}
     tasks = comparison.tasks if len(comparison.tasks) > 2 else [OVERALL]
     for task in [OVERALL, *(each for each in tasks if each != OVERALL)]:
         name = comparison.best[task]
-        ratio = ways[name].task(task).ratio
+        ratio = methods[name].task(task).ratio
         yield f"{task}: {name} is fastest, {ratio:.2f} times autoregression"
 
 
 def _plots(comparison: ComparisonReport) -> Iterator[tuple[str, str]]:
-    ways, tasks = comparison.ways, comparison.tasks
+    methods, tasks = comparison.ways, comparison.tasks
     lost = comparison.dropped
-    names = [way.name for way in lost]
-    pale = f"; pale: dropped early, {_counts([way.prompts for way in lost])} prompts" if lost else ""
-    measured: list[MethodReport | DroppedMethod] = [*ways, *lost]
+    names = [method.name for method in lost]
+    pale = f"; pale: dropped early, {_counts([method.prompts for method in lost])} prompts" if lost else ""
+    measured: list[MethodReport | DroppedMethod] = [*methods, *lost]
     speeds = {each.name: each.ratio for each in measured}
     yield "Speed", bar_rows(speeds, f"times autoregression{pale}", 1.0, names)
     accepted = {each.name: each.mean_accepted for each in measured}
     yield "Mean accepted", bar_rows(accepted, f"tokens a round{pale}", 1.0, names)
     if len(tasks) > 1:
-        ratios = {way.name: [way.task(task).ratio for task in tasks] for way in ways}
+        ratios = {method.name: [method.task(task).ratio for task in tasks] for method in methods}
         yield "Speed by task", heat_map(tasks, ratios, "times autoregression; framed: the fastest for a task")
-        kept = {way.name: [way.task(task).mean_accepted for task in tasks] for way in ways}
+        kept = {method.name: [method.task(task).mean_accepted for task in tasks] for method in methods}
         yield "Mean accepted by task", heat_map(tasks, kept, "tokens a round; framed: the most for a task")
-    deepest = max(len(way.acceptance_by_depth) for way in ways)
+    deepest = max(len(method.acceptance_by_depth) for method in methods)
     if deepest:
-        shares = {way.name: depth_shares(way, deepest) for way in ways if way.acceptance_by_depth}
+        shares = {method.name: depth_shares(method, deepest) for method in methods if method.acceptance_by_depth}
         depths = [str(depth) for depth in range(1, deepest + 1)]
         yield "Acceptance by depth", heat_map(depths, shares, "share of the rounds that drafted so deep")
-    allowed = {way.name: way.costs.allowed_tokens_per_second for way in ways if way.drafts}
+    allowed = {method.name: method.costs.allowed_tokens_per_second for method in methods if method.drafts}
     if any(allowed.values()):
         yield "What costs allow", bar_rows(allowed, "tokens per second, without prefill")
-    memory = {way.name: way.memory.get("resident", 0) / 1e6 for way in ways}
+    memory = {method.name: method.memory.get("resident", 0) / 1e6 for method in methods}
     if any(memory.values()):
         yield "Memory", bar_rows(memory, "MB resident")
 
 
 def _tables(comparison: ComparisonReport) -> Iterator[tuple[str, Table]]:
-    yield "Ways measured on all prompts", ways_table(comparison)
+    yield "Methods measured on all prompts", methods_table(comparison)
     yield DROPPED.capitalize(), dropped_table(comparison)
     measured: list[MethodReport | DroppedMethod] = [*comparison.ways, *comparison.dropped]
-    settings = [(way.name, " ".join(way.settings) or "as the recipe has it") for way in measured]
-    yield "Settings", [("way", "settings of the recipe"), *settings]
-    yield "Left out", [("way", "why"), *((each.name, each.reason) for each in comparison.refused)]
+    settings = [(method.name, " ".join(method.settings) or "as the recipe has it") for method in measured]
+    yield "Settings", [("method", "settings of the recipe"), *settings]
+    yield "Left out", [("method", "why"), *((each.name, each.reason) for each in comparison.refused)]
     if comparison.published["tables"]:
         title = f"{comparison.published['benchmark']}: {comparison.published['settings']}"
         yield f"{title}; {comparison.published['source']}", published_table(comparison)

@@ -120,7 +120,7 @@ def _leader(data: dict[str, Any]) -> Leader:
 
 
 def _case(data: dict[str, Any]) -> PromptRuns:
-    ours, theirs = (tuple(map(_answers, data[way])) for way in ("speculative", "autoregressive"))
+    ours, theirs = (tuple(map(_answers, data[method])) for method in ("speculative", "autoregressive"))
     return PromptRuns(data["number"], ours, theirs, data["group"])
 
 
@@ -182,7 +182,7 @@ def _costs(bundle: Bundle, context: int) -> GraphCosts:
     return measure_costs(bundle, widths, context=context, repeats=COST_REPEATS)
 
 
-def measure_way(job: PassRequest, watch: Watch | None = None) -> MeasuredPass:
+def measure_method(job: PassRequest, watch: Watch | None = None) -> MeasuredPass:
     """Run a pass in a separate process. watch: see `Subprocess.run`. Raise the errors of `run_pass`, and EngineError if
     the process ended without an answer."""
     about = f"measuring {Path(job.bundle).name}"

@@ -2,7 +2,7 @@
 
 The figures follow Spec-Bench (Xia et al. 2024): tokens per second of a question cover all its turns and the prefill,
 and are averaged over questions; a ratio divides two such means; accepted are new tokens per round over all rounds.
-Errors of its scripts are avoided: both sides count tokens in the same way, whole token lists are compared, a repeated
+Errors of its scripts are avoided: both sides count tokens alike, whole token lists are compared, a repeated
 question counts once, by its median, and acceptance is reported by depth.
 """
 
@@ -19,7 +19,7 @@ from speccompile.measure.bench.cost_model import CostModel, make_budget
 from speccompile.measure.bench.costs import GraphCosts
 from speccompile.measure.bench.groups import OVERALL, Group, make_group, make_groups
 from speccompile.measure.bench.measure import Divergence, PromptRuns, generations
-from speccompile.measure.bench.mode import decode_rate, known_median, make_way
+from speccompile.measure.bench.mode import decode_rate, known_median, make_mode_statistics
 from speccompile.measure.compare.dropping import Verdict
 from speccompile.measure.compare.merge import differences_of, merge_passes
 from speccompile.measure.compare.methods import AUTOREGRESSIVE, Method
@@ -56,13 +56,13 @@ class DroppedMethod:
     differences: tuple[Divergence, ...]
 
     @classmethod
-    def of(cls, way: Method, passes: Sequence[MeasuredPass], verdict: Verdict) -> "DroppedMethod":
+    def of(cls, method: Method, passes: Sequence[MeasuredPass], verdict: Verdict) -> "DroppedMethod":
         """Return the figures of a method's passes, the last one of which may be incomplete."""
         cases, first = merge_passes(passes), passes[0]
         overall = _task(make_group(OVERALL, cases))
         return cls(
-            name=way.name,
-            settings=way.settings,
+            name=method.name,
+            settings=method.settings,
             exact=first.exact,
             passes=sum(each.dropped is None for each in passes),
             prompts=verdict.prompts,
@@ -164,7 +164,9 @@ class ComparisonReport:
     @property
     def wrong(self) -> list[str]:
         """Names of the exact methods that changed tokens."""
-        return [way.name for way in self.ways if way.differs] + [way.name for way in self.dropped if way.differs]
+        return [method.name for method in self.ways if method.differs] + [
+            method.name for method in self.dropped if method.differs
+        ]
 
     @property
     def tasks(self) -> list[str]:
@@ -184,8 +186,10 @@ def make_comparison(
     complete: bool = True,
 ) -> ComparisonReport:
     """Return the report. passes: the passes of every method that ran all questions."""
-    plain = next(found[0] for way, found in passes.items() if way.name == AUTOREGRESSIVE)
-    ways = sorted((make_way_report(way, found) for way, found in passes.items()), key=lambda each: -each.ratio)
+    plain = next(found[0] for method, found in passes.items() if method.name == AUTOREGRESSIVE)
+    methods = sorted(
+        (make_method_report(method, found) for method, found in passes.items()), key=lambda each: -each.ratio
+    )
     return ComparisonReport(
         recipe=recipe,
         engine=engine,
@@ -196,17 +200,17 @@ def make_comparison(
         conversation=plain.conversation,
         options=dict(options),
         complete=complete,
-        ways=tuple(ways),
+        ways=tuple(methods),
         dropped=tuple(sorted(dropped, key=lambda each: -each.ratio)),
         unmeasured=tuple(unmeasured),
         refused=tuple(refused.values()),
-        best={task.task: _best(ways, task.task) for task in ways[0].tasks},
-        published=published({each.kind for each in ways}),
+        best={task.task: _best(methods, task.task) for task in methods[0].tasks},
+        published=published({each.kind for each in methods}),
         versions=plain.versions,
     )
 
 
-def make_way_report(way: Method, passes: Sequence[MeasuredPass]) -> MethodReport:
+def make_method_report(method: Method, passes: Sequence[MeasuredPass]) -> MethodReport:
     """Return the results of one method. passes: all its passes."""
     first, manifest = passes[0], passes[0].manifest
     cases = merge_passes(passes)
@@ -214,12 +218,12 @@ def make_way_report(way: Method, passes: Sequence[MeasuredPass]) -> MethodReport
     differences = differences_of(manifest, cases)
     runs = [one for case in cases for one in generations(case.speculative)]
     costs = _minimum([each.costs for each in passes if each.costs is not None])
-    measured = make_way([case.speculative if drafts else case.autoregressive for case in cases])
+    measured = make_mode_statistics([case.speculative if drafts else case.autoregressive for case in cases])
     tasks = tuple(map(_task, make_groups(cases) or (make_group(OVERALL, cases),)))
     return MethodReport(
-        name=way.name,
+        name=method.name,
         kind=_kind(manifest.plan["drafter"]),
-        settings=way.settings,
+        settings=method.settings,
         exact=first.exact,
         method=manifest.method,
         tree=manifest.tree,
@@ -284,6 +288,6 @@ def _decode_ratio(cases: Sequence[PromptRuns]) -> float | None:
     return known_median(ours / theirs for ours, theirs in pairs if ours and theirs)
 
 
-def _best(ways: Sequence[MethodReport], task: str) -> str:
-    kept = [each for each in ways if each.exact and not each.differences]
+def _best(methods: Sequence[MethodReport], task: str) -> str:
+    kept = [each for each in methods if each.exact and not each.differences]
     return max(kept, key=lambda each: each.task(task).ratio).name

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from speccompile.machine.executor import Executor, LocalExecutor
 from speccompile.measure.compare.board import Board
-from speccompile.measure.compare.builds import Builder, build_way
+from speccompile.measure.compare.builds import Builder, build_method
 from speccompile.measure.compare.job import Comparison
 from speccompile.measure.compare.methods import Method
-from speccompile.measure.compare.passes import measure_way
+from speccompile.measure.compare.passes import measure_method
 from speccompile.measure.compare.report import ComparisonReport, make_comparison
 from speccompile.measure.compare.work import Build, Measure, Work
 from speccompile.recipe import Plan
@@ -46,15 +46,15 @@ def run_comparison(
     with ExitStack() as stack:
         if isinstance(pool, LocalExecutor):
             builder = stack.enter_context(Builder(job.source, remember=job.options.remember, watch=board.event))
-            own_measure: Measure = partial(measure_way, watch=board.event)
-            own_build: Build = lambda way, _, output: builder.build(way, output)  # noqa: E731  # mypy knows its type
+            own_measure: Measure = partial(measure_method, watch=board.event)
+            own_build: Build = lambda method, _, output: builder.build(method, output)  # noqa: E731  # mypy knows its type
         else:
-            own_measure, own_build = measure_way, partial(_build_there, job)
+            own_measure, own_build = measure_method, partial(_build_there, job)
         return _run(Work(job, measure or own_measure, build or own_build, pool, board), job)
 
 
-def _build_there(job: Comparison, way: Method, plan: Plan, output: Path) -> None:
-    build_way(job.source, way, output, job.options.remember)
+def _build_there(job: Comparison, method: Method, plan: Plan, output: Path) -> None:
+    build_method(job.source, method, output, job.options.remember)
 
 
 def _run(work: Work, job: Comparison) -> ComparisonReport:
@@ -62,9 +62,9 @@ def _run(work: Work, job: Comparison) -> ComparisonReport:
         try:
             work.plan()
             for number in range(1, job.options.repeats + 1):
-                work.do(job.ways[:: 1 if number % 2 else -1], number)
+                work.do(job.methods[:: 1 if number % 2 else -1], number)
         except KeyboardInterrupt as interrupt:
-            has_plain = job.ways[0] in work.complete()
+            has_plain = job.methods[0] in work.complete()
             report = _report(work, job, complete=False) if has_plain else None
             raise ComparisonInterrupted(report, interrupt) from None
         comparison = _report(work, job, complete=True)
@@ -73,7 +73,7 @@ def _run(work: Work, job: Comparison) -> ComparisonReport:
 
 
 def _report(work: Work, job: Comparison, *, complete: bool) -> ComparisonReport:
-    unmeasured = [way.name for way in job.ways if not work.found[way] and way.name not in work.refused]
+    unmeasured = [method.name for method in job.methods if not work.found[method] and method.name not in work.refused]
     return make_comparison(
         job.source.plan.name, job.source.engine.name, work.complete(), work.refused, job.options_json(),
         dropped=work.dropped(), unmeasured=unmeasured, complete=complete,

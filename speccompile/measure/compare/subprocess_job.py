@@ -104,7 +104,7 @@ class Subprocess:
         self.close()
         return EngineError(
             f"{about}: the process {_ending(code)}, expected an answer{f': {last}' if last else ''}",
-            hint="where memory ran out, free some or leave this way out with --ways",
+            hint="where memory ran out, free some or leave this method out with --methods",
         )
 
 

@@ -14,33 +14,33 @@ MOST_REASON = 160
 Column = tuple[str, Callable[[MethodReport], str]]
 
 
-def _allowed(way: MethodReport) -> str:
-    return cell(way.costs.allowed_tokens_per_second, ".0f")
+def _allowed(method: MethodReport) -> str:
+    return cell(method.costs.allowed_tokens_per_second, ".0f")
 
 
-def _break_even(way: MethodReport) -> str:
-    return cell(way.costs.break_even.mean_accepted if way.costs.break_even else None, ".2f")
+def _break_even(method: MethodReport) -> str:
+    return cell(method.costs.break_even.mean_accepted if method.costs.break_even else None, ".2f")
 
 
-def _memory(way: MethodReport) -> str:
-    return cell(way.memory["resident"] / 1e6 if "resident" in way.memory else None, ".0f")
+def _memory(method: MethodReport) -> str:
+    return cell(method.memory["resident"] / 1e6 if "resident" in method.memory else None, ".0f")
 
 
-def _tokens(way: MethodReport) -> str:
-    if way.equal_prompts is None:
-        return "drawn" if way.drafts else "-"
-    prompts = way.tasks[-1].prompts
-    equal = "all" if way.equal_prompts == prompts else f"{way.equal_prompts} of {prompts}"
-    return equal if way.exact else f"{equal}, approximate"
+def _tokens(method: MethodReport) -> str:
+    if method.equal_prompts is None:
+        return "drawn" if method.drafts else "-"
+    prompts = method.tasks[-1].prompts
+    equal = "all" if method.equal_prompts == prompts else f"{method.equal_prompts} of {prompts}"
+    return equal if method.exact else f"{equal}, approximate"
 
 
 COLUMNS: tuple[Column, ...] = (
-    ("way", lambda way: way.name),
-    ("drafts", lambda way: str(way.drafts)),
-    ("accepted", lambda way: cell(way.mean_accepted, ".2f")),
-    ("tokens/s", lambda way: cell(way.tokens_per_second, ".1f")),
-    ("ratio", lambda way: cell(way.ratio, ".2f")),
-    ("decoding", lambda way: cell(way.decode_ratio, ".2f")),
+    ("method", lambda method: method.name),
+    ("drafts", lambda method: str(method.drafts)),
+    ("accepted", lambda method: cell(method.mean_accepted, ".2f")),
+    ("tokens/s", lambda method: cell(method.tokens_per_second, ".1f")),
+    ("ratio", lambda method: cell(method.ratio, ".2f")),
+    ("decoding", lambda method: cell(method.decode_ratio, ".2f")),
     ("breaks even", _break_even),
     ("allowed", _allowed),
     ("MB", _memory),
@@ -48,13 +48,13 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 DROPPED_COLUMNS: tuple[tuple[str, Callable[[DroppedMethod], str]], ...] = (
-    ("way", lambda way: way.name),
-    ("prompts", lambda way: str(way.prompts)),
-    ("accepted", lambda way: cell(way.mean_accepted, ".2f")),
-    ("tokens/s", lambda way: cell(way.tokens_per_second, ".1f")),
-    ("ratio", lambda way: cell(way.ratio, ".2f")),
-    ("at most", lambda way: cell(way.ratio_at_most, ".2f")),
-    ("the best had", lambda way: f"{way.best_ratio:.2f} ({way.best})"),
+    ("method", lambda method: method.name),
+    ("prompts", lambda method: str(method.prompts)),
+    ("accepted", lambda method: cell(method.mean_accepted, ".2f")),
+    ("tokens/s", lambda method: cell(method.tokens_per_second, ".1f")),
+    ("ratio", lambda method: cell(method.ratio, ".2f")),
+    ("at most", lambda method: cell(method.ratio_at_most, ".2f")),
+    ("the best had", lambda method: f"{method.best_ratio:.2f} ({method.best})"),
 )
 
 DROPPED = "dropped early: the fastest neither overall nor on any task, even at the most that they may reach"
@@ -72,7 +72,7 @@ def write_table(comparison: ComparisonReport) -> str:
     published figures."""
     parts: list[list[str]] = [
         [*head_lines(comparison), *incomplete_lines(comparison)],
-        [*aligned(ways_table(comparison)), *MEANING],
+        [*aligned(methods_table(comparison)), *MEANING],
     ]
     if len(comparison.tasks) > 1:
         parts.append(["ratio (accepted), by task; the best ratio has a star", *aligned(tasks_table(comparison))])
@@ -97,7 +97,7 @@ def head_lines(comparison: ComparisonReport) -> list[str]:
     lines = [
         f"{comparison.recipe} on {comparison.engine}, {where}, CPUs: {comparison.cpus}{threads}{kernels}",
         f"{options['prompts']} prompts, up to {options['max_new_tokens']} new tokens, {options['repeats']} passes "
-        f"through all ways; {options['decoding']} decoding{sampling}, {options['draft_length']} draft length",
+        f"through all methods; {options['decoding']} decoding{sampling}, {options['draft_length']} draft length",
     ]
     if comparison.conversation is not None:
         lines.append(f"questions are written as {comparison.conversation.replace('_', ' ')}")
@@ -108,54 +108,56 @@ def head_lines(comparison: ComparisonReport) -> list[str]:
 def incomplete_lines(comparison: ComparisonReport) -> Iterator[str]:
     """Yield what an interrupted comparison lacks."""
     if not comparison.complete:
-        passes = f"{min(way.passes for way in comparison.ways)} of {comparison.options['repeats']} passes"
+        passes = f"{min(method.passes for method in comparison.ways)} of {comparison.options['repeats']} passes"
         missing = f"; not measured: {', '.join(comparison.unmeasured)}" if comparison.unmeasured else ""
-        yield f"INCOMPLETE, interrupted: every way below has at least {passes}{missing}"
+        yield f"INCOMPLETE, interrupted: every method below has at least {passes}{missing}"
 
 
 _SAID = ("prompts", "max_new_tokens", "repeats", "decoding", "draft_length")
 
 
-def ways_table(comparison: ComparisonReport) -> Table:
+def methods_table(comparison: ComparisonReport) -> Table:
     """Return all measured methods, the best first."""
-    return [tuple(title for title, _ in COLUMNS)] + [tuple(show(way) for _, show in COLUMNS) for way in comparison.ways]
+    return [tuple(title for title, _ in COLUMNS)] + [
+        tuple(show(method) for _, show in COLUMNS) for method in comparison.ways
+    ]
 
 
 def dropped_table(comparison: ComparisonReport) -> Table:
     """Return the methods that were dropped early, the best first; only a header without any."""
-    rows = [tuple(show(way) for _, show in DROPPED_COLUMNS) for way in comparison.dropped]
+    rows = [tuple(show(method) for _, show in DROPPED_COLUMNS) for method in comparison.dropped]
     return [tuple(title for title, _ in DROPPED_COLUMNS), *rows]
 
 
 def tasks_table(comparison: ComparisonReport) -> Table:
     """Return ratio and mean accepted by task."""
 
-    def shown(way: MethodReport, task: str) -> str:
-        found = way.task(task)
-        star = "*" if comparison.best[task] == way.name else " "
+    def shown(method: MethodReport, task: str) -> str:
+        found = method.task(task)
+        star = "*" if comparison.best[task] == method.name else " "
         return f"{found.ratio:.2f} ({cell(found.mean_accepted, '.2f')}){star}"
 
-    rows = [(way.name, *(shown(way, task) for task in comparison.tasks)) for way in comparison.ways]
-    return [("way", *(f"{task} " for task in comparison.tasks)), *rows]
+    rows = [(method.name, *(shown(method, task) for task in comparison.tasks)) for method in comparison.ways]
+    return [("method", *(f"{task} " for task in comparison.tasks)), *rows]
 
 
 def depths_table(comparison: ComparisonReport) -> Table:
     """Return acceptance by depth, to depth 10: greater depths do not fit a terminal and are in the JSON."""
-    deepest = min(_DEEPEST, max((len(way.acceptance_by_depth) for way in comparison.ways), default=0))
+    deepest = min(_DEEPEST, max((len(method.acceptance_by_depth) for method in comparison.ways), default=0))
     rows = [
-        (way.name, *(cell(share, ".2f") for share in depth_shares(way, deepest)))
-        for way in comparison.ways
-        if way.acceptance_by_depth
+        (method.name, *(cell(share, ".2f") for share in depth_shares(method, deepest)))
+        for method in comparison.ways
+        if method.acceptance_by_depth
     ]
-    return [("way", *map(str, range(1, deepest + 1))), *rows] if rows else []
+    return [("method", *map(str, range(1, deepest + 1))), *rows] if rows else []
 
 
 _DEEPEST = 10
 
 
-def depth_shares(way: MethodReport, deepest: int) -> list[float | None]:
+def depth_shares(method: MethodReport, deepest: int) -> list[float | None]:
     """Return acceptance at depths 1 to `deepest`; None beyond the method's depth."""
-    shares = [depth.accepted for depth in way.acceptance_by_depth[:deepest]]
+    shares = [depth.accepted for depth in method.acceptance_by_depth[:deepest]]
     return shares + [None] * (deepest - len(shares))
 
 
@@ -188,21 +190,21 @@ def published_table(comparison: ComparisonReport) -> Table:
             theirs.setdefault(row["kind"], []).append((row["method"], place, f"{row['mean_accepted']:.2f}", *ratios))
     rows = []
     for kind, published in theirs.items():
-        rows += [_beside(way, tasks) for way in comparison.ways if way.kind == kind]
+        rows += [_beside(method, tasks) for method in comparison.ways if method.kind == kind]
         rows += published
     return [("method", "on", "accepted", *tasks), *rows]
 
 
-def _beside(way: MethodReport, tasks: Sequence[str]) -> tuple[str, ...]:
+def _beside(method: MethodReport, tasks: Sequence[str]) -> tuple[str, ...]:
     """Return a method as a row of Spec-Bench; a dash for tasks that were not run."""
-    ratios = {task.task: task.ratio for task in way.tasks}
-    return way.name, "here", cell(way.mean_accepted, ".2f"), *(cell(ratios.get(task), ".2f") for task in tasks)
+    ratios = {task.task: task.ratio for task in method.tasks}
+    return method.name, "here", cell(method.mean_accepted, ".2f"), *(cell(ratios.get(task), ".2f") for task in tasks)
 
 
 def difference_lines(comparison: ComparisonReport) -> Iterator[str]:
     """Yield the first token, per question, at which a method differs from autoregressive decoding."""
-    every = [(way.name, way.differences) for way in comparison.ways]
-    every += [(way.name, way.differences) for way in comparison.dropped]
+    every = [(method.name, method.differences) for method in comparison.ways]
+    every += [(method.name, method.differences) for method in comparison.dropped]
     for name, differences in every:
         for found in differences:
             yield (

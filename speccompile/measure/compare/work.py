@@ -31,113 +31,115 @@ class Work:
         self._job, self._measure, self._build, self._pool, self._board = job, measure, build, pool, board
         self._is_local = isinstance(pool, LocalExecutor)
         self._plans: dict[Method, Plan] = {}
-        self.found: dict[Method, list[MeasuredPass]] = {way: [] for way in job.ways}
+        self.found: dict[Method, list[MeasuredPass]] = {method: [] for method in job.methods}
         self.refused: dict[str, Refusal] = {}
         self.verdicts: dict[str, Verdict] = {}
 
     def plan(self) -> None:
         """Plan every method, refuse those that the recipe cannot have, and read what an earlier run has left."""
-        for way in self._job.ways:
+        for method in self._job.methods:
             try:
-                plan = self._plans[way] = self._job.plan(way)
+                plan = self._plans[method] = self._job.plan(method)
             except SpeccompileError as error:
-                self._refuse(way, error)
+                self._refuse(method, error)
             else:
                 drafter = plan.drafter.to_json()
-                self._job.store.claim(way, {"settings": way.settings, "drafter": drafter, "models": _models(plan)})
-                self._recall(way)
+                self._job.store.claim(
+                    method, {"settings": method.settings, "drafter": drafter, "models": _models(plan)}
+                )
+                self._recall(method)
         self._board.start()
 
-    def do(self, ways: Sequence[Method], number: int) -> None:
+    def do(self, methods: Sequence[Method], number: int) -> None:
         """Run one pass of each method that needs it.
 
         On this machine a method is built and measured before the next one, which must then beat the best before it."""
         if number > 1:
             self._drop(number - 1)
-        wanted = self._possible([way for way in ways if len(self.found[way]) < number])
-        for group in [[way] for way in wanted] if self._is_local else [wanted]:
+        wanted = self._possible([method for method in methods if len(self.found[method]) < number])
+        for group in [[method] for method in wanted] if self._is_local else [wanted]:
             self._build_missing(group)
             self._measure_all(self._possible(group), number)
 
     def dropped(self) -> list[DroppedMethod]:
         """Return the dropped methods with their figures."""
         return [
-            DroppedMethod.of(way, self.found[way], self.verdicts[way.name])
-            for way in self._job.ways
-            if way.name in self.verdicts and way.name not in self.refused
+            DroppedMethod.of(method, self.found[method], self.verdicts[method.name])
+            for method in self._job.methods
+            if method.name in self.verdicts and method.name not in self.refused
         ]
 
     def complete(self) -> dict[Method, list[MeasuredPass]]:
         """Return the passes of the methods that ran all questions at least once."""
         return {
-            way: found
-            for way, found in self.found.items()
-            if found and found[0].dropped is None and way.name not in self.refused
+            method: found
+            for method, found in self.found.items()
+            if found and found[0].dropped is None and method.name not in self.refused
         }
 
-    def _recall(self, way: Method) -> None:
-        store, found = self._job.store, self.found[way]
+    def _recall(self, method: Method) -> None:
+        store, found = self._job.store, self.found[method]
         for number in range(1, self._job.options.repeats + 1):
-            if not store.has(way, number):
+            if not store.has(method, number):
                 break
-            found.append(store.get(way, number))
+            found.append(store.get(method, number))
         verdict = found[0].dropped if found else None
         if verdict is not None and not self._still_holds(verdict):
             found.clear()  # measured again: what it lost to is not in this comparison
-        self._board.known(way.name, built=store.bundle(way).is_dir(), found=found)
+        self._board.known(method.name, built=store.bundle(method).is_dir(), found=found)
         if found and verdict is not None:
-            self._enter(way, verdict)
+            self._enter(method, verdict)
 
     def _still_holds(self, verdict: Verdict) -> bool:
-        return self._job.options.drop and verdict.best in {way.name for way in self._job.ways}
+        return self._job.options.drop and verdict.best in {method.name for method in self._job.methods}
 
-    def _possible(self, ways: Sequence[Method]) -> list[Method]:
-        return [way for way in ways if way.name not in self.refused and way.name not in self.verdicts]
+    def _possible(self, methods: Sequence[Method]) -> list[Method]:
+        return [method for method in methods if method.name not in self.refused and method.name not in self.verdicts]
 
-    def _build_missing(self, ways: Sequence[Method]) -> None:
+    def _build_missing(self, methods: Sequence[Method]) -> None:
         """Build the bundles that are not there; an existing one is complete."""
-        plain = self._job.ways[0]
-        wanted = dict.fromkeys((plain, *ways)) if ways else {}
-        missing = [way for way in wanted if not self._job.store.bundle(way).is_dir()]
-        for place, built in self._pool.run([self._building(way) for way in missing]):
+        plain = self._job.methods[0]
+        wanted = dict.fromkeys((plain, *methods)) if methods else {}
+        missing = [method for method in wanted if not self._job.store.bundle(method).is_dir()]
+        for place, built in self._pool.run([self._building(method) for method in missing]):
             if isinstance(built, SpeccompileError):
                 self._refuse(missing[place], built)
             else:
                 self._board.built(missing[place].name)
 
-    def _measure_all(self, ways: Sequence[Method], number: int) -> None:
-        for place, found in self._pool.run([self._measuring(way, number) for way in ways]):
-            way = ways[place]
+    def _measure_all(self, methods: Sequence[Method], number: int) -> None:
+        for place, found in self._pool.run([self._measuring(method, number) for method in methods]):
+            method = methods[place]
             if isinstance(found, SpeccompileError):
-                self._refuse(way, found)
+                self._refuse(method, found)
                 continue
-            self._job.store.add(way, number, found)
-            self.found[way].append(found)
-            self._board.figures(way.name, found.figures())
+            self._job.store.add(method, number, found)
+            self.found[method].append(found)
+            self._board.figures(method.name, found.figures())
             if found.dropped is None:
-                self._board.measured(way.name)
+                self._board.measured(method.name)
             else:
-                self._enter(way, found.dropped)
+                self._enter(method, found.dropped)
 
-    def _enter(self, way: Method, verdict: Verdict) -> None:
-        self.verdicts[way.name] = verdict
-        self._board.dropped(way.name, verdict)
+    def _enter(self, method: Method, verdict: Verdict) -> None:
+        self.verdicts[method.name] = verdict
+        self._board.dropped(method.name, verdict)
 
     def _drop(self, number: int) -> None:
         """Drop the methods that cannot win by the first `number` passes."""
         leaders = self._leaders(number)
-        for way, found in self.complete().items():
-            if way is self._job.ways[0] or way.name in self.verdicts or not leaders:
+        for method, found in self.complete().items():
+            if method is self._job.methods[0] or method.name in self.verdicts or not leaders:
                 continue
             verdict = judge(merge_passes(found[:number]), leaders)
             if verdict is not None:
-                self._enter(way, verdict)
+                self._enter(method, verdict)
 
     def _leaders(self, number: int) -> list[Leader]:
         """Return the best methods by their first `number` passes; only those that keep the tokens may lead."""
         if not self._job.options.drop:
             return []
-        cases = {way.name: (found[0], merge_passes(found[:number])) for way, found in self.complete().items()}
+        cases = {method.name: (found[0], merge_passes(found[:number])) for method, found in self.complete().items()}
         kept = {
             name: merged
             for name, (one, merged) in cases.items()
@@ -145,35 +147,37 @@ class Work:
         }
         return leaders_of(kept) if kept else []
 
-    def _building(self, way: Method) -> Task[None]:
-        folder = self._job.store.bundle(way).absolute()
-        return Task(f"building {way.name}", self._told(way, BUILDING, self._build), (way, self._plans[way], folder))
+    def _building(self, method: Method) -> Task[None]:
+        folder = self._job.store.bundle(method).absolute()
+        return Task(
+            f"building {method.name}", self._told(method, BUILDING, self._build), (method, self._plans[method], folder)
+        )
 
-    def _measuring(self, way: Method, number: int) -> Task[MeasuredPass]:
-        store, plain = self._job.store, self._job.ways[0]
-        bundle = store.bundle(way)
-        baseline = None if way is plain else _baseline(bundle, store.bundle(plain))
-        about = f"measuring {way.name}, pass {number} of {self._job.options.repeats}"
-        request = self._pass(way, bundle, baseline, number)
-        return Task(about, self._told(way, MEASURING, self._measure), (request,), exclusive=True)
+    def _measuring(self, method: Method, number: int) -> Task[MeasuredPass]:
+        store, plain = self._job.store, self._job.methods[0]
+        bundle = store.bundle(method)
+        baseline = None if method is plain else _baseline(bundle, store.bundle(plain))
+        about = f"measuring {method.name}, pass {number} of {self._job.options.repeats}"
+        request = self._pass(method, bundle, baseline, number)
+        return Task(about, self._told(method, MEASURING, self._measure), (request,), exclusive=True)
 
-    def _told(self, way: Method, state: str, act: Callable[..., Any]) -> Callable[..., Any]:
+    def _told(self, method: Method, state: str, act: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that tells the board that it begins. Another machine has no board."""
-        return partial(self._begin, way.name, state, act) if self._is_local else act
+        return partial(self._begin, method.name, state, act) if self._is_local else act
 
     def _begin(self, name: str, state: str, act: Callable[..., Any], *arguments: Any) -> Any:
         self._board.begin(name, state)
         return act(*arguments)
 
-    def _refuse(self, way: Method, error: SpeccompileError) -> None:
+    def _refuse(self, method: Method, error: SpeccompileError) -> None:
         """Record a failed method. Raise the error of autoregression: nothing can be compared without it."""
-        if way is self._job.ways[0]:
+        if method is self._job.methods[0]:
             raise error
-        self._board.refused(way.name, str(error))
-        self.refused[way.name] = Refusal(way.name, way.settings, str(error), error.hint)
+        self._board.refused(method.name, str(error))
+        self.refused[method.name] = Refusal(method.name, method.settings, str(error), error.hint)
 
-    def _pass(self, way: Method, bundle: Path, baseline: Path | None, number: int) -> PassRequest:
-        is_first = number == 1 and way is not self._job.ways[0]
+    def _pass(self, method: Method, bundle: Path, baseline: Path | None, number: int) -> PassRequest:
+        is_first = number == 1 and method is not self._job.methods[0]
         return PassRequest(
             bundle=str(bundle.resolve()),
             baseline=None if baseline is None else str(baseline.resolve()),

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from speccompile.measure.bench import measure
-from speccompile.measure.bench.mode import make_way
+from speccompile.measure.bench.mode import make_mode_statistics
 from speccompile.measure.tune.predict import Candidate
 from speccompile.measure.tune.space import TunedRecipe
 from speccompile.progress import log_step
@@ -50,8 +50,10 @@ def check(
             build(source.planned(*choice.settings), folder, prove=False)
         bundle = Bundle.open(folder, engine=source.engine.name, threads=choice.threads, verify=False)
         cases = measure(bundle, prompts, repeats=REPEATS, adaptive=False, **generating)
-    theirs = make_way([case.autoregressive for case in cases]).decode_tokens_per_second
-    ours = make_way([case.speculative for case in cases]).decode_tokens_per_second if choice.drafts else theirs
+    theirs = make_mode_statistics([case.autoregressive for case in cases]).decode_tokens_per_second
+    ours = (
+        make_mode_statistics([case.speculative for case in cases]).decode_tokens_per_second if choice.drafts else theirs
+    )
     expected, predicted = choice.tokens_per_second, choice.tokens_per_second / autoregressive.tokens_per_second
     if not ours or not theirs:
         return Check(expected, ours, theirs, None, predicted, None, None)

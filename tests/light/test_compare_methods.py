@@ -1,10 +1,10 @@
-"""Which ways of drafting are compared: the table, a file, and what neither may say."""
+"""Which drafting methods are compared: the table, a file, and what neither may say."""
 
 import pytest
 
 from speccompile.drafters import DRAFTING_METHODS, KINDS_WITH_WEIGHTS
 from speccompile.errors import RecipeError, UsageError
-from speccompile.measure.compare.methods import OWN, Method, check_comparable, default_methods, read_ways, replaced
+from speccompile.measure.compare.methods import OWN, Method, check_comparable, default_methods, read_methods, replaced
 from speccompile.measure.tune.space import TunedRecipe
 
 MODEL = {"kind": "model", "model": "drafter"}
@@ -21,11 +21,11 @@ def source(make_recipe, tmp_path, make_checkpoint):
     return make
 
 
-def names(ways):
-    return [way.name for way in ways]
+def names(methods):
+    return [method.name for method in methods]
 
 
-def test_every_kind_that_needs_no_training_has_a_default_way():
+def test_every_kind_that_needs_no_training_has_a_default_method():
     free = {
         kind
         for kind, family in DRAFTING_METHODS.items()
@@ -37,11 +37,11 @@ def test_every_kind_that_needs_no_training_has_a_default_way():
     assert len({each.name for each in tried}) == len(tried)
 
 
-def test_default_ways_of_a_recipe_without_a_drafter_need_no_training(source):
+def test_default_methods_of_a_recipe_without_a_drafter_need_no_training(source):
     found = default_methods(source(drafter={"kind": "none"}))
     assert {"prompt_lookup-4", "prompt_lookup-tree", "layer_skip-half"} <= set(names(found))
     assert not [each for each in names(found) if each.startswith("none")]
-    settings = {way.name: way.settings for way in found}
+    settings = {method.name: method.settings for method in found}
     assert settings["prompt_lookup-4"] == ('drafter={"kind": "prompt_lookup", "tokens": 4}',)
     assert settings["layer_skip-half"] == ('drafter={"kind": "layer_skip", "layers": [0, 1], "tokens": 4}',)
     assert settings["layer_skip-quarter"] == ('drafter={"kind": "layer_skip", "layers": [0], "tokens": 4}',)
@@ -49,7 +49,7 @@ def test_default_ways_of_a_recipe_without_a_drafter_need_no_training(source):
 
 def test_the_recipes_own_drafter_has_lengths_and_trees_once_each(source):
     found = default_methods(source(drafter=MODEL | {"tokens": 8}))
-    own = [way for way in found if way.name.startswith("model")]
+    own = [method for method in found if method.name.startswith("model")]
     assert own[0] == Method("model", ())
     assert own[1:3] == [
         Method("model-tokens-2", ("drafter.tokens=2",)),
@@ -85,8 +85,8 @@ def test_a_drafter_without_weights_leaves_their_precision_out(source):
 @pytest.fixture
 def read(source, tmp_path):
     def read(text):
-        (tmp_path / "ways.yaml").write_text(text)
-        return read_ways(tmp_path / "ways.yaml", source(drafter=MODEL))
+        (tmp_path / "methods.yaml").write_text(text)
+        return read_methods(tmp_path / "methods.yaml", source(drafter=MODEL))
 
     return read
 
@@ -103,14 +103,14 @@ def test_a_file_gives_sections_or_settings(read):
     [
         ("", "received null, expected a mapping of names"),
         ("[1]", r"received \[1\], expected a mapping of names"),
-        ("a: 3", "ways.yaml, a: received 3, expected a section `drafter` or a list"),
-        ("a: []", r"ways.yaml, a: received \[\], expected"),
-        ("a: {}", r"ways.yaml, a: received \{\}, expected"),
-        ("a: [1]", r"ways.yaml, a: received \[1\], expected"),
+        ("a: 3", "methods.yaml, a: received 3, expected a section `drafter` or a list"),
+        ("a: []", r"methods.yaml, a: received \[\], expected"),
+        ("a: {}", r"methods.yaml, a: received \{\}, expected"),
+        ("a: [1]", r"methods.yaml, a: received \[1\], expected"),
         ("../a: [x=1]", "received the name '../a', expected a name of letters"),
         ("3: [x=1]", "received the name 3, expected a name"),
         ("autoregressive: [x=1]", "received the name 'autoregressive'"),
-        ("a: {kind: none}", "received kind none, expected a way of drafting"),
+        ("a: {kind: none}", "received kind none, expected a drafting method"),
         ("a: [x=1]\na: [x=2]", "the key 'a' stands twice"),
         ("a: [", "received text that is not YAML"),
     ],
@@ -123,10 +123,10 @@ def test_a_file_that_is_wrong_is_refused(read, text, message):
 
 def test_a_file_that_is_not_there_or_no_text(source, tmp_path):
     with pytest.raises(UsageError, match=r"received '.*nothing.yaml', expected a file"):
-        read_ways(tmp_path / "nothing.yaml", source())
+        read_methods(tmp_path / "nothing.yaml", source())
     (tmp_path / "bytes.yaml").write_bytes(b"a\xff")
     with pytest.raises(UsageError, match=r"not UTF-8 \(at byte 1\)"):
-        read_ways(tmp_path / "bytes.yaml", source())
+        read_methods(tmp_path / "bytes.yaml", source())
 
 
 @pytest.mark.parametrize(
@@ -138,10 +138,10 @@ def test_a_file_that_is_not_there_or_no_text(source, tmp_path):
         ("engines=[{precision: {target: int8}}]", "the engine or the target's precision"),
     ],
 )
-def test_a_way_changes_how_is_drafted_alone(source, setting, changed):
+def test_a_method_changes_how_is_drafted_alone(source, setting, changed):
     found = source(engines=[{"backend": "onnxruntime"}])
     check_comparable(found, found.planned('drafter={"kind": "prompt_lookup"}'))
-    with pytest.raises(RecipeError, match=f"received a way that changes {changed}") as caught:
+    with pytest.raises(RecipeError, match=f"received a method that changes {changed}") as caught:
         check_comparable(found, found.planned(setting))
     assert caught.value.hint
 
