@@ -71,7 +71,7 @@ def read_header(path: Path = HEADER) -> Header:
 
 
 def _spaced(text: str) -> str:
-    """Every name and every sign apart."""
+    """Return every name and every sign apart."""
     return " ".join(re.findall(r"\w+|[^\w\s]", text))
 
 
@@ -90,14 +90,14 @@ def _parameters(text: str) -> list[str]:
 
 
 def _type(parameter: str) -> str:
-    """A parameter's type, without its name: `const char *`."""
+    """Return a parameter's type, without its name: `const char *`."""
     if found := re.fullmatch(r"(.+) \( \* \w+ \) \( (.*) \)", parameter):
         return f"{found[1]} ( * ) ( {' , '.join(map(_type, _parameters(found[2])))} )"
     return parameter.rpartition(" ")[0] or parameter
 
 
 def differences(committed: list[str], declared: list[str]) -> tuple[list[str], list[str]]:
-    """Lines that the header has lost, and those that it has gained."""
+    """Return lines that the header has lost, and those that it has gained."""
     return [line for line in committed if line not in declared], [line for line in declared if line not in committed]
 
 
@@ -114,7 +114,7 @@ TITLE = "# The C ABI, as scripts/abi.py writes it from include/speccompile.h. Li
 
 
 def explain(lost: list[str], gained: list[str]) -> str:
-    """What differs, and how to proceed; "" where nothing does."""
+    """Return what differs, and how to proceed; "" where nothing does."""
     lines = [*(f"- {line}" for line in lost), *(f"+ {line}" for line in gained)]
     return "\n".join([*lines, f"hint: {REMOVED if lost else ADDED}"]) if lines else ""
 

@@ -56,7 +56,7 @@ class Alone(nn.Module):
 
 
 def inputs_of(kind: str, vocabulary: int, settings: dict[str, float], history: int) -> Feeds:
-    """A round whose rows' distributions have about the entropy of a language model's, 2 to 3 nats."""
+    """Return a round whose rows' distributions have about the entropy of a language model's, 2 to 3 nats."""
     random = np.random.default_rng(0)
     ranks = np.stack([random.permutation(vocabulary) for _ in range(ROWS)])
     logits = (random.standard_normal((ROWS, vocabulary)) - 1.4 * np.log(ranks + 1)).astype(np.float32)[None]
@@ -83,7 +83,7 @@ def inputs_of(kind: str, vocabulary: int, settings: dict[str, float], history: i
 
 @torch.no_grad()
 def lowered(kind: str, vocabulary: int) -> bytes:
-    """The acceptance alone, exported for any number of rows, and lowered."""
+    """Return the acceptance alone, exported for any number of rows, and lowered."""
     feeds = inputs_of(kind, vocabulary, OFF, HISTORY)
     example = {name: torch.from_numpy(value) for name, value in feeds.items()}
     dynamic = {name: {} for name in feeds} | {"history": {1: torch.export.Dim.DYNAMIC}} if kind != "greedy" else None
@@ -111,7 +111,7 @@ def timed(graph: bytes, feeds: Feeds, runs: int) -> float:
 
 
 def opened(graph: bytes) -> ort.InferenceSession:
-    """A session of one thread."""
+    """Return a session of one thread."""
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
     return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])

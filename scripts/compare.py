@@ -13,7 +13,7 @@ NEW_TOKENS, REPEATS = 128, 7
 
 
 def describe_difference(speculative: list[int], autoregressive: list[int]) -> str | None:
-    """Where two token lists part and what stands there; None when they are equal."""
+    """Return where two token lists part and what stands there; None when they are equal."""
     place = first_difference(speculative, autoregressive)
     if place is None:
         return None
@@ -22,7 +22,7 @@ def describe_difference(speculative: list[int], autoregressive: list[int]) -> st
 
 
 def render(speculative: list[Generation], autoregressive: list[Generation], difference: str | None) -> str:
-    """The comparison, one quantity a line. Speeds are medians over repeats that took turns."""
+    """Return the comparison, one quantity a line. Speeds are medians over repeats that took turns."""
 
     def row(title: str, form: str, values: tuple[float | None, float | None]) -> str:
         left, right = ("-" if value is None else format(value, form) for value in values)

@@ -191,14 +191,14 @@ def camel(word: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """A value as C++ writes it."""
+    """Return a value as C++ writes it."""
     if isinstance(value, str | Path):
         return json.dumps(str(value))
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def type_of(value: Any) -> str:
-    """The C++ type of a constant. Raises TypeError for what has none here."""
+    """Return the C++ type of a constant. Raises TypeError for what has none here."""
     for kind, name in ((str | Path, "const char*"), (bool, "bool"), (int, "int64_t"), (float, "double")):
         if isinstance(value, kind):
             return name
@@ -206,7 +206,7 @@ def type_of(value: Any) -> str:
 
 
 def constant(name: str, value: Any) -> str:
-    """A definition: of lists an array, of tables an array of pairs."""
+    """Return a definition: of lists an array, of tables an array of pairs."""
     if isinstance(value, Mapping):
         first, second = (type_of(next(iter(each))) for each in (value.keys(), value.values()))
         pairs = ", ".join(f"{{{literal(key)}, {literal(each)}}}" for key, each in value.items())
@@ -224,7 +224,7 @@ def constants() -> Iterator[str]:
 
 
 def words() -> Iterator[str]:
-    """A namespace with a constant for each word, and with all of them."""
+    """Yield a namespace with a constant for each word, and with all of them."""
     for module, names in WORDS.items():
         for name, namespace in names.items():
             found = getattr(import_module(module), name)
@@ -235,7 +235,7 @@ def words() -> Iterator[str]:
 
 
 def records() -> Iterator[str]:
-    """A table of fields for each JSON object of a manifest."""
+    """Yield a table of fields for each JSON object of a manifest."""
     for name, fields in RECORDS.items():
         yield f"inline constexpr JsonField {camel(name)}Fields[] = {{"
         yield from map(_field, fields)
@@ -243,7 +243,7 @@ def records() -> Iterator[str]:
 
 
 def signatures() -> Iterator[str]:
-    """The tables of `speccompile.bundle.signatures`."""
+    """Yield the tables of `speccompile.bundle.signatures`."""
     joined = " ".join
     tables: dict[str, list[tuple[Any, ...]]] = {
         "Limit kLimits": [(name, *limits) for name, limits in LIMITS.items()],
@@ -292,7 +292,7 @@ def purposes() -> Iterator[str]:
 
 
 def render() -> str:
-    """The header's text."""
+    """Return the header's text."""
     lines = [
         TITLE,
         "// clang-format off",

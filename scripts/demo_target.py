@@ -113,7 +113,7 @@ class Lines:
         return len(self.tokenizer(text)["input_ids"])
 
     def text_of(self, lines: list[str], starts: list[int], most: int) -> str:
-        """The lines from one of the starts on that have at most so many tokens."""
+        """Return the lines from one of the starts on that have at most so many tokens."""
         text = ""
         for line in lines[int(self.random.choice(starts)) :]:
             if self.count(text + line) > most:

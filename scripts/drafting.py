@@ -101,7 +101,7 @@ def main() -> None:
 
 
 def _drafter(written: dict[str, Any], heads: Path) -> dict[str, Any] | None:
-    """The section `drafter` of a way; None where its head is not there."""
+    """Return the section `drafter` of a way; None where its head is not there."""
     kind = written.get("kind", "model")
     if kind == "model":
         return {"kind": kind, "model": "drafter"} | written
@@ -139,7 +139,7 @@ def _mean_accepted(runs: Sequence[Generation]) -> float:
 
 
 def _speed(runs: Sequence[Generation]) -> float:
-    """Tokens per second behind the prefill, which gives the first."""
+    """Return tokens per second behind the prefill, which gives the first."""
     return sum(len(run.token_ids) - 1 for run in runs) / sum(run.seconds - run.prefill_seconds for run in runs)
 
 

@@ -115,7 +115,7 @@ def write_model(
 
 
 def _empty(config: LlamaConfig, dtype: torch.dtype) -> tuple[LlamaForCausalLM, dict[str, Tensor]]:
-    """The model without storage, and its tensors; one that is tied to another is not written."""
+    """Return the model without storage, and its tensors; one that is tied to another is not written."""
     with torch.device("meta"):
         model = LlamaForCausalLM(config).to(dtype)
     model.config.dtype = dtype
@@ -153,7 +153,7 @@ def _write_shard(
 
 
 def _numbers(name: str, tensor: Tensor, index: int, dtype: torch.dtype, constant: float | None) -> Tensor:
-    """The chunk `index` of a tensor: ones for a norm, else normal(0, SCALE); or a constant."""
+    """Return the chunk `index` of a tensor: ones for a norm, else normal(0, SCALE); or a constant."""
     count = min(CHUNK, tensor.numel() - index * CHUNK)
     if constant is not None:
         return torch.full((count,), constant, dtype=dtype)

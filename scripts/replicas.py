@@ -43,7 +43,7 @@ def work(folder: str, threads: int, rows: int, prompts: list[Any], new_tokens: i
 
 
 def measure(options: argparse.Namespace, rows: int, processes: int, threads: int) -> tuple[float, int]:
-    """One pass: new tokens per second of all processes together, and bytes."""
+    """Return one pass: new tokens per second of all processes together, and bytes."""
     prompts = read_prompts(options.prompts)
     pipes = []
     for number in range(processes):

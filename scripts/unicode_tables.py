@@ -68,12 +68,12 @@ def packed(found: Ranges) -> str:
 
 
 def matching(pattern: str, text: str = ALL) -> set[str]:
-    """The characters of `text` that a pattern for one character matches."""
+    """Return the characters of `text` that a pattern for one character matches."""
     return set(text) - set(normalizers.Replace(Regex(pattern), "").normalize_str(text))
 
 
 def isolated(splitter: pre_tokenizers.PreTokenizer) -> set[str]:
-    """The characters that are split from letters around them."""
+    """Return the characters that are split from letters around them."""
     found: set[str] = set()
     for start in range(0, len(CHARACTERS), 20_000):
         text = "a".join(["", *CHARACTERS[start : start + 20_000], ""])
@@ -168,7 +168,7 @@ def decompositions(pairs: dict[str, str]) -> str:
 
 
 def compositions(canonical: dict[str, str]) -> str:
-    """The pairs that NFC joins."""
+    """Return the pairs that NFC joins."""
     compose = normalizers.NFC().normalize_str
     text, last = "", 0
     for each, to in sorted(canonical.items()):

@@ -46,7 +46,7 @@ def _level() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A temporary folder that all processes of a session have."""
+    """Return a temporary folder that all processes of a session have."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 

@@ -23,13 +23,13 @@ CONFIGS = {
 
 
 def save(name: str, folder: Path, method: str) -> dict[str, Tensor]:
-    """A checkpoint whose layers are quantized, all but the head. Returns the same weights as floats."""
+    """Return a checkpoint whose layers are quantized, all but the head. Returns the same weights as floats."""
     zoo.save(name, folder)
     return quantize(folder, method)
 
 
 def quantize(folder: Path, method: str) -> dict[str, Tensor]:
-    """The same of a checkpoint in floats, in its place."""
+    """Return the same of a checkpoint in floats, in its place."""
     floats, stored = load_file(folder / "model.safetensors"), {}
     for key, weight in floats.items():
         if not key.endswith("_proj.weight"):

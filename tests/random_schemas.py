@@ -53,7 +53,7 @@ def _chosen(parts: st.SearchStrategy[Schema]) -> st.SearchStrategy[Schema]:
 
 @st.composite
 def _shared(draw: st.DrawFn, parts: st.SearchStrategy[Schema]) -> Schema:
-    """A schema two of whose properties are the same one, by reference."""
+    """Return a schema two of whose properties are the same one, by reference."""
     each = {"$ref": "#/$defs/part"}
     return {"$defs": {"part": draw(parts)}, "type": "object", "properties": {"left": each, "right": each},
             "required": ["left"], "additionalProperties": False}  # fmt: skip

@@ -109,7 +109,7 @@ def _options(random: Random, bundle: Bundle) -> dict[str, Any]:
 
 
 def play(bundle: Bundle, seed: int, count: int = 12, alone: Alone | None = None) -> list[Generation]:
-    """One schedule, served and compared. Returns what the sequences got that were not cancelled."""
+    """Return one schedule, served and compared. Returns what the sequences got that were not cancelled."""
     random = Random(seed)
     asked = draw(random, alone or Alone(bundle), count)
     if random.random() < 0.5 and bundle.speculative:
@@ -132,7 +132,7 @@ def play(bundle: Bundle, seed: int, count: int = 12, alone: Alone | None = None)
 
 
 def compare(asked: Asked, alone: Alone, seed: int) -> list[Generation]:
-    """A request that was served, with what it gets alone: all of it, or its beginning where it was cancelled."""
+    """Return a request that was served, with what it gets alone: all of it, or its beginning where it was cancelled."""
     assert asked.request is not None
     pieces = list(asked.request)
     whole = []
@@ -149,7 +149,7 @@ def compare(asked: Asked, alone: Alone, seed: int) -> list[Generation]:
 
 
 def _joined(pieces: list[OutputDelta]) -> Generation:
-    """The whole of one sequence, which its pieces make up."""
+    """Return the whole of one sequence, which its pieces make up."""
     generation = pieces[-1].generation
     assert generation is not None
     assert [piece.generation for piece in pieces[:-1]] == [None] * (len(pieces) - 1)

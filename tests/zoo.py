@@ -255,7 +255,7 @@ REASON = "every architecture of the zoo"
 
 
 def names(expect: str | None = None) -> list[str]:
-    """Names of the rows with this `expect`, or of all rows when it is None, in the order of the table."""
+    """Return names of the rows with this `expect`, or of all rows when it is None, in the order of the table."""
     return [name for name, row in ROWS.items() if expect in (None, row.expect)]
 
 
@@ -270,12 +270,12 @@ def config(name: str, **settings: Any) -> PreTrainedConfig:
 
 
 def model(name: str, seed: int = 0, **settings: Any) -> PreTrainedModel:
-    """A float32 model in evaluation mode with eager attention; equal seeds give equal weights. settings: its."""
+    """Return a float32 model in evaluation mode with eager attention; equal seeds give equal weights. settings: its."""
     return lively(config(name, **settings), seed)
 
 
 def lively(configuration: PreTrainedConfig, seed: int = 0, family: type = AutoModelForCausalLM) -> PreTrainedModel:
-    """The same of any configuration. family: transformers' class for what it is to be made as."""
+    """Return the same of any configuration. family: transformers' class for what it is to be made as."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         built = family.from_config(configuration, dtype=torch.float32, attn_implementation="eager")
@@ -302,7 +302,7 @@ def enliven(built: PreTrainedModel) -> None:
 
 
 def byte_tokenizer(eos: int | None = None) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer of `VOCABULARY` tokens: three special ones, one a byte, then a few merges."""
+    """Return a byte-level BPE tokenizer of `VOCABULARY` tokens: three special ones, one a byte, then a few merges."""
     pieces = [*SPECIAL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     merges = [(left.replace(" ", "Ġ"), right.replace(" ", "Ġ")) for left, right in MERGES]
     pieces += [left + right for left, right in merges]

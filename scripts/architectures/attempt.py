@@ -77,7 +77,7 @@ def _continued(model: PreTrainedModel, prompts: np.ndarray) -> list[Text]:
 
 
 def _repeats(text: Text) -> int:
-    """How many new tokens come behind two tokens behind which they came before."""
+    """Return how many new tokens come behind two tokens behind which they came before."""
     prompt, continuation = text
     tokens, seen, hits = prompt + continuation, {}, 0
     for place in range(2, len(tokens)):
@@ -88,7 +88,7 @@ def _repeats(text: Text) -> int:
 
 
 def _compared(model_type: str, architecture: str, bundle: Bundle, texts: list[Text]) -> Row:
-    """Every text drafted from the prompt, two at once, and alone."""
+    """Return every text drafted from the prompt, two at once, and alone."""
     prompts, expected = [prompt for prompt, _ in texts], [continuation for _, continuation in texts]
     size, rounds = bundle.manifest.batch_size, 0
     for autoregressive in (False, True):

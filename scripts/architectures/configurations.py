@@ -153,17 +153,17 @@ IMPOSSIBLE = {
 
 
 def model_types() -> list[str]:
-    """Every type that is tried, in the order of the alphabet."""
+    """Return every type that is tried, in the order of the alphabet."""
     return sorted({*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *TYPES})
 
 
 def configuration(model_type: str) -> PreTrainedConfig:
-    """The small configuration of a type. Raises whatever its class does for one that it does not take."""
+    """Return the small configuration of a type. Raises whatever its class does for one that it does not take."""
     return CONFIG_MAPPING[model_type](**small(CONFIG_MAPPING[model_type]))
 
 
 def small(config: type[PreTrainedConfig]) -> dict[str, Any]:
-    """The fields of a small one that are not as the class sets them."""
+    """Return the fields of a small one that are not as the class sets them."""
     usual, declared = config(), config.__dataclass_fields__
     fields = {name: SIZES[name] for name in declared if name in SIZES}
     if "kv_lora_rank" in declared:  # each head has keys of its own

@@ -19,7 +19,7 @@ _CONTEXT = multiprocessing.get_context("forkserver")
 
 
 def sweep(model_types: Sequence[str], workers: int, seconds: int, gigabytes: int) -> Iterator[Row]:
-    """The rows of some types, in the order in which they are done. Raises nothing of what attempts raise."""
+    """Yield the rows of some types, in the order in which they are done. Raises nothing of what attempts raise."""
     _CONTEXT.set_forkserver_preload(["scripts.architectures.attempt"])
     with ThreadPoolExecutor(workers) as pool:
         running = [pool.submit(_attempt, name, seconds, gigabytes) for name in model_types]

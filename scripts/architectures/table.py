@@ -11,14 +11,14 @@ FILE = Path(__file__).with_name("table.json")
 
 
 def read_rows(file: Path = FILE) -> dict[str, Row]:
-    """Rows by type; none where there is no table yet."""
+    """Return rows by type; none where there is no table yet."""
     if not file.exists():
         return {}
     return {row["model_type"]: Row.from_json(row) for row in json.loads(file.read_text())["rows"]}
 
 
 def tried_with(file: Path = FILE) -> str:
-    """The version of transformers whose classes are in the table."""
+    """Return the version of transformers whose classes are in the table."""
     return str(json.loads(file.read_text())["transformers"])
 
 
@@ -29,13 +29,13 @@ def write_rows(rows: dict[str, Row], transformers: str, file: Path = FILE) -> No
 
 
 def summary(rows: Iterable[Row]) -> str:
-    """How many there are of each status."""
+    """Return how many there are of each status."""
     counts = Counter(row.status for row in rows)
     return ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
 
 
 def markdown(rows: Iterable[Row]) -> str:
-    """The table of a page: types of a status, and of a reason, together."""
+    """Return the table of a page: types of a status, and of a reason, together."""
     types: dict[tuple[str, str], list[str]] = {}
     for row in sorted(rows, key=lambda row: (list(STATUSES).index(row.status), row.model_type)):
         types.setdefault((row.status, row.why), []).append(f"`{row.model_type}`")

@@ -70,7 +70,7 @@ def digest(outputs: Outputs) -> str:
 
 
 def first_difference(one: Outputs, other: Outputs) -> str:
-    """Where two answers to a case part."""
+    """Return where two answers to a case part."""
     for name in sorted(one.keys() | other.keys()):
         if name not in one or name not in other or one[name].shape != other[name].shape:
             shapes = [answers[name].shape if name in answers else None for answers in (one, other)]
@@ -85,7 +85,7 @@ def first_difference(one: Outputs, other: Outputs) -> str:
 
 
 def compare_kernels(answers: list[Answers], digests: Path) -> Iterator[Row]:
-    """A row for each operator; a line on stdout for each case and digest."""
+    """Yield a row for each operator; a line on stdout for each case and digest."""
     reference, others = answers[0], answers[1:]
     rows: dict[str, Row] = {}
     counts, numbers = Counter[str](), Counter[str]()
@@ -116,7 +116,7 @@ def _print_case(case: str, by_digest: dict[str, list[str]], count: int) -> None:
 
 
 def compare_tokens(told: dict[str, Told]) -> Iterator[Row]:
-    """Rows for each bundle. told: by machine, the first one is compared with the others."""
+    """Yield rows for each bundle. told: by machine, the first one is compared with the others."""
     for bundle in next(iter(told.values()))["bundles"]:
         yield from _compare_bundle(
             f"demo in {bundle}", {machine: each["bundles"][bundle] for machine, each in told.items()}
@@ -124,7 +124,7 @@ def compare_tokens(told: dict[str, Told]) -> Iterator[Row]:
 
 
 def _compare_bundle(what: str, found: dict[str, Told]) -> Iterator[Row]:
-    """A row for its windows, one for each way of decoding, and one for the two ways on one machine."""
+    """Yield a row for its windows, one for each way of decoding, and one for the two ways on one machine."""
     (first, its), *others = found.items()
     yield Row(f"{what}, windows", f"of {_listed(its['widths'])} tokens", len(found), list(_inexact(what, found)))
     counts = [len(each["tokens"]) for each in its["autoregressive"]]
@@ -145,7 +145,7 @@ def _compare_bundle(what: str, found: dict[str, Told]) -> Iterator[Row]:
 
 
 def _inexact(what: str, found: dict[str, Told]) -> Iterator[str]:
-    """Where a token's logits depend on its window; `Bundle.open` has compared them."""
+    """Yield where a token's logits depend on its window; `Bundle.open` has compared them."""
     for machine, each in found.items():
         if each["differing"]:
             yield f"{what}, {machine}: windows of {_listed(each['differing'])} tokens are not as single tokens"
@@ -164,7 +164,7 @@ def _differences(what: str, one: list[list[int]], other: list[list[int]], name: 
 
 
 def missing_paths(answers: Iterable[Answers]) -> Iterator[str]:
-    """What ran elsewhere than it should."""
+    """Yield what ran elsewhere than it should."""
     found: dict[str, list[str]] = {}
     for each in answers:
         found.setdefault(each.machine, []).append(each.path)

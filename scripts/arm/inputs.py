@@ -79,7 +79,7 @@ EXTREMES: dict[str, Callable[[Floats], Floats]] = {
 
 
 def extreme(rows: Floats, first: int = 0) -> Floats:
-    """Rows [.., width], each of the next kind."""
+    """Return rows [.., width], each of the next kind."""
     kinds = list(EXTREMES.values())
     flat = rows.reshape(-1, rows.shape[-1])
     made = [kinds[(first + index) % len(kinds)](row) for index, row in enumerate(flat)]

@@ -43,7 +43,7 @@ def settings(kind: str, seconds: float, output: Path) -> list[str]:
 
 
 def trained(kind: str, seconds: float, output: Path) -> dict[str, object]:
-    """The report of its training."""
+    """Return the report of its training."""
     command = [sys.executable, "-m", "speccompile", "train", str(ROOT / DRAFTERS[kind].recipe), "--json", "--restart"]
     command += ["--work", str(output / f"{kind}-work")]
     for each in settings(kind, seconds, output):

@@ -24,7 +24,7 @@ PACKAGES = (
 
 
 def describe_machine() -> list[str]:
-    """The GPU and its driver, and the versions of what runs on it."""
+    """Return the GPU and its driver, and the versions of what runs on it."""
     device = open_device()
     lines = [f"{device.name}, compute capability {device.compute_capability}"]
     if program := shutil.which("nvidia-smi"):
@@ -57,7 +57,7 @@ def _row(case: ElementTree.Element) -> tuple[str, str, str]:
 
 
 def render(rows: list[tuple[str, str, str]]) -> str:
-    """One line a test, in columns, and a last line that counts."""
+    """Return one line a test, in columns, and a last line that counts."""
     width = max((len(name) for name, _, _ in rows), default=0)
     lines = [f"{name:<{width}}  {result:<7}  {figures}".rstrip() for name, result, figures in rows]
     counts = [f"{sum(result == word for _, result, _ in rows)} {word}" for word in ("passed", "FAILED", "skipped")]

@@ -76,7 +76,7 @@ def _matches(mutant: Mutant, pattern: str | None) -> bool:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """The one run of this checkout; SIGTERM ends it as Ctrl-C does."""
+    """Hold the lock of this checkout's one run; SIGTERM ends it as Ctrl-C does."""
     WORK.mkdir(parents=True, exist_ok=True)
 
     def stop(*_: object) -> None:

@@ -27,7 +27,7 @@ def page() -> str:
 
 
 def _described(command: click.Command, parent: click.Context, name: str, level: int) -> Iterator[str]:
-    """The parts of a command's chapter, and of those of its subcommands."""
+    """Yield the parts of a command's chapter, and of those of its subcommands."""
     context = click.Context(command, info_name=name, parent=parent)
     pieces = command.collect_usage_pieces(context)
     yield f"{'#' * level} {name}\n"
@@ -40,7 +40,7 @@ def _described(command: click.Command, parent: click.Context, name: str, level: 
 
 
 def _help(command: click.Command) -> str:
-    """The help text: what click prints as it stands (after \\b) is a block, the rest are paragraphs."""
+    """Return the help text: what click prints as it stands (after \\b) is a block, the rest are paragraphs."""
     text = inspect.cleandoc(command.help or command.short_help or "").partition("\f")[0]
     parts = []
     for paragraph in text.split("\n\n"):

@@ -51,7 +51,7 @@ class Case:
         return f"{self.peer}: {self.name}"
 
     def run(self, command: str, *arguments: object) -> str:
-        """The output of one of the peer's commands; empty, with `failed` set, where it fails."""
+        """Return the output of one of the peer's commands; empty, with `failed` set, where it fails."""
         script = Path(__file__).with_name(f"peer_{self.peer}.py")
         line = [str(part) for part in (self.python, script, command, *arguments)]
         environment = quiet_environment(self.threads)
@@ -115,7 +115,7 @@ def named_bundle(text: str) -> tuple[str, Path]:
 
 
 def choose(options: argparse.Namespace) -> list[Case]:
-    """The cases, column by column, peers side by side."""
+    """Return the cases, column by column, peers side by side."""
     bundles = dict(options.bundle)
     model = options.model.resolve()
     converted = options.folder / "converted" / f"{model.parent.name}-{model.name}"

@@ -58,7 +58,7 @@ def _lines(case: Case, reference: list[Measured]) -> list[str]:
 
 
 def _rounds(case: Case) -> list[str]:
-    """What only ours tell: the cost of a window of five, and speculation."""
+    """Return what only ours tell: the cost of a window of five, and speculation."""
     lines = []
     if "verify_milliseconds" in case.measured[0]:
         one, five = (_median(case, lambda each, w=width: each["verify_milliseconds"][w]) for width in "15")  # type: ignore[misc]

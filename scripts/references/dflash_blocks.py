@@ -144,7 +144,7 @@ def _fill(model: nn.Module) -> None:
 
 
 def _zlab(kind: type[Model], layers: dict[str, Any], causal: bool | None = None, **more: Any) -> Model:
-    """A head of a library with z-lab's config. more: keys of `dflash_config`."""
+    """Return a head of a library with z-lab's config. more: keys of `dflash_config`."""
     config = Qwen3Config(**SIZES | QWEN | layers)
     config.num_target_layers, config.block_size = LAYERS, BLOCK
     if causal is not None:
@@ -238,7 +238,7 @@ def _of_speculator(model: Any, case: Case) -> tuple[Tensor, Tensor]:
 
 
 def _compare(folder: Path, kind: str, target: Model, model: Model, said: Said) -> float:
-    """The largest difference from what the library says, as a part of its largest logit."""
+    """Return the largest difference from what the library says, as a part of its largest logit."""
     target.save_pretrained(folder / "target")
     model.save_pretrained(folder / "head")
     models = f"target: {{model: target}}\ndrafter: {{kind: {kind}, model: head}}"
@@ -264,7 +264,7 @@ def _compare(folder: Path, kind: str, target: Model, model: Model, said: Said) -
 
 
 def _found(site: DrafterContext, kind: str, case: Case) -> Iterator[tuple[Tensor, Tensor]]:
-    """What the reference says, and the module, over the target's tokens."""
+    """Yield what the reference says, and the module, over the target's tokens."""
     known, reference = [*[0] * TEXT, BONUS], module_of(kind, "reference")
     fed = DrafterInputs(known, case.features.numpy(), known[1:])
     sure = reference.confidences(site)(fed, case.drafts)[:, None] if kind == "dspark" else NOTHING

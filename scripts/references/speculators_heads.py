@@ -73,7 +73,7 @@ def main() -> int:
 
 
 def check_eagle3(kind: type[PreTrainedConfig], layers: int, switches: dict[str, bool]) -> float:
-    """The largest difference from the library's logits, which it makes for all rows at once, step after step."""
+    """Return the largest difference from the library's logits, which it makes for all rows at once, step after step."""
     model = Eagle3DraftModel(_config(Eagle3SpeculatorConfig, "eagle3", kind, layers, switches)).eval()
     _fill(model)
     text = _text()
@@ -85,7 +85,7 @@ def check_eagle3(kind: type[PreTrainedConfig], layers: int, switches: dict[str, 
 
 
 def check_p_eagle(kind: type[PreTrainedConfig], layers: int, switches: dict[str, bool]) -> float:
-    """The same, where a row and the masks behind it are one pass of the library's, of which it takes samples."""
+    """Return the same, where a row and the masks behind it are one pass of the library's, of which it takes samples."""
     model = PEagleDraftModel(
         _config(PEagleSpeculatorConfig, "peagle", kind, layers, switches, mask_token_id=MASK)
     ).eval()
@@ -114,7 +114,7 @@ def check_p_eagle(kind: type[PreTrainedConfig], layers: int, switches: dict[str,
 
 
 def _compare(kind: str, model: torch.nn.Module, what: str, text: Text, expected: dict[int, Tensor]) -> float:
-    """The largest difference of ours from the logits [STEPS, Vd] behind each row, of the largest logit."""
+    """Return the largest difference of ours from the logits [STEPS, Vd] behind each row, of the largest logit."""
     with TemporaryDirectory() as folder:
         site = _site(Path(folder), model, kind)
         (teacher,) = module_of(kind, "reference").teachers(site)
@@ -160,7 +160,7 @@ def _read(reader: DraftNetwork, known: list[int], features: Tensor, drafts: list
 
 
 def _site(folder: Path, model: torch.nn.Module, kind: str) -> DrafterContext:
-    """The head as speculators saves it, beside a random target, planned as a recipe is."""
+    """Return the head as speculators saves it, beside a random target, planned as a recipe is."""
     target = LlamaForCausalLM(LlamaConfig(**SIZES, num_hidden_layers=4, bos_token_id=None, eos_token_id=None))
     target.save_pretrained(folder / "target")
     model.save_pretrained(folder / "head")
@@ -208,7 +208,7 @@ def _document() -> Tensor:
 
 @contextmanager
 def _logits(model: torch.nn.Module) -> Iterator[list[Tensor]]:
-    """What the head says while this is open, one entry a call."""
+    """Yield what the head says while this is open, one entry a call."""
     said = list[Tensor]()
     hook = model.lm_head.register_forward_hook(lambda module, given, output: said.append(output.detach()))
     try:

@@ -87,7 +87,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _modes(arguments: argparse.Namespace, scratch: Path) -> dict[str, Serving]:
-    """Those that were asked for and can run, each with how it is served."""
+    """Return those that were asked for and can run, each with how it is served."""
     threads = ["--threads", str(arguments.threads)]
     found: dict[str, Serving] = {
         "speculative": partial(serving, arguments.bundle, threads),
@@ -117,14 +117,14 @@ def _llama_cpp(arguments: argparse.Namespace, threads: list[str], scratch: Path)
 
 
 def _gguf(environment: Path, model: Path, file: Path) -> str:
-    """The file, written."""
+    """Return the file, written."""
     program = Path(__file__).with_name("write_gguf.py")
     subprocess.run([str(part) for part in (environment / "bin" / "python", program, model, file)], check=True)
     return str(file)
 
 
 def _prompts(file: Path, tokens: int, scratch: Path) -> Path:
-    """The prompts, with how many tokens are asked for."""
+    """Return the prompts, with how many tokens are asked for."""
     lines = [json.loads(line)["prompt"] for line in file.read_text(encoding="utf-8").splitlines() if line]
     found = scratch / "prompts.jsonl"
     found.write_text("".join(json.dumps({"prompt": each, "output_tokens_count": tokens}) + "\n" for each in lines))

@@ -82,7 +82,7 @@ def _is_ready(address: str) -> bool:
 
 
 def free_port() -> int:
-    """One that nobody listens on now."""
+    """Return one that nobody listens on now."""
     with socket.socket() as tried:
         tried.bind((LOCAL, 0))
         return int(tried.getsockname()[1])

@@ -167,13 +167,13 @@ def _body(prompt: str) -> dict[str, object]:
 
 
 def anonymous(process: int) -> int:
-    """Bytes of a process's own memory."""
+    """Return bytes of a process's own memory."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 
 async def soak(server: Server, right: dict[str, str], arguments: argparse.Namespace) -> dict[str, object]:
-    """The figures of one server's life."""
+    """Return the figures of one server's life."""
     run, memory = Soak(server.address, right, arguments.seed), list[int]()
     await run.run(60 * arguments.minutes, arguments.users, memory, server.process.pid)
     third = len(memory) // 3

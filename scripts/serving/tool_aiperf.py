@@ -40,6 +40,6 @@ def measure(environment: Path, job: Job) -> Figures:
 
 
 def _model(address: str) -> str:
-    """The name of the one model that is served."""
+    """Return the name of the one model that is served."""
     with urllib.request.urlopen(f"{address}/v1/models") as response:
         return str(json.loads(response.read())["data"][0]["id"])

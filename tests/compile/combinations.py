@@ -168,7 +168,7 @@ class Combination:
 
 
 def every() -> list[Combination]:
-    """All that the table allows, each once."""
+    """Return all that the table allows, each once."""
     dimensions = ("drafter", "tree", "sample", "decoding", "method")
     words = dict.fromkeys(found for row in COMBINATIONS for found in product(*(row[name] for name in dimensions)))
     return [Combination(drafter, tree, sample == "true", *rest) for drafter, tree, sample, *rest in words]
@@ -231,7 +231,7 @@ class Workshop:
         self.folder = folder
 
     def models(self, architecture: str) -> Path:
-        """A folder with a target, two drafters that are somewhat like it, and a head of every kind."""
+        """Return a folder with a target, two drafters that are somewhat like it, and a head of every kind."""
         folder = self.folder / architecture
         target, drafter = architecture.split("+") if "+" in architecture else (architecture, architecture)
         with once(folder / "other") as is_new:
@@ -244,12 +244,12 @@ class Workshop:
         return folder
 
     def bundle(self, combination: Combination, *, batch_size: int | None = None, **parameters: float) -> Path:
-        """The bundle for ONNX Runtime, with the method's loose parameters, or others."""
+        """Return the bundle for ONNX Runtime, with the method's loose parameters, or others."""
         loose = parameters or LOOSE[combination.method]
         return self._built(combination, loose, {"backend": "onnxruntime"}, batch_size)
 
     def engines(self, combination: Combination) -> Path:
-        """The bundle for TensorRT-RTX."""
+        """Return the bundle for TensorRT-RTX."""
         return self._built(combination, LOOSE[combination.method], combination.tensorrt())
 
     def _built(
@@ -277,7 +277,7 @@ def _digest(value: object) -> str:
 
 @contextmanager
 def once(path: Path) -> Iterator[bool]:
-    """Whether the path is still to be made; other processes wait."""
+    """Yield whether the path is still to be made; other processes wait."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f".{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed

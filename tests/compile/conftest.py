@@ -30,7 +30,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def built(shared_folder) -> Callable[[str], Built]:
-    """The bundle of a name in `tiny_bundles.RECIPES`. The processes of one session share them."""
+    """Return the bundle of a name in `tiny_bundles.RECIPES`. The processes of one session share them."""
 
     @cache
     def get(name: str) -> Built:
@@ -47,7 +47,7 @@ def built(shared_folder) -> Callable[[str], Built]:
 
 @pytest.fixture(scope="session")
 def workshop(shared_folder) -> Workshop:
-    """The processes of one session share its models and bundles, and what is kept of their engines."""
+    """Return a folder in which the processes of one session share models, bundles and what is kept of their engines."""
     return Workshop(shared_folder / "combinations")
 
 

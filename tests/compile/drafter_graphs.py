@@ -21,7 +21,7 @@ BATCH, MAX_LENGTH, ROWS = 2, 48, 96
 
 
 def decoder(name: str, seed: int = 0) -> Decoder:
-    """The model behind the attention hook, for two sequences of at most 48 tokens."""
+    """Return the model behind the attention hook, for two sequences of at most 48 tokens."""
     return probe(zoo.model(name, seed).requires_grad_(False), CacheShape(BATCH, ROWS, MAX_LENGTH))
 
 
@@ -59,5 +59,5 @@ def driven(drafter: Drafter, folder: Path, vocabulary: int = zoo.VOCABULARY, com
 
 
 def model(name: str, seed: int = 0) -> PreTrainedModel:
-    """What transformers loads apart, which nothing of ours has touched."""
+    """Return what transformers loads apart, which nothing of ours has touched."""
     return zoo.model(name, seed).requires_grad_(False)

@@ -26,7 +26,7 @@ PROMPTS = ([*range(3, 60)], [5, 9, 200, 17] * 6, [11])
 
 
 def plan_of(folder: Path, write: Callable[[Path, PretrainedConfig], object], drafter: str, more: str = "") -> Plan:
-    """A tiny target, the drafter that `write` puts beside it, and a recipe with these keys of its section."""
+    """Return a tiny target, the drafter that `write` puts beside it, and a recipe with these keys of its section."""
     model = zoo.model("llama")
     save(model, folder / "target", tokenizer=False)
     write(folder / "head", model.config)

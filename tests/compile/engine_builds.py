@@ -30,7 +30,7 @@ def build(
 
 
 def deferred(tiny: Tiny, name: str, source: str, **options: Any) -> EngineEntry:
-    """The entry of an engine of a tiny graph that is left to the device; `source` is its lowered graph."""
+    """Return the entry of an engine of a tiny graph that is left to the device; `source` is its lowered graph."""
     settings = tiny.settings(**options)
     build = TensorRTBuild("the recipe says so", {"verify": source}, {"verify": settings.to_json()}, {})
     return EngineEntry(
@@ -56,7 +56,7 @@ def refusal(
 
 
 def workers(folder: Path) -> list[int]:
-    """The builders that work on a job below a folder."""
+    """Return the builders that work on a job below a folder."""
     found = []
     for each in Path("/proc").glob("[0-9]*"):
         try:
@@ -69,7 +69,7 @@ def workers(folder: Path) -> list[int]:
 
 
 def wait_for(condition: Callable[[], T], seconds: float = 60) -> T:
-    """What the condition gives, as soon as it is true."""
+    """Return what the condition gives, as soon as it is true."""
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end, "it never happened"
@@ -78,7 +78,7 @@ def wait_for(condition: Callable[[], T], seconds: float = 60) -> T:
 
 
 def worker_in_the_build(folder: Path) -> int:
-    """The builder, when it has parsed the graph and opened the engine's file."""
+    """Return the builder, when it has parsed the graph and opened the engine's file."""
     wait_for(lambda: list(folder.glob(".*/plan")))
     return workers(folder)[0]
 

@@ -40,7 +40,7 @@ def check_loop(plan: Plan, folder: Path, prompt_length: int = 45, new_tokens: in
 
 
 def _compare(drafts: list[int], fed: DrafterInputs, teacher: ReferenceLogits) -> int:
-    """Every draft is the best token after those before it, or as good as that."""
+    """Check that every draft is the best token after those before it, or as good as that."""
     for place, (draft, logits) in enumerate(zip(drafts, teacher(fed, drafts[:-1]), strict=True)):
         best = int(logits.argmax())
         assert logits[best] - logits[draft] < 1e-4 * max(1, abs(logits[best])), (place, draft, best)

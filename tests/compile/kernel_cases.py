@@ -171,7 +171,7 @@ def linear_floats(weight: Floats, dtype: np.dtype[Any], *, bias: Floats | None) 
 
 
 def integers(random: np.random.Generator, first: int, last: int, shape: tuple[int, int], *, ends: bool) -> Array:
-    """Any; or the first and the last alone, of which two columns in three have only one."""
+    """Return any; or the first and the last alone, of which two columns in three have only one."""
     if not ends:
         return random.integers(first, last + 1, shape)
     kinds = np.arange(shape[1]) % 3

@@ -37,7 +37,7 @@ def fma(a: Any, b: Any, c: Any) -> Floats:
 
 
 def lanes_sum(lanes: Floats) -> Floats:
-    """The sum of [.., 16]: eight pairs at a distance of eight, four at four, two at two, and one."""
+    """Return the sum of [.., 16]: eight pairs at a distance of eight, four at four, two at two, and one."""
     while (half := lanes.shape[-1] // 2) > 0:
         lanes = lanes[..., :half] + lanes[..., half:]
     return lanes[..., 0]
@@ -192,7 +192,7 @@ def gelu_tanh(x: Floats) -> Floats:
 
 
 def normalized(x: Floats, weight: Floats, bias: Floats | None, epsilon: float, *, subtracts_mean: bool) -> Floats:
-    """Rows of the last axis: (x - mean) * scale * weight + bias, in this order; the mean is 0 where it stays."""
+    """Return rows of the last axis: (x - mean) * scale * weight + bias, in this order; the mean is 0 where it stays."""
     width = np.float32(x.shape[-1])
     with np.errstate(all="ignore"):
         centred = x - (plain_sum(x) / width)[..., None] if subtracts_mean else x
@@ -282,7 +282,7 @@ def recur(
 
 
 def _in_chains_sum(factors: Floats, state: Floats) -> Floats:
-    """The sum over the channels of a key [.., K, V]: four partial ones, of which two pairs are added."""
+    """Return the sum over the channels of a key [.., K, V]: four partial ones, of which two pairs are added."""
     chains = [np.zeros((*state.shape[:-2], state.shape[-1]), np.float32) for _ in range(4)]
     for i in range(state.shape[-2]):
         chains[i % 4] = fma(factors[..., i, :], state[..., i, :], chains[i % 4])

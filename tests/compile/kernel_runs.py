@@ -44,7 +44,7 @@ class KernelRuns:
         ]
 
     def on(self, path: str, feeds: Feeds) -> list[Arrays]:
-        """What every session gives on a path."""
+        """Return what every session gives on a path."""
         with taken(path):
             return [session.run(None, dict(feeds)) for session in self._sessions]
 

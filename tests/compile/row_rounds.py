@@ -89,7 +89,7 @@ class Rows:
         return found
 
     def value(self, tensor: Tensor, step: int, shape: Sequence[int]) -> Array:
-        """An input of the host's beside tokens and counts, row by row."""
+        """Return an input of the host's beside tokens and counts, row by row."""
         rows = []
         for row in range(self.first, self.first + len(self.rows)):
             random = np.random.Generator(np.random.Philox([step, row, len(tensor.buffer)]))
@@ -103,12 +103,12 @@ class Rows:
 
 
 def is_shared(buffer: str) -> bool:
-    """Whether it is a table of all rows together."""
+    """Return whether it is a table of all rows together."""
     return buffer.startswith(PERSISTENT_PREFIX) and not buffer.endswith("window")
 
 
 def play(folder: Path, rows: range, first: int | None = None, windows: dict[int, list[Lines]] | None = None) -> Played:
-    """Every row's text, then rounds of decoding over the drafts, or over `windows` of an earlier play."""
+    """Return every row's text, then rounds of decoding over the drafts, or over `windows` of an earlier play."""
     run, played = Rows(folder, rows, rows.start if first is None else first), Played()
     parts = range(run.first, run.first + len(rows))
     texts = {row: np.random.default_rng(row).integers(3, zoo.VOCABULARY, sum(TEXT)) for row in parts}
@@ -166,7 +166,7 @@ def _read_states(run: Rows, played: Played, parts: range) -> None:
 
 
 def differing(one: Played, other: Played, row: int, *, verified_alone: bool) -> list[str]:
-    """What of a row is not the same, bit for bit. verified_alone: without what is drafted."""
+    """Return what of a row is not the same, bit for bit. verified_alone: without what is drafted."""
     drafted = {*NEXT_ROUND_INPUTS, *(PERSISTENT_PREFIX + name for name in ("window",))} if verified_alone else set()
     pairs = [*zip(one.rounds[row], other.rounds[row], strict=True), (one.states[row], other.states[row])]
     found = []
@@ -185,5 +185,5 @@ def _is_same(name: str, ours: Array, theirs: Array) -> bool:
 
 
 def shares_a_table(graphs: Sequence[Graph]) -> bool:
-    """Whether rows draft from what other rows have said."""
+    """Return whether rows draft from what other rows have said."""
     return any(is_shared(buffer.name) for buffer in buffers(graphs))

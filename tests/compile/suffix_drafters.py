@@ -30,7 +30,7 @@ def suffix_tree(
 
 
 def read(drafter: Suffix, text: list[int], states: list[torch.Tensor] | None = None) -> Drafted:
-    """What it drafts behind a text that it reads at once, and the states."""
+    """Return what it drafts behind a text that it reads at once, and the states."""
     if states is None:
         states = [torch.zeros(state.shape, dtype=state.dtype) for state in drafter.states()]
     counts = torch.tensor([len(text) - 1]), torch.tensor([0])
@@ -39,6 +39,6 @@ def read(drafter: Suffix, text: list[int], states: list[torch.Tensor] | None = N
 
 
 def drafts(found: Drafted, row: int = 0) -> list[int]:
-    """Those that count."""
+    """Return those that count."""
     tokens: list[int] = found.window[row, 1 : int(found.n_total[row])].tolist()
     return tokens

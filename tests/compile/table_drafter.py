@@ -45,19 +45,19 @@ class TableDrafter(Drafter):
         return drafted
 
     def teach(self, fed: DrafterInputs, drafts: list[int]) -> np.ndarray:
-        """The logits after the bonus token and each draft, as a teacher gives them."""
+        """Return the logits after the bonus token and each draft, as a teacher gives them."""
         return self.table[[fed.known[-1], *drafts]].numpy()
 
 
 def settings(batch: int, **changes: float) -> Settings:
-    """The same in every row: temperature 1 and no filter, but for the changes. History is token 0."""
+    """Return the same in every row: temperature 1 and no filter, but for the changes. History is token 0."""
     values = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0} | changes
     rows = {n: torch.full((batch,), v, dtype=torch.int64 if n == "top_k" else torch.float32) for n, v in values.items()}
     return Settings(**rows, history=torch.zeros(batch, 1, dtype=torch.int64))
 
 
 def run(drafter: TableDrafter, script: Schedule, *, fused: bool = False) -> tuple[Graph, Outputs]:
-    """The contract of the drafter's graph, and what it gives over a script, with no states behind the text.
+    """Return the contract of the drafter's graph, and what it gives over a script, with no states behind the text.
 
     fused: as in a `step`, which accepts one draft more in every row, and whose bonus tokens are the text's plus one.
     """

@@ -82,7 +82,7 @@ class Compiled:
 
     @cached_property
     def exact(self) -> PreTrainedModel:
-        """The target in float64, expert by expert: torch multiplies groups of no such matrices."""
+        """Return the target in float64, expert by expert: torch multiplies groups of no such matrices."""
         model = deepcopy(self.target).double()
         model.set_experts_implementation("eager")
         return model

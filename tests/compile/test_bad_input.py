@@ -28,7 +28,7 @@ cache: {max_length: 64, prefill_chunk: 16}
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory) -> Path:
-    """A target and a drafter, and a bloom, which attends where no hook reaches."""
+    """Return a target and a drafter, and a bloom, which attends where no hook reaches."""
     folder = tmp_path_factory.mktemp("models")
     for name, row in (("target", "gpt2"), ("drafter", "opt"), ("bloom", "bloom")):
         zoo.save(row, folder / name)
@@ -37,7 +37,7 @@ def models(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def recipe(models, tmp_path) -> Path:
-    """A folder with models of its own, which a test may damage, and their recipe."""
+    """Return a folder with models of its own, which a test may damage, and their recipe."""
     shutil.copytree(models, tmp_path / "recipe")
     (tmp_path / "recipe" / "recipe.yaml").write_text(RECIPE)
     return tmp_path / "recipe"

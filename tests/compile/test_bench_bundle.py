@@ -17,7 +17,7 @@ QUESTIONS = [
 
 
 def reads_by_onnx(path: Path) -> tuple[int, int]:
-    """Bytes read whole, and bytes of rows. Whoever reads a transposed weight reads the weight."""
+    """Return bytes read whole, and bytes of rows. Whoever reads a transposed weight reads the weight."""
     graph = onnx.load(path, load_external_data=False).graph
     readers: dict[str, list[onnx.NodeProto]] = {}
     for node in graph.node:

@@ -39,7 +39,7 @@ COMMAND_LINE = "from speccompile.cli import main; main()"
 
 @pytest.fixture
 def output(built, tmp_path):
-    """A good bundle in the place of the next one. Afterwards it must still be that bundle, and alone."""
+    """Yield a good bundle in the place of the next one. Afterwards it must still be that bundle, and alone."""
     folder = tmp_path / "build" / "demo"
     shutil.copytree(built("lookup_3").path, folder)
     before = contents(tmp_path)
@@ -49,7 +49,7 @@ def output(built, tmp_path):
 
 
 def forget(original, number):
-    """What a destructor does to an interrupt that comes while it runs."""
+    """Return what a destructor does to an interrupt that comes while it runs."""
 
     def interrupted(*arguments, **options):
         with contextlib.suppress(KeyboardInterrupt):
@@ -60,7 +60,7 @@ def forget(original, number):
 
 
 def turn_into_an_error(original, number):
-    """What torch's tracer does to it."""
+    """Return what torch's tracer does to it."""
 
     def interrupted(*_, **__):
         try:
@@ -97,7 +97,7 @@ def failure(cli, built, output, *arguments: object, cached: bool = False) -> tup
 
 @contextlib.contextmanager
 def full_disk(limit):
-    """A limit on the size of a file stands for the full disk."""
+    """Limit the size of files, which stands for the full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))

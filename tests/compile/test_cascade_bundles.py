@@ -36,7 +36,7 @@ NEW_TOKENS = 24
 
 
 def make(folder: Path, drafter: str, *sections: str, prove: bool = True) -> Bundle:
-    """A target that soon goes round, something that drafts for it, and the bundle of both."""
+    """Return a target that soon goes round, something that drafts for it, and the bundle of both."""
     model = zoo.model("llama")
     save(model, folder / "target", tokenizer=False)
     for kind, write in HEADS.items():

@@ -56,7 +56,7 @@ class Stopping(Drafter):
 
 
 def follow(drafter: Drafter, text: list[int], chunk: int) -> Drafted:
-    """What it gives after the text, read in chunks beside an idle row; its last token is the bonus token."""
+    """Return what it gives after the text, read in chunks beside an idle row; its last token is the bonus token."""
     states = [torch.full(state.shape, 99, dtype=state.dtype) for state in drafter.states()]
     for start in range(0, max(1, len(text) - 1), chunk):
         path = text[start : min(start + chunk, len(text) - 1) + 1]
@@ -146,7 +146,7 @@ def test_of_what_a_gate_and_a_tail_look_up_in_there_is_one_text():
 
 
 def greedy(name: str, prompt: list[int], count: int) -> list[int]:
-    """A text that a model itself continues, which soon goes round: what is looked up there is often right."""
+    """Return a text that a model itself continues, which soon goes round: what is looked up there is often right."""
     text = list(prompt)
     for _ in range(count):
         text.append(int(model_logits(name, text)[-1].argmax()))

@@ -68,7 +68,7 @@ PACES = ([9, 9, 2, 1, 1, 9, 9, 2, 1, 9], [1, 1, 1, 9, 9, 1, 2], [9, *[1] * 7, 2,
 
 
 def tried(combinations):
-    """Those that bundles of the first tier show; the others are swept."""
+    """Return those that bundles of the first tier show; the others are swept."""
     return sweep_but(FIRST, combinations, REASON)
 
 
@@ -117,7 +117,7 @@ def reference(target):
 
 
 def generate_all(bundle: Bundle, **options) -> list[Generation]:
-    """One generation for every prompt, a batch at a time."""
+    """Return one generation for every prompt, a batch at a time."""
     asked = prompts()
     rows = bundle.manifest.batch_size
     batches = [asked[start : start + rows] for start in range(0, len(asked), rows)]

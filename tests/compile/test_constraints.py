@@ -81,7 +81,7 @@ def expected(model, prompt: Sequence[int], kind: str) -> list[int]:
 
 
 def reference(model, prompt: Sequence[int], kind: str, most: int) -> list[int]:
-    """The best token that is allowed, until the grammar is complete or an end token comes."""
+    """Return the best token that is allowed, until the grammar is complete or an end token comes."""
     matcher, found = LLMatcher(tokenizer(), grammar(kind)), []
     while len(found) < most and not matcher.is_stopped():
         scores = np.where(allowed(matcher), logits_after(model, [[*prompt, *found]])[0], -np.inf)
@@ -145,7 +145,7 @@ def test_samples_are_distributed_as_the_masked_target(built, name):
 
 
 def masked(model, texts: Sequence[Sequence[int]], regex: str, said: Sequence[Sequence[int]]) -> np.ndarray:
-    """The masked target's probabilities after some texts, float64 [texts, V]."""
+    """Return the masked target's probabilities after some texts, float64 [texts, V]."""
     found = []
     for logits, tokens in zip(logits_after(model, texts), said, strict=True):
         matcher = LLMatcher(tokenizer(), LLMatcher.grammar_from_regex(regex))

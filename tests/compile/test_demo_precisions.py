@@ -56,7 +56,7 @@ RECIPE = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A bundle with an engine for each precision."""
+    """Return a bundle with an engine for each precision."""
     folder = tmp_path_factory.mktemp("demo")
     (folder / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
     return build(make_plan(load_recipe(folder)), folder / "bundle", prove=False)
@@ -173,7 +173,7 @@ def check_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray], dr
 
 
 def read_all(bundle: Bundle, text: Sequence[int], width: int) -> dict[str, np.ndarray]:
-    """A text read in windows of this width up to its last two tokens, then a round of decoding behind them."""
+    """Return a text read in windows of this width up to its last two tokens, then a round of decoding behind them."""
     before = len(text) - 2
     for start in range(0, before, width):
         n_path = min(width, before - start)

@@ -47,7 +47,7 @@ def recipe(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def certain(recipe, tmp_path_factory) -> Path:
-    """A bundle whose drafts are the drafter's best tokens."""
+    """Return a bundle whose drafts are the drafter's best tokens."""
     folder = tmp_path_factory.mktemp("certain") / "bundle"
     return build(make_plan(load_recipe(recipe, ["drafter.sample=false"])), folder, prove=False)
 

@@ -159,7 +159,7 @@ DEPTH, TOP_K, NODES = 2, 3, 5
 
 
 def dynamic(change=None):
-    """The right tree of every window, or with a change made to that of the last window's first row."""
+    """Return the right tree of every window, or with a change made to that of the last window's first row."""
     outputs = []
     for window in RIGHT[:-1]:
         tokens, parents = [], []

@@ -54,7 +54,7 @@ WITHOUT_WEIGHTS = tuple(name for name in MAKERS if name.startswith(("lookup", "s
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Driven]:
-    """The graph of a drafter in `MAKERS`, driven over a script of windows."""
+    """Return the graph of a drafter in `MAKERS`, driven over a script of windows."""
     return cache(lambda name: driven(MAKERS[name](), tmp_path_factory.mktemp("drafter")))
 
 

@@ -29,7 +29,7 @@ MISSING = EngineError("backend 'tensorrt' needs the Python module tensorrt", hin
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """A folder with a target and a drafter."""
+    """Return a folder with a target and a drafter."""
     folder = tmp_path_factory.mktemp("models")
     tiny_bundles.save(zoo.model("llama"), folder / "target")
     tiny_bundles.save(tiny_bundles.noisy("llama", 0.03), folder / "drafter")

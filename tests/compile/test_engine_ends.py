@@ -65,7 +65,7 @@ def test_a_builder_that_takes_too_much_memory(tmp_path):
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """Every write beyond that size fails, here and in the processes that are started."""
+    """Make every write beyond that size fail, here and in the processes that are started."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

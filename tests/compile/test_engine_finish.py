@@ -233,7 +233,7 @@ def test_a_missing_package_is_named(make, finish, monkeypatch):
 
 @pytest.fixture
 def tensorrt(tmp_path, monkeypatch):
-    """A module `tensorrt`, here and in the processes that are started."""
+    """Yield a module `tensorrt`, here and in the processes that are started."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "tensorrt.py").write_text(TENSORRT)
     monkeypatch.syspath_prepend(tmp_path / "site")

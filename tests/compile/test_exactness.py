@@ -28,7 +28,7 @@ def random_prompt(length: int) -> list[int]:
 
 
 def generate_all(case, **options):
-    """One generation for every prompt of the case, as many at once as the bundle takes."""
+    """Return one generation for every prompt of the case, as many at once as the bundle takes."""
     batches = groups(case.prompts(), case.bundle.manifest.batch_size)
     return [one for batch in batches for one in case.bundle.generate_batch(batch, **options)]
 
@@ -148,7 +148,7 @@ def test_nothing_of_a_generation_reaches_the_next(built, name):
 
 
 def looked_up(text: list[int], n_tokens: int, ngram: int) -> list[int]:
-    """The drafts after `text`: the longest match of its end, the latest of several, copied round and round."""
+    """Return the drafts after `text`: the longest match of its end, the latest of several, copied round and round."""
     for size in range(ngram, 0, -1):
         for end in range(len(text) - 1, size - 1, -1):
             if text[end - size : end] == text[-size:]:

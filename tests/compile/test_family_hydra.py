@@ -10,7 +10,7 @@ from tests.heads.hydra import hydra
 
 
 def copied(folder, target):
-    """The original's state dict, which has the target's embedding."""
+    """Return the original's state dict, which has the target's embedding."""
     return hydra(folder, target, embedding=zoo.model("llama").get_input_embeddings().weight.data)
 
 

@@ -53,7 +53,7 @@ def prompts() -> list[list[int]]:
 
 @torch.no_grad()
 def rounds(model: PreTrainedModel, cut: PreTrainedModel, prompt: list[int]) -> tuple[list[int], list[int]]:
-    """Tokens, and tokens of each round, where a model that was cut behind its first layers drafts; no caches."""
+    """Return tokens, and tokens of each round, where a model that was cut behind its first layers drafts; no caches."""
 
     def best(which: PreTrainedModel, text: list[int]) -> list[int]:
         found: list[int] = which(input_ids=torch.tensor([text]), use_cache=False).logits[0].argmax(-1).tolist()

@@ -26,7 +26,7 @@ CACHE = "cache: {max_length: 96, prefill_chunk: 16, batch_size: 2}"
 
 
 def plan_of(folder: Path, drafter: str = "tokens: 3", more: str = "") -> Plan:
-    """A recipe that drafts with the MTP layers of the target beside it."""
+    """Return a recipe that drafts with the MTP layers of the target beside it."""
     text = f"name: tiny\ntarget: {{model: target}}\ndrafter: {{kind: mtp, {drafter}}}\n{CACHE}\n{more}\n"
     (folder / "recipe.yaml").write_text(text)
     return make_plan(load_recipe(folder))

@@ -45,7 +45,7 @@ def learn(table: dict[int, list[int]], texts: list[Text], rows: list[Rows]) -> d
 
 
 def tree_of(table: dict[int, list[int]], token: int, tree) -> list[int | None]:
-    """The token of every node, None for no guess."""
+    """Return the token of every node, None for no guess."""
     found: list[int | None] = [token]
     for node in range(1, tree.drafts + 1):
         above, rank = found[tree.parents[node]], tree.ranks[node]
@@ -59,7 +59,7 @@ def as_dict(table: torch.Tensor) -> dict[int, list[int]]:
 
 
 def accepted(texts: list[Text], bonus: list[int], rows: list[Rows]) -> Accepted:
-    """Rows of a round, padded to the widest with tokens that must not be read."""
+    """Return rows of a round, padded to the widest with tokens that must not be read."""
     width, n_rows = max(map(len, texts)) + 1, max(map(len, rows))
     path = [[*text, b, *[7] * (width - len(text) - 1)] for text, b in zip(texts, bonus, strict=True)]
     padded = [[*row, *[(-1, [9] * RANKS)] * (n_rows - len(row))] for row in rows]
@@ -167,7 +167,7 @@ def built(request, tmp_path_factory):
 
 
 def tables(bundle: Bundle):
-    """What the table may hold: nothing, what earlier texts taught, and nonsense."""
+    """Yield what the table may hold: nothing, what earlier texts taught, and nonsense."""
     size, ranks = next(t.shape for g in bundle.manifest.graphs for t in g.inputs if t.buffer == "kept.table")
     random = np.random.default_rng(3)
     yield np.zeros((size, ranks), np.int64)

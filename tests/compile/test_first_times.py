@@ -12,7 +12,7 @@ from tests.native.native_api import NativeBundle
 
 @pytest.fixture
 def records(tmp_path, monkeypatch):
-    """An empty cache folder, and what is recorded in it of the times of rounds."""
+    """Return an empty cache folder, and what is recorded in it of the times of rounds."""
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
     return lambda: sorted((tmp_path / "cache" / "times").glob("*")) if (tmp_path / "cache").exists() else []
 

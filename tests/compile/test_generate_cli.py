@@ -41,7 +41,7 @@ finally:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A target, a drafter that is the target with some noise, and the bundle `tiny` of both."""
+    """Return a target, a drafter that is the target with some noise, and the bundle `tiny` of both."""
     folder = tmp_path_factory.mktemp("tiny")
     zoo.save("llama", folder / "target")
     drafter = zoo.model("llama")

@@ -38,7 +38,7 @@ RECIPES = {
     scope="module", params=[pytest.param("fused", marks=pytest.mark.sweep("two graphs and engines more")), "lookup"]
 )
 def case(request, tmp_path_factory):
-    """A bundle with engines for GPUs."""
+    """Return a bundle with engines for GPUs."""
     folder, name = tmp_path_factory.mktemp(request.param), request.param
     save(zoo.model("llama"), folder / "target")
     save(noisy("llama", 0.03), folder / "drafter")
@@ -50,7 +50,7 @@ def case(request, tmp_path_factory):
 
 @pytest.fixture
 def cuda(monkeypatch):
-    """A fake GPU whose memory ONNX Runtime's provider for the processor computes on."""
+    """Return a fake GPU whose memory ONNX Runtime's provider for the processor computes on."""
     fake = FakeCuda()
     monkeypatch.setitem(PROVIDERS, "cuda", replace(PROVIDERS["cuda"], name="CPUExecutionProvider", memory="cpu"))
     monkeypatch.setattr(engines, "open_device", fake.open)

@@ -91,7 +91,7 @@ def test_a_half_adds_nothing_in_every_architecture(name: str) -> None:
 
 
 def save_target(folder: Path) -> PreTrainedModel:
-    """A model of four layers, with windows shorter than the prompts, whose later layers say less."""
+    """Return a model of four layers, with windows shorter than the prompts, whose later layers say less."""
     model = zoo.model("gemma2")
     with torch.no_grad():
         for layer in model.model.layers[1:]:

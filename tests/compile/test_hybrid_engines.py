@@ -32,7 +32,7 @@ engines:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Built:
-    """One bundle for all tests: its build proves every engine's graphs on the CPU."""
+    """Return one bundle for all tests: its build proves every engine's graphs on the CPU."""
     folder = tmp_path_factory.mktemp("hybrid")
     save(zoo.model("granitemoehybrid", num_local_experts=EXPERTS), folder / "target")
     (folder / "recipe.yaml").write_text(RECIPE)

@@ -46,7 +46,7 @@ COMMAND_LINE = "import sys; sys.path.append(sys.argv.pop(1)); from speccompile.c
 
 
 def installed_files(name: str) -> set[Path]:
-    """The folders and files that a distribution put beside the others."""
+    """Return the folders and files that a distribution put beside the others."""
     distribution = importlib.metadata.distribution(name)
     tops = {file.parts[0] for file in distribution.files or () if ".." not in file.parts}
     return {Path(distribution.locate_file(top)).resolve() for top in tops}

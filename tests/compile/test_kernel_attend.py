@@ -25,7 +25,7 @@ def runs(scale: float = 0.3, softcap: float = 0.0, window: int = 0, op: str = "A
 
 
 def bias_of(draw: st.DrawFn, batch: int, tokens: int, rows: int) -> Floats:
-    """Any rows hidden, by any number that hides, and any numbers to be added to the others."""
+    """Return any rows hidden, by any number that hides, and any numbers to be added to the others."""
     random = np.random.default_rng(draw(st.integers(0, 1 << 16)))
     hides = random.random((batch, 1, tokens, rows)) < draw(st.sampled_from([0.0, 0.5, 1.0]))
     added = draw(st.sampled_from([0.0, 2.0])) * random.standard_normal(hides.shape)
@@ -88,7 +88,7 @@ def test_scores_below_those_that_are_hidden(rows, query):
 
 
 def tree(random: np.random.Generator, width: int) -> tuple[Array, list[list[int]]]:
-    """A random tree: what every token descends from, itself last; and the bias of that."""
+    """Return a random tree: what every token descends from, itself last; and the bias of that."""
     ancestors: list[list[int]] = []
     for token in range(width):
         parent = int(random.integers(-1, token)) if token and random.random() < 0.5 else token - 1
@@ -128,7 +128,7 @@ def test_a_token_of_a_tree_gives_what_it_gives_alone(window, op):
 
 
 def committed_alone(feeds: dict[str, Array], token: int, before: list[int]) -> dict[str, Array]:
-    """A window of one token, whose ancestors are in the cache."""
+    """Return a window of one token, whose ancestors are in the cache."""
     length = int(feeds["length"][0])
     alone = feeds | {name: feeds[name].copy() for name in ("key_cache", "value_cache")}
     for name in ("key", "value"):

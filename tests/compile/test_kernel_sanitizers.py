@@ -30,7 +30,7 @@ def cmake() -> Path:
 
 
 def can_compile(cmake: Path, folder: Path, flags: str) -> bool:
-    """Whether a program that does nothing can be compiled with these flags, and runs."""
+    """Return whether a program that does nothing can be compiled with these flags, and runs."""
     folder.mkdir()
     (folder / "main.cpp").write_text("int main() { return 0; }\n")
     (folder / "CMakeLists.txt").write_text(

@@ -28,7 +28,7 @@ def node(op: str, *names: str, **attributes: int) -> onnx.ModelProto:
 
 
 def of_shapes(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> onnx.ModelProto:
-    """The same, whose inputs have the rank of what is fed: bodies with a Scan want to know it."""
+    """Return the same, whose inputs have the rank of what is fed: bodies with a Scan want to know it."""
     for fed in model.graph.input:
         for axis in range(feeds[fed.name].ndim):
             fed.type.tensor_type.shape.dim.add().dim_param = f"{fed.name}_{axis}"
@@ -49,7 +49,7 @@ def rows_of(
     random: np.random.Generator, tokens: int, *, batch: int, groups: int, shared: int, key: int, value: int, wide: bool,
     delta: bool,
 ) -> dict[str, Array]:  # fmt: skip
-    """Rows of so many tokens, with keys short enough for a delta rule to forget and not to grow."""
+    """Return rows of so many tokens, with keys short enough for a delta rule to forget and not to grow."""
     heads = groups * shared
     rows = {
         "query": floats(random, batch, groups, tokens, key),

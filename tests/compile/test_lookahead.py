@@ -15,7 +15,7 @@ VOCABULARY = 11
 
 
 def said(token: int) -> int:
-    """A target that chooses by the last token alone."""
+    """Return a target that chooses by the last token alone."""
     return (3 * token + 1) % VOCABULARY
 
 
@@ -43,7 +43,7 @@ class Rounds:
 
 
 def split(drafter: Lookahead, window: list[int]) -> tuple[list[list[int]], list[list[int]]]:
-    """The window's levels and the guesses, by the nodes of the tree."""
+    """Return the window's levels and the guesses, by the nodes of the tree."""
     layout = drafter.layout
     return tuple([[window[node] for node in row] for row in rows] for rows in (layout.window, layout.guesses))
 

@@ -42,7 +42,7 @@ def test_what_went_through_a_gate_is_nobody_s_but_the_lookup_s():
 
 
 def table(*rows):
-    """Rows of (candidates, probabilities), for drafts 1, 2, .."""
+    """Return rows of (candidates, probabilities), for drafts 1, 2, .."""
     ids, probs = zip(*rows, strict=True)
     return {"next_ids": np.array([ids]), "next_probs": np.array([probs], np.float32)}
 

@@ -52,7 +52,7 @@ class Lowered:
         return drive(OnnxRuntimeEngine(self.folder, entry, threads=1), Schedule(texts, widths), [self.graph])
 
     def check(self, capfd: pytest.CaptureFixture[str]) -> Outputs:
-        """The lowered graph gives what the neutral one gives, and onnxruntime takes it without a warning."""
+        """Check that the lowered graph gives what the neutral one gives, without a warning of onnxruntime."""
         expected = self.drive(neutral_file(self.graph), WIDTHS)
         capfd.readouterr()
         got = self.drive(engine_file(self.graph, "cpu"), WIDTHS)
@@ -71,7 +71,7 @@ def lowered(name: str, folder: Path, export: Callable[[Decoder], Exported]) -> L
 
 
 def nodes_of_a_layer(graph: ir.Graph) -> int:
-    """What lies between two attentions, one of the two, and the commit of a layer's rows."""
+    """Return what lies between two attentions, one of the two, and the commit of a layer's rows."""
     first, second = [node for node in graph if node.op_type == "Attend"][:2]
     below = {first}
     for node in graph:  # in order

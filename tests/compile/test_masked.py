@@ -44,7 +44,7 @@ TYPES = {torch.float32: "float", torch.float16: "float16", torch.int64: "int64"}
 def attend_model(
     inputs: dict[str, torch.Tensor], softcap: float, window: int, *, commits: bool, op: str = "Attend"
 ) -> onnx.ModelProto:
-    """One Attend, and the rows committed as they are or not at all."""
+    """Return one Attend, and the rows committed as they are or not at all."""
     given = ", ".join(f"{TYPES[value.dtype]}{list(value.shape)} {name}" for name, value in inputs.items())
     kind = TYPES[inputs["query"].dtype]
     outputs = [f"{kind}{context_shape(inputs, op)} context"]
@@ -70,7 +70,7 @@ def run(model: onnx.ModelProto, inputs: dict[str, torch.Tensor]) -> list[np.ndar
 
 
 def narrowed(inputs: dict[str, torch.Tensor], tokens: int) -> dict[str, torch.Tensor]:
-    """The last queries alone."""
+    """Return the last queries alone."""
     cut = {"query": inputs["query"][:, :, -tokens:], "positions": inputs["positions"][:, -tokens:]}
     return inputs | {name: value.contiguous() for name, value in cut.items()} | {"bias": inputs["bias"][:, :, -tokens:]}
 
@@ -156,7 +156,7 @@ class Case:
 
 
 def lowered_graph(graph: Graph, dtype: str) -> Graph:
-    """The contract of a masked graph."""
+    """Return the contract of a masked graph."""
     return with_tensorrt_states(with_cache_dtypes(graph, {"target": dtype, "drafter": dtype}))
 
 

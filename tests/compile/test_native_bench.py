@@ -37,7 +37,7 @@ def test_a_wrong_prompts_file_is_refused_alike(both, tmp_path, name):
 
 
 def by_keys(value: Any) -> Any:
-    """A report without its numbers. Equal numbers and texts are somebody else's to compare."""
+    """Return a report without its numbers. Equal numbers and texts are somebody else's to compare."""
     match value:
         case dict():
             return {name: by_keys(each) for name, each in value.items()}

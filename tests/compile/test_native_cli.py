@@ -46,7 +46,7 @@ CONSTRAINTS = ("--json-schema", "--regex", "--grammar", "--choice")
 
 
 def help_of(run, command: str) -> tuple[list[str], dict[str, str]]:
-    """The lines before the options, and the options, each without its line breaks."""
+    """Return the lines before the options, and the options, each without its line breaks."""
     done = run(command, "--help")
     assert (done.returncode, done.stderr) == (0, b"")
     text, _, options = done.stdout.decode().replace("speccompile-native", "speccompile").partition("\nOptions:\n")

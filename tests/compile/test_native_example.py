@@ -29,7 +29,7 @@ def variables(onnxruntime_library: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def wanted(bundle) -> bytes:
-    """What Python's runtime writes."""
+    """Return what Python's runtime writes."""
     return "".join(f"{bundle.bundle.generate(prompt, max_new_tokens=64).text}\n" for prompt in PROMPTS).encode()
 
 

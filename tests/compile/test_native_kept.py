@@ -31,7 +31,7 @@ def learning(recycling, native_library, onnxruntime_library) -> SideBySide:
 
 
 def steady(runtime: Bundle | NativeSession, prompts: list[list[int]]) -> list[tuple[list[int], list[int]]]:
-    """Tokens and accepted lengths of a batch, every round of which drafts all it can."""
+    """Return tokens and accepted lengths of a batch, every round of which drafts all it can."""
     options: dict[str, Any] = {"max_new_tokens": NEW_TOKENS, "adaptive": False}
     if isinstance(runtime, Bundle):
         return [(each.token_ids, each.path_lengths) for each in runtime.generate_batch(prompts, **options)]

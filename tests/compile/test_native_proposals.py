@@ -34,7 +34,7 @@ def without_index(retrieval, tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def of_a_chain(tmp_path_factory) -> Path:
-    """A bundle whose host's drafts are a chain."""
+    """Return a bundle whose host's drafts are a chain."""
     folder = tmp_path_factory.mktemp("chain") / "bundle"
     return write_arithmetic_bundle(folder, drafts=False, tokens=3, depth=3)
 

@@ -65,7 +65,7 @@ class Programs:
 
 @pytest.fixture(scope="module")
 def checked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Programs:
-    """The programs with the checks of the parameter."""
+    """Return the programs with the checks of the parameter."""
     name: str = request.param
     try:
         cmake = Path(packaging._cmake())

@@ -44,7 +44,7 @@ def attend_inputs(lengths: list[int], op: str = "Attend") -> dict[str, torch.Ten
 
 
 def attended(inputs: dict[str, torch.Tensor], op: str, scale: float, softcap: float, window: int) -> torch.Tensor:
-    """What the op means."""
+    """Return what the op means."""
     given = (inputs[name] for name in NAMES)
     return ops.attend(*given, scale, softcap, window, inputs.get("sinks"), "Latent" in op)
 

@@ -36,7 +36,7 @@ def target() -> PreTrainedModel:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recipe that names the method, and a package that is installed with its entry point."""
+    """Return a recipe that names the method, and a package that is installed with its entry point."""
     folder = tmp_path_factory.mktemp("own")
     save(target(), folder / "target", tokenizer=False)
     (folder / "recipe.yaml").write_text(RECIPE)
@@ -57,7 +57,7 @@ def run(folder: Path, *commands: list[str], code: int = 0) -> "subprocess.Comple
 
 
 def said(done: "subprocess.CompletedProcess[str]") -> dict[str, str]:
-    """What each command has printed."""
+    """Return what each command has printed."""
     parts = done.stdout.split("== ")[1:]
     return {part.partition("\n")[0]: part.partition("\n")[2] for part in parts}
 

@@ -75,14 +75,14 @@ def wheel(source: Path, output: Path, variables: dict[str, str]) -> "subprocess.
 
 
 def names_in(folder: Path) -> tuple[str, set[str]]:
-    """The name of the only wheel in a folder, and what it holds."""
+    """Return the name of the only wheel in a folder, and what it holds."""
     (file,) = folder.glob("*.whl")
     with ZipFile(file) as archive:
         return file.name, set(archive.namelist())
 
 
 def sources() -> set[str]:
-    """What the library is compiled from, as paths in the package."""
+    """Return what the library is compiled from, as paths in the package."""
     unwanted = {"tests", "__pycache__", locate.PREFIX}
     files = [
         path for path in packaging.FOLDER.rglob("*") if path.is_file() and path.suffix not in (".py", ".so", ".md")
@@ -91,7 +91,7 @@ def sources() -> set[str]:
 
 
 def runtime() -> set[str]:
-    """What is installed of the runtime, as paths in the package. A wheel has no symbolic links."""
+    """Return what is installed of the runtime, as paths in the package. A wheel has no symbolic links."""
     package = ("config", "config-version", "targets", "targets-release")
     return {
         *(
@@ -107,7 +107,7 @@ def runtime() -> set[str]:
 
 @pytest.fixture(scope="module")
 def compiled(source: Path, compiling: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel of a machine with a compiler."""
+    """Return a folder with the wheel of a machine with a compiler."""
     output = tmp_path_factory.mktemp("compiled")
     run = wheel(source, output, compiling | {"SPECCOMPILE_NATIVE": "require"})
     assert run.returncode == 0, run.stdout
@@ -131,7 +131,7 @@ def test_wheel_holds_what_is_compiled_and_is_for_what_auditwheel_says(compiled: 
 
 @pytest.fixture(params=["a checkout", pytest.param("a wheel", marks=pytest.mark.sweep(ONCE_MORE))])
 def installed(request: pytest.FixtureRequest) -> Path:
-    """The folder whose package `speccompile` has the runtime."""
+    """Return the folder whose package `speccompile` has the runtime."""
     if request.param == "a wheel":
         return request.getfixturevalue("site")
     if not packaging.FOLDER.joinpath(locate.PREFIX).exists():
@@ -141,7 +141,7 @@ def installed(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="module")
 def site(compiled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of packages, with the one that was compiled."""
+    """Return a folder of packages, with the one that was compiled."""
     (file,), folder = compiled.glob("*.whl"), tmp_path_factory.mktemp("installed") / "site"
     options = ("--no-deps", "--no-index", "--no-compile", "--target", str(folder))
     run = python("-m", "pip", "install", *options, str(file), variables={}, folder=folder.parent)
@@ -216,7 +216,7 @@ def test_wheel_without_a_compiler_is_for_any_platform_and_says_so_once(
 
 @pytest.fixture
 def hook(source: Path, tmp_path: Path) -> Hook:
-    """One of the functions that pip calls to build: faster than pip, and it says the same."""
+    """Return one of the functions that pip calls to build: faster than pip, and it says the same."""
 
     def call(name: str, variables: dict[str, str]) -> "subprocess.CompletedProcess[str]":
         code = f"from setuptools import build_meta; build_meta.{name}({str(tmp_path)!r})"

@@ -114,7 +114,7 @@ DRAFTERS = {
 
 @cache
 def with_rows(rows: int, noise: float = 0.0) -> PreTrainedModel:
-    """The same model with more or less padding, cut by transformers itself."""
+    """Return the same model with more or less padding, cut by transformers itself."""
     made = zoo.model("llama", vocab_size=LARGER)
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(1)

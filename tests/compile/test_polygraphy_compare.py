@@ -117,7 +117,7 @@ def test_half_precision_agrees_as_far_as_it_can(case):
 
 
 def changed(made: Case, change: Callable[[onnx.ModelProto], None]) -> Path:
-    """The masked graph with a defect."""
+    """Return the masked graph with a defect."""
     model = onnx.load(made.folder / made.write("float32"))
     change(model)
     path = made.folder / "changed.onnx"

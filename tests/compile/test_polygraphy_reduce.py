@@ -37,7 +37,7 @@ def ops(folder: Path) -> list[str]:
 
 
 def run_reported_command(folder: Path) -> "CompletedProcess[str]":
-    """What the report tells a reader to run, in its folder."""
+    """Return what the report tells a reader to run, in its folder."""
     line = next(line for line in (folder / REPORT).read_text().splitlines() if " polygraphy " in line)
     variable, program, *arguments = line.split()
     assert program == "polygraphy"

@@ -28,7 +28,7 @@ def target():
 
 @pytest.fixture(scope="module")
 def texts(target):
-    """What transformers' greedy decoding goes on with."""
+    """Return what transformers' greedy decoding goes on with."""
     tokenizer, found = Tokenizer(RECIPES / "demo" / "target" / "tokenizer.json"), []
     for prompt in read_prompts(RECIPES / "demo" / "prompts.jsonl")[:PROMPTS]:
         ids = tokenizer.encode(prompt)

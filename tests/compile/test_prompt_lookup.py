@@ -13,7 +13,7 @@ TREES = [chain(1), chain(6), from_branching([2, 1]), from_branching([1, 2, 2]), 
 
 
 def matches(text: list[int], ngram: int) -> list[int]:
-    """Where matches of the text's end stop: the longest first, of equals the latest."""
+    """Return where matches of the text's end stop: the longest first, of equals the latest."""
     last, found = len(text) - 1, []
     for end in range(last):
         size = 0
@@ -24,7 +24,7 @@ def matches(text: list[int], ngram: int) -> list[int]:
 
 
 def copied(text: list[int], end: int, n_drafts: int) -> list[int]:
-    """What follows a match, whose period is repeated at the text's end."""
+    """Return what follows a match, whose period is repeated at the text's end."""
     longer = list(text)
     for _ in range(n_drafts):
         longer.append(longer[len(longer) - (len(text) - 1 - end)])
@@ -46,7 +46,7 @@ def drafts_in_python(text: list[int], ngram: int, tree: Tree) -> list[int] | Non
 
 
 def drafted(text: list[int], ngram: int, tree: Tree, chunk: int) -> Drafted:
-    """What the module gives after the text, read in chunks; its last token is the bonus token."""
+    """Return what the module gives after the text, read in chunks; its last token is the bonus token."""
     drafter = PromptLookup(tree, ngram, 1, ROWS)
     states = [torch.full((1, ROWS), 99)]
     for start in range(0, max(1, len(text) - 1), chunk):

@@ -14,7 +14,7 @@ from tests.compile.tiny_bundles import Built
 
 
 def spoiled(case: Built, index: int | None) -> tokens.Case:
-    """The case of a prompt whose speculative generation gives another token at `index`, or ends one early."""
+    """Return the case of a prompt whose speculative generation gives another token at `index`, or ends one early."""
     if not case.bundle.exact:
         pytest.skip(f"the engine is not exact here: {case.bundle.exactness.reason}")
     (whole,) = tokens.run(case.bundle, [case.prompts()[2]], 6)
@@ -27,7 +27,7 @@ def spoiled(case: Built, index: int | None) -> tokens.Case:
 
 
 def eager(case: Built, prompt: list[int]) -> np.ndarray:
-    """The logits after the prompt, by transformers."""
+    """Return the logits after the prompt, by transformers."""
     with torch.no_grad():
         return case.target(torch.tensor([prompt])).logits[0, -1].numpy()
 

@@ -55,7 +55,7 @@ def test_perplexity_is_that_of_transformers(workshop, way):
 
 @pytest.fixture
 def planned(tmp_path):
-    """A plan with files of prompts and of held-out texts, and its folder, in which a tokenizer would lie."""
+    """Return a plan with files of prompts and of held-out texts, and its folder, in which a tokenizer would lie."""
 
     def planned(prompts: object = None, held_out: object = None) -> tuple[Plan, Path]:
         zoo.save("gpt2", tmp_path / "target", tokenizer=False)

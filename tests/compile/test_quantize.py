@@ -25,7 +25,7 @@ def normal(*shape: int) -> np.ndarray:
 
 
 def graph(text: str = LAYERS, sizes: dict[str, tuple[int, ...]] = SIZES) -> onnx.ModelProto:
-    """A model from onnx's text form, with random weights of these sizes."""
+    """Return a model from onnx's text form, with random weights of these sizes."""
     model = onnx.parser.parse_model(f'<ir_version: 11, opset_import: ["" : 24]> graph {text}')
     weights = [onnx.numpy_helper.from_array(normal(*size), name) for name, size in sizes.items()]
     model.graph.initializer.extend(weights)

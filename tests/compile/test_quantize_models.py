@@ -80,7 +80,7 @@ def session(model: ir.Model, folder: Path) -> ort.InferenceSession:
 
 
 def feeds(graph: Graph, tokens: list[int], length: int, states: Arrays) -> Arrays:
-    """One window, or a path as long, of tokens behind `length` committed ones."""
+    """Return one window, or a path as long, of tokens behind `length` committed ones."""
     n, caches = len(tokens), [tensor for tensor in graph.inputs if tensor.role == "state"]
     found: Arrays = {tensor.name: np.zeros(tensor.concrete_shape({}), np.float32) for tensor in caches}
     values = {"window": [tokens], "n_given": [1], "n_total": [n], "length": [length], "logit_rows": range(n),

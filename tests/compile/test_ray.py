@@ -49,7 +49,7 @@ def folder(built) -> Path:
 
 
 def run(*arguments: object) -> tuple[int, str]:
-    """The command line in this process, which is connected: exit code and stdout."""
+    """Return the command line in this process, which is connected: exit code and stdout."""
     found = CliRunner().invoke(group, list(map(str, arguments)), standalone_mode=False)
     if found.exception is not None and not isinstance(found.exception, SystemExit):
         raise found.exception
@@ -198,7 +198,7 @@ def test_what_a_task_raises_comes_back():
 
 
 def _meet(folder: str, mine: int, alone: bool) -> bool:
-    """Whether the other is there, too, meanwhile: alone nobody is."""
+    """Return whether the other is there, too, meanwhile: alone nobody is."""
     import time
 
     (Path(folder) / str(mine)).touch()

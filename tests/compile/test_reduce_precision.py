@@ -38,7 +38,7 @@ def graph(text: str) -> onnx.ModelProto:
 def reduced(
     text: str, dtype: str = "float16", constants: dict[str, list[float]] | None = None
 ) -> tuple[int, onnx.ModelProto, dict[str, int]]:
-    """How many nodes compute in the new type, the new graph, and the type of every value."""
+    """Return how many nodes compute in the new type, the new graph, and the type of every value."""
     before = graph(text)
     for name, values in (constants or {}).items():
         before.graph.initializer.append(numpy_helper.from_array(np.array(values, np.float32), name))

@@ -26,7 +26,7 @@ LONGEST = 200
 
 
 def llama(kind: type[LlamaForCausalLM] = LlamaForCausalLM) -> LlamaForCausalLM:
-    """The zoo's llama, run by another class."""
+    """Return the zoo's llama, run by another class."""
     model = kind(zoo.config("llama")).eval().requires_grad_(False)
     model.load_state_dict(zoo.model("llama").state_dict())
     return model
@@ -97,7 +97,7 @@ def alone(attend: Callable[..., Any], hidden_states: Tensor, **inputs: Any) -> t
 
 
 def with_sinks(attend: Callable[..., Any], **inputs: Any) -> Any:
-    """Which Llama's own attention knows nothing of."""
+    """Pass sinks, of which Llama's own attention knows nothing."""
     return attend(s_aux=torch.ones(4), **inputs)
 
 

@@ -78,7 +78,7 @@ def write(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def built_once(tmp_path_factory) -> Path:
-    """A project whose bundle has been built into an empty cache, as `first`. Tests copy it."""
+    """Return a project whose bundle has been built into an empty cache, as `first`. Tests copy it."""
     folder = tmp_path_factory.mktemp("project")
     write(folder)
     with pytest.MonkeyPatch.context() as patch:

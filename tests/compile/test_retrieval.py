@@ -30,7 +30,7 @@ def words(ids: Sequence[int]) -> str:
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory):
-    """A model whose tokens are words, so that a corpus of text has the tokens that it should."""
+    """Return a model whose tokens are words, so that a corpus of text has the tokens that it should."""
     folder = tmp_path_factory.mktemp("models") / "target"
     tiny_bundles.save(zoo.model("llama"), folder, tokenizer=False)
     tokenizer = Tokenizer(models.WordLevel({f"w{token}": token for token in range(zoo.VOCABULARY)}, unk_token="w0"))
@@ -156,7 +156,7 @@ def test_what_samples_draws_the_same_with_and_without_an_index(cli, recipe, answ
 
 @pytest.fixture(scope="module")
 def open_door(target, tmp_path_factory):
-    """A bundle that drafts by a proposer alone."""
+    """Return a bundle that drafts by a proposer alone."""
     folder = tmp_path_factory.mktemp("open")
     (folder / "recipe.yaml").write_text(
         f"name: open\ntarget: {{model: {target}}}\ndrafter: {{kind: retrieval, tree: {{depth: 4, nodes: 12}}}}\n"

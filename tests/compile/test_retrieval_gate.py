@@ -26,7 +26,7 @@ GATE = "gate: {kind: retrieval, index: index, match: 2, tokens: 6}"
 
 
 def gated(recipe, drafter: str, gate: str = GATE, *rest: str) -> Path:
-    """A recipe with a drafter and a gate, and the drafter beside it."""
+    """Return a recipe with a drafter and a gate, and the drafter beside it."""
     folder = recipe(f"{{{drafter}, {gate}}}", *rest)
     if "model: drafter" in drafter:
         tiny_bundles.save(tiny_bundles.noisy("llama", 0.05), folder / "drafter", tokenizer=False)

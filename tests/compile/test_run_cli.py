@@ -40,7 +40,7 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def first(model, cache):
-    """The first run, which builds."""
+    """Return the first run, which builds."""
     return generate(model, "def", "--skip-prove", "--json", "-n", 12)
 
 

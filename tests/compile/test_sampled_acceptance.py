@@ -291,7 +291,7 @@ def test_a_draft_that_was_drawn_twice_is_tried_once():
 
 
 def target_of(probs: Tensor, uniforms: Tensor) -> Target:
-    """What a target without filters says in rows that are sampled: probs float32 [R, V], uniforms [R]."""
+    """Return what a target without filters says in rows that are sampled: probs float32 [R, V], uniforms [R]."""
     rows = torch.zeros(1, len(probs))
     best, is_sampled = torch.zeros(rows.shape, dtype=torch.int64), torch.tensor([[True]])
     return Target(probs.log()[None], best, is_sampled, probs[None], rows, rows + 1, uniforms[None])

@@ -63,7 +63,7 @@ def settings(*rows: tuple[int, float, float]) -> Feeds:
 
 
 def kept(probs: np.ndarray, top_k: int, top_p: float, min_p: float) -> np.ndarray:
-    """Which of the probabilities [V] may be chosen, by the definition."""
+    """Return which of the probabilities [V] may be chosen, by the definition."""
     left = probs.astype(np.float64)
     if top_k > 0:
         left = np.where(left >= np.sort(left)[::-1][min(top_k, len(left)) - 1], left, 0)

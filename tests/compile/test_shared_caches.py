@@ -32,7 +32,7 @@ def random_text(length: int) -> list[int]:
 
 
 def committed(decoder: Decoder, text: list[int]) -> dict[str, Tensor]:
-    """The caches of the whole target behind a text, by name."""
+    """Return the caches of the whole target behind a text, by name."""
     shapes, width = decoder.cache_shapes(), len(text)
     current = decoder.begin([torch.zeros(shape) for shape in shapes.values()], torch.tensor([0]))
     positions = torch.arange(width)[None]

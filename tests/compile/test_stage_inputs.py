@@ -57,7 +57,7 @@ class Examples:
         return folder
 
     def of(self, kind: Any, text: str = "one") -> Any:
-        """An example of a type; another text gives another one, of the same type."""
+        """Return an example of a type; another text gives another one, of the same type."""
         origin, inner = typing.get_origin(kind), typing.get_args(kind)
         known: dict[Any, Any] = {
             int: len(text), float: len(text) / 4, bool: text == "one", str: text, Any: text,
@@ -87,7 +87,7 @@ class Examples:
 
 
 def changed(record: Any, examples: Examples) -> Iterator[tuple[str, Any]]:
-    """The record with one value changed, at any depth: (which, the record)."""
+    """Yield the record with one value changed, at any depth: (which, the record)."""
     for each in dataclasses.fields(record):
         value, kind = getattr(record, each.name), typing.get_type_hints(type(record))[each.name]
         if (type(record), each.name) in ((RetrievalPlan, "folder"), (DrafterPlan, "models")):
@@ -136,7 +136,7 @@ BILD = "verify={method: bild, fallback: 0.01, rollback: 5.0}"
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory) -> Path:
-    """A target, two models and a head that draft for it, and a recipe of the first model."""
+    """Return a target, two models and a head that draft for it, and a recipe of the first model."""
     folder = tmp_path_factory.mktemp("pair")
     save(zoo.model("llama"), folder / "target")
     for name, noise in (("drafter", 0.05), ("other", 0.1)):

@@ -19,7 +19,7 @@ WINDOWS = ([64], [17, 47], [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 18], [9, 8, 7, 6, 5, 4
 
 
 def at_ends(outputs: Outputs, widths: Sequence[int]) -> dict[int, np.ndarray]:
-    """Tokens committed -> the logits behind the last of them: all tokens of the text are given."""
+    """Return tokens committed -> the logits behind the last of them: all tokens of the text are given."""
     return {int(end): step["logits"][:, 0] for end, step in zip(np.cumsum(widths), outputs, strict=False)}
 
 

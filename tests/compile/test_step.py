@@ -11,7 +11,7 @@ from speccompile.compiler.step.window import ChainLayout
 
 
 def accept_in_python(window: list[int], n_given: int, n_total: int, target: list[int]) -> tuple[int, int]:
-    """The greedy criterion, one token after the other."""
+    """Return the greedy criterion, one token after the other."""
     path = n_given
     while path < n_total and window[path] == target[path - n_given]:
         path += 1

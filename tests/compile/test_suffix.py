@@ -26,7 +26,7 @@ class Trie(NamedTuple):
     followed: list[Path]
 
     def ranked_children(self, path: Path) -> list[Path]:
-        """Those with most votes first; of equals, the one that followed the best occurrence."""
+        """Return those with most votes first; of equals, the one that followed the best occurrence."""
         votes = Counter(each[: len(path) + 1] for each in self.followed if each[: len(path)] == path)
         return [child for child, _ in votes.most_common()]  # a Counter keeps the order in which they came
 

@@ -34,7 +34,7 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def kept(bundle: Bundle) -> dict[str, np.ndarray]:
-    """The states that outlive a generation."""
+    """Return the states that outlive a generation."""
     graph = next(graph for graph in bundle.manifest.graphs if graph.name == "draft")
     states = [tensor for tensor in graph.inputs if tensor.buffer.startswith("kept.")]
     return {each.buffer: bundle._loop.rounds.engine.host_view(each.buffer, each.concrete_shape({})) for each in states}

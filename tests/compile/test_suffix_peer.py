@@ -35,7 +35,7 @@ def make_text(seed: int) -> list[int]:
 
 
 def has_ties(text: list[int]) -> bool:
-    """Whether two tokens have equal votes anywhere on the way of any suffix's drafts."""
+    """Return whether two tokens have equal votes anywhere on the way of any suffix's drafts."""
     for matched in range(1, MATCH + 1):
         suffix = text[len(text) - matched :]
         live = [i for i in range(matched, len(text)) if text[i - matched : i] == suffix]

@@ -28,7 +28,7 @@ def run(drafter: Suffix, states: list[torch.Tensor], rows: list[tuple[int, list[
 def generate(
     drafter: Suffix, states: list[torch.Tensor], prompt: list[int], answer: list[int], steps: list[int] | None = None
 ) -> list[torch.Tensor]:
-    """A prompt in one run, then its answer in rounds of some sizes, as long as it goes."""
+    """Return a prompt in one run, then its answer in rounds of some sizes, as long as it goes."""
     states = run(drafter, states, [(0, [*prompt, answer[0]])]).states
     at, step = 0, 0
     while at + (size := (steps or [2])[step % len(steps or [2])]) < len(answer):
@@ -42,7 +42,7 @@ def zeros(drafter: Suffix) -> list[torch.Tensor]:
 
 
 def written(states: list[torch.Tensor], row: int = 0) -> list[list[int]]:
-    """The tokens in a lane, apart where it has them apart."""
+    """Return the tokens in a lane, apart where it has them apart."""
     found: list[list[int]] = [[]]
     for value in states[1][row].tolist():
         found[-1].append(value - 1) if value else found.append([])

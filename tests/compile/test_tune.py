@@ -32,7 +32,7 @@ def test_shorter_chains_of_real_drafters(built, monkeypatch, name, drafts):
 
 
 def _until_all_were_accepted(rounds: Rounds, longest: int) -> Rounds:
-    """The first rounds, up to one behind which nobody knows what would have been drafted."""
+    """Return the first rounds, up to one behind which nobody knows what would have been drafted."""
     count = next((index for index, each in enumerate(rounds.accepted) if each == longest), len(rounds.accepted))
     drafts, accepted = rounds.drafts[:count], rounds.accepted[:count]
     return Rounds(sum(accepted) + count, drafts, accepted)

@@ -19,7 +19,7 @@ from tests.compile.test_quantize import LAYERS, RANGES, SIZES, experts, graph, n
 
 
 def outliers() -> onnx.ModelProto:
-    """A column of zeros, one that float16 cannot hold a scale of, and one with a number far from all others."""
+    """Return a column of zeros, one that float16 cannot hold a scale of, and one with a number far from all others."""
     model = graph(LAYERS)
     up = normal(*SIZES["up"])
     up[:, 1], up[:, 2] = 0, 1e-6
@@ -29,7 +29,7 @@ def outliers() -> onnx.ModelProto:
 
 
 def converted(before: onnx.ModelProto, word: str, form: str, compute: str, folder: Path) -> tuple[Path, Path]:
-    """The graph and the same in other numbers, on disk."""
+    """Return the graph and the same in other numbers, on disk."""
     paths = folder / "before.onnx", folder / "after.onnx"
     onnx.save(before, paths[0])
     model = ir.load(paths[0])

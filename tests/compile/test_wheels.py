@@ -28,7 +28,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of scripts/wheels, with the wheel for x86-64. The script has audited it and tried it out."""
+    """Return the folder of scripts/wheels, with the wheel for x86-64. The script has audited it and tried it out."""
     folder = tmp_path_factory.mktemp("wheels")
     run = subprocess.run([ROOT / "scripts/wheels", folder, "x86_64"], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
@@ -38,7 +38,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def from_wheel(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A program of the wheel as `pipx run` starts it, away from the checkout; its answer in JSON."""
+    """Return a program of the wheel as `pipx run` starts it, away from the checkout; its answer in JSON."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPECCOMPILE_", "PYTHON"))}
     variables = kept | {"PIPX_HOME": str(made / "tools/pipx")}
     pipx = (made / "tools/bin/python", "-m", "pipx", "run", "--spec", made / WHEEL)

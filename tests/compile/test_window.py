@@ -23,7 +23,7 @@ DEPTH = 4
 
 @st.composite
 def windows(draw: st.DrawFn) -> tuple[list[Tree], list[int], int]:
-    """One tree of equal size in each row, how many tokens are given there, and a width that holds them."""
+    """Return one tree of equal size in each row, how many tokens are given there, and a width that holds them."""
     first = draw(st.sampled_from(TREES))
     trees = [
         draw(st.sampled_from([t for t in TREES if t.drafts == first.drafts])) for _ in range(draw(st.integers(1, 3)))
@@ -33,7 +33,7 @@ def windows(draw: st.DrawFn) -> tuple[list[Tree], list[int], int]:
 
 
 def shapes(trees: list[Tree]):
-    """The window's shape and its nodes: dynamic, and constant too where all rows hold one tree."""
+    """Yield the window's shape and its nodes: dynamic, and constant too where all rows hold one tree."""
     size = trees[0].drafts + 1
     dynamic = TreeLayout(None, size, DEPTH)
     yield dynamic, dynamic.nodes(torch.tensor([tree.parents for tree in trees]), len(trees))

@@ -61,7 +61,7 @@ class Built:
 
 
 def noisy(name: str, noise: float) -> PreTrainedModel:
-    """A model that agrees with the one of the same name now and then."""
+    """Return a model that agrees with the one of the same name now and then."""
     model = zoo.model(name)
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(1)
@@ -77,7 +77,7 @@ def end_tokens(name: str, *ends: int) -> list[int]:
 
 
 def zoo_continuation(name: str, prompt: Sequence[int]) -> list[int]:
-    """What a model of the zoo says greedily, with no token at which it ends."""
+    """Return what a model of the zoo says greedily, with no token at which it ends."""
     ids = torch.tensor([list(prompt)])
     output = zoo.model(name).generate(
         ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW_TOKENS
@@ -182,7 +182,7 @@ def _retrieval(folder: Path) -> str:
 
 
 def _constrained(rest: str) -> Callable[[Path], str]:
-    """A drafter that mostly says what the target does, and an end token at which grammars may end."""
+    """Return a drafter that mostly says what the target does, and an end token at which grammars may end."""
 
     def write(folder: Path) -> str:
         save(zoo.model("gpt2"), folder / "target", eos=[zoo.PAD])
@@ -222,5 +222,5 @@ def make(name: str, folder: Path) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder."""
+    """Return every file below a folder."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

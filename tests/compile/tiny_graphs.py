@@ -91,7 +91,7 @@ def _weights(name: str, kind: int, shape: tuple[int, int]) -> onnx.TensorProto:
 
 
 def node(model: onnx.ModelProto, name: str) -> onnx.NodeProto:
-    """The node of that name."""
+    """Return the node of that name."""
     return next(each for each in model.graph.node if each.name == name)
 
 

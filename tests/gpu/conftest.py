@@ -61,7 +61,7 @@ def _speccompile(*arguments: str | Path) -> None:
 
 @pytest.fixture(scope="session", params=ENGINES)
 def engine(request: pytest.FixtureRequest, gpu: Device) -> Engine:
-    """Every engine that this machine can build and run."""
+    """Return every engine that this machine can build and run."""
     described = ENGINES[request.param]
     if reason := described.lacks(gpu.compute_capability):
         pytest.skip(reason)
@@ -76,7 +76,7 @@ def opened(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> Iterator[Opened]:
-    """The bundle, opened on the engine, with an eye on what it asks of CUDA."""
+    """Yield the bundle, opened on the engine, with an eye on what it asks of CUDA."""
     watched = Watched(gpu._api)
     monkeypatch.setattr(engines, "open_device", lambda: Device(watched))
     with caplog.at_level(logging.WARNING, "speccompile"):

@@ -38,7 +38,7 @@ class Engine:
         return "-".join([where, self.precision, *drafts, *([self.graphs] if self.graphs == "fused" else [])])
 
     def recipe(self, capability: str) -> str:
-        """The engine in a recipe's words, for a GPU of this compute capability."""
+        """Return the engine in a recipe's words, for a GPU of this compute capability."""
         drafter = self.precision if self.precision.startswith("float") else "float16"
         keys: dict[str, Any] = {"backend": self.backend, "name": "gpu"}
         keys["precision"] = {"target": self.precision, "drafter": drafter}
@@ -130,6 +130,6 @@ class Opened:
 
     @contextmanager
     def watching(self) -> Iterator[Watched]:
-        """What CUDA was asked from here on."""
+        """Yield what CUDA was asked from here on."""
         self.watched.clear()
         yield self.watched

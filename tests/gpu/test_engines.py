@@ -49,7 +49,7 @@ def test_tokens(opened, prompts, figures):
 
 
 def _agree(case, reference, precision):
-    """Whether the processor gives the same tokens. Float32 may differ at near-ties alone; less may differ."""
+    """Return whether the processor gives the same tokens. Float32 may differ at near-ties alone; less may differ."""
     ours = case.speculative.token_ids
     theirs = reference.generate(case.prompt_ids, max_new_tokens=NEW_TOKENS).token_ids
     index = first_difference(ours, theirs)

@@ -15,7 +15,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def write(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor], *, pickle: str = "") -> Path:
-    """A folder with a config and weights: safetensors, or a pickle of this name."""
+    """Return a folder with a config and weights: safetensors, or a pickle of this name."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     if pickle:
@@ -38,7 +38,7 @@ def random_tensors(shapes: Shapes, seed: int = 0, scale: float = 1.0) -> dict[st
 def layer(
     prefix: str, *, inputs: int | None = None, width: int = WIDTH, qk_norm: bool = False
 ) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of one decoder layer of Llama's form, both norms included."""
+    """Return names and shapes of one decoder layer of Llama's form, both norms included."""
     inputs = inputs or width
     shapes: dict[str, tuple[int, ...]] = {
         "self_attn.q_proj.weight": (HEADS * HEAD_DIM, inputs),
@@ -57,7 +57,7 @@ def layer(
 
 
 def llama_config(vocabulary: int, *, layers: int = 1, width: int = WIDTH, **more: Any) -> dict[str, Any]:
-    """What any head's config has in Llama's words."""
+    """Return what any head's config has in Llama's words."""
     return {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": width, "intermediate_size": MLP,
         "num_hidden_layers": layers, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS,

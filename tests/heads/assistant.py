@@ -17,7 +17,7 @@ CENTROIDS, TOP_K = 16, 6
 def assistant(
     folder: Path, target: PretrainedConfig, *, layers: int = 4, sparse: bool = False, seed: int = 0, **settings: Any
 ) -> Path:
-    """One for this target: three sliding layers before a full one, where it has such; else full layers alone.
+    """Return one for this target: three sliding layers before a full one, where it has such; else full layers alone.
     settings: of its text_config."""
     built = model(target, layers=layers, sparse=sparse, seed=seed, **settings)
     built.save_pretrained(folder)

@@ -18,7 +18,7 @@ MARKOV = {
 
 
 def backbone(target: PretrainedConfig, taps: int = 2, layers: int = LAYERS) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of what all of them have."""
+    """Return names and shapes of what all of them have."""
     width = target.hidden_size
     shapes: dict[str, tuple[int, ...]] = {"fc.weight": (width, taps * width), "hidden_norm.weight": (width,)}
     for index in range(layers):
@@ -27,7 +27,7 @@ def backbone(target: PretrainedConfig, taps: int = 2, layers: int = LAYERS) -> d
 
 
 def ends(target: PretrainedConfig, size: int = 0) -> dict[str, tuple[int, ...]]:
-    """An embedding and an output matrix of its own."""
+    """Return an embedding and an output matrix of its own."""
     vocabulary, width = target.vocab_size, target.hidden_size
     return {"embed_tokens.weight": (vocabulary, width), "lm_head.weight": (size or vocabulary, width)}
 
@@ -55,7 +55,7 @@ def dflash2(folder: Path, target: PretrainedConfig, **more: Any) -> Path:
 
 
 def selecting(target: PretrainedConfig) -> dict[str, Tensor]:
-    """What DFlash2 adds."""
+    """Return what DFlash2 adds."""
     width, groups = target.hidden_size, target.hidden_size // CONVOLUTION["conv_group_size"]
     shapes: dict[str, tuple[int, ...]] = {
         "candidate_selector.predecessor_codebook": (target.vocab_size, RANK),
@@ -92,7 +92,7 @@ def specforge(folder: Path, target: PretrainedConfig, *, prefix: str = "", own: 
 
 
 def heads(target: PretrainedConfig, said: dict[str, Any], size: int = 0) -> dict[str, Tensor]:
-    """The Markov head and the confidence head."""
+    """Return the Markov head and the confidence head."""
     vocabulary, width, rank = target.vocab_size, target.hidden_size, said["markov_rank"]
     shapes: dict[str, tuple[int, ...]] = {}
     if rank:
@@ -144,7 +144,7 @@ def speculators(
 
 
 def transformers(folder: Path, target: PretrainedConfig, **more: Any) -> Path:
-    """The dialect of transformers' MuseGlimmerAssistantModel."""
+    """Return the dialect of transformers' MuseGlimmerAssistantModel."""
     width = target.hidden_size
     kept = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
             "head_dim", "rms_norm_eps", "hidden_act", "max_position_embeddings")  # fmt: skip

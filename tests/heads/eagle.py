@@ -65,5 +65,5 @@ def _speculators(config: dict[str, Any], bias: bool) -> dict[str, Any]:
 
 
 def enorm(width: int) -> dict[str, Tensor]:
-    """What a variant has that is not compiled."""
+    """Return what a variant has that is not compiled."""
     return random_tensors({"enorm.weight": (width,), "hnorm.weight": (width,)})

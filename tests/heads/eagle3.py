@@ -94,7 +94,7 @@ def _config(
 
 
 def of_norms(target: PretrainedConfig, taps: int = 3) -> dict[str, Tensor]:
-    """The norms of `norm_before_fc` and `fc_norm`, around one."""
+    """Return the norms of `norm_before_fc` and `fc_norm`, around one."""
     random = torch.Generator().manual_seed(5)
     widths = {"input_norm.weight": taps * target.hidden_size}
     widths |= {f"fc_norm.{index}.weight": target.hidden_size for index in range(taps)}

@@ -22,7 +22,7 @@ MASK = 5
 
 
 def pard(folder: Path, target: PretrainedConfig) -> Path:
-    """A language model like the target, whose config names a mask token."""
+    """Return a language model like the target, whose config names a mask token."""
     AutoModelForCausalLM.from_config(target).save_pretrained(folder)
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"pard_token": MASK}))

@@ -49,7 +49,7 @@ def hydra(
 
 
 def _layer(target: PretrainedConfig) -> dict[str, tuple[int, ...]]:
-    """A whole one-layer model of the target's form, with an embedding that nothing reads."""
+    """Return a whole one-layer model of the target's form, with an embedding that nothing reads."""
     width, inner, head_dim = target.hidden_size, target.intermediate_size, target.head_dim
     queries, keys = target.num_attention_heads * head_dim, target.num_key_value_heads * head_dim
     shapes = {

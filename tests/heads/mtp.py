@@ -159,7 +159,7 @@ def _joining(width: int, seed: int, *, has_norm: bool) -> dict[str, Tensor]:
 
 
 def mtp_head(folder: Path, target: Any, n_mtp: int = 1, seed: int = 0, **more: Any) -> Path:
-    """The layers in a folder of their own, as speculators writes it, for a target of any class."""
+    """Return the layers in a folder of their own, as speculators writes it, for a target of any class."""
     config = deepcopy(target)
     config.num_hidden_layers, width = 1, target.hidden_size
     for key, value in list(vars(config).items()):

@@ -41,5 +41,5 @@ AUTOREGRESSIVE = replace(
 
 
 def timed(generation: Generation, gaps: Sequence[float] | None = None, first_token: float = 0.1) -> Answers:
-    """The answer to a single turn; gaps: seconds between its rounds, a tenth each by default."""
+    """Return the answer to a single turn; gaps: seconds between its rounds, a tenth each by default."""
     return (Timed(generation, first_token, tuple(gaps if gaps is not None else [0.1] * generation.rounds)),)

@@ -77,7 +77,7 @@ def cpu_entry(graphs: tuple[Graph, ...], files: dict[str, str], name: str = "onn
 
 
 def tensorrt_entries() -> tuple[EngineEntry, EngineEntry]:
-    """One that is built later, and one that was built."""
+    """Return one that is built later, and one that was built."""
     window = {"profile": {"window": [[1, 1], [1, 5], [1, 16]]}}
     reports = {"verify": window | {"builder": "tensorrt 10.15", "inputs": [{"name": "window"}] * 2}}
     half = (with_cache_dtypes(verify_graph(), {"target": "float16"}),)

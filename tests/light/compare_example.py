@@ -30,7 +30,7 @@ SPEEDS = {"prompt_lookup": 2.0, "model": 4.0, "layer_skip": 0.5}
 def toy_pass(
     kind: str, questions: Sequence[Question], *, wrong: bool = False, number: int = 1, **changes: object
 ) -> MeasuredPass:
-    """One pass of a method of this kind: 7 tokens a question, in three rounds. wrong: it gives other tokens."""
+    """Return one pass of a method of this kind: 7 tokens a question, in three rounds. wrong: it gives other tokens."""
     ours = replace(SPECULATIVE, seconds=1.4 / SPEEDS.get(kind, 1), tokens_per_second=5.0 * SPEEDS.get(kind, 1))
     if wrong:
         ours = replace(ours, token_ids=[*ours.token_ids[:-1], 99])

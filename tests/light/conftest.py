@@ -71,7 +71,7 @@ def make_recipe(tmp_path: Path, make_checkpoint: Callable[..., Path]) -> Callabl
 
 @pytest.fixture
 def read(plan: Callable[..., Plan]) -> Callable[..., HeadPlan]:
-    """The head of what `plan` plans, which a test file says itself."""
+    """Return the head of what `plan` plans, which a test file says itself."""
 
     def read(**keys: Any) -> HeadPlan:
         head = plan(**keys).drafter.head
@@ -83,7 +83,7 @@ def read(plan: Callable[..., Plan]) -> Callable[..., HeadPlan]:
 
 @pytest.fixture
 def refusal(plan: Callable[..., Plan]) -> Callable[..., str]:
-    """The message, beside which there is a hint, with which `plan` refuses."""
+    """Return the message, beside which there is a hint, with which `plan` refuses."""
 
     def refusal(*arguments: Any, **keys: Any) -> str:
         with pytest.raises(SpeccompileError) as caught:
@@ -96,7 +96,7 @@ def refusal(plan: Callable[..., Plan]) -> Callable[..., str]:
 
 @pytest.fixture
 def written(tmp_path: Path, make_checkpoint: Callable[..., Path]) -> Callable[..., Recipe]:
-    """A recipe over a target of eight layers, with a section `train` for which everything is there."""
+    """Return a recipe over a target of eight layers, with a section `train` for which everything is there."""
     make_checkpoint(tmp_path / "target", **TRAINED)
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("def return self\n")
@@ -118,7 +118,7 @@ def planned(written: Callable[..., Recipe]) -> Callable[..., TrainingPlan]:
 
 @pytest.fixture
 def refused(written: Callable[..., Recipe]) -> Callable[..., str]:
-    """The message, beside which there is a hint, with which a training is refused."""
+    """Return the message, beside which there is a hint, with which a training is refused."""
 
     def refused(*overrides: str, **train: Any) -> str:
         with pytest.raises(SpeccompileError) as caught:

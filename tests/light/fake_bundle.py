@@ -47,7 +47,7 @@ def toy_manifest(
     carried: bool = False,
     **changes: object,
 ) -> Manifest:
-    """The manifest of a toy bundle; `changes` as in `bundle_example.manifest`."""
+    """Return the manifest of a toy bundle; `changes` as in `bundle_example.manifest`."""
     values: dict[str, Any] = {
         "vocabulary_size": VOCABULARY, "eos_token_ids": (), "max_length": 160, "batch_size": 1, "prefill_chunk": 16,
         "decoding": "sampling" if sampling else "greedy", "tree": tree, "sample": sample,
@@ -76,7 +76,7 @@ def toy_manifest(
 
 
 def toy_tokenizer() -> FastTokenizer:
-    """One token a byte. <s> begins every text."""
+    """Return one token a byte. <s> begins every text."""
     alphabet = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "<s>", "</s>"]
     tokenizer = FastTokenizer(models.BPE(vocab={name: index for index, name in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -87,13 +87,13 @@ def toy_tokenizer() -> FastTokenizer:
 
 
 def toy_bundle(text: Tokenizer | None = None, *, ranges: bool = False, **changes: object) -> Bundle:
-    """A bundle that lies in no folder. ranges: its engine may run some rows alone."""
+    """Return a bundle that lies in no folder. ranges: its engine may run some rows alone."""
     made = toy_manifest(**changes)  # type: ignore[arg-type]
     return Bundle(made, ToyEngine(made, has_ranges=ranges), made.engines[0], text, None)
 
 
 def write_toy_bundle(output: Path, *, tokenizer: bool = True, chat: bool = True, **changes: object) -> Path:
-    """The folder of a toy bundle. Its graphs are no ONNX files: `ToyEngine` must stand in for ONNX Runtime."""
+    """Return the folder of a toy bundle. Its graphs are no ONNX files: `ToyEngine` must stand in for ONNX Runtime."""
     made = toy_manifest(tokenizer=tokenizer, **changes)  # type: ignore[arg-type]
     with BundleWriter(output) as writer:
         for graph in made.graphs:

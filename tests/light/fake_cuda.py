@@ -72,7 +72,7 @@ class FakeCuda:
         self._numbers = count(1)
 
     def __getattribute__(self, name: str) -> Any:
-        """Every function is counted, and fails where it is told to."""
+        """Return functions whose calls are counted, and fail where they are told to."""
         found = object.__getattribute__(self, name)
         if not name.startswith("cuda") or not callable(found) or isinstance(found, type):
             return found

@@ -21,7 +21,7 @@ Machine = SimpleNamespace
 
 
 def make_machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Machine]:
-    """What makes machines. Their files and the cache of compiled kernels lie in `folder`."""
+    """Return what makes machines. Their files and the cache of compiled kernels lie in `folder`."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
 
     def make(
@@ -49,7 +49,7 @@ def make_machine(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
 
 
 def generate(machine: Machine, count: int = 30, **options: Any) -> list[int]:
-    """The toy's tokens after PROMPT, in rounds that no clock decides."""
+    """Return the toy's tokens after PROMPT, in rounds that no clock decides."""
     options = {"max_new_tokens": count, "adaptive": False} | options
     tokens: list[int] = machine.bundle.generate(PROMPT, **options).token_ids
     return tokens

@@ -27,7 +27,7 @@ NUMPY = {name: np.dtype("uint16" if dtype == "bfloat16" else dtype) for dtype, n
 
 
 def device_manifest(**changes: object) -> Manifest:
-    """A toy bundle with one TensorRT-RTX engine; `changes` as in `toy_manifest`."""
+    """Return a toy bundle with one TensorRT-RTX engine; `changes` as in `toy_manifest`."""
     made = toy_manifest(**changes)  # type: ignore[arg-type]
     files = {graph.name: f"engines/{graph.name}.engine" for graph in made.graphs}
     return replace(made, engines=(engine_entry("rtx", files, made.graphs),))

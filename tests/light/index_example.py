@@ -18,7 +18,7 @@ LETTERS = "abcdefgh"
 
 
 def save_tokenizer(folder: Path, letters: str = LETTERS) -> Path:
-    """One token a letter, in their order."""
+    """Return one token a letter, in their order."""
     tokenizer = Tokenizer(models.WordLevel({letter: number for number, letter in enumerate(letters)}, unk_token="a"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokenizer.enable_truncation(3)  # which an index must not heed
@@ -57,7 +57,7 @@ def ids(text: str) -> list[int]:
 
 
 def chunk_tokens(index: Index) -> list[list[int]]:
-    """The tokens of every chunk, ends of documents as SEPARATOR."""
+    """Return the tokens of every chunk, ends of documents as SEPARATOR."""
     return [chunk.tokens.tolist() for chunk in index._chunks]
 
 

@@ -68,7 +68,7 @@ class Speaker:
 def speaking(
     says: Callable[[str], Said], settings: Settings | None = None, **changes: Any
 ) -> Iterator[tuple[Running, Speaker]]:
-    """A server of a model that answers with what `says` gives for the prompt."""
+    """Yield a server of a model that answers with what `says` gives for the prompt."""
     bundle, speaker, model = chat_bundle(**{"max_length": 200_000} | changes), Speaker(says), ServedModel("toy")
     bundle.serve = lambda limits, observer: speaker
     model.start(bundle)
@@ -78,7 +78,7 @@ def speaking(
 
 @contextmanager
 def chromium(*arguments: str) -> Iterator[Any]:
-    """A browser without a window, with the log of its console. Skips where there is none."""
+    """Yield a browser without a window, with the log of its console. Skips where there is none."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: pip install 'speccompile[dev]'")
     browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     driver = shutil.which("chromedriver")
@@ -148,7 +148,7 @@ class Page:
 
 @contextmanager
 def talking(driver, says, settings=None, **changes) -> Iterator[tuple[Page, object]]:
-    """The page of a server, in an empty browser. At the end: no error on the console, no request to elsewhere."""
+    """Yield the page of a server, in an empty browser. At the end: no error on the console, no request to elsewhere."""
     with speaking(says, settings, **changes) as (running, speaker):
         driver.get_log("browser"), driver.get_log("performance")
         yield Page(driver, running.address), speaker

@@ -50,7 +50,7 @@ SETTLED = ("gptq-symmetric", "gptq", "gptq-v2", "gptq-channel", "awq", "ct-symme
 
 
 def layer(name: str) -> dict:
-    """The tensors of a library's layer, by their names in a checkpoint."""
+    """Return the tensors of a library's layer, by their names in a checkpoint."""
     mark = f"{name}:layer."
     return {f"{LAYER}.{key.removeprefix(mark)}": value for key, value in LIBRARIES.items() if key.startswith(mark)}
 

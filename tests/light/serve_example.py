@@ -41,7 +41,7 @@ def toy_text() -> Tokenizer:
 
 
 def chat_bundle(*, text: bool = True, chat: bool = True, **changes: Any) -> Bundle:
-    """A toy bundle that lies in no folder, with a tokenizer and a chat template."""
+    """Return a toy bundle that lies in no folder, with a tokenizer and a chat template."""
     made = toy_manifest(**changes)
     template = (TEMPLATE, {"bos_token": "<s>", "eos_token": "</s>"}) if chat else None
     return Bundle(made, ToyEngine(made), made.engines[0], toy_text() if text else None, template)
@@ -83,7 +83,7 @@ class Running:
 
     @contextmanager
     def asked(self, method: str, path: str, body: Any = None, **headers: str) -> Iterator[http.client.HTTPResponse]:
-        """A response whose body is not read yet."""
+        """Yield a response whose body is not read yet."""
         where = urlsplit(self.address)
         connection = http.client.HTTPConnection(where.hostname, where.port, timeout=60)
         data = json.dumps(body).encode() if isinstance(body, dict) else body
@@ -96,7 +96,7 @@ class Running:
 
     @contextmanager
     def asked_without_answer(self, path: str, body: Any) -> Iterator[None]:
-        """A request whose client hangs up at the end, whatever has come."""
+        """Yield a request whose client hangs up at the end, whatever has come."""
         where, data = urlsplit(self.address), json.dumps(body).encode()
         head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
         with socket.create_connection((where.hostname, where.port)) as connection:
@@ -121,7 +121,7 @@ class Running:
 def serving(
     model: ServedModel, settings: Settings | None = None, connections: ConnectionLimits | None = None
 ) -> Iterator[Running]:
-    """A server over a model, whatever its state, on a free port."""
+    """Yield a server over a model, whatever its state, on a free port."""
     listening, address = listen(ListenAddress(port=0))
     server = uvicorn.Server(configure(make_app(model, settings), connections or ConnectionLimits(), grace=10))
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
@@ -136,7 +136,7 @@ def serving(
 
 @contextmanager
 def toy_server(settings: Settings | None = None, limits: Limits | None = None, **changes: Any) -> Iterator[Running]:
-    """A server over a toy bundle of the name `toy`."""
+    """Yield a server over a toy bundle of the name `toy`."""
     model = ServedModel("toy", limits)
     model.start(chat_bundle(**changes))
     with serving(model, settings) as running:
@@ -169,7 +169,7 @@ class Puppet:
 
 @contextmanager
 def puppet_server(settings: Settings | None = None, **changes: Any) -> Iterator[tuple[Running, Puppet]]:
-    """A server whose service does what the test says."""
+    """Yield a server whose service does what the test says."""
     model, puppet, bundle = ServedModel("toy"), Puppet(), chat_bundle(**changes)
     bundle.serve = lambda limits, observer: puppet  # type: ignore[method-assign,assignment,return-value]
     model.start(bundle)
@@ -180,7 +180,7 @@ def puppet_server(settings: Settings | None = None, **changes: Any) -> Iterator[
 def asked(
     running: Running, puppet: Puppet, path: str = "/v1/completions", **body: Any
 ) -> tuple[list[int], dict[str, Any]]:
-    """What the service is asked for a body; no answer is waited for."""
+    """Return what the service is asked for a body; no answer is waited for."""
     puppet.error = UsageError("seen")
     given = {"prompt": "def"} if path == "/v1/completions" else {"messages": [{"role": "user", "content": "def"}]}
     seen = []

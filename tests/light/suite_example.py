@@ -39,7 +39,7 @@ def test_each(n):
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """A small suite with the plugin, in a checkout of its own."""
+    """Return a small suite with the plugin, in a checkout of its own."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     for name in [name for name in os.environ if name.startswith(("PYTEST_", "GIT_"))]:
         monkeypatch.delenv(name)

@@ -42,7 +42,7 @@ class Cases(NamedTuple):
 
 
 def children(count: int) -> Iterator[tuple[list[int], float]]:
-    """Places among the candidates, drawn one after the other and none twice, with their probability."""
+    """Yield places among the candidates, drawn one after the other and none twice, with their probability."""
     for places in permutations(range(len(IDS)), count):
         chance, left = 1.0, 1.0
         for place in places:
@@ -58,7 +58,7 @@ def settings(batch: int, **changes: float) -> Settings:
 
 
 def drawn(tree: Tree) -> Iterator[tuple[list[int], float]]:
-    """All that a tree may hold, the root first, with its probability."""
+    """Yield all that a tree may hold, the root first, with its probability."""
     levels = [list(children(len(nodes))) for nodes in tree.children if nodes]
     for choice in product(*levels):
         yield (

@@ -36,7 +36,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def toys():
-    """The toy engine in ONNX Runtime's place."""
+    """Yield the toy engine in ONNX Runtime's place."""
     with patch("speccompile.runtime.devices.onnxruntime.OnnxRuntimeEngine", lambda *_: ToyEngine(toy_manifest(**ROWS))):
         yield
 

@@ -42,7 +42,7 @@ def bench(tmp_path, capsys, monkeypatch):
 
 
 def table(text):
-    """The lines behind the progress, if there is any."""
+    """Return the lines behind the progress, if there is any."""
     lines = text.splitlines()
     return lines[next(index for index, line in enumerate(lines) if line.startswith("demo on ")) :]
 

@@ -51,7 +51,7 @@ class TimedEngine(ToyEngine):
 
 @pytest.fixture
 def timed(monkeypatch):
-    """A toy bundle on a clock of its own; the keywords are those of `toy_bundle`."""
+    """Return a toy bundle on a clock of its own; the keywords are those of `toy_bundle`."""
 
     def make(**changes):
         clock = Clock()

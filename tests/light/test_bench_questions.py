@@ -25,7 +25,7 @@ CHAT = (
 
 @pytest.fixture
 def read(tmp_path):
-    """What `reader` makes of a file with these lines."""
+    """Return what `reader` makes of a file with these lines."""
 
     def read_lines(*lines, reader=read_questions):
         path = tmp_path / "question.jsonl"
@@ -174,12 +174,12 @@ def test_an_answer_with_more_tokens_than_were_generated(text):
 
 
 def answers(generation, *seconds):
-    """One answer a turn, each of so many seconds."""
+    """Return one answer a turn, each of so many seconds."""
     return tuple(Timed(replace(generation, seconds=each), 0.1, ()) for each in seconds)
 
 
 def case(number, group, ours, theirs):
-    """Each way: of each repeat the seconds of the turns."""
+    """Return each way: of each repeat the seconds of the turns."""
     spread = [
         tuple(answers(one, *turns) for turns in way) for one, way in ((SPECULATIVE, ours), (AUTOREGRESSIVE, theirs))
     ]

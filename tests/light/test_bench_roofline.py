@@ -22,7 +22,7 @@ def varint(value):
 
 
 def field(number, value):
-    """One field of a message in protobuf's wire format: a number, a text or bytes."""
+    """Return one field of a message in protobuf's wire format: a number, a text or bytes."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     data = value.encode() if isinstance(value, str) else value

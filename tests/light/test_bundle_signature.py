@@ -40,7 +40,7 @@ def bundle(tmp_path) -> Path:
 
 @pytest.fixture
 def keys(tmp_path) -> Path:
-    """A secret key of ours; the public one has the suffix .pub."""
+    """Return a secret key of ours; the public one has the suffix .pub."""
     make_keys(tmp_path / "key")
     return tmp_path / "key"
 

@@ -26,7 +26,7 @@ def plain(query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
 
 
 def attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, *, latent: bool = False) -> Tensor:
-    """The neutral op, half of the rows committed."""
+    """Return the neutral op, half of the rows committed."""
     committed = ROWS // 2
     rows = [part for each in (keys, values) for part in (each[:, :, committed:], each[:, :, :committed])]
     bias = torch.zeros(BATCH, 1, TOKENS, ROWS - committed)

@@ -311,7 +311,7 @@ def test_places_agree_with_what_safetensors_reads(folder):
 
 
 def llama(folder, vocabulary=8, layers=2):
-    """The tensors of a model whose names say what they are."""
+    """Return the tensors of a model whose names say what they are."""
     tensors = {f"model.layers.{layer}.mlp.up_proj.weight": np.zeros((4, 4), np.float32) for layer in range(layers)}
     save_file(
         tensors | {"model.embed_tokens.weight": np.zeros((vocabulary, 4), np.float32)}, folder / "model.safetensors"

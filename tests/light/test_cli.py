@@ -41,7 +41,7 @@ def modules_after(*arguments):
 
 
 def run_with(function, *arguments):
-    """The exit code of a command line whose only command is this function."""
+    """Return the exit code of a command line whose only command is this function."""
     group = click.Group(commands=[click.Command("act", callback=function)])
     return exit_codes.run(group, arguments or ["act"])
 

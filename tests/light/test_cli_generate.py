@@ -152,12 +152,12 @@ def test_temperature_0_is_greedy(folder, run):
 
 @pytest.fixture(scope="module")
 def sampling(tmp_path_factory) -> Path:
-    """A folder whose bundle samples. Run with `**SAMPLING`, it has four rows."""
+    """Return a folder whose bundle samples. Run with `**SAMPLING`, it has four rows."""
     return write_toy_bundle(tmp_path_factory.mktemp("built") / "toy", **SAMPLING)
 
 
 def drawn(count: int, sequence: int = 0) -> list[int]:
-    """What comes of `WARM`."""
+    """Return what comes of `WARM`."""
     return autoregressive(PROMPT_IDS, count, SamplingParams(1.5, 9, 0.9, 0.01, 1.25, 7, sequence))
 
 

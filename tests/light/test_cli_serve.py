@@ -56,7 +56,7 @@ def gate(tmp_path) -> Path:
 
 @contextmanager
 def process(gate: Path, *arguments: object, **variables: str) -> Iterator[tuple[subprocess.Popen, str]]:
-    """A server that has said its address."""
+    """Yield a server that has said its address."""
     command = [sys.executable, "-c", SERVER, str(gate), "serve", *map(str, arguments)]
     running = subprocess.Popen(
         command, cwd=ROOT, env=os.environ | variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE

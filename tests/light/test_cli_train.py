@@ -28,7 +28,7 @@ def run(capsys):
 
 @pytest.fixture
 def recipe(tmp_path, make_checkpoint, monkeypatch):
-    """A recipe whose drafter is still to be trained."""
+    """Return a recipe whose drafter is still to be trained."""
     monkeypatch.chdir(tmp_path)
     sizes = {"hidden_size": 32, "num_hidden_layers": 8, "num_attention_heads": 4, "intermediate_size": 64}
     make_checkpoint(tmp_path / "target", **sizes)

@@ -154,7 +154,7 @@ class Handle:
 
 @pytest.fixture
 def replica():
-    """A replica of a toy bundle that lies in no folder."""
+    """Yield a replica of a toy bundle that lies in no folder."""
     made = Replica.__new__(Replica)
     made._begin(ServedModel("toy", Limits()), Settings())
     made._model.start(chat_bundle(batch_size=2))
@@ -163,7 +163,7 @@ def replica():
 
 
 async def ask(front, path, body, send=None):
-    """The status and the body, as the client gets them."""
+    """Return the status and the body, as the client gets them."""
     sent = []
 
     async def receive():

@@ -25,7 +25,7 @@ from tests.light.test_bench_page import Page
 
 @pytest.fixture
 def job(make_recipe, tmp_path):
-    """A comparison of two methods on two questions; keywords are options."""
+    """Return a comparison of two methods on two questions; keywords are options."""
     (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)))
     (tmp_path / "methods.yaml").write_text(METHODS)
 

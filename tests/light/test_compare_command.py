@@ -51,7 +51,7 @@ def compare(make_recipe, tmp_path, monkeypatch, capsys):
 
 
 def rows(text):
-    """The names of the methods in the order of the table."""
+    """Return the names of the methods in the order of the table."""
     table = next(part for part in text.split("\n\n") if part.startswith("method "))
     return [line.split()[0] for line in table.splitlines()[1:-2]]  # without the header and what the columns mean
 
@@ -135,7 +135,7 @@ def test_an_interrupt_before_any_figures_has_no_table(compare):
 
 @pytest.fixture
 def board(make_recipe):
-    """Rows of a comparison that measures its third method."""
+    """Return rows of a comparison that measures its third method."""
     made = read_job(make_recipe()).board()
     figures = {"prompts": 2, "ratio": 1.0, "tokens_per_second": 5.0, "mean_accepted": 1.0}
     made.begin("autoregressive", MEASURING)

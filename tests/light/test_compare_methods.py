@@ -12,7 +12,7 @@ MODEL = {"kind": "model", "model": "drafter"}
 
 @pytest.fixture
 def source(make_recipe, tmp_path, make_checkpoint):
-    """A recipe whose target has four layers; keywords are keys of it."""
+    """Return a recipe whose target has four layers; keywords are keys of it."""
     make_checkpoint(tmp_path / "deep", num_hidden_layers=4)
 
     def make(*overrides, **keys):

@@ -28,7 +28,7 @@ def bundle(request, tmp_path_factory) -> Bundle:
 
 
 def expected(bundle: Bundle, kind: str, prompt: list[int], most: int) -> list[int]:
-    """What the target says by itself, one token after the other, with a matcher of its own."""
+    """Return what the target says by itself, one token after the other, with a matcher of its own."""
     matcher, text = bundle.constraint(kind, CASES[kind]).matcher(frozenset([END])), list(prompt)
     while len(text) < len(prompt) + most:
         token = first_allowed(said_after(text), matcher.mask())

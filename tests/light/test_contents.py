@@ -23,7 +23,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def reads(monkeypatch):
-    """The files that were read to be hashed."""
+    """Return the files that were read to be hashed."""
     read, original = [], file_hashes._hash
     monkeypatch.setattr(file_hashes, "_hash", lambda path, advance: read.append(path.name) or original(path, advance))
     return read

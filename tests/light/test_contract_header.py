@@ -28,7 +28,7 @@ LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 
 
 def sources(*folders: str) -> dict[str, str]:
-    """The runtime's sources in C++ without comments, the table's apart."""
+    """Return the runtime's sources in C++ without comments, the table's apart."""
     files = [
         file for folder in folders for file in sorted((NATIVE / folder).glob("*.*")) if file.suffix in (".cpp", ".h")
     ]
@@ -114,7 +114,7 @@ def test_schemas_name_reasons_that_there_are() -> None:
 
 
 def find_enums(schema: Any, name: str) -> list[list[Any]]:
-    """The enums of every property of a name."""
+    """Return the enums of every property of a name."""
     if isinstance(schema, list):
         return [enum for each in schema for enum in find_enums(each, name)]
     if not isinstance(schema, dict):

@@ -67,7 +67,7 @@ NATIVE_IMAGE = STAGES["runtime-native"].base
 
 
 def with_bases(name: str) -> Stage:
-    """A stage with all that it inherits before its own instructions."""
+    """Return a stage with all that it inherits before its own instructions."""
     steps: list[tuple[str, str]] = []
     while name in STAGES:
         steps = STAGES[name].steps + steps
@@ -84,7 +84,7 @@ def read_lock(name: str) -> dict[str, str]:
 
 
 def commands(stage: Stage, *words: str) -> Iterator[list[str]]:
-    """The arguments of each command in RUN that starts with these words."""
+    """Yield the arguments of each command in RUN that starts with these words."""
     for line in stage.all("RUN"):
         for command in line.split("&&"):
             arguments = shlex.split(command)
@@ -93,7 +93,7 @@ def commands(stage: Stage, *words: str) -> Iterator[list[str]]:
 
 
 def unsatisfied(lines: list[str], pins: dict[str, str]) -> list[str]:
-    """Those requirements that the pins do not meet."""
+    """Return those requirements that the pins do not meet."""
 
     def met(requirement: Requirement) -> bool:
         pin = pins.get(canonicalize_name(requirement.name))

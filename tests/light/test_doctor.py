@@ -42,7 +42,7 @@ def versions(monkeypatch: pytest.MonkeyPatch) -> dict[str, str | None]:
 
 
 def program(folder: Path, script: str) -> str:
-    """A folder for PATH in which nvidia-smi is this shell script."""
+    """Return a folder for PATH in which nvidia-smi is this shell script."""
     file = folder / "nvidia-smi"
     file.write_text(f"#!/bin/sh\n{script}\n")
     file.chmod(0o755)

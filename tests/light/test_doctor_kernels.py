@@ -32,7 +32,7 @@ def _as_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a library would be looked for; none is there."""
+    """Return where a library would be looked for; none is there."""
     path = tmp_path / native.FILE.name
     monkeypatch.setattr(native, "FILE", path)
     return path
@@ -116,7 +116,7 @@ def test_a_path_where_no_kernels_are(
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Path:
-    """A graph that names the kernels' domain, and runs without them."""
+    """Return a graph that names the kernels' domain, and runs without them."""
     model = Path(get_example("mul_1.onnx")).read_bytes() + bytes_field(6, native.DOMAIN.encode())
     path = tmp_path / "graph.onnx"
     path.write_bytes(model)

@@ -22,7 +22,7 @@ EVERY = ("lib/libspeccompile.so.1", "lib/libtriton_speccompile.so", "bin/speccom
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package in which nothing is compiled, with an onnxruntime beside it."""
+    """Return a package in which nothing is compiled, with an onnxruntime beside it."""
     capi = tmp_path / "site" / "onnxruntime" / "capi"
     capi.mkdir(parents=True)
     (capi / "libonnxruntime.so.1.31.1").write_bytes(b"a library")
@@ -43,7 +43,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def installed(package: Path) -> Path:
-    """Where all of the runtime is; the command says what the test lets it say."""
+    """Return where all of the runtime is; the command says what the test lets it say."""
     prefix = package / locate.PREFIX
     for name in ("include", "lib/cmake/speccompile", "lib/pkgconfig", "bin"):
         (prefix / name).mkdir(parents=True)

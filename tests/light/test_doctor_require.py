@@ -28,7 +28,7 @@ def package(name: str, purpose: str, *, installed: bool = True) -> Package:
 
 
 def packages(*missing: str) -> list[Package]:
-    """One package for each purpose and all that an ability names, without those missing."""
+    """Return one package for each purpose and all that an ability names, without those missing."""
     named = {name for ability in FEATURES.values() for name in ability.packages}
     purposes = {"onnxruntime": RUN, "torch": COMPILE} | dict.fromkeys(sorted(named), GPU)
     return [package(name, purpose, installed=name not in missing) for name, purpose in purposes.items()]

@@ -15,7 +15,7 @@ from tests.light.test_serve_lives import generation
 
 @pytest.fixture(scope="module")
 def server():
-    """A server that drafts 4 tokens, none and 1 in turn, whatever the clock says."""
+    """Yield a server that drafts 4 tokens, none and 1 in turn, whatever the clock says."""
     with toy_server(batch_size=2) as running:
         force(running.model.bundle, [5, 1, 2])
         yield running

@@ -190,7 +190,7 @@ def test_log_probabilities_are_those_of_whole_windows(kind):
 
 
 def borrowing(**options):
-    """A toy bundle whose drafter reads the target's cache, and has none of its own."""
+    """Return a toy bundle whose drafter reads the target's cache, and has none of its own."""
     bundle = toy_bundle(**options)
     bundle._loop.drafting._has_own_cache = False
     committed = bundle.engine._committed

@@ -19,7 +19,7 @@ def chains(probability):
 
 
 def additive(losses):
-    """Each half that is left out loses so much of the probability that a draft is right."""
+    """Give answers in which each half that is left out loses so much of the probability that a draft is right."""
     return lambda layers: chains(max(0.0, 1 - sum(losses[half] for half in losses if half not in halves_of(layers))))
 
 

@@ -62,7 +62,7 @@ def own(tmp_path) -> Cache:
 
 
 def numbers(of: Cache, tmp_path: Path) -> set[int]:
-    """The engines that are there, each read and compared with what was put in."""
+    """Return the engines that are there, each read and compared with what was put in."""
     found = set()
     for number in range(10):
         if (report := of.load(key_of(number), tmp_path / "loaded")) is not None:

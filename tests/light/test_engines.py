@@ -28,7 +28,7 @@ FINISH = "run `speccompile finish` on the bundle, on the machine that is to run 
 
 @pytest.fixture
 def cuda(monkeypatch):
-    """A machine with a GPU of compute capability 8.9."""
+    """Return a machine with a GPU of compute capability 8.9."""
     machine = FakeCuda()
     monkeypatch.setattr(engines, "open_device", machine.open)
     monkeypatch.setattr(tensorrt_program, "load", lambda backend: FakeTensorRT(machine, device_manifest()))

@@ -24,13 +24,13 @@ COMMAND = re.compile(r"`speccompile (\w+)([^`]*)`")
 
 @pytest.fixture(scope="module")
 def package() -> Package:
-    """The code of the package, which takes seconds to read: not where tests are only collected."""
+    """Return the code of the package, which takes seconds to read: not where tests are only collected."""
     return read_package()
 
 
 @pytest.fixture(scope="module")
 def found(package: Package) -> list[Raise]:
-    """Every `raise` of the package."""
+    """Return every `raise` of the package."""
     return list(raises(package))
 
 

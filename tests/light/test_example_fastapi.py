@@ -26,7 +26,7 @@ def client():
 
 @pytest.fixture
 def expected():
-    """The bundle's own generation."""
+    """Return the bundle's own generation."""
     with chat_bundle(**SIZES) as bundle:
         return bundle.generate("def", max_new_tokens=6)
 

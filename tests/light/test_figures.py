@@ -20,7 +20,7 @@ MARKED = "# A page\n\n<!-- figure: speedup -->\n<!-- /figure -->\n"
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A checkout's README and figures, with one page."""
+    """Return a checkout's README and figures, with one page."""
     shutil.copytree(FOLDER, tmp_path / "docs" / "figures")
     shutil.copy(ROOT / "README.md", tmp_path)
     (tmp_path / "docs" / "page.md").write_text(MARKED)

@@ -14,7 +14,7 @@ from tests.light.bundle_example import fill, manifest, verify_graph
 
 @pytest.fixture
 def bundle(tmp_path, monkeypatch):
-    """A bundle with one deferred engine, which this machine could build."""
+    """Return a bundle with one deferred engine, which this machine could build."""
     monkeypatch.setattr(flavour, "check_buildable", lambda backend: None)
     monkeypatch.setattr(flavour, "find_gpu", lambda: None)
     build = TensorRTBuild("no GPU", {"verify": "graphs/verify.onnx"}, {"verify": {}}, {})

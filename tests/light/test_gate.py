@@ -38,7 +38,7 @@ class Index:
 
 
 def gated(proposer: object, **changes: object) -> Bundle:
-    """A bundle whose graph drafts a chain where the proposer does not."""
+    """Return a bundle whose graph drafts a chain where the proposer does not."""
     made = toy_manifest(**({"tokens": TOKENS, "catch_up": TOKENS + 1} | changes))
     made.plan["drafter"] = {"kind": "model", "cascade": {"gate": GATE}}
     return Bundle(made, ToyEngine(made), made.engines[0], None, None, proposer)

@@ -35,7 +35,7 @@ def write(file, tensors, keys=(), **options):
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """A file with keys of all types, and tensors of three."""
+    """Return a file with keys of all types, and tensors of three."""
     path = tmp_path_factory.mktemp("gguf") / "model.gguf"
     numbers = np.random.default_rng(0).standard_normal((4, 64), np.float32)
     kinds = gguf.GGMLQuantizationType
@@ -161,7 +161,7 @@ def test_damaged_files_are_refused_or_read_within_their_bounds(file, tmp_path):
 
 @pytest.fixture
 def parts(tmp_path):
-    """A model in three files."""
+    """Return a model in three files."""
     numbers = np.zeros((2, 32), np.float32)
     tensors = [(f"t{index}", numbers, gguf.GGMLQuantizationType.F32) for index in range(3)]
     write(tmp_path / "m.gguf", tensors, split_max_tensors=1)

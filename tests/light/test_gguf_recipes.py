@@ -35,7 +35,7 @@ def cut_tokenizer(folder, **renamed):
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """A folder with a model in safetensors, a tokenizer, and GGUF files of both, one with an unknown split."""
+    """Return a folder with a model in safetensors, a tokenizer, and GGUF files of both, one with an unknown split."""
     folder = tmp_path_factory.mktemp("models")
     save(folder / "model", "llama", vocab_size=TOKENS)
     file = cut_tokenizer(folder / "tokenizer") / "tokenizer.json"

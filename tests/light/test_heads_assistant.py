@@ -19,7 +19,7 @@ from tests.multimodal import save as save_multimodal
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Gemma 4 whose last layers share, one whose layers do not, and one inside a multimodal checkpoint."""
+    """Return a Gemma 4 whose last layers share, one whose layers do not, and one inside a multimodal checkpoint."""
     folder = tmp_path_factory.mktemp("targets")
     zoo.save("gemma4_text", folder / "shared", tokenizer=False)
     zoo.save("gemma4_text_moe", folder / "own", tokenizer=False)

@@ -25,7 +25,7 @@ PLAIN = {
 
 @pytest.fixture
 def read(tmp_path):
-    """The head in a folder, for a target of these sizes."""
+    """Return the head in a folder, for a target of these sizes."""
 
     def read(folder, taps=(), switches=None, **sizes):
         known = {"hidden_size": 64, "vocabulary_size": 96, "layers": 4} | sizes

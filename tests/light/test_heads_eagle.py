@@ -19,7 +19,7 @@ DIALECTS = {"safeailab": "SafeAILab", "vllm": "vLLM", "nested": "vLLM, converted
 
 @pytest.fixture
 def read(tmp_path):
-    """The head in a folder, for a target of these sizes."""
+    """Return the head in a folder, for a target of these sizes."""
 
     def read(folder, taps=(), **sizes):
         known = {"hidden_size": 64, "vocabulary_size": 96, "layers": 4} | sizes

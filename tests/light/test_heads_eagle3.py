@@ -20,7 +20,7 @@ TARGET = LlamaConfig(hidden_size=32, num_hidden_layers=8, vocab_size=VOCABULARY)
 
 @pytest.fixture
 def plan(tmp_path, make_checkpoint):
-    """The plan of a recipe with the head in the folder `head`."""
+    """Return the plan of a recipe with the head in the folder `head`."""
     make_checkpoint(tmp_path / "target", hidden_size=32, num_hidden_layers=8, num_attention_heads=4)
 
     def plan(**drafter):

@@ -25,7 +25,7 @@ TAPS = {
 
 @pytest.fixture
 def read(tmp_path):
-    """The head in a folder, for a target of these sizes."""
+    """Return the head in a folder, for a target of these sizes."""
 
     def read(folder, **switches):
         target = HeadTarget("some/target", 96, WIDTH, 2)

@@ -49,7 +49,7 @@ def name_of(file: Path) -> str:
 
 @cache
 def nodes(file: Path) -> list[ast.AST]:
-    """All of a file's code, in the order of `ast.walk`."""
+    """Return all of a file's code, in the order of `ast.walk`."""
     return list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
 
 
@@ -234,7 +234,7 @@ SEE_THE_PLAN = {
 
 
 def annotations(file: Path) -> set[str]:
-    """Names in the annotations of a file's parameters, results and fields."""
+    """Return names in the annotations of a file's parameters, results and fields."""
     found = set()
     for node in nodes(file):
         for said in (getattr(node, "annotation", None), getattr(node, "returns", None)):

@@ -90,7 +90,7 @@ def prefixes(rows):
 
 
 def as_paths(tokens, parents):
-    """Every draft as the tokens from the text on."""
+    """Return every draft as the tokens from the text on."""
     paths = []
     for token, parent in zip(tokens, parents, strict=True):
         assert parent < len(paths)

@@ -15,7 +15,7 @@ SHORT = "k1"
 
 
 def changed(key: str, place: int) -> str:
-    """The key with another character at a place."""
+    """Return the key with another character at a place."""
     return key[:place] + chr(ord(key[place]) ^ 1) + key[place + 1 :]
 
 

@@ -42,7 +42,7 @@ def shapes(hidden, intermediate, layers, heads, kv_heads, tokens, tied):
 
 
 def write(folder: Path, size: str) -> Path:
-    """A Llama of a size in SIZES, in bfloat16."""
+    """Return a Llama of a size in SIZES, in bfloat16."""
     hidden, _, layers, heads, kv_heads, tokens, tied = SIZES[size]
     folder.mkdir()
     config = {
@@ -64,7 +64,7 @@ def write(folder: Path, size: str) -> Path:
 
 @pytest.fixture
 def needs(tmp_path):
-    """What a recipe for an 8 B target and a 1 B drafter needs."""
+    """Return what a recipe for an 8 B target and a 1 B drafter needs."""
     for size in SIZES:
         write(tmp_path / size, size)
 

@@ -14,7 +14,7 @@ EVERYTHING = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
 
 
 def kept(**changes: float) -> list[int]:
-    """Tokens that reach the threshold, and the mass of them is what is said."""
+    """Return the tokens that reach the threshold; their mass must be what is said."""
     values = EVERYTHING | changes
     threshold, mass = ops.nucleus(PROBS[None, None], *(torch.tensor([values[name]]) for name in EVERYTHING))
     found = (threshold[0, 0] <= PROBS).nonzero()[:, 0].tolist()

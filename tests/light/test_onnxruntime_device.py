@@ -81,7 +81,7 @@ def opened(tmp_path, entry, on_processor):
 
 @pytest.fixture
 def numbers(monkeypatch):
-    """The numbers of CUDA graphs that ONNX Runtime is told, in order."""
+    """Return the numbers of CUDA graphs that ONNX Runtime is told, in order."""
     told = []
 
     class Recorded(ort.RunOptions):
@@ -242,7 +242,7 @@ def test_nodes_that_are_left_to_the_processor_are_told(caplog):
 
 @pytest.fixture
 def plugin(monkeypatch):
-    """The package of the plugin, and what ONNX Runtime makes of it."""
+    """Yield the package of the plugin, and what ONNX Runtime makes of it."""
     provider = PROVIDERS["nv_tensorrt_rtx"]
     module = ModuleType(provider.plugin)
     module.get_ep_name, module.get_library_path = (lambda: provider.name), (lambda: "no-such-library.so")

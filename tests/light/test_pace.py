@@ -80,7 +80,7 @@ class Simulation:
         return (PREFILL * PROMPT + taken) / time
 
     def timed(self, run: int | str, seconds: float) -> float | None:
-        """The first run of its sizes tells nothing."""
+        """Return the time of a run, but for the first of its sizes, which tells nothing."""
         is_first = run not in self.seen
         self.seen.add(run)
         return None if is_first else seconds
@@ -89,7 +89,7 @@ class Simulation:
         return seconds * (1 + self.dice.expovariate(1 / self.noise)) if self.noise else seconds
 
     def fixed(self, room: int, chance: float) -> float:
-        """The speed at the best fixed width that drafts, in closed form."""
+        """Return the speed at the best fixed width that drafts, in closed form."""
         slope, draft, read = self.costs
         speeds = []
         for width in range(2, DRAFTS + 2):

@@ -10,7 +10,7 @@ from tests.light.test_pace import CHAIN
 
 
 def decode(pace: AdaptiveDraftLength, rows: int, rounds: int, dice: Random) -> list[int]:
-    """The widths of rounds with so many rows, which share what a round costs beside its tokens."""
+    """Return the widths of rounds with so many rows, which share what a round costs beside its tokens."""
     widths, behind = [], 0
     for _ in range(rounds):
         pace.record_batch_size(rows)

@@ -38,7 +38,7 @@ def script(path: Path, text: str) -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with an environment, and beside it a folder of programs with a compiler."""
+    """Return a checkout with an environment, and beside it a folder of programs with a compiler."""
     folder = tmp_path.resolve() / "checkout"
     for name in SOURCES:
         script(folder / "speccompile/native" / name, name)

@@ -32,7 +32,7 @@ MAPS = Path("/proc/self/maps")
 
 @pytest.fixture(autouse=True)
 def own(tmp_path, monkeypatch) -> PrepackedWeights:
-    """A cache for the test, into which small weights go too."""
+    """Return a cache for the test, into which small weights go too."""
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(prepacked, "SMALLEST_GRAPH", 1)
     monkeypatch.setattr(prepacked, "SMALLEST_FILE", 1024)
@@ -74,12 +74,12 @@ def run(session: ort.InferenceSession, feed: np.ndarray = INPUT) -> bytes:
 
 
 def plain(folder: Path, file: str) -> bytes:
-    """What ONNX Runtime computes by itself."""
+    """Return what ONNX Runtime computes by itself."""
     return run(ort.InferenceSession(folder / file, session_options(1), providers=["CPUExecutionProvider"]))
 
 
 def mapped_files(own: PrepackedWeights) -> set[str]:
-    """Names of the files of packed weights that this process has mapped."""
+    """Return names of the files of packed weights that this process has mapped."""
     return {line.split("/")[-1].strip() for line in MAPS.read_text().splitlines() if f"{own.folder}/" in line}
 
 

@@ -17,7 +17,7 @@ def archive(path, content: bytes, packed: int = zipfile.ZIP_STORED) -> None:
 
 
 def doubled() -> bytes:
-    """A key that is a pair of one pair of one pair ..: hashing it takes 2^60 steps."""
+    """Return a key that is a pair of one pair of one pair ..: hashing it takes 2^60 steps."""
     return b"\x80\x02}q\x00(" + b")" + b"q\x01h\x01h\x01\x86" * 60 + b"K\x01u."
 
 

@@ -15,7 +15,7 @@ LOOKUP = {"kind": "prompt_lookup"}
 
 @pytest.fixture
 def recipe(make_recipe, make_checkpoint, tmp_path):
-    """A recipe with a language model that drafts, and more keys of its section."""
+    """Return a recipe with a language model that drafts, and more keys of its section."""
     make_checkpoint(tmp_path / "other")
 
     def recipe(drafter=(), **keys):

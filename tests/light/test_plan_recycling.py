@@ -18,7 +18,7 @@ def drafter(path):
 
 @pytest.fixture
 def large(make_recipe, make_checkpoint, tmp_path):
-    """A recipe for a target with more tokens than the ranks that are asked for."""
+    """Return a recipe for a target with more tokens than the ranks that are asked for."""
     make_checkpoint(tmp_path / "large", vocab_size=64, words=None)
     return lambda **keys: make_recipe(target={"model": "large"}, drafter=KIND | keys)
 

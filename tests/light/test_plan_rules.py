@@ -54,7 +54,7 @@ WORDS = {
 
 
 def can(drafter, decoding, method, tree, sample):
-    """What goes together, by reasoning from the methods."""
+    """Return what goes together, by reasoning from the methods."""
     has_probabilities = drafter not in ("none", *CERTAIN)
     if drafter == "none":
         return (method, tree, sample) == ("exact", "chain", "false")

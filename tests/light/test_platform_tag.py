@@ -21,7 +21,7 @@ PROCESSOR = 18
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a published library, and a source beside it."""
+    """Return a folder with a published library, and a source beside it."""
     (library,) = Path(blake3.__file__).parent.glob("*.so")
     shutil.copy(library, tmp_path)
     (tmp_path / "a.cpp").write_text("int a;\n")

@@ -47,7 +47,7 @@ class Oracle:
 
 
 def host_bundle(proposer, tree: str = "dynamic", **changes) -> Bundle:
-    """A bundle without a graph that drafts."""
+    """Return a bundle without a graph that drafts."""
     shape = {"tokens": NODES, "depth": DEPTH if tree == "dynamic" else NODES, "catch_up": 0}
     made = toy_manifest(tree=tree, **(shape | changes))
     graphs, files = made.graphs[:1], {"verify": "graphs/verify.onnx"}
@@ -57,7 +57,7 @@ def host_bundle(proposer, tree: str = "dynamic", **changes) -> Bundle:
 
 
 def chains(length: int):
-    """What `Oracle` makes a chain of."""
+    """Return what `Oracle` makes a chain of."""
     return [(node - 1, True) for node in range(length)]
 
 
@@ -130,7 +130,7 @@ def test_nothing_is_proposed_where_the_pace_asks_for_nothing():
 
 
 def written(answer, most: int = NODES, **changes):
-    """The window and the parents that an answer becomes."""
+    """Return the window and the parents that an answer becomes."""
 
     class Fixed:
         def propose(self, tokens):

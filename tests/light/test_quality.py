@@ -14,7 +14,7 @@ P, Q = np.array([0.5, 0.25, 0.125, 0.125]), np.array([0.25, 0.25, 0.25, 0.25])
 
 
 def blocks(*rows: np.ndarray) -> list[quality.Block]:
-    """One position a block, the last first: order and size say nothing."""
+    """Return one position a block, the last first: order and size say nothing."""
     return [(place, np.log(row)[None].astype(np.float32) + place) for place, row in enumerate(rows)][::-1]
 
 

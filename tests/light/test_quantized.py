@@ -213,7 +213,7 @@ def test_a_graph_on_disk_holds_the_numbers(tmp_path, name):
 
 
 def planned(folder, quantization, *settings):
-    """The plan for a checkpoint whose config says so, as `make_checkpoint` writes its tensors."""
+    """Return the plan for a checkpoint whose config says so, as `make_checkpoint` writes its tensors."""
     (folder / "recipe.yaml").write_text("name: quantized\ntarget: {model: target}\n")
     config = folder / "target" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"quantization_config": quantization}))

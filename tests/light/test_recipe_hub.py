@@ -22,7 +22,7 @@ HUB_MODEL = {"model": "organisation/name", "revision": "v1"}
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """A Hub whose answer and download can be set; records how the download was asked for."""
+    """Return a Hub whose answer and download can be set; records how the download was asked for."""
 
     class Hub:
         answer = None

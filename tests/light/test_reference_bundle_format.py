@@ -32,7 +32,7 @@ def section(title: str) -> str:
 
 
 def rows(text: str, first: str) -> list[list[str]]:
-    """Rows of the table whose first column has a title."""
+    """Return rows of the table whose first column has a title."""
     found = re.search(rf"^\| {first} \|.*?\n\|[-|]+\n(.*?)(?=^[^|]|\Z)", text, re.M | re.S)
     assert found is not None, first
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines() if line]

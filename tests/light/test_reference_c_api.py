@@ -17,7 +17,7 @@ ASPECTS = ["Parameters", "Ownership", "Errors", "Threads"]
 
 
 def plain(text: str) -> str:
-    """A declaration without what a reader does not see: line breaks and spaces within brackets."""
+    """Return a declaration without what a reader does not see: line breaks and spaces within brackets."""
     return re.sub(r"\s+", " ", text).replace("( ", "(").strip()
 
 

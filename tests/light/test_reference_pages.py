@@ -20,7 +20,7 @@ from tests import multimodal
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, str]:
-    """All pages, which take seconds to make: not where tests are only collected."""
+    """Return all pages, which take seconds to make: not where tests are only collected."""
     return pages()
 
 

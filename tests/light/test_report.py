@@ -20,7 +20,7 @@ SECRET = "sk-4f6d2a"  # what stands for a token
 
 @pytest.fixture
 def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """The report of a user whose home and variables have what nobody else should see."""
+    """Return the report of a user whose home and variables have what nobody else should see."""
     home = tmp_path / "home" / "carla-surname"
     home.mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))

@@ -73,7 +73,7 @@ def engine(tmp_path) -> OnnxRuntimeEngine:
 
 
 def filled(engine: OnnxRuntimeEngine) -> dict[str, np.ndarray]:
-    """Every buffer with lines of its own, full of numbers, and copies of them."""
+    """Return every buffer with lines of its own, full of numbers, and copies of them."""
     random, widths = np.random.default_rng(0), {BATCH: ROWS, "window": 2}
     for buffer in buffers([graph()]):
         if buffer.role in ("io", "state") and buffer.name != "length":

@@ -130,7 +130,7 @@ class Server:
 
 
 def alone(request: Request, **kind: object) -> SequenceState:
-    """The same of a bundle that does nothing else."""
+    """Return the same of a bundle that does nothing else."""
     bundle, row = toy_bundle(max_length=CAPACITY, **kind), request.begin()
     for _ in bundle._loop.generate([row], request.speculative):
         pass

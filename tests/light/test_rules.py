@@ -16,7 +16,7 @@ DEFAULTS = {"typical": {"epsilon": 0.09, "delta": 0.3}, "lenience": {"lenience":
 
 
 def accepts(method, parameters, logits, token):
-    """Whether a token may follow, given float64 [V] logits."""
+    """Return whether a token may follow, given float64 [V] logits."""
     probs = np.exp(logits) / np.exp(logits).sum()
     match method:
         case "typical":

@@ -31,7 +31,7 @@ ways = pytest.mark.parametrize("fused", [False, True], ids=["separate", "fused"]
 
 
 def options_of(*rows):
-    """The options of a batch in which every row samples in its own way."""
+    """Return the options of a batch in which every row samples in its own way."""
     names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
     return {name: [getattr(row, name) for row in rows] for name in names}
 

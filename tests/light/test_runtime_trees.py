@@ -14,7 +14,7 @@ prompts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=20)
 
 
 def tree_lengths(prompt, count, tree_of):
-    """Tokens verified in each round: the longest branch of drafts that are right, and the bonus token."""
+    """Return tokens verified in each round: the longest branch of drafts that are right, and the bonus token."""
     text, lengths = [*prompt, *autoregressive(prompt, 1)], []
     while len(text) < len(prompt) + count:
         right = autoregressive(text, 8)

@@ -28,7 +28,7 @@ def connect(running: Running) -> socket.socket:
 
 
 def answer(running: Running, *parts: bytes) -> bytes:
-    """What comes until the server closes the connection."""
+    """Return what comes until the server closes the connection."""
     with connect(running) as connection:
         got = b""
         try:

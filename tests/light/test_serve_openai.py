@@ -46,12 +46,12 @@ def sampling():
 
 
 def expected(prompt, **options):
-    """What the bundle says by itself."""
+    """Return what the bundle says by itself."""
     return chat_bundle(**GREEDY).generate(prompt, **options)
 
 
 def written(content):
-    """The one message of a user, in the template."""
+    """Return the one message of a user, in the template."""
     return toy_text().encode(f"<s>user:{content}\nassistant:", special_tokens=False)
 
 

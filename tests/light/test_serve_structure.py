@@ -45,7 +45,7 @@ def asked(**fields):
 
 
 def takes(bundle, constraint, text: str) -> bool:
-    """Whether a text, as it is, is what the constraint wants."""
+    """Return whether a text, as it is, is what the constraint wants."""
     matcher, tokens = constraint.matcher([END]), bundle.grammars._tokenizer._tokenizer.tokenize_str(text)
     return matcher.accept_tokens(tokens) == len(tokens) and (matcher.is_complete or bool(matcher.mask()[END]))
 

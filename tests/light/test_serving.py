@@ -49,7 +49,7 @@ def scheduler(rows=2, limits=None, clock=None, text=None, **changes):
 
 
 def finish(made, *requests):
-    """What becomes of requests."""
+    """Return what becomes of requests."""
     for _ in range(1000):
         if made.is_idle:
             return [request.generations() for request in requests]

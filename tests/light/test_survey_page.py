@@ -29,7 +29,7 @@ def rows() -> list[list[str]]:
 
 
 def recipe_of(cell: str) -> dict[str, dict]:
-    """The sections that a cell writes: `drafter` first, then any with their name."""
+    """Return the sections that a cell writes: `drafter` first, then any with their name."""
     found = re.findall(r"`(?:(\w+): )?(\{.*?\})`", cell)
     assert found, cell
     return {name or "drafter": yaml.safe_load(text) for name, text in found}
@@ -53,7 +53,7 @@ def test_what_has_no_place_says_why_and_what_is_nearest():
 
 @pytest.fixture
 def plan(make_recipe, make_checkpoint, tmp_path):
-    """A plan of the sections of a row, over a folder for each name in capitals."""
+    """Return a plan of the sections of a row, over a folder for each name in capitals."""
     target = LlamaConfig(vocab_size=100, hidden_size=16, intermediate_size=16, num_hidden_layers=4,
                          num_attention_heads=4, num_key_value_heads=2, head_dim=4, eos_token_id=1)  # fmt: skip
     sizes = {name: getattr(target, name) for name in ("vocab_size", "hidden_size", "intermediate_size")}

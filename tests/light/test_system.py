@@ -21,13 +21,13 @@ def write(root: Path, name: str, text: str) -> None:
 
 
 def cfs(folder: str, quota: int) -> dict[str, str]:
-    """The files of a control group of version 1."""
+    """Return the files of a control group of version 1."""
     return {f"{folder}/cpu.cfs_quota_us": f"{quota}\n", f"{folder}/cpu.cfs_period_us": "100\n"}
 
 
 @pytest.fixture
 def eight(tmp_path, monkeypatch) -> Path:
-    """The root of a machine with four cores of two hyper-threads each, all of them for this process."""
+    """Return the root of a machine with four cores of two hyper-threads each, all of them for this process."""
     for number in range(8):
         core = number % 4
         write(tmp_path, f"sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list", f"{core},{core + 4}\n")

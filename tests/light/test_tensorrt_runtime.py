@@ -28,7 +28,7 @@ def machine(tmp_path, monkeypatch):
 
 @pytest.fixture
 def kernels(tmp_path):
-    """The folder of compiled kernels."""
+    """Return the folder of compiled kernels."""
     return tmp_path / "cache" / "speccompile" / "kernels"
 
 
@@ -61,7 +61,7 @@ def test_every_row_gets_the_targets_own_tokens(machine, rtx, fused):
 
 
 def copies_of(machine, count):
-    """The copies that a warm bundle makes for a generation of `count` tokens, and the generation."""
+    """Return the copies that a warm bundle makes for a generation of `count` tokens, and the generation."""
     generate(machine)
     machine.cuda.copies.clear()
     generation = machine.bundle.generate(PROMPT, max_new_tokens=count, adaptive=False)

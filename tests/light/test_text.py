@@ -79,7 +79,7 @@ def texts(tmp_path_factory) -> dict[str, Tokenizer]:
 
 
 def continuation(tokenizer: FastTokenizer, prompt: list[int], new: list[int]) -> str:
-    """The reference: the tokenizers package's own decoding of everything, without what the prompt shows."""
+    """Return the reference: the tokenizers package's own decoding of everything, without what the prompt shows."""
     known, whole = tokenizer.decode(prompt), tokenizer.decode(prompt + new)
     same = next((i for i, (a, b) in enumerate(zip(known, whole, strict=False)) if a != b), min(len(known), len(whole)))
     return whole[same:]

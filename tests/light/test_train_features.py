@@ -20,7 +20,7 @@ TAPS = ("layers.0.output", "norm.output", "layers.1.input")
 
 
 def make(folder, row="llama", **keys):
-    """A plan, the target as transformers has it, and a corpus of token ids."""
+    """Return a plan, the target as transformers has it, and a corpus of token ids."""
     target = folder / row
     zoo.save(row, target)
     random = np.random.default_rng(0)

@@ -32,7 +32,7 @@ KEYS = [
 
 @pytest.fixture
 def recipe(make_recipe, tmp_path):
-    """A recipe with prompts; keywords are keys of it."""
+    """Return a recipe with prompts; keywords are keys of it."""
     (tmp_path / "prompts.jsonl").write_text(PROMPTS)
 
     def make(drafter=DRAFTER, **keys):

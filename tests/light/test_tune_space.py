@@ -13,7 +13,7 @@ RTX = {"backend": "tensorrt_rtx", "compute_capability": "8.9"}
 
 @pytest.fixture
 def recipe(make_recipe):
-    """A recipe with a drafter; keywords are keys of it."""
+    """Return a recipe with a drafter; keywords are keys of it."""
 
     def make(drafter=DRAFTER, **keys):
         return make_recipe(drafter=drafter, **keys)

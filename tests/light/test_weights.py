@@ -23,7 +23,7 @@ def random(*shape: int) -> np.ndarray:
 
 @pytest.fixture(params=DTYPES)
 def stored(request, tmp_path) -> tuple[FileBacked, np.ndarray]:
-    """A weight of three axes in a file, and the numbers that it has there."""
+    """Return a weight of three axes in a file, and the numbers that it has there."""
     numbers = random(5, 6, 7).astype(DTYPES[request.param])
     save_file({"before": random(3), "weight": numbers, "zzz": random(2)}, tmp_path / "model.safetensors")
     source = checkpoint_sources(tmp_path).weights["weight"]
@@ -33,7 +33,7 @@ def stored(request, tmp_path) -> tuple[FileBacked, np.ndarray]:
 
 
 def forms(source: LazyWeight, numbers: np.ndarray) -> dict[str, tuple[LazyWeight, np.ndarray]]:
-    """What becomes of a weight on its way to an operator, and the same by numpy."""
+    """Return what becomes of a weight on its way to an operator, and the same by numpy."""
     return {
         "as it is": (source, numbers),
         "select": (source.select(3), numbers[3]),

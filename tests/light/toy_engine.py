@@ -111,7 +111,7 @@ class ToyEngine:
         return self.host_view(name, (self.batch,))
 
     def _features(self, row: int, width: int) -> Array:
-        """What a run of the target leaves for the drafter's: it has lines for the run's rows alone."""
+        """Return what a run of the target leaves for the drafter's: it has lines for the run's rows alone."""
         return self.host_view("features", (len(self.lines), width, 1))[row - self.lines.start, :, 0]
 
     def _per_draft(self, name: str, row: int, *more: int) -> Array:
@@ -173,7 +173,7 @@ class ToyEngine:
         children: Mapping[int, int],
         node: int,
     ) -> int:
-        """The next token. Where drafts are sampled: multi-draft rejection, siblings in turn."""
+        """Return the next token. Where drafts are sampled: multi-draft rejection, siblings in turn."""
         if sampling == GREEDY:
             return target(text)
         probs = distribution(text, sampling, seen)
@@ -200,7 +200,7 @@ class ToyEngine:
         return SamplingParams(**settings), set(self.host_view("history", (self.batch, history))[row].tolist())
 
     def _tree_of(self, row: int, count: int) -> Tree:
-        """The tree of a row's window with so many drafts."""
+        """Return the tree of a row's window with so many drafts."""
         if self.tree == "chain" or not count:
             return chain(count)
         return STATIC if self.tree == "static" else Grown(tuple(self._parents("parents")[row, : count + 1].tolist()))
@@ -246,7 +246,7 @@ class ToyEngine:
         self._drafted("next_total")[row] = 1 + len(guessed)
 
     def _draft_tree(self, row: int, text: list[int], widths: Mapping[str, int]) -> list[int]:
-        """The drafts of a tree, the best or drawn; sometimes none."""
+        """Return the drafts of a tree, the best or drawn; sometimes none."""
         tree = {"chain": chain(self.tokens), "static": STATIC, "dynamic": DYNAMIC[text[-1] % 2]}[self.tree]
         draws = self.sample and self._settings(row, widths["history"])[0].temperature > 0
         if self.tree == "dynamic":
@@ -269,7 +269,7 @@ class ToyEngine:
         return guessed
 
     def _is_behind(self, row: int, length: int, token: int) -> bool:
-        """Whether the drafter has not read all that came before, or the token behind it."""
+        """Return whether the drafter has not read all that came before, or the token behind it."""
         text = self._committed("target", row, length)
         try:
             if self._committed("drafter", row, length) != text:
@@ -279,7 +279,7 @@ class ToyEngine:
         return "pairs" in self.inputs and self.caches["drafter.next"][row, :length].tolist() != [*text, token][1:]
 
     def _drafted(self, name: str, *shape: int) -> Array:
-        """What is drafted, under its own name or where the next round reads it."""
+        """Return what is drafted, under its own name or where the next round reads it."""
         return self.host_view(name if self.into_next else NEXT_ROUND_INPUTS[name], (self.batch, *shape))
 
     def _committed(self, name: str, row: int, length: int) -> list[int]:

@@ -16,12 +16,12 @@ CANDIDATE_PROBS = np.array([0.5, 0.3, 0.15, 0.05], np.float32)
 
 
 def target(tokens: Sequence[int]) -> int:
-    """The toy target: the token after `tokens`, any byte. All of them matter."""
+    """Return the toy target: the token after `tokens`, any byte. All of them matter."""
     return (5 * sum(tokens) + 3 * tokens[-1] + len(tokens)) % 256
 
 
 def drafts(tokens: Sequence[int], count: int) -> list[int]:
-    """The toy drafter: often right, sometimes wrong, sometimes with less to say."""
+    """Return the toy drafter: often right, sometimes wrong, sometimes with less to say."""
     text = list(tokens)
     while len(text) < len(tokens) + count and text[-1] % 11:
         text.append(target(text) if text[-1] % 4 else target(text) + 1)
@@ -29,7 +29,7 @@ def drafts(tokens: Sequence[int], count: int) -> list[int]:
 
 
 def candidates(tokens: Sequence[int]) -> list[int]:
-    """The best tokens of a drafter of trees, or of one that samples. The second is sometimes the target's."""
+    """Return the best tokens of a drafter of trees, or of one that samples. The second is sometimes the target's."""
     right = target(tokens)
     order = (0, 1, 7, 9) if tokens[-1] % 4 else (1, 0, 7, 9)
     return [(right + step) % 256 for step in order]
@@ -62,19 +62,19 @@ def distribution(tokens: Sequence[int], sampling: SamplingParams, seen: Collecti
 
 
 def draw(probs: Array, uniform: float) -> int:
-    """The first token up to which the probabilities add up to more than `uniform` of their sum."""
+    """Return the first token up to which the probabilities add up to more than `uniform` of their sum."""
     total = probs.cumsum()
     return int(np.searchsorted(total, uniform * total[-1], side="right"))
 
 
 def uniforms(seed: int, sequence: int, count: int) -> list[float]:
-    """Those that choose new tokens: numpy's own of the stream's name, cut to 24 bits."""
+    """Return those that choose new tokens: numpy's own of the stream's name, cut to 24 bits."""
     numbers = np.random.Generator(np.random.Philox(key=np.array([seed, 3 * sequence], np.uint64))).random(count)
     return (np.floor(numbers * 2**24) / 2**24).tolist()
 
 
 def autoregressive(prompt: Sequence[int], count: int, sampling: SamplingParams = GREEDY) -> list[int]:
-    """What the target alone makes of a prompt."""
+    """Return what the target alone makes of a prompt."""
     text = list(prompt)
     if sampling == GREEDY:
         for _ in range(count):
@@ -86,7 +86,7 @@ def autoregressive(prompt: Sequence[int], count: int, sampling: SamplingParams =
 
 
 def path_lengths(prompt: Sequence[int], count: int, tokens: int) -> list[int]:
-    """Tokens verified in each round until there are `count` new ones, the prefill's single one included."""
+    """Return tokens verified in each round until there are `count` new ones, the prefill's single one included."""
     text, lengths = [*prompt, target(prompt)], []
     while len(text) < len(prompt) + count:
         guessed, right = drafts(text, tokens), autoregressive(text, tokens + 1)

@@ -76,12 +76,12 @@ class ToyBundle:
         ]
 
     def _draw(self, weights: np.ndarray) -> np.ndarray:
-        """One token a row of weights [B, V]."""
+        """Return one token a row of weights [B, V]."""
         total = weights.cumsum(1)
         return (total <= self.random.random(len(weights))[:, None] * total[:, -1:]).sum(1)
 
     def _round(self, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens [B, DEPTH + 1] after `last` [B], and how many of them are meant [B]."""
+        """Return tokens [B, DEPTH + 1] after `last` [B], and how many of them are meant [B]."""
         rows, found = np.arange(len(last)), np.zeros((len(last), DEPTH + 1), int)
         counts, is_open = np.zeros(len(last), int), np.ones(len(last), bool)
         for depth in range(DEPTH):
@@ -94,7 +94,7 @@ class ToyBundle:
         return found, counts + is_open
 
     def _children(self, rows: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Whether a draft after `last` was accepted, which one, and the distribution that is left otherwise."""
+        """Return whether a draft after `last` was accepted, which one, and the distribution that is left otherwise."""
         rules, p, q = self.rules, self.p[last], self.q[last]
         drafting, done, chosen = q.copy(), np.zeros(len(last), bool), last
         for _ in range(rules.siblings):

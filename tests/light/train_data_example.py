@@ -31,7 +31,7 @@ def _tokenizer() -> PreTrainedTokenizerBase:
 
 
 def tokenizer(template: str | None = None) -> PreTrainedTokenizerBase:
-    """The demo's, with this chat template."""
+    """Return the demo's, with this chat template."""
     made = _tokenizer()
     made.chat_template = template
     return made
@@ -59,13 +59,13 @@ def plan(files: Iterable[Path | str], kind: str = "text", **keys: Any) -> Traini
 
 
 def write_lines(path: Path, rows: Iterable[Any]) -> Path:
-    """A .jsonl file."""
+    """Return a .jsonl file."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
 
 def chat(number: int, turns: int = 1) -> dict[str, Any]:
-    """A conversation of so many questions and answers."""
+    """Return a conversation of so many questions and answers."""
     pairs = [
         ({"role": "user", "content": f"def f{number}_{turn}("}, {"role": "assistant", "content": f"return {number}"})
         for turn in range(turns)
@@ -74,7 +74,7 @@ def chat(number: int, turns: int = 1) -> dict[str, Any]:
 
 
 def words(corpus: Dataset) -> list[str]:
-    """The texts of a corpus, decoded."""
+    """Return the texts of a corpus, decoded."""
     return [tokenizer().decode(corpus.sample(number).tokens) for number in range(len(corpus))]
 
 

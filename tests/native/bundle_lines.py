@@ -38,7 +38,7 @@ class Lines:
 
 
 def outcome(call: Callable[[], Any]) -> tuple[Any, ...]:
-    """What a call raises, in words; else what it returns."""
+    """Return what a call raises, in words; else what it returns."""
     try:
         return (call(),)
     except SpeccompileError as error:

@@ -40,7 +40,7 @@ def native_build(shared_folder: Path) -> Path:
 
 
 def compiled_by_setup() -> Path | None:
-    """Where scripts/setup has compiled this checkout: it keeps a folder for each compiler."""
+    """Return where scripts/setup has compiled this checkout: it keeps a folder for each compiler."""
     compiler = os.environ.get("CXX") or next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), "")
     line = f"{compiler}\n".encode()
     environment = Path(sys.prefix)
@@ -50,14 +50,14 @@ def compiled_by_setup() -> Path | None:
 
 @pytest.fixture
 def lines(native_build: Path) -> Iterator[Lines]:
-    """The program, in the environment of the test."""
+    """Yield the program, in the environment of the test."""
     started = Lines(native_build)
     yield started
     started.close()
 
 
 def run(*command: object) -> str:
-    """What a program says; a failure tells the end of it."""
+    """Return what a program says; a failure tells the end of it."""
     words = [str(part) for part in command]
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 0, "\n".join([" ".join(words), *done.stdout.splitlines()[-60:]])
@@ -72,7 +72,7 @@ def native_library(native_build: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def onnxruntime_library() -> Path:
-    """The library of the installed package, which has a copy of it for Python beside it."""
+    """Return the library of the installed package, which has a copy of it for Python beside it."""
     found = find_spec("onnxruntime")
     if found is None or found.origin is None:
         pytest.skip("onnxruntime is not installed")

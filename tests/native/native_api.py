@@ -70,7 +70,7 @@ CLASSES = {
 
 @functools.cache
 def _ctype(declared: str) -> Any:
-    """The ctypes type of a type in the header. Handles are addresses."""
+    """Return the ctypes type of a type in the header. Handles are addresses."""
     if found := re.fullmatch(r"(.+) \( \* \) \( (.+) \)", declared):
         return ctypes.CFUNCTYPE(*(_ctype(each.strip()) for each in (found[1], *found[2].split(","))))
     words = [word for word in declared.split() if word != "const"]
@@ -89,7 +89,7 @@ def _ctype(declared: str) -> Any:
 
 
 def _callback(function: str, parameter: int) -> Any:
-    """The ctypes type of what a function of the header calls back."""
+    """Return the ctypes type of what a function of the header calls back."""
     (types,) = (each.parameters for each in HEADER.functions if each.name == function)
     return _ctype(types[parameter])
 
@@ -99,7 +99,7 @@ Sink, Propose = _callback("spc_log_to", 0), _callback("spc_session_propose", 1)
 
 @functools.cache
 def load(path: Path) -> ctypes.CDLL:
-    """The library, with the header's signatures; a function that returns an error raises it."""
+    """Return the library, with the header's signatures; a function that returns an error raises it."""
     library = ctypes.CDLL(str(path))
     for declared in HEADER.functions:
         function = getattr(library, declared.name)
@@ -252,7 +252,7 @@ class NativeSession(_Handle):
         self.library.spc_session_start(self.handle, request.handle)
 
     def step(self) -> bool:
-        """One call of spc_session_step; True when every row has ended."""
+        """Return one call of spc_session_step; True when every row has ended."""
         done = ctypes.c_int(-1)
         self.library.spc_session_step(self.handle, ctypes.byref(done))
         assert done.value in (0, 1)
@@ -263,7 +263,7 @@ class NativeSession(_Handle):
         return self.library.spc_session_rows(self.handle)
 
     def new_text(self, row: int = 0) -> bytes:
-        """What the last step has added: whole characters."""
+        """Return what the last step has added: whole characters."""
         text, size = ctypes.c_char_p(), ctypes.c_size_t()
         self.library.spc_session_new_text(self.handle, row, ctypes.byref(text), ctypes.byref(size))
         return ctypes.string_at(text, size.value) if size.value else b""
@@ -283,7 +283,7 @@ class NativeSession(_Handle):
         return [self.result(row) for row in range(self.rows)]
 
     def generate(self, prompts: Sequence[Prompt] | str, **options: Any) -> list[dict[str, Any]]:
-        """The whole of a generation: an object of `speccompile generate --json` for every row."""
+        """Return the whole of a generation: an object of `speccompile generate --json` for every row."""
         self.start(prompts, **options)
         while not self.step():
             pass

@@ -24,7 +24,7 @@ Refused = tuple[str, str, str | None]
 
 
 def cases(test: Any) -> list[tuple[Any, ...]]:
-    """What a test is parametrized with."""
+    """Return what a test is parametrized with."""
     (mark,) = (mark for mark in test.pytestmark if mark.name == "parametrize")
     return [each if isinstance(each, tuple) else (each,) for each in mark.args[1]]
 
@@ -37,7 +37,7 @@ def in_python(call: Callable[[], Any]) -> Refused:
 
 @pytest.fixture
 def in_native(capfd) -> Callable[..., Refused]:
-    """What the library refuses, without a word on stdout and stderr."""
+    """Return what the library refuses, without a word on stdout and stderr."""
 
     def refused(call: Callable[[], Any]) -> Refused:
         capfd.readouterr()
@@ -66,7 +66,7 @@ class Two:
         return ours
 
     def refuse(self, folder: Path, prompts: list[Any], **options: Any) -> tuple[Refused, Refused]:
-        """What each says; text of Python is given to the other in bytes."""
+        """Return what each says; text of Python is given to the other in bytes."""
         python, session = Bundle.open(folder, threads=1), self.native(folder, threads=1).session()
         given = [each.encode(errors="surrogateescape") if isinstance(each, str) else each for each in prompts]
         ours = self.in_native(lambda: session.start(given, **options))
@@ -82,7 +82,7 @@ def two(native_library, onnxruntime_library, in_native) -> Two:
 
 @pytest.fixture(scope="module")
 def sampling(tmp_path_factory) -> Path:
-    """A bundle that samples."""
+    """Return a bundle that samples."""
     return write_arithmetic_bundle(tmp_path_factory.mktemp("sampling") / "bundle", samples=True)
 
 

@@ -74,7 +74,7 @@ def bundle(request, tmp_path_factory) -> Path:
 
 
 def changed(data: dict[str, Any], dice: Random) -> dict[str, Any]:
-    """A manifest with one change or two; what it says twice it mostly says twice."""
+    """Return a manifest with one change or two; what it says twice it mostly says twice."""
     whole: dict[str, Any] = json.loads(json.dumps(data))
     for _ in range(dice.choice([1, 1, 2])):
         part = dice.choice([whole, whole["graphs"], whole["engines"]])
@@ -98,7 +98,7 @@ def changed(data: dict[str, Any], dice: Random) -> dict[str, Any]:
 
 
 def mended(data: dict[str, Any]) -> dict[str, Any]:
-    """The manifest with the aliases and buffers that follow from its graphs, where they can be told."""
+    """Return the manifest with the aliases and buffers that follow from its graphs, where they can be told."""
     try:
         graphs = [*data["graphs"], *(each for engine in data["engines"] for each in engine["graphs"])]
         for graph in graphs:

@@ -26,7 +26,7 @@ needs_c = pytest.mark.skipif(C_COMPILER is None, reason="no C compiler is here: 
 
 
 def changed(tmp_path: Path, old: str, new: str) -> Path:
-    """A header that differs in one place."""
+    """Return a header that differs in one place."""
     text, path = HEADER.read_text(), tmp_path / HEADER.name
     assert old in text
     path.write_text(text.replace(old, new))
@@ -89,7 +89,7 @@ def test_declaration_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 
 def declarations(body: str) -> str:
-    """The described functions in C, each with this body, `;` for none. A result is zero."""
+    """Return the described functions in C, each with this body, `;` for none. A result is zero."""
     lines = [f"{each['result']} {each['name']}({each['parameters'] or 'void'}) {body}" for each in FUNCTIONS]
     return "\n".join(line.replace("return 0;", "") if line.startswith("void ") else line for line in lines)
 

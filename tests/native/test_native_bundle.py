@@ -142,7 +142,7 @@ def test_paths_are_written_as_pathlib_does(lines: Lines, path: str) -> None:
 
 
 def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place in a JSON value, as what it is in and the key or index there."""
+    """Yield every place in a JSON value, as what it is in and the key or index there."""
     rows = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in rows:
         yield value, key
@@ -256,7 +256,7 @@ def test_an_engine_that_waits_for_its_device(lines: Lines, tmp_path: Path) -> No
 
 
 def parameters(test: Callable[..., None]) -> list[tuple[Any, ...]]:
-    """What a test of Python's is run with."""
+    """Return what a test of Python's is run with."""
     (mark,) = [mark for mark in test.pytestmark if mark.name == "parametrize"]  # type: ignore[attr-defined]
     found: list[tuple[Any, ...]] = mark.args[1]
     return found

@@ -29,7 +29,7 @@ FILE = "graphs/verify.onnx"
 
 @pytest.fixture(autouse=True)
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrepackedWeights:
-    """A cache for the test, into which small graphs go too when Python packs them."""
+    """Return a cache for the test, into which small graphs go too when Python packs them."""
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(prepacked, "SMALLEST_GRAPH", 1)
     return PrepackedWeights.named(prepacked.NAME)
@@ -46,7 +46,7 @@ def demo(tmp_path: Path, seed: int = 0) -> Path:
 
 
 def saved(folder: Path) -> Path:
-    """What ONNX Runtime writes when it packs the weights of a bundle's graph."""
+    """Return what ONNX Runtime writes when it packs the weights of a bundle's graph."""
     output = folder.with_name(f"{folder.name}.saved") / "saved.onnx"
     output.parent.mkdir()
     entries = {
@@ -66,7 +66,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def python_model(folder: Path) -> str | None:
-    """The digest of the model that Python would open, where the weights are kept."""
+    """Return the digest of the model that Python would open, where the weights are kept."""
     key = prepacked._key(folder, FILE, ort.__version__)
     with PrepackedWeights.named(prepacked.NAME).open_entry(key.digest, "packed graph") as found:
         return hashlib.sha256(prepacked._with_packed(folder / FILE, *found)).hexdigest() if found else None

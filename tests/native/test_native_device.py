@@ -33,7 +33,7 @@ def program(native_build):
 
 @pytest.fixture
 def bundle(tmp_path):
-    """A bundle of two engines for a GPU. None of its graphs can be opened."""
+    """Return a bundle of two engines for a GPU. None of its graphs can be opened."""
     graphs, files = (verify_graph(),), {"verify": "graphs/verify.onnx"}
     engines = tuple(
         EngineEntry(provider, "onnxruntime", provider, files, {"target": "float16"}, graphs) for provider in PROVIDERS

@@ -41,7 +41,7 @@ def prompt(length: int) -> list[int]:
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory, native_library: Path, onnxruntime_library: Path):
-    """A bundle of a kind in both runtimes, made when it is first asked for."""
+    """Return a bundle of a kind in both runtimes, made when it is first asked for."""
     made: dict[tuple[object, ...], SideBySide] = {}
 
     def open_kind(kind: str, **changes: object) -> SideBySide:

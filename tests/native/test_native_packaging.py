@@ -30,7 +30,7 @@ target_link_libraries(user PRIVATE speccompile::speccompile)
 
 @pytest.fixture(scope="module")
 def prefix(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runtime as it is installed, in a folder that was moved afterwards."""
+    """Return the runtime as it is installed, in a folder that was moved afterwards."""
     folder = tmp_path_factory.mktemp("installation")
     run(packaging._cmake(), "--install", native_build, "--prefix", folder / "first")
     return (folder / "first").rename(folder / "moved")
@@ -38,12 +38,12 @@ def prefix(native_build: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture(scope="module")
 def stream(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example, built by find_package."""
+    """Return the example, built by find_package."""
     return built(EXAMPLES, tmp_path_factory.mktemp("stream"), f"-DCMAKE_PREFIX_PATH={prefix}") / "stream"
 
 
 def built(source: Path, build: Path, *settings: str) -> Path:
-    """A project's build folder."""
+    """Return a project's build folder."""
     configured(source, build, *settings)
     run(packaging._cmake(), "--build", build)
     return build
@@ -55,7 +55,7 @@ def configured(source: Path, build: Path, *settings: str) -> None:
 
 
 def project(folder: Path, languages: str, how: str) -> Path:
-    """A user's project, of the C program."""
+    """Return a user's project, of the C program."""
     suffix = "c" if languages == "C" else "cpp"
     folder.mkdir()
     (folder / f"main.{suffix}").write_text(C_PROGRAM)

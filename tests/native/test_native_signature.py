@@ -21,7 +21,7 @@ from tests.native.toy_onnx import write_arithmetic_bundle
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """A bundle, and beside it key and key.pub, which have signed it."""
+    """Return a bundle, and beside it key and key.pub, which have signed it."""
     folder = write_bundle(tmp_path / "bundle")
     make_keys(tmp_path / "key")
     sign(folder, tmp_path / "key", "release 3, größer")

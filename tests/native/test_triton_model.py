@@ -41,7 +41,7 @@ def _own_logging() -> Iterator[None]:
 
 @pytest.fixture
 def load(module: ModuleType, tmp_path: Path) -> Callable[..., Any]:
-    """The model, initialized on a toy bundle; the bundle is its `_bundle`."""
+    """Return the model, initialized on a toy bundle; the bundle is its `_bundle`."""
 
     def loaded(*, parameters: dict[str, str] | None = None, **changes: Any) -> Any:
         folder = tmp_path / "model" / "1" / "bundle"

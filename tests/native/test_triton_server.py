@@ -43,7 +43,7 @@ cache: {max_length: 4096, prefill_chunk: 16, batch_size: 3}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle that samples and has room for a long text."""
+    """Return a bundle that samples and has room for a long text."""
     base = tmp_path_factory.mktemp("served")
     for name, model in (("target", zoo.model("llama")), ("drafter", noisy("llama", 0.01))):
         model.config.max_position_embeddings = 4096
@@ -156,7 +156,7 @@ def test_a_stream_over_grpc_with_all_that_the_openai_front_end_sends(
 
 
 def cancelled(server: Server) -> list[int]:
-    """The tokens after which requests were cancelled, as the server's log has them."""
+    """Return the tokens after which requests were cancelled, as the server's log has them."""
     return [int(part.split()[0]) for part in server.log.read_text().split("a request was cancelled after ")[1:]]
 
 

@@ -33,12 +33,12 @@ UNIFORMS = 97
 
 
 def said_after(text: Sequence[int]) -> int:
-    """What the toy target says greedily."""
+    """Return what the toy target says greedily."""
     return (7 * sum(text) + 3 * text[-1] + 5 * (len(text) - 1)) % VOCABULARY
 
 
 def first_allowed(token: int, allowed: np.ndarray) -> int:
-    """What it says instead, where a bool [V] tells what is allowed."""
+    """Return what it says instead, where a bool [V] tells what is allowed."""
     return next(each % VOCABULARY for each in range(token, token + VOCABULARY) if allowed[each % VOCABULARY])
 
 
@@ -112,7 +112,7 @@ def _tensor(name: str, dtype: str, *shape: int | str, role: str = "io", buffer: 
 
 
 def _cache(part: str) -> tuple[Tensor, Tensor]:
-    """What is read and written of a part's cache: a number a token."""
+    """Return what is read and written of a part's cache: a number a token."""
     name = f"{part}.key.0"
     shape = (BATCH, 1, ROOM, 1)
     return (
@@ -122,7 +122,7 @@ def _cache(part: str) -> tuple[Tensor, Tensor]:
 
 
 def _target(n: Nodes, *, samples: bool, constrained: bool, tells_windows: bool) -> dict[str, str]:
-    """Nodes of the target. Returns what they compute, by name."""
+    """Add the target's nodes. Returns what they compute, by name."""
     places, length = n.places("window"), n.column("length")
     before = _committed_sum(n, "target.key.0", length)
     sums = n.total(n("CumSum", "window", 1), n.column(before))
@@ -205,7 +205,7 @@ def _logits(n: Nodes, said: str, given: str) -> str:
 
 
 def _drafter(n: Nodes, path: str, n_path: str) -> dict[str, str]:
-    """Nodes of the drafter: it reads a path, and says what may follow."""
+    """Return nodes of the drafter: it reads a path, and says what may follow."""
     length, counts = n.column("length"), n.column(n_path)
     own = n("LessOrEqual", n.places(path), counts)
     text = n("Add", _committed_sum(n, "drafter.key.0", length), n.sum(n("Mul", path, n.whole(own))))

@@ -86,7 +86,7 @@ class Server:
             return json.load(answer)["model_stats"][0]
 
     def generate(self, model: str, **inputs: Any) -> dict[str, Any]:
-        """One answer, or {"error": words}."""
+        """Return one answer, or {"error": words}."""
         try:
             with self._post(model, "generate", inputs) as answer:
                 return json.load(answer)
@@ -94,7 +94,7 @@ class Server:
             return json.load(error)
 
     def stream(self, model: str, **inputs: Any) -> Iterator[dict[str, Any]]:
-        """The pieces of an answer, as they come."""
+        """Yield the pieces of an answer, as they come."""
         with self._post(model, "generate_stream", inputs | {"stream": True}) as answer:
             for line in answer:
                 if line.startswith(b"data: "):
@@ -105,7 +105,7 @@ class Server:
         return urllib.request.urlopen(self.url(f"models/{model}/{path}"), body, timeout=SECONDS)
 
     def grpc(self, *commands: dict[str, Any]) -> list[Any]:
-        """What triton_client.py answers to each command."""
+        """Return what triton_client.py answers to each command."""
         client = Path(__file__).with_name("triton_client.py")
         done = subprocess.run(
             [PYTHON, client, f"127.0.0.1:{self.grpc_port}"], input=json.dumps(commands), capture_output=True, text=True,

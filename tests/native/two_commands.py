@@ -74,7 +74,7 @@ class TwoCommands:
         return subprocess.CompletedProcess(line, code, *self.capture.readouterr())
 
     def same(self, *words: object, stdin: bytes = b"") -> Said:
-        """What both say, which must be equal."""
+        """Return what both say, which must be equal."""
         ours, theirs = (
             _said(done.returncode, done.stdout, done.stderr)
             for done in (self.native(*words, stdin=stdin), self.python(*words, stdin=stdin))

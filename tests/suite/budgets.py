@@ -44,7 +44,7 @@ class Budgets:
         (root / FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def excesses(self, declared: Mapping[str, int]) -> list[str]:
-        """What is wrong with what modules declare. declared: by module."""
+        """Return what is wrong with what modules declare. declared: by module."""
         folders: Counter[str] = Counter()
         for module, count in declared.items():
             folders[folder(module)] += count

@@ -122,7 +122,7 @@ class _Finder(MetaPathFinder):
 
 
 def is_build(command: object) -> bool:
-    """Whether a command line builds bundles."""
+    """Return whether a command line builds bundles."""
     if isinstance(command, str | bytes | os.PathLike):
         words = shlex.split(os.fsdecode(command))
     elif isinstance(command, Sequence):

@@ -9,7 +9,7 @@ import pytest
 
 
 def state(root: Path) -> str:
-    """A name for the last commit and all that differs from it."""
+    """Return a name for the last commit and all that differs from it."""
     digest = hashlib.sha256()
     for command in (["rev-parse", "HEAD"], ["diff", "HEAD", "--binary"]):
         digest.update(_git(root, *command) + b"\0")
@@ -39,14 +39,14 @@ class Passed:
         self._failed: set[str] = set()
 
     def snapshot(self) -> Path:
-        """A copy that stays as it is: all workers leave out the same tests, one that starts late as well."""
+        """Return a copy that stays as it is: all workers leave out the same tests, one that starts late as well."""
         self._taken = self._file.with_name(f"{self._file.name}-{os.getpid()}")
         self._taken.write_bytes(self._file.read_bytes() if self._file.exists() else b"")
         return self._taken
 
     @staticmethod
     def read(path: Path) -> set[str]:
-        """The tests that passed. A line that was cut off by an interruption does not count."""
+        """Return the tests that passed. A line that was cut off by an interruption does not count."""
         passed: set[str] = set()
         for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
             outcome, _, nodeid = line.partition(" ")

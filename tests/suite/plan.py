@@ -31,7 +31,7 @@ def read_costs(root: Path, tier: str) -> dict[str, float]:
 
 
 def head(root: Path) -> str:
-    """The hash of the last commit."""
+    """Return the hash of the last commit."""
     try:
         run = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True)
     except FileNotFoundError:

@@ -78,7 +78,7 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def is_worker(config: pytest.Config) -> bool:
-    """Whether this is a process of xdist's, which a controller tells what to run."""
+    """Return whether this is a process of xdist's, which a controller tells what to run."""
     return hasattr(config, "workerinput")
 
 
@@ -160,7 +160,7 @@ def _named(config: pytest.Config) -> list[str]:
 
 
 def _together(item: pytest.Item) -> object:
-    """The parameters that more than one test shares: those of fixtures of modules and of the session."""
+    """Return the parameters that more than one test shares: those of fixtures of modules and of the session."""
     spec = getattr(item, "callspec", None)
     scopes = getattr(spec, "_arg2scope", {})
     return tuple((name, spec.indices.get(name)) for name in sorted(scopes) if scopes[name].value != "function")

@@ -57,7 +57,7 @@ class _Times:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Iterator[Any]:
-        """What a phase took travels with its report, from a worker to the controller as well."""
+        """Add what a phase took to its report, which travels from a worker to the controller."""
         report = yield
         now = _now()
         report.spent = [after - before for after, before in zip(now, self._last, strict=True)]
@@ -86,7 +86,7 @@ class _Times:
 
 
 def table(tests: dict[str, Spent]) -> list[str]:
-    """The slowest tests, and the time of folders and of files, by processor time."""
+    """Return the slowest tests, and the time of folders and of files, by processor time."""
     files: dict[str, Spent] = defaultdict(Spent)
     folders: dict[str, Spent] = defaultdict(Spent)
     for nodeid, spent in tests.items():

@@ -27,7 +27,7 @@ class Completions:
 
 @contextmanager
 def serving(reply: Callable[[dict[str, Any], int], Reply]) -> Iterator[Completions]:
-    """The server, until the end."""
+    """Yield the server, until the end."""
     served, lock = Completions(reply), threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -63,10 +63,10 @@ def serving(reply: Callable[[dict[str, Any], int], Reply]) -> Iterator[Completio
 
 
 def said(text: str, finish: str = "length", **more: Any) -> Reply:
-    """An answer."""
+    """Return an answer."""
     return 200, {}, {"choices": [{"index": 0, "text": text, "finish_reason": finish, **more}]}
 
 
 def refused(status: int, message: str, **headers: str) -> Reply:
-    """An error, as OpenAI writes it."""
+    """Return an error, as OpenAI writes it."""
     return status, {name.replace("_", "-"): value for name, value in headers.items()}, {"error": {"message": message}}

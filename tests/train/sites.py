@@ -25,7 +25,7 @@ LENGTH, MAX_LENGTH = 18, 64
 
 
 def target(folder: Path, row: str = "llama", **settings: Any) -> PreTrainedModel:
-    """One of the zoo's, with a tokenizer, at <folder>/target. settings: of its config."""
+    """Return one of the zoo's, with a tokenizer, at <folder>/target. settings: of its config."""
     model = zoo.model(row, **settings)
     model.save_pretrained(folder / "target")
     zoo.byte_tokenizer().save_pretrained(folder / "target")
@@ -56,7 +56,7 @@ def begin(
     folder: Path, model: PreTrainedModel, kind: str, name: str = "head", *, sizes: Mapping[str, Any] | None = None,
     kept: Tensor | None = None, dialect: str = "", depth: int = 3, taps: tuple[str, ...] | None = None, seed: int = 0,
 ) -> Path:  # fmt: skip
-    """A new drafter at <folder>/<name>, its sizes decided as by a plan."""
+    """Return a new drafter at <folder>/<name>, its sizes decided as by a plan."""
     training, config = DRAFTING_METHODS[kind].training, model.config.to_dict()
     assert training is not None
     decided = decide_shape(training.sizes, config, sizes or {}, RecipeSource(folder / "recipe.yaml"))
@@ -72,7 +72,7 @@ def begin(
 def written(
     folder: Path, write: Callable[[Path, PretrainedConfig], object], kind: str, **settings: Any
 ) -> DrafterContext:
-    """A published head beside a tiny target. settings: of its config."""
+    """Return a published head beside a tiny target. settings: of its config."""
     model = target(folder, **settings)
     write(folder / "head", model.config)
     return site(folder, model, kind)

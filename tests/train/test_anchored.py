@@ -14,7 +14,7 @@ DEPTH = 3
 
 @pytest.fixture(params=KINDS)
 def case(request, tmp_path):
-    """A new learner, and two texts."""
+    """Return a new learner, and two texts."""
     model = sites.target(tmp_path)
     sites.begin(tmp_path, model, request.param)
     learner = sites.learner(sites.site(tmp_path, model, request.param), DEPTH)

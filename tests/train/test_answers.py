@@ -32,7 +32,7 @@ DRAWN = "a bundle that samples, whose draws are a function of the seed in test_c
 
 @pytest.fixture(scope="module")
 def target(shared_folder):
-    """A tiny Llama in which one token of 285 ends a text; some answers end by it."""
+    """Return a tiny Llama in which one token of 285 ends a text; some answers end by it."""
     return zoo.save("llama", shared_folder / "answers-target", eos=EOS)
 
 
@@ -46,7 +46,7 @@ def rows(path):
 
 
 def alone(folder, plan, prompt):
-    """What transformers says to one prompt, without padding, cut as the plan says."""
+    """Return what transformers says to one prompt, without padding, cut as the plan says."""
     model = zoo.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     ids = torch.tensor([list(map(int, prompt.tokens))])
     room = min(plan.data.max_new_tokens, plan.data.length - ids.shape[1])

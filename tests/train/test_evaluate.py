@@ -59,7 +59,7 @@ class Samples:
 
 
 def sample(length: int, first: int, start: int = 0) -> Sample:
-    """Tokens start, start + 1, .., learnt from `first` on."""
+    """Return tokens start, start + 1, .., learnt from `first` on."""
     return Sample(torch.arange(start, start + length, dtype=torch.int32), torch.arange(length) >= first)
 
 

@@ -25,7 +25,7 @@ def random_texts(lengths: list[int], seed: int = 0) -> tuple[Tensor, Tensor, Ten
 
 
 def by_hand(learner: Toy, teacher: Teacher, texts: tuple[Tensor, Tensor, Tensor]) -> DepthCounts:
-    """Every text alone, every anchor, every depth."""
+    """Return every text alone, every anchor, every depth."""
     counts = {name: [0.0] * DEPTH for name in ("places", "before", "right", "accepted")}
     for tokens, real, learnt in zip(*texts, strict=True):
         length = int(real.sum())

@@ -33,7 +33,7 @@ def assert_close(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -
 
 
 def plain_training() -> nn.Module:
-    """The same by torch alone: one batch, a mean by weight, AdamW with a rate that is written out."""
+    """Return the same by torch alone: one batch, a mean by weight, AdamW with a rate that is written out."""
     learner = Toy()
     named = [(name, value) for name, value in learner.named_parameters() if value.requires_grad]
     matrices = [value for _, value in named if value.ndim > 1]

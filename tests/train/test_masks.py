@@ -14,7 +14,7 @@ from tests.train.learners import BUILT, check_learns, check_said, check_saved
 
 
 def plan_of(folder, architecture, kind, write):
-    """A recipe that drafts with what `write` puts beside a tiny target."""
+    """Return a recipe that drafts with what `write` puts beside a tiny target."""
     model = zoo.model(architecture)
     save(model, folder / "target", tokenizer=False)
     write(folder / "head", model.config)

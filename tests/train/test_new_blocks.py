@@ -35,7 +35,7 @@ LATER = ("markov_w1", "joint_proj", "gate_proj")
 
 @pytest.fixture(params=NEW)
 def begun(request, tmp_path):
-    """The plan of a drafter that has just begun, and what is expected of it."""
+    """Return the plan of a drafter that has just begun, and what is expected of it."""
     kind, asked, taps, tokens = NEW[request.param]
     model = sites.target(tmp_path)
     sites.begin(tmp_path, model, kind, **asked)
@@ -99,7 +99,7 @@ def test_default_taps_are_those_of_published_heads():
 
 @pytest.fixture
 def wanted():
-    """A DFlash head for a target whose padding is token 0."""
+    """Return a DFlash head for a target whose padding is token 0."""
     model = zoo.model("llama")
     sizes = {"mask_token": UNUSED}
     return NewDrafter(

@@ -18,7 +18,7 @@ DEPTH = 4
 
 
 def plan_of(folder, architecture="llama", **settings):
-    """A recipe that drafts with a language model of its own beside a tiny target."""
+    """Return a recipe that drafts with a language model of its own beside a tiny target."""
     sites.target(folder)
     zoo.save(architecture, folder / "head", **settings)
     path = folder / "head" / "config.json"
@@ -36,7 +36,7 @@ def test_masks_behind_a_text_say_what_the_reference_says_of_each(tmp_path, archi
 
 
 def left_by(plan, learner, folder):
-    """The plan of the same recipe with what the learner leaves."""
+    """Return the plan of the same recipe with what the learner leaves."""
     learner.save(folder / "left", torch.float32)
     recipe = (folder / "recipe.yaml").read_text()
     (folder / "recipe.yaml").write_text(recipe.replace("model: head", "model: left"))

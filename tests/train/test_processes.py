@@ -17,12 +17,12 @@ PAIR = "a pair of processes, each of which imports torch and accelerate"
 
 
 def launched(folder, count=2, launcher=(), check=True, **keys):
-    """A training of the toy by so many processes."""
+    """Return a training of the toy by so many processes."""
     return several(({"folder": str(folder), **keys},), count, launcher, check)
 
 
 def several(trainings, count=2, launcher=(), check=True):
-    """One after the other, by the same processes."""
+    """Run trainings one after the other, by the same processes."""
     return launch("tests.train.toy_training", *map(json.dumps, trainings), count=count, launcher=launcher, check=check)
 
 

@@ -23,7 +23,7 @@ TOLERANCE = 1e-4
 
 @contextmanager
 def logits_of(model):
-    """What its head says while this is open, one entry a call."""
+    """Yield what its head says while this is open, one entry a call."""
     said = []
     hook = model.lm_head.register_forward_hook(lambda module, given, output: said.append(output.detach()))
     try:
@@ -33,7 +33,7 @@ def logits_of(model):
 
 
 def trained(folder: Path, kind: str, **asked) -> tuple:
-    """A learner whose head has moved from where it began, saved, and what the target makes of a text."""
+    """Return a learner whose head has moved from where it began, saved, and what the target makes of a text."""
     model = sites.target(folder, num_hidden_layers=5)
     sites.begin(folder, model, kind, name="head", **asked)
     learner = sites.learner(sites.site(folder, model, kind), DEPTH)

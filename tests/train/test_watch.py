@@ -13,7 +13,7 @@ from tests.train.toy_training import Toy, ToyWeigh, run, texts
 
 
 def broken(tmp_path, scale, *, step=7, accumulate=1, **keys):
-    """A training in which a step's loss is another one; the message it ends with, and its learner."""
+    """Return a training in which a step's loss is another one; the message it ends with, and its learner."""
     learner = Toy()
     weigh = ToyWeigh(learner, 8)
     weigh.before[step] = scale
@@ -98,7 +98,7 @@ def test_a_training_that_exploded_does_so_again_where_it_goes_on(tmp_path):
 
 
 def see(losses, watch=None):
-    """The step at which a row of losses stops a training, or None."""
+    """Return the step at which a row of losses stops a training, or None."""
     watch = watch or DivergenceGuard(None)
     for step, loss in enumerate(losses):
         try:

@@ -39,7 +39,7 @@ class Ran:
         ]  # fmt: skip
 
     def last(self, asked: AttentionCall) -> Tensor:
-        """What the last run gives, all of them made one after the other."""
+        """Return what the last run gives, all of them made one after the other."""
         for step, (query, keys, values) in enumerate(self.steps):
             self.current.set_positions(self.rows + step, self.rows, self.visible, n_own=step)
             self.current.update(keys, values, 0)
@@ -47,7 +47,7 @@ class Ran:
         return found
 
     def by_the_op(self, asked: AttentionCall) -> Tensor:
-        """The same by `ops.attend`, every row a column of its own and nothing committed."""
+        """Return the same by `ops.attend`, every row a column of its own and nothing committed."""
         own = torch.eye(LENGTH, dtype=torch.bool).expand(BATCH, -1, -1)
         visible = torch.cat([self.visible, *[own] * self.runs], 2)
         positions = self.rows + self.runs

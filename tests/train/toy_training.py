@@ -59,7 +59,7 @@ class Toy(nn.Module):
 
 
 def texts(step: int, part: int, parts: int, size: int) -> np.ndarray:
-    """Which samples a part has."""
+    """Return which samples a part has."""
     return np.random.default_rng((SEED, step)).integers(0, TEXTS, size)[part::parts]
 
 
@@ -89,7 +89,7 @@ def run(
     keep: int = 2, judge_every: float | None = None, scores: dict[int, float] | None = None, plan: dict | None = None,
     with_curves: bool = False, **schedule,
 ) -> tuple[Trained, nn.Module]:  # fmt: skip
-    """A training of the toy. scores: of steps, for a judge; -step for others."""
+    """Return a training of the toy. scores: of steps, for a judge; -step for others."""
     learner = learner or Toy()
     changed = replace(SCHEDULE, **schedule)
     processes = Processes()

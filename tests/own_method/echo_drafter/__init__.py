@@ -10,7 +10,7 @@ PERIOD = 2
 
 
 def decide(asked: MethodRequest) -> Mapping[str, Any]:
-    """What the recipe does not say. Raises RecipeError for what it should not."""
+    """Return what the recipe does not say. Raises RecipeError for what it should not."""
     period = asked.section.period or PERIOD
     if period > asked.tokens:
         raise asked.origin.refusal(

@@ -10,7 +10,7 @@ from speccompile.tree import Tree
 
 
 def make(site: DrafterContext) -> Drafter:
-    """The drafter of a plan, for the buffers of its caches."""
+    """Return the drafter of a plan, for the buffers of its caches."""
     period = site.drafter.options["period"]
     return Echo(site.tree, period, site.shape.batch_size, site.shape.rows)
 
