@@ -49,7 +49,7 @@ def recipe() -> dict[str, Any]:
 
 
 def write_model(folder: Path, config: dict[str, Any], embedding: Tensor, head: Tensor, context: float) -> None:
-    """A random Llama whose layers add `context` times what they would. embedding, head: [vocabulary, SHARED]."""
+    """Write a random Llama whose layers add `context` times what they would. embedding, head: [vocabulary, SHARED]."""
     model = LlamaForCausalLM(LlamaConfig(**config)).to(torch.float32)
     for layer in model.model.layers:
         for projection in (layer.self_attn.o_proj, layer.mlp.down_proj):

@@ -274,7 +274,7 @@ def enum(name: str, kind: str, members: Mapping[str, int]) -> Iterator[str]:
 
 
 def errors() -> Iterator[str]:
-    """Kinds of errors, each with what it is, and the exit code of each."""
+    """Write kinds of errors, each with what it is, and the exit code of each."""
     yield "\n// speccompile.errors: KINDS"
     yield "// The numbers are those of the C ABI (spc_error_kind): they never change."
     yield "enum class Kind : int {"

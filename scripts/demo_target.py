@@ -122,7 +122,7 @@ class Lines:
         return text
 
     def demo_prompts(self, texts: list[str], count: int) -> list[str]:
-        """Beginnings of functions and classes, 16 to 96 tokens long, one a file."""
+        """Return beginnings of functions and classes, 16 to 96 tokens long, one a file."""
         found = (self._prompt(texts[index], 1.0) for index in self.random.permutation(len(texts)))
         return [text for text in found if text][:count]
 
@@ -139,8 +139,8 @@ class Lines:
         return [text for text in found if self.count(text) >= 192][:count]
 
     def training_prompts(self, texts: list[str], count: int, left_out: list[str]) -> Iterator[str]:
-        """Of files drawn by their lengths; of beginnings of functions and classes, and some of any line. Not what is in
-        `left_out` as well: files copy from each other."""
+        """Return prompts of files drawn by their lengths; of beginnings of functions and classes, and some of any line.
+        Not what is in `left_out` as well: files copy from each other."""
         shares = np.array([len(text) for text in texts], float)
         while count:
             text = self._prompt(texts[self.random.choice(len(texts), p=shares / shares.sum())], 0.6)
@@ -149,7 +149,8 @@ class Lines:
                 yield text
 
     def _prompt(self, text: str, share: float) -> str | None:
-        """Of a file, with that chance from a beginning of something on. None where none is long enough."""
+        """Return a prompt of a file, with that chance from a beginning of something on. None where none is long
+        enough."""
         lines = text.splitlines(keepends=True)
         starts = [i for i, line in enumerate(lines) if line.lstrip().startswith(("def ", "class "))]
         if self.random.random() >= share:

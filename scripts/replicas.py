@@ -21,13 +21,13 @@ from speccompile.runtime import Bundle
 
 
 def held_bytes() -> int:
-    """Of this process, its part of shared pages."""
+    """Return bytes of this process, its part of shared pages."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
 def work(folder: str, threads: int, rows: int, prompts: list[Any], new_tokens: int, pipe: Any) -> None:
-    """A replica: opens, and answers all its prompts when it is told to."""
+    """Run a replica: it opens, and answers all its prompts when it is told to."""
     bundle = Bundle.open(folder, threads=threads, verify=False)
     with bundle.serve() as service:
         service.submit(prompts[0], max_new_tokens=new_tokens).generations()

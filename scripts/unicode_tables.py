@@ -56,7 +56,7 @@ def ranges(characters: Iterable[str]) -> Ranges:
 
 
 def gaps(found: Ranges) -> Iterator[tuple[int, int, int]]:
-    """Of every run its first, how far it is from the last of the one before, and how many follow it."""
+    """Return of every run its first, how far it is from the last of the one before, and how many follow it."""
     last = 0
     for first, end in found:
         yield first, first - last, end - first
@@ -118,7 +118,7 @@ def properties(of: dict[str, set[str]]) -> dict[str, set[str]]:
 
 
 def mapping(pairs: dict[int, int]) -> str:
-    """Runs of code points that are one or two apart and move by the same number."""
+    """Return runs of code points that are one or two apart and move by the same number."""
     runs: list[list[int]] = []  # first, how many follow, stride, move
     for code, to in sorted(pairs.items()):
         run = runs[-1] if runs else [0, 0, 0, 0]

@@ -23,7 +23,7 @@ settings.load_profile("speccompile")
 
 
 def pytest_collection_finish() -> None:
-    """What has been imported stays: a build collects garbage between its steps, and would look through all of it."""
+    """Freeze what has been imported: a build collects garbage between its steps, and would look through all of it."""
     gc.collect()
     gc.freeze()
 

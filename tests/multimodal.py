@@ -52,8 +52,8 @@ AutoModel.register(Gemma3nVisionConfig, Gemma3nVision, exist_ok=True)
 
 
 def model(name: str, **settings: Any) -> PreTrainedModel:
-    """The whole model in float32, eager, with the zoo's tokens; equal arguments give equal weights. settings: of its
-    text decoder."""
+    """Return the whole model in float32, eager, with the zoo's tokens; equal arguments give equal weights. settings: of
+    its text decoder."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         built = AutoModelForImageTextToText.from_config(_config(name, settings), attn_implementation="eager")

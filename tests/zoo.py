@@ -260,8 +260,8 @@ def names(expect: str | None = None) -> list[str]:
 
 
 def config(name: str, **settings: Any) -> PreTrainedConfig:
-    """The transformers configuration of one row, some settings changed. Raises KeyError for a name that is not in the
-    table."""
+    """Return the transformers configuration of one row, some settings changed. Raises KeyError for a name that is not
+    in the table."""
     row = ROWS[name]
     configuration = CONFIG_MAPPING[row.model_type]
     declared = {field.name for field in fields(configuration)}

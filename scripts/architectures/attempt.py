@@ -58,8 +58,8 @@ Text = tuple[list[int], list[int]]
 
 
 def _texts(model: PreTrainedModel) -> list[Text]:
-    """A prompt of less than a chunk of the prefill, one longer than a chunk and any window, and of several that repeat
-    themselves the one whose continuation does so most: drafts from the prompt are right there."""
+    """Return a prompt of less than a chunk of the prefill, one longer than a chunk and any window, and of several that
+    repeat themselves the one whose continuation does so most: drafts from the prompt are right there."""
     random = np.random.default_rng(0)
     prompts = [random.integers(3, zoo.VOCABULARY, (1, length)) for length in PROMPT_LENGTHS]
     prompts.append(np.tile(random.integers(3, zoo.VOCABULARY, (CANDIDATES, 3)), REPEATS))
@@ -68,7 +68,8 @@ def _texts(model: PreTrainedModel) -> list[Text]:
 
 
 def _continued(model: PreTrainedModel, prompts: np.ndarray) -> list[Text]:
-    """What transformers says greedily behind each prompt [N, T], without a cache: of that nothing can be wrong."""
+    """Return what transformers says greedily behind each prompt [N, T], without a cache: of that nothing can be
+    wrong."""
     ids = torch.from_numpy(prompts)
     output = model.generate(
         ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW_TOKENS, use_cache=False

@@ -185,8 +185,8 @@ def _merged(fields: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
 
 
 def _layers(usual: PreTrainedConfig, declared: Container[str]) -> dict[str, Any]:
-    """As many layers as the class has kinds of them: one of each, or where the config derives their kinds from other
-    fields, all up to the first of the last kind. Nothing where it has one kind, or says nothing."""
+    """Return as many layers as the class has kinds of them: one of each, or where the config derives their kinds from
+    other fields, all up to the first of the last kind. Nothing where it has one kind, or says nothing."""
     lists = {name: list(value) for name in KINDS if isinstance(value := getattr(usual, name, None), (list, tuple))}
     layers = list(zip(*lists.values(), strict=False))
     distinct = list(dict.fromkeys(layers))

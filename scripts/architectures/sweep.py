@@ -49,7 +49,7 @@ def _attempt(model_type: str, seconds: int, gigabytes: int) -> Row:
 
 
 def _child(model_type: str, folder: Path, memory: int, answer: Connection) -> None:
-    """In the new process. What libraries say goes nowhere: the row says it."""
+    """Make a row in the new process. What libraries print is dropped: the row says it."""
     from scripts.architectures.attempt import attempt
 
     resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))

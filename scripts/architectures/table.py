@@ -23,7 +23,7 @@ def tried_with(file: Path = FILE) -> str:
 
 
 def write_rows(rows: dict[str, Row], transformers: str, file: Path = FILE) -> None:
-    """In the order of the alphabet, a line each."""
+    """Write rows in the order of the alphabet, a line each."""
     lines = ",\n".join(json.dumps(rows[name].to_json()) for name in sorted(rows))
     file.write_text(f'{{"transformers": "{transformers}", "rows": [\n{lines}\n]}}\n')
 

@@ -62,7 +62,7 @@ def run_case(session: ort.InferenceSession, name: str, runs: dict[str, Feeds]) -
 
 @contextmanager
 def carefree() -> Iterator[None]:
-    """This thread rounds upwards and flushes small numbers to zero, as libraries may leave it."""
+    """Let this thread round upwards and flush small numbers to zero, as libraries may leave it."""
     libm = ctypes.CDLL("libm.so.6")
     one = np.ones(1, np.float32)
     before, changed = (ctypes.create_string_buffer(64) for _ in range(2))

@@ -178,7 +178,7 @@ def _attention(sizes: Sizes, rows: int) -> dict[str, Array]:
 
 
 def _tree_bias(batch: int, rows: int) -> Floats:
-    """Any rows are hidden, and some have a bias of their own."""
+    """Hide any rows, and give some a bias of their own."""
     seen = RANDOM.random((batch, 1, rows, rows)) < 0.6
     return np.where(seen, np.round(normal(batch, 1, rows, rows)) / 2, np.float32(-1e30)).astype(np.float32)
 
@@ -258,7 +258,7 @@ def row_cases() -> Iterator[Case]:
 
 
 def all_cases() -> list[Case]:
-    """Of every operator, in the order in which they are reported."""
+    """Return cases of every operator, in the order in which they are reported."""
     makers = (linear_cases, embed_cases, attend_cases, head_cases, table_cases, row_cases)
     return sorted((case for maker in makers for case in maker()), key=lambda case: case.operator)
 

@@ -189,7 +189,7 @@ def render(rows: list[Row]) -> str:
 
 
 def open_answers(folder: Path) -> list[Answers]:
-    """Of one machine, those of a carefree host last."""
+    """Open the answers of one machine, those of a carefree host last."""
     return sorted(map(Answers, folder.glob("*.npz")), key=lambda each: (each.path.endswith(CAREFREE), each.path))
 
 

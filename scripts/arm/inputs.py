@@ -23,7 +23,7 @@ def normal(*shape: int) -> Floats:
 
 
 def _with(*values: float) -> Callable[[Floats], Floats]:
-    """Some of the numbers are these."""
+    """Replace some of the numbers by these."""
 
     def make(row: Floats) -> Floats:
         made = row.copy()
@@ -49,7 +49,8 @@ def _halves(row: Floats) -> Floats:
 
 
 def _edges() -> Floats:
-    """Where e^x goes another way: its ends, and what lies halfway between two multiples of ln 2, as float32 has it."""
+    """Return numbers where e^x goes another way: its ends, and what lies halfway between two multiples of ln 2, as
+    float32 has it."""
     halves = np.arange(-125, 128, dtype=np.float32) + np.float32(0.5)
     nearest = halves * np.float32(np.log(2))
     near = np.stack([np.nextafter(nearest, np.float32(side)) for side in (-np.inf, np.inf)] + [nearest])
@@ -87,7 +88,8 @@ def extreme(rows: Floats, first: int = 0) -> Floats:
 
 
 def runs_of(makers: dict[str, Maker], hard: str) -> Runs:
-    """Every window with normal numbers, and with extreme rows of the input `hard`: in a window of one, all kinds."""
+    """Return every window with normal numbers, and with extreme rows of the input `hard`: in a window of one, all
+    kinds."""
     runs = {}
     for rows in WINDOWS:
         runs[f"{rows} rows"] = plain = {name: make(rows) for name, make in makers.items()}

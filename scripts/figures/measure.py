@@ -26,7 +26,7 @@ KEPT_OF_MODES = ("tokens_per_second", "decode_tokens_per_second", "mean_accepted
 
 
 def without_weights(drafter: str) -> tuple[str, ...]:
-    """Settings of a drafter that has no weights, where the recipe names their precision."""
+    """Return settings of a drafter that has no weights, where the recipe names their precision."""
     return (f"drafter={drafter}", "precision.drafter=null")
 
 

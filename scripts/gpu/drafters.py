@@ -37,7 +37,7 @@ DRAFTERS = {
 
 
 def settings(kind: str, seconds: float, output: Path) -> list[str]:
-    """Overrides of the recipe."""
+    """Return overrides of the recipe."""
     own = (f"train.schedule.seconds={seconds}", f"drafter.model={(output / kind).resolve()}")
     return [*COMMON, *DRAFTERS[kind].sizes, *own]
 

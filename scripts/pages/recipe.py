@@ -75,7 +75,7 @@ def _chapter(title: str, keys: Iterable[str], defaults: dict[str, str]) -> Itera
 
 
 def _known() -> list[str]:
-    """Keys of the schema. Raise ValueError if the meanings are of others."""
+    """Return keys of the schema. Raise ValueError if the meanings are of others."""
     keys = key_paths()
     if wrong := {*keys} ^ {*MEANING}:
         raise ValueError(f"{MEANINGS}: received other keys than the schema's: {', '.join(sorted(wrong))}")

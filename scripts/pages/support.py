@@ -29,7 +29,7 @@ def combinations() -> str:
 
 
 def drafters() -> str:
-    """Kinds of drafters, the dialects that are read, and those in which `train` writes new ones."""
+    """Yield kinds of drafters, the dialects that are read, and those in which `train` writes new ones."""
     lines = ["| `drafter.kind` | what drafts | checkpoints | trainable |", "|---|---|---|---|"]
     for kind, family in DRAFTING_METHODS.items():
         dialects = list(dict.fromkeys(dialect.name for dialect in family.dialects if not dialect.refused))

@@ -74,13 +74,14 @@ def stepwise(first: Callable[[], int], following: Callable[[], int], new_tokens:
 
 
 def vocabulary_size(folder: Path) -> int:
-    """Of the model in a Hugging Face folder."""
+    """Return that of the model in a Hugging Face folder."""
     size: int = json.loads((folder / "config.json").read_text())["vocab_size"]
     return size
 
 
 def with_tokenizer(model: Path, folder: Path) -> Path:
-    """A folder with the same model and, where it has none, a tokenizer and a last token: converters insist on both.
+    """Make a folder with the same model and, where it has none, a tokenizer and a last token: converters insist on
+    both.
 
     Nothing that is measured uses them.
     """

@@ -54,7 +54,7 @@ class Session:
 
 
 def more(session: Session, prompt: list[int], token_ids: list[int]) -> dict[str, Any]:
-    """Milliseconds of `verify` by the width of its window, halfway through the new tokens; and speculation."""
+    """Return milliseconds of `verify` by the width of its window, halfway through the new tokens; and speculation."""
     from speccompile.measure.bench.costs import measure_costs
 
     context = len(prompt) + len(token_ids) // 2

@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def tiny(folder: Path, only: str) -> Iterator[tuple[str, Bundle]]:
-    """Bundles of tiny models, built where they are not yet."""
+    """Return bundles of tiny models, built where they are not yet."""
     from tests.compile.combinations import Workshop
     from tests.compile.test_serving_exact import KINDS
 

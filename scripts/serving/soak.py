@@ -54,7 +54,7 @@ class Soak:
         self.wrong: list[str] = []
 
     async def ask(self, kind: str) -> None:
-        """One client of a kind, to its end."""
+        """Run one client of a kind, to its end."""
         self.asked += 1
         self.flying += 1
         prompt = self.random.choice(list(self.right))
@@ -151,7 +151,7 @@ class Soak:
         await self._settled()
 
     async def _settled(self) -> None:
-        """A row that is still taken when all clients have gone is wrong."""
+        """Check that no row is still taken when all clients have gone."""
         counts = list[str]()
         for _ in range(100):
             lines = (await self.client.get("/metrics")).text.splitlines()

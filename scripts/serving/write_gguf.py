@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def add_vocabulary(writer: Any, model: Path) -> None:
-    """The tokenizer; a first token is added to a prompt where it adds one."""
+    """Add the tokenizer; a first token is added to a prompt where it adds one."""
     import gguf
 
     tokenizer = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))

@@ -200,9 +200,9 @@ read later what they missed. And one whose layers have experts."""
 
 
 def is_tried(combination: Combination) -> bool:
-    """Of heads, which are many, those that draw, and trees that grow: where the temperature is zero a bundle that draws
-    takes the best drafts, greedily. Greedy bundles of every head are in its own tests. Of an approximate method one
-    combination for each decoding: what drafts is no business of the rule's."""
+    """Return True, of heads, which are many, those that draw, and trees that grow: where the temperature is zero a
+    bundle that draws takes the best drafts, greedily. Greedy bundles of every head are in its own tests. Of an
+    approximate method one combination for each decoding: what drafts is no business of the rule's."""
     drawn_or_grown = combination.sample or combination.tree == "dynamic"
     if not combination.exact:
         return combination in RULES
@@ -210,7 +210,7 @@ def is_tried(combination: Combination) -> bool:
 
 
 def _model(name: str, noise: float, n_layers: int) -> PreTrainedModel:
-    """With two layers, the second of which says little, so that the first alone is a drafter."""
+    """Return a model with two layers, the second of which says little, so that the first alone is a drafter."""
     model = noisy(name, noise)
     layers = find_layers(model)
     del layers[n_layers:]

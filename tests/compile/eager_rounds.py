@@ -47,8 +47,8 @@ def check_generation(plan: Plan, folder: Path) -> None:
 
 @torch.no_grad()
 def check_rounds(plan: Plan, seed: int = 0) -> None:
-    """Chains of drafts over random texts and features, rows of a batch with as many tokens each as they like, among
-    them none: every draft is the best token of the reference after those before it."""
+    """Check chains of drafts over random texts and features, rows of a batch with as many tokens each as they like,
+    among them none: every draft is the best token of the reference after those before it."""
     site, random = drafter_context(open_round(plan).draft), np.random.default_rng(seed)
     reference, drafter = module_of(plan.drafter.kind, "reference"), module_of(plan.drafter.kind, "drafter").make(site)
     (teacher,) = reference.teachers(site)

@@ -59,8 +59,8 @@ def graph(
     feeds: Mapping[str, type] | None = None,
     **attributes: object,
 ) -> onnx.ModelProto:
-    """One node. inputs: in its order, an array for what is a constant, None for what is fed; feeds: what is no float32.
-    Outputs are y0, y1 .."""
+    """Make a graph of one node. inputs: in its order, an array for what is a constant, None for what is fed; feeds:
+    what is no float32. Outputs are y0, y1 .."""
     names = [f"y{i}" for i in range(outputs)]
     node = helper.make_node(op, list(inputs), names, domain=DOMAIN, **attributes)
     types = {name: helper.np_dtype_to_tensor_dtype(np.dtype((feeds or {}).get(name, np.float32))) for name in inputs}
@@ -179,7 +179,7 @@ def integers(random: np.random.Generator, first: int, last: int, shape: tuple[in
 
 
 def scales_of(random: np.random.Generator, columns: int) -> Floats:
-    """A column in eight has a power of two far from one, with either sign."""
+    """Draw scales: a column in eight has a power of two far from one, with either sign."""
     return (random.standard_normal(columns) * np.exp2(random.choice([0] * 14 + [-90, 60], columns))).astype(np.float32)
 
 

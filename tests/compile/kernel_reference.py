@@ -126,7 +126,7 @@ def product_int4(x: Floats, weight: Blocks, bias: Floats | None) -> Floats:
 
 
 def product_floats(x: Floats, weight: Floats, bias: Floats | None) -> Floats:
-    """In the order of the weight's rows."""
+    """Return products, added in the order of the weight's rows."""
     totals = np.zeros((len(x), weight.shape[1]), np.float32)
     for k in range(len(weight)):
         totals = fma(x[:, k, None], weight[k], totals)

@@ -20,14 +20,14 @@ needs_library = pytest.mark.skipif(native.library() is None, reason="the kernels
 
 
 def with_bodies(model: onnx.ModelProto) -> onnx.ModelProto:
-    """With the ONNX functions of the operators that it calls."""
+    """Return a model with the ONNX functions of the operators that it calls."""
     found = ir.from_proto(model)
     add_functions(found)
     return ir.to_proto(found)
 
 
 def run_bodies(model: onnx.ModelProto, feeds: Feeds) -> Arrays:
-    """On ONNX Runtime's own kernels."""
+    """Run on ONNX Runtime's own kernels."""
     options = ort.SessionOptions()
     options.log_severity_level = 3
     session = ort.InferenceSession(with_bodies(model).SerializeToString(), options, ["CPUExecutionProvider"])
@@ -49,7 +49,8 @@ class KernelRuns:
             return [session.run(None, dict(feeds)) for session in self._sessions]
 
     def run(self, feeds: Feeds) -> Arrays:
-        """What all paths and numbers of threads give: the same, bit for bit. What is no number may be any such."""
+        """Return what all paths and numbers of threads give: the same, bit for bit. What is no number may be any
+        such."""
         runs = {(path, number): found for path in native.paths() for number, found in enumerate(self.on(path, feeds))}
         first = next(iter(runs.values()))
         for where, found in runs.items():
@@ -60,7 +61,7 @@ class KernelRuns:
 
 @contextmanager
 def taken(path: str) -> Iterator[None]:
-    """On another path."""
+    """Run on another path."""
     before = native.kernels()
     native.use(path)
     try:

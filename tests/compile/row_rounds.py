@@ -56,7 +56,7 @@ class Rows:
         self.tokens, self.length, self.touched = self.manifest.tokens, np.zeros(len(rows), np.int64), set[str]()
 
     def lines(self, tensor: Tensor, widths: dict[str, int]) -> Array:
-        """Of a run; those of the batch that the run leaves are marked the first time."""
+        """Return the lines of a run; those of the batch that the run leaves are marked the first time."""
         scratch = tensor.role in ("link", "optional")
         sizes = widths | {BATCH: len(self.rows) if scratch else self.batch}
         array = self.engine.host_view(tensor.buffer, tensor.concrete_shape(sizes))
@@ -71,7 +71,7 @@ class Rows:
         return array[self.rows.start : self.rows.stop]
 
     def run(self, step: int, widths: dict[str, int], window: Array, counts: dict[str, Array], parents: Array) -> Lines:
-        """One round. window int64 [n, W], counts and parents of the run's rows. Returns what it gave, [n, ..]."""
+        """Run one round. window int64 [n, W], counts and parents of the run's rows. Returns what it gave, [n, ..]."""
         given = {"window": window, **counts, "parents": parents}
         made = {tensor.buffer for graph in self.graphs[:-1] for tensor in graph.outputs if tensor.role != "state"}
         found: Lines = {}
@@ -140,7 +140,8 @@ def play(folder: Path, rows: range, first: int | None = None, windows: dict[int,
 def _next(
     run: Rows, found: Lines, at: int, row: int, windows: dict[int, list[Lines]] | None, step: int
 ) -> dict[str, Array]:
-    """A row's next window: that of `windows`, what the last round has drafted, or the pending token and its text."""
+    """Return a row's next window: that of `windows`, what the last round has drafted, or the pending token and its
+    text."""
     if windows is not None:
         return windows[row][step]
     parents = found.get("next_parents", np.tile(np.arange(-1, run.tokens), (len(run.rows), 1)))[at]

@@ -24,7 +24,7 @@ def suffix_chain(
 def suffix_tree(
     nodes: int, depth: int, policy: SuffixPolicy, batch: int = 1, rows: int = ROWS, lane: int = 0
 ) -> Suffix:
-    """As `suffix_chain`; policy says how many children a node may have."""
+    """Do as `suffix_chain`; policy says how many children a node may have."""
     ring = AnswerRing(batch, lane, rows, nodes + 1) if lane else None
     return Suffix(Sizes(batch, rows, VOCABULARY), SingleVote(policy, nodes, depth), None, nodes, ring)
 

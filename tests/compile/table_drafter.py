@@ -85,7 +85,7 @@ def run(drafter: TableDrafter, script: Schedule, *, fused: bool = False) -> tupl
 
 
 def best_nodes(table: np.ndarray, bonus: int, depth: int, top_k: int, n_nodes: int) -> list[tuple[int, ...]]:
-    """Paths of the nodes that EAGLE-2 keeps, in plain Python, the best first."""
+    """Return paths of the nodes that EAGLE-2 keeps, in plain Python, the best first."""
     logs = table - np.log(np.exp(table).sum(1, keepdims=True))
     scores: dict[tuple[int, ...], float] = {(): 0.0}
     front = [()]

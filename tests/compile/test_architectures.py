@@ -103,7 +103,7 @@ def compile_row(name: str, folder: Path) -> Compiled:
 
 
 def add_drafter(row: Compiled, name: str) -> None:
-    """One that is often right."""
+    """Add one that is often right."""
     noisy(name, 0.03).save_pretrained(row.folder / "drafter")
     model = load_model(row.folder / "drafter", row.max_length)
     reader = DecoderReader(probe(model, shape_of(row.batch, row.max_length)))
@@ -147,7 +147,8 @@ def windows(batch: int, max_length: int) -> Iterator[tuple[int, list[int]]]:
 
 
 def run_windows(session: ort.InferenceSession, graph: Graph, texts: list[list[int]], fed: list[Any]) -> tuple[Any, ...]:
-    """Logits of every token, row by row, and the caches in the end. Checks the round's own outputs on the way."""
+    """Return logits of every token, row by row, and the caches in the end. Checks the round's own outputs on the
+    way."""
     names = [tensor.name for tensor in graph.outputs]
     states = {
         t.name: np.zeros(t.concrete_shape({BATCH: len(texts)}), t.dtype) for t in graph.inputs if t.role == "state"
@@ -176,7 +177,7 @@ def run_windows(session: ort.InferenceSession, graph: Graph, texts: list[list[in
 
 
 def assert_close(got: np.ndarray, expected: torch.Tensor, single: torch.Tensor) -> None:
-    """Of what transformers computes in float64, with its own float32 beside."""
+    """Check the distance from what transformers computes in float64, with its own float32 beside."""
     assert got.shape == expected.shape
     distance = float(np.abs(got - expected.numpy()).max())
     assert distance <= max(TOLERANCE * expected.abs().max().item(), NOISE * (expected - single).abs().max().item())

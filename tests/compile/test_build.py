@@ -105,7 +105,8 @@ def test_a_proof_that_was_left_out_is_not_claimed(built, cli):
 
 @pytest.fixture(scope="module")
 def from_hub(tmp_path_factory):
-    """A sharded model in the Hub's cache, built by the command line, in another process, into the default folder."""
+    """Build a sharded model in the Hub's cache, built by the command line, in another process, into the default
+    folder."""
     folder = tmp_path_factory.mktemp("hub")
     repository = folder / "cache" / "models--organisation--name"
     zoo.model("llama").save_pretrained(repository / "snapshots" / COMMIT, max_shard_size="100KB")

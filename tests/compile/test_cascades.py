@@ -159,7 +159,8 @@ def model_logits(name: str, text: list[int]) -> torch.Tensor:
 
 
 def repetitive(network: torch.nn.Module) -> torch.nn.Module:
-    """The model, changed in place so that it says few tokens, and its last one counts most: it soon goes round."""
+    """Return the model, changed in place so that it says few tokens, and its last one counts most: it soon goes
+    round."""
     network.lm_head.weight[12:] = 0
     for layer in network.model.layers:
         layer.self_attn.o_proj.weight *= 0.3
@@ -176,7 +177,7 @@ MODELS = {name: repetitive(model(name)) for name in ("llama", "mistral")}
 
 
 def drafted_for_in_python(name, text, tokens, guesses, passes, lenience=1.0):
-    """The drafts of a language model for which a lookup drafts, by one forward of transformers for every token."""
+    """Return drafts of a language model for which a lookup drafts, by one forward of transformers for every token."""
     drafts: list[int] = []
 
     def says(guess: int) -> bool:

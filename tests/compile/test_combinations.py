@@ -210,7 +210,7 @@ def test_drawn_drafts_depend_on_nothing_but_the_seed(opened, combination):
 
 
 def check_alone_and_again(bundle: Bundle, generations: list[Generation], settings) -> None:
-    """The same tokens come a second time, and when each prompt is alone."""
+    """Check that the same tokens come a second time, and when each prompt is alone."""
     assert tokens(generate_all(bundle, **settings)) == tokens(generations)
     for number, prompt in enumerate(prompts()):
         alone = bundle.generate(prompt, max_new_tokens=NEW_TOKENS, **of_row(settings, number % BATCH_SIZE))

@@ -49,7 +49,7 @@ def tokenizer() -> LLTokenizer:
 
 
 def grammar(kind: str) -> str:
-    """As llguidance itself writes it."""
+    """Return it as llguidance itself writes it."""
     text = CASES[kind]
     if kind == "json_schema":
         return LLMatcher.grammar_from_json_schema(text, overrides={"whitespace_pattern": WHITESPACE})
@@ -59,7 +59,7 @@ def grammar(kind: str) -> str:
 
 
 def logits_after(model, texts: Sequence[Sequence[int]]) -> np.ndarray:
-    """Of transformers, float32 [texts, V]; all of one length."""
+    """Return logits of transformers, float32 [texts, V]; all of one length."""
     with torch.no_grad():
         return model(torch.tensor(texts)).logits[:, -1].numpy()
 
@@ -110,7 +110,7 @@ def test_greedy_is_the_masked_target_s_own(made, kind):
 
 
 def check(kind: str, generation: Generation) -> None:
-    """The text is what was asked for, by what has nothing to do with llguidance."""
+    """Check that the text is what was asked for, by what has nothing to do with llguidance."""
     text, case = generation.text, CASES[kind]
     if kind == "json_schema":
         jsonschema.validate(json.loads(text), case)

@@ -28,7 +28,7 @@ MEAN_ACCEPTED = {"eagle-25": 2.3, "medusa-63": 2.3, "dynamic": 2.3, "models": 2.
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Of the recipes, with a copy of the drafter that knows less."""
+    """Return a folder of the recipes, with a copy of the drafter that knows less."""
     folder = tmp_path_factory.mktemp("demo")
     drafter = AutoModelForCausalLM.from_pretrained(DEMO / "drafter")
     random = torch.Generator().manual_seed(0)

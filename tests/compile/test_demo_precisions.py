@@ -139,7 +139,8 @@ def test_logits_do_not_depend_on_the_drafts_beside_them(bundle):
 
 
 def read(bundle: Bundle, path: Sequence[int], n_path: int, length: int, catch_up: int) -> dict[str, np.ndarray]:
-    """One run of the drafter over a path in the first row: what it drafts, and from what; what its caches then hold."""
+    """Do one run of the drafter over a path in the first row: what it drafts, and from what; what its caches then
+    hold."""
     engine, draft, width = bundle.engine, bundle.manifest.graphs[1], len(path) - 1
     widths = {"batch": BATCH, "window": width, "catch_up": catch_up, "history": 1}
     run = engine.bind("draft", widths)
@@ -207,7 +208,7 @@ def target() -> PreTrainedModel:
 
 
 def said(engine: Engine, verify: Graph) -> quality.Predictions:
-    """Of four passages."""
+    """Return texts of four passages."""
     some = texts()[:4]
     return quality.predictions(quality.engine_logits(engine, verify, some, 128, BATCH), some, VOCABULARY, "the engine")
 

@@ -106,7 +106,8 @@ def test_biased_acceptance_ends_the_build(cli, recipe, tmp_path, monkeypatch):
 
 
 def sampled_case(bundle: Bundle, index: int | None) -> tokens.Case:
-    """A prompt continued with equal seeds; speculation then gives another token at `index`, or ends one early."""
+    """Return a prompt continued with equal seeds; speculation then gives another token at `index`, or ends one
+    early."""
     options = {"temperature": seeds.SAMPLING.temperature, "seed": seeds.SAMPLING.seed}
     (whole,) = tokens.run(bundle, [[5, 6, 7]], 8, **options)
     ids = list(whole.speculative.token_ids)

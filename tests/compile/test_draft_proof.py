@@ -180,7 +180,7 @@ def test_the_best_nodes_pass():
 
 
 def worse(outputs):
-    """The best node of those that were left out, in place of the last."""
+    """Take the best node of those that were left out, in place of the last."""
     bonus = int(outputs["next_window"][0, 0])
     paths = [(), *best_nodes(TABLE.double().numpy(), bonus, DEPTH, TOP_K, NODES + 1)]
     outputs["next_window"][0, NODES] = paths[-1][-1]

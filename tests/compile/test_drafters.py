@@ -136,7 +136,8 @@ def drafter_input(paths: list[list[int]]) -> Accepted:
 
 
 def round_of(drafter: Drafter, texts: list[list[int]], window: torch.Tensor, n_accepted: list[int]) -> Accepted:
-    """A round of decoding in which some drafts of a window were accepted: its own where it is a chain, else others."""
+    """Make a round of decoding in which some drafts of a window were accepted: its own where it is a chain, else
+    others."""
     paths, lengths = [], torch.tensor([len(text) - 1 for text in texts])
     for text, tokens, count in zip(texts, window.tolist(), n_accepted, strict=True):
         own = isinstance(drafter, FixedDrafter) and drafter.can_commit_drafts

@@ -39,7 +39,8 @@ def make(folder: Path, drafter: str, *sections: str, sparse: bool = False, prove
 
 @torch.no_grad()
 def candidates(model: PreTrainedModel, helper: Gemma4AssistantForCausalLM, text: list[int], drafts: int) -> list[int]:
-    """What transformers' generator proposes behind a prefill of all but the last token, which stands for the bonus."""
+    """Return what transformers' generator proposes behind a prefill of all but the last token, which stands for the
+    bonus."""
     helper.generation_config.num_assistant_tokens = drafts
     model.generation_config.max_length = len(text) + drafts + 2
     generator = SinglePositionMultiTokenCandidateGenerator(

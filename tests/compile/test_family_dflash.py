@@ -21,7 +21,7 @@ SLIDING = {"layer_types": ["sliding_attention", "full_attention"], "use_sliding_
 
 
 def with_mask(folder, target):
-    """A head with a mask row of its own, and with scales."""
+    """Write a head with a mask row of its own, and with scales."""
     scales = {"input_embedding_scale": 2.0, "output_multiplier": 0.5, "final_logit_softcapping": 4.0}
     heads.zlab(folder, target, own=scales, **SLIDING)
     path = folder / "model.safetensors"

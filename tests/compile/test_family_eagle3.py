@@ -66,7 +66,7 @@ def test_generates_what_the_target_generates(tmp_path, drafter):
 
 
 def check_embedding(folder):
-    """The target's is there once: the drafter's weights are those of its own files."""
+    """Check that the target's is there once: the drafter's weights are those of its own files."""
     files = {path.name: path.stat().st_size for path in (folder / "bundle" / GRAPHS).iterdir()}
     own = sum(tensor.numel() * 4 for tensor in load_file(folder / "head" / "model.safetensors").values())
     drafter = next(size for name, size in files.items() if name.startswith("drafter") and name.endswith(".weights"))

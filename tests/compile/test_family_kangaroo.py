@@ -30,8 +30,8 @@ ARCHITECTURE = "mistral"
 
 
 def make(folder: Path, drafter: str, *sections: str, layers: int = 1, prove: bool = True) -> Bundle:
-    """The bundle of a target whose last layer says little and whose head is sure: an adapter that says little as well
-    is then often right."""
+    """Make the bundle of a target whose last layer says little and whose head is sure: an adapter that says little as
+    well is then often right."""
     model = zoo.model(ARCHITECTURE)
     with torch.no_grad():
         for parameter in model.model.layers[1].parameters():

@@ -29,7 +29,7 @@ DRAFTS, EXIT, NEW_TOKENS = 3, 1, 30
 
 
 def target() -> PreTrainedModel:
-    """With a sliding window that is shorter than the prompts, and a last layer that says little."""
+    """Return one with a sliding window that is shorter than the prompts, and a last layer that says little."""
     model = zoo.model("mistral")
     with torch.no_grad():
         for parameter in model.model.layers[1].parameters():

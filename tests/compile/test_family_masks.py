@@ -20,7 +20,7 @@ PROMPT = [17, 230, 45, 99] * 4
 
 
 def recipe(folder, architecture, drafter, *sections, write=masks, **more):
-    """Its file, beside a target and rows that were trained for it."""
+    """Return its file, beside a target and rows that were trained for it."""
     model = zoo.model(architecture)
     save(model, folder / "target", tokenizer=False)
     write(folder / "masks", model.config, **more)

@@ -94,7 +94,7 @@ def test_a_folder_of_their_own(tmp_path):
 
 
 def add_ends(folder: Path, other_head: bool) -> None:
-    """What DeepSeek's files repeat: the embedding, and the head, here perhaps another one."""
+    """Add what DeepSeek's files repeat: the embedding, and the head, here perhaps another one."""
     tensors = load_file(folder / "model.safetensors")
     head = tensors["lm_head.weight"].clone()
     tensors[behind(0, "embed_tokens.weight")] = tensors["model.embed_tokens.weight"].clone()

@@ -11,7 +11,7 @@ MASK = 9
 
 
 def pard(folder, target):
-    """A language model like the target, whose config names a mask token."""
+    """Write a language model like the target, whose config names a mask token."""
     save(noisy("llama", 0.02), folder, tokenizer=False)
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"pard_token": MASK}))

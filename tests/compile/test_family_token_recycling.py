@@ -34,8 +34,8 @@ Rows = list[tuple[int, list[int]]]
 
 
 def learn(table: dict[int, list[int]], texts: list[Text], rows: list[Rows]) -> dict[int, list[int]]:
-    """The rule: behind a token of the text what stood there, the latest first, before what was known; then the rows'
-    own, as the reference has it (M[token] = the best), the last row winning."""
+    """Apply the rule: behind a token of the text what stood there, the latest first, before what was known; then the
+    rows' own, as the reference has it (M[token] = the best), the last row winning."""
     learned = dict(table)
     for text in texts:
         for token in set(text[:-1]):

@@ -54,7 +54,8 @@ def installed_files(name: str) -> set[Path]:
 
 @pytest.fixture(scope="module")
 def runtime_only(tmp_path_factory) -> Path:
-    """A folder of packages as `pip install speccompile` makes it: the declared dependencies, without the extras."""
+    """Make a folder of packages as `pip install speccompile` makes it: the declared dependencies, without the
+    extras."""
     site = tmp_path_factory.mktemp("site")
     project = Path(speccompile.__file__).parents[1]
     declared = tomllib.loads((project / "pyproject.toml").read_text())["project"]["dependencies"]

@@ -90,7 +90,7 @@ def says(fed, drafts):
 
 
 def passes(drafts, inner=INNER, tokens=6):
-    """Of the drafts after TEXT, in a graph that was driven over one window."""
+    """Return passes of the drafts after TEXT, in a graph that was driven over one window."""
     outputs = {"next_window": np.array([[TEXT[-1], *drafts]]), "next_total": np.array([1 + len(drafts)])}
     script = Schedule([[*TEXT, 0]], [len(TEXT) - 1])
     return check_drafted_for(Recording(Graph("draft", (), ()), "a", script, [outputs, {}]), says, inner, tokens, 32)

@@ -168,7 +168,7 @@ def export_case(name: str, folder: Path, export: Callable[[Path], Exported]) -> 
 
 
 def fixed(exported: Exported, batch: int) -> Exported:
-    """As engines on a GPU get it."""
+    """Return it as engines on a GPU get it."""
     fix_batch(exported.model, batch)
     return replace(exported, graph=with_fixed_batch(exported.graph, batch))
 

@@ -18,7 +18,7 @@ BLOCKED = f"SigBlk:\t{1 << (signal.SIGINT - 1):016x}\n"
 
 @pytest.fixture(scope="module")
 def bundle(built):
-    """With a tokenizer, and short: one token at a time from prompt lookup."""
+    """Return one with a tokenizer, and short: one token at a time from prompt lookup."""
     return built("lookup_5")
 
 

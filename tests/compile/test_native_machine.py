@@ -143,7 +143,8 @@ for place in places:
 
 
 def alone(library: Path, folder: Path, *places: object, limit: str = "", **environment: str) -> Iterator[Any]:
-    """What comes of a bundle with each of these libraries, in a process in which ONNX Runtime is not loaded yet."""
+    """Return what comes of a bundle with each of these libraries, in a process in which ONNX Runtime is not loaded
+    yet."""
     words = [sys.executable, "-c", ALONE, *map(str, (library, folder, limit, *places))]
     variables = os.environ | {"PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": ""} | environment
     done = subprocess.run(words, capture_output=True, text=True, env=variables)

@@ -38,7 +38,7 @@ def batches(size: int) -> list[list[list[int]]]:
 
 
 def check_everything(both: SideBySide) -> None:
-    """Every way to decode, at every length of prompts; for sampling with every setting."""
+    """Check every way to decode, at every length of prompts; for sampling with every setting."""
     manifest = both.python.manifest
     for number, batch in enumerate(batches(manifest.batch_size)):
         ways = ({"adaptive": False}, {}, {"autoregressive": True})

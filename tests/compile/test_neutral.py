@@ -20,8 +20,8 @@ NAMES = ("query", "key_rows", "value_rows", "key_cache", "value_cache", "length"
 
 
 def attend_inputs(lengths: list[int], op: str = "Attend") -> dict[str, torch.Tensor]:
-    """A window of TOKENS queries over ROWS in-step rows (a chain whose last queries these are), ragged rows; in the
-    order of the op's inputs."""
+    """Return a window of TOKENS queries over ROWS in-step rows (a chain whose last queries these are), ragged rows; in
+    the order of the op's inputs."""
     batch, generator = len(lengths), torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> torch.Tensor:

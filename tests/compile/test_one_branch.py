@@ -27,7 +27,8 @@ def decoder(request) -> Decoder:
 
 
 def rounds(random: torch.Generator, sampling: bool, draws: bool) -> Iterator[RoundInputs]:
-    """A prefill, then rounds with drafts, as a host would give them; the first token stands for what was accepted."""
+    """Return a prefill, then rounds with drafts, as a host would give them; the first token stands for what was
+    accepted."""
     length = torch.zeros(BATCH, dtype=torch.int64)
     for number in range(ROUNDS):
         width = 9 if number == 0 else NODES
@@ -60,7 +61,7 @@ def settings(random: torch.Generator, rows: torch.Tensor, sampling: bool, draws:
 def with_good_drafts(
     given: RoundInputs, decoder: Decoder, caches: list[torch.Tensor], random: torch.Generator
 ) -> RoundInputs:
-    """Drafts of which some come true: the target's own, one after the other, and now and then another."""
+    """Return drafts of which some come true: the target's own, one after the other, and now and then another."""
     window = given.window.clone()
     if window.shape[1] == NODES:
         for place in range(1, NODES):

@@ -33,7 +33,7 @@ Hook = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project as it is in a fresh clone, but for the tests."""
+    """Return the project as it is in a fresh clone, but for the tests."""
     folder = tmp_path_factory.mktemp("source")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
@@ -53,7 +53,7 @@ def compiling(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def without_compiler(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Variables of a machine on which no program is found, for Python is named by its path."""
+    """Return variables of a machine on which no program is found, for Python is named by its path."""
     return {"PATH": str(tmp_path_factory.mktemp("nothing")), "CXX": ""}
 
 

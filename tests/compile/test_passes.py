@@ -39,7 +39,8 @@ def normal(*shape: int) -> np.ndarray:
 
 
 def graph(text: str) -> onnx.ModelProto:
-    """A model from onnx's text form, `(inputs) => (outputs) { nodes }`, with the shapes that a trace would know."""
+    """Return a model from onnx's text form, `(inputs) => (outputs) { nodes }`, with the shapes that a trace would
+    know."""
     model = onnx.parser.parse_model(f"{HEADER} graph {text}")
     model.functions.extend(neutral.functions())
     return onnx.shape_inference.infer_shapes(model)
@@ -50,7 +51,7 @@ def run(model: onnx.ModelProto, feeds: Feeds) -> list[np.ndarray]:
 
 
 def apply(*passes: Callable[[ir.Model], int], before: onnx.ModelProto) -> tuple[int, onnx.ModelProto, dict[str, int]]:
-    """How often the last pass fired, the graph behind it without unused nodes, and its ops, counted."""
+    """Return how often the last pass fired, the graph behind it without unused nodes, and its ops, counted."""
     model = ir.from_proto(before)
     fired = [each(model) for each in passes][-1]
     ir.passes.common.RemoveUnusedNodesPass()(model)
@@ -61,8 +62,8 @@ def apply(*passes: Callable[[ir.Model], int], before: onnx.ModelProto) -> tuple[
 
 
 def check(*passes: Callable[[ir.Model], int], text: str, feeds: Feeds, ops: dict[str, int], fired: int = 1) -> None:
-    """The passes turn the graph into these ops, and onnxruntime then gives what onnx's reference gave before, with the
-    kernels of the library and without them."""
+    """Check that the passes turn the graph into these ops, and onnxruntime then gives what onnx's reference gave
+    before, with the kernels of the library and without them."""
     before = graph(text)
     count, after, found = apply(*passes, before=before)
     assert (count, found) == (fired, ops)

@@ -27,7 +27,7 @@ WAYS = [
 
 
 def texts() -> list[list[int]]:
-    """Three, so that of two rows of a batch one is idle in the end."""
+    """Return three, so that of two rows of a batch one is idle in the end."""
     random = np.random.default_rng(5)
     return [random.integers(3, zoo.VOCABULARY, length).tolist() for length in (MAX_LENGTH, 2, 21)]
 

@@ -21,7 +21,7 @@ def at_a_time(request, monkeypatch):
 
 
 def weight(rows: int, columns: int) -> np.ndarray:
-    """With a column of zeros, and one whose numbers float16 cannot hold."""
+    """Return one with a column of zeros, and one whose numbers float16 cannot hold."""
     found = np.random.default_rng(rows).standard_normal((rows, columns), np.float32)
     found[:, 1], found[:, 2] = 0, 1e-9
     return found

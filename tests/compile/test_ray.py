@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    """Two workers, each with a processor."""
+    """Start two workers, each with a processor."""
     import ray
 
     with pytest.MonkeyPatch.context() as patch:
@@ -58,7 +58,7 @@ def run(*arguments: object) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def address(folder):
-    """Of two replicas."""
+    """Return that of two replicas."""
     from speccompile.serving.cluster.serving import Deployment, deploy
 
     manifest = Bundle.open(folder, threads=1).manifest

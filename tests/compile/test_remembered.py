@@ -70,7 +70,7 @@ def model(seed: int = 0) -> PreTrainedModel:
 
 
 def write(folder: Path) -> None:
-    """The recipe, with its model and prompts."""
+    """Write the recipe, with its model and prompts."""
     model().save_pretrained(folder / "target", max_shard_size="100KB")
     (folder / "recipe.yaml").write_text(RECIPE)
     (folder / "prompts.jsonl").write_text(PROMPTS)

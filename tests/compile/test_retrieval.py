@@ -24,7 +24,7 @@ TEXTS = 6
 
 
 def words(ids: Sequence[int]) -> str:
-    """Every token is a word."""
+    """Return a tokenizer in which every token is a word."""
     return " ".join(f"w{token}" for token in ids)
 
 
@@ -53,7 +53,7 @@ def answers(target) -> dict[tuple[int, ...], list[int]]:
 
 @pytest.fixture(scope="module")
 def index(target, answers, tmp_path_factory) -> Path:
-    """Of half the answers, and of one that went on in another way."""
+    """Return one of half the answers, and of one that went on in another way."""
     folder = tmp_path_factory.mktemp("index")
     texts = [words((*prompt, *answer)) for prompt, answer in list(answers.items())[: TEXTS // 2]]
     prompt, answer = next(iter(answers.items()))

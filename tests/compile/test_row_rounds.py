@@ -14,7 +14,8 @@ WIDER = ("model", "suffix")
 
 
 def _one_of_each():
-    """Of every drafter the last combination that its table has, which samples where it can, and all on states."""
+    """Return of every drafter the last combination that its table has, which samples where it can, and all on
+    states."""
     exact = [each for each in every() if each.exact and is_tried(each)]
     return [*{each.drafter: each for each in exact}.values(), *ON_STATES]
 

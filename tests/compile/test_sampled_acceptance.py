@@ -122,7 +122,8 @@ def run(
 def p_values(
     tree: Tree, sampling: SamplingParams, tokens: np.ndarray, counts: np.ndarray, follow: Tensor | None = None
 ) -> list[float]:
-    """Of the first new token, and of each later one after every text that was met often. follow: as for `run`."""
+    """Return those of the first new token, and of each later one after every text that was met often. follow: as for
+    `run`."""
     found, contexts = [], {(): np.arange(len(tokens))}
     for depth in range(tree.depth + 1):
         later = {}
@@ -301,8 +302,8 @@ ALMOST_ONE = 1 - 2**-24
 
 
 def tried(p: Tensor, q: Tensor, tokens: list[int], uniforms: list[float], uniform: float) -> tuple[list[bool], int]:
-    """Which of several siblings, drawn from q [C], are accepted where the target says p [V]; and the token that is
-    drawn where none is."""
+    """Return which of several siblings, drawn from q [C], are accepted where the target says p [V]; and the token that
+    is drawn where none is."""
     rule, count = Speculative(from_branching([len(tokens)])), len(tokens)
     target = target_of(p[None], torch.tensor([uniform]))
     ids = torch.zeros(1, count, len(q), dtype=torch.int64)

@@ -151,7 +151,7 @@ def test_the_functions_in_onnx_reference_evaluator():
 
 
 def assert_drawn(weights: np.ndarray, threshold: np.ndarray, uniforms: np.ndarray, tokens: np.ndarray) -> None:
-    """Each token by the definition, where sums in float32 may be off by a millionth for each thousand tokens."""
+    """Check each token by the definition, where sums in float32 may be off by a millionth for each thousand tokens."""
     slack = 1e-6 * max(1, weights.shape[2] / 1000)
     for place in np.ndindex(tokens.shape):
         chosen = np.where(weights[place] >= threshold[place], weights[place], 0).astype(np.float64)

@@ -148,7 +148,7 @@ def pair(tmp_path_factory) -> Path:
 
 
 def keys(folder: Path, *settings: str) -> dict[str, Any]:
-    """Keys of the two traces of a recipe."""
+    """Return keys of the two traces of a recipe."""
     traced = open_plan(make_plan(load_recipe(folder, settings))).trace
     return {"draft": cache_key(traced.draft), "verify": cache_key(traced.verify)}
 

@@ -42,7 +42,7 @@ def continuation(workshop):
 
 
 def states(bundle: Bundle) -> dict[str, np.ndarray]:
-    """Copies of all that is carried, [B, ..]."""
+    """Return copies of all that is carried, [B, ..]."""
     outputs = [
         tensor for graph in bundle.manifest.graphs for tensor in graph.outputs if is_recurrent_state(tensor.buffer)
     ]

@@ -35,7 +35,7 @@ class Trie(NamedTuple):
 
 
 def tries(text: list[int], match: int, depth: int) -> list[Trie]:
-    """Of the longest suffixes with 1, 2, 4, .. occurrences."""
+    """Return tries of the longest suffixes with 1, 2, 4, .. occurrences."""
     ends = matches(text, match)[:OCCURRENCES]
     followed = [tuple(copied(text, end, depth)) for end in ends]
     sizes = [
@@ -48,7 +48,8 @@ def tries(text: list[int], match: int, depth: int) -> list[Trie]:
 
 
 def best_nodes(trie: Trie, policy: SuffixPolicy, nodes: int, depth: int) -> list[Path]:
-    """The most probable nodes, in the order of their probability, then of their depth, then of their occurrence."""
+    """Return the most probable nodes, in the order of their probability, then of their depth, then of their
+    occurrence."""
     found, front = [], [()]
     for _ in range(depth):
         front = [child for path in front for child in trie.ranked_children(path)[: policy.top_k]]

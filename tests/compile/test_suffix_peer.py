@@ -24,7 +24,8 @@ FILLER = list(range(40, 40 + TOKENS))
 
 
 def make_text(seed: int) -> list[int]:
-    """A phrase that comes again, whole or without its beginning, before three endings; the last time without any."""
+    """Return a phrase that comes again, whole or without its beginning, before three endings; the last time without
+    any."""
     source = random.Random(seed)
     phrase = source.sample(range(SYMBOLS), 5)
     endings = [[*source.sample(range(10, 16), 3), *source.choices(range(16, 20), k=4)] for _ in range(3)]

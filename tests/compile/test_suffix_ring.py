@@ -17,7 +17,7 @@ PROMPT, ANSWER = list(range(20, 30)), list(range(1, 16))
 
 
 def run(drafter: Suffix, states: list[torch.Tensor], rows: list[tuple[int, list[int]]]) -> Drafted:
-    """A run that has committed tokens from a length on in every row, each list with the bonus token behind it."""
+    """Make a run that has committed tokens from a length on in every row, each list with the bonus token behind it."""
     width = max(len(tokens) for _, tokens in rows)
     path = torch.tensor([tokens + [0] * (width - len(tokens)) for _, tokens in rows])
     counts = torch.tensor([max(len(tokens) - 1, 0) for _, tokens in rows])

@@ -71,7 +71,7 @@ def test_texts_that_are_short_limit_the_depth_and_time_the_blocks(tmp_path: Path
 
 
 def plant(folder: Path) -> None:
-    """A model in which one MLP and one attention add nothing, and another layer nearly nothing."""
+    """Write a model in which one MLP and one attention add nothing, and another layer nearly nothing."""
     model = zoo.model("llama", num_hidden_layers=4)
     with torch.no_grad():
         model.model.layers[1].mlp.down_proj.weight.zero_()

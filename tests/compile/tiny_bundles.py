@@ -168,8 +168,8 @@ def _recycling(folder: Path) -> str:
 
 
 def _retrieval(folder: Path) -> str:
-    """Some of what the target says, in two chunks, and the same with an end of its own; of the rest of its texts the
-    index knows nothing."""
+    """Index some of what the target says, in two chunks, and the same with an end of its own; of the rest of its texts
+    the index knows nothing."""
     save(zoo.model("gpt2"), folder / "target", eos=end_tokens("gpt2", 5, 19))
     said = [np.array([*prompt, *zoo_continuation("gpt2", prompt), SEPARATOR]) for prompt in Built(folder).prompts()[2:]]
     other = said[2].copy()

@@ -11,7 +11,8 @@ from tests.suite import counting
 
 @pytest.fixture(scope="session")
 def built_demo(shared_folder: Path) -> Path:
-    """The bundle of recipes/demo, its proof shorter. Workers share a folder: the first builds it, the others wait."""
+    """Return the bundle of recipes/demo, its proof shorter. Workers share a folder: the first builds it, the others
+    wait."""
     folder = shared_folder / "built-demo"
     with (shared_folder / "built-demo.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -124,7 +124,7 @@ class PageRun:
             raise self._failure(block.line, "this is no program", done.stderr)
 
     def _python(self, block: Block) -> None:
-        """In a process of the block's own interpreter: what earlier blocks have defined is there."""
+        """Run it in a process of the block's own interpreter: what earlier blocks have defined is there."""
         before = Path.cwd()
         os.chdir(self.folder)
         try:

@@ -36,7 +36,8 @@ def figures(record_property: Callable[[str, object], None]) -> Callable[..., Non
 
 @pytest.fixture(scope="session")
 def built(gpu: Device, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The demo for an engine and, as its reference, for the processor. Built once, TensorRT's on the device itself."""
+    """Build the demo for an engine and, as its reference, for the processor. Built once, TensorRT's on the device
+    itself."""
 
     @cache
     def build(name: str) -> Path:

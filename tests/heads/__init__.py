@@ -26,7 +26,7 @@ def write(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]
 
 
 def random_tensors(shapes: Shapes, seed: int = 0, scale: float = 1.0) -> dict[str, Tensor]:
-    """Matrices of about the scale that keeps lengths, norms around one."""
+    """Return matrices of about the scale that keeps lengths, norms around one."""
     random = torch.Generator().manual_seed(seed)
     made = {}
     for name, shape in shapes.items():

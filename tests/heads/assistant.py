@@ -27,7 +27,7 @@ def assistant(
 def model(
     target: PretrainedConfig, *, layers: int = 4, sparse: bool = False, seed: int = 0, **settings: Any
 ) -> Gemma4AssistantForCausalLM:
-    """In float32 and eager, with weights that depend on the seed alone."""
+    """Return it in float32 and eager, with weights that depend on the seed alone."""
     text = Gemma4TextConfig(**(_text(target, layers) | settings))
     config = Gemma4AssistantConfig(
         text_config=text, backbone_hidden_size=target.hidden_size, use_ordered_embeddings=sparse,

@@ -28,8 +28,9 @@ def eagle3(
     seed: int = 0,
     **more: Any,
 ) -> Path:
-    """A head as `dialect` writes it; draft_size: of its own vocabulary, 0 for the target's; boundaries: the layers
-    before which it reads, where the dialect says so; tensors and more: what is added to its tensors and its config."""
+    """Write a head as `dialect` writes it; draft_size: of its own vocabulary, 0 for the target's; boundaries: the
+    layers before which it reads, where the dialect says so; tensors and more: what is added to its tensors and its
+    config."""
     hidden, vocabulary = target.hidden_size, target.vocab_size
     size, first = draft_size or vocabulary, "midlayer." if _has_midlayer(dialect) else "layers.0."
     taps = 3 if dialect in ("SafeAILab", "AngelSlim", "nebius") else len(boundaries)

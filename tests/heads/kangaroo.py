@@ -19,7 +19,7 @@ def kangaroo(
     pickle: str = "pytorch_model.bin",
     **more: Any,
 ) -> Path:
-    """The heads of its attention are as wide as the target's hidden size says, and no fewer for keys."""
+    """Write one whose attention's heads are as wide as the target's hidden size says, and no fewer for keys."""
     width, vocabulary = target.hidden_size, target.vocab_size
     shapes: dict[str, tuple[int, ...]] = {"norm.weight": (width,)}
     for index in range(layers):

@@ -117,7 +117,8 @@ def config_of(name: str, layers: int, **settings: Any) -> Any:
 def mtp_target(
     folder: Path, name: str, n_mtp: int = 1, *, seed: int = 0, said: int | None = None, **settings: Any
 ) -> Path:
-    """A target and its MTP layers in one checkpoint. said: what its config says, by default how many there are."""
+    """Write a target and its MTP layers in one checkpoint. said: what its config says, by default how many there
+    are."""
     row, layers = TARGETS[name], LAYERS + n_mtp
     with torch.random.fork_rng():
         torch.manual_seed(seed)

@@ -15,7 +15,7 @@ def write_sparse(
     dtype: str,
     others: Mapping[str, tuple[str, tuple[int, ...]]] | None = None,
 ) -> None:
-    """A safetensors file of zeros. others: name -> dtype and shape of tensors with another dtype."""
+    """Write a safetensors file of zeros. others: name -> dtype and shape of tensors with another dtype."""
     header, end = {}, 0
     for name, (kind, shape) in ({name: (dtype, shape) for name, shape in shapes.items()} | dict(others or {})).items():
         size = prod(shape) * BYTES[kind]
@@ -28,7 +28,8 @@ def write_sparse(
 
 
 def llama_shapes(config: Mapping[str, Any], inputs: int | None = None) -> dict[str, tuple[int, ...]]:
-    """The tensors of a Llama with this config. inputs: width of the rows that attention reads, by default its own."""
+    """Return the tensors of a Llama with this config. inputs: width of the rows that attention reads, by default its
+    own."""
     width, mlp = config["hidden_size"], config["intermediate_size"]
     keys, read = width // config["num_attention_heads"] * config["num_key_value_heads"], inputs or width
     layer = {

@@ -25,7 +25,7 @@ def verify_graph() -> Graph:
 
 
 def several_rows() -> dict[str, object]:
-    """Of a bundle for three rows, which engines on a processor may run apart: changes of `manifest`."""
+    """Return changes of `manifest`: those of a bundle for three rows, which engines on a processor may run apart."""
 
     def named(tensor: Tensor) -> Tensor:
         return replace(tensor, shape=(BATCH, *tensor.shape[1:])) if tensor.role != "index" else tensor
@@ -38,7 +38,7 @@ def several_rows() -> dict[str, object]:
 
 
 def constrained() -> dict[str, object]:
-    """Of a bundle that takes constraints: changes of `manifest`."""
+    """Return changes of `manifest`: those of a bundle that takes constraints."""
     verify = verify_graph()
     allowed = Tensor("allowed", "bool", (1, "logit_rows", "allowed"), "allowed", "io")
     graph = replace(verify, inputs=(*verify.inputs, allowed))

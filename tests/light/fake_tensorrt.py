@@ -43,7 +43,8 @@ def engine_entry(name: str, files: dict[str, str], graphs: tuple[Graph, ...], **
 
 
 def describe(graph: Graph, **changes: dict[str, Any]) -> dict[str, Any]:
-    """What TensorRT says of an engine that is what the contract says; `changes`: tensor, dots as __ -> what is not."""
+    """Return what TensorRT says of an engine that is what the contract says; `changes`: tensor, dots as __ -> what is
+    not."""
 
     def row(tensor: Tensor, mode: str) -> dict[str, Any]:
         shape = [size if isinstance(size, int) else -1 for size in tensor.shape]

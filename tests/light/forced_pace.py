@@ -58,7 +58,7 @@ class ForcedPace:
 
 
 def forced_pace(bundle: Bundle, wanted: Sequence[int]) -> ForcedPace:
-    """For rounds whose windows have these widths in turn, 1 for no drafts."""
+    """Return one for rounds whose windows have these widths in turn, 1 for no drafts."""
     manifest = bundle.manifest
     is_chain = manifest.tree == "chain" and bundle.entry.provider == "cpu"
     return ForcedPace(wanted, range(1, manifest.tokens + 2) if is_chain else (1, manifest.tokens + 1))

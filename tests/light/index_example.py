@@ -39,7 +39,8 @@ def make_index(folder: Path, documents: Sequence[str], **sizes: int) -> Index:
 
 
 def write_index(folder: Path, chunks: Sequence[np.ndarray], tokenizer: str, vocabulary_size: int) -> None:
-    """The index of tokens, uint32 [n] a chunk, which no text needs to give. tokenizer: the hash of its vocabulary."""
+    """Write the index of tokens, uint32 [n] a chunk, which no text needs to give. tokenizer: the hash of its
+    vocabulary."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {}
     for number, tokens in enumerate(chunks):

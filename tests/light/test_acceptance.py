@@ -68,7 +68,8 @@ def drawn(tree: Tree) -> Iterator[tuple[list[int], float]]:
 
 
 def verify(tree: Tree, acceptance: Acceptance, n_total: int | None = None, **changes: float) -> Cases:
-    """All drafts of a tree, and for each a grid of uniforms: one for every draft, and one for the token behind them."""
+    """Verify all drafts of a tree, and for each a grid of uniforms: one for every draft, and one for the token behind
+    them."""
     count = tree.drafts
     texts = list(drawn(tree))
     middles = (torch.arange(GRIDS[count]) + 0.5) / GRIDS[count]
@@ -109,7 +110,8 @@ def close(found: Tensor, expected: Tensor, error: float = ERROR) -> bool:
 
 
 def accepted(p: Tensor, q: Tensor, count: int) -> float:
-    """The chance that one of so many children, drawn from q without replacement, is accepted; both float64 [V]."""
+    """Return the chance that one of so many children, drawn from q without replacement, is accepted; both float64
+    [V]."""
     if not count:
         return 0.0
     p, q, total = p / p.sum(), q / q.sum(), 0.0
@@ -193,7 +195,8 @@ def test_without_temperature_the_best_token_alone_is_accepted():
 
 
 def draft_of(uniform: float, p: float, q: float, uniforms: tuple[float, float] = (0.5, 0.5)) -> tuple[bool, int]:
-    """Whether a chain's draft with these probabilities is accepted, and the token behind. uniforms: of every depth."""
+    """Return whether a chain's draft with these probabilities is accepted, and the token behind. uniforms: of every
+    depth."""
     probs, tree = torch.tensor([[[q, 1 - q]]]), chain(1)
     given = RoundInputs(
         window=torch.tensor([[1, 0]]), n_given=torch.ones(1, dtype=torch.int64), n_total=torch.tensor([2]),

@@ -25,7 +25,7 @@ PROMPTS = [[3, 1, 4], [1, 5, 9, 2, 6], [5]]
 
 
 def draft_lengths(prompt, count, tokens):
-    """Drafts of the toy in every round, which go with `path_lengths`."""
+    """Return drafts of the toy in every round, which go with `path_lengths`."""
     said, found = [*prompt, *autoregressive(prompt, count + tokens)], []
     place = len(prompt) + 1
     for length in path_lengths(prompt, count, tokens):

@@ -20,7 +20,7 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def with_record(folder: Path, record: FileRecord) -> None:
-    """The list of hashes with another record of one file, and the digest of that list."""
+    """Return the list of hashes with another record of one file, and the digest of that list."""
     hashes = hash_folder(folder)
     files = hashes.files | {GRAPH: record}
     from speccompile.bundle.hashes import _digest
@@ -118,7 +118,7 @@ def test_records_of_another_kind(bundle, change):
 
 
 def rewritten(folder: Path, change) -> None:
-    """The manifest with a change, and hashes that know of it."""
+    """Write the manifest with a change, and hashes that know of it."""
     data = json.loads((folder / MANIFEST).read_bytes())
     change(data)
     (folder / MANIFEST).write_bytes(canonical_json(data))

@@ -31,7 +31,7 @@ def talk(monkeypatch, capsys):
 
 
 def answer(messages, **options):
-    """Text of one generation from these messages."""
+    """Return text of one generation from these messages."""
     bundle = chat_bundle()
     from speccompile.runtime.text.chat import apply_chat_template
 
@@ -132,7 +132,7 @@ def test_an_interrupt_stops_the_answer_and_not_the_chat(talk, monkeypatch):
     written, rounds, interrupted, step = [], [], threading.Event(), Scheduler.step
 
     def held(scheduler):
-        """The rounds after the first few wait for Ctrl-C."""
+        """Let the rounds after the first few wait for Ctrl-C."""
         rounds.append(scheduler)
         if len(rounds) > 3:
             assert interrupted.wait(10)

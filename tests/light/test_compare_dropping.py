@@ -17,7 +17,7 @@ DRAFTER_FIRST = "\n".join(reversed(METHODS.splitlines()))
 
 
 def cases(ratios, gap=0.2, tasks=("qa",)):
-    """Runs of prompts with these ratios to autoregression, whose rounds take 0.1 s; gap: seconds of a round."""
+    """Return runs of prompts with these ratios to autoregression, whose rounds take 0.1 s; gap: seconds of a round."""
     return [
         PromptRuns(
             number,

@@ -26,7 +26,7 @@ def job(bundle, baseline=None, **changes):
 
 @pytest.fixture
 def opened(tmp_path):
-    """Folders of toy bundles with and without a drafter, and the engines that were opened for them."""
+    """Return folders of toy bundles with and without a drafter, and the engines that were opened for them."""
     engines = []
 
     def engine(folder, *_, **__):

@@ -20,7 +20,7 @@ IN_A_PROCESS = "import sys; from speccompile.cli.doctor import command; command(
 
 @pytest.fixture(autouse=True)
 def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver that finds no GPU, whatever this machine has."""
+    """Put a driver there that finds no GPU, whatever this machine has."""
     monkeypatch.setattr(machine, "find_gpu", lambda: None)
 
 

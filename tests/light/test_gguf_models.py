@@ -60,7 +60,7 @@ def test_rows_are_read_alone(llama, tmp_path):
 
 
 def llama_3_factors(size, theta, factor=8.0, low=1.0, high=4.0, original=32):
-    """Factors of frequencies as LlamaModel.generate_extra_tensors of convert_hf_to_gguf.py makes them."""
+    """Return factors of frequencies as LlamaModel.generate_extra_tensors of convert_hf_to_gguf.py makes them."""
     factors = []
     for frequency in 1.0 / theta ** (torch.arange(0, size, 2).float() / size):
         length = 2 * np.pi / frequency

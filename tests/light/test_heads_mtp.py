@@ -33,14 +33,14 @@ def plan(tmp_path):
 
 
 def change(folder, **keys):
-    """The config with other values, None for keys that it lacks."""
+    """Write the config with other values, None for keys that it lacks."""
     path = folder / "config.json"
     config = json.loads(path.read_text()) | keys
     path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
 
 
 def keep(folder, keeps):
-    """The weights whose names are kept."""
+    """Write the weights whose names are kept."""
     tensors = load_file(folder / "model.safetensors")
     save_file({name: tensor for name, tensor in tensors.items() if keeps(name)}, folder / "model.safetensors")
 

@@ -166,7 +166,7 @@ def test_no_source_file_is_ignored_by_git() -> None:
 
 
 def rooms() -> list[str]:
-    """Modules of the layers of pyproject.toml, the highest first."""
+    """Return modules of the layers of pyproject.toml, the highest first."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
         "contracts"
     ]
@@ -200,7 +200,7 @@ def test_no_modules_import_each_other() -> None:
 
 
 def asked_by_name(file: Path) -> list[str]:
-    """Comparisons of something with the name of a drafting method."""
+    """Yield comparisons of something with the name of a drafting method."""
     found = []
     for node in nodes(file):
         if isinstance(node, ast.Compare):

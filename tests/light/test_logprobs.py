@@ -23,7 +23,7 @@ BUNDLES = {
 
 
 def expected(prompt, tokens):
-    """In closed form: the token's logit less the logarithm of the sum of all exponentials."""
+    """Return it in closed form: the token's logit less the logarithm of the sum of all exponentials."""
     found, text = [], list(prompt)
     for token in tokens:
         scores = [float(score) for score in logits(text)]

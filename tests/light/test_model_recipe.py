@@ -25,7 +25,7 @@ def model(make_checkpoint, tmp_path):
 
 
 def decided(plan):
-    """Decisions of a plan, without the names of its models and without notes."""
+    """Return decisions of a plan, without the names of its models and without notes."""
     models = [replace(each, reference="") for each in (plan.target, *plan.drafter.models)]
     head = plan.drafter.head and replace(plan.drafter.head, reference="")
     drafter = replace(plan.drafter, models=(), head=head)

@@ -77,7 +77,7 @@ def needs(tmp_path):
 
 
 def numbers(size, *, layers: bool) -> int:
-    """Weights of the layers' matrices, or of the table and the head."""
+    """Return weights of the layers' matrices, or of the table and the head."""
     return sum(
         prod(shape)
         for name, shape in shapes(*SIZES[size]).items()

@@ -62,7 +62,7 @@ def write_model(path):
 
 @pytest.fixture
 def on_processor(monkeypatch):
-    """The provider `cuda` is the processor, whose memory the fake GPU has."""
+    """Make the provider `cuda` be the processor, whose memory the fake GPU has."""
     here = replace(PROVIDERS["cuda"], name="CPUExecutionProvider", memory="cpu")
     monkeypatch.setitem(PROVIDERS, "cuda", here)
 

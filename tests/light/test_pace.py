@@ -44,8 +44,8 @@ class Simulation:
     seen: set[int | str] = field(default_factory=set)
 
     def generate(self, room: int, chance: float | Callable[[int], float]) -> float:
-        """The speed of a generation, prefill included, as a multiple of autoregressive decoding. chance: that a draft
-        is right, or that at a place in the text."""
+        """Return the speed of a generation, prefill included, as a multiple of autoregressive decoding. chance: that a
+        draft is right, or that at a place in the text."""
         (slope, draft, read), self.widths, self.places = self.costs, [], []
         time, taken, last, behind = PREFILL * PROMPT, 0, PROMPT, PROMPT
         width = self.pace.begin(PROMPT, room)

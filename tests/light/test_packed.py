@@ -40,7 +40,8 @@ def own(tmp_path, monkeypatch) -> PrepackedWeights:
 
 
 def write_graph(folder: Path, name: str, *, seed: int = 0, more: bool = False) -> str:
-    """A graph y = quantized(float(x)), with weights of `seed` beside it; `more` has another node. Returns its path."""
+    """Write a graph y = quantized(float(x)), with weights of `seed` beside it; `more` has another node. Returns its
+    path."""
     random = np.random.default_rng(seed)
     blocks = (WIDTH, WIDTH // BLOCK)
     weights = {

@@ -79,7 +79,7 @@ def test_both_themes_can_be_read(driver, theme):
 
 
 def colours(png: bytes) -> int:
-    """Number of different bytes in a screenshot's data, which are few where nothing is drawn."""
+    """Return the number of different bytes in a screenshot's data, which are few where nothing is drawn."""
     parts, place = [], 8
     while place < len(png):
         length = int.from_bytes(png[place : place + 4], "big")

@@ -19,7 +19,7 @@ def sequence(
 
 
 def ended(seats: SlotAllocator, slot: int, *text: int, **more: object) -> None:
-    """A row that somebody has had, and what it holds."""
+    """Return a row that somebody has had, and what it holds."""
     served = sequence(1, **more)  # type: ignore[arg-type]
     seats.assign(slot, served)
     seats.release(served, text)

@@ -101,7 +101,7 @@ def test_answers_that_end_early_are_no_figures(scripts, job, tmp_path):
 
 @pytest.fixture
 def asked(scripts, tmp_path, monkeypatch):
-    """Options of a run that llama.cpp's server is there for; it tells how it was called."""
+    """Return options of a run that llama.cpp's server is there for; it tells how it was called."""
     environment = tool(tmp_path, "llama_cpp", 'sys.exit("no such model")')
     (environment / "bin" / "llama_cpp").rename(environment / "bin" / "llama-server")
     (environment / "installed").touch()

@@ -10,7 +10,7 @@ LONG = [*range(40)]
 
 
 def served(made, prompt, **options):
-    """Of one request, served alone."""
+    """Return what comes of one request, served alone."""
     ((generation,),) = finish(made, made.submit(prompt, max_new_tokens=6, **options))
     assert generation.token_ids == autoregressive(prompt, 6)
     return generation

@@ -22,7 +22,7 @@ def raised(cause) -> BaseException:
 
 
 def wrapped(cause) -> BaseException:
-    """As our own errors hide those of libraries."""
+    """Wrap it as our own errors hide those of libraries."""
 
     def load():
         try:

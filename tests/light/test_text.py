@@ -31,7 +31,7 @@ def byte_level() -> FastTokenizer:
 
 
 def metaspace() -> FastTokenizer:
-    """As Llama 2 has it: every word with its space, bytes for what the vocabulary lacks."""
+    """Return one as Llama 2 has it: every word with its space, bytes for what the vocabulary lacks."""
     trained = FastTokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Metaspace()
     trained.train_from_iterator(CORPUS[1:2] * 3, trainers.BpeTrainer(vocab_size=120, show_progress=False))

@@ -40,7 +40,7 @@ def shares(logits):
 
 
 def closed_form(kind, q, p, tokens, beta=0.5):
-    """The formulas as they are printed, of probabilities [N, V]."""
+    """Apply the formulas as they are printed, of probabilities [N, V]."""
 
     def kl(a, b):
         return kl_divergence(Categorical(torch.tensor(a)), Categorical(torch.tensor(b))).numpy()

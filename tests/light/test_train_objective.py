@@ -19,7 +19,7 @@ PLAN = LossPlan("fkl", 0.5, 0.0, "decay", 0.8, "target", 0.5, anchors=3, drop=No
 
 
 def seen(seed=0, batch=BATCH):
-    """Prompts of 2 to 7 tokens, answers that end anywhere, some of them longer than others."""
+    """Return prompts of 2 to 7 tokens, answers that end anywhere, some of them longer than others."""
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(0, SIZE, (batch, LENGTH), generator=generator)
     lengths = torch.randint(8, LENGTH + 1, (batch, 1), generator=generator)

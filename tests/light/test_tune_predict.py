@@ -84,7 +84,7 @@ def test_the_line_through_two_chains():
 
 
 def chains(first, last):
-    """Costs of chains of one and of four drafts."""
+    """Return costs of chains of one and of four drafts."""
     return {
         1: GraphCosts({1: 1.0, 2: first, 3: 1.5, 5: 3.0}, 0.25, 0.1),
         4: GraphCosts({1: 2.0, 2: 1.2, 3: 2.5, 5: last}, 1.0, 0.3),

@@ -80,7 +80,7 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory) -> subprocess.CompletedProcess:
-    """Output of mypy for both scripts, with an interpreter that has speccompile and nothing else."""
+    """Return the output of mypy for both scripts, with an interpreter that has speccompile and nothing else."""
     folder = tmp_path_factory.mktemp("user")
     venv.create(folder / "venv", symlinks=True)
     (site,) = (folder / "venv").glob("lib/python*/site-packages")

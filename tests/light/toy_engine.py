@@ -215,7 +215,7 @@ class ToyEngine:
             logits[node] = logits_after(text + [drafted[above - 1] for above in lineage[1:]])
 
     def _draft_row(self, row: int, widths: Mapping[str, int]) -> None:
-        """As a drafter with its own caches does it, which lag the target's."""
+        """Draft as a drafter with its own caches does it, which lag the target's."""
         path = self.host_view("path", (self.batch, widths["window"] + 1))[row].tolist()
         n_path, length = int(self._counts("n_path")[row]), int(self._counts("length")[row])
         if "features" in self._dtypes:

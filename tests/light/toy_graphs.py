@@ -20,8 +20,8 @@ def toy_graphs(
     pairs: bool = False,
     carried: bool = False,
 ) -> tuple[Graph, ...]:
-    """The round's graphs. features: the drafter reads something of the target that is the host's no business; pairs:
-    and keeps it beside the next token; carried: the target carries a state from token to token."""
+    """Return the round's graphs. features: the drafter reads something of the target that is the host's no business;
+    pairs: and keeps it beside the next token; carried: the target carries a state from token to token."""
     make = _Tensors(batch, rows, tokens)
     settings = [*make.settings()] if sampling else []
     taps = [make.io("features", "window", 1, dtype="float32", role="link")] if features else []

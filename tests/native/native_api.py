@@ -220,7 +220,7 @@ class NativeSession(_Handle):
         super().__init__(bundle.library, "spc_session_create", "spc_session_free", bundle.handle)
 
     def propose_with(self, proposer: Proposer | None) -> None:
-        """Drafts of a proposer as Python's runtime takes it; None: of the bundle's own index."""
+        """Return drafts of a proposer as Python's runtime takes it; None: of the bundle's own index."""
 
         def propose(_user: object, text: Any, count: int, drafts: Any, parents: Any, room: int) -> int:
             found = proposer.propose(text[:count]) if proposer else ((), ())

@@ -106,7 +106,7 @@ def test_a_compiler_reads_the_header_as_described(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def symbols(native_library: Path) -> dict[str, list[str]]:
-    """Of the library: what it defines, and what it needs, for each letter of nm."""
+    """Return of the library what it defines, and what it needs, for each letter of nm."""
     found: dict[str, list[str]] = {}
     for line in run("nm", "-D", "--with-symbol-versions", native_library).splitlines():
         *_, letter, name = line.split()

@@ -54,7 +54,7 @@ def check_same(ours: tuple[Any, ...], theirs: tuple[Any, ...]) -> None:
 
 @pytest.fixture(autouse=True)
 def _both(lines: Lines, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What the tests of Python's bundles open both runtimes open, and they must agree."""
+    """Let both runtimes open what the tests of Python's bundles open: they must agree."""
 
     def open_both(folder: Path, *, verify: bool = True) -> Any:
         ours = outcome(lambda: lines.ask("open", str(folder), verify=verify))

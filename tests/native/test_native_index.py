@@ -21,7 +21,7 @@ LARGEST = 2**20
 
 
 def drawn_chunk(dice: Random, vocabulary: list[int]) -> np.ndarray:
-    """Documents of few tokens, so that ends of texts occur again and again; the last need not end."""
+    """Draw documents of few tokens, so that ends of texts occur again and again; the last need not end."""
     tokens = [dice.choice([*vocabulary, SEPARATOR]) for _ in range(dice.choice([1, 5, 40, 300]))]
     return np.array(tokens, np.uint32)
 

@@ -30,7 +30,7 @@ class Recorded:
     seen: set[object] = field(default_factory=set)
 
     def timed(self, run: object, seconds: float) -> float | None:
-        """The first run of its sizes is not timed."""
+        """Return the time of a run, but for the first of its sizes."""
         is_first = run not in self.seen
         self.seen.add(run)
         return None if is_first else seconds
@@ -81,7 +81,8 @@ def load(recorded: Recorded, rows: int, room: int, dice: Random) -> int:
 
 
 def session(recorded: Recorded, accepts: dict[int, int], fused: bool, dice: Random) -> None:
-    """Generations of one session, as the loop makes them. Costs, rows and how far drafts can be trusted are drawn."""
+    """Return generations of one session, as the loop makes them. Costs, rows and how far drafts can be trusted are
+    drawn."""
     slope, draft, read = dice.choice([0.02, 0.1, 0.3]), dice.choice([0.05, 0.5, 2.0]), dice.choice([0.0, 0.005, 0.03])
     scale, noise, rows = dice.choice([1.0, 1e-3, 0.037]), dice.choice([0.0, 0.3]), dice.choice([1, 1, 3])
 

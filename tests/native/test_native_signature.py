@@ -39,7 +39,7 @@ def edit(folder: Path) -> None:
 
 
 def sign_plain(folder: Path) -> None:
-    """As minisign does with -l: the bytes themselves, not their hash."""
+    """Sign as minisign does with -l: the bytes themselves, not their hash."""
     secret = Ed25519PrivateKey.from_private_bytes(
         base64.b64decode((folder.parent / "key").read_text().split("\n")[1])[62:94]
     )

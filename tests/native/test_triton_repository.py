@@ -38,7 +38,7 @@ def cli(bundle: Path, output: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 
 @pytest.fixture
 def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Libraries of the native backend that take every bundle; none has any code."""
+    """Write libraries of the native backend that take every bundle; none has any code."""
     folder = tmp_path / "compiled"
     folder.mkdir()
     for name in (native.BACKEND, native.RUNTIME, native.ONNXRUNTIME):

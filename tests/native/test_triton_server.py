@@ -161,7 +161,7 @@ def cancelled(server: Server) -> list[int]:
 
 
 def check_one_more_is_cancelled(server: Server, model: str, before: list[int]) -> None:
-    """The next request is served, and the log tells of one that stopped before its end."""
+    """Check that the next request is served, and the log tells of one that stopped before its end."""
     assert server.generate(model, text_input=PROMPT, max_tokens=4)["num_output_tokens"] == 4
     end = time.monotonic() + 30
     while len(cancelled(server)) == len(before) and time.monotonic() < end:
@@ -201,7 +201,7 @@ def test_two_clients_at_once_have_their_own_answers(server: Server, model: str, 
 
 
 def batches(server: Server, model: str) -> int:
-    """Executions of several requests together."""
+    """Return executions of several requests together."""
     sizes = server.statistics(model)["batch_stats"]
     return sum(each["compute_infer"]["count"] for each in sizes if each["batch_size"] > 1)
 

@@ -58,7 +58,8 @@ def gpt2() -> Tokenizer:
 
 
 def roberta() -> Tokenizer:
-    """With a space before the first word, tokens around the text, and a mask that takes the spaces on its left."""
+    """Return one with a space before the first word, tokens around the text, and a mask that takes the spaces on its
+    left."""
     tokenizer = byte_level([pre_tokenizers.ByteLevel(add_prefix_space=True)])
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 1))
     tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True), AddedToken("<x>", rstrip=True)])
@@ -107,7 +108,7 @@ def starcoder() -> Tokenizer:
 
 
 def phi() -> Tokenizer:
-    """Runs of spaces are added tokens."""
+    """Return one in which runs of spaces are added tokens."""
     tokenizer = gpt2()
     tokenizer.add_tokens([AddedToken(" " * count, normalized=False) for count in range(2, 10)])
     return tokenizer
@@ -159,7 +160,7 @@ def metaspace(scheme: str, splits: bool = True) -> Callable[[], Tokenizer]:
 
 
 def unknown() -> Tokenizer:
-    """No bytes to fall back to, lower case without accents, whole words."""
+    """Return one with no bytes to fall back to, lower case without accents, whole words."""
     tokenizer = sentence_pieces(byte_fallback=False, fuse_unk=False)
     forms = [normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase(), normalizers.Strip()]
     tokenizer.normalizer = normalizers.Sequence([*forms, normalizers.Replace(Regex(r"\s+"), " ")])
@@ -169,7 +170,7 @@ def unknown() -> Tokenizer:
 
 
 def word_ends() -> Tokenizer:
-    """As CLIP has it: the end of a word is part of its last token."""
+    """Return one as CLIP has it: the end of a word is part of its last token."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", continuing_subword_prefix="##", end_of_word_suffix="</w>"))
     tokenizer.normalizer = normalizers.NFKD()
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

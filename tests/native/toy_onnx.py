@@ -160,7 +160,8 @@ def _committed_sum(n: Nodes, cache: str, length: str) -> str:
 
 
 def _commit(n: Nodes, cache: str, length: str, count: str, tokens: str) -> str:
-    """The cache with the first `count` [B, 1] of some tokens [B, N] behind its length; what lies behind is spoilt."""
+    """Add the cache with the first `count` [B, 1] of some tokens [B, N] behind its length; what lies behind is
+    spoilt."""
     lines = n("Reshape", cache, [0, -1])
     behind = n("Sub", n.places(lines), length)
     last = n("Sub", n.size(tokens, 1), 1)
@@ -291,8 +292,8 @@ def write_arithmetic_bundle(
     proof: Mapping[str, Any] | None = None,
     **changes: object,
 ) -> Path:
-    """The folder of such a bundle. tells_windows: logits depend on how many rows a window has, and how wide it is.
-    has_slices: whether a run may cover a slice of the batch slots. changes: of its manifest."""
+    """Write the folder of such a bundle. tells_windows: logits depend on how many rows a window has, and how wide it
+    is. has_slices: whether a run may cover a slice of the batch slots. changes: of its manifest."""
     graphs = _graphs(samples=samples, fused=fused, constrained=constrained, tells_windows=tells_windows)
     if not drafts:
         del graphs["step" if fused else "draft"]

@@ -29,7 +29,7 @@ SECONDS = 30
 
 
 def inputs(request: dict[str, Any]) -> list[triton.InferInput]:
-    """In the shapes that NVIDIA's OpenAI front end sends: [1, 1], [1, n]."""
+    """Return inputs in the shapes that NVIDIA's OpenAI front end sends: [1, 1], [1, n]."""
     made = []
     for name, value in request.items():
         if name == "model":

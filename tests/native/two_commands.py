@@ -106,7 +106,7 @@ def silent(built) -> Path:
 
 @pytest.fixture
 def chatty(lookup, tmp_path) -> Path:
-    """With a chat template."""
+    """Return one with a chat template."""
     folder = tmp_path / "chatty"
     shutil.copytree(lookup, folder)
     (folder / CHAT).write_text('{"special_tokens": {}, "template": "{{ messages[0].content }}"}')

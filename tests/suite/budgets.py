@@ -35,7 +35,7 @@ class Budgets:
         return cls(**tomllib.loads(path.read_text(encoding="utf-8"))) if path.exists() else cls()
 
     def write(self, root: Path) -> None:
-        """With the comment at its head as it was."""
+        """Write it with the comment at its head as it was."""
         text = (root / FILE).read_text(encoding="utf-8") if (root / FILE).exists() else ""
         lines = [line for line in text.splitlines() if line.startswith("#")]
         lines += [f"enforce = {str(self.enforce).lower()}"]

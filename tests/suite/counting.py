@@ -44,8 +44,8 @@ class Counting:
 
     @contextmanager
     def remembered(self, key: str) -> Iterator[None]:
-        """A trace that the cache of builds may know from another module. It counts as if it were done here, once: so a
-        module counts alike alone, among others, and in any order."""
+        """Count a trace that the cache of builds may know from another module. It counts as if it were done here, once:
+        so a module counts alike alone, among others, and in any order."""
         who = self._names[-1] if self._names else self.module
         if (who, key) not in self._asked:
             self._asked.add((who, key))

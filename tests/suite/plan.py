@@ -56,8 +56,9 @@ def read_shard(text: str, root: Path) -> tuple[int, int]:
 
 
 def shards(nodeids: Sequence[str], costs: Mapping[str, float], count: int) -> list[set[str]]:
-    """The tests of each shard. A file, whose tests share bundles, lies in one, unless it costs more than a shard is
-    meant to: then it is cut into as few runs of neighbours as it takes. The dearest first, each to whom has least."""
+    """Return the tests of each shard. A file, whose tests share bundles, lies in one, unless it costs more than a shard
+    is meant to: then it is cut into as few runs of neighbours as it takes. The dearest first, each to whom has
+    least."""
     files: dict[str, list[str]] = defaultdict(list)
     for nodeid in nodeids:
         files[file_of(nodeid)].append(nodeid)

@@ -19,7 +19,7 @@ GRACE = 3.0
 
 
 def left(run: str) -> Iterator[tuple[int, str]]:
-    """Processes of a run, and what they are called with."""
+    """Return processes of a run, and what they are called with."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if int(folder.name) == os.getpid() or f"{RUN}={run}".encode() not in (

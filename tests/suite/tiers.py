@@ -53,7 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _keep_what_passes(config: pytest.Config) -> None:
-    """Where pytest has a cache and files have a state: a sweep runs without them, but cannot be resumed."""
+    """Keep the names of tests that pass. Where pytest has a cache and files have a state: a sweep runs without them,
+    but cannot be resumed."""
     option = config.option
     if not hasattr(config, "cache"):
         if option.resume:

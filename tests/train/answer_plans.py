@@ -17,7 +17,7 @@ EVALUATE = EvaluatePlan(60.0, 1, 1, False, 1, 8)
 
 
 def training_plan(folder: Path, *, seed: int = 0, max_length: int = 256, **data: object) -> TrainingPlan:
-    """Of a target in `folder`; data: fields of its data that are otherwise."""
+    """Return that of a target in `folder`; data: fields of its data that are otherwise."""
     files, facts = read_checkpoint(folder)
     return TrainingPlan(
         name="tiny", kind="model", target=ModelPlan("target", None, None, folder, files, "float32", facts),

@@ -27,7 +27,7 @@ TOLERANCE = {"rtol": 1e-4, "atol": 2e-4}
 
 
 def site_of(plan: Plan) -> DrafterContext:
-    """As a training makes it: with the target in torch."""
+    """Return it as a training makes it: with the target in torch."""
     model = AutoModelForCausalLM.from_pretrained(plan.target.folder, attn_implementation="eager").eval()
     return replace(drafter_context(open_round(plan).draft), model=model)
 
@@ -38,7 +38,7 @@ def learner_of(plan: Plan, depth: int) -> TrainableDrafter:
 
 
 def seen_by(plan: Plan, learner: TrainableDrafter, seed: int = 0) -> TeacherBatch:
-    """Two random texts, and what the target makes of them."""
+    """Return two random texts, and what the target makes of them."""
     model = AutoModelForCausalLM.from_pretrained(plan.target.folder, attn_implementation="eager")
     random = torch.Generator().manual_seed(seed)
     tokens = torch.randint(3, plan.target.facts.vocabulary_size, (2, LENGTH), generator=random)
@@ -74,8 +74,8 @@ def over_target(logits: Tensor, learner: TrainableDrafter, seen: TeacherBatch) -
 
 
 def check_learns(plan: Plan, depth: int, later: tuple[str, ...] = ()) -> TrainableDrafter:
-    """Every tensor that is trained has a gradient that is not zero, and nothing of the target has one; a step down the
-    gradient makes the loss smaller. later: parts of names that move once others have."""
+    """Check that every tensor that is trained has a gradient that is not zero, and nothing of the target has one; a
+    step down the gradient makes the loss smaller. later: parts of names that move once others have."""
     learner = learner_of(plan, depth)
     seen = seen_by(plan, learner)
     trained = {name: each for name, each in learner.named_parameters() if each.requires_grad}
@@ -95,7 +95,7 @@ def check_learns(plan: Plan, depth: int, later: tuple[str, ...] = ()) -> Trainab
 
 
 def check_computed_again(plan: Plan, depth: int) -> None:
-    """With activations that are computed again for the way back, gradients are the same."""
+    """Check that with activations that are computed again for the way back, gradients are the same."""
     gradients = []
     for again in (False, True):
         learner = learner_of(plan, depth).train()

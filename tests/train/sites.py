@@ -33,7 +33,7 @@ def target(folder: Path, row: str = "llama", **settings: Any) -> PreTrainedModel
 
 
 def planned(folder: Path, kind: str, drafter: str = "") -> Plan:
-    """Of the drafter at <folder>/head. drafter: more of its section."""
+    """Return the plan of the drafter at <folder>/head. drafter: more of its section."""
     more = "" if "tokens" in drafter else ", tokens: 3"
     (folder / "recipe.yaml").write_text(
         f"name: tiny\ntarget: {{model: target}}\ndrafter: {{kind: {kind}, model: head{more}{drafter}}}\n"
@@ -43,7 +43,7 @@ def planned(folder: Path, kind: str, drafter: str = "") -> Plan:
 
 
 def site(folder: Path, model: PreTrainedModel, kind: str, drafter: str = "") -> DrafterContext:
-    """Of the drafter at <folder>/head."""
+    """Return the site of the drafter at <folder>/head."""
     return replace(drafter_context(open_round(planned(folder, kind, drafter)).draft), model=model)
 
 

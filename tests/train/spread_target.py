@@ -21,7 +21,7 @@ TAPS = ("layers.0.output", "norm.output")
 
 
 def parts_of(model: nn.Module) -> list[float]:
-    """Of each weight that is spread, how much of it is here."""
+    """Return of each weight that is spread, how much of it is here."""
     spread = [weight for weight in model.parameters() if isinstance(weight, DTensor)]
     return [weight.to_local().numel() / weight.numel() for weight in spread]
 

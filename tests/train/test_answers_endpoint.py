@@ -41,7 +41,7 @@ def plan_of(target, served, **data):
 
 
 def generating(folder: Path):
-    """As vLLM: token ids in and out, the text without what ends it."""
+    """Answer as vLLM: token ids in and out, the text without what ends it."""
     model = zoo.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
     def reply(body, _):
@@ -85,12 +85,12 @@ SAYS = " the self = in the"
 
 
 def plain(body, _):
-    """As OpenAI: other fields than its own are refused."""
+    """Answer as OpenAI: other fields than its own are refused."""
     return refused(400, "Unrecognized request argument") if "top_k" in body else said(SAYS, "stop")
 
 
 def texts_alone(body, _):
-    """As servers that want text."""
+    """Answer as servers that want text."""
     return said(SAYS, "stop") if isinstance(body["prompt"], str) else refused(422, "prompt must be a string")
 
 

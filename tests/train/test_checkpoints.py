@@ -104,7 +104,7 @@ def test_another_plan_is_refused_with_all_that_differs(tmp_path):
 
 
 def damaged(folder, change):
-    """The last checkpoint with other tensors."""
+    """Write the last checkpoint with other tensors."""
     path = folder / "checkpoints/latest/learner.safetensors"
     tensors = load_file(path)
     change(tensors)
@@ -250,7 +250,7 @@ def test_a_kill_at_any_moment_loses_one_interval_at_most(tmp_path, kills):
 
 
 def json_step(folder):
-    """Of the newest whole checkpoint."""
+    """Return the step of the newest whole checkpoint."""
     found = sorted((folder / "checkpoints").glob("step-*")) if folder.exists() else []
     return int(found[-1].name.removeprefix("step-")) if found else 0
 

@@ -14,7 +14,8 @@ DEPTH = 3
 
 
 def left(folder, kind):
-    """A head that began anew, learnt a step and was left at <folder>/left: the target, the learner, and texts."""
+    """Return a head that began anew, learnt a step and was left at <folder>/left: the target, the learner, and
+    texts."""
     model = sites.target(folder)
     sites.begin(folder, model, kind, sizes={"layers": 2}, taps=("layers.0.output", "layers.1.output"))
     plan = sites.planned(folder, kind)
@@ -24,14 +25,14 @@ def left(folder, kind):
 
 
 def loaded(library, folder):
-    """Its own class over the folder: every tensor of both is one of the other."""
+    """Load its own class over the folder: every tensor of both is one of the other."""
     model, report = library.from_pretrained(folder, output_loading_info=True, attn_implementation="sdpa")
     assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     return model.eval()
 
 
 def blocks(model, library, seen, mask):
-    """Of every anchor: its text, and the library's hidden states of the block behind the features before it."""
+    """Return of every anchor: its text, and the library's hidden states of the block behind the features before it."""
     size = library.block_size
     for row, anchors in enumerate(ANCHORS.tolist()):
         for place, anchor in enumerate(anchors):

@@ -57,7 +57,8 @@ def prompts() -> list[list[int]]:
 
 
 def greedy(teacher: Teacher, one: Answer) -> bool:
-    """Whether every new token is the target's best, given those before it: then they are its greedy continuation."""
+    """Return whether every new token is the target's best, given those before it: then they are its greedy
+    continuation."""
     tokens = torch.tensor([one.prompt + one.new])
     logits = teacher.forward(tokens, torch.ones_like(tokens).bool(), torch.ones_like(tokens).bool()).logits
     return tuple(logits[0, len(one.prompt) - 1 : -1].argmax(-1).tolist()) == one.new

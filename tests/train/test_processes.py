@@ -55,7 +55,7 @@ def alone(tmp_path_factory):
 
 
 def stop_at_ten(folder):
-    """A training by one process that ends in its 11th step."""
+    """Run a training by one process that ends in its 11th step."""
     learner = Toy()
     weigh = ToyWeigh(learner, 8)
     weigh.before[10] = fail
@@ -65,8 +65,8 @@ def stop_at_ten(folder):
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    """What two processes did, which were started once: a training in parts, one that goes on from one process's with
-    shared weights, and one whose loss is none, which ends them. Their folders, and what they said."""
+    """Return what two processes did, which were started once: a training in parts, one that goes on from one process's
+    with shared weights, and one whose loss is none, which ends them. Their folders, and what they said."""
     folder = tmp_path_factory.mktemp("together")
     stop_at_ten(folder / "on")
     done = several(

@@ -46,7 +46,8 @@ def trained(folder: Path, kind: str, **asked) -> tuple:
 
 
 def loaded(folder: Path) -> torch.nn.Module:
-    """As its users load it, which looks at the target's folder as well; attention without what needs a compiler."""
+    """Load it as its users load it, which looks at the target's folder as well; attention without what needs a
+    compiler."""
     config = SpeculatorModelConfig.from_pretrained(str(folder))
     config.transformer_layer_config._attn_implementation = "eager"
     return SpeculatorModel.from_pretrained(str(folder), config=config).eval().float()
@@ -78,7 +79,7 @@ def test_flat_eagle3_as_its_converter_reads_it(tmp_path):
 
 
 def check_eagle3(learner, seen, model) -> None:
-    """Every step of its training-time test gives the logits of ours."""
+    """Check that every step of its training-time test gives the logits of ours."""
     last = seen.tokens.shape[1] - 1
     anchors = torch.arange(1, last - DEPTH)[None]
     with logits_of(model) as said, torch.no_grad():

@@ -156,7 +156,8 @@ def train_once(wanted: dict) -> None:
 
 
 def main() -> None:
-    """One training after the other: processes take longer to start than to train. Each as if it were the only one."""
+    """Run one training after the other: processes take longer to start than to train. Each as if it were the only
+    one."""
     from accelerate.state import AcceleratorState
 
     plain = processes_room._accelerator
