@@ -1,31 +1,33 @@
 #include "first_times.h"
 
-#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "../contract_table.h"
+#include "speedup_model.h"
 #include "window_invariance.h"
 
 namespace spc {
 namespace {
 
-// Return the lower quartile of the seconds of up to `runs` runs, which end after `limit` seconds, on the clock of rounds. The
-// first of several runs is not counted: it allocates memory.
+// Return the typical seconds of up to `runs` runs, which end after `limit` seconds, on the clock of rounds. The first of several
+// runs is not counted: it allocates memory.
 double seconds_of(const std::function<void()>& run, int64_t runs, double limit) {
   const Clock now = clock(false);
   const double begun = wall_seconds();
-  std::vector<double> found;
-  while (found.empty() || (static_cast<int64_t>(found.size()) < runs && wall_seconds() - begun < limit)) {
+  Times times;
+  double first = 0.0;
+  for (int64_t ran = 0; ran == 0 || (ran < runs && wall_seconds() - begun < limit); ++ran) {
     const double start = now();
     run();
-    found.push_back(now() - start);
+    const double taken = now() - start;
+    if (ran == 0)
+      first = taken;
+    else
+      times.add(taken);
   }
-  if (found.size() > 1) found.erase(found.begin());
-  std::sort(found.begin(), found.end());
-  return found[(found.size() - 1) / 4];
+  return times.is_measured() ? times.typical : first;
 }
 
 // Return what rounds of one sequence cost, in seconds, in the form of `SpeedupModel::measured_times`; nullopt for a bundle
