@@ -83,7 +83,10 @@ def _unicode_json(content: bytes) -> Any:
     text = content.decode()
     value = json.loads(text)
     if isinstance(value, dict) and _SURROGATE.search(text):
-        json.dumps(value, ensure_ascii=False).encode()
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("received a text with half a surrogate pair, which is no Unicode text") from None
     return value
 
 

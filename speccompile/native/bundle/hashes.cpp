@@ -37,7 +37,10 @@ std::string read_text(const std::string& path) {
 
 Json parse_json(const std::string& text, const std::string& path) {
   try {
-    return Json::parse(text);
+    Json value = Json::parse(text);
+    if (value.is_object() && text.find("\\u") != std::string::npos && !is_utf8(value.dump()))
+      throw JsonError("received a text with half a surrogate pair, which is no Unicode text");
+    return value;
   } catch (const JsonError& error) {
     refuse(path + ": expected JSON: " + error.what());
   }
