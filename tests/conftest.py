@@ -14,6 +14,8 @@ from speccompile.progress import LOGGER
 
 # Workers share the cores: two threads each would wait for one another by spinning.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# As the command line does: torch and transformers make many objects, few of which are garbage.
+gc.set_threshold(100_000, 20, 20)
 
 pytest_plugins = [f"tests.suite.{name}" for name in ("tiers", "times", "budgets", "ends")] + ["pytester"]
 
