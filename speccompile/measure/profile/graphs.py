@@ -5,7 +5,7 @@ one run takes long enough to be timed, and every linear layer reads weights that
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,10 @@ _PIECE = 1 << 16
 """Numbers that are drawn; a weight repeats them, because no kernel's time depends on values."""
 
 
+Shape = Sequence[int | None]
+"""Sizes of a tensor's axes; None for the number of rows, which differs between runs."""
+
+
 def bytes_per_weight(precision: str) -> float:
     """Return the bytes that a product reads for one weight, scales of blocks included."""
     return _BYTES[precision]
@@ -42,13 +46,13 @@ def bytes_per_weight(precision: str) -> float:
 
 @dataclass
 class KernelGraph:
-    """Graph under construction. Inputs and outputs are float32 unless a dtype is given; axes are fixed sizes."""
+    """Graph under construction. Inputs and outputs are float32 unless a dtype is given; an axis of None is the rows."""
 
     inputs: list[bytes] = field(default_factory=list)
     constants: list[bytes] = field(default_factory=list)
     nodes: list[bytes] = field(default_factory=list)
 
-    def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> str:
+    def input(self, name: str, shape: Shape, dtype: str = "float32") -> str:
         self.inputs.append(_value(name, shape, dtype))
         return name
 
@@ -66,7 +70,7 @@ class KernelGraph:
         self.nodes.append(message)
         return output
 
-    def model(self, output: str, shape: Sequence[int], dtype: str = "float32") -> bytes:
+    def model(self, output: str, shape: Shape, dtype: str = "float32") -> bytes:
         """Return the serialized model with this output."""
         graph = b"".join(bytes_field(1, node) for node in self.nodes) + bytes_field(2, b"kernels")
         graph += b"".join(bytes_field(5, constant) for constant in self.constants)
@@ -79,19 +83,16 @@ class KernelGraph:
         return message
 
 
-def linear_chain(precision: str, width: int, count: int, rows: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """Yield (rows, model) for a chain of `count` linear layers [width, width]: float32 x [rows, width] -> y."""
-    weights = KernelGraph()
-    weights.constant("no_bias", np.zeros(1, np.float32), "float32")
-    named = [_weight(weights, precision, width, f"w{index}") for index in range(count)]
-    for each in rows:
-        graph = KernelGraph(constants=weights.constants)
-        value = graph.input("x", (1, each, width))
-        block = {"block_size": BLOCK} if precision == "int4" else {}
-        for index, names in enumerate(named):
-            inputs = (value, *names, "no_bias")
-            value = graph.node(_OPERATORS[precision], inputs, f"y{index}", columns=width, depth=width, **block)
-        yield each, graph.model(value, (1, each, width))
+def linear_chain(precision: str, width: int, count: int) -> bytes:
+    """Return a chain of `count` linear layers [width, width]: float32 x [1, rows, width] -> y, for any rows."""
+    graph = KernelGraph()
+    graph.constant("no_bias", np.zeros(1, np.float32), "float32")
+    value = graph.input("x", (1, None, width))
+    block = {"block_size": BLOCK} if precision == "int4" else {}
+    for index in range(count):
+        inputs = (value, *_weight(graph, precision, width, f"w{index}"), "no_bias")
+        value = graph.node(_OPERATORS[precision], inputs, f"y{index}", columns=width, depth=width, **block)
+    return graph.model(value, (1, None, width))
 
 
 def norm_chain(count: int, width: int) -> bytes:
@@ -166,7 +167,11 @@ def _attribute(name: str, value: float) -> bytes:
     return message + integer_field(3, value) + integer_field(20, 2)
 
 
-def _value(name: str, shape: Sequence[int], dtype: str) -> bytes:
-    dims = b"".join(bytes_field(1, integer_field(1, size)) for size in shape)
+def _value(name: str, shape: Shape, dtype: str) -> bytes:
+    dims = b"".join(bytes_field(1, _dimension(size)) for size in shape)
     tensor = integer_field(1, _NUMBERS[dtype]) + bytes_field(2, dims)
     return bytes_field(1, name.encode()) + bytes_field(2, bytes_field(1, tensor))
+
+
+def _dimension(size: int | None) -> bytes:
+    return bytes_field(2, b"rows") if size is None else integer_field(1, size)

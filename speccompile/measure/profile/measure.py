@@ -1,7 +1,7 @@
 """Measure a device's profile: memory by footprint, linear layers by format, footprint and rows, attention, nodes."""
 
 import datetime
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import log2
 from statistics import median
 from time import perf_counter
@@ -29,13 +29,17 @@ FOOTPRINTS = (1, 8, 64, 256)
 CONTEXT = 512
 """Committed tokens of the timed attention."""
 
-SECONDS, RUNS = 0.06, (5, 200)
-"""Time for one figure, and the fewest and the most runs of it."""
+WIDTHS = (256, 512, 1024)
+"""Sides of the timed weights, by footprint: larger models have wider layers."""
+
+SECONDS, TURNS = 0.08, (6, 300)
+"""Time for one figure, and the fewest and the most turns of it."""
 
 _NODES, _NORM_WIDTH, _ATTENDS, _LOGITS = 64, 64, 8, 1 << 16
 _MIB = 1 << 20
 
 Feeds = Mapping[str, NDArray[Any]]
+Run = Callable[[], object]
 
 
 def measure_profile(threads: int | None = None) -> Profile:
@@ -108,14 +112,17 @@ def _attend(threads: int, rows: int, run: float, node: float) -> float:
     return each / (CONTEXT * graphs.HEADS * graphs.WIDTH) * 1e6
 
 
-def _linear(precision: str, threads: int, footprint: int, run: float) -> Iterator[float]:
-    """Yield, for every number of rows, the seconds of a million weights in a chain of this footprint in MiB."""
-    width = 256 << int(log2(footprint) / 2.9)  # larger models have wider layers: 256, 512, 1024, 1024
+def _linear(precision: str, threads: int, footprint: int, run: float) -> list[float]:
+    """Return the seconds of a million weights in a chain of this footprint in MiB, for every number of rows.
+
+    The rows take turns, so that a busy moment of the machine slows all of them and their ratios stay.
+    """
+    width = WIDTHS[min(int(log2(footprint)) // 3, len(WIDTHS) - 1)]
     size = width * width
     count = max(1, round(footprint * _MIB / (size * graphs.bytes_per_weight(precision))))
-    for rows, model in graphs.linear_chain(precision, width, count, ROWS):
-        seconds = _seconds(threads, model, {"x": np.full((1, rows, width), 0.1, np.float32)})
-        yield max(seconds - run, 0.0) / (size * count) * 1e6
+    session = _open(threads, graphs.linear_chain(precision, width, count))
+    runs = [_bound(session, {"x": np.full((1, rows, width), 0.1, np.float32)}, (1, rows, width)) for rows in ROWS]
+    return [max(seconds - run, 0.0) / (size * count) * 1e6 for seconds in _median_seconds(runs)]
 
 
 def _ones(name: str, shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
@@ -123,27 +130,38 @@ def _ones(name: str, shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
 
 
 def _seconds(threads: int, model: bytes, feeds: Feeds) -> float:
-    """Return the median seconds of a run of a model whose buffers are bound once, as those of a bundle are."""
+    """Return the median seconds of a run of a model with fixed shapes."""
+    session = _open(threads, model)
+    return _median_seconds([_bound(session, feeds, session.get_outputs()[0].shape)])[0]
+
+
+def _open(threads: int, model: bytes) -> ort.InferenceSession:
     options = session_options(threads)
-    session = open_or_raise(
+    return open_or_raise(
         "a graph of the profile", lambda: ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     )
-    binding = session.io_binding()
+
+
+def _bound(session: ort.InferenceSession, feeds: Feeds, shape: Sequence[int]) -> Run:
+    """Return a run whose buffers are bound once, as those of a bundle are. shape: of the only output."""
+    binding, (output,) = session.io_binding(), session.get_outputs()
+    result = np.zeros(shape, np.int64 if output.type == "tensor(int64)" else np.float32)
     for name, values in feeds.items():
-        binding.bind_cpu_input(name, values)
-    (output,) = session.get_outputs()
-    dtype = np.int64 if output.type == "tensor(int64)" else np.float32
-    result = np.zeros(output.shape, dtype)
+        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(values))
     binding.bind_ortvalue_output(output.name, ort.OrtValue.ortvalue_from_numpy(result))
-    return _median_seconds(lambda: session.run_with_iobinding(binding))
+    return lambda: session.run_with_iobinding(binding)
 
 
-def _median_seconds(run: Callable[[], object]) -> float:
-    least, most = RUNS
-    run()
-    times, end = list[float](), perf_counter() + SECONDS
-    while len(times) < least or (perf_counter() < end and len(times) < most):
-        start = perf_counter()
-        run()
-        times.append(perf_counter() - start)
-    return median(times)
+def _median_seconds(runs: Sequence[Run]) -> list[float]:
+    """Time runs in turns. Each is called twice, and the second time counts: the caches then hold what an equal round
+    leaves in them."""
+    least, most = TURNS
+    times: list[list[float]] = [[] for _ in runs]
+    end = perf_counter() + SECONDS * len(runs)
+    while len(times[0]) < least or (perf_counter() < end and len(times[0]) < most):
+        for run, each in zip(runs, times, strict=True):
+            run()
+            start = perf_counter()
+            run()
+            each.append(perf_counter() - start)
+    return [median(each[1:]) for each in times]
