@@ -6,6 +6,7 @@ Imported by the command line; imports `recipe`, `profile` and `bench`.
 """
 
 from speccompile.measure.predict.accept import read_acceptance as read_acceptance
+from speccompile.measure.predict.costs import Costs as Costs
 from speccompile.measure.predict.costs import DataSheetCosts as DataSheetCosts
 from speccompile.measure.predict.costs import ProfileCosts as ProfileCosts
 from speccompile.measure.predict.devices import device_rows as device_rows

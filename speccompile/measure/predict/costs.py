@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from speccompile.measure.predict.devices import DeviceRow
 from speccompile.measure.predict.work import Work
 from speccompile.measure.profile import Profile
+from speccompile.measure.profile.graphs import FORMATS, bytes_per_weight
 
 PROFILE_ERROR, PROFILE_RATIO_ERROR = 0.2, 0.1
 """Relative error of a time and of a ratio of times from a profile. Estimates; docs/how-to/predict.md has what was
@@ -67,14 +68,28 @@ class ProfileCosts:
         attend = work.attention * (context + rows) * _along(found.rows, found.attend, rows) / 1e6
         argmax = work.logits * rows * found.argmax / 1e6
         overhead = found.run_seconds + work.nodes * found.node_seconds
-        read = work.weight_bytes / (_along(self._sizes, found.bandwidth, log2(resident)) * 1e9)
+        read = work.weight_bytes / self._bandwidth(resident)
         seconds = linear + attend + argmax + overhead
         shares = {BANDWIDTH: min(read, linear), PRODUCTS: max(linear - read, 0) + attend + argmax, OVERHEAD: overhead}
         limit = max(shares, key=lambda name: shares[name])
         return RunTime(Interval(seconds * (1 - PROFILE_ERROR), seconds * (1 + PROFILE_ERROR)), seconds, limit)
 
     def ceiling(self, byte_count: float) -> float:
-        return _along(self._sizes, self.profile.bandwidth, log2(byte_count)) * 1e9 / byte_count
+        return self._bandwidth(byte_count) / byte_count
+
+    def _bandwidth(self, resident: float) -> float:
+        """Return the bytes a second of the fastest read that was measured at this footprint, a product of one row or
+        the maximum of a buffer."""
+        best = [
+            max([read * 1e9, *(1e6 * bytes_per_weight(word) / table[place][0] for word, table in self._tables())])
+            for place, read in enumerate(self.profile.bandwidth)
+        ]
+        return _along(self._sizes, best, log2(resident))
+
+    def _tables(self) -> list[tuple[str, tuple[tuple[float, ...], ...]]]:
+        """Return the precisions that have a size of their own, and their times, none of which is zero."""
+        known = ((word, self.profile.linear.get(word)) for word in FORMATS)
+        return [(word, table) for word, table in known if table and all(row[0] > 0 for row in table)]
 
     @property
     def _sizes(self) -> list[float]:

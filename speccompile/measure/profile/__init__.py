@@ -9,4 +9,6 @@ from speccompile.measure.profile.file import Profile as Profile
 from speccompile.measure.profile.file import read_profile as read_profile
 from speccompile.measure.profile.file import write_profile as write_profile
 from speccompile.measure.profile.measure import measure_profile as measure_profile
+from speccompile.measure.profile.own import has_own_profile as has_own_profile
+from speccompile.measure.profile.own import keep as keep
 from speccompile.measure.profile.own import own_profile as own_profile

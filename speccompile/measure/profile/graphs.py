@@ -7,13 +7,14 @@ one run takes long enough to be timed, and every linear layer reads weights that
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.native import DOMAIN
-from speccompile.runtime.devices.protobuf import bytes_field, integer_field
+from speccompile.runtime.devices.protobuf import bytes_field, bytes_header, integer_field
 
 IR_VERSION, OPSET = 10, 24
 """Versions of the files that a build writes."""
@@ -49,7 +50,7 @@ class KernelGraph:
     """Graph under construction. Inputs and outputs are float32 unless a dtype is given; an axis of None is the rows."""
 
     inputs: list[bytes] = field(default_factory=list)
-    constants: list[bytes] = field(default_factory=list)
+    constants: list[list[bytes]] = field(default_factory=list)
     nodes: list[bytes] = field(default_factory=list)
 
     def input(self, name: str, shape: Shape, dtype: str = "float32") -> str:
@@ -58,8 +59,9 @@ class KernelGraph:
 
     def constant(self, name: str, values: NDArray[Any], dtype: str) -> str:
         dims = b"".join(integer_field(1, size) for size in values.shape)
-        kind, raw = integer_field(2, _NUMBERS[dtype]), bytes_field(9, values.tobytes())
-        self.constants.append(dims + kind + bytes_field(8, name.encode()) + raw)
+        kind, raw = integer_field(2, _NUMBERS[dtype]), values.tobytes()
+        head = dims + kind + bytes_field(8, name.encode()) + bytes_header(9, len(raw))
+        self.constants.append([bytes_header(5, len(head) + len(raw)) + head, raw])
         return name
 
     def node(self, operator: str, inputs: Sequence[str], output: str, domain: str = DOMAIN, **attributes: Any) -> str:
@@ -73,14 +75,14 @@ class KernelGraph:
     def model(self, output: str, shape: Shape, dtype: str = "float32") -> bytes:
         """Return the serialized model with this output."""
         graph = b"".join(bytes_field(1, node) for node in self.nodes) + bytes_field(2, b"kernels")
-        graph += b"".join(bytes_field(5, constant) for constant in self.constants)
         graph += b"".join(bytes_field(11, value) for value in self.inputs)
         graph += bytes_field(12, _value(output, shape, dtype))
-        opsets = (("", OPSET), (DOMAIN, 1))
-        message = integer_field(1, IR_VERSION) + bytes_field(7, graph)
-        for domain, version in opsets:
-            message += bytes_field(8, bytes_field(1, domain.encode()) + integer_field(2, version))
-        return message
+        constants = [piece for constant in self.constants for piece in constant]
+        head = integer_field(1, IR_VERSION)
+        for domain, version in (("", OPSET), (DOMAIN, 1)):
+            head += bytes_field(8, bytes_field(1, domain.encode()) + integer_field(2, version))
+        head += bytes_header(7, len(graph) + sum(map(len, constants)))
+        return b"".join([head, graph, *constants])  # hundreds of megabytes: copied once
 
 
 def linear_chain(precision: str, width: int, count: int) -> bytes:
@@ -151,6 +153,7 @@ def _weight(graph: KernelGraph, precision: str, width: int, name: str) -> list[s
     ]
 
 
+@lru_cache(maxsize=2)
 def _repeated(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """Return random numbers: of all bytes, or floats so small that a chain of products neither grows nor vanishes."""
     generator = np.random.default_rng(0)

@@ -32,7 +32,7 @@ CONTEXT = 512
 WIDTHS = (256, 512, 1024)
 """Sides of the timed weights, by footprint: larger models have wider layers."""
 
-SECONDS, TURNS = 0.08, (6, 300)
+SECONDS, TURNS = 0.08, (5, 300)
 """Time for one figure, and the fewest and the most turns of it."""
 
 _NODES, _NORM_WIDTH, _ATTENDS, _LOGITS = 64, 64, 8, 1 << 16

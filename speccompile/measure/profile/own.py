@@ -20,6 +20,11 @@ def own_profile(threads: int | None = None) -> Profile:
     return parse_profile(found, "this machine's profile") if found else keep(measure_profile(threads))
 
 
+def has_own_profile(threads: int | None = None) -> bool:
+    """Return whether `own_profile` finds this machine's profile without measuring."""
+    return _cache().read(_key(threads or available_cores())) is not None
+
+
 def keep(profile: Profile) -> Profile:
     """Keep a profile that was measured here. Return it."""
     _cache().store(_key(profile.threads), profile.to_json())
