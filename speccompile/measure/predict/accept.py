@@ -33,7 +33,7 @@ def read_acceptance(text: str) -> tuple[float, ...]:
 def _read(path: Path) -> list[float]:
     try:
         data = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"--accept {path}: expected JSON that can be read: {error}", hint=_HINT) from error
     found = _of_bench(data) or _of_proof(data)
     if not found:

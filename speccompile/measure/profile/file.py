@@ -76,7 +76,7 @@ def read_profile(path: Path) -> Profile:
         raise UsageError(f"{path}: expected a profile, it cannot be read: {error.strerror}", hint=_HINT) from error
     try:
         data = json.loads(content) if len(content) <= MOST_BYTES else None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: expected a profile, received no whole JSON: {error}", hint=_HINT) from error
     if not isinstance(data, dict) or KEY not in data:
         raise UsageError(f"{path}: expected a profile, received a file without the key {KEY!r}", hint=_HINT)
@@ -92,8 +92,11 @@ def parse_profile(data: dict[str, Any], where: str) -> Profile:
         raise UsageError(f"{where}: received a profile of format {data[KEY]!r}, expected {FORMAT}", hint=_HINT)
     rows, footprints = _whole(data, "rows", where), _whole(data, "footprints_mib", where)
     linear = data.get("linear_us_per_million")
-    if not isinstance(linear, dict) or not linear:
-        raise _wrong(where, "linear_us_per_million", linear, "an object of precisions")
+    if not isinstance(linear, dict) or "bfloat16" not in linear:
+        raise _wrong(where, "linear_us_per_million", linear, "an object of precisions, bfloat16 among them")
+    versions = data.get("versions")
+    if not isinstance(versions, dict):
+        raise _wrong(where, "versions", versions, "an object")
     return Profile(
         processor=_text(data, "processor", where),
         architecture=_text(data, "architecture", where),
@@ -101,7 +104,7 @@ def parse_profile(data: dict[str, Any], where: str) -> Profile:
         threads=_number(data, "threads", where, whole=True),
         memory_bytes=_number(data, "memory_bytes", where, whole=True),
         date=_text(data, "date", where),
-        versions=dict(data.get("versions") or {}),
+        versions=versions,
         rows=rows,
         footprints=tuple(each << 20 for each in footprints),
         bandwidth=_figures(data.get("bandwidth_gb_per_second"), len(footprints), "bandwidth_gb_per_second", where),
