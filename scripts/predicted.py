@@ -71,7 +71,7 @@ def _made(folder: Path, name: str) -> Plan:
     if not (model / "config.json").is_file():
         sizes = [word for key, value in MODELS[name].items() for word in ("--set", f"{key}={value}")]
         script = Path(__file__).with_name("random_llama.py")
-        subprocess.run([sys.executable, script, model, "--dtype", "float32", *sizes], check=True)  # noqa: S603
+        subprocess.run([sys.executable, script, model, "--dtype", "float32", *sizes], check=True)
     engines = [
         {"name": each, "backend": "onnxruntime", "provider": "cpu", "precision": {"target": each}} for each in FORMATS
     ]

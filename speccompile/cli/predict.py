@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from speccompile.plan.plan import Plan
 
 
-@click.command("predict", epilog="Example: speccompile predict recipes/demo --device raspberry-pi-5 --accept 0.8,0.7,0.6")
+@click.command("predict", epilog="Example: speccompile predict recipes/demo --device apple-m4 --accept 0.8,0.7")
 @click.argument("recipe", required=False)
 @click.option("--device", metavar="NAME", help="A device of --list-devices, by the vendor's peak figures.")
 @click.option(

@@ -138,8 +138,9 @@ def measure_bandwidth(threads: int) -> Bandwidth:
 
 
 def read_bandwidth(threads: int, size: int) -> float:
-    """Return the bytes per second of reading a buffer of `size` bytes, the best of several passes: each thread takes the
-    maximum of its part, which costs less than the read."""
+    """Return the bytes per second of reading a buffer of `size` bytes, the best of several passes.
+
+    Each thread takes the maximum of its part, which costs less than the read."""
     with ThreadPoolExecutor(threads) as pool:
         parts = np.array_split(np.ones(size // 4, np.int32), threads)
         best = float("inf")

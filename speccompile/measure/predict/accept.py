@@ -67,7 +67,9 @@ def _of_proof(data: Any) -> list[float]:
 def _checked(numbers: Sequence[Any], where: str) -> tuple[float, ...]:
     for depth, each in enumerate(numbers, 1):
         if not isinstance(each, int | float) or not 0 <= each <= 1:
-            raise UsageError(f"{where}: received {each} at depth {depth}, expected a probability from 0 to 1", hint=_HINT)
+            raise UsageError(
+                f"{where}: received {each} at depth {depth}, expected a probability from 0 to 1", hint=_HINT
+            )
     return tuple(float(each) for each in numbers)
 
 

@@ -43,9 +43,11 @@ class RunTime:
 
 
 class Costs(Protocol):
-    """Source of times. ratio_error: relative error of a ratio of two of its times."""
+    """Source of times."""
 
-    ratio_error: float
+    @property
+    def ratio_error(self) -> float:
+        """Relative error of a ratio of two of its times."""
 
     def run(self, work: Work, rows: int, context: int, resident: float) -> RunTime:
         """Return the time of a run over `rows` tokens and `context` committed ones. resident: bytes of all weights that

@@ -27,10 +27,10 @@ CONTEXT = 256
 class Way:
     """One way to decode. drafts, depth: draft tokens of a round, and the longest path of them; 0 for autoregression.
 
-    round_seconds: bounds. break_even: acceptance length, bonus token included, from which it is faster; break_even_rate:
-    the constant acceptance rate of a chain that gives it, None for trees and if none does. tokens_per_second, speedup:
-    bounds with the given acceptance; without one, those between no draft accepted and all of them. faster: whether the
-    whole interval of the speedup lies above 1; None without acceptance.
+    round_seconds: bounds. break_even: acceptance length, bonus token included, from which it is faster;
+    break_even_rate: the constant acceptance rate of a chain that gives it, None for trees and if none does.
+    tokens_per_second, speedup: bounds with the given acceptance; without one, those between no draft accepted and all of
+    them. faster: whether the whole interval of the speedup lies above 1; None without acceptance.
     """
 
     name: str
@@ -99,7 +99,8 @@ def predict(
     for name, drafts, depth in _shapes(plan):
         verify = costs.run(target, drafts + 1, context, resident)
         runs = [verify, *_draft_runs(costs, draft, drafts, depth, context, resident)]
-        ways.append(_way(name, drafts, depth, runs, alone, costs, acceptance, is_chain=plan.drafter.tree.kind == "chain"))
+        is_chain = plan.drafter.tree.kind == "chain"
+        ways.append(_way(name, drafts, depth, runs, alone, costs, acceptance, is_chain=is_chain))
     return Prediction(
         name=plan.name,
         device=device,

@@ -8,9 +8,9 @@ from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.checkpoints.multimodal import TEXT
 from speccompile.errors import UsageError
 from speccompile.measure.profile.graphs import bytes_per_weight
-from speccompile.plan.plan import EnginePlan, ModelPlan, Plan
+from speccompile.plan.plan import ModelPlan, Plan
 from speccompile.recipe.resource_estimate import ModelWeights, PlanWeights, cache_width, config_number
-from speccompile.recipe.sizes import FLOATS, HEAD, LAYER, OTHER, TABLE, Weight
+from speccompile.recipe.sizes import FLOATS, HEAD, LAYER, TABLE, Weight
 
 NODES_OF_LAYER, NODES_OF_GRAPH = 11, 60
 """Nodes of a layer (four products, norms, rotation, attention, gate, two cache writes) and of the rest of a `verify`,
@@ -59,11 +59,11 @@ def target_work(plan: Plan) -> Work:
     """Return the work of a `verify`. Raise UsageError for a model whose time has no formula yet."""
     _check(plan.target)
     engine = plan.engines[0]
-    return _model_work(plan.target, PlanWeights.of(plan).target, engine, engine.precision.target)
+    return _model_work(plan.target, PlanWeights.of(plan).target, engine.precision.target)
 
 
 def draft_work(plan: Plan) -> DraftWork | None:
-    """Return the work of the drafter, None for one that looks tokens up. Raise UsageError for a kind without formula."""
+    """Return the work of the drafter, None for lookups. Raise UsageError for a kind without formula."""
     kind, engine, found = plan.drafter.kind, plan.engines[0], PlanWeights.of(plan)
     word = engine.precision.drafter or engine.precision.target
     if plan.drafter.cascade is not None or plan.drafter.inner is not None or kind == "models":
@@ -73,17 +73,17 @@ def draft_work(plan: Plan) -> DraftWork | None:
     if kind in OWN_CACHE:
         (model,) = plan.drafter.models
         _check(model)
-        return DraftWork(_model_work(model, found.drafters[0], engine, word), passes=True)
+        return DraftWork(_model_work(model, found.drafters[0], word), passes=True)
     if kind not in (*HEADS_IN_PASSES, *ONE_PASS) or not found.drafters:
         raise _no_formula("drafter.kind", kind)
-    weights = _counted(found.drafters[0], engine, word)
-    borrowed = _counted(found.borrowed, engine, engine.precision.target)
+    weights = _counted(found.drafters[0], word)
+    borrowed = _counted(found.borrowed, engine.precision.target)
     for name, count in borrowed.items():
         weights[name] = weights.get(name, 0) + count
     return DraftWork(Work(weights, 40, plan.target.facts.vocabulary_size, 0, 0), kind in HEADS_IN_PASSES)
 
 
-def _model_work(model: ModelPlan, weights: ModelWeights, engine: EnginePlan, word: str) -> Work:
+def _model_work(model: ModelPlan, weights: ModelWeights, word: str) -> Work:
     layers = model.facts.layers
     if not layers or not model.facts.hidden_size:
         raise UsageError(
@@ -95,7 +95,7 @@ def _model_work(model: ModelPlan, weights: ModelWeights, engine: EnginePlan, wor
     heads = config_number(config, "num_attention_heads", "n_head", default=1)
     width = config_number(config, "head_dim", default=model.facts.hidden_size // heads)
     return Work(
-        _counted(weights, engine, word),
+        _counted(weights, word),
         nodes=NODES_OF_GRAPH + NODES_OF_LAYER * layers,
         logits=model.facts.vocabulary_size,
         attention=heads * width * layers,
@@ -103,9 +103,8 @@ def _model_work(model: ModelPlan, weights: ModelWeights, engine: EnginePlan, wor
     )
 
 
-def _counted(model: ModelWeights, engine: EnginePlan, word: str) -> dict[str, int]:
+def _counted(model: ModelWeights, word: str) -> dict[str, int]:
     """Return precision -> number of weights that a run's products read; an embedding table counts only as the head."""
-    del engine
     found: dict[str, int] = defaultdict(int)
     has_head = any(weight.role == HEAD for weight in model.weights)
     for weight in _products(model.weights, tied=model.tied or not has_head):
@@ -117,8 +116,6 @@ def _products(weights: Iterable[Weight], *, tied: bool) -> Iterable[Weight]:
     for weight in weights:
         if weight.role == LAYER or (weight.role == HEAD and not tied) or (weight.role == TABLE and tied):
             yield weight
-        elif weight.role == OTHER:
-            continue
 
 
 def _word(word: str, role: str) -> str:

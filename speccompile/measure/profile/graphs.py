@@ -90,7 +90,7 @@ def linear_chain(precision: str, width: int, count: int) -> bytes:
     graph = KernelGraph()
     graph.constant("no_bias", np.zeros(1, np.float32), "float32")
     value = graph.input("x", (1, None, width))
-    block = {"block_size": BLOCK} if precision == "int4" else {}
+    block: dict[str, Any] = {"block_size": BLOCK} if precision == "int4" else {}
     for index in range(count):
         inputs = (value, *_weight(graph, precision, width, f"w{index}"), "no_bias")
         value = graph.node(_OPERATORS[precision], inputs, f"y{index}", columns=width, depth=width, **block)
