@@ -29,8 +29,8 @@ class Way:
 
     round_seconds: bounds. break_even: acceptance length, bonus token included, from which it is faster;
     break_even_rate: the constant acceptance rate of a chain that gives it, None for trees and if none does.
-    tokens_per_second, speedup: bounds with the given acceptance; without one, those between no draft accepted and all of
-    them. faster: whether the whole interval of the speedup lies above 1; None without acceptance.
+    tokens_per_second, speedup: bounds with the given acceptance; without one, those between no draft accepted and all.
+    faster: whether the whole interval of the speedup lies above 1; None without acceptance.
     """
 
     name: str

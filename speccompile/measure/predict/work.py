@@ -1,4 +1,4 @@
-"""What one run of a model's graph reads and computes, from a plan: no torch, configs and headers alone."""
+"""Work of one run of a model's graph: what it reads and computes, from a plan, configs and headers alone."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ counted in graphs of Llama: acceptance, window, tables."""
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 """Keys of a config that say how many experts a layer has."""
 
-OWN_CACHE, HEADS_IN_PASSES = ("model", "models"), ("eagle", "eagle3", "mtp", "kangaroo", "assistant")
+OWN_CACHE, HEADS_IN_PASSES = ("model",), ("eagle", "eagle3", "mtp", "kangaroo", "assistant")
 ONE_PASS = ("medusa", "hydra", "dflash", "dspark", "pard", "p_eagle")
 LOOKUPS = ("none", "prompt_lookup", "retrieval", "suffix", "token_recycling")
 """Drafting methods by the runs of a round: one a draft token, one for all of them, or none."""
@@ -66,7 +66,7 @@ def draft_work(plan: Plan) -> DraftWork | None:
     """Return the work of the drafter, None for lookups. Raise UsageError for a kind without formula."""
     kind, engine, found = plan.drafter.kind, plan.engines[0], PlanWeights.of(plan)
     word = engine.precision.drafter or engine.precision.target
-    if plan.drafter.cascade is not None or plan.drafter.inner is not None or kind == "models":
+    if plan.drafter.cascade is not None or plan.drafter.inner is not None or len(plan.drafter.models) > 1:
         raise _no_formula("drafter.kind", f"{kind} with several drafters")
     if kind in LOOKUPS:
         return None
