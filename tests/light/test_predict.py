@@ -40,7 +40,7 @@ def make_profile(threads=1, slope=0.1, **changes):
         "processor": "A processor", "architecture": "x86_64", "kernels": "scalar", "threads": threads,
         "memory_bytes": 1 << 33, "date": "2026-01-01", "versions": {"speccompile": "0.1.0"}, "rows": rows,
         "footprints": footprints, "bandwidth": (10.0, 10.0), "run_seconds": 1e-6, "node_seconds": 1e-7,
-        "linear": linear, "attend": (1e-4, 1e-4, 1e-4), "argmax": 1e-3,
+        "linear": linear, "attend": (1e-4, 1e-4, 1e-4), "gate": 1e-3, "argmax": 1e-3,
     }  # fmt: skip
     return Profile(**(values | changes))
 

@@ -69,10 +69,15 @@ class ProfileCosts:
         linear = sum(count * self._linear(word, resident, rows) for word, count in work.weights.items()) / 1e6
         attend = work.attention * (context + rows) * _along(found.rows, found.attend, rows) / 1e6
         argmax = work.logits * rows * found.argmax / 1e6
+        rowwise = work.elements * rows * found.gate / 1e6
         overhead = found.run_seconds + work.nodes * found.node_seconds
         read = work.weight_bytes / self._bandwidth(resident)
-        seconds = linear + attend + argmax + overhead
-        shares = {BANDWIDTH: min(read, linear), PRODUCTS: max(linear - read, 0) + attend + argmax, OVERHEAD: overhead}
+        seconds = linear + attend + argmax + rowwise + overhead
+        shares = {
+            BANDWIDTH: min(read, linear),
+            PRODUCTS: max(linear - read, 0) + attend + argmax + rowwise,
+            OVERHEAD: overhead,
+        }
         limit = max(shares, key=lambda name: shares[name])
         return RunTime(Interval(seconds * (1 - PROFILE_ERROR), seconds * (1 + PROFILE_ERROR)), seconds, limit)
 

@@ -27,12 +27,13 @@ LOOKUPS = ("none", "prompt_lookup", "retrieval", "suffix", "token_recycling")
 
 @dataclass(frozen=True)
 class Work:
-    """One run of a model over some rows. weights: precision -> number of weights that products read. logits: numbers
-    that each row's output has; 0 without a head. attention: heads x numbers of a head, of all layers together.
+    """One run of a model over some rows. weights: precision -> number of weights that products read. elements:
+    numbers of a row that functions of rows give, beside products: norms, rotation, gates. logits: numbers of its output. attention: heads x numbers of a head, of all layers together.
     cache_bytes: of a committed token."""
 
     weights: dict[str, int]
     nodes: int
+    elements: int
     logits: int
     attention: int
     cache_bytes: int
@@ -80,7 +81,7 @@ def draft_work(plan: Plan) -> DraftWork | None:
     borrowed = _counted(found.borrowed, engine.precision.target)
     for name, count in borrowed.items():
         weights[name] = weights.get(name, 0) + count
-    return DraftWork(Work(weights, 40, plan.target.facts.vocabulary_size, 0, 0), kind in HEADS_IN_PASSES)
+    return DraftWork(Work(weights, 40, 0, plan.target.facts.vocabulary_size, 0, 0), kind in HEADS_IN_PASSES)
 
 
 def _model_work(model: ModelPlan, weights: ModelWeights, word: str) -> Work:
@@ -93,10 +94,13 @@ def _model_work(model: ModelPlan, weights: ModelWeights, word: str) -> Work:
     written = read_json_object(model.folder / CONFIG) or {}
     config = written.get(TEXT) or written
     heads = config_number(config, "num_attention_heads", "n_head", default=1)
-    width = config_number(config, "head_dim", default=model.facts.hidden_size // heads)
+    hidden = model.facts.hidden_size
+    width = config_number(config, "head_dim", default=hidden // heads)
+    inner = config_number(config, "intermediate_size", "n_inner", default=4 * hidden)
     return Work(
         _counted(weights, word),
         nodes=NODES_OF_GRAPH + NODES_OF_LAYER * layers,
+        elements=layers * (2 * hidden + inner + heads * width + cache_width(model) // layers),
         logits=model.facts.vocabulary_size,
         attention=heads * width * layers,
         cache_bytes=4 * cache_width(model),

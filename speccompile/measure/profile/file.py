@@ -20,7 +20,8 @@ MOST_BYTES = 1 << 16
 class Profile:
     """Times of the kernels on one device. linear: precision -> for every footprint (bytes of weights that a run reads)
     and number of rows, the seconds of a million weights. attend: by rows, the seconds of attention for a million
-    (committed tokens x heads x numbers of a head). argmax: seconds of a million logits. bandwidth: gigabytes a second
+    (committed tokens x heads x numbers of a head). gate: seconds of a million numbers that a gate, or another function
+    of rows, gives; argmax: seconds of a million logits. bandwidth: gigabytes a second
     by footprint. run_seconds: of a run beside its nodes; node_seconds: of a node beside its work."""
 
     processor: str
@@ -37,6 +38,7 @@ class Profile:
     node_seconds: float
     linear: dict[str, tuple[tuple[float, ...], ...]]
     attend: tuple[float, ...]
+    gate: float
     argmax: float
 
     def to_json(self) -> dict[str, Any]:
@@ -59,6 +61,7 @@ class Profile:
                 name: [[_short(each * 1e6) for each in row] for row in rows] for name, rows in self.linear.items()
             },
             "attend_us_per_million": [_short(each * 1e6) for each in self.attend],
+            "gate_us_per_million": _short(self.gate * 1e6),
             "argmax_us_per_million": _short(self.argmax * 1e6),
         }
 
@@ -112,6 +115,7 @@ def parse_profile(data: dict[str, Any], where: str) -> Profile:
         node_seconds=_number(data, "node_us", where) / 1e6,
         linear={name: _table(table, footprints, rows, name, where) for name, table in linear.items()},
         attend=_micro(_figures(data.get("attend_us_per_million"), len(rows), "attend_us_per_million", where)),
+        gate=_number(data, "gate_us_per_million", where) / 1e6,
         argmax=_number(data, "argmax_us_per_million", where) / 1e6,
     )
 

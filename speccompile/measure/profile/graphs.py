@@ -108,21 +108,32 @@ def norm_chain(count: int, width: int) -> bytes:
 
 
 def attend_chain(count: int, rows: int, context: int) -> bytes:
-    """Return a chain of `count` Attend of `rows` queries over `context` committed tokens."""
+    """Return a chain of `count` Attend of `rows` queries over `context` committed tokens, each with caches of its own:
+    a layer's caches are not in the nearest processor cache when the next round reads them."""
     graph = KernelGraph()
     shapes = {
         "x": (1, rows, HEADS * WIDTH),
         "key_rows": (1, GROUPS, rows, WIDTH),
         "value_rows": (1, GROUPS, rows, WIDTH),
-        "key_cache": (1, GROUPS, context, WIDTH),
-        "value_cache": (1, GROUPS, context, WIDTH),
     }
-    value, *others = [graph.input(name, shape) for name, shape in shapes.items()]
-    others += [graph.input("length", (1,), "int64"), graph.input("positions", (1, rows), "int64")]
-    others.append(graph.input("bias", (1, 1, rows, rows)))
+    value, *given = [graph.input(name, shape) for name, shape in shapes.items()]
+    counts = [graph.input("length", (1,), "int64"), graph.input("positions", (1, rows), "int64")]
+    counts.append(graph.input("bias", (1, 1, rows, rows)))
     for index in range(count):
-        value = graph.node("Attend", (value, *others), f"y{index}", scale=WIDTH**-0.5, softcap=0.0, window=0)
+        caches = [graph.input(f"{name}{index}", (1, GROUPS, context, WIDTH)) for name in ("key", "value")]
+        inputs = (value, *given, *caches, *counts)
+        value = graph.node("Attend", inputs, f"y{index}", scale=WIDTH**-0.5, softcap=0.0, window=0)
     return graph.model(value, shapes["x"])
+
+
+def gate_chain(count: int, width: int) -> bytes:
+    """Return a chain of `count` GatedSilu of one row."""
+    graph = KernelGraph()
+    graph.constant("up", np.full((1, 1, width), 2, np.float32), "float32")
+    value = graph.input("x", (1, 1, width))
+    for index in range(count):
+        value = graph.node("GatedSilu", (value, "up"), f"y{index}", width=width, gate_offset=0, up_offset=0)
+    return graph.model(value, (1, 1, width))
 
 
 def argmax_graph(size: int) -> bytes:

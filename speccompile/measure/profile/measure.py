@@ -35,7 +35,7 @@ WIDTHS = (256, 512, 1024)
 SECONDS, TURNS = 0.08, (5, 300)
 """Time for one figure, and the fewest and the most turns of it."""
 
-_NODES, _NORM_WIDTH, _ATTENDS, _LOGITS = 64, 64, 8, 1 << 16
+_NODES, _NORM_WIDTH, _ATTENDS, _GATES, _GATED, _LOGITS = 64, 64, 8, 16, 1024, 1 << 16
 _MIB = 1 << 20
 
 Feeds = Mapping[str, NDArray[Any]]
@@ -56,6 +56,7 @@ def measure_profile(threads: int | None = None) -> Profile:
     with log_step("profile: nodes and attention"):
         run, node = _nodes(threads)
         attend = [_attend(threads, rows, run, node) for rows in ROWS]
+        gate = _seconds(threads, graphs.gate_chain(_GATES, _GATED), _ones("x", (1, 1, _GATED))) - run - _GATES * node
         argmax = _seconds(threads, graphs.argmax_graph(_LOGITS), _ones("x", (1, 1, _LOGITS))) - run - node
     linear = {}
     for precision in graphs.FORMATS:
@@ -77,6 +78,7 @@ def measure_profile(threads: int | None = None) -> Profile:
         node_seconds=node,
         linear={name: tuple(map(tuple, rows)) for name, rows in linear.items()},
         attend=tuple(attend),
+        gate=max(gate, 0.0) / (_GATES * _GATED) * 1e6,
         argmax=max(argmax, 0.0) / _LOGITS * 1e6,
     )
 
@@ -98,10 +100,10 @@ def _attend(threads: int, rows: int, run: float, node: float) -> float:
         "x": (1, rows, graphs.HEADS * graphs.WIDTH),
         "key_rows": (1, graphs.GROUPS, rows, graphs.WIDTH),
         "value_rows": (1, graphs.GROUPS, rows, graphs.WIDTH),
-        "key_cache": (1, graphs.GROUPS, CONTEXT, graphs.WIDTH),
-        "value_cache": (1, graphs.GROUPS, CONTEXT, graphs.WIDTH),
         "bias": (1, 1, rows, rows),
     }
+    caches = [f"{name}{index}" for index in range(_ATTENDS) for name in ("key", "value")]
+    floats |= dict.fromkeys(caches, (1, graphs.GROUPS, CONTEXT, graphs.WIDTH))
     feeds: dict[str, NDArray[Any]] = {
         name: generator.normal(size=shape).astype(np.float32) for name, shape in floats.items()
     }
