@@ -64,6 +64,8 @@ def test_help_lists_the_commands_in_order_and_imports_nothing_heavy(capsys):
         "init",
         "build",
         "plan",
+        "predict",
+        "profile",
         "generate",
         "serve",
         "batch",

@@ -23,6 +23,8 @@ from speccompile.measure.predict import (
 from speccompile.measure.predict.accept import accepted_at_depth
 from speccompile.measure.profile import Profile, measure_profile, read_profile, write_profile
 from speccompile.measure.profile import measure as measure_module
+from speccompile.measure.tune.promising import promising
+from speccompile.measure.tune.space import DraftShape, TunedRecipe
 from speccompile.recipe import load_recipe, make_plan
 
 DEMO = Path(__file__).parents[2] / "recipes/demo"
@@ -274,3 +276,12 @@ def test_a_profile_of_this_machine_has_every_figure(monkeypatch):
     assert len(write_profile(found)) < 2048
     assert all(each > 0 for table in found.linear.values() for row in table for each in row)
     assert found.threads == 1
+
+
+def test_tune_skips_shapes_that_cannot_win_even_if_all_is_accepted():
+    source = TunedRecipe.read(DEMO, ["drafter={kind: prompt_lookup}"])
+    shapes = [DraftShape(drafts=each) for each in (1, 4, 8)]
+    assert promising(source, shapes, make_profile(slope=0.1)) == shapes
+    # every further row costs 1.3 times the first: two tokens take 2.3 times the time of one, nine 11.4 times
+    with pytest.raises(UsageError, match="no shape could be faster than autoregression"):
+        promising(source, shapes, make_profile(slope=1.3))

@@ -27,9 +27,9 @@ LOOKUPS = ("none", "prompt_lookup", "retrieval", "suffix", "token_recycling")
 
 @dataclass(frozen=True)
 class Work:
-    """One run of a model over some rows. weights: precision -> number of weights that products read. elements:
-    numbers of a row that functions of rows give, beside products: norms, rotation, gates. logits: numbers of its output. attention: heads x numbers of a head, of all layers together.
-    cache_bytes: of a committed token."""
+    """One run of a model over some rows. weights: precision -> number of weights that products read. elements: numbers
+    of a row that norms, rotation and gates give. logits: numbers of a row's output. attention: heads x numbers of a
+    head, of all layers together. cache_bytes: of a committed token."""
 
     weights: dict[str, int]
     nodes: int
