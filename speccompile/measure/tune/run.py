@@ -37,7 +37,7 @@ class Options:
     temperature: float = 0.0
     check: bool = False
     predict: bool = False
-    """Whether to skip shapes that cannot win by this machine's profile."""
+    """Skip shapes that cannot win by this machine's profile."""
     search_seconds: float | None = None
     """Seconds to search for layers if the drafter is a subset of the target's layers; 0 keeps the recipe's layers."""
 
