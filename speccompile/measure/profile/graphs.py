@@ -8,7 +8,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,9 @@ from speccompile.runtime.devices.protobuf import bytes_field, bytes_header, inte
 
 IR_VERSION, OPSET = 10, 24
 """Versions of the files that a build writes."""
+
+PAGE = 4096
+"""Multiple at which weights begin in a file."""
 
 TILE, BLOCK = 16, 32
 """Columns of a tile of weights; weights of int4 that share a scale."""
@@ -64,6 +68,18 @@ class KernelGraph:
         self.constants.append([bytes_header(5, len(head) + len(raw)) + head, raw])
         return name
 
+    def mapped(self, name: str, values: NDArray[Any], dtype: str, file: BinaryIO) -> str:
+        """Append values to a file, at a page, and refer to them there: ONNX Runtime maps them."""
+        offset = -(-file.tell() // PAGE) * PAGE
+        file.seek(offset)
+        file.write(values.data)
+        places = {"location": Path(file.name).name, "offset": str(offset), "length": str(values.nbytes)}
+        entries = (bytes_field(1, key.encode()) + bytes_field(2, value.encode()) for key, value in places.items())
+        body = b"".join(integer_field(1, size) for size in values.shape) + integer_field(2, _NUMBERS[dtype])
+        body += bytes_field(8, name.encode()) + b"".join(bytes_field(13, each) for each in entries)
+        self.constants.append([bytes_field(5, body + integer_field(14, 1))])
+        return name
+
     def node(self, operator: str, inputs: Sequence[str], output: str, domain: str = DOMAIN, **attributes: Any) -> str:
         message = b"".join(bytes_field(1, name.encode()) for name in inputs) + bytes_field(2, output.encode())
         message += bytes_field(4, operator.encode()) + bytes_field(7, domain.encode())
@@ -85,14 +101,18 @@ class KernelGraph:
         return b"".join([head, graph, *constants])  # hundreds of megabytes: copied once
 
 
-def linear_chain(precision: str, width: int, count: int) -> bytes:
-    """Return a chain of `count` linear layers [width, width]: float32 x [1, rows, width] -> y, for any rows."""
+def linear_chain(precision: str, width: int, count: int, file: BinaryIO) -> bytes:
+    """Return a chain of `count` linear layers [width, width]: float32 x [1, rows, width] -> y, for any rows.
+
+    Their weights go to the file, from which they are mapped as those of a bundle are: pages of a file are small ones,
+    and reading them takes up to twice as long as reading the large ones of memory that a process asks for.
+    """
     graph = KernelGraph()
     graph.constant("no_bias", np.zeros(1, np.float32), "float32")
     value = graph.input("x", (1, None, width))
     block: dict[str, Any] = {"block_size": BLOCK} if precision == "int4" else {}
     for index in range(count):
-        inputs = (value, *_weight(graph, precision, width, f"w{index}"), "no_bias")
+        inputs = (value, *_weight(graph, precision, width, f"w{index}", file), "no_bias")
         value = graph.node(_OPERATORS[precision], inputs, f"y{index}", columns=width, depth=width, **block)
     return graph.model(value, (1, None, width))
 
@@ -143,21 +163,21 @@ def argmax_graph(size: int) -> bytes:
     return graph.model(graph.node("ArgMax", (value,), "y", domain="", axis=2, keepdims=0), (1, 1), "int64")
 
 
-def _weight(graph: KernelGraph, precision: str, width: int, name: str) -> list[str]:
+def _weight(graph: KernelGraph, precision: str, width: int, name: str, file: BinaryIO) -> list[str]:
     """Add a weight [width, width] in the layout of the kernels. Return the names of its constants."""
     tiles = width // TILE
     if precision == "float32":
-        return [graph.constant(name, _repeated((tiles, width, TILE), np.float32), "float32")]
+        return [graph.mapped(name, _repeated((tiles, width, TILE), np.float32), "float32", file)]
     if precision == "bfloat16":  # the upper half of a float32
         upper = _repeated((tiles, width, TILE), np.float32).view(np.uint16)[..., 1::2]
-        return [graph.constant(name, np.ascontiguousarray(upper), "bfloat16")]
+        return [graph.mapped(name, np.ascontiguousarray(upper), "bfloat16", file)]
     scales = np.full(width, 0.01 / width, np.float32)
     if precision == "int8":
         numbers = _repeated((tiles, width // 4, TILE, 4), np.uint8)
-        return [graph.constant(name, numbers, "uint8"), graph.constant(f"{name}.scales", scales, "float32")]
+        return [graph.mapped(name, numbers, "uint8", file), graph.constant(f"{name}.scales", scales, "float32")]
     blocks = (tiles, width // BLOCK, TILE)
     return [
-        graph.constant(name, _repeated((tiles, width // 8, TILE, 4), np.uint8), "uint8"),
+        graph.mapped(name, _repeated((tiles, width // 8, TILE, 4), np.uint8), "uint8", file),
         graph.constant(f"{name}.scales", np.full(blocks, 1, np.float16), "float16"),
         graph.constant(f"{name}.zero_points", np.full(blocks, 8, np.uint8), "uint8"),
         graph.constant(f"{name}.factors", scales, "float32"),

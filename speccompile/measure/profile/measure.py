@@ -3,7 +3,9 @@
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from math import log2
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
@@ -122,7 +124,10 @@ def _linear(precision: str, threads: int, footprint: int, run: float) -> list[fl
     width = WIDTHS[min(int(log2(footprint)) // 3, len(WIDTHS) - 1)]
     size = width * width
     count = max(1, round(footprint * _MIB / (size * graphs.bytes_per_weight(precision))))
-    session = _open(threads, graphs.linear_chain(precision, width, count))
+    with TemporaryDirectory(prefix="speccompile-profile-") as folder:
+        with (Path(folder) / "weights").open("wb") as file:
+            model = graphs.linear_chain(precision, width, count, file)
+        session = _open(threads, model, model_external_initializers_file_folder_path=folder)
     runs = [_bound(session, {"x": np.full((1, rows, width), 0.1, np.float32)}, (1, rows, width)) for rows in ROWS]
     return [max(seconds - run, 0.0) / (size * count) * 1e6 for seconds in _median_seconds(runs)]
 
@@ -137,8 +142,8 @@ def _seconds(threads: int, model: bytes, feeds: Feeds) -> float:
     return _median_seconds([_bound(session, feeds, session.get_outputs()[0].shape)])[0]
 
 
-def _open(threads: int, model: bytes) -> ort.InferenceSession:
-    options = session_options(threads)
+def _open(threads: int, model: bytes, **settings: str) -> ort.InferenceSession:
+    options = session_options(threads, **settings)
     return open_or_raise(
         "a graph of the profile", lambda: ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     )
