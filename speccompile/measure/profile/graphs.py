@@ -104,8 +104,7 @@ class KernelGraph:
 def linear_chain(precision: str, width: int, count: int, file: BinaryIO) -> bytes:
     """Return a chain of `count` linear layers [width, width]: float32 x [1, rows, width] -> y, for any rows.
 
-    Their weights go to the file, from which they are mapped as those of a bundle are: pages of a file are small ones,
-    and reading them takes up to twice as long as reading the large ones of memory that a process asks for.
+    Their weights go to the file, from which they are mapped as those of a bundle are, and not copied.
     """
     graph = KernelGraph()
     graph.constant("no_bias", np.zeros(1, np.float32), "float32")
