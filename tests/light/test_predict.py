@@ -223,7 +223,8 @@ def test_the_command_prints_a_table_or_the_same_as_json(run, profile_file):
 
 
 def test_a_device_without_enough_memory_is_said_and_no_error(run, profile_file):
-    code, out, _ = run(DEMO, "--profile", profile_file(memory_bytes=1 << 20))
+    code, out, _ = run(DEMO, "--profile", profile_file(memory_bytes=1 << 20), "--context", 99999)
+    assert "99999 committed tokens do not fit in the caches" in out
     assert code == 0
     assert "do not fit in the device's 0.00 GB of memory" in out
 

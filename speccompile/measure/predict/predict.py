@@ -88,11 +88,13 @@ def predict(
     UsageError for a model or a drafter whose time has no formula.
     """
     target, draft = target_work(plan), draft_work(plan)
+    said = list(notes)
+    if context is not None and context > plan.max_length:
+        said.append(f"{context} committed tokens do not fit in the caches: {plan.max_length} are predicted")
     context = min(context or CONTEXT, plan.max_length)
     resident = target.weight_bytes + (draft.work.weight_bytes if draft else 0)
     alone = costs.run(target, 1, context, target.weight_bytes)
     needed = running_bytes(plan)
-    said = list(notes)
     if memory is not None and needed > memory:
         said.append(f"{needed / 1e9:.2f} GB do not fit in the device's {memory / 1e9:.2f} GB of memory")
     ways = [_autoregression(alone)]
