@@ -83,6 +83,8 @@ def command(
     acceptance = read_acceptance(accept) if accept is not None else None
     name, memory, costs, notes = _device(device, file, threads)
     plan = _plan(recipe, overrides, drafter, precision, tokenizer, fast=fast)
+    if device is None and plan.engines[0].provider != "cpu":
+        notes = [*notes, f"the engine {plan.engines[0].name} is not on the processor, whose profile this is"]
     found = predict(
         plan, costs, device=name, memory=memory, acceptance=acceptance, context=context, notes=[*notes, *plan.notes]
     )

@@ -214,6 +214,8 @@ def test_the_command_prints_a_table_or_the_same_as_json(run, profile_file):
     assert code == 0
     assert "autoregression" in out
     assert "the profile is of another processor" in out
+    _, out, _ = run(DEMO, "--profile", profile_file(), "--set", "engines=[{backend: onnxruntime, provider: cuda}]")
+    assert "is not on the processor, whose profile this is" in out
     code, out, _ = run(DEMO, "--profile", profile_file(), "--accept", "0.8,0.7", "--json")
     data = json.loads(out)
     assert code == 0
