@@ -22,6 +22,8 @@ COMMANDS = {
     "init": ("speccompile.cli.init:command", "Write a recipe for a model and this machine."),
     "build": ("speccompile.cli.build:command", "Build a bundle from a recipe or a model, and prove it."),
     "plan": ("speccompile.cli.plan:command", "Show what build would do, with every default decided."),
+    "predict": ("speccompile.cli.predict:command", "Predict memory and speed before a build, here or on a device."),
+    "profile": ("speccompile.cli.profile:command", "Measure this machine for predictions, without a model."),
     "generate": ("speccompile.cli.generate:command", "Generate text with a bundle."),
     "serve": ("speccompile.cli.serve:command", "Serve a bundle behind OpenAI's API."),
     "batch": ("speccompile.cli.batch:command", "Answer a file of requests in OpenAI's batch format."),

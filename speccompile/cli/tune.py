@@ -61,6 +61,7 @@ class Counts(click.ParamType):
     help="Of layer_skip: for its layers, 0 to keep the recipe's; default 120.",
 )
 @click.option("--check", is_flag=True, help="Build the choice, run it as bench does, and compare.")
+@click.option("--predict", is_flag=True, help="Skip what cannot win by this machine's profile, before it is built.")
 @click.option("--settings", is_flag=True, help="Print the options for build alone, as for xargs.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj

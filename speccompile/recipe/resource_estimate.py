@@ -72,7 +72,7 @@ class ResourceEstimate:
 
 def estimate_resources(plan: Plan) -> ResourceEstimate:
     """Estimate the whole build, its proof included. Raise CheckpointError as `read_checkpoint` does."""
-    models = _Models.of(plan)
+    models = PlanWeights.of(plan)
     built = [engine for engine in plan.engines if engine.backend in TENSORRT and not engine.defer]
     opened = [engine for engine in plan.engines if engine not in built]
     kept = _all_files(plan, models, opened)
@@ -82,7 +82,7 @@ def estimate_resources(plan: Plan) -> ResourceEstimate:
     return ResourceEstimate(
         bundle=round(_tokenizer_bytes(plan) + _index_bytes(plan) + graphs + sum(kept.values()) + engines),
         temporary=round(sum(sources.values()) + _left_out_bytes(plan, models)) + 4 * models.in_blocks,
-        memory=LIBRARIES + _weight_bytes(models.largest) + CACHE_COPIES * (_cache_bytes(plan) + _score_bytes(plan)),
+        memory=LIBRARIES + _weight_bytes(models.largest) + CACHE_COPIES * (cache_bytes(plan) + _score_bytes(plan)),
         mapped=round(max(plan.target.facts.weight_bytes, *(_plan_bytes(plan, models, each) for each in plan.engines))),
         reserved=RESERVED + 2 * available_cores() * THREAD,  # threads of torch and of ONNX Runtime
     )
@@ -90,7 +90,7 @@ def estimate_resources(plan: Plan) -> ResourceEstimate:
 
 def running_bytes(plan: Plan) -> int:
     """Estimate the memory in which a bundle runs: its files, which are mapped, the KV caches and the logits."""
-    return estimate_resources(plan).bundle + _cache_bytes(plan) + _score_bytes(plan)
+    return estimate_resources(plan).bundle + cache_bytes(plan) + _score_bytes(plan)
 
 
 def _weight_bytes(largest: int) -> int:
@@ -102,11 +102,11 @@ def _weight_bytes(largest: int) -> int:
 def largest_graph_bytes(plan: Plan, engine: EnginePlan) -> float:
     """Return the weight bytes of an engine's largest graph: of `step` if fused, else of the larger of `verify` and
     `draft`."""
-    parts = [size for _, size in _files(plan, _Models.of(plan), engine)]
+    parts = [size for _, size in _files(plan, PlanWeights.of(plan), engine)]
     return sum(parts) if plan.graphs == "fused" else max(parts)
 
 
-class _Model(NamedTuple):
+class ModelWeights(NamedTuple):
     """The weights of a model, whether its head is tied to its embedding, and how many numbers lie in GGUF's blocks: a
     traced graph has a copy of these in float32."""
 
@@ -118,12 +118,12 @@ class _Model(NamedTuple):
         return stored_bytes(self.weights, layout_of(engine), word, engine.precision.block_size or 0, tied=self.tied)
 
 
-class _Models(NamedTuple):
+class PlanWeights(NamedTuple):
     """Models of a plan. drafters: those with separate weights; borrowed: the target's weights that a drafter reads."""
 
-    target: _Model
-    drafters: list[_Model]
-    borrowed: _Model
+    target: ModelWeights
+    drafters: list[ModelWeights]
+    borrowed: ModelWeights
 
     @property
     def largest(self) -> int:
@@ -141,7 +141,7 @@ class _Models(NamedTuple):
         roles: set[str] = set()
         if head := drafter.head:
             tensors = ((each.name, each.dtype, each.shape) for each in head.tensors.values())
-            drafters.append(_Model(find_weights(tensors, plan.target.facts.vocabulary_size), tied=False))
+            drafters.append(ModelWeights(find_weights(tensors, plan.target.facts.vocabulary_size), tied=False))
             roles = {TABLE, HEAD} - {weight.role for weight in drafters[0].weights}
         if drafter.kind in KINDS_SHARING_TARGET_WEIGHTS:
             roles = {TABLE, HEAD, LAYER, OTHER}
@@ -151,10 +151,10 @@ class _Models(NamedTuple):
             for weight in target.weights
             if weight.role in roles
         ]
-        return cls(target, drafters, _Model(borrowed, target.tied))
+        return cls(target, drafters, ModelWeights(borrowed, target.tied))
 
 
-def _read(model: ModelPlan) -> _Model:
+def _read(model: ModelPlan) -> ModelWeights:
     config = read_json_object(model.folder / CONFIG) or {}
     stored = stored_tensors(model.folder)
     if TEXT in config:
@@ -163,18 +163,18 @@ def _read(model: ModelPlan) -> _Model:
     weights = find_weights(tensors, model.facts.vocabulary_size, read_quantization(model.folder))
     has_head = any(weight.role == HEAD for weight in weights)
     in_blocks = sum(prod(each.shape) for each in stored.values() if each.dtype in QUANTIZED)
-    return _Model(weights, bool(config.get("tie_word_embeddings", False)) or not has_head, in_blocks)
+    return ModelWeights(weights, bool(config.get("tie_word_embeddings", False)) or not has_head, in_blocks)
 
 
 _File = tuple[str, str, str, int | None]
 """Key of a weight file: layout, part, precision and block size."""
 
 
-def _all_files(plan: Plan, models: _Models, engines: Iterable[EnginePlan]) -> dict[_File, float]:
+def _all_files(plan: Plan, models: PlanWeights, engines: Iterable[EnginePlan]) -> dict[_File, float]:
     return {file: size for engine in engines for file, size in _files(plan, models, engine)}
 
 
-def _files(plan: Plan, models: _Models, engine: EnginePlan) -> Iterator[tuple[_File, float]]:
+def _files(plan: Plan, models: PlanWeights, engine: EnginePlan) -> Iterator[tuple[_File, float]]:
     """Yield the weight files of an engine's graphs, and their bytes."""
     layout, words = layout_of(engine), engine.precision.words()
     for part, word in words.items():
@@ -185,7 +185,7 @@ def _files(plan: Plan, models: _Models, engine: EnginePlan) -> Iterator[tuple[_F
         yield (layout, part, word, engine.precision.block_size if word == "int4" else None), size
 
 
-def _plan_bytes(plan: Plan, models: _Models, engine: EnginePlan) -> float:
+def _plan_bytes(plan: Plan, models: PlanWeights, engine: EnginePlan) -> float:
     """Return the weight bytes of all graphs of an engine, each with a separate copy."""
     files = dict(_files(plan, models, engine))
     target = models.target.bytes_in(engine, engine.precision.target)
@@ -194,7 +194,7 @@ def _plan_bytes(plan: Plan, models: _Models, engine: EnginePlan) -> float:
     return sum(files.values()) + models.borrowed.bytes_in(engine, engine.precision.target)
 
 
-def _left_out_bytes(plan: Plan, models: _Models) -> float:
+def _left_out_bytes(plan: Plan, models: PlanWeights) -> float:
     """Return the bytes of the target's weights in a drafter's graphs: written during the build, and then removed."""
     return max(models.borrowed.bytes_in(engine, engine.precision.target) for engine in plan.engines)
 
@@ -211,23 +211,23 @@ def _index_bytes(plan: Plan) -> int:
     return sum(int(record["bytes"]) for record in read_header(retrieval.folder).files.values())
 
 
-def _cache_bytes(plan: Plan) -> int:
+def cache_bytes(plan: Plan) -> int:
     """Return the bytes of the KV caches of the target and the draft models, in float32."""
     window = plan.drafter.tokens + 1
     rows = plan.batch_size * (plan.max_length + max(plan.prefill_chunk, window) + window)
-    return 4 * rows * sum(_cache_width(model) for model in (plan.target, *plan.drafter.models))
+    return 4 * rows * sum(cache_width(model) for model in (plan.target, *plan.drafter.models))
 
 
-def _cache_width(model: ModelPlan) -> int:
+def cache_width(model: ModelPlan) -> int:
     """Return the number of KV cache elements per token; an upper bound if the config does not say."""
     written = read_json_object(model.folder / CONFIG) or {}
     config = written.get(TEXT) or written
-    hidden, heads = model.facts.hidden_size or 0, _number(config, "num_attention_heads", "n_head", default=1)
-    width = _number(config, "head_dim", default=hidden // heads)
-    return 2 * (model.facts.layers or 0) * _number(config, "num_key_value_heads", default=heads) * width
+    hidden, heads = model.facts.hidden_size or 0, config_number(config, "num_attention_heads", "n_head", default=1)
+    width = config_number(config, "head_dim", default=hidden // heads)
+    return 2 * (model.facts.layers or 0) * config_number(config, "num_key_value_heads", default=heads) * width
 
 
-def _number(config: Mapping[str, Any], *names: str, default: int) -> int:
+def config_number(config: Mapping[str, Any], *names: str, default: int) -> int:
     return next((config[name] for name in names if isinstance(config.get(name), int) and config[name] > 0), default)
 
 

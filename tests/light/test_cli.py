@@ -57,13 +57,15 @@ def test_help_lists_the_commands_in_order_and_imports_nothing_heavy(capsys):
     with pytest.raises(SystemExit) as leaving:
         main(["--help"])
     assert leaving.value.code == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:")[2].splitlines()[1:24]]
+    names = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:")[2].splitlines()[1:26]]
     commands = [
         "run",
         "chat",
         "init",
         "build",
         "plan",
+        "predict",
+        "profile",
         "generate",
         "serve",
         "batch",

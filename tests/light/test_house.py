@@ -224,6 +224,7 @@ SEE_THE_PLAN = {
     "decides": ("recipe/",),
     "shows": ("cli/plan.py",),
     "writes manifest and lock": ("compiler/build/metadata.py",),
+    "predicts": ("cli/predict.py", "measure/predict/"),
     "gives stages their inputs": ("compiler/build/__init__.py", "compiler/build/inputs.py"),
     "orders a build": (
         "cli/model_bundle.py", "compiler/from_recipe.py", "measure/compare/", "measure/tune/",

@@ -131,16 +131,24 @@ def _cache_bytes(manifest: Manifest, graph: Graph) -> int:
 
 
 def measure_bandwidth(threads: int) -> Bandwidth:
-    """Measure the bandwidth: each thread takes the maximum of its part of a buffer, which costs less than the read."""
+    """Measure the bandwidth of the memory, over a buffer that no cache holds."""
     size = _buffer_bytes()
-    with log_step("bandwidth of the memory"), ThreadPoolExecutor(threads) as pool:
+    with log_step("bandwidth of the memory"):
+        return Bandwidth(read_bandwidth(threads, size), threads, size)
+
+
+def read_bandwidth(threads: int, size: int) -> float:
+    """Return the bytes per second of reading a buffer of `size` bytes, the best of several passes.
+
+    Each thread takes the maximum of its part, which costs less than the read."""
+    with ThreadPoolExecutor(threads) as pool:
         parts = np.array_split(np.ones(size // 4, np.int32), threads)
         best = float("inf")
         for _ in range(PASSES):
             start = perf_counter()
             list(pool.map(np.max, parts))
             best = min(best, perf_counter() - start)
-    return Bandwidth(size / best, threads, size)
+    return size / best
 
 
 def _buffer_bytes() -> int:

@@ -10,9 +10,11 @@ from speccompile.bundle.prompts import read_prompts
 from speccompile.errors import UsageError
 from speccompile.machine.executor import LOCAL, Executor, Task, run_all
 from speccompile.machine.system import available_cores
+from speccompile.measure.profile import own_profile
 from speccompile.measure.tune.check import Check, check
 from speccompile.measure.tune.layer_search import SEARCHED, SECONDS, LayerSearch, search_layers
 from speccompile.measure.tune.predict import Candidate, LinearCost, choose
+from speccompile.measure.tune.promising import promising
 from speccompile.measure.tune.search import Search
 from speccompile.measure.tune.space import DraftShape, TunedRecipe, draft_shapes, precisions
 from speccompile.measure.tune.trial import TrialRunner
@@ -34,6 +36,8 @@ class Options:
     precisions: Sequence[str] = ()
     temperature: float = 0.0
     check: bool = False
+    predict: bool = False
+    """Skip shapes that cannot win by this machine's profile."""
     search_seconds: float | None = None
     """Seconds to search for layers if the drafter is a subset of the target's layers; 0 keeps the recipe's layers."""
 
@@ -121,6 +125,8 @@ class Job:
                 hint=f"leave --search-seconds out, or tune a recipe whose drafter.kind is {one_of(SEARCHED)}",
             )
         wanted, words = draft_shapes(source, options.drafts, options.trees), precisions(source, options.precisions)
+        if options.predict:
+            wanted = promising(source, wanted, own_profile(min(options.threads, default=None)))
         return cls(source, options, tuple(wanted), tuple(words), tuple(_prompts(source, options.prompts)))
 
     def run(self, pool: Executor = LOCAL) -> Tuning:

@@ -60,7 +60,12 @@ def integer_field(number: int, value: int) -> bytes:
 
 def bytes_field(number: int, value: bytes) -> bytes:
     """Return a field that holds bytes, a text or a message."""
-    return _integer(number << 3 | _BYTES) + _integer(len(value)) + value
+    return bytes_header(number, len(value)) + value
+
+
+def bytes_header(number: int, size: int) -> bytes:
+    """Return what stands before the bytes of a field that holds `size` of them."""
+    return _integer(number << 3 | _BYTES) + _integer(size)
 
 
 def _integer(number: int) -> bytes:

@@ -1,0 +1,145 @@
+"""Work of one run of a model's graph: what it reads and computes, from a plan, configs and headers alone."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
+from speccompile.compiler.checkpoints.multimodal import TEXT
+from speccompile.errors import UsageError
+from speccompile.measure.profile.graphs import bytes_per_weight
+from speccompile.plan.plan import ModelPlan, Plan
+from speccompile.recipe.resource_estimate import ModelWeights, PlanWeights, cache_width, config_number
+from speccompile.recipe.sizes import FLOATS, HEAD, LAYER, TABLE, Weight
+
+NODES_OF_LAYER, NODES_OF_GRAPH = 11, 60
+"""Nodes of a layer (four products, norms, rotation, attention, gate, two cache writes) and of the rest of a `verify`,
+counted in graphs of Llama: acceptance, window, tables."""
+
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+"""Keys of a config that say how many experts a layer has."""
+
+OWN_CACHE, HEADS_IN_PASSES = ("model",), ("eagle", "eagle3", "mtp", "kangaroo", "assistant")
+ONE_PASS = ("medusa", "hydra", "dflash", "dspark", "pard", "p_eagle")
+LOOKUPS = ("none", "prompt_lookup", "retrieval", "suffix", "token_recycling")
+"""Drafting methods by the runs of a round: one a draft token, one for all of them, or none."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One run of a model over some rows. weights: precision -> number of weights that products read. elements: numbers
+    of a row that norms, rotation and gates give. logits: numbers of a row's output. attention: heads x numbers of a
+    head, of all layers together. cache_bytes: of a committed token."""
+
+    weights: dict[str, int]
+    nodes: int
+    elements: int
+    logits: int
+    attention: int
+    cache_bytes: int
+
+    @property
+    def weight_bytes(self) -> float:
+        return sum(count * bytes_per_weight(word) for word, count in self.weights.items())
+
+    @property
+    def products(self) -> int:
+        """Multiplications of a row, each with its addition."""
+        return sum(self.weights.values())
+
+
+@dataclass(frozen=True)
+class DraftWork:
+    """Runs of the drafter in a round. passes: whether it runs once for every depth, or once in all."""
+
+    work: Work
+    passes: bool
+
+
+def target_work(plan: Plan) -> Work:
+    """Return the work of a `verify`. Raise UsageError for a model whose time has no formula yet."""
+    _check(plan.target)
+    engine = plan.engines[0]
+    return _model_work(plan.target, PlanWeights.of(plan).target, engine.precision.target)
+
+
+def draft_work(plan: Plan) -> DraftWork | None:
+    """Return the work of the drafter, None for lookups. Raise UsageError for a kind without formula."""
+    kind, engine, found = plan.drafter.kind, plan.engines[0], PlanWeights.of(plan)
+    word = engine.precision.drafter or engine.precision.target
+    if plan.drafter.cascade is not None or plan.drafter.inner is not None or len(plan.drafter.models) > 1:
+        raise _no_formula("drafter.kind", f"{kind} with several drafters")
+    if kind in LOOKUPS:
+        return None
+    if kind in OWN_CACHE:
+        (model,) = plan.drafter.models
+        _check(model)
+        return DraftWork(_model_work(model, found.drafters[0], word), passes=True)
+    if kind not in (*HEADS_IN_PASSES, *ONE_PASS) or not found.drafters:
+        raise _no_formula("drafter.kind", kind)
+    weights = _counted(found.drafters[0], word)
+    borrowed = _counted(found.borrowed, engine.precision.target)
+    for name, count in borrowed.items():
+        weights[name] = weights.get(name, 0) + count
+    return DraftWork(Work(weights, 40, 0, plan.target.facts.vocabulary_size, 0, 0), kind in HEADS_IN_PASSES)
+
+
+def _model_work(model: ModelPlan, weights: ModelWeights, word: str) -> Work:
+    layers = model.facts.layers
+    if not layers or not model.facts.hidden_size:
+        raise UsageError(
+            f"{model.reference}: expected a config with layers and a hidden size, received neither",
+            hint="the time of this architecture has no formula: build it, and use `speccompile bench`",
+        )
+    written = read_json_object(model.folder / CONFIG) or {}
+    config = written.get(TEXT) or written
+    heads = config_number(config, "num_attention_heads", "n_head", default=1)
+    hidden = model.facts.hidden_size
+    width = config_number(config, "head_dim", default=hidden // heads)
+    inner = config_number(config, "intermediate_size", "n_inner", default=4 * hidden)
+    return Work(
+        _counted(weights, word),
+        nodes=NODES_OF_GRAPH + NODES_OF_LAYER * layers,
+        elements=layers * (2 * hidden + inner + heads * width + cache_width(model) // layers),
+        logits=model.facts.vocabulary_size,
+        attention=heads * width * layers,
+        cache_bytes=4 * cache_width(model),
+    )
+
+
+def _counted(model: ModelWeights, word: str) -> dict[str, int]:
+    """Return precision -> number of weights that a run's products read; an embedding table counts only as the head."""
+    found: dict[str, int] = defaultdict(int)
+    has_head = any(weight.role == HEAD for weight in model.weights)
+    for weight in _products(model.weights, tied=model.tied or not has_head):
+        found[_word(word, weight.role)] += weight.size
+    return dict(found)
+
+
+def _products(weights: Iterable[Weight], *, tied: bool) -> Iterable[Weight]:
+    for weight in weights:
+        if weight.role == LAYER or (weight.role == HEAD and not tied) or (weight.role == TABLE and tied):
+            yield weight
+
+
+def _word(word: str, role: str) -> str:
+    """Return the precision of a weight's kernel: heads of int4 models are int8, and float16 is read as bfloat16 is."""
+    if word == "int4" and role != LAYER:
+        return "int8"
+    return word if word in (*FLOATS, "int8", "int4") and word != "float16" else "bfloat16"
+
+
+def _check(model: ModelPlan) -> None:
+    written = read_json_object(model.folder / CONFIG) or {}
+    config = written.get(TEXT) or written
+    if any(isinstance(config.get(key), int) and config[key] > 1 for key in EXPERTS):
+        raise _no_formula(model.reference, "a model with experts, whose bytes depend on the tokens of the window")
+    if model.facts.states:
+        raise _no_formula(model.reference, f"recurrent layers ({model.facts.states})")
+
+
+def _no_formula(where: str, what: str) -> UsageError:
+    return UsageError(
+        f"{where}: received {what}, whose time has no formula yet",
+        hint="build it, and measure it with `speccompile bench`",
+    )
