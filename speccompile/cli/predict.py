@@ -60,7 +60,7 @@ def command(
                     bytes; device_memory is null where it is not known
       ceiling       tokens/s of autoregression by bandwidth alone
       acceptance    by depth, after the drafts before; null without --accept
-      ways          [{name, drafts, depth, round_seconds, limit, break_even,
+      shapes        [{name, drafts, depth, round_seconds, limit, break_even,
                     break_even_rate, tokens_per_round, tokens_per_second,
                     speedup, faster}]: pairs are lower and upper bounds; limit
                     is bandwidth, products or overhead; break_even the tokens

@@ -95,30 +95,30 @@ def test_acceptance_by_depth_multiplies_and_its_last_probability_goes_on():
 
 def test_the_speedup_is_that_of_the_formula(plan):
     found = predicted(plan, acceptance=[0.7])
-    alone, *others = found.ways
-    for way in others:
-        tokens = (1 - 0.7 ** (way.drafts + 1)) / 0.3
-        assert way.tokens_per_round == pytest.approx((tokens, tokens))
-        middle = sum(way.speedup) / 2
-        assert middle == pytest.approx(tokens / way.break_even)
-        assert way.tokens_per_second.low == pytest.approx(tokens / way.round_seconds.high)
-        assert way.faster == (way.speedup.low > 1)
+    alone, *others = found.shapes
+    for shape in others:
+        tokens = (1 - 0.7 ** (shape.drafts + 1)) / 0.3
+        assert shape.tokens_per_round == pytest.approx((tokens, tokens))
+        middle = sum(shape.speedup) / 2
+        assert middle == pytest.approx(tokens / shape.break_even)
+        assert shape.tokens_per_second.low == pytest.approx(tokens / shape.round_seconds.high)
+        assert shape.faster == (shape.speedup.low > 1)
     assert alone.tokens_per_second.low == pytest.approx(1 / alone.round_seconds.high)
 
 
 def test_what_is_more_takes_longer_and_what_is_accepted_more_is_faster(plan):
     few, many = predicted(plan, acceptance=[0.3]), predicted(plan, acceptance=[0.9])
-    times = [way.round_seconds.low for way in few.ways]
+    times = [shape.round_seconds.low for shape in few.shapes]
     assert times == sorted(times)
-    assert all(more.speedup.low > less.speedup.low for less, more in zip(few.ways[1:], many.ways[1:], strict=True))
+    assert all(more.speedup.low > less.speedup.low for less, more in zip(few.shapes[1:], many.shapes[1:], strict=True))
     long = predicted(plan, acceptance=[0.3], context=2048)
-    assert all(more.round_seconds > less.round_seconds for less, more in zip(few.ways, long.ways, strict=True))
+    assert all(more.round_seconds > less.round_seconds for less, more in zip(few.shapes, long.shapes, strict=True))
 
 
 def test_a_data_sheet_gives_the_ceiling_and_its_share_of_bandwidth(plan):
     row = find_device("raspberry-pi-5")
     found = predicted(plan, DataSheetCosts(row))
-    low, high = found.ways[0].tokens_per_second
+    low, high = found.shapes[0].tokens_per_second
     assert (low, high) == pytest.approx((0.6 * found.ceiling, 0.9 * found.ceiling))
     assert found.ceiling == pytest.approx(17.1e9 / (found.weight_bytes + 256 * 4 * cache_width(found, plan)), rel=1e-3)
 
@@ -220,7 +220,7 @@ def test_the_command_prints_a_table_or_the_same_as_json(run, profile_file):
     data = json.loads(out)
     assert code == 0
     assert data["acceptance"] == [0.8, 0.7]
-    assert [way["drafts"] for way in data["ways"]] == [0, *range(1, 9)]
+    assert [shape["drafts"] for shape in data["shapes"]] == [0, *range(1, 9)]
     assert run(DEMO, "--profile", profile_file(), "--accept", "0.8,0.7", "--json")[1] == out
 
 

@@ -24,8 +24,8 @@ CONTEXT = 256
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to decode. drafts, depth: draft tokens of a round, and the longest path of them; 0 for autoregression.
+class PredictedShape:
+    """One draft length or tree. drafts, depth: draft tokens of a round, and the longest path of them; 0 without.
 
     round_seconds: bounds. break_even: acceptance length, bonus token included, from which it is faster;
     break_even_rate: the constant acceptance rate of a chain that gives it, None for trees and if none does.
@@ -48,7 +48,8 @@ class Way:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Bytes of memory, the ceiling of autoregression by bandwidth alone in tokens a second, and all ways."""
+    """Bytes of memory, the ceiling of autoregression by bandwidth alone in tokens a second, and all draft lengths or
+    trees."""
 
     name: str
     device: str
@@ -61,15 +62,15 @@ class Prediction:
     device_memory: int | None
     ceiling: float
     acceptance: tuple[float, ...] | None
-    ways: tuple[Way, ...]
+    shapes: tuple[PredictedShape, ...]
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        ways = [
-            {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(way).items()}
-            for way in self.ways
+        shapes = [
+            {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(shape).items()}
+            for shape in self.shapes
         ]
-        return asdict(self) | {"ways": ways, "notes": list(self.notes)}
+        return asdict(self) | {"shapes": shapes, "notes": list(self.notes)}
 
 
 def predict(
@@ -97,12 +98,12 @@ def predict(
     needed = running_bytes(plan)
     if memory is not None and needed > memory:
         said.append(f"{needed / 1e9:.2f} GB do not fit in the device's {memory / 1e9:.2f} GB of memory")
-    ways = [_autoregression(alone)]
+    shapes = [_autoregression(alone)]
     for name, drafts, depth in _shapes(plan):
         verify = costs.run(target, drafts + 1, context, resident)
         runs = [verify, *_draft_runs(costs, draft, drafts, depth, context, resident)]
         is_chain = plan.drafter.tree.kind == "chain"
-        ways.append(_way(name, drafts, depth, runs, alone, costs, acceptance, is_chain=is_chain))
+        shapes.append(_shape(name, drafts, depth, runs, alone, costs, acceptance, is_chain=is_chain))
     return Prediction(
         name=plan.name,
         device=device,
@@ -115,7 +116,7 @@ def predict(
         device_memory=memory,
         ceiling=costs.ceiling(target.weight_bytes + context * target.cache_bytes),
         acceptance=tuple(acceptance) if acceptance is not None else None,
-        ways=tuple(ways),
+        shapes=tuple(shapes),
         notes=tuple(said),
     )
 
@@ -145,15 +146,15 @@ def _draft_runs(
         yield costs.run(draft.work, max(drafts // depth, 1), context, resident)
 
 
-def _autoregression(alone: RunTime) -> Way:
+def _autoregression(alone: RunTime) -> PredictedShape:
     seconds = alone.seconds
-    return Way(
+    return PredictedShape(
         "autoregression", 0, 0, seconds, alone.limit, 1.0, None, Interval(1.0, 1.0),
         Interval(1 / seconds.high, 1 / seconds.low), Interval(1.0, 1.0), None,
     )  # fmt: skip
 
 
-def _way(
+def _shape(
     name: str,
     drafts: int,
     depth: int,
@@ -163,7 +164,7 @@ def _way(
     acceptance: Sequence[float] | None,
     *,
     is_chain: bool,
-) -> Way:
+) -> PredictedShape:
     low, high, middle = (
         sum(values)
         for values in (
@@ -177,7 +178,7 @@ def _way(
         expected = expected_tokens(accepted_at_depth(acceptance, depth))
         tokens = Interval(expected, expected)
     speedup = Interval(tokens.low / ratio * (1 - error), tokens.high / ratio * (1 + error))
-    return Way(
+    return PredictedShape(
         name=name,
         drafts=drafts,
         depth=depth,

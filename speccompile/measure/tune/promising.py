@@ -19,12 +19,12 @@ def promising(source: TunedRecipe, shapes: Sequence[DraftShape], profile: Profil
         settings = source.shape_settings(shape)
         plan = source.planned(*settings)
         # the shape is the plan's own: a chain's other lengths are predicted as well
-        ways = predict(plan, ProfileCosts(profile), device=profile.processor, memory=None).ways
-        way = next(each for each in ways if each.drafts == plan.drafter.tokens)
-        if way.speedup.high > 1:
+        shapes = predict(plan, ProfileCosts(profile), device=profile.processor, memory=None).shapes
+        found = next(each for each in shapes if each.drafts == plan.drafter.tokens)
+        if found.speedup.high > 1:
             kept.append(shape)
         else:
-            LOGGER.info("skipping %s: at most %.2f times autoregression is predicted", shape.label, way.speedup.high)
+            LOGGER.info("skipping %s: at most %.2f times autoregression is predicted", shape.label, found.speedup.high)
     if not kept:
         raise UsageError(
             "--predict: no shape could be faster than autoregression, expected one at least",
