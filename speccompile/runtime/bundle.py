@@ -19,7 +19,7 @@ from speccompile.runtime.engine_owner import EngineOwner
 from speccompile.runtime.first_times import prepare_rounds
 from speccompile.runtime.generation import Generation, GenerationTimes, SequenceState
 from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions, resolve_options
-from speccompile.runtime.options import check_flags, check_prompts, check_single, check_threads
+from speccompile.runtime.options import check_flags, check_prompts, check_single, check_threads, check_truncate
 from speccompile.runtime.round_times import RecordedTimes
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.drafter_state import PersistentState
@@ -162,8 +162,12 @@ class Bundle(EngineOwner, Servable):
 
     def token_ids(self, prompt: Prompt, *, chat: bool = False) -> list[int]:
         """Return the prompt's tokens. Raise PromptError when it is empty, too long, or not of this vocabulary."""
-        ids = prompt_token_ids(prompt, self.text, self.chat_template, chat=chat)
-        check_token_ids(ids, self.manifest, self.text)
+        return self._prompt(prompt, GenerationOptions(chat=chat))
+
+    def _prompt(self, prompt: Prompt, options: GenerationOptions) -> list[int]:
+        """Return the prompt's tokens; those of any length, if they are truncated later."""
+        ids = prompt_token_ids(prompt, self.text, self.chat_template, chat=options.chat)
+        check_token_ids(ids, self.manifest, self.text, any_length=check_truncate(options.truncate))
         return ids
 
     def chat_token_ids(
@@ -175,9 +179,14 @@ class Bundle(EngineOwner, Servable):
         such as tools or enable_thinking. Raise PromptError for wrong messages, for what the template refuses, for a
         bundle without a template, and as `token_ids`.
         """
-        ids = conversation_token_ids(messages, self.text, self.chat_template, chat_template_kwargs)
+        ids = self._conversation(messages, chat_template_kwargs)
         check_token_ids(ids, self.manifest, self.text)
         return ids
+
+    def _conversation(
+        self, messages: Sequence[Mapping[str, Any]], chat_template_kwargs: Mapping[str, Any] | None
+    ) -> list[int]:
+        return conversation_token_ids(messages, self.text, self.chat_template, chat_template_kwargs)
 
     def constraint(self, kind: str, text: Any = "", limits: CompileLimits | None = None) -> Constraint:
         """Return a constraint for any number of generations of this bundle: see `GrammarCompiler.constraint`."""
@@ -214,7 +223,7 @@ class Bundle(EngineOwner, Servable):
         """Generate the answer to a conversation. messages, chat_template_kwargs: see `chat_token_ids`; the template is
         always applied. Raise as that and as `generate_batch`."""
         chosen = resolve_options("Bundle.chat", options, keywords)
-        return self._one(self.chat_token_ids(messages, chat_template_kwargs), chosen)
+        return self._one(self._conversation(messages, chat_template_kwargs), chosen)
 
     def stream(
         self, prompt: Prompt, options: GenerationOptions | None = None, **keywords: Unpack[GenerationKeywords]
@@ -233,7 +242,7 @@ class Bundle(EngineOwner, Servable):
     ) -> TextStream:
         """Return an iterator over the pieces of the answer to a conversation: `chat` as `stream`."""
         chosen = resolve_options("Bundle.stream_chat", options, keywords)
-        return self._streamed(self.chat_token_ids(messages, chat_template_kwargs), chosen)
+        return self._streamed(self._conversation(messages, chat_template_kwargs), chosen)
 
     def _one(self, prompt: Prompt, options: GenerationOptions) -> Generation:
         check_single(options.num_return_sequences)
@@ -268,7 +277,7 @@ class Batch:
         """side_by_side: whether all sequences need a batch slot of the bundle at once."""
         bundle._use.check_open()
         check_prompts(prompts)
-        ids = [bundle.token_ids(prompt, chat=options.chat) for prompt in prompts]
+        ids = [bundle._prompt(prompt, options) for prompt in prompts]
         own = (bundle.manifest, bundle.text, bundle.grammars)
         self.rows = make_sequences(ids, options, *own, side_by_side=side_by_side)
         self.bundle, self.adaptive = bundle, options.adaptive

@@ -12,8 +12,8 @@ from speccompile.runtime.rounds.bound_graphs import BoundGraphs, RunInfo, Verify
 from speccompile.runtime.rounds.draft_controller import DraftController
 from speccompile.runtime.rounds.host_drafts import HostDrafts, Proposer
 from speccompile.runtime.rounds.sampling_inputs import SamplingInputs
-from speccompile.runtime.rounds.slot_state import SlotStateCopier
-from speccompile.runtime.rounds.slots import Committed, Slot, check_path, group_by_length, slot_range
+from speccompile.runtime.rounds.slot_state import SlotStates
+from speccompile.runtime.rounds.slots import Committed, Slot, check_path, common_prefix_length, group_by_length, slot_range
 from speccompile.runtime.rounds.token_masks import TokenMasks
 from speccompile.runtime.stopwatch import Stopwatch, clock
 
@@ -52,8 +52,14 @@ class DecodeLoop:
         inputs = {tensor.name for graph in manifest.graphs for tensor in graph.inputs}
         self.masks = TokenMasks(engine, manifest) if "allowed" in inputs else None
         self.sampler = SamplingInputs(engine, manifest, inputs) if "uniforms" in inputs else None
-        self._slot_state = SlotStateCopier(engine, graphs or manifest.graphs, manifest.batch_size)
+        self.states = SlotStates(engine, graphs or manifest.graphs, manifest.batch_size)
         self._slots = [Slot(index) for index in range(manifest.batch_size)]
+        self.left: Committed | None = None
+        """What the first slot's caches hold of the last sequence that was generated alone; None if they changed."""
+        self.resume: Committed | None = None
+        """What the first slot's caches hold for the next sequence that is generated alone."""
+        self.reused = 0
+        """Number of prompt tokens that the last sequence generated alone did not read."""
 
     def start(self) -> None:
         """Start the clock on this thread: before the first admission, and after an idle period."""
@@ -69,7 +75,9 @@ class DecodeLoop:
         assert own.sequence_or_none is None, f"slot {slot} is taken"
         assert 0 <= reuse <= own.committed_length, f"slot {slot} holds {own.committed_length} tokens, not {reuse}"
         assert reuse < len(row), "the last token of a text is always read"
-        assert self.supports_prefix_reuse or not reuse, "what states have read cannot be taken back"
+        if not self.supports_prefix_reuse:
+            assert reuse in (0, own.committed_length), "what states have read cannot be taken back"
+        self.left = self.resume = None
         self.drafting.admit(own, row, reuse, speculative=speculative, adaptive=adaptive, others=self._active_slots())
         row.min_forced_tokens = self._min_forced_tokens(row, speculative)
         if self.sampler is not None:
@@ -130,7 +138,7 @@ class DecodeLoop:
         own, other = self._slots[slot], self._slots[source]
         assert own.sequence_or_none is None, f"slot {slot} is taken"
         own.committed_length, own.drafter_length = other.committed_length, other.drafter_length
-        self._slot_state.copy(source, slot)
+        self.states.copy(source, slot)
 
     def generate(self, rows: Sequence[SequenceState], speculative: bool, adaptive: bool = False) -> Iterator[None]:
         """Run until every sequence has ended. Yield after the prefill and after every round, with the sequences
@@ -142,9 +150,12 @@ class DecodeLoop:
         start = perf_counter()
         self.start()
         slots = [slot for slot, row in zip(self._slots, rows, strict=False) if row.is_active]
+        reuse, is_whole = self._resumed(rows, speculative), False
         try:
             for slot in slots:
-                self.admit(slot.index, rows[slot.index], speculative=speculative, adaptive=adaptive)
+                self.reused = self.admit(
+                    slot.index, rows[slot.index], speculative=speculative, adaptive=adaptive, reuse=reuse
+                )
             for group in group_by_length(slots) if self.rounds.supports_batch_slices else [slots]:
                 self._prefill_slots(group)
             self.seconds.update(prefill=perf_counter() - start, verify=0.0, draft=0.0)
@@ -152,8 +163,25 @@ class DecodeLoop:
             while any(row.is_active for row in rows):
                 self.decode()
                 yield from self._yield_to_caller(slots)
+            is_whole = True
+        except GeneratorExit:  # between rounds
+            is_whole = True
+            raise
         finally:
             self._discard_slots(slots)
+            if len(rows) > 1 or not is_whole:
+                self.left = None
+
+    def _resumed(self, rows: Sequence[SequenceState], speculative: bool) -> int:
+        """Return the number of tokens with which the only sequence goes on from `resume`, now in the first slot."""
+        resume, self.resume, self.reused = self.resume, None, 0
+        if resume is None or len(rows) != 1 or not rows[0].is_active:
+            return 0
+        slot, row = self._slots[0], rows[0]
+        reuse = min(common_prefix_length(resume.tokens, row.prompt), len(row) - 1)
+        slot.committed_length, slot.drafter_length = len(resume.tokens), resume.drafter_length
+        is_ready = self.drafting.resume(slot, reuse) or not speculative
+        return reuse if self.supports_prefix_reuse or (reuse == len(resume.tokens) and is_ready) else 0
 
     def _yield_to_caller(self, slots: Sequence[Slot]) -> Iterator[None]:
         """Yield with the clock paused. Then discard the slots whose sequences have ended."""
@@ -168,7 +196,7 @@ class DecodeLoop:
         """Release the slots, and forget what their caches hold."""
         for slot in slots:
             if slot.sequence_or_none is not None:
-                self.release(slot.index)
+                self.left = self.release(slot.index)
             slot.committed_length = 0  # so that it lengthens no other slot's attention
 
     def _active_slots(self) -> list[Slot]:

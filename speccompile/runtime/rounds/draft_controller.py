@@ -62,6 +62,7 @@ class DraftController:
         self.is_told = pairs and not self._fused
         """True if, in the middle of a prompt, the true next token replaces that prediction before the drafter runs."""
         moves_on = has_recurrent_states(manifest.graphs, COMPONENTS[0])
+        self._drafter_moves_on = has_recurrent_states(manifest.graphs, COMPONENTS[1])
         self._always_reads = moves_on and self._has_own_cache and not self._fused and not self._catches_up_alone
         """True if the drafter reads while drafting is paused: the target could not read the missed tokens again."""
         # On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
@@ -93,12 +94,22 @@ class DraftController:
         if self._parents is not None:
             self._parents[slot.index] = chain(self._full - 1).parents  # a tree, until there are drafts
         fixed = speculative and not (adaptive and self.allows_adaptive_length(row) and self.may_adapt)
-        # The last reused token was paired with its successor, which may differ now.
-        read = min(slot.drafter_length, max(0, reuse - self._pairs)) if self._has_own_cache else reuse
+        read = self._read_length(slot, reuse)
         slot.admit(row, reuse, read, speculative=speculative, fixed=fixed)
         if speculative and read < reuse and not self._catches_up_alone and self.window_limit([*others, slot]) > 1:
             # The drafter reads the missed tokens at once, together with the target.
             slot.committed_length = slot.prefill_position = read
+
+    def _read_length(self, slot: Slot, reuse: int) -> int:
+        """Return how many of `reuse` tokens the drafter keeps: it paired the last with a successor that may differ."""
+        return min(slot.drafter_length, max(0, reuse - self._pairs)) if self._has_own_cache else reuse
+
+    def resume(self, slot: Slot, reuse: int) -> bool:
+        """Set what the drafter has read when a sequence goes on from `reuse` tokens: nothing if its recurrent states
+        have read more. Return whether the target need not read tokens again for it."""
+        read = self._read_length(slot, reuse)
+        slot.drafter_length = 0 if self._drafter_moves_on and read != slot.drafter_length else read
+        return self._catches_up_alone or self._read_length(slot, reuse) == reuse
 
     def allows_adaptive_length(self, row: SequenceState) -> bool:
         """Return whether tokens are independent of the draft length. With sampled drafts, timing must not choose it."""

@@ -10,10 +10,13 @@ from speccompile.runtime.generation import SequenceState
 
 class Committed(NamedTuple):
     """Content of a slot's caches after its sequence has left. tokens: committed tokens; drafter_length: how many of
-    them the drafter has read."""
+    them the drafter has read. target_position, drafter_position: number of tokens that recurrent states have read, which
+    may be more where the sequence was cut."""
 
     tokens: list[int]
     drafter_length: int
+    target_position: int
+    drafter_position: int
 
 
 @dataclass(eq=False)
@@ -78,11 +81,11 @@ class Slot:
 
     def release(self) -> Committed:
         """Remove the sequence and return its committed tokens, without those cut at its end or at a stop string."""
-        text = self.sequence.all_token_ids
+        text, positions = self.sequence.all_token_ids, (self.committed_length, self.drafter_length)
         self.committed_length = min(self.committed_length, len(text))
         self.drafter_length = min(self.drafter_length, self.committed_length)
         self.sequence_or_none, self.is_prefilled, self.has_drafts = None, False, False
-        return Committed(text[: self.committed_length], self.drafter_length)
+        return Committed(text[: self.committed_length], self.drafter_length, *positions)
 
 
 def slot_range(slots: Iterable[Slot]) -> range:
@@ -110,3 +113,11 @@ def check_path(given: int, accepted: int, most: int) -> None:
         raise EngineError(
             f"the graph accepted {accepted} of {most} tokens, {given} of them given", hint="build the bundle again"
         )
+
+
+def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return the length of the common prefix of two token lists."""
+    shorter = min(len(one), len(other))
+    if one[:shorter] == other[:shorter]:  # a fast check that often succeeds
+        return shorter
+    return next(place for place in range(shorter) if one[place] != other[place])

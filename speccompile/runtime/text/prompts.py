@@ -56,9 +56,11 @@ def conversation_token_ids(
     return tokenizer.encode(written, special_tokens=False)  # the template writes them itself
 
 
-def check_token_ids(ids: Sequence[int], manifest: Manifest, text: Tokenizer | None) -> None:
+def check_token_ids(
+    ids: Sequence[int], manifest: Manifest, text: Tokenizer | None, *, any_length: bool = False
+) -> None:
     """Raise PromptError for a prompt that is empty, too long, or not of the bundle's vocabulary. text: its tokenizer,
-    which may have more tokens than the model has rows."""
+    which may have more tokens than the model has rows; any_length: a long prompt is valid, as it will be truncated."""
     if not ids:
         raise PromptError("the prompt is empty: expected at least one token", hint="give a text or token ids")
     size = manifest.vocabulary_size
@@ -68,10 +70,10 @@ def check_token_ids(ids: Sequence[int], manifest: Manifest, text: Tokenizer | No
             f"token id {wrong} is out of range: expected 0 to {size - 1}",
             hint=_without_row(wrong, text) or "tokenize the prompt with the target's own tokenizer",
         )
-    if len(ids) > manifest.max_length:
+    if len(ids) > manifest.max_length and not any_length:
         raise PromptError(
             f"the prompt has {len(ids)} tokens, more than this bundle's capacity of {manifest.max_length}",
-            hint="shorten it, or build the bundle with a larger cache.max_length",
+            hint="shorten it, drop its first tokens (--truncate left), or build with a larger cache.max_length",
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from speccompile.runtime.rounds.slots import common_prefix_length
 from speccompile.serving.scheduler.scheduled import ScheduledSequence
 
 SIMILAR = 0.1
@@ -106,11 +107,3 @@ class SlotAllocator:
         """Return the number of slots in the range of a round once this slot is occupied too."""
         taken = [slot, *(place for place, seat in enumerate(self._seats) if seat.served is not None)]
         return max(taken) - min(taken) + 1
-
-
-def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the length of the common prefix of two token lists."""
-    shorter = min(len(one), len(other))
-    if one[:shorter] == other[:shorter]:  # a fast check that often succeeds
-        return shorter
-    return next(place for place in range(shorter) if one[place] != other[place])
