@@ -26,6 +26,7 @@ from speccompile.runtime.rounds.drafter_state import PersistentState
 from speccompile.runtime.rounds.host_drafts import Proposer, find_proposer
 from speccompile.runtime.sequences import make_sequences
 from speccompile.runtime.servable import Servable
+from speccompile.runtime.sessions import SessionKey, Sessions, check_session
 from speccompile.runtime.text.prompts import (
     ChatTemplate,
     Prompt,
@@ -65,7 +66,8 @@ class Bundle(EngineOwner, Servable):
     ) -> None:
         """tokenizer: hash of the file of `text`, which files of persistent state name."""
         loop = DecodeLoop(engine, manifest, on_device=entry.provider != "cpu", proposer=proposer, graphs=entry.graphs)
-        super().__init__(engine, loop, PersistentState(engine, manifest, entry.graphs, tokenizer))
+        kept = PersistentState(engine, manifest, entry.graphs, tokenizer)
+        super().__init__(engine, loop, kept, Sessions(loop, manifest, SessionKey({}, "")))
         self.manifest, self.entry, self.text, self.proposer = manifest, entry, text, proposer
         self.load_seconds = 0.0
         """Seconds that `open` took, the hashes of `verify` included."""
@@ -123,6 +125,8 @@ class Bundle(EngineOwner, Servable):
         if entry.provider == "cpu":
             bundle.exactness = cached_invariance(key) or check_invariance(key, running, opened.manifest)
             warn_of(bundle.exactness, entry.name)
+        key_of_states = SessionKey.of(opened, entry, tokenizer, exact=bundle.exactness.exact)
+        bundle._sessions = Sessions(bundle._loop, opened.manifest, key_of_states)
         bundle._times = RecordedTimes.find(key, running.threads)
         if bundle._times is not None:
             prepare_rounds(bundle._loop, opened.manifest, bundle._times)
@@ -280,6 +284,7 @@ class Batch:
         ids = [bundle._prompt(prompt, options) for prompt in prompts]
         own = (bundle.manifest, bundle.text, bundle.grammars)
         self.rows = make_sequences(ids, options, *own, side_by_side=side_by_side)
+        self.session = check_session(options.session, len(self.rows), side_by_side=side_by_side)
         self.bundle, self.adaptive = bundle, options.adaptive
         self.speculative = bundle.speculative and not options.autoregressive
         self.seconds: list[float] = []
@@ -287,6 +292,7 @@ class Batch:
         self._parts = dict.fromkeys(("prefill", "verify", "draft"), 0.0)
         """Seconds by part."""
         self._speedup: float | None = None
+        self._reused = 0
 
     def run(self) -> Iterator[None]:
         """Run to the end, holding the bundle's buffers."""
@@ -294,13 +300,17 @@ class Batch:
         with bundle._exclusive():
             loop, start = bundle._loop, perf_counter()
             self._parts = loop.seconds
+            if self.session is not None and self.session.exists():
+                bundle._sessions.load(self.session)
             try:
                 for _ in loop.generate(self.rows, self.speculative, self.adaptive):
                     self.seconds.append(perf_counter() - start)
                     yield
                     start = perf_counter()  # without the caller's time in between
+                if self.session is not None and loop.left is not None:
+                    bundle._sessions.save(self.session)
             finally:  # the next generation writes its own, or the bundle is closed
-                self._parts = dict(loop.seconds)
+                self._parts, self._reused = dict(loop.seconds), loop.reused if len(self.rows) == 1 else 0
                 if len(self.rows) == 1:
                     lengths, new_tokens = self.rows[0].draft_lengths[1:], len(self.rows[0].token_ids) - 1
                     self._speedup = loop.drafting.policy.estimated_speedup(lengths, new_tokens)
@@ -315,6 +325,7 @@ class Batch:
             verify=parts["verify"],
             draft=parts["draft"],
             first_token=seconds[0] if seconds else None,
+            cached_tokens=self._reused,
             estimated_speedup=self._speedup,
         )
         return [self.bundle._generation(row, spent, speculative=self.speculative) for row in self.rows]

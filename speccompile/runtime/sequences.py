@@ -64,5 +64,6 @@ def truncate_left(prompts: Sequence[list[int]], most: int) -> tuple[list[list[in
     dropped = [max(0, len(ids) - most) for ids in prompts]
     for ids, count in zip(prompts, dropped, strict=True):
         if count:
-            LOGGER.warning("note: the first %d of %d prompt tokens are dropped, so that the new ones fit", count, len(ids))
+            note = "note: the first %d of %d prompt tokens are dropped, so that the new ones fit"
+            LOGGER.warning(note, count, len(ids))
     return [ids[count:] for ids, count in zip(prompts, dropped, strict=True)], dropped

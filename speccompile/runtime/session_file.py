@@ -1,9 +1,9 @@
 """File of a session: the tokens that a batch slot has read, and the states that they left.
 
-A file has the format of safetensors: 8 bytes with the header's length, little endian; a JSON header; then the numbers of
-every tensor, one after the other, in the order of the header. Its `__metadata__` has the format, the session's key and
-the BLAKE3 hash of the header without that hash and of all numbers. The header is canonical JSON, so that no byte of a
-file can change undetected. Nothing in it is executed.
+A file has the format of safetensors: 8 bytes with the header's length, little endian; a JSON header; then the numbers
+of every tensor, one after the other, in the order of the header. Its `__metadata__` has the format, the session's key
+and the BLAKE3 hash of the header without that hash and of all numbers. The header has one spelling, so that no byte of
+a file can change undetected. Nothing in it is executed.
 """
 
 import json

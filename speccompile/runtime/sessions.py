@@ -6,6 +6,7 @@ drafter's part has a key of its own: that of another drafter is dropped, and the
 """
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from speccompile.progress import LOGGER
 from speccompile.runtime.devices.engine import Array
 from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
-from speccompile.runtime.rounds.slots import Committed
+from speccompile.runtime.rounds.slots import SlotContent
 from speccompile.runtime.session_file import SessionFile, read_session, write_session
 
 TOKENS = "session.tokens"
@@ -64,6 +65,25 @@ class SessionKey:
 def _weights(files: object, prefix: str) -> str:
     named = {Path(name).name: record.blake3 for name, record in files.items() if name.startswith("graphs/")}  # type: ignore[attr-defined]
     return ",".join(f"{name} {named[name]}" for name in sorted(named) if name.startswith(prefix))
+
+
+def check_session(asked: object, sequences: int, *, side_by_side: bool) -> Path | None:
+    """Return the file of a session, or None. side_by_side: whether the call runs by itself, in no service. Raise
+    UsageError, before any work, for another value, several sequences, and a file that could not be written."""
+    if asked is None:
+        return None
+    if not isinstance(asked, str | Path) or not str(asked):
+        raise UsageError(f"session: received {asked!r}, expected the path of a file", hint="leave it out for none")
+    path = Path(asked)
+    if sequences != 1 or not side_by_side:
+        received = f"{sequences} sequences" if side_by_side else "a service"
+        raise UsageError(
+            f"session {path}: received {received}, expected one sequence that runs alone", hint="use Bundle.generate"
+        )
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        problem = "nothing may be written in" if path.parent.is_dir() else "there is no folder"
+        raise UsageError(f"session {path}: {problem} {path.parent}", hint="create it, or give another file")
+    return path
 
 
 class Sessions:
@@ -111,10 +131,10 @@ class Sessions:
         self._loop.left = self._loop.resume = None  # should the engine fail
         for buffer, (part, values) in written.items():
             states.write(buffer, 0, part, values)
-        self._loop.resume = Committed(tokens, length, len(tokens), length)
+        self._loop.resume = SlotContent(tokens, length, len(tokens), length)
         return tokens
 
-    def _read_again(self, tokens: list[int]) -> Committed:
+    def _read_again(self, tokens: list[int]) -> SlotContent:
         """Read a text whose last round has moved recurrent states beyond it, and return what is held then."""
         tokens = tokens[: self._manifest.max_length - 1]
         row = SequenceState(tokens, 1, self._manifest.max_length, (), None)

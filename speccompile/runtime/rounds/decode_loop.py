@@ -13,7 +13,15 @@ from speccompile.runtime.rounds.draft_controller import DraftController
 from speccompile.runtime.rounds.host_drafts import HostDrafts, Proposer
 from speccompile.runtime.rounds.sampling_inputs import SamplingInputs
 from speccompile.runtime.rounds.slot_state import SlotStates
-from speccompile.runtime.rounds.slots import Committed, Slot, check_path, common_prefix_length, group_by_length, slot_range
+from speccompile.runtime.rounds.slots import (
+    Committed,
+    Slot,
+    SlotContent,
+    check_path,
+    common_prefix_length,
+    group_by_length,
+    slot_range,
+)
 from speccompile.runtime.rounds.token_masks import TokenMasks
 from speccompile.runtime.stopwatch import Stopwatch, clock
 
@@ -54,9 +62,9 @@ class DecodeLoop:
         self.sampler = SamplingInputs(engine, manifest, inputs) if "uniforms" in inputs else None
         self.states = SlotStates(engine, graphs or manifest.graphs, manifest.batch_size)
         self._slots = [Slot(index) for index in range(manifest.batch_size)]
-        self.left: Committed | None = None
+        self.left: SlotContent | None = None
         """What the first slot's caches hold of the last sequence that was generated alone; None if they changed."""
-        self.resume: Committed | None = None
+        self.resume: SlotContent | None = None
         """What the first slot's caches hold for the next sequence that is generated alone."""
         self.reused = 0
         """Number of prompt tokens that the last sequence generated alone did not read."""
@@ -174,7 +182,7 @@ class DecodeLoop:
 
     def _resumed(self, rows: Sequence[SequenceState], speculative: bool) -> int:
         """Return the number of tokens with which the only sequence goes on from `resume`, now in the first slot."""
-        resume, self.resume, self.reused = self.resume, None, 0
+        resume, self.resume, self.left, self.reused = self.resume, None, None, 0
         if resume is None or len(rows) != 1 or not rows[0].is_active:
             return 0
         slot, row = self._slots[0], rows[0]
@@ -196,7 +204,8 @@ class DecodeLoop:
         """Release the slots, and forget what their caches hold."""
         for slot in slots:
             if slot.sequence_or_none is not None:
-                self.left = self.release(slot.index)
+                positions = slot.committed_length, slot.drafter_length
+                self.left = SlotContent(*self.release(slot.index), *positions)
             slot.committed_length = 0  # so that it lengthens no other slot's attention
 
     def _active_slots(self) -> list[Slot]:

@@ -1,6 +1,6 @@
 """Batch slots: the sequence in each, and how much of it the target and the drafter have read."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,8 +10,14 @@ from speccompile.runtime.generation import SequenceState
 
 class Committed(NamedTuple):
     """Content of a slot's caches after its sequence has left. tokens: committed tokens; drafter_length: how many of
-    them the drafter has read. target_position, drafter_position: number of tokens that recurrent states have read, which
-    may be more where the sequence was cut."""
+    them the drafter has read."""
+
+    tokens: list[int]
+    drafter_length: int
+
+
+class SlotContent(NamedTuple):
+    """The same with the number of tokens that recurrent states have read, which is more where a sequence was cut."""
 
     tokens: list[int]
     drafter_length: int
@@ -81,11 +87,11 @@ class Slot:
 
     def release(self) -> Committed:
         """Remove the sequence and return its committed tokens, without those cut at its end or at a stop string."""
-        text, positions = self.sequence.all_token_ids, (self.committed_length, self.drafter_length)
+        text = self.sequence.all_token_ids
         self.committed_length = min(self.committed_length, len(text))
         self.drafter_length = min(self.drafter_length, self.committed_length)
         self.sequence_or_none, self.is_prefilled, self.has_drafts = None, False, False
-        return Committed(text[: self.committed_length], self.drafter_length, *positions)
+        return Committed(text[: self.committed_length], self.drafter_length)
 
 
 def slot_range(slots: Iterable[Slot]) -> range:
