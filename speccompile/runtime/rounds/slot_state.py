@@ -36,10 +36,10 @@ class SlotStates:
         """Write a part of a slot's line."""
         held = self._engine.host_view(buffer, self._shapes[buffer])
         if held.flags.writeable:
-            held[(slot, *part)] = values
+            held[slot][part] = values
         else:
             changed = np.array(held)
-            changed[(slot, *part)] = values
+            changed[slot][part] = values
             self._engine.write_state(buffer, changed)
 
     def copy(self, source: int, slot: int) -> None:

@@ -1,0 +1,36 @@
+"""Generations that go on from a session file, over bundles of every kind of drafter: tokens and log-probabilities equal
+those from scratch, bit for bit."""
+
+from random import Random
+
+import pytest
+
+from speccompile.runtime import Bundle
+from tests.compile.combinations import BATCH_SIZE
+from tests.compile.test_serving_exact import FEW, KINDS
+from tests.suite.selection import sweep_but
+
+REASON = "every kind of drafter and of recurrent state: half a minute"
+
+
+@pytest.mark.parametrize("combination", sweep_but(FEW, KINDS, REASON), ids=str)
+def test_continued_from_a_file_is_from_scratch(workshop, combination, tmp_path):
+    folder, path = workshop.bundle(combination, batch_size=BATCH_SIZE), tmp_path / "s"
+    writer, reader = (Bundle.open(folder, threads=1, proposer=combination.proposer) for _ in range(2))
+    dice, cached = Random(str(combination)), 0
+    for seed in range(8):
+        samples = combination.decoding == "sampling" and dice.random() < 0.6
+        options = {"temperature": 0.9, "seed": seed} if samples else {}
+        options |= {"logprobs": True, "adaptive": dice.random() < 0.5}
+        prompt = [dice.randrange(3, 200) for _ in range(dice.randrange(1, 24))]
+        said = prompt + writer.generate(prompt, session=path, max_new_tokens=dice.randrange(1, 15), **options).token_ids
+        kept = said[: dice.choice([len(said), len(said) - 1, dice.randrange(1, len(said))])]
+        longer = kept + [dice.randrange(3, 200) for _ in range(dice.randrange(1, 9))]
+        options |= {"max_new_tokens": 14, "autoregressive": dice.random() < 0.3}
+        expected = writer.generate(longer, **options)
+        found = reader.generate(longer, session=path, **options)
+        for name in ("token_ids", "logprobs", "seed", "finish_reason"):
+            assert getattr(found, name) == getattr(expected, name)
+        cached += found.cached_tokens
+        path.unlink()
+    assert cached or combination.pair
