@@ -95,6 +95,8 @@ WRONG = [
     ("min_p", [], "min_p: received 0 values, expected one, or one for each of 1 prompts"),
     ("repetition_penalty", False, "repetition_penalty: received False, expected a number from 0.001"),
     ("seed", 1.0, r"seed: received 1\.0, expected a whole number"),
+    ("truncate", "right", "truncate: received 'right', expected 'left' or None"),
+    ("session", 7, "session: received 7, expected the path of a file"),
     ("num_return_sequences", "1", "num_return_sequences: received '1', expected"),
 ]
 

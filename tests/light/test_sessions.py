@@ -69,7 +69,7 @@ def test_the_file_is_of_safetensors_holds_committed_tokens_only_and_is_its_owner
     assert len(said) - 1 <= count <= len(said)
     assert tensors["target.rows"].tolist() == said[:count]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert os.listdir(tmp_path) == ["s"]
+    assert [file.name for file in tmp_path.iterdir()] == ["s"]
 
 
 def test_a_restored_text_continues_in_memory_and_once(tmp_path):
@@ -138,7 +138,7 @@ def test_a_wrong_use_is_refused(use, message, tmp_path):
     with pytest.raises(UsageError, match=message):
         use(bundle, tmp_path)
     assert bundle.engine.runs == []
-    assert os.listdir(tmp_path) == []
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_service_takes_no_session(tmp_path):
@@ -166,7 +166,7 @@ def test_a_disk_without_space_leaves_the_old_file(tmp_path, monkeypatch):
         bundle.save_session(tmp_path / "s")
     monkeypatch.undo()
     assert (tmp_path / "s").read_bytes() == before
-    assert os.listdir(tmp_path) == ["s"]
+    assert [file.name for file in tmp_path.iterdir()] == ["s"]
 
 
 def rewritten(content: bytes, change, **form) -> bytes:

@@ -11,6 +11,7 @@ from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.rounds.bound_graphs import BoundGraphs, RunInfo, VerifyPass, right_aligned_chunks
 from speccompile.runtime.rounds.draft_controller import DraftController
 from speccompile.runtime.rounds.host_drafts import HostDrafts, Proposer
+from speccompile.runtime.rounds.resume import resume_slot
 from speccompile.runtime.rounds.sampling_inputs import SamplingInputs
 from speccompile.runtime.rounds.slot_state import SlotStates
 from speccompile.runtime.rounds.slots import (
@@ -18,7 +19,6 @@ from speccompile.runtime.rounds.slots import (
     Slot,
     SlotContent,
     check_path,
-    common_prefix_length,
     group_by_length,
     slot_range,
 )
@@ -47,7 +47,8 @@ class DecodeLoop:
         differ from the manifest's."""
         self.tokens, self._depth = manifest.tokens, manifest.depth
         self.can_draft = engine.has("step") or engine.has("draft") or proposer is not None
-        self.supports_prefix_reuse = not any(has_recurrent_states(manifest.graphs, part) for part in COMPONENTS)
+        self._recurrent = [part for part in COMPONENTS if has_recurrent_states(manifest.graphs, part)]
+        self.supports_prefix_reuse = not self._recurrent
         """True if a sequence may continue from tokens that another has left; recurrent states, which sum them up,
         prevent it."""
         self.seconds = {"prefill": 0.0, "verify": 0.0, "draft": 0.0}
@@ -185,11 +186,8 @@ class DecodeLoop:
         resume, self.resume, self.left, self.reused = self.resume, None, None, 0
         if resume is None or len(rows) != 1 or not rows[0].is_active:
             return 0
-        slot, row = self._slots[0], rows[0]
-        reuse = min(common_prefix_length(resume.tokens, row.prompt), len(row) - 1)
-        slot.committed_length, slot.drafter_length = len(resume.tokens), resume.drafter_length
-        is_ready = self.drafting.resume(slot, reuse) or not speculative
-        return reuse if self.supports_prefix_reuse or (reuse == len(resume.tokens) and is_ready) else 0
+        own = self._slots[0], rows[0], resume, self.drafting, self._recurrent
+        return resume_slot(*own, speculative=speculative)
 
     def _yield_to_caller(self, slots: Sequence[Slot]) -> Iterator[None]:
         """Yield with the clock paused. Then discard the slots whose sequences have ended."""
