@@ -71,7 +71,8 @@ def command(
 
         require_terminal()
         with opened as bundle:
-            converse(bundle, options, system=None, show_drafts=False)
+            options.pop("truncate")
+            converse(bundle, options, system=None, show_drafts=False, session=options.pop("session"))
         return
     asked = read_text("the prompt", given) if given == "-" else given
     with opened as bundle:

@@ -1,6 +1,7 @@
 """Owner of an open engine: who may use it, what the drafter keeps in it, and its end."""
 
 import gc
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -79,15 +80,16 @@ class EngineOwner:
         with self._exclusive():
             self.kept.load(Path(path))
 
-    def save_session(self, path: str | Path) -> None:
+    def save_session(self, path: str | Path, *, notes: Mapping[str, str] | None = None) -> None:
         """Write the text of the latest generation, and the states that it left, into a file for `load_session`.
 
-        That generation must be the last use of the bundle, of one prompt, and ended. An existing file is replaced at
+        That generation must be the last use of the bundle, of one prompt, and ended. After a service it is the request
+        that ended last. notes: texts by name, which `session_notes` gives back. An existing file is replaced at
         once, when the new one is complete; only its owner may read it. Raise UsageError if there is nothing to write or
         the file cannot be written, EngineError in the middle of a stream.
         """
         with self._exclusive():
-            self._sessions.save(Path(path))
+            self._sessions.save(Path(path), notes)
 
     def load_session(self, path: str | Path) -> list[int]:
         """Restore what `save_session` wrote, and return its tokens. The next generation of one prompt goes on from the
@@ -98,3 +100,8 @@ class EngineOwner:
         """
         with self._exclusive():
             return self._sessions.load(Path(path))
+
+    @property
+    def session_notes(self) -> dict[str, str]:
+        """Notes in the session that was loaded last."""
+        return dict(self._sessions.notes)

@@ -7,6 +7,7 @@ drafter's part has a key of its own: that of another drafter is dropped, and the
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from speccompile.runtime.session_file import SessionFile, read_session, write_se
 TOKENS = "session.tokens"
 """Name of the tensor of token ids, int64 [n]. Other tensors have the names of their buffers."""
 DRAFTER, DRAFTER_LENGTH = "drafter", "drafter_length"
+_NOTE = "note."
 _TARGET = f"{COMPONENTS[0]}."
 
 
@@ -91,15 +93,17 @@ class Sessions:
 
     def __init__(self, loop: DecodeLoop, manifest: Manifest, key: SessionKey) -> None:
         self._loop, self._manifest, self._key = loop, manifest, key
+        self.notes: dict[str, str] = {}
+        """Notes in the file that was loaded last."""
         self._moves_on = {part: has_recurrent_states(manifest.graphs, part) for part in COMPONENTS}
 
-    def save(self, path: Path) -> None:
-        """Write what the first slot holds of the latest generation. Raise UsageError if it holds nothing, or the file
-        cannot be written."""
+    def save(self, path: Path, notes: Mapping[str, str] | None = None) -> None:
+        """Write what a slot holds of the latest sequence, and notes, which are given back as they are. Raise UsageError
+        if it holds nothing, or the file cannot be written."""
         left = self._loop.left
         if left is None or not left.tokens:
             raise UsageError(
-                f"{path}: there is no session to save: no generation of one prompt was the last use of this bundle",
+                f"{path}: there is no session to save: the last use of this bundle was no generation of one prompt",
                 hint="generate from one prompt before",
             )
         if self._moves_on["target"] and left.target_position != len(left.tokens):
@@ -111,8 +115,9 @@ class Sessions:
         for buffer in states.shapes:
             if self._is_target(buffer) or left.drafter_length:
                 part = self._part(buffer, len(left.tokens), left.drafter_length)
-                tensors[buffer] = (states.dtypes[buffer], np.array(states.line(buffer, 0)[part]))
+                tensors[buffer] = (states.dtypes[buffer], np.array(states.line(buffer, left.slot)[part]))
         own = {DRAFTER: self._key.drafter, DRAFTER_LENGTH: str(left.drafter_length)}
+        own |= {_NOTE + name: value for name, value in (notes or {}).items()}
         write_session(path, SessionFile(self._key.target | own, tensors))
 
     def load(self, path: Path) -> list[int]:
@@ -132,6 +137,7 @@ class Sessions:
         for buffer, (part, values) in written.items():
             states.write(buffer, 0, part, values)
         self._loop.resume = SlotContent(tokens, length, len(tokens), length)
+        self.notes = {name[len(_NOTE) :]: text for name, text in file.metadata.items() if name.startswith(_NOTE)}
         return tokens
 
     def _read_again(self, tokens: list[int]) -> SlotContent:

@@ -64,7 +64,7 @@ class DecodeLoop:
         self.states = SlotStates(engine, graphs or manifest.graphs, manifest.batch_size)
         self._slots = [Slot(index) for index in range(manifest.batch_size)]
         self.left: SlotContent | None = None
-        """What the first slot's caches hold of the last sequence that was generated alone; None if they changed."""
+        """What a slot's caches hold of the sequence that left last; None if they may have changed."""
         self.resume: SlotContent | None = None
         """What the first slot's caches hold for the next sequence that is generated alone."""
         self.reused = 0
@@ -140,7 +140,20 @@ class DecodeLoop:
         admission."""
         if self.sampler is not None:
             self.sampler.release(slot)
-        return self._slots[slot].release()
+        own = self._slots[slot]
+        positions = own.committed_length, own.drafter_length
+        committed = own.release()
+        self.left = SlotContent(*committed, *positions, slot)
+        return committed
+
+    def hold_resumed(self) -> list[int]:
+        """Let the first slot hold what `resume` says, for admissions to it. Return its tokens; none where recurrent
+        states prevent reuse."""
+        resume, self.resume = self.resume, None
+        if resume is None or not self.supports_prefix_reuse:
+            return []
+        self._slots[0].committed_length, self._slots[0].drafter_length = len(resume.tokens), resume.drafter_length
+        return resume.tokens
 
     def copy(self, source: int, slot: int) -> None:
         """Copy the caches of slot `source` to a free slot. The sequence in `source` may go on."""
@@ -202,8 +215,7 @@ class DecodeLoop:
         """Release the slots, and forget what their caches hold."""
         for slot in slots:
             if slot.sequence_or_none is not None:
-                positions = slot.committed_length, slot.drafter_length
-                self.left = SlotContent(*self.release(slot.index), *positions)
+                self.release(slot.index)
             slot.committed_length = 0  # so that it lengthens no other slot's attention
 
     def _active_slots(self) -> list[Slot]:

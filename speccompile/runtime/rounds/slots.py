@@ -23,6 +23,7 @@ class SlotContent(NamedTuple):
     drafter_length: int
     target_position: int
     drafter_position: int
+    slot: int = 0
 
 
 @dataclass(eq=False)

@@ -61,6 +61,10 @@ class SlotAllocator:
     def __len__(self) -> int:
         return len(self._seats)
 
+    def hold(self, slot: int, text: list[int]) -> None:
+        """Record that the caches of a free slot hold `text`."""
+        self._seats[slot].text = text
+
     @property
     def is_full(self) -> bool:
         return all(seat.served is not None for seat in self._seats)
