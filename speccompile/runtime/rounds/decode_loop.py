@@ -64,9 +64,9 @@ class DecodeLoop:
         self.states = SlotStates(engine, graphs or manifest.graphs, manifest.batch_size)
         self._slots = [Slot(index) for index in range(manifest.batch_size)]
         self.left: SlotContent | None = None
-        """What a slot's caches hold of the sequence that left last; None if they may have changed."""
+        """Content of a slot's caches, of the sequence that left last; None if they may have changed."""
         self.resume: SlotContent | None = None
-        """What the first slot's caches hold for the next sequence that is generated alone."""
+        """Content of the first slot's caches for the next sequence that is generated alone."""
         self.reused = 0
         """Number of prompt tokens that the last sequence generated alone did not read."""
 

@@ -1,4 +1,4 @@
-"""How much of a slot's content a sequence goes on from."""
+"""Number of tokens of a slot's content that a sequence goes on from."""
 
 from collections.abc import Collection
 
