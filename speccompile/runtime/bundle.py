@@ -28,6 +28,8 @@ from speccompile.runtime.sequences import make_sequences
 from speccompile.runtime.servable import Servable
 from speccompile.runtime.sessions import SessionKey, Sessions, check_session
 from speccompile.runtime.text.prompts import (
+    SHORTEN,
+    TRUNCATE,
     ChatTemplate,
     Prompt,
     check_token_ids,
@@ -166,12 +168,12 @@ class Bundle(EngineOwner, Servable):
 
     def token_ids(self, prompt: Prompt, *, chat: bool = False) -> list[int]:
         """Return the prompt's tokens. Raise PromptError when it is empty, too long, or not of this vocabulary."""
-        return self._prompt(prompt, GenerationOptions(chat=chat))
+        return self._prompt(prompt, chat=chat, hint=SHORTEN)
 
-    def _prompt(self, prompt: Prompt, options: GenerationOptions) -> list[int]:
-        """Return the prompt's tokens; those of any length, if they are truncated later."""
-        ids = prompt_token_ids(prompt, self.text, self.chat_template, chat=options.chat)
-        check_token_ids(ids, self.manifest, self.text, any_length=check_truncate(options.truncate))
+    def _prompt(self, prompt: Prompt, *, chat: bool, hint: str | None) -> list[int]:
+        """Return the prompt's tokens. hint: as for `check_token_ids`."""
+        ids = prompt_token_ids(prompt, self.text, self.chat_template, chat=chat)
+        check_token_ids(ids, self.manifest, self.text, hint=hint)
         return ids
 
     def chat_token_ids(
@@ -281,7 +283,8 @@ class Batch:
         """side_by_side: whether all sequences need a batch slot of the bundle at once."""
         bundle._use.check_open()
         check_prompts(prompts)
-        ids = [bundle._prompt(prompt, options) for prompt in prompts]
+        hint = None if check_truncate(options.truncate) else TRUNCATE
+        ids = [bundle._prompt(prompt, chat=options.chat, hint=hint) for prompt in prompts]
         own = (bundle.manifest, bundle.text, bundle.grammars)
         self.rows = make_sequences(ids, options, *own, side_by_side=side_by_side)
         self.session = check_session(options.session, len(self.rows), side_by_side=side_by_side)

@@ -165,7 +165,6 @@ def test_a_wrong_command_line_is_refused_alike(both, words):
 def test_what_a_bundle_refuses(both, lookup, silent, sampled):
     """After it was opened, which is told."""
     for folder, *words in (
-        (lookup, "--prompt", "a" * 200),
         (lookup, "--prompt", "a\udcff"),
         (lookup, "--token-ids", "1,99999"),
         (lookup, "--token-ids=-1"),
@@ -188,6 +187,16 @@ def test_what_a_bundle_refuses(both, lookup, silent, sampled):
     ):
         said = both.same("generate", folder, *words)
         assert (said.code, said.out, said.err.splitlines()[0]) == (2, b"", f"opening {folder} ...")
+
+
+def test_a_long_prompt_is_refused_with_the_options_of_each(both, lookup):
+    """Only Python truncates."""
+    runs = [run("-q", "generate", lookup, "--prompt", "a" * 200) for run in (both.python, both.native)]
+    assert [run.returncode for run in runs] == [2, 2]
+    python, native = (run.stderr.splitlines() for run in runs)
+    assert python[0] == native[0]
+    assert b"capacity of 96" in python[0]
+    assert [b"--truncate" in said[1] for said in (python, native)] == [True, False]
 
 
 def test_an_edited_bundle_is_refused(both, lookup, tmp_path):
