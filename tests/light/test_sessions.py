@@ -3,6 +3,9 @@
 import json
 import os
 import stat
+import subprocess
+import sys
+import time
 from random import Random
 
 import pytest
@@ -236,3 +239,19 @@ def test_every_mutation_is_refused(tmp_path):
                 bundle.load_session(path)
     path.write_bytes(good)
     assert bundle.load_session(path)
+
+
+def test_a_process_killed_while_it_saves_leaves_a_whole_file(tmp_path):
+    path = tmp_path / "s"
+    program = (
+        "import sys; from pathlib import Path; from tests.light.test_sessions import saved\n"
+        "bundle, _ = saved(Path(sys.argv[1])); print('saved', flush=True)\n"
+        "while True: bundle.save_session(sys.argv[1])"
+    )
+    for delay in (0.0, 0.003, 0.011):
+        with subprocess.Popen([sys.executable, "-c", program, path], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"saved\n"
+            time.sleep(delay)
+            process.kill()
+        assert toy_bundle().load_session(path)
