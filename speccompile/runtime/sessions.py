@@ -52,9 +52,11 @@ class SessionKey:
         here = f"{entry.name} on {processor()} with {kernels or 'its own kernels'}"
         target = {
             "contract": str(contract.VERSION),
-            "version": f"{__version__}, bundle by {opened.manifest.speccompile}",
+            "version": __version__,
+            "build": json.dumps(opened.lock.get("versions"), sort_keys=True),
             "target weights": weights["target"],
-            "target": json.dumps([plan.get("target"), precision["target"]], sort_keys=True),
+            "target": json.dumps([_checkpoint(opened), precision["target"]], sort_keys=True),
+            "max_length": str(opened.manifest.max_length),
             "tokenizer": tokenizer,
             "vocabulary": str(opened.manifest.vocabulary_size),
             "machine": "any" if exact and kernels not in (None, "none") else here,
@@ -62,6 +64,22 @@ class SessionKey:
         graphs = [entry.files[name] for name in ("draft", "step") if name in entry.files]
         drafter = [plan.get("drafter"), precision["drafter"], weights["drafter"], [files[f].blake3 for f in graphs]]
         return cls(target, json.dumps(drafter, sort_keys=True))
+
+
+_NAMES = ("facts", "reference", "commit", "revision", "files")
+"""Keys of a plan's target that name and describe the checkpoint: hashes of its files stand for them."""
+_NO_MODEL = ("tokenizer", "generation_config", "special_tokens", "chat_template")
+"""Beginnings of names of files that change no state."""
+
+
+def _checkpoint(opened: OpenedBundle) -> list[object]:
+    """Return the hashes of the target's files, the config's too, and what the recipe says of the target."""
+    files = opened.lock.get("inputs", {}).get("target", {}).get("files", {})
+    asked = opened.manifest.plan.get("target") or {}
+    return [
+        {name: hashed for name, hashed in files.items() if not name.startswith(_NO_MODEL)},
+        {key: value for key, value in asked.items() if key not in _NAMES},
+    ]
 
 
 def _weights(files: object, prefix: str) -> str:

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from speccompile.errors import UsageError
 from speccompile.runtime import Bundle
 from tests.compile.combinations import BATCH_SIZE
 from tests.compile.test_serving_exact import FEW, KINDS
@@ -34,3 +35,22 @@ def test_continued_from_a_file_is_from_scratch(workshop, combination, tmp_path):
         cached += found.cached_tokens
         path.unlink()
     assert cached or combination.pair
+
+
+def test_another_drafter_of_the_same_target_reads_the_text_again(workshop, tmp_path, caplog):
+    first, second = (each for each in FEW if each.tree == "static" and each.decoding == "sampling")
+    writer, reader = (Bundle.open(workshop.bundle(each, batch_size=BATCH_SIZE), threads=1) for each in (first, second))
+    prompt = [17, 230, 45, 99, 101] * 3
+    said = prompt + writer.generate(prompt, session=tmp_path / "s", max_new_tokens=8).token_ids
+    expected = reader.generate([*said, 5], max_new_tokens=12, logprobs=True)
+    found = reader.generate([*said, 5], max_new_tokens=12, logprobs=True, session=tmp_path / "s")
+    assert (found.token_ids, found.logprobs) == (expected.token_ids, expected.logprobs)
+    assert "was written with another drafter" in caplog.text
+
+
+def test_another_target_is_refused(workshop, built, tmp_path):
+    writer = Bundle.open(built("model_1").path, threads=1)
+    writer.generate([5, 6, 7], session=tmp_path / "s", max_new_tokens=4)
+    reader = Bundle.open(built("model_4").path, threads=1)
+    with pytest.raises(UsageError, match="this session is of another target weights: 'target"):
+        reader.generate([5, 6, 7], session=tmp_path / "s")
