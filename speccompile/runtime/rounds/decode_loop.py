@@ -84,7 +84,7 @@ class DecodeLoop:
         assert own.sequence_or_none is None, f"slot {slot} is taken"
         assert 0 <= reuse <= own.committed_length, f"slot {slot} holds {own.committed_length} tokens, not {reuse}"
         assert reuse < len(row), "the last token of a text is always read"
-        if not self.supports_prefix_reuse:
+        if COMPONENTS[0] in self._recurrent:
             assert reuse in (0, own.committed_length), "what states have read cannot be taken back"
         self.left = self.resume = None
         self.drafting.admit(own, row, reuse, speculative=speculative, adaptive=adaptive, others=self._active_slots())
