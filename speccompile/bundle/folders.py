@@ -39,15 +39,18 @@ def sync(*paths: Path) -> None:
             os.close(handle)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Replace the content of a file atomically: concurrent readers find the old content or the new, complete.
 
     It is first written to the same folder, under a hidden name with the process id. Raise OSError if that file cannot
-    be written or moved; the old file is then unchanged, and no other is left.
+    be written or moved; the old file is then unchanged, and no other is left. mode: permissions of the new file, less
+    those that the process's mask removes.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        part.write_bytes(content)
+        part.unlink(missing_ok=True)  # of a process that was killed: it may have other permissions
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:  # noqa: PTH123 - a mode
+            file.write(content)
         part.replace(path)
     except BaseException:
         with suppress(OSError):  # it was never made, or the disk is gone

@@ -1,5 +1,6 @@
 """`speccompile chat`: talk to a model or a bundle in a terminal."""
 
+import json
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ import click
 from speccompile.cli.conversation import Conversation
 from speccompile.cli.generation_output import summary
 from speccompile.cli.model_bundle import model_options, open_model
-from speccompile.cli.options import NEW_TOKENS, THREADS
+from speccompile.cli.options import NEW_TOKENS, SESSION, THREADS
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import SpeccompileError, UsageError
 
@@ -47,6 +48,7 @@ DRAFTED = "green"
     "-n", "--max-new-tokens", default=512, show_default=True, help="At most this many an answer.", **NEW_TOKENS
 )
 @click.option("--system", metavar="TEXT", help="What the model is told before all messages.")
+@click.option("--session", **SESSION)
 @click.option("--show-drafts", is_flag=True, help="Colour the tokens that were drafted and accepted.")
 @model_options
 @sampling_options
@@ -56,6 +58,7 @@ DRAFTED = "green"
 def command(
     model: str,
     system: str | None,
+    session: Path | None,
     show_drafts: bool,
     drafter: str | None,
     precision: str | None,
@@ -84,7 +87,7 @@ def command(
     with open_model(
         model, drafter, precision, tokenizer, fast=fast, sampling=sampling, threads=threads, prove=not skip_prove
     ) as bundle:
-        converse(bundle, options, system=system, show_drafts=show_drafts)
+        converse(bundle, options, system=system, show_drafts=show_drafts, session=session)
 
 
 def require_terminal() -> None:
@@ -96,15 +99,19 @@ def require_terminal() -> None:
         )
 
 
-def converse(bundle: "Bundle", options: dict[str, Any], *, system: str | None, show_drafts: bool) -> None:
-    """Read messages from stdin and write the answers to stdout until there are no more. Raise EngineError for an engine
-    that fails."""
+def converse(
+    bundle: "Bundle", options: dict[str, Any], *, system: str | None, show_drafts: bool, session: Path | None = None
+) -> None:
+    """Read messages from stdin and write the answers to stdout until there are no more. session: file of the
+    conversation, continued if it exists, written at the end. Raise EngineError for an engine that fails, UsageError for
+    a file that cannot be used."""
     if bundle.text is None:
         raise UsageError(
             "this bundle has no tokenizer, so there is no text to talk in", hint="use generate --token-ids"
         )
+    messages = _resumed(bundle, session)
     with bundle.serve() as service:
-        conversation = Conversation(bundle, service, options, system)
+        conversation = Conversation(bundle, service, options, system, messages)
         if sys.stdin.isatty():
             with suppress(ImportError):
                 import readline  # noqa: F401 - arrows recall and edit what was typed
@@ -115,9 +122,34 @@ def converse(bundle: "Bundle", options: dict[str, Any], *, system: str | None, s
         for message in _messages():
             try:
                 if not _handle(conversation, message, coloured=coloured):
-                    return
+                    break
             except SpeccompileError as error:
                 _say(f"error: {error}" + (f"\nhint: {error.hint}" if error.hint else ""))
+
+    if session is not None and conversation.last is not None:
+        bundle.save_session(session, notes={_MESSAGES: json.dumps(conversation.messages)})
+
+
+_MESSAGES = "messages"
+"""Note of a session that holds the messages of a chat, in JSON."""
+
+
+def _resumed(bundle: "Bundle", session: Path | None) -> list[dict[str, str]]:
+    """Load a session, and return its messages; none without a file. Raise UsageError."""
+    from speccompile.runtime.sessions import check_session
+
+    path = check_session(session, 1, side_by_side=True)
+    if path is None or not path.exists():
+        return []
+    count, notes = len(bundle.load_session(path)), bundle.session_notes
+    messages = json.loads(notes.get(_MESSAGES, "null"))
+    if not isinstance(messages, list):
+        raise UsageError(
+            f"--session {path}: received the session of a single prompt, expected that of a chat",
+            hint="give another file",
+        )
+    _say(f"{path}: going on after {len(messages)} messages, {count} tokens")
+    return messages
 
 
 def _handle(conversation: Conversation, message: str, *, coloured: bool) -> bool:

@@ -7,7 +7,7 @@ import click
 
 from speccompile.cli.constraint_options import constraint_options, impose, take
 from speccompile.cli.generation_output import write_generations
-from speccompile.cli.options import NEW_TOKENS, SIGNED_BY, THREADS, Option
+from speccompile.cli.options import NEW_TOKENS, SESSION, SIGNED_BY, THREADS, TRUNCATE, Option
 from speccompile.cli.prompt_input import SOURCES, read_prompt
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import UsageError
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--logprobs", is_flag=True, help="With --json: the log-probability of every new token.")
 @click.option("--stop", metavar="TEXT", multiple=True, help="End before this text. May be given several times.")
+@click.option("--truncate", **TRUNCATE)
+@click.option("--session", **SESSION)
 @click.option("--chat", is_flag=True, help="Write the prompt into the tokenizer's chat template.")
 @click.option("--autoregressive", is_flag=True, help="One token a round, without drafts.")
 @click.option(
@@ -96,6 +98,7 @@ def command(
                          Runtime's own, null for engines on GPUs
       seed               of the random numbers, null for greedy decoding
       logprobs           of each new token, at temperature 1; with --logprobs
+      truncated_tokens   prompt tokens that were dropped; with --truncate
 
     \b
     Examples:
@@ -109,6 +112,7 @@ def command(
       speccompile generate build/typed --prompt 'A person: ' --json-schema person.json
       speccompile generate build/typed --prompt 'Is it so? ' --choice yes --choice no
       speccompile generate build/recycling --prompt 'def ' --state learned.safetensors
+      speccompile generate build/demo --prompt-file long.txt --session long.session
     """
     options["adaptive"] = not fixed_draft_length
     given = read_prompt(dict(zip(SOURCES, (prompt, prompt_file, token_ids), strict=True)), chat=options["chat"])

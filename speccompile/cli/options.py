@@ -35,3 +35,14 @@ THREADS: dict[str, Any] = {
     "help": "Threads; by default one a core that this process may use.",
 }
 """Settings of the option --threads of every command that opens a bundle."""
+TRUNCATE: dict[str, Any] = {
+    "type": click.Choice(["left"]),
+    "help": "Drop the first tokens of a prompt that leaves no room for the new ones; by default it is refused.",
+}
+"""Settings of the option --truncate of every command that takes one prompt."""
+SESSION: dict[str, Any] = {
+    "metavar": "FILE",
+    "type": click.Path(path_type=Path),
+    "help": "Go on from the text that this file holds, where it is there, and keep the text here at the end.",
+}
+"""Settings of the option --session of every command that takes one prompt."""

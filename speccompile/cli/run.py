@@ -6,7 +6,7 @@ import click
 
 from speccompile.cli.generation_output import write_generations
 from speccompile.cli.model_bundle import model_options, open_model
-from speccompile.cli.options import NEW_TOKENS, THREADS, Option
+from speccompile.cli.options import NEW_TOKENS, SESSION, THREADS, TRUNCATE, Option
 from speccompile.cli.prompt_input import read_text
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.errors import UsageError
@@ -20,6 +20,8 @@ from speccompile.errors import UsageError
 @model_options
 @sampling_options
 @click.option("--raw", is_flag=True, help="Continue the prompt as it is, without the tokenizer's chat template.")
+@click.option("--truncate", **TRUNCATE)
+@click.option("--session", **SESSION)
 @click.option("--stop", metavar="TEXT", multiple=True, help="End before this text. May be given several times.")
 @click.option("--autoregressive", is_flag=True, help="One token a round, without drafts.")
 @click.option("--threads", **THREADS)
@@ -69,7 +71,8 @@ def command(
 
         require_terminal()
         with opened as bundle:
-            converse(bundle, options, system=None, show_drafts=False)
+            options.pop("truncate")
+            converse(bundle, options, system=None, show_drafts=False, session=options.pop("session"))
         return
     asked = read_text("the prompt", given) if given == "-" else given
     with opened as bundle:

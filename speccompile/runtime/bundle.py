@@ -19,14 +19,17 @@ from speccompile.runtime.engine_owner import EngineOwner
 from speccompile.runtime.first_times import prepare_rounds
 from speccompile.runtime.generation import Generation, GenerationTimes, SequenceState
 from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions, resolve_options
-from speccompile.runtime.options import check_flags, check_prompts, check_single, check_threads
+from speccompile.runtime.options import check_flags, check_prompts, check_single, check_threads, check_truncate
 from speccompile.runtime.round_times import RecordedTimes
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.drafter_state import PersistentState
 from speccompile.runtime.rounds.host_drafts import Proposer, find_proposer
 from speccompile.runtime.sequences import make_sequences
 from speccompile.runtime.servable import Servable
+from speccompile.runtime.sessions import SessionKey, Sessions, check_session
 from speccompile.runtime.text.prompts import (
+    SHORTEN,
+    TRUNCATE,
     ChatTemplate,
     Prompt,
     check_token_ids,
@@ -65,7 +68,8 @@ class Bundle(EngineOwner, Servable):
     ) -> None:
         """tokenizer: hash of the file of `text`, which files of persistent state name."""
         loop = DecodeLoop(engine, manifest, on_device=entry.provider != "cpu", proposer=proposer, graphs=entry.graphs)
-        super().__init__(engine, loop, PersistentState(engine, manifest, entry.graphs, tokenizer))
+        kept = PersistentState(engine, manifest, entry.graphs, tokenizer)
+        super().__init__(engine, loop, kept, Sessions(loop, manifest, SessionKey({}, "")))
         self.manifest, self.entry, self.text, self.proposer = manifest, entry, text, proposer
         self.load_seconds = 0.0
         """Seconds that `open` took, the hashes of `verify` included."""
@@ -123,6 +127,8 @@ class Bundle(EngineOwner, Servable):
         if entry.provider == "cpu":
             bundle.exactness = cached_invariance(key) or check_invariance(key, running, opened.manifest)
             warn_of(bundle.exactness, entry.name)
+        key_of_states = SessionKey.of(opened, entry, tokenizer, exact=bundle.exactness.exact)
+        bundle._sessions = Sessions(bundle._loop, opened.manifest, key_of_states)
         bundle._times = RecordedTimes.find(key, running.threads)
         if bundle._times is not None:
             prepare_rounds(bundle._loop, opened.manifest, bundle._times)
@@ -162,8 +168,12 @@ class Bundle(EngineOwner, Servable):
 
     def token_ids(self, prompt: Prompt, *, chat: bool = False) -> list[int]:
         """Return the prompt's tokens. Raise PromptError when it is empty, too long, or not of this vocabulary."""
+        return self._prompt(prompt, chat=chat, hint=SHORTEN)
+
+    def _prompt(self, prompt: Prompt, *, chat: bool, hint: str | None) -> list[int]:
+        """Return the prompt's tokens. hint: as for `check_token_ids`."""
         ids = prompt_token_ids(prompt, self.text, self.chat_template, chat=chat)
-        check_token_ids(ids, self.manifest, self.text)
+        check_token_ids(ids, self.manifest, self.text, hint=hint)
         return ids
 
     def chat_token_ids(
@@ -175,9 +185,14 @@ class Bundle(EngineOwner, Servable):
         such as tools or enable_thinking. Raise PromptError for wrong messages, for what the template refuses, for a
         bundle without a template, and as `token_ids`.
         """
-        ids = conversation_token_ids(messages, self.text, self.chat_template, chat_template_kwargs)
+        ids = self._conversation(messages, chat_template_kwargs)
         check_token_ids(ids, self.manifest, self.text)
         return ids
+
+    def _conversation(
+        self, messages: Sequence[Mapping[str, Any]], chat_template_kwargs: Mapping[str, Any] | None
+    ) -> list[int]:
+        return conversation_token_ids(messages, self.text, self.chat_template, chat_template_kwargs)
 
     def constraint(self, kind: str, text: Any = "", limits: CompileLimits | None = None) -> Constraint:
         """Return a constraint for any number of generations of this bundle: see `GrammarCompiler.constraint`."""
@@ -214,7 +229,7 @@ class Bundle(EngineOwner, Servable):
         """Generate the answer to a conversation. messages, chat_template_kwargs: see `chat_token_ids`; the template is
         always applied. Raise as that and as `generate_batch`."""
         chosen = resolve_options("Bundle.chat", options, keywords)
-        return self._one(self.chat_token_ids(messages, chat_template_kwargs), chosen)
+        return self._one(self._conversation(messages, chat_template_kwargs), chosen)
 
     def stream(
         self, prompt: Prompt, options: GenerationOptions | None = None, **keywords: Unpack[GenerationKeywords]
@@ -233,7 +248,7 @@ class Bundle(EngineOwner, Servable):
     ) -> TextStream:
         """Return an iterator over the pieces of the answer to a conversation: `chat` as `stream`."""
         chosen = resolve_options("Bundle.stream_chat", options, keywords)
-        return self._streamed(self.chat_token_ids(messages, chat_template_kwargs), chosen)
+        return self._streamed(self._conversation(messages, chat_template_kwargs), chosen)
 
     def _one(self, prompt: Prompt, options: GenerationOptions) -> Generation:
         check_single(options.num_return_sequences)
@@ -268,9 +283,11 @@ class Batch:
         """side_by_side: whether all sequences need a batch slot of the bundle at once."""
         bundle._use.check_open()
         check_prompts(prompts)
-        ids = [bundle.token_ids(prompt, chat=options.chat) for prompt in prompts]
+        hint = None if check_truncate(options.truncate) else TRUNCATE
+        ids = [bundle._prompt(prompt, chat=options.chat, hint=hint) for prompt in prompts]
         own = (bundle.manifest, bundle.text, bundle.grammars)
         self.rows = make_sequences(ids, options, *own, side_by_side=side_by_side)
+        self.session = check_session(options.session, len(self.rows), side_by_side=side_by_side)
         self.bundle, self.adaptive = bundle, options.adaptive
         self.speculative = bundle.speculative and not options.autoregressive
         self.seconds: list[float] = []
@@ -278,6 +295,7 @@ class Batch:
         self._parts = dict.fromkeys(("prefill", "verify", "draft"), 0.0)
         """Seconds by part."""
         self._speedup: float | None = None
+        self._reused = 0
 
     def run(self) -> Iterator[None]:
         """Run to the end, holding the bundle's buffers."""
@@ -285,13 +303,17 @@ class Batch:
         with bundle._exclusive():
             loop, start = bundle._loop, perf_counter()
             self._parts = loop.seconds
+            if self.session is not None and self.session.exists():
+                bundle._sessions.load(self.session)
             try:
                 for _ in loop.generate(self.rows, self.speculative, self.adaptive):
                     self.seconds.append(perf_counter() - start)
                     yield
                     start = perf_counter()  # without the caller's time in between
+                if self.session is not None and loop.left is not None:
+                    bundle._sessions.save(self.session)
             finally:  # the next generation writes its own, or the bundle is closed
-                self._parts = dict(loop.seconds)
+                self._parts, self._reused = dict(loop.seconds), loop.reused if len(self.rows) == 1 else 0
                 if len(self.rows) == 1:
                     lengths, new_tokens = self.rows[0].draft_lengths[1:], len(self.rows[0].token_ids) - 1
                     self._speedup = loop.drafting.policy.estimated_speedup(lengths, new_tokens)
@@ -306,6 +328,7 @@ class Batch:
             verify=parts["verify"],
             draft=parts["draft"],
             first_token=seconds[0] if seconds else None,
+            cached_tokens=self._reused,
             estimated_speedup=self._speedup,
         )
         return [self.bundle._generation(row, spent, speculative=self.speculative) for row in self.rows]

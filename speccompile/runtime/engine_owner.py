@@ -1,6 +1,7 @@
 """Owner of an open engine: who may use it, what the drafter keeps in it, and its end."""
 
 import gc
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +14,7 @@ from speccompile.runtime.exclusive_use import Closed, ExclusiveUse
 from speccompile.runtime.round_times import RecordedTimes
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.drafter_state import PersistentState
+from speccompile.runtime.sessions import Sessions
 from speccompile.runtime.text_stream import TextStream
 
 
@@ -20,8 +22,8 @@ class EngineOwner:
     """Engine with its loop and persistent drafter state, used by one generation or service at a time until it is
     closed. A context manager: it is closed at the end of a `with` block."""
 
-    def __init__(self, engine: Engine, loop: DecodeLoop, kept: PersistentState) -> None:
-        self.engine, self._loop = engine, loop
+    def __init__(self, engine: Engine, loop: DecodeLoop, kept: PersistentState, sessions: Sessions) -> None:
+        self.engine, self._loop, self._sessions = engine, loop, sessions
         self.kept = kept
         """Persistent drafter state, which outlives a generation; false if the drafter has none."""
         self._times: RecordedTimes | None = None
@@ -46,7 +48,7 @@ class EngineOwner:
 
     def _release(self) -> None:
         closed: Any = Closed()
-        self.engine = self.kept = self._loop = closed
+        self.engine = self.kept = self._loop = self._sessions = closed
         gc.collect()  # engines on a GPU keep runs that refer to them
         trim_heap()
 
@@ -77,3 +79,29 @@ class EngineOwner:
         another drafting method, vocabulary or shape; otherwise raise as `save_kept` does."""
         with self._exclusive():
             self.kept.load(Path(path))
+
+    def save_session(self, path: str | Path, *, notes: Mapping[str, str] | None = None) -> None:
+        """Write the text of the latest generation, and the states that it left, into a file for `load_session`.
+
+        That generation must be the last use of the bundle, of one prompt, and ended. After a service it is the request
+        that ended last. notes: texts by name, which `session_notes` gives back. An existing file is replaced at
+        once, when the new one is complete; only its owner may read it. Raise UsageError if there is nothing to write or
+        the file cannot be written, EngineError in the middle of a stream.
+        """
+        with self._exclusive():
+            self._sessions.save(Path(path), notes)
+
+    def load_session(self, path: str | Path) -> list[int]:
+        """Restore what `save_session` wrote, and return its tokens. The next generation of one prompt goes on from the
+        prefix that the prompt shares with them, and gives the tokens that it gives without the file.
+
+        Raise UsageError, with nothing changed, for a file that is damaged, or of another target, tokenizer, version or
+        machine; the text that another drafter has read is read again. Otherwise raise as `save_session` does.
+        """
+        with self._exclusive():
+            return self._sessions.load(Path(path))
+
+    @property
+    def session_notes(self) -> dict[str, str]:
+        """Notes in the session that was loaded last."""
+        return dict(self._sessions.notes)

@@ -74,8 +74,11 @@ class Generation:
     round_seconds: list[float] = field(kw_only=True, default_factory=list)
     """Seconds from the end of the prefill or of a round to the end of the next round, when its tokens come all at once.
     The rest of `seconds` is the prefill, which also makes the first draft."""
+    truncated_tokens: int = field(kw_only=True, default=0)
+    """Number of tokens that the prompt lost at its start, by the option `truncate`. In JSON where it is not 0."""
     cached_tokens: int = field(kw_only=True, default=0)
-    """Number of prompt tokens that were not read, because this batch slot or another already held them."""
+    """Number of prompt tokens that were not read, because this batch slot, another or a session held
+    them."""
     queue_seconds: float = field(kw_only=True, default=0.0)
     """Seconds of waiting for a batch slot, before `seconds`."""
     first_token_seconds: float | None = field(kw_only=True, default=None)
@@ -131,6 +134,8 @@ class Generation:
         for name in ("logprobs", "top_logprobs"):
             if shown[name] is None:
                 del shown[name]
+        if self.truncated_tokens:
+            shown["truncated_tokens"] = self.truncated_tokens
         return shown
 
 
@@ -197,6 +202,8 @@ class SequenceState:
         """Minimum number of forced tokens (those without an alternative) that are appended at once, without asking the
         target; 0 for never. The tokens are the same either way."""
         self._n_read = 0
+        self.truncated_tokens = 0
+        """Number of tokens that the prompt lost at its start."""
         self.error: Exception | None = None
         """Error in processing the tokens, which ended this sequence; other sequences of the batch go on."""
 
@@ -312,6 +319,7 @@ class SequenceState:
             draft_lengths=self.draft_lengths[1:],
             round_starts=self.round_starts[1:],
             round_seconds=list(spent.rounds[:rounds]),
+            truncated_tokens=self.truncated_tokens,
             cached_tokens=spent.cached_tokens,
             queue_seconds=spent.queue,
             first_token_seconds=spent.first_token,

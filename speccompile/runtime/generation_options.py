@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import TypedDict
 
 from speccompile.runtime.constraints import ConstraintOption
@@ -63,6 +64,12 @@ class GenerationOptions:
     num_return_sequences: int = 1
     """Sequences of each prompt, each in its own batch slot: they share the prompt's seed and differ by their number.
     Only `generate_batch` and `Service.submit` take more than 1; their results have those of the first prompt first."""
+    truncate: str | None = None
+    """"left" drops the first tokens of a prompt that leaves no room for `max_new_tokens` in the bundle's capacity; a
+    warning says how many. By default a prompt beyond the capacity is refused."""
+    session: str | Path | None = None
+    """Session file of one sequence: go on from the prefix that it shares with the prompt, if the file exists, and write
+    it at the end. No token depends on it. See `Bundle.save_session`."""
 
 
 class GenerationKeywords(TypedDict, total=False):
@@ -85,6 +92,8 @@ class GenerationKeywords(TypedDict, total=False):
     repetition_penalty: Number
     seed: Whole
     num_return_sequences: int
+    truncate: str | None
+    session: str | Path | None
 
 
 DEFAULTS = GenerationOptions()

@@ -131,6 +131,13 @@ def check_flags(asked: Iterable[tuple[str, object]]) -> None:
             raise UsageError(f"{name}: received {value!r}, expected True or False", hint="give one of them")
 
 
+def check_truncate(asked: object) -> bool:
+    """Return whether prompts are truncated. Raise UsageError for a value that is neither "left" nor None."""
+    if asked is not None and asked != "left":
+        raise UsageError(f"truncate: received {asked!r}, expected 'left' or None", hint="left drops the first tokens")
+    return asked is not None
+
+
 def check_stop(asked: Any) -> tuple[str, ...]:
     """Return the texts of `stop`, one or several. Raise UsageError for other things."""
     if asked == ():

@@ -5,6 +5,7 @@ from operator import attrgetter
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.errors import PromptError
+from speccompile.progress import LOGGER
 from speccompile.runtime.constraints import GrammarCompiler
 from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.generation_options import GenerationOptions
@@ -15,6 +16,7 @@ from speccompile.runtime.options import (
     check_sequences,
     check_stop,
     check_top_logprobs,
+    check_truncate,
     resolve_stop_token_ids,
     row_samplings,
 )
@@ -44,9 +46,24 @@ def make_sequences(
     ends = resolve_stop_token_ids(asked.stop_token_ids, asked.ignore_eos, manifest)
     room = (check_new_tokens(asked.max_new_tokens), manifest.max_length, ends)
     imposed = [each for each in grammars.per_prompt(asked.constraint, len(prompts)) for _ in range(sequences)]
+    dropped = [0] * len(prompts)
+    if check_truncate(asked.truncate):
+        prompts, dropped = truncate_left(prompts, max(1, manifest.max_length - room[0]))
     all_ids = [ids for ids in prompts for _ in range(sequences)]
+    all_dropped = [count for count in dropped for _ in range(sequences)]
     rows = []
-    for ids, sampling, constraint in zip(all_ids, samplings, imposed, strict=True):
+    for ids, count, sampling, constraint in zip(all_ids, all_dropped, samplings, imposed, strict=True):
         stream = None if text is None else IncrementalDetokenizer(text, ids, stop)
         rows.append(SequenceState(ids, *room, stream, sampling, asked.logprobs, top, constraint))
+        rows[-1].truncated_tokens = count
     return rows
+
+
+def truncate_left(prompts: Sequence[list[int]], most: int) -> tuple[list[list[int]], list[int]]:
+    """Return the last `most` tokens of each prompt, and the number of tokens that it loses. Warn where it loses any."""
+    dropped = [max(0, len(ids) - most) for ids in prompts]
+    for ids, count in zip(prompts, dropped, strict=True):
+        if count:
+            note = "note: the first %d of %d prompt tokens are dropped, so that the new ones fit"
+            LOGGER.warning(note, count, len(ids))
+    return [ids[count:] for ids, count in zip(prompts, dropped, strict=True)], dropped

@@ -30,6 +30,10 @@ WARM = [
 ]  # fmt: skip
 
 
+SESSIONS = ("--truncate", "--session")
+"""Options that only Python's generate has."""
+
+
 @pytest.fixture(scope="module")
 def sampled(built, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("sampled")
@@ -39,7 +43,7 @@ def sampled(built, tmp_path_factory) -> Path:
     return folder / "bundle"
 
 
-CHANGED = {"bench": (7, 8), "generate": (5, 3), "inspect": (0, 0)}
+CHANGED = {"bench": (7, 8), "generate": (7, 3), "inspect": (0, 0)}
 """Lines of Python's help that this one does not have, and lines of this one instead."""
 CONSTRAINTS = ("--json-schema", "--regex", "--grammar", "--choice")
 """Options that are Python's alone."""
@@ -63,6 +67,7 @@ def test_the_help_is_python_s_but_for_what_differs(both, command, monkeypatch):
         "`speccompile bench` writes pages with plots." if their_options.pop("--html", None) else ""
     )
     assert [their_options.pop(option, None) is not None for option in CONSTRAINTS] == [command == "generate"] * 4
+    assert [their_options.pop(option, None) is not None for option in SESSIONS] == [command == "generate"] * 2
     for option in ("-q,", "-v,", "--progress"):  # this one has -q alone, before the command
         assert their_options.pop(option)
     assert our_options == their_options
@@ -165,7 +170,6 @@ def test_a_wrong_command_line_is_refused_alike(both, words):
 def test_what_a_bundle_refuses(both, lookup, silent, sampled):
     """After it was opened, which is told."""
     for folder, *words in (
-        (lookup, "--prompt", "a" * 200),
         (lookup, "--prompt", "a\udcff"),
         (lookup, "--token-ids", "1,99999"),
         (lookup, "--token-ids=-1"),
@@ -188,6 +192,16 @@ def test_what_a_bundle_refuses(both, lookup, silent, sampled):
     ):
         said = both.same("generate", folder, *words)
         assert (said.code, said.out, said.err.splitlines()[0]) == (2, b"", f"opening {folder} ...")
+
+
+def test_a_long_prompt_is_refused_with_the_options_of_each(both, lookup):
+    """Only Python truncates."""
+    runs = [run("-q", "generate", lookup, "--prompt", "a" * 200) for run in (both.python, both.native)]
+    assert [run.returncode for run in runs] == [2, 2]
+    python, native = (run.stderr.splitlines() for run in runs)
+    assert python[0] == native[0]
+    assert b"capacity of 96" in python[0]
+    assert [b"--truncate" in said[1] for said in (python, native)] == [True, False]
 
 
 def test_an_edited_bundle_is_refused(both, lookup, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 from speccompile.cli import chat
 from speccompile.errors import UsageError
+from speccompile.serving.scheduler.events import Observer
 from speccompile.serving.scheduler.scheduler import Scheduler
 from tests.light.serve_example import chat_bundle
 
@@ -19,11 +20,11 @@ from tests.light.serve_example import chat_bundle
 def talk(monkeypatch, capsys):
     """Type lines, and return what stdout and stderr said."""
 
-    def talk(*lines, bundle=None, system=None, show_drafts=False, **options):
+    def talk(*lines, bundle=None, system=None, show_drafts=False, session=None, **options):
         monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
         chat.converse(
             chat_bundle() if bundle is None else bundle, {"max_new_tokens": 4} | options, system=system,
-            show_drafts=show_drafts,
+            show_drafts=show_drafts, session=session,
         )  # fmt: skip
         return capsys.readouterr()
 
@@ -49,6 +50,31 @@ def test_a_conversation_is_what_its_messages_generate(talk):
     second = answer([user("def"), {"role": "assistant", "content": first}, user("return self")])
     assert out == f"{first}\n{second}\n"
     assert "cut after --max-new-tokens" in err
+
+
+@pytest.mark.parametrize("changes", [{}, {"batch_size": 2}, {"carried": True}, {"features": True, "pairs": True}])
+def test_a_conversation_goes_on_from_a_session(talk, tmp_path, monkeypatch, changes):
+    whole = talk("def", "return self", "and then", bundle=chat_bundle(**changes)).out
+    cached = []
+    monkeypatch.setattr(
+        Observer, "admitted", lambda self, prompt, reused, waited: cached.append(reused)
+    )  # how much of a prompt was read before
+    path = tmp_path / "s"
+    out = talk("def", "return self", bundle=chat_bundle(**changes), session=path).out
+    later = talk("and then", bundle=chat_bundle(**changes), session=path)
+    assert out + later.out == whole
+    assert "going on after 4 messages" in later.err
+    assert cached[-1] > 0 or "carried" in changes
+    assert talk("/exit", bundle=chat_bundle(**changes), session=path).out == ""
+    assert "after 6 messages" in talk("/exit", bundle=chat_bundle(**changes), session=path).err
+
+
+def test_a_chat_refuses_a_session_of_a_prompt_and_a_missing_folder(talk, tmp_path):
+    chat_bundle().generate("def", max_new_tokens=2, session=tmp_path / "s")
+    with pytest.raises(UsageError, match="session of a single prompt, expected that of a chat"):
+        talk("hello", session=tmp_path / "s")
+    with pytest.raises(UsageError, match="there is no folder"):
+        talk("hello", session=tmp_path / "a" / "s")
 
 
 def test_what_a_block_and_a_backslash_go_on_with_is_one_message(talk):

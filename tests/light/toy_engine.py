@@ -67,8 +67,6 @@ class ToyEngine:
         self.caches = {name: np.full((self.batch, rows), UNWRITTEN) for name in CACHES}
         self._dtypes = buffer_dtypes(manifest.graphs)
         self._arrays: dict[tuple[str, tuple[int, ...]], Array] = {}
-        self.carried_to: dict[int, int] = {}
-        """Of each row, how many tokens the target's state has read, where it carries one."""
 
     def host_view(self, buffer: str, shape: tuple[int, ...]) -> Array:
         if buffer.endswith(".rows"):
@@ -110,6 +108,10 @@ class ToyEngine:
     def _counts(self, name: str) -> Array:
         return self.host_view(name, (self.batch,))
 
+    def _carried(self) -> Array:
+        """Number of tokens that the state of each row has read."""
+        return self.host_view("target.state.0", (self.batch, 1, 1, 1))[:, 0, 0, 0]
+
     def _features(self, row: int, width: int) -> Array:
         """Return what a run of the target leaves for the drafter's: it has lines for the run's rows alone."""
         return self.host_view("features", (len(self.lines), width, 1))[row - self.lines.start, :, 0]
@@ -129,11 +131,11 @@ class ToyEngine:
             assert total - given < widths["logit_rows"], "more drafts than logits"
             before = self._committed("target", row, length)
             if "target.state.0" in self._dtypes and length:
-                assert self.carried_to[row] == length, "a token was given twice to what carries a state, or never"
+                assert self._carried()[row] == length, "a token was given twice to what carries a state, or never"
             path, nodes, bonus = self._walk(row, before, window[:given], window[given:total], widths)
         self._commit("target", row, length, path, width)
-        if given:
-            self.carried_to[row] = length + len(path)
+        if given and "target.state.0" in self._dtypes:
+            self._carried()[row] = length + len(path)
         self.host_view("path", (self.batch, width + 1))[row] = [*path, bonus, *[0] * (width - len(path))]
         self._counts("n_path")[row] = len(path)
         if self.tree != "chain":

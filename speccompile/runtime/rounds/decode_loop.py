@@ -11,9 +11,17 @@ from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.rounds.bound_graphs import BoundGraphs, RunInfo, VerifyPass, right_aligned_chunks
 from speccompile.runtime.rounds.draft_controller import DraftController
 from speccompile.runtime.rounds.host_drafts import HostDrafts, Proposer
+from speccompile.runtime.rounds.resume import resume_slot
 from speccompile.runtime.rounds.sampling_inputs import SamplingInputs
-from speccompile.runtime.rounds.slot_state import SlotStateCopier
-from speccompile.runtime.rounds.slots import Committed, Slot, check_path, group_by_length, slot_range
+from speccompile.runtime.rounds.slot_state import SlotStates
+from speccompile.runtime.rounds.slots import (
+    Committed,
+    Slot,
+    SlotContent,
+    check_path,
+    group_by_length,
+    slot_range,
+)
 from speccompile.runtime.rounds.token_masks import TokenMasks
 from speccompile.runtime.stopwatch import Stopwatch, clock
 
@@ -39,7 +47,8 @@ class DecodeLoop:
         differ from the manifest's."""
         self.tokens, self._depth = manifest.tokens, manifest.depth
         self.can_draft = engine.has("step") or engine.has("draft") or proposer is not None
-        self.supports_prefix_reuse = not any(has_recurrent_states(manifest.graphs, part) for part in COMPONENTS)
+        self._recurrent = [part for part in COMPONENTS if has_recurrent_states(manifest.graphs, part)]
+        self.supports_prefix_reuse = not self._recurrent
         """True if a sequence may continue from tokens that another has left; recurrent states, which sum them up,
         prevent it."""
         self.seconds = {"prefill": 0.0, "verify": 0.0, "draft": 0.0}
@@ -52,8 +61,14 @@ class DecodeLoop:
         inputs = {tensor.name for graph in manifest.graphs for tensor in graph.inputs}
         self.masks = TokenMasks(engine, manifest) if "allowed" in inputs else None
         self.sampler = SamplingInputs(engine, manifest, inputs) if "uniforms" in inputs else None
-        self._slot_state = SlotStateCopier(engine, graphs or manifest.graphs, manifest.batch_size)
+        self.states = SlotStates(engine, graphs or manifest.graphs, manifest.batch_size)
         self._slots = [Slot(index) for index in range(manifest.batch_size)]
+        self.left: SlotContent | None = None
+        """Content of a slot's caches, of the sequence that left last; None if they may have changed."""
+        self.resume: SlotContent | None = None
+        """Content of the first slot's caches for the next sequence that is generated alone."""
+        self.reused = 0
+        """Number of prompt tokens that the last sequence generated alone did not read."""
 
     def start(self) -> None:
         """Start the clock on this thread: before the first admission, and after an idle period."""
@@ -69,7 +84,9 @@ class DecodeLoop:
         assert own.sequence_or_none is None, f"slot {slot} is taken"
         assert 0 <= reuse <= own.committed_length, f"slot {slot} holds {own.committed_length} tokens, not {reuse}"
         assert reuse < len(row), "the last token of a text is always read"
-        assert self.supports_prefix_reuse or not reuse, "what states have read cannot be taken back"
+        if COMPONENTS[0] in self._recurrent:
+            assert reuse in (0, own.committed_length), "what states have read cannot be taken back"
+        self.left = self.resume = None
         self.drafting.admit(own, row, reuse, speculative=speculative, adaptive=adaptive, others=self._active_slots())
         row.min_forced_tokens = self._min_forced_tokens(row, speculative)
         if self.sampler is not None:
@@ -123,14 +140,27 @@ class DecodeLoop:
         admission."""
         if self.sampler is not None:
             self.sampler.release(slot)
-        return self._slots[slot].release()
+        own = self._slots[slot]
+        positions = own.committed_length, own.drafter_length
+        committed = own.release()
+        self.left = SlotContent(*committed, *positions, slot)
+        return committed
+
+    def hold_resumed(self) -> list[int]:
+        """Let the first slot hold what `resume` says, for admissions to it. Return its tokens; none where recurrent
+        states prevent reuse."""
+        resume, self.resume = self.resume, None
+        if resume is None or not self.supports_prefix_reuse:
+            return []
+        self._slots[0].committed_length, self._slots[0].drafter_length = len(resume.tokens), resume.drafter_length
+        return resume.tokens
 
     def copy(self, source: int, slot: int) -> None:
         """Copy the caches of slot `source` to a free slot. The sequence in `source` may go on."""
         own, other = self._slots[slot], self._slots[source]
         assert own.sequence_or_none is None, f"slot {slot} is taken"
         own.committed_length, own.drafter_length = other.committed_length, other.drafter_length
-        self._slot_state.copy(source, slot)
+        self.states.copy(source, slot)
 
     def generate(self, rows: Sequence[SequenceState], speculative: bool, adaptive: bool = False) -> Iterator[None]:
         """Run until every sequence has ended. Yield after the prefill and after every round, with the sequences
@@ -142,9 +172,12 @@ class DecodeLoop:
         start = perf_counter()
         self.start()
         slots = [slot for slot, row in zip(self._slots, rows, strict=False) if row.is_active]
+        reuse, is_whole = self._resumed(rows, speculative), False
         try:
             for slot in slots:
-                self.admit(slot.index, rows[slot.index], speculative=speculative, adaptive=adaptive)
+                self.reused = self.admit(
+                    slot.index, rows[slot.index], speculative=speculative, adaptive=adaptive, reuse=reuse
+                )
             for group in group_by_length(slots) if self.rounds.supports_batch_slices else [slots]:
                 self._prefill_slots(group)
             self.seconds.update(prefill=perf_counter() - start, verify=0.0, draft=0.0)
@@ -152,8 +185,22 @@ class DecodeLoop:
             while any(row.is_active for row in rows):
                 self.decode()
                 yield from self._yield_to_caller(slots)
+            is_whole = True
+        except GeneratorExit:  # between rounds
+            is_whole = True
+            raise
         finally:
             self._discard_slots(slots)
+            if len(rows) > 1 or not is_whole:
+                self.left = None
+
+    def _resumed(self, rows: Sequence[SequenceState], speculative: bool) -> int:
+        """Return the number of tokens with which the only sequence goes on from `resume`, now in the first slot."""
+        resume, self.resume, self.left, self.reused = self.resume, None, None, 0
+        if resume is None or len(rows) != 1 or not rows[0].is_active:
+            return 0
+        own = self._slots[0], rows[0], resume, self.drafting, self._recurrent
+        return resume_slot(*own, speculative=speculative)
 
     def _yield_to_caller(self, slots: Sequence[Slot]) -> Iterator[None]:
         """Yield with the clock paused. Then discard the slots whose sequences have ended."""

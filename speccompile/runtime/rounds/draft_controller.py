@@ -54,7 +54,7 @@ class DraftController:
         self._has_own_cache = any(not name.startswith((TARGET, PERSISTENT_PREFIX)) for name in states)
         """True if the drafter has its own states. One that reads only the target's caches and features never lags."""
         self._has_persistent_state = any(name.startswith(PERSISTENT_PREFIX) for name in states)
-        self._catches_up_alone = not self._fused and all(tensor.name != "features" for tensor in inputs)
+        self.catches_up_alone = not self._fused and all(tensor.name != "features" for tensor in inputs)
         pairs = any(tensor.name == "pairs" for graph in manifest.graphs for tensor in graph.inputs)
         self._pairs, self.overlap = int(pairs), int(pairs and self._fused)
         """Number of tokens that consecutive prompt chunks share. After a chunk, the target's prediction takes the
@@ -62,14 +62,14 @@ class DraftController:
         self.is_told = pairs and not self._fused
         """True if, in the middle of a prompt, the true next token replaces that prediction before the drafter runs."""
         moves_on = has_recurrent_states(manifest.graphs, COMPONENTS[0])
-        self._always_reads = moves_on and self._has_own_cache and not self._fused and not self._catches_up_alone
+        self._always_reads = moves_on and self._has_own_cache and not self._fused and not self.catches_up_alone
         """True if the drafter reads while drafting is paused: the target could not read the missed tokens again."""
         # On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
         can_rest = not (self._fused and (on_device or (moves_on and self._has_own_cache)))
         self.may_adapt = manifest.exact and can_rest
         """True if the draft length adapts where that changes no token."""
         self._has_graph = drafting is not None
-        self._skips_host_rounds = not self._has_persistent_state and (self._catches_up_alone or not self._has_own_cache)
+        self._skips_host_rounds = not self._has_persistent_state and (self.catches_up_alone or not self._has_own_cache)
         """True if the drafter may skip rounds with host drafts: it reads the missed tokens later, or never has to."""
         self._can_truncate_window = self._is_chain or proposals is not None
         """True if a window may hold only the first of the drafts."""
@@ -93,12 +93,15 @@ class DraftController:
         if self._parents is not None:
             self._parents[slot.index] = chain(self._full - 1).parents  # a tree, until there are drafts
         fixed = speculative and not (adaptive and self.allows_adaptive_length(row) and self.may_adapt)
-        # The last reused token was paired with its successor, which may differ now.
-        read = min(slot.drafter_length, max(0, reuse - self._pairs)) if self._has_own_cache else reuse
+        read = self.kept_length(slot, reuse)
         slot.admit(row, reuse, read, speculative=speculative, fixed=fixed)
-        if speculative and read < reuse and not self._catches_up_alone and self.window_limit([*others, slot]) > 1:
+        if speculative and read < reuse and not self.catches_up_alone and self.window_limit([*others, slot]) > 1:
             # The drafter reads the missed tokens at once, together with the target.
             slot.committed_length = slot.prefill_position = read
+
+    def kept_length(self, slot: Slot, reuse: int) -> int:
+        """Return how many of `reuse` tokens the drafter keeps: it paired the last with a successor that may differ."""
+        return min(slot.drafter_length, max(0, reuse - self._pairs)) if self._has_own_cache else reuse
 
     def allows_adaptive_length(self, row: SequenceState) -> bool:
         """Return whether tokens are independent of the draft length. With sampled drafts, timing must not choose it."""
@@ -153,7 +156,7 @@ class DraftController:
 
     def slots_to_reread(self, decoding: Sequence[Slot], present: Sequence[Slot]) -> list[Slot]:
         """Return the slots whose lagging drafter needs the target: the caller re-runs it over the missed tokens."""
-        if self._catches_up_alone or not self._has_own_cache or self.window_limit(present) == 1:
+        if self.catches_up_alone or not self._has_own_cache or self.window_limit(present) == 1:
             return []
         return [slot for slot in decoding if slot.speculative and slot.drafter_length < slot.committed_length]
 
@@ -167,7 +170,7 @@ class DraftController:
         if not self._is_adaptive or not any(slot.speculative for slot in begin):
             return
         if run.prefill_tokens:
-            if self._adaptive_width > 1 and not self._catches_up_alone and not decoding:
+            if self._adaptive_width > 1 and not self.catches_up_alone and not decoding:
                 self.policy.record_catch_up(run.prefill_tokens, seconds, seconds if run.is_reread else 0.0)
             return
         timed = None if run.is_first else seconds
@@ -270,7 +273,7 @@ class DraftController:
     ) -> None:
         """Ask the host for drafts, and run the drafter's graph unless the host has drafted for all slots. A drafter
         that lags in some slots reads the missed tokens there alone."""
-        late = [slot for slot in drafting if slot not in ready] if self._catches_up_alone else []
+        late = [slot for slot in drafting if slot not in ready] if self.catches_up_alone else []
         if self._has_graph and not ready and not late:
             return  # the target runs first: see `slots_to_reread`
         drafting = [slot for slot in drafting if slot in ready or slot in late]

@@ -1,6 +1,6 @@
 """Batch slots: the sequence in each, and how much of it the target and the drafter have read."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,6 +14,16 @@ class Committed(NamedTuple):
 
     tokens: list[int]
     drafter_length: int
+
+
+class SlotContent(NamedTuple):
+    """The same with the number of tokens that recurrent states have read, which is more where a sequence was cut."""
+
+    tokens: list[int]
+    drafter_length: int
+    target_position: int
+    drafter_position: int
+    slot: int = 0
 
 
 @dataclass(eq=False)
@@ -110,3 +120,11 @@ def check_path(given: int, accepted: int, most: int) -> None:
         raise EngineError(
             f"the graph accepted {accepted} of {most} tokens, {given} of them given", hint="build the bundle again"
         )
+
+
+def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return the length of the common prefix of two token lists."""
+    shorter = min(len(one), len(other))
+    if one[:shorter] == other[:shorter]:  # a fast check that often succeeds
+        return shorter
+    return next(place for place in range(shorter) if one[place] != other[place])

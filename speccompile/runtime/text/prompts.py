@@ -14,6 +14,10 @@ Prompt = str | Sequence[int]
 ChatTemplate = tuple[Templates, dict[str, str]]
 """A chat template, or several by their names, and the special tokens that it may write."""
 
+SHORTEN = "shorten it, or build the bundle with a larger cache.max_length"
+TRUNCATE = "shorten it, drop its first tokens (--truncate left), or build the bundle with a larger cache.max_length"
+"""Hints for a prompt that is too long, where nothing truncates it, and where an option does."""
+
 _LARGEST = 1 << 32
 """Ids of tokenizers are smaller."""
 
@@ -56,9 +60,12 @@ def conversation_token_ids(
     return tokenizer.encode(written, special_tokens=False)  # the template writes them itself
 
 
-def check_token_ids(ids: Sequence[int], manifest: Manifest, text: Tokenizer | None) -> None:
+def check_token_ids(
+    ids: Sequence[int], manifest: Manifest, text: Tokenizer | None, *, hint: str | None = SHORTEN
+) -> None:
     """Raise PromptError for a prompt that is empty, too long, or not of the bundle's vocabulary. text: its tokenizer,
-    which may have more tokens than the model has rows."""
+    which may have more tokens than the model has rows; hint: of the error for a prompt that is too long; None if it
+    will be truncated."""
     if not ids:
         raise PromptError("the prompt is empty: expected at least one token", hint="give a text or token ids")
     size = manifest.vocabulary_size
@@ -68,10 +75,10 @@ def check_token_ids(ids: Sequence[int], manifest: Manifest, text: Tokenizer | No
             f"token id {wrong} is out of range: expected 0 to {size - 1}",
             hint=_without_row(wrong, text) or "tokenize the prompt with the target's own tokenizer",
         )
-    if len(ids) > manifest.max_length:
+    if len(ids) > manifest.max_length and hint is not None:
         raise PromptError(
             f"the prompt has {len(ids)} tokens, more than this bundle's capacity of {manifest.max_length}",
-            hint="shorten it, or build the bundle with a larger cache.max_length",
+            hint=hint,
         )
 
 

@@ -43,6 +43,7 @@ class Scheduler:
         self._clock = clock
         self._waiting, self._costs = WaitingQueue(self.limits), LatencyEstimates()
         self._seats = SlotAllocator(bundle.manifest.batch_size, can_reuse=bundle._loop.supports_prefix_reuse)
+        self._seats.hold(0, bundle._loop.hold_resumed())
         self._reading: ScheduledSequence | None = None
         self._cancelled = False
         self._given = 0
@@ -286,6 +287,7 @@ class Scheduler:
         for served in running:
             if served.slot is not None:
                 self._loop.release(served.slot)
+        self._loop.left = None  # the engine may have stopped in the middle of a run
         self._tell_queue()
 
 

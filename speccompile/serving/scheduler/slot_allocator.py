@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from speccompile.runtime.rounds.slots import common_prefix_length
 from speccompile.serving.scheduler.scheduled import ScheduledSequence
 
 SIMILAR = 0.1
@@ -60,6 +61,10 @@ class SlotAllocator:
     def __len__(self) -> int:
         return len(self._seats)
 
+    def hold(self, slot: int, text: list[int]) -> None:
+        """Record that the caches of a free slot hold `text`."""
+        self._seats[slot].text = text
+
     @property
     def is_full(self) -> bool:
         return all(seat.served is not None for seat in self._seats)
@@ -106,11 +111,3 @@ class SlotAllocator:
         """Return the number of slots in the range of a round once this slot is occupied too."""
         taken = [slot, *(place for place, seat in enumerate(self._seats) if seat.served is not None)]
         return max(taken) - min(taken) + 1
-
-
-def common_prefix_length(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the length of the common prefix of two token lists."""
-    shorter = min(len(one), len(other))
-    if one[:shorter] == other[:shorter]:  # a fast check that often succeeds
-        return shorter
-    return next(place for place in range(shorter) if one[place] != other[place])

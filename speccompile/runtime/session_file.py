@@ -1,0 +1,136 @@
+"""File of a session: the tokens that a batch slot has read, and the states that they left.
+
+A file has the format of safetensors: 8 bytes with the header's length, little endian; a JSON header; then the numbers
+of every tensor, one after the other, in the order of the header. Its `__metadata__` has the format, the session's key
+and the BLAKE3 hash of the header without that hash and of all numbers. The header has one spelling, so that no byte of
+a file can change undetected. Nothing in it is executed.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from speccompile.bundle.folders import write_atomically
+from speccompile.bundle.hashes import new_hasher
+from speccompile.contract import DTYPES
+from speccompile.errors import UsageError
+from speccompile.machine.plain_files import read_plain
+from speccompile.runtime.devices.engine import Array, numpy_dtype
+from speccompile.runtime.rounds.drafter_state import ALIGNMENT, LENGTH_BYTES, LONGEST, METADATA
+
+FORMAT = "speccompile.session.1"
+"""Format and its version. A reader refuses other versions."""
+
+PRIVATE = 0o600
+"""Permissions of a file: it holds the user's text."""
+
+_LARGEST = 1 << 48
+_HASH = "blake3"
+_NUMPY = {dtype.safetensors: numpy_dtype(name) for name, dtype in DTYPES.items()}
+_ANOTHER = "remove the file, or give another one: the text is read again, and a new file written"
+
+
+@dataclass(frozen=True)
+class SessionFile:
+    """Content of a file. metadata: texts by name, without format and hash. tensors: name -> (dtype of safetensors,
+    values); bfloat16 as uint16."""
+
+    metadata: dict[str, str]
+    tensors: dict[str, tuple[str, Array]]
+
+
+def write_session(path: Path, file: SessionFile) -> None:
+    """Write a file, for its owner alone. Readers find the old file or the new one, complete; of several writers the
+    last one wins. Raise UsageError, with the old file unchanged, if it cannot be written."""
+    entries, start = dict[str, Any](), 0
+    for name, (dtype, values) in file.tensors.items():
+        entries[name] = _entry(dtype, values.shape, start)
+        start += values.nbytes
+    data = [np.ascontiguousarray(values).tobytes() for _, values in file.tensors.values()]
+    content = _header(file.metadata | {"format": FORMAT}, entries, data) + b"".join(data)
+    try:
+        write_atomically(path, content, PRIVATE)
+    except OSError as error:
+        raise UsageError(
+            f"{path}: the session cannot be written: {error.strerror}",
+            hint="give a file in a folder that is there, that you may write to, and that has space",
+        ) from error
+
+
+def read_session(path: Path, most: int) -> SessionFile:
+    """Return the content of a file. most: largest number of bytes of its tensors together. Raise UsageError for a file
+    that cannot be read, is none of a session, of another version, or damaged."""
+    try:
+        content = read_plain(path, most + LONGEST + LENGTH_BYTES)
+    except OSError as error:
+        raise UsageError(f"{path}: the session cannot be read: {error.strerror}", hint=_ANOTHER) from error
+    header, data = _split(content, path)
+    metadata = header.pop(METADATA, None)
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise UsageError(f"{path}: not a session: its header has no texts in {METADATA}", hint=_ANOTHER)
+    if metadata.get("format") != FORMAT:
+        received = str(metadata.get("format"))[:80]
+        raise UsageError(f"{path}: received format {received!r}, expected {FORMAT!r}", hint=_ANOTHER)
+    if (problem := _layout_problem(header, len(data))) is not None:
+        raise UsageError(f"{path}: the session is truncated or damaged: {problem}", hint=_ANOTHER)
+    metadata.pop(_HASH, None)
+    if content[: len(content) - len(data)] != _header(metadata, header, [data]):
+        raise UsageError(f"{path}: the session is damaged: it does not have the hash that it names", hint=_ANOTHER)
+    del metadata["format"]
+    return SessionFile(metadata, {name: (row["dtype"], _values(row, data)) for name, row in header.items()})
+
+
+def _entry(dtype: str, shape: tuple[int, ...], start: int) -> dict[str, Any]:
+    size = prod(shape) * _NUMPY[dtype].itemsize
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": [start, start + size]}
+
+
+def _header(metadata: Mapping[str, str], entries: Mapping[str, Any], data: list[Any]) -> bytes:
+    """Return the length and the header of a file, with the hash in it."""
+    plain = {METADATA: dict(sorted(metadata.items())), **entries}
+    hasher = new_hasher()
+    for part in (json.dumps(plain).encode(), *data):
+        hasher.update(part)
+    plain[METADATA][_HASH] = hasher.hexdigest()
+    header = json.dumps(plain).encode()
+    header += b" " * (-len(header) % ALIGNMENT)
+    return len(header).to_bytes(LENGTH_BYTES, "little") + header
+
+
+def _split(content: bytes, path: Path) -> tuple[dict[str, Any], memoryview]:
+    """Return the header and the bytes after it."""
+    length = int.from_bytes(content[:LENGTH_BYTES], "little")
+    if len(content) < LENGTH_BYTES or not 0 < length <= min(LONGEST, len(content) - LENGTH_BYTES):
+        raise UsageError(f"{path}: not a session, or a truncated one: {len(content)} bytes", hint=_ANOTHER)
+    try:
+        header = json.loads(content[LENGTH_BYTES : LENGTH_BYTES + length])
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict):
+        raise UsageError(f"{path}: not a session: its header is no JSON object", hint=_ANOTHER)
+    return header, memoryview(content)[LENGTH_BYTES + length :]
+
+
+def _layout_problem(entries: Mapping[str, Any], size: int) -> str | None:
+    """Return what is wrong with the entries of a header before `size` bytes of numbers, or None."""
+    start = 0
+    for name, row in entries.items():
+        dtype, shape = (row.get("dtype"), row.get("shape")) if isinstance(row, dict) else (None, None)
+        if not isinstance(dtype, str) or dtype not in _NUMPY or not isinstance(shape, list):
+            return f"{name[:80]!r} has no dtype or shape"
+        if not all(type(each) is int and 0 <= each < _LARGEST for each in shape) or len(shape) > len(entries) + 8:
+            return f"{name[:80]!r} has an impossible shape"
+        if row != _entry(dtype, tuple(shape), start):
+            return f"{name[:80]!r} is not where its shape says"
+        start = row["data_offsets"][1]
+    return None if start == size else f"received {size} bytes of numbers, expected {start}"
+
+
+def _values(row: Mapping[str, Any], data: memoryview) -> Array:
+    start, end = row["data_offsets"]
+    return np.frombuffer(data[start:end], _NUMPY[row["dtype"]]).reshape(row["shape"])

@@ -1,0 +1,230 @@
+"""Sessions: what the first batch slot has read, saved to a file and restored from one.
+
+Restored states are those that the same tokens leave, bit for bit, so that no token depends on a session. A file is
+refused where that could not be so: its key has every fact on which states depend, and the differing one is named. The
+drafter's part has a key of its own: that of another drafter is dropped, and the drafter reads the text again.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from speccompile import __version__, contract, native
+from speccompile.bundle.manifest import EngineEntry, Manifest
+from speccompile.bundle.reader import OpenedBundle
+from speccompile.contract import COMPONENTS, has_recurrent_states, is_recurrent_state
+from speccompile.errors import UsageError
+from speccompile.machine.system import processor
+from speccompile.progress import LOGGER
+from speccompile.runtime.devices.engine import Array
+from speccompile.runtime.generation import SequenceState
+from speccompile.runtime.rounds.decode_loop import DecodeLoop
+from speccompile.runtime.rounds.slots import SlotContent
+from speccompile.runtime.session_file import SessionFile, read_session, write_session
+
+TOKENS = "session.tokens"
+"""Name of the tensor of token ids, int64 [n]. Other tensors have the names of their buffers."""
+DRAFTER, DRAFTER_LENGTH = "drafter", "drafter_length"
+_NOTE = "note."
+_TARGET = f"{COMPONENTS[0]}."
+
+
+@dataclass(frozen=True)
+class SessionKey:
+    """Facts on which states depend. target: those of all states, by name; drafter: those of the drafter's own."""
+
+    target: dict[str, str]
+    drafter: str
+
+    @classmethod
+    def of(cls, opened: OpenedBundle, entry: EngineEntry, tokenizer: str, *, exact: bool) -> "SessionKey":
+        """Return the key of an engine of a bundle. exact: windows of all widths give equal bits on this machine."""
+        plan, files = opened.manifest.plan, opened.hashes.files
+        weights = {name: _weights(files, f"{name}.") for name in COMPONENTS}
+        if not weights["target"]:  # in the graphs themselves
+            weights["target"] = ",".join(files[file].blake3 for file in sorted(entry.files.values()))
+        precision = {name: entry.precision.get(name, "") for name in COMPONENTS}
+        kernels = native.kernels() if entry.provider == "cpu" else None
+        here = f"{entry.name} on {processor()} with {kernels or 'its own kernels'}"
+        target = {
+            "contract": str(contract.VERSION),
+            "version": __version__,
+            "build": json.dumps(opened.lock.get("versions"), sort_keys=True),
+            "target weights": weights["target"],
+            "target": json.dumps([_checkpoint(opened), precision["target"]], sort_keys=True),
+            "max_length": str(opened.manifest.max_length),
+            "tokenizer": tokenizer,
+            "vocabulary": str(opened.manifest.vocabulary_size),
+            "machine": "any" if exact and kernels not in (None, "none") else here,
+        }
+        graphs = [entry.files[name] for name in ("draft", "step") if name in entry.files]
+        drafter = [plan.get("drafter"), precision["drafter"], weights["drafter"], [files[f].blake3 for f in graphs]]
+        return cls(target, json.dumps(drafter, sort_keys=True))
+
+
+_NAMES = ("facts", "reference", "commit", "revision", "files")
+"""Keys of a plan's target that name and describe the checkpoint: hashes of its files stand for them."""
+_NO_MODEL = ("tokenizer", "generation_config", "special_tokens", "chat_template")
+"""Beginnings of names of files that change no state."""
+
+
+def _checkpoint(opened: OpenedBundle) -> list[object]:
+    """Return the hashes of the target's files, the config's too, and what the recipe says of the target."""
+    files = opened.lock.get("inputs", {}).get("target", {}).get("files", {})
+    asked = opened.manifest.plan.get("target") or {}
+    return [
+        {name: hashed for name, hashed in files.items() if not name.startswith(_NO_MODEL)},
+        {key: value for key, value in asked.items() if key not in _NAMES},
+    ]
+
+
+def _weights(files: object, prefix: str) -> str:
+    named = {Path(name).name: record.blake3 for name, record in files.items() if name.startswith("graphs/")}  # type: ignore[attr-defined]
+    return ",".join(f"{name} {named[name]}" for name in sorted(named) if name.startswith(prefix))
+
+
+def check_session(asked: object, sequences: int, *, side_by_side: bool) -> Path | None:
+    """Return the file of a session, or None. side_by_side: whether the call runs by itself, in no service. Raise
+    UsageError, before any work, for another value, several sequences, and a file that could not be written."""
+    if asked is None:
+        return None
+    if not isinstance(asked, str | Path) or not str(asked):
+        raise UsageError(f"session: received {asked!r}, expected the path of a file", hint="leave it out for none")
+    path = Path(asked)
+    if sequences != 1 or not side_by_side:
+        received = f"{sequences} sequences" if side_by_side else "a service"
+        raise UsageError(
+            f"session {path}: received {received}, expected one sequence that runs alone", hint="use Bundle.generate"
+        )
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        problem = "nothing may be written in" if path.parent.is_dir() else "there is no folder"
+        raise UsageError(f"session {path}: {problem} {path.parent}", hint="create it, or give another file")
+    return path
+
+
+class Sessions:
+    """Saves and restores the first slot of a loop."""
+
+    def __init__(self, loop: DecodeLoop, manifest: Manifest, key: SessionKey) -> None:
+        self._loop, self._manifest, self._key = loop, manifest, key
+        self.notes: dict[str, str] = {}
+        """Notes in the file that was loaded last."""
+        self._moves_on = {part: has_recurrent_states(manifest.graphs, part) for part in COMPONENTS}
+
+    def save(self, path: Path, notes: Mapping[str, str] | None = None) -> None:
+        """Write what a slot holds of the latest sequence, and notes, which are given back as they are. Raise UsageError
+        if it holds nothing, or the file cannot be written."""
+        left = self._loop.left
+        if left is None or not left.tokens:
+            raise UsageError(
+                f"{path}: there is no session to save: the last use of this bundle was no generation of one prompt",
+                hint="generate from one prompt before",
+            )
+        if self._moves_on["target"] and left.target_position != len(left.tokens):
+            left = self._read_again(left.tokens)
+        if self._moves_on["drafter"] and left.drafter_position != left.drafter_length:
+            left = left._replace(drafter_length=0)
+        tensors = {TOKENS: ("I64", np.array(left.tokens, np.int64))}
+        states = self._loop.states
+        for buffer in states.shapes:
+            if self._is_target(buffer) or left.drafter_length:
+                part = self._part(buffer, len(left.tokens), left.drafter_length)
+                tensors[buffer] = (states.dtypes[buffer], np.array(states.line(buffer, left.slot)[part]))
+        own = {DRAFTER: self._key.drafter, DRAFTER_LENGTH: str(left.drafter_length)}
+        own |= {_NOTE + name: value for name, value in (notes or {}).items()}
+        write_session(path, SessionFile(self._key.target | own, tensors))
+
+    def load(self, path: Path) -> list[int]:
+        """Restore the first slot for the next generation of one prompt. Return the tokens that it holds. Raise
+        UsageError, with nothing changed, for a file that is damaged or of another bundle."""
+        states = self._loop.states
+        size = sum(states.line(buffer, 0).nbytes for buffer in states.shapes) + 8 * self._manifest.max_length
+        file = read_session(path, size)
+        self._check_key(file, path)
+        tokens = self._tokens(file, path)
+        length = self._drafter_length(file, len(tokens), path)
+        written = {}
+        for buffer in states.shapes:
+            if self._is_target(buffer) or length:
+                written[buffer] = self._checked(file, buffer, (len(tokens), length), path)
+        self._loop.left = self._loop.resume = None  # should the engine fail
+        for buffer, (part, values) in written.items():
+            states.write(buffer, 0, part, values)
+        self._loop.resume = SlotContent(tokens, length, len(tokens), length)
+        self.notes = {name[len(_NOTE) :]: text for name, text in file.metadata.items() if name.startswith(_NOTE)}
+        return tokens
+
+    def _read_again(self, tokens: list[int]) -> SlotContent:
+        """Read a text whose last round has moved recurrent states beyond it, and return what is held then."""
+        tokens = tokens[: self._manifest.max_length - 1]
+        row = SequenceState(tokens, 1, self._manifest.max_length, (), None)
+        for _ in self._loop.generate([row], speculative=False):
+            pass
+        assert self._loop.left is not None, "one sequence was read"
+        return self._loop.left
+
+    def _is_target(self, buffer: str) -> bool:
+        return buffer.startswith(_TARGET)
+
+    def _part(self, buffer: str, tokens: int, drafter_length: int) -> tuple[slice, ...]:
+        """Return the part of a line that a session holds: the lines of read tokens, or all of a recurrent state."""
+        shape, count = self._loop.states.shapes[buffer], tokens if self._is_target(buffer) else drafter_length
+        if is_recurrent_state(buffer) or len(shape) not in (1, 3):
+            return ()
+        return (slice(count),) if len(shape) == 1 else (slice(None), slice(count))
+
+    def _check_key(self, file: SessionFile, path: Path) -> None:
+        for name, ours in self._key.target.items():
+            if (theirs := file.metadata.get(name)) != ours:
+                raise UsageError(
+                    f"{path}: this session is of another {name}: {_short(theirs)}, this bundle's is {_short(ours)}",
+                    hint="continue it with the bundle that wrote it, or give another file",
+                )
+
+    def _tokens(self, file: SessionFile, path: Path) -> list[int]:
+        dtype, values = file.tensors.get(TOKENS, ("", np.zeros(0)))
+        size, most = self._manifest.vocabulary_size, self._manifest.max_length - 1
+        if dtype != "I64" or values.ndim != 1 or not len(values) or values.min() < 0 or values.max() >= size:
+            raise UsageError(f"{path}: expected token ids from 0 to {size - 1} in {TOKENS}", hint="give another file")
+        if len(values) > most:
+            raise UsageError(
+                f"{path}: this session has {len(values)} tokens, expected at most {most}, the bundle's capacity less 1",
+                hint="build the bundle with a larger cache.max_length",
+            )
+        found: list[int] = values.tolist()
+        return found
+
+    def _drafter_length(self, file: SessionFile, tokens: int, path: Path) -> int:
+        """Return the number of tokens that the drafter has read; 0, with a note, in a session with another drafter."""
+        if file.metadata.get(DRAFTER) != self._key.drafter:
+            LOGGER.warning("note: %s was written with another drafter: this one reads its text again", path)
+            return 0
+        text = file.metadata.get(DRAFTER_LENGTH, "")
+        if not (text.isascii() and text.isdecimal() and len(text) < 12 and int(text) <= tokens):
+            raise UsageError(
+                f"{path}: received {DRAFTER_LENGTH} {text[:20]!r}, expected 0 to {tokens}", hint="give another file"
+            )
+        return int(text)
+
+    def _checked(
+        self, file: SessionFile, buffer: str, lengths: tuple[int, int], path: Path
+    ) -> tuple[tuple[slice, ...], Array]:
+        """Return the part of a buffer's line that a file has, and its values."""
+        part, states = self._part(buffer, *lengths), self._loop.states
+        expected = (states.dtypes[buffer], list(np.empty(states.shapes[buffer], np.bool_)[part].shape))
+        dtype, values = file.tensors.get(buffer, ("nothing", np.zeros(0)))
+        if (dtype, list(values.shape)) != expected:
+            raise UsageError(
+                f"{path}: received {dtype} {list(values.shape)} for {buffer}, expected {expected[0]} {expected[1]}, "
+                "as this bundle's states are",
+                hint="continue it with the bundle that wrote it, or give another file",
+            )
+        return part, values
+
+
+def _short(value: str | None) -> str:
+    return "missing" if value is None else repr(value if len(value) <= 160 else f"{value[:160]}..")
