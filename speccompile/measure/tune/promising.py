@@ -19,8 +19,8 @@ def promising(source: TunedRecipe, shapes: Sequence[DraftShape], profile: Profil
         settings = source.shape_settings(shape)
         plan = source.planned(*settings)
         # the shape is the plan's own: a chain's other lengths are predicted as well
-        shapes = predict(plan, ProfileCosts(profile), device=profile.processor, memory=None).shapes
-        found = next(each for each in shapes if each.drafts == plan.drafter.tokens)
+        predicted = predict(plan, ProfileCosts(profile), device=profile.processor, memory=None).shapes
+        found = next(each for each in predicted if each.drafts == plan.drafter.tokens)
         if found.speedup.high > 1:
             kept.append(shape)
         else:
