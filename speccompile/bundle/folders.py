@@ -49,8 +49,8 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o666) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         part.unlink(missing_ok=True)  # of a process that was killed: it may have other permissions
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:  # noqa: PTH123 - a mode
-            file.write(content)
+        part.touch(mode, exist_ok=False)
+        part.write_bytes(content)
         part.replace(path)
     except BaseException:
         with suppress(OSError):  # it was never made, or the disk is gone
