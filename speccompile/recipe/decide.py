@@ -95,7 +95,8 @@ def _locate_target(recipe: Recipe) -> tuple[Path, str | None]:
     """Return the target's folder and commit. Raise RecipeError for a tokenizer that is not for a GGUF file."""
     written, origin = recipe.target, recipe.origin
     folder, commit = resolve_folder(
-        "target", written.model, written.revision, origin, tokenizer=written.tokenizer
+        "target", written.model, written.revision, origin, tokenizer=written.tokenizer,
+        adapter=written.adapter,
     )  # fmt: skip
     if written.tokenizer is not None and not (folder / GGUF_INDEX).is_file():
         raise origin.refusal(

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import shutil
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +82,7 @@ def gguf_folder(path: Path, tokenizer: Path | None = None) -> Path | None:
     folder = cache_folder(CACHE) / hashlib.sha256(canonical_json(_key(files, tokenizer))).hexdigest()
     if not (folder / GGUF_INDEX).is_file():
         try:
-            _write(folder, files, convert(files, tokenizer))
+            write_description(folder, files, convert(files, tokenizer), GGUF_INDEX)
         except OSError as error:
             raise CheckpointError(
                 f"{folder.parent}: cannot be written: {error.strerror}, expected a place for the config and the "
@@ -97,8 +98,9 @@ def _key(files: tuple[Path, ...], tokenizer: Path | None) -> dict[str, Any]:
     return {"files": stamps, "format": FORMAT, "speccompile": __version__}
 
 
-def _write(folder: Path, files: tuple[Path, ...], content: dict[str, Any]) -> None:
-    """Write a folder under another name first, so that it is there whole or not at all."""
+def write_description(folder: Path, files: Iterable[Path], content: Mapping[str, Any], last: str) -> None:
+    """Write a folder with links to files and with files of its own, under another name first, so that it is there whole
+    or not at all. last: the file whose presence shows that another process was faster. Raise OSError."""
     part = folder.with_name(f".{folder.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
     part.mkdir(parents=True)
     try:
@@ -110,7 +112,7 @@ def _write(folder: Path, files: tuple[Path, ...], content: dict[str, Any]) -> No
         try:
             part.rename(folder)
         except OSError:
-            if not (folder / GGUF_INDEX).is_file():  # else another process was faster
+            if not (folder / last).is_file():  # else another process was faster
                 raise
     finally:
         shutil.rmtree(part, ignore_errors=True)

@@ -6,6 +6,7 @@ from speccompile.compiler.checkpoints.facts import read_checkpoint
 from speccompile.errors import CheckpointError, RecipeError
 from speccompile.plan.plan import ModelPlan
 from speccompile.plan.recipe_source import RecipeSource
+from speccompile.recipe.adapter import adapted_folder
 from speccompile.recipe.gguf import gguf_folder
 from speccompile.recipe.hub import HEAD_PATTERNS, PATTERNS, fetch_snapshot
 
@@ -17,14 +18,15 @@ def resolve_model(
     precision: str,
     origin: RecipeSource,
     tokenizer: str | None = None,
+    adapter: str | None = None,
 ) -> ModelPlan:
     """Find and check the model of `section` ("target", "drafter" or "drafter.models.0").
 
     A folder relative to the recipe comes first; a name that is not a path is then requested from the Hub. Raise
     RecipeError for a model that is in neither, CheckpointError for a folder without a complete checkpoint.
-    tokenizer: as for `resolve_folder`.
+    tokenizer, adapter: as for `resolve_folder`.
     """
-    folder, commit = resolve_folder(section, reference, revision, origin, tokenizer=tokenizer)
+    folder, commit = resolve_folder(section, reference, revision, origin, tokenizer=tokenizer, adapter=adapter)
     return model_in(folder, reference, precision, revision, commit)
 
 
@@ -44,12 +46,21 @@ def resolve_folder(
     *,
     heads: bool = False,
     tokenizer: str | None = None,
+    adapter: str | None = None,
 ) -> tuple[Path, str | None]:
     """Return the folder that a reference names, and the commit if it comes from the Hub, else None.
 
     heads: download pickled weights too, as some heads are published. tokenizer: folder, relative to the recipe, of the
-    tokenizer for a GGUF file. Raise RecipeError.
+    tokenizer for a GGUF file. adapter: folder, relative to the recipe, of an adapter to merge into the model. Raise
+    RecipeError, and what `adapted_folder` raises.
     """
+    folder, commit = _base_folder(section, reference, revision, origin, heads=heads, tokenizer=tokenizer)
+    return (folder if adapter is None else adapted_folder(folder, origin.resolve(adapter))), commit
+
+
+def _base_folder(
+    section: str, reference: str, revision: str | None, origin: RecipeSource, *, heads: bool, tokenizer: str | None
+) -> tuple[Path, str | None]:
     folder = origin.resolve(reference)
     described = gguf_folder(folder, None if tokenizer is None else origin.resolve(tokenizer))
     if described is not None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from speccompile.compiler.checkpoints.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS, MERGED
 from speccompile.compiler.checkpoints.gguf.conversion import read_index
 from speccompile.compiler.checkpoints.json_files import CONFIG, is_present, read_json_object, wrong
 from speccompile.compiler.checkpoints.layer_shapes import check_layers
@@ -87,8 +88,14 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
     return (
         *_present(folder, CONFIG, GENERATION_CONFIG),
         *files_of(stored),
+        *_merged_adapter(folder),
         *_present(folder, *TOKENIZER_FILES, *_named_templates(folder)),
     ), facts
+
+
+def _merged_adapter(folder: Path) -> tuple[Path, ...]:
+    """Return the files of the adapter that is merged into the model, relative to its folder."""
+    return _present(folder, MERGED, ADAPTER_CONFIG, ADAPTER_WEIGHTS) if is_present(folder / MERGED) else ()
 
 
 def _gguf_types(folder: Path) -> str | None:

@@ -14,6 +14,7 @@ from transformers.utils import logging
 
 from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.checkpoints.quantization import KEYS
+from speccompile.compiler.models.adapter import merge_adapter
 from speccompile.compiler.models.text_decoder import text_decoder
 from speccompile.compiler.step.frequencies import freeze_positions
 from speccompile.compiler.step.monkeypatch import patched_attribute
@@ -86,6 +87,7 @@ def assemble(
             f"{folder}: the checkpoint lacks {len(lacking)} tensors of {type(model).__name__}, first {lacking[0]}",
             hint=_TIED if lacking == ["lm_head.weight"] else _LACKING,
         )
+    merge_adapter(model, folder)
     freeze_positions(model, max_length)
     return model.eval().requires_grad_(False), sorted(report["unexpected_keys"])
 
