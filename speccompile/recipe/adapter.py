@@ -1,11 +1,12 @@
 """A model with an adapter as a folder in Hugging Face layout, in the user's cache: everything else reads such folders.
 
 The folder holds links to the files of the model and of the adapter, and the mark that tells the compiler to merge the
-weights while it reads them: see `speccompile.compiler.models.adapter`. Its name is the digest of the files' paths, sizes
-and times: changed files have another folder.
+weights while it reads them: see `speccompile.compiler.models.adapter`. Its name is the digest of the files' paths,
+sizes and times: changed files have another folder.
 """
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from speccompile.compiler.checkpoints.quantization import read_quantization
 from speccompile.compiler.checkpoints.weights import stored_tensors
 from speccompile.compiler.weights.adapter import check_numbers
 from speccompile.errors import CheckpointError, UnsupportedModelError
+from speccompile.plan.plan import ModelPlan
 from speccompile.recipe.gguf import CACHE, write_description
 
 FORMAT = 1
@@ -29,9 +31,9 @@ _OWN = (ADAPTER_CONFIG, ADAPTER_WEIGHTS, MERGED)
 def adapted_folder(base: Path, adapter: Path) -> Path:
     """Return the folder of a model with an adapter. It is made once, when the adapter has been checked.
 
-    base: resolved folder of the model; adapter: folder as PEFT writes it. Raise CheckpointError and UnsupportedModelError
-    as `read_adapter`, `check_fits` and `check_numbers` do, UnsupportedModelError for a base with quantized weights, and
-    CheckpointError if the folder cannot be written.
+    base: resolved folder of the model; adapter: folder as PEFT writes it. Raise CheckpointError and
+    UnsupportedModelError as `read_adapter`, `check_fits` and `check_numbers` do, UnsupportedModelError for a base with
+    quantized weights, and CheckpointError if the folder cannot be written.
     """
     found = read_adapter(adapter)
     files = sorted(path for path in base.iterdir() if path.is_file() and path.name not in _OWN)
@@ -42,7 +44,7 @@ def adapted_folder(base: Path, adapter: Path) -> Path:
     if read_quantization(base) is not None:
         raise UnsupportedModelError(
             f"{adapter}: received an adapter for {base}, whose weights are quantized, expected a base in float",
-            hint="give the published base in float32, float16 or bfloat16: the merged weights are quantized in the build",
+            hint="give the base in float32, float16 or bfloat16: the merged weights are quantized in the build",
         )
     check_fits(found, stored_tensors(base), adapter)
     check_numbers(found, adapter)
@@ -51,10 +53,23 @@ def adapted_folder(base: Path, adapter: Path) -> Path:
         write_description(folder, (path.absolute() for path in (*files, *own)), mark, MERGED)
     except OSError as error:
         raise CheckpointError(
-            f"{folder.parent}: cannot be written: {error.strerror}, expected a place for links to {base.name} and its adapter",
+            f"{folder.parent}: cannot be written: {error.strerror}, expected a place for links to {base.name} and "
+            f"{adapter.name}",
             hint=f"set {FOLDER} to a folder that may be written",
         ) from error
     return folder
+
+
+def adapter_notes(whose: str, model: ModelPlan, adapter: str | None) -> Iterator[str]:
+    """Yield notes of a plan on an adapter that is merged into a model. adapter: as the recipe names it, or None."""
+    if adapter is None:
+        return
+    found = read_adapter(model.folder)
+    count = len(found.low_rank) + len(found.replaced) + len(found.rows)
+    rank = f" of rank {found.rank}" if found.rank else ""
+    yield f"the adapter '{adapter}' ({found.kind}{rank}, {count} changed weights) is merged into {whose}"
+    if found.base is not None and Path(found.base).name != Path(model.reference).name:
+        yield f"the adapter '{adapter}' names the base '{found.base}', and {whose} is '{model.reference}'"
 
 
 def _key(files: list[Path]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import PromptError
 from speccompile.plan.plan import RETRIEVAL, DrafterPlan, EnginePlan, ModelPlan, Plan, PrecisionPlan, ProvePlan
+from speccompile.recipe.adapter import adapter_notes
 from speccompile.recipe.cascade import decide_cascade
 from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_silent, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
@@ -66,6 +67,7 @@ def make_plan(recipe: Recipe) -> Plan:
     graphs = graphs_beside(target, recipe, graphs)
     check_states(recipe, target, draft, graphs)
     notes += filter(None, map(_multimodal_note, (target, *draft.models)))
+    notes += adapter_notes("the target", target, written.adapter)
     stored = stored_precision(target.facts, [model.facts for model in draft.models])
     engines = decide_engines(recipe, words, kind, stored)
     target, draft = _with_precisions(recipe, target, draft, engines[0].precision)

@@ -10,6 +10,7 @@ from speccompile.drafters.folder import has_weights
 from speccompile.drafters.method import MethodRequest
 from speccompile.plan.plan import DrafterPlan, ModelPlan
 from speccompile.plan.recipe_source import RecipeSource, inapplicable_key
+from speccompile.recipe.adapter import adapter_notes
 from speccompile.recipe.capabilities import DRAFTER_KEYS
 from speccompile.recipe.combinations import check_combination, matching_rows
 from speccompile.recipe.engines import PRECISION
@@ -150,8 +151,10 @@ def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tupl
         where = (section, written.model, written.revision)
         tokenizer = recipe.target.tokenizer  # of a GGUF file
         refuse_head(resolve_folder(*where, recipe.origin, tokenizer=tokenizer)[0], draft.kind)
-        model = resolve_model(*where, precision, recipe.origin, tokenizer)
+        adapter = written_drafter.adapter if written_drafter.model is not None else None
+        model = resolve_model(*where, precision, recipe.origin, tokenizer, adapter)
         about = f"{section}: " if written_drafter.models else ""
+        notes += adapter_notes("the drafter", model, adapter)
         notes += [f"{about}{note}" for note in check_vocabulary_match(target, model, key, recipe.origin)]
         models.append(model)
     check_successors(draft.successors, target.facts.vocabulary_size, recipe.origin)

@@ -108,6 +108,11 @@ def _target(recipe: Recipe) -> ModelPlan:
             "target.tokenizer", f"'{recipe.target.tokenizer}'", "none: a training reads safetensors, beside their "
             "tokenizer", "remove target.tokenizer",
         )  # fmt: skip
+    if recipe.target.adapter is not None:
+        raise recipe.origin.refusal(
+            "target.adapter", f"'{recipe.target.adapter}'", "none: a training reads the target's own weights",
+            "merge it with peft's merge_and_unload(), save_pretrained(FOLDER), and give that folder as target.model",
+        )  # fmt: skip
     if (target.folder / GGUF_INDEX).is_file():
         raise recipe.origin.refusal(
             "target.model", f"the GGUF file '{recipe.target.model}'", "safetensors: answers and features are computed "

@@ -7,33 +7,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MixtralConfig,
-    MixtralForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
 from speccompile.compiler.models.load import load_model
 from speccompile.errors import CheckpointError, SpeccompileError, UnsupportedModelError
 from speccompile.recipe.adapter import adapted_folder
+from tests.adapters import write
 
-peft = pytest.importorskip("peft")
-
-SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-         "num_key_value_heads": 2, "vocab_size": 64, "max_position_embeddings": 64}  # fmt: skip
-BASES = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, attention_bias=True)),
-    "tied": lambda: LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=True)),
-    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SIZES, head_dim=8)),
-    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=64, n_positions=64,
-                                               bos_token_id=1, eos_token_id=1)),
-    "moe": lambda: MixtralForCausalLM(MixtralConfig(**SIZES, num_local_experts=4)),
-}  # fmt: skip
 LINEAR = ["q_proj", "v_proj", "down_proj"]
 CASES = {
     "lora": ("llama", {"target_modules": LINEAR}),
@@ -59,25 +38,6 @@ CASES = {
     "conv1d, dora": ("gpt2", {"target_modules": ["c_attn"], "fan_in_fan_out": True, "use_dora": True}),
     "beside experts": ("moe", {"target_modules": ["q_proj", "o_proj"]}),
 }  # fmt: skip
-
-
-def stirred(model):
-    """Return the model with numbers in all that an adapter trains, which begins with zeros."""
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            noise = torch.randn_like(parameter) * 0.2
-            parameter.data = parameter.data.abs() * (1 + noise.abs()) if "magnitude" in name else parameter.data + noise
-    return model
-
-
-def write(folder, base="llama", **settings):
-    """Write a base model and an adapter. Return peft's model."""
-    torch.manual_seed(7)
-    model = BASES[base]().eval()
-    model.save_pretrained(folder / "base")
-    adapted = stirred(peft.get_peft_model(model, peft.LoraConfig(r=4, **settings))).eval()
-    adapted.save_pretrained(folder / "adapter")
-    return adapted
 
 
 def change(folder, **keys):
@@ -107,7 +67,7 @@ def test_logits_are_those_of_peft(tmp_path, case):
     ids[0, :4] = torch.tensor([1, 5, 1, 2])
     with torch.no_grad():
         expected, found, before = theirs(ids).logits, ours(ids).logits, plain(ids).logits
-    assert (expected - before).abs().max() > 0.01, "the adapter changes nothing"
+    assert (expected - before).abs().max() > 1e-3, "the adapter changes nothing"
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -195,9 +155,12 @@ def test_folders_that_are_no_adapters(tmp_path):
 
 def test_an_adapter_of_another_model_is_refused_when_it_is_loaded(tmp_path):
     write(tmp_path, target_modules=["q_proj"])
-    change_tensors(
-        tmp_path, lambda tensors: [tensors.update({key.replace("layers.1", "layers.7"): tensors.pop(key)}) for key in list(tensors)]
-    )  # fmt: skip
+
+    def rename(tensors):
+        for key in list(tensors):
+            tensors[key.replace("layers.1", "layers.7")] = tensors.pop(key)
+
+    change_tensors(tmp_path, rename)
     with pytest.raises(CheckpointError, match=r"the module model\.layers\.7\.self_attn\.q_proj"):
         load_model(adapted_folder(tmp_path / "base", tmp_path / "adapter"), 64)
 

@@ -1,11 +1,11 @@
 """A LoRA adapter in PEFT's format: what it changes in a model, and what of it cannot be merged.
 
-A folder has adapter_config.json and adapter_model.safetensors, whose tensors are named `base_model.model.<module>.<part>`.
-Which modules an adapter changes is told by its tensors; of the config only ranks and scales are needed. Every tensor is
-used or refused by name, since one that is left out changes what the model says.
+A folder has adapter_config.json and adapter_model.safetensors, whose tensors are named
+`base_model.model.<module>.<part>`. Which modules an adapter changes is told by its tensors; of the config only ranks
+and scales are needed. Every tensor is used or refused by name, since one that is left out changes what the model says.
 
-Formats: PEFT 0.21, `LoraConfig` and `get_peft_model_state_dict`. LoRA: Hu et al. 2021; rsLoRA: Kalajdzievski 2023; DoRA:
-Liu et al. 2024.
+Formats: PEFT 0.21, `LoraConfig` and `get_peft_model_state_dict`. LoRA: Hu et al. 2021; rsLoRA: Kalajdzievski 2023;
+DoRA: Liu et al. 2024.
 """
 
 import re
@@ -29,6 +29,8 @@ _A, _B, _BIAS = "lora_A.weight", "lora_B.weight", "lora_B.bias"
 _EMBEDDING_A, _EMBEDDING_B = "lora_embedding_A", "lora_embedding_B"
 _MAGNITUDE, _ROWS = "lora_magnitude_vector", "token_adapter.trainable_tokens_delta"
 _PARTS = (_A, _B, _BIAS, _EMBEDDING_A, _EMBEDDING_B, _MAGNITUDE, _ROWS)
+Shape = tuple[int, ...]
+
 _FLOATS = ("F32", "F16", "BF16")
 
 _UNMERGEABLE = {
@@ -55,9 +57,9 @@ _CONVERT = (
 
 @dataclass(frozen=True)
 class LowRank:
-    """A product B A that is added to a weight [N, K], times `scale`. a: [r, K], b: [r, N] transposed, [N, r]. magnitude:
-    [N], the norms of DoRA's rows. bias: [N], added to the layer's bias, times `scale`. is_embedding: the weight [V, H] gets
-    A^T B^T, with a [r, V] and b [H, r]."""
+    """A product B A that is added to a weight [N, K], times `scale`. a: [r, K]; b: [N, r]. magnitude: [N], the norms of
+    DoRA's rows. bias: [N], added to the layer's bias, times `scale`. is_embedding: the weight [V, H] gets A^T B^T, with
+    a [r, V] and b [H, r]."""
 
     module: str
     a: StoredTensor
@@ -107,9 +109,9 @@ def read_adapter(folder: Path) -> Adapter:
     _check_config(config, folder / ADAPTER_CONFIG)
     if not is_present(folder / ADAPTER_WEIGHTS):
         pickled = is_present(folder / "adapter_model.bin")
+        received = "adapter_model.bin (pickle files can run code and are never read)" if pickled else "no weights"
         raise CheckpointError(
-            f"{folder}: received {'adapter_model.bin (pickle files can run code and are never read)' if pickled else 'no weights'}"
-            f", expected {ADAPTER_WEIGHTS}",
+            f"{folder}: received {received}, expected {ADAPTER_WEIGHTS}",
             hint="where you trust them, convert them: load the adapter with peft, then save_pretrained(FOLDER)",
         )
     return _assembled(config, read_tensors(folder / ADAPTER_WEIGHTS), folder)
@@ -137,7 +139,7 @@ def _check_config(config: Mapping[str, Any], path: Path) -> None:
         raise _refused(
             path,
             f"init_lora_weights: {start!r}",
-            "an adapter of the published base: this start changed the base weights",
+            "one of the published base: this start changed its weights",
         )
 
 
@@ -199,10 +201,8 @@ def _low_rank(config: Mapping[str, Any], module: str, parts: Mapping[str, Stored
             f"{path}: received DoRA on the embedding {module}, expected it on layers", hint=_CONVERT
         )
     alpha = _of_module(config, "alpha_pattern", "lora_alpha", module, path)
-    found = LowRank(
-        module, a, b, alpha / (sqrt(rank) if config.get("use_rslora") else rank), parts.get(_MAGNITUDE), parts.get(_BIAS),
-        is_embedding,
-    )  # fmt: skip
+    scale = alpha / (sqrt(rank) if config.get("use_rslora") else rank)
+    found = LowRank(module, a, b, scale, parts.get(_MAGNITUDE), parts.get(_BIAS), is_embedding)
     for name in (_MAGNITUDE, _BIAS):
         if name in parts and parts[name].shape != found.shape[:1]:
             raise _wrong(path, f"{name} {list(parts[name].shape)} of {module}", f"{list(found.shape[:1])}")
@@ -217,7 +217,7 @@ def _of_module(config: Mapping[str, Any], pattern: str, key: str, module: str, p
         value = config.get(key) if own is None else values[own]
     except (TypeError, KeyError, re.error):
         value = None
-    if type(value) not in (int, float) or not 0 < value < 1e6:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e6:
         path = path.with_name(ADAPTER_CONFIG)
         raise _wrong(path, f"{key}: {config.get(key)!r} and {pattern}: {str(values)[:80]}", f"a number for {module}")
     return float(value)
@@ -235,12 +235,12 @@ def _tokens(config: Mapping[str, Any], module: str, folder: Path) -> tuple[int, 
 
 
 def check_fits(adapter: Adapter, tensors: Mapping[str, StoredTensor], folder: Path) -> None:
-    """Raise CheckpointError for an adapter whose shapes are not those of the checkpoint's tensors. Modules that have
-    other names in the checkpoint are left to the build, which knows the model. tensors: as `stored_tensors` gives them."""
+    """Raise CheckpointError for an adapter whose shapes are not those of the checkpoint's tensors, from
+    `stored_tensors`. Modules that have other names in the checkpoint are left to the build, which knows the model."""
     for name, shape, base in _wanted(adapter, tensors):
         if shape not in (base, base[::-1]):
             raise CheckpointError(
-                f"{folder}: received an adapter of {name} for {list(shape)}, expected {list(base)}, as the base model has it",
+                f"{folder}: received a change of {name} for {list(shape)}, expected {list(base)}, as its base has",
                 hint=f"give the adapter of this model; its config names {adapter.base or 'no base'}",
             )
 

@@ -36,8 +36,6 @@ def merge_adapter(model: nn.Module, folder: Path) -> None:
             own = _source(module, "bias", change.module, folder)
             _set(module, "bias", biased(own, change, tensors), change.module, folder)
     _replace_rows(model, adapter, tensors, folder)
-    if adapter.low_rank or adapter.replaced:
-        model.tie_weights = lambda *_args, **_kwargs: None  # type: ignore[method-assign, assignment]  # or it would tie again
 
 
 def _replace_rows(model: nn.Module, adapter: Adapter, tensors: AdapterTensors, folder: Path) -> None:
@@ -80,5 +78,5 @@ def _set(module: nn.Module, parameter: str, source: LazyWeight, name: str, folde
 def _misfit(folder: Path, received: str, expected: str) -> CheckpointError:
     return CheckpointError(
         f"{folder}: the adapter has {received}, expected {expected}",
-        hint="give the adapter that was trained on this model",
+        hint="give an adapter of this model",
     )

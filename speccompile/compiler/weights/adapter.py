@@ -49,10 +49,10 @@ def check_numbers(adapter: Adapter, folder: Path) -> None:
 
 
 class Adapted(View):
-    """A weight W [N, K] with W + scale B A, and for DoRA magnitude * (W + scale B A) / its rows' norms. is_transposed: the
-    weight is stored as [K, N], as GPT-2 does.
+    """W + scale B A for a weight W [N, K]; with DoRA magnitude * (W + scale B A) / the norms of its rows.
 
-    The product is added rank by rank, so that a number does not depend on which rows are read together.
+    is_transposed: the weight is stored as [K, N], as GPT-2 does. The product is added rank by rank, so that a number
+    does not depend on which rows are read together.
     """
 
     def __init__(self, base: LazyWeight, change: LowRank, tensors: AdapterTensors, *, is_transposed: bool) -> None:
