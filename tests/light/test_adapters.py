@@ -103,6 +103,7 @@ def test_a_folder_is_made_once_and_anew_after_a_change(tmp_path):
         ({"velora_config": {"num_groups": 2}}, "velora_config"),
         ({"alora_invocation_tokens": [3]}, "alora_invocation_tokens"),
         ({"megatron_config": {"x": 1}}, "megatron_config"),
+        ({"ensure_weight_tying": True}, "ensure_weight_tying"),
         ({"target_parameters": ["mlp.experts.down_proj"]}, "target_parameters"),
         *(({"init_lora_weights": name}, "init_lora_weights") for name in
           ("pissa", "pissa_niter_4", "olora", "corda", "eva", "lora_ga", "loftq")),

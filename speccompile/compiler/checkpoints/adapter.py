@@ -36,6 +36,7 @@ _FLOATS = ("F32", "F16", "BF16")
 _UNMERGEABLE = {
     "alora_invocation_tokens": "it is active only behind a sequence of tokens",
     "arrow_config": "it chooses between adapters token by token",
+    "ensure_weight_tying": "it changes the head with the embedding that is tied to it",
     "kasa_config": "it changes the base weights",
     "layer_replication": "it repeats layers of the base model",
     "megatron_config": "it belongs to a model of Megatron",
@@ -79,7 +80,7 @@ class LowRank:
 
 @dataclass(frozen=True)
 class Adapter:
-    """What an adapter changes. replaced: parameter name -> tensor, whole. rows: module -> tokens and their rows in the
+    """Changes of a model. replaced: parameter name -> tensor, whole. rows: module -> tokens and their rows in the
     weight of that embedding. base: what its config names as base model, perhaps nothing. rank: the largest."""
 
     low_rank: tuple[LowRank, ...]
