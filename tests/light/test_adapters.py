@@ -104,6 +104,7 @@ def test_a_folder_is_made_once_and_anew_after_a_change(tmp_path):
         ({"alora_invocation_tokens": [3]}, "alora_invocation_tokens"),
         ({"megatron_config": {"x": 1}}, "megatron_config"),
         ({"ensure_weight_tying": True}, "ensure_weight_tying"),
+        ({"use_newer_kind": 1}, "use_newer_kind: 1, expected a key of PEFT"),
         ({"target_parameters": ["mlp.experts.down_proj"]}, "target_parameters"),
         *(({"init_lora_weights": name}, "init_lora_weights") for name in
           ("pissa", "pissa_niter_4", "olora", "corda", "eva", "lora_ga", "loftq")),
