@@ -30,7 +30,7 @@ from speccompile.plan.head import HeadPlan
 from speccompile.plan.plan import DrafterPlan, RetrievalPlan
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.tree import Tree
-from tests import zoo
+from tests import adapters, gguf_files, zoo
 from tests.compile.tiny_bundles import noisy, save
 from tests.heads.every import HEADS
 
@@ -191,3 +191,22 @@ def test_a_drafter_sees_a_target_that_it_reads(pair, tmp_path, drafter, expected
     assert keys(folder, drafter) == before
     save(zoo.model("llama", seed=3), folder / "target")
     assert {name for name, key in keys(folder, drafter).items() if before[name] != key} == set(expected.split())
+
+
+def test_keys_know_the_weights_of_gguf_files_and_what_an_adapter_changes(tmp_path):
+    folder = tmp_path / "gguf"
+    (folder / "recipe.yaml").parent.mkdir()
+    (folder / "recipe.yaml").write_text("name: keys\ntarget: {model: target.gguf}\ndrafter: {kind: prompt_lookup}\n")
+    found = []
+    for scale in (0.01, 0.02):  # of random weights, which the file's metadata do not have
+        model = gguf_files.save(folder / f"model-{scale}", "llama", initializer_range=scale)
+        gguf_files.write_gguf(model, folder / "target.gguf", ("F32",))
+        found.append(keys(folder / "recipe.yaml")["verify"])
+    assert found[0] != found[1]
+
+    adapters.write(tmp_path, target_modules=["q_proj"])
+    (tmp_path / "recipe.yaml").write_text("name: keys\ntarget: {model: base, adapter: adapter}\ndrafter: {kind: prompt_lookup}\n")
+    config = tmp_path / "adapter/adapter_config.json"
+    before = keys(tmp_path / "recipe.yaml")["verify"]
+    config.write_text(config.read_text().replace('"lora_alpha": 8', '"lora_alpha": 4'))
+    assert keys(tmp_path / "recipe.yaml")["verify"] != before

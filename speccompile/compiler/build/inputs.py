@@ -11,10 +11,15 @@ from speccompile.compiler.build.round_plan import RoundPlan
 from speccompile.compiler.build.tensorrt import BACKENDS, EngineInputs
 from speccompile.compiler.build.token_proof import PromptInputs, TokenProofInputs
 from speccompile.compiler.build.traced_graphs import TraceInputs
+from speccompile.compiler.checkpoints.adapter import ADAPTER_CONFIG
+from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.models.load import ModelFiles
 from speccompile.plan.plan import CascadePlan, DrafterPlan, ModelPlan, Plan, RetrievalPlan
 from speccompile.recipe.resource_estimate import largest_graph_bytes
+
+_WEIGHTS = (".safetensors", ".gguf")
+"""Suffixes of the files whose numbers a model computes with."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ def open_round(plan: Plan) -> RoundPlan:
 
 
 def _files(model: ModelPlan) -> ModelFiles:
-    weights = (file for file in model.files if file.suffix == ".safetensors")
+    weights = (file for file in model.files if file.suffix in _WEIGHTS or file.name in (GGUF_INDEX, ADAPTER_CONFIG))
     return ModelFiles(model.folder, (Path(CONFIG), *weights), model.facts.vocabulary_size)
 
 
