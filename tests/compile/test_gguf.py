@@ -24,14 +24,18 @@ prove: {max_new_tokens: 8}
 
 @pytest.mark.sweep("two graphs each, with their proof", but=["mistral"])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_bundle_gives_the_tokens_of_transformers(tmp_path, name):
+def test_a_bundle_gives_the_tokens_of_transformers(tmp_path, monkeypatch, name):
     kind, types = name.split()[0], ("Q4_0", "F16", "Q8_0", "BF16", "F32")
     stored = write_gguf(save(tmp_path / "model", kind, **MODELS[name]), tmp_path / "target.gguf", types)
     reference = save_reference(tmp_path / "model", stored, tmp_path / "reference")
     (tmp_path / "drafter").mkdir()
     write_gguf(save(tmp_path / "small", "llama", num_hidden_layers=1), tmp_path / "drafter" / "m.gguf", ("Q8_0",))
     (tmp_path / "recipe.yaml").write_text(RECIPE)
-    bundle = Bundle.open(build(make_plan(load_recipe(tmp_path / "recipe.yaml")), tmp_path / "bundle"))
+    monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
+    plan = make_plan(load_recipe(tmp_path / "recipe.yaml"))
+    bundle = Bundle.open(build(plan, tmp_path / "bundle"))
+    again = build(plan, tmp_path / "again")  # all of it from the cache
+    assert (again / "hashes.json").read_bytes() == (tmp_path / "bundle/hashes.json").read_bytes()
     model = AutoModelForCausalLM.from_pretrained(reference, dtype=torch.float32, attn_implementation="eager")
     model.generation_config.eos_token_id = None
     expected = model.generate(torch.tensor([PROMPT]), max_new_tokens=NEW, do_sample=False, pad_token_id=0)

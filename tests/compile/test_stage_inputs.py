@@ -205,7 +205,9 @@ def test_keys_know_the_weights_of_gguf_files_and_what_an_adapter_changes(tmp_pat
     assert found[0] != found[1]
 
     adapters.write(tmp_path, target_modules=["q_proj"])
-    (tmp_path / "recipe.yaml").write_text("name: keys\ntarget: {model: base, adapter: adapter}\ndrafter: {kind: prompt_lookup}\n")
+    (tmp_path / "recipe.yaml").write_text(
+        "name: keys\ntarget: {model: base, adapter: adapter}\ndrafter: {kind: prompt_lookup}\n"
+    )
     config = tmp_path / "adapter/adapter_config.json"
     before = keys(tmp_path / "recipe.yaml")["verify"]
     config.write_text(config.read_text().replace('"lora_alpha": 8', '"lora_alpha": 4'))

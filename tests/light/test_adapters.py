@@ -54,7 +54,7 @@ def change_tensors(folder, act):
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("SPECCOMPILE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("case", CASES)

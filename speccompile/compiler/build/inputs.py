@@ -14,12 +14,9 @@ from speccompile.compiler.build.traced_graphs import TraceInputs
 from speccompile.compiler.checkpoints.adapter import ADAPTER_CONFIG
 from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.compiler.checkpoints.json_files import CONFIG
-from speccompile.compiler.models.load import ModelFiles
+from speccompile.compiler.models.load import WEIGHT_SUFFIXES, ModelFiles
 from speccompile.plan.plan import CascadePlan, DrafterPlan, ModelPlan, Plan, RetrievalPlan
 from speccompile.recipe.resource_estimate import largest_graph_bytes
-
-_WEIGHTS = (".safetensors", ".gguf")
-"""Suffixes of the files whose numbers a model computes with."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,9 @@ def open_round(plan: Plan) -> RoundPlan:
 
 
 def _files(model: ModelPlan) -> ModelFiles:
-    weights = (file for file in model.files if file.suffix in _WEIGHTS or file.name in (GGUF_INDEX, ADAPTER_CONFIG))
+    weights = (
+        file for file in model.files if file.suffix in WEIGHT_SUFFIXES or file.name in (GGUF_INDEX, ADAPTER_CONFIG)
+    )
     return ModelFiles(model.folder, (Path(CONFIG), *weights), model.facts.vocabulary_size)
 
 

@@ -10,7 +10,7 @@ from speccompile.compiler.build.modules import VerifyInputs, load_decoder, make_
 from speccompile.compiler.lower.export import Exported, export_draft, export_verify
 from speccompile.compiler.lower.files import GRAPHS, write_neutral
 from speccompile.compiler.lower.signatures import DraftWidth
-from speccompile.compiler.models.load import ModelFiles
+from speccompile.compiler.models.load import WEIGHT_SUFFIXES, ModelFiles
 from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.weights.graph import link_file
 from speccompile.contract import Graph
@@ -43,7 +43,7 @@ class TracedDraft:
 def link_checkpoints(models: Iterable[ModelFiles | HeadPlan], folder: Path) -> None:
     """Link the weight files of all models into `folder` under names of their content."""
     (folder / GRAPHS).mkdir(exist_ok=True)
-    files = sorted({m.folder / file for m in models for file in m.files if file.suffix == ".safetensors"})
+    files = sorted({m.folder / file for m in models for file in m.files if file.suffix in WEIGHT_SUFFIXES})
     sizes = sum(file.stat().st_size for file in files)
     with (
         log_step("reading what the checkpoints are"),

@@ -33,6 +33,10 @@ _WRONG = (
 """Errors of transformers and safetensors over weights that do not match a config."""
 
 
+WEIGHT_SUFFIXES = (".safetensors", ".gguf")
+"""Suffixes of files whose numbers a model computes with."""
+
+
 @dataclass(frozen=True)
 class ModelFiles:
     """A model as stages of a build see it: config and weights, relative to `folder`, and the number of its tokens. What
