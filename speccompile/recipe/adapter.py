@@ -48,7 +48,7 @@ def adapted_folder(base: Path, adapter: Path) -> Path:
         )
     check_fits(found, stored_tensors(base), adapter)
     check_numbers(found, adapter)
-    mark = {MERGED: {"adapter": str(adapter), "base": str(base), "format": FORMAT}}
+    mark = {MERGED: {"format": FORMAT}}  # no paths: the lock has its hash
     try:
         write_description(folder, (path.absolute() for path in (*files, *own)), mark, MERGED)
     except OSError as error:
