@@ -181,7 +181,8 @@ class Sessions:
         for name, ours in self._key.target.items():
             if (theirs := file.metadata.get(name)) != ours:
                 raise UsageError(
-                    f"{path}: this session is of another {name}: {_short(theirs)}, this bundle's is {_short(ours)}",
+                    f"{path}: received a session with {name} {_short(theirs)}, expected {_short(ours)}, as this bundle "
+                    "has",
                     hint="continue it with the bundle that wrote it, or give another file",
                 )
 

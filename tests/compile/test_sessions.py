@@ -52,5 +52,5 @@ def test_another_target_is_refused(workshop, built, tmp_path):
     writer = Bundle.open(built("model_1").path, threads=1)
     writer.generate([5, 6, 7], session=tmp_path / "s", max_new_tokens=4)
     reader = Bundle.open(built("model_4").path, threads=1)
-    with pytest.raises(UsageError, match="this session is of another target weights: 'target"):
+    with pytest.raises(UsageError, match="received a session with target weights 'target"):
         reader.generate([5, 6, 7], session=tmp_path / "s")

@@ -110,7 +110,7 @@ def test_a_differing_field_is_named_with_both_values(field, tmp_path):
     writer.generate(PROMPT, max_new_tokens=4, session=tmp_path / "s")
     reader = keyed(toy_bundle(), **{field: "other"})
     ours = {"contract": "3", "target weights": "a", "tokenizer": "t", "machine": "any"}[field]
-    with pytest.raises(UsageError, match=f"of another {field}: '{ours}', this bundle's is 'other'"):
+    with pytest.raises(UsageError, match=f"with {field} '{ours}', expected 'other', as this bundle has"):
         reader.generate(PROMPT, session=tmp_path / "s")
 
 
