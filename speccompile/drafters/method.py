@@ -23,6 +23,9 @@ OWN, TARGET, HEAD, MASKS, NOTHING = "own", "target", "head", "masks", "nothing"
 """Weights that a method drafts with: those of a separate language model; the target's alone; those of a head that was
 trained for the target and reads its hidden states; the target's with trained mask rows; or none."""
 
+ONE_A_DRAFT, ONE_A_ROUND, NO_RUN = "one a draft", "one a round", "none"
+"""Runs of the drafter's own layers in a round."""
+
 
 def greedy_draft_row(tree: tuple[str, ...], method: tuple[str, ...]) -> Row:
     """Return the row of drafts that are the drafter's most probable tokens: both decodings can verify them."""
@@ -177,9 +180,11 @@ class DraftingMethod:
     drafts: False for kind none. section: keys that no other kind has, as pydantic fields: name -> (annotation,
     `plan.section.optional(..)`); their values are in the plan's `options`. decide: returns the method's fields of
     `DrafterPlan`; raises RecipeError. looks_up: whether it can look up in the text for another drafter; elsewhere: the
-    reason why not, for kinds of which users may expect it. target_states, own_states: why it does not support recurrent
-    states of the target, or of its draft model. aliases: other names, in lower case with underscores. tune_sizes:
-    values of the keys that size its drafts, which `tune` tries; compare_variants: variants that `compare` tries.
+    reason why not, for kinds of which users may expect it. runs: ONE_A_DRAFT, ONE_A_ROUND or NO_RUN, by which a round's
+    time is predicted; None for methods whose time has no formula. target_states, own_states: why it does not support
+    recurrent states of the target, or of its draft model. aliases: other names, in lower case with underscores.
+    tune_sizes: values of the keys that size its drafts, which `tune` tries; compare_variants: variants that `compare`
+    tries.
     """
 
     kind: str
@@ -207,6 +212,7 @@ class DraftingMethod:
     decide: Callable[[MethodRequest], Mapping[str, Any]] | None = None
     looks_up: bool = False
     elsewhere: str = ""
+    runs: str | None = None
     target_states: Incompatibility | None = None
     own_states: Incompatibility | None = None
     tune_sizes: tuple[Mapping[str, int], ...] = ()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.compiler.checkpoints.json_files import is_present, read_json_object
-from speccompile.compiler.checkpoints.weights import StoredTensor, read_tensors
+from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES, StoredTensor, read_tensors
 from speccompile.errors import CheckpointError, UnsupportedModelError
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -31,7 +31,6 @@ _MAGNITUDE, _ROWS = "lora_magnitude_vector", "token_adapter.trainable_tokens_del
 _PARTS = (_A, _B, _BIAS, _EMBEDDING_A, _EMBEDDING_B, _MAGNITUDE, _ROWS)
 Shape = tuple[int, ...]
 
-_FLOATS = ("F32", "F16", "BF16")
 
 _UNMERGEABLE = {
     "alora_invocation_tokens": "it is active only behind a sequence of tokens",
@@ -164,7 +163,7 @@ def _refused(path: Path, received: str, expected: str) -> UnsupportedModelError:
 def _assembled(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor], folder: Path) -> Adapter:
     path, modules, replaced = folder / ADAPTER_WEIGHTS, dict[str, dict[str, StoredTensor]](), dict[str, StoredTensor]()
     for name, tensor in tensors.items():
-        if tensor.dtype not in _FLOATS:
+        if tensor.dtype not in FLOAT_DTYPES:
             raise _wrong(path, f"tensor '{name}' in {tensor.dtype}", "float32, float16 or bfloat16")
         if not name.startswith(_PREFIX):
             raise _wrong(path, f"tensor '{name}'", f"names that begin with {_PREFIX}")

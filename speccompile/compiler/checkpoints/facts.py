@@ -17,7 +17,7 @@ from speccompile.compiler.checkpoints.other_kinds import refuse_other_kinds
 from speccompile.compiler.checkpoints.quantization import quantization_of
 from speccompile.compiler.checkpoints.shapes import check_shapes
 from speccompile.compiler.checkpoints.states import recurrent_layers
-from speccompile.compiler.checkpoints.weights import StoredTensor, files_of, stored_tensors
+from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES, StoredTensor, files_of, stored_tensors
 from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.plan.plan import CheckpointFacts
 
@@ -37,8 +37,6 @@ STORED_LAYER_KEYS = ("num_layers_per_stack", *LAYER_KEYS)
 """Config keys for the number of stored layers: HRM runs the layers of its stacks several times."""
 _NO_TOKEN, _LARGEST_ID = -1, 2**31 - 2
 """Token id that configs write for none, and the largest that bundles take."""
-FLOAT_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-"""Dtype in safetensors -> precision."""
 HIDDEN_KEYS = ("hidden_size", "n_embd", "d_model")
 """Config keys for the width of the residual stream."""
 

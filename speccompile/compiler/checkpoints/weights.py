@@ -34,6 +34,9 @@ BITS = (
     | dict.fromkeys(("U64", "I64", "F64", "C64"), 64)
 )
 
+FLOAT_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+"""Dtype in safetensors -> precision."""
+
 
 @dataclass(frozen=True)
 class StoredTensor:

@@ -8,11 +8,9 @@ import numpy as np
 
 from speccompile.bundle.file_hashes import cached_file_hash
 from speccompile.compiler.checkpoints.adapter import ADAPTER_WEIGHTS, Adapter, LowRank
-from speccompile.compiler.checkpoints.weights import StoredTensor
+from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES, StoredTensor
 from speccompile.compiler.weights.source import FileBacked, Floats, InMemory, LazyWeight, View, opened
 from speccompile.errors import CheckpointError
-
-_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 class AdapterTensors:
@@ -24,7 +22,7 @@ class AdapterTensors:
         self._content = cache(partial(cached_file_hash, self._path))
 
     def lazy(self, tensor: StoredTensor) -> FileBacked:
-        return FileBacked(self._file, tensor.offset, tensor.shape, _DTYPES[tensor.dtype], self._content)
+        return FileBacked(self._file, tensor.offset, tensor.shape, FLOAT_DTYPES[tensor.dtype], self._content)
 
     def numbers(self, tensor: StoredTensor) -> Floats:
         """Return all numbers of a tensor, float32."""

@@ -10,13 +10,11 @@ import numpy as np
 from speccompile.bundle.file_hashes import cached_file_hash
 from speccompile.compiler.checkpoints.gguf.conversion import read_index
 from speccompile.compiler.checkpoints.quantization import read_quantization
-from speccompile.compiler.checkpoints.weights import StoredTensor, stored_tensors
+from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES, StoredTensor, stored_tensors
 from speccompile.compiler.weights.gguf.sources import gguf_sources
 from speccompile.compiler.weights.quantized import dequantized
 from speccompile.compiler.weights.quantized.packed import Packed
 from speccompile.compiler.weights.source import FileBacked, InMemory, LazyWeight, OpenFile, opened
-
-_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 class Checkpoint(NamedTuple):
@@ -55,8 +53,8 @@ def checkpoint_sources(folder: Path) -> Checkpoint:
 
 
 def _source(tensor: StoredTensor, file: OpenFile, content: Callable[[], str]) -> LazyWeight | None:
-    if tensor.dtype in _DTYPES:
-        return FileBacked(file, tensor.offset, tensor.shape, _DTYPES[tensor.dtype], content)
+    if tensor.dtype in FLOAT_DTYPES:
+        return FileBacked(file, tensor.offset, tensor.shape, FLOAT_DTYPES[tensor.dtype], content)
     if tensor.dtype == "F64":
         numbers = np.frombuffer(file.read(tensor.offset, tensor.size), np.float64)
         return InMemory(numbers.reshape(tensor.shape).astype(np.float32))

@@ -2,7 +2,7 @@
 
 from speccompile.drafters.assistant.dialects import DIALECTS
 from speccompile.drafters.assistant.reading import read
-from speccompile.drafters.method import DYNAMIC_TREE_ROWS, HEAD, DraftingMethod
+from speccompile.drafters.method import DYNAMIC_TREE_ROWS, HEAD, ONE_A_DRAFT, DraftingMethod
 
 METHOD = DraftingMethod(
     "assistant",
@@ -15,4 +15,5 @@ METHOD = DraftingMethod(
     reads_target_cache=True,
     dialects=DIALECTS,
     read=read,
+    runs=ONE_A_DRAFT,
 )

@@ -3,7 +3,7 @@
 from speccompile.drafters.dflash.dialects import DIALECTS, ZLAB, ZLAB_2
 from speccompile.drafters.dflash.reading import read
 from speccompile.drafters.dflash.sizes import SIZES, default_taps, refused
-from speccompile.drafters.method import CHAIN_ROWS, HEAD, DraftingMethod, Training
+from speccompile.drafters.method import CHAIN_ROWS, HEAD, ONE_A_ROUND, DraftingMethod, Training
 
 METHOD = DraftingMethod(
     "dflash",
@@ -25,4 +25,5 @@ METHOD = DraftingMethod(
         refusal=refused,
         read_only_dialects={ZLAB_2: "tokens that its selector leaves out have no probability to learn from"},
     ),
+    runs=ONE_A_ROUND,
 )

@@ -5,7 +5,7 @@ from speccompile.drafters.dflash.sizes import default_taps, refused
 from speccompile.drafters.dspark.dialects import DIALECTS, SPECFORGE
 from speccompile.drafters.dspark.reading import read
 from speccompile.drafters.dspark.sizes import SIZES
-from speccompile.drafters.method import CHAIN_ROWS, HEAD, DraftingMethod, Training
+from speccompile.drafters.method import CHAIN_ROWS, HEAD, ONE_A_ROUND, DraftingMethod, Training
 
 METHOD = DraftingMethod(
     "dspark",
@@ -26,4 +26,5 @@ METHOD = DraftingMethod(
         max_depth_is_trained=True,
         refusal=refused,
     ),
+    runs=ONE_A_ROUND,
 )

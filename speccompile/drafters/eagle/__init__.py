@@ -3,7 +3,7 @@ target's head."""
 
 from speccompile.drafters.eagle.dialects import DIALECTS, VLLM
 from speccompile.drafters.eagle.reading import read
-from speccompile.drafters.method import DYNAMIC_TREE_ROWS, HEAD, DraftingMethod, Training
+from speccompile.drafters.method import DYNAMIC_TREE_ROWS, HEAD, ONE_A_DRAFT, DraftingMethod, Training
 from speccompile.drafters.sizes import layer_sizes
 from speccompile.drafters.target import final_norm, require_final_norm
 
@@ -20,4 +20,5 @@ METHOD = DraftingMethod(
     read=read,
     aliases=("eagle1", "eagle_1"),
     training=Training(sizes=layer_sizes(1), dialects=(VLLM,), depth=3, taps=final_norm, refusal=require_final_norm),
+    runs=ONE_A_DRAFT,
 )

@@ -3,7 +3,7 @@
 from speccompile.drafters.eagle3.dialects import DIALECTS, SPECFORGE, SPECULATORS
 from speccompile.drafters.eagle3.reading import read
 from speccompile.drafters.eagle3.taps import default_taps, refused
-from speccompile.drafters.method import DYNAMIC_TREE_ROWS, HEAD, DraftingMethod, Training
+from speccompile.drafters.method import DYNAMIC_TREE_ROWS, HEAD, ONE_A_DRAFT, DraftingMethod, Training
 from speccompile.drafters.sizes import layer_sizes
 
 METHOD = DraftingMethod(
@@ -27,4 +27,5 @@ METHOD = DraftingMethod(
         vocabulary=True,
         refusal=refused,
     ),
+    runs=ONE_A_DRAFT,
 )

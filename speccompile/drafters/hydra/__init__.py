@@ -2,7 +2,7 @@
 
 from speccompile.drafters.hydra.dialects import DIALECTS, HYDRA, MLP, PREFIX_MLP
 from speccompile.drafters.hydra.reading import read
-from speccompile.drafters.method import DYNAMIC_TREE_ROWS, HEAD, DraftingMethod, Training
+from speccompile.drafters.method import DYNAMIC_TREE_ROWS, HEAD, ONE_A_ROUND, DraftingMethod, Training
 from speccompile.drafters.sizes import Size
 from speccompile.drafters.target import final_norm, require_final_norm
 
@@ -24,4 +24,5 @@ METHOD = DraftingMethod(
         max_depth_is_trained=True,
         refusal=require_final_norm,
     ),
+    runs=ONE_A_ROUND,
 )

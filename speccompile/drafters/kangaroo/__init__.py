@@ -2,7 +2,7 @@
 
 from speccompile.drafters.kangaroo.dialects import DIALECTS, KANGAROO
 from speccompile.drafters.kangaroo.reading import default_taps, read, refused
-from speccompile.drafters.method import HEAD, DraftingMethod, Training, greedy_draft_row, sampled_draft_row
+from speccompile.drafters.method import HEAD, ONE_A_DRAFT, DraftingMethod, Training, greedy_draft_row, sampled_draft_row
 from speccompile.drafters.sizes import layer_sizes
 
 _SIZES = {name: size for name, size in layer_sizes(1).items() if name != "intermediate_size"}  # there is no MLP
@@ -23,4 +23,5 @@ METHOD = DraftingMethod(
     training=Training(
         sizes=_SIZES, dialects=(KANGAROO,), depth=6, taps=default_taps, refusal=refused, is_depth_independent=True
     ),
+    runs=ONE_A_DRAFT,
 )

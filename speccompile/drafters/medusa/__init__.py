@@ -5,6 +5,7 @@ from speccompile.drafters.medusa.reading import read
 from speccompile.drafters.medusa.sizes import SIZES
 from speccompile.drafters.method import (
     HEAD,
+    ONE_A_ROUND,
     STATIC_TREE_KINDS,
     DraftingMethod,
     Training,
@@ -39,4 +40,5 @@ METHOD = DraftingMethod(
         refusal=require_final_norm,
         read_only_dialects={MEDUSA_2: "its heads lie among the weights of the target, which were trained with them"},
     ),
+    runs=ONE_A_ROUND,
 )

@@ -1,6 +1,6 @@
 """A smaller language model with the target's vocabulary (Leviathan et al. 2023; Chen et al. 2023)."""
 
-from speccompile.drafters.method import DYNAMIC_TREE_ROWS, OWN, DraftingMethod, Training, greedy_draft_row
+from speccompile.drafters.method import DYNAMIC_TREE_ROWS, ONE_A_DRAFT, OWN, DraftingMethod, Training, greedy_draft_row
 from speccompile.drafters.model.sizes import SIZES
 
 METHOD = DraftingMethod(
@@ -13,4 +13,5 @@ METHOD = DraftingMethod(
     training=Training(sizes=SIZES, dialects=("Hugging Face",), is_depth_independent=True, own_text=True),
     aliases=("draft", "draft_model"),
     elsewhere="and this version drafts for a drafter by looking up in the text alone",
+    runs=ONE_A_DRAFT,
 )

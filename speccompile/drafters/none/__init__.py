@@ -1,7 +1,12 @@
 """No drafter: autoregressive decoding."""
 
-from speccompile.drafters.method import DraftingMethod, greedy_draft_row
+from speccompile.drafters.method import NO_RUN, DraftingMethod, greedy_draft_row
 
 METHOD = DraftingMethod(
-    "none", "no drafter: autoregressive decoding", (), (greedy_draft_row(("chain",), ("exact",)),), drafts=False
+    "none",
+    "no drafter: autoregressive decoding",
+    (),
+    (greedy_draft_row(("chain",), ("exact",)),),
+    drafts=False,
+    runs=NO_RUN,
 )

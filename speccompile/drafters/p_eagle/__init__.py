@@ -2,7 +2,7 @@
 
 from speccompile.drafters.eagle3.dialects import SPECULATORS
 from speccompile.drafters.eagle3.taps import default_taps, refused
-from speccompile.drafters.method import CHAIN_ROWS, HEAD, DraftingMethod, Training
+from speccompile.drafters.method import CHAIN_ROWS, HEAD, ONE_A_ROUND, DraftingMethod, Training
 from speccompile.drafters.p_eagle.dialects import DIALECTS
 from speccompile.drafters.p_eagle.reading import read
 from speccompile.drafters.p_eagle.sizes import SIZES
@@ -29,4 +29,5 @@ METHOD = DraftingMethod(
         anchors=16,
         refusal=refused,
     ),
+    runs=ONE_A_ROUND,
 )

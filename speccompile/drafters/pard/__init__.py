@@ -1,6 +1,6 @@
 """PARD (An et al. 2025): a language model that was trained with mask tokens, and makes all drafts in one pass."""
 
-from speccompile.drafters.method import CHAIN_ROWS, OWN, DraftingMethod, Incompatibility, Training
+from speccompile.drafters.method import CHAIN_ROWS, ONE_A_ROUND, OWN, DraftingMethod, Incompatibility, Training
 from speccompile.drafters.model.sizes import SIZES
 from speccompile.drafters.pard.reading import read_mask
 from speccompile.drafters.sizes import MASK_TOKEN
@@ -15,4 +15,5 @@ METHOD = DraftingMethod(
     read_mask=read_mask,
     own_states=Incompatibility("whose mask tokens follow padding", "model"),
     training=Training(sizes={**SIZES, "mask_token": MASK_TOKEN}, dialects=("Hugging Face",), depth=6, anchors=32),
+    runs=ONE_A_ROUND,
 )

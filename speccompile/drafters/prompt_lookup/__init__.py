@@ -1,6 +1,6 @@
 """Prompt lookup: copies from the text (Saxena 2023; LLMA, Yang et al. 2023)."""
 
-from speccompile.drafters.method import STATIC_TREE_KINDS, CompareVariant, DraftingMethod, greedy_draft_row
+from speccompile.drafters.method import NO_RUN, STATIC_TREE_KINDS, CompareVariant, DraftingMethod, greedy_draft_row
 
 METHOD = DraftingMethod(
     "prompt_lookup",
@@ -18,4 +18,5 @@ METHOD = DraftingMethod(
         CompareVariant("prompt_lookup-10", {"tokens": 10}),
         CompareVariant("prompt_lookup-tree", {"tree": [2, 1, 1, 1]}),
     ),
+    runs=NO_RUN,
 )

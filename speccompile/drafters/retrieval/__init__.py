@@ -1,7 +1,7 @@
 """Retrieval: drafts from an index over a corpus (REST, He et al. 2023), or from the user's proposer. The host makes
 them, and no graph drafts."""
 
-from speccompile.drafters.method import CompareVariant, DraftingMethod, GivenIndex, greedy_draft_row
+from speccompile.drafters.method import NO_RUN, CompareVariant, DraftingMethod, GivenIndex, greedy_draft_row
 
 METHOD = DraftingMethod(
     "retrieval",
@@ -15,4 +15,5 @@ METHOD = DraftingMethod(
     drafts_on_host=True,
     elsewhere="whose drafts come from the host, in the place of a graph's",
     compare_variants=(CompareVariant("retrieval", {"index": GivenIndex()}),),
+    runs=NO_RUN,
 )

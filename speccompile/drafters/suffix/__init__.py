@@ -1,7 +1,7 @@
 """Suffix drafting: copies the most frequent continuations of the longest suffixes (SuffixDecoding, Oliaro et al. 2024;
 ANPD, Ou et al. 2024)."""
 
-from speccompile.drafters.method import CompareVariant, DraftingMethod, greedy_draft_row
+from speccompile.drafters.method import NO_RUN, CompareVariant, DraftingMethod, greedy_draft_row
 from speccompile.drafters.suffix.deciding import decide
 
 METHOD = DraftingMethod(
@@ -21,4 +21,5 @@ METHOD = DraftingMethod(
         CompareVariant("suffix-tree", {"tree": {"depth": 8, "top_k": 2, "nodes": 12}}),
         CompareVariant("suffix-answers", {"tokens": 8, "remember": 4096}),
     ),
+    runs=NO_RUN,
 )

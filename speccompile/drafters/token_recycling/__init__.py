@@ -1,6 +1,13 @@
 """Token Recycling: drafts from the target's earlier predictions after every token (Luo et al. 2024, 2408.08696)."""
 
-from speccompile.drafters.method import STATIC_TREE_KINDS, CompareVariant, DefaultTree, DraftingMethod, greedy_draft_row
+from speccompile.drafters.method import (
+    NO_RUN,
+    STATIC_TREE_KINDS,
+    CompareVariant,
+    DefaultTree,
+    DraftingMethod,
+    greedy_draft_row,
+)
 from speccompile.drafters.token_recycling.nodes import NODES, best_first
 
 METHOD = DraftingMethod(
@@ -12,4 +19,5 @@ METHOD = DraftingMethod(
     default_tree=DefaultTree(NODES, 8, best_first),
     tune_sizes=tuple({"nodes": nodes} for nodes in (8, 12, 16, 24, 40)),
     compare_variants=(CompareVariant("token_recycling-24", {"nodes": 24}),),
+    runs=NO_RUN,
 )

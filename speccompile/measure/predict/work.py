@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.checkpoints.multimodal import TEXT
+from speccompile.drafters import DRAFTING_METHODS
+from speccompile.drafters.method import NO_RUN, ONE_A_DRAFT, OWN
 from speccompile.errors import UsageError
 from speccompile.measure.profile.graphs import bytes_per_weight
 from speccompile.plan.plan import ModelPlan, Plan
@@ -18,11 +20,6 @@ counted in graphs of Llama: acceptance, window, tables."""
 
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 """Keys of a config that say how many experts a layer has."""
-
-OWN_CACHE, HEADS_IN_PASSES = ("model",), ("eagle", "eagle3", "mtp", "kangaroo", "assistant")
-ONE_PASS = ("medusa", "hydra", "dflash", "dspark", "pard", "p_eagle")
-LOOKUPS = ("none", "prompt_lookup", "retrieval", "suffix", "token_recycling")
-"""Drafting methods by the runs of a round: one a draft token, one for all of them, or none."""
 
 
 @dataclass(frozen=True)
@@ -69,19 +66,21 @@ def draft_work(plan: Plan) -> DraftWork | None:
     word = engine.precision.drafter or engine.precision.target
     if plan.drafter.cascade is not None or plan.drafter.inner is not None or len(plan.drafter.models) > 1:
         raise _no_formula("drafter.kind", f"{kind} with several drafters")
-    if kind in LOOKUPS:
+    method = DRAFTING_METHODS[kind]
+    if method.runs == NO_RUN:
         return None
-    if kind in OWN_CACHE:
+    has_passes = method.runs == ONE_A_DRAFT
+    if method.weights == OWN and has_passes:
         (model,) = plan.drafter.models
         _check(model)
         return DraftWork(_model_work(model, found.drafters[0], word), passes=True)
-    if kind not in (*HEADS_IN_PASSES, *ONE_PASS) or not found.drafters:
+    if method.runs is None or not found.drafters:
         raise _no_formula("drafter.kind", kind)
     weights = _counted(found.drafters[0], word)
     borrowed = _counted(found.borrowed, engine.precision.target)
     for name, count in borrowed.items():
         weights[name] = weights.get(name, 0) + count
-    return DraftWork(Work(weights, 40, 0, plan.target.facts.vocabulary_size, 0, 0), kind in HEADS_IN_PASSES)
+    return DraftWork(Work(weights, 40, 0, plan.target.facts.vocabulary_size, 0, 0), has_passes)
 
 
 def _model_work(model: ModelPlan, weights: ModelWeights, word: str) -> Work:

@@ -17,7 +17,7 @@ class Committed(NamedTuple):
 
 
 class SlotContent(NamedTuple):
-    """The same with the number of tokens that recurrent states have read, which is more where a sequence was cut."""
+    """Content of a slot, with the number of tokens that recurrent states have read: more where a sequence was cut."""
 
     tokens: list[int]
     drafter_length: int

@@ -9,12 +9,12 @@ import numpy as np
 from speccompile.bundle.file_hashes import cached_file_hash
 from speccompile.compiler.checkpoints.gguf.block_types import QUANTIZED
 from speccompile.compiler.checkpoints.gguf.tensors import PlacedTensor
+from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES
 from speccompile.compiler.weights.gguf.weight import Blocks, Halved, Interleaved
 from speccompile.compiler.weights.source import FileBacked, InMemory, LazyWeight, OpenFile, Stacked, opened
 
 _EXPERTS = ".experts."
 _GATE = f"{_EXPERTS}gate_proj"
-_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 def gguf_sources(folder: Path, tensors: Mapping[str, PlacedTensor]) -> dict[str, LazyWeight]:
@@ -43,7 +43,7 @@ def _source(tensor: PlacedTensor, file: OpenFile, content: Callable[[], str]) ->
     if tensor.type in QUANTIZED:
         found = Blocks(file, tensor.offset, tensor.shape, tensor.type, content)
     else:
-        found = FileBacked(file, tensor.offset, tensor.shape, _DTYPES[tensor.type], content)
+        found = FileBacked(file, tensor.offset, tensor.shape, FLOAT_DTYPES[tensor.type], content)
     if tensor.heads:
         found = Halved(found, tensor.heads)
     if tensor.less_one:  # the weight of a norm: some thousand numbers
