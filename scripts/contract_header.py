@@ -92,7 +92,7 @@ CONSTANTS = {
         "EXPECTED_NEW_TOKENS": "kExpectedNewTokens", "LOSS_PATIENCE_ROUNDS": "kLossPatienceRounds",
         "MAX_SAVED_ROUNDS": "kMaxSavedRounds", "REFRESH": "kRefresh",
         "RARE_REFRESH": "kRareRefresh", "CLEAR_SPEEDUP": "kClearSpeedup",
-        "DECISION_ROUNDS": "kDecisionRounds",
+        "DECISION_ROUNDS": "kDecisionRounds", "LOSING_ROUNDS": "kLosingRounds",
     },
     "speccompile.runtime.rounds.acceptance_rate": {
         "MEMORY": "kMemory", "LONG_MEMORY": "kLongMemory", "PRIOR_WEIGHT": "kPriorWeight",

@@ -127,7 +127,8 @@ inline constexpr double kMaxSavedRounds = 6.0;
 inline constexpr int64_t kRefresh = 32;
 inline constexpr int64_t kRareRefresh = 128;
 inline constexpr double kClearSpeedup = 1.25;
-inline constexpr int64_t kDecisionRounds = 4;
+inline constexpr int64_t kDecisionRounds = 8;
+inline constexpr int64_t kLosingRounds = 4;
 
 // speccompile.runtime.rounds.acceptance_rate
 inline constexpr int64_t kMemory = 20;

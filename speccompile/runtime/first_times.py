@@ -4,7 +4,7 @@ A generation that must find out what its rounds cost decodes some of them withou
 engine is opened for the first time on a processor, and recorded (`round_times`) for later processes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -16,8 +16,8 @@ from speccompile.runtime.stopwatch import clock
 from speccompile.runtime.window_invariance import write_neutral_inputs
 
 LIMIT_SECONDS = 0.1
-"""Time that the measurement may take. A part that takes longer than its share runs once: where a run takes that long,
-the memory that a first run allocates is a small part of it."""
+"""Time that the measurement may take. Parts that take longer together run once: where runs take that long, the memory
+that a first run allocates is a small part of it."""
 
 MOST_RUNS = 6
 """Maximum number of runs of each part, the first of which is not counted."""
@@ -56,7 +56,6 @@ def measure_times(loop: DecodeLoop, manifest: Manifest, *, runs: int = MOST_RUNS
     single = rounds.forward(1, 1, 1, fused=False, logprobs=False, rows=rows)
     window = rounds.forward(full, full, 1, fused=fused, logprobs=False, rows=rows)
     has_draft = "draft" in rounds.graphs and not fused
-    share = LIMIT_SECONDS / (2 + has_draft)
 
     def verify(width: int, run: Callable[[], None]) -> Callable[[], None]:
         def verified() -> None:
@@ -65,10 +64,12 @@ def measure_times(loop: DecodeLoop, manifest: Manifest, *, runs: int = MOST_RUNS
 
         return verified
 
+    parts = [verify(1, single.verify), verify(full, window.verify), *([window.draft] if has_draft else [])]
+    seconds, wide, *draft = _seconds(parts, runs, LIMIT_SECONDS)
     times = {
-        "autoregressive": _seconds(verify(1, single.verify), runs, share),
-        "windows": {str(full): _seconds(verify(full, window.verify), runs, share)},
-        "drafting": _seconds(window.draft, runs, share) if has_draft else 0.0,
+        "autoregressive": seconds,
+        "windows": {str(full): wide},
+        "drafting": draft[0] if has_draft else 0.0,
         "catch_up": 0.0,
     }
     single.has_run = window.has_run = True
@@ -76,14 +77,19 @@ def measure_times(loop: DecodeLoop, manifest: Manifest, *, runs: int = MOST_RUNS
     return times
 
 
-def _seconds(run: Callable[[], None], runs: int, limit: float) -> float:
-    """Return the typical seconds of up to `runs` runs, which end after `limit` seconds, on the clock of rounds. The
-    first run counts only if it is the only one."""
-    now, begun, times, ran = clock(on_device=False), perf_counter(), Times(), 0
+def _seconds(parts: Sequence[Callable[[], None]], runs: int, limit: float) -> list[float]:
+    """Return the typical seconds of each part, on the clock of rounds, in up to `runs` runs, which end after `limit`
+    seconds. The first run of a part counts only if it is the only one.
+
+    Parts take turns: a process begins with cold caches, which would make the part that is timed first seem slow.
+    """
+    now, begun, ran = clock(on_device=False), perf_counter(), 0
     while not ran or (ran < runs and perf_counter() - begun < limit):
-        start = now()
-        run()
-        seconds, ran = now() - start, ran + 1
-        if ran > 1:
-            times.add(seconds)
-    return times.typical if times.is_measured else seconds
+        if ran < 2:
+            times = [Times() for _ in parts]
+        for run, found in zip(parts, times, strict=True):
+            start = now()
+            run()
+            found.add(now() - start)
+        ran += 1
+    return [found.typical for found in times]

@@ -72,6 +72,22 @@ def test_who_begins_with_times_drafts_in_the_first_round(fused):
     assert later.measured_times() is None  # what others measured is not written as its own
 
 
+def test_expected_times_hold_until_rounds_without_drafts_were_timed_as_well():
+    """The first rounds of a process are slow: beside an expected round without drafts, those with drafts would lose."""
+    policy = AdaptiveDraftLength(CHAIN)
+    policy.expect_times(TIMES)
+    policy.begin(40, 100)
+    for _ in range(4):
+        policy.record_draft(2.5)
+        policy.record_verify(5, 15.0, [1], 0)
+        assert policy.next_width(0) > 1
+    policy.record_autoregressive(1.0)  # so the rounds with drafts were as slow as they seemed
+    for _ in range(4):
+        policy.record_draft(2.5)
+        policy.record_verify(5, 15.0, [1], 0)
+    assert policy.next_width(0) == 1
+
+
 def test_who_begins_with_times_at_which_drafting_does_not_pay_does_not_draft():
     policy = AdaptiveDraftLength(CHAIN)
     policy.expect_times(TIMES | {"drafting": 40.0})

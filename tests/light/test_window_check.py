@@ -25,8 +25,8 @@ ALL_KINDS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
-PREPARED = [name for name in ("verify", "verify", "draft") for _ in range(SMALL_RUNS)]
-"""Runs of an opening that finds everything recorded: some of each graph and width (`first_times`)."""
+PREPARED = ["verify", "verify", "draft"] * SMALL_RUNS
+"""Runs of an opening that finds everything recorded: some of each graph and width, in turns (`first_times`)."""
 
 
 class Inexact(ToyEngine):

@@ -43,7 +43,8 @@ int AdaptiveDraftLength::next_width(int64_t lag) {
   if (!model_.is_based() || since_autoregressive_ >= (speedup_ > kClearSpeedup ? kRareRefresh : kRefresh)) return 1;
   on_trial_ = on_trial_ && recent_loss_ > 0;
   const bool is_losing = recent_loss_ >= patience();
-  if (tried_ && (is_losing || since_decision_ >= kDecisionRounds) && model_.is_known()) {
+  const int64_t wait = on_trial_ ? 0 : is_losing ? kLosingRounds : kDecisionRounds;
+  if (tried_ && since_decision_ >= wait && model_.is_known()) {
     std::tie(speedup_, width_) = model_.best(width_);
     since_decision_ = 0;
     if (is_losing && (on_trial_ || speedup_ < 1 - kTrialShare)) {
@@ -57,7 +58,8 @@ int AdaptiveDraftLength::next_width(int64_t lag) {
 }
 
 bool AdaptiveDraftLength::resumes(int64_t lag) {
-  const double gain = model_.best(width_).first, price = model_.trial_cost(lag), left = expected_tokens() - new_tokens_;
+  const auto [gain, best] = model_.best(model_.full);
+  const double price = model_.trial_cost(lag), left = expected_tokens() - new_tokens_;
   const bool begins = new_tokens_ == 0;
   const bool pays = (gain > 1 + kTrialShare && price <= (1 - 1 / gain) * autoregressive() * left) ||
                     (begins && gain > 1 - kFirstMargin);
@@ -76,7 +78,7 @@ bool AdaptiveDraftLength::resumes(int64_t lag) {
   width_ = model_.full;
   tried_ = paused_ = false;
   loss_since_resume_ = 0;
-  since_decision_ = kDecisionRounds;
+  since_decision_ = best == width_ ? 0 : kDecisionRounds;  // one round shows what all widths accept
   return true;
 }
 
@@ -94,7 +96,7 @@ double AdaptiveDraftLength::most_saved() const {
 double AdaptiveDraftLength::budget() const { return kTrialShare * autoregressive() * expected_tokens(); }
 
 void AdaptiveDraftLength::record_autoregressive(std::optional<double> seconds) {
-  if (seconds) model_.times().autoregressive.add(*seconds);
+  if (seconds) model_.add_autoregressive(*seconds);
   if (model_.is_based()) since_autoregressive_ = 0;
   new_tokens_ += 1;
   waited_ += 1;

@@ -260,10 +260,11 @@ void DraftController::draft(VerifyPass& forward, const SlotStarts& begin, const 
   seconds_.draft += wall_seconds() - start;
   const double seconds = watch_.lap();
   if (!is_adaptive_ || !is_any_speculative(begin)) return;
+  const bool is_first = forward.has_drafted && !had_drafted;
   if (read)
-    policy->record_catch_up(read, seconds, seconds);
+    policy->record_catch_up(read, seconds, is_first ? 0.0 : seconds);
   else
-    policy->record_draft(forward.has_drafted && !had_drafted ? std::nullopt : std::optional<double>(seconds));
+    policy->record_draft(is_first ? std::nullopt : std::optional<double>(seconds));
 }
 
 // Run the drafter over the run's path in the slots that are ready. It must not read the run in the other slots, because it has

@@ -10,6 +10,10 @@ namespace spc {
 void Times::add(double seconds) {
   ++count;
   last_[known_++ % kLast] = seconds;
+  if (!is_held_) summarize();
+}
+
+void Times::summarize() {
   const size_t known = std::min(known_, kLast);
   double sorted[kLast];
   std::copy(last_, last_ + known, sorted);
@@ -17,9 +21,15 @@ void Times::add(double seconds) {
   typical = sorted[(known - 1) / 4];
 }
 
-void Times::expect(double seconds, int64_t times) {
+void Times::expect(double seconds, int64_t times, bool held) {
   typical = seconds;
   count = times;
+  is_held_ = held;
+}
+
+void Times::release() {
+  is_held_ = false;
+  if (known_) summarize();
 }
 
 RoundTimes::RoundTimes(const std::map<int, int>& accepts) {
@@ -180,10 +190,19 @@ void SpeedupModel::expect_times(const Json& times) {
   expected_.emplace(accepts);
   for (RoundTimes* const each : {&costs, &*expected_}) {
     each->autoregressive.expect(times["autoregressive"].number(), kWarmUpRounds);
-    for (const auto& [width, seconds] : known) each->windows.at(width).expect(seconds, 1);
-    if (!fused_) each->drafting.expect(times["drafting"].number(), 1);
+    for (const auto& [width, seconds] : known) each->windows.at(width).expect(seconds, 1, true);
+    if (!fused_) each->drafting.expect(times["drafting"].number(), 1, true);
   }
+  is_held_ = true;
   if (times["catch_up"].number() > 0) reading_.expect(times["catch_up"].number(), 1);
+}
+
+void SpeedupModel::add_autoregressive(double seconds) {
+  times_->autoregressive.add(seconds);
+  if (!is_held_ || times_ != &costs_.front().second) return;
+  is_held_ = false;
+  for (auto& each : times_->windows) each.second.release();
+  times_->drafting.release();
 }
 
 void SpeedupModel::add_reading(int64_t tokens, double seconds) {

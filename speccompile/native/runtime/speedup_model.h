@@ -24,8 +24,11 @@ namespace spc {
 class Times {
  public:
   void add(double seconds);
-  // Assume `count` runs of this time until runs of this process are timed.
-  void expect(double seconds, int64_t count);
+  // Assume `count` runs of this time until runs of this process are timed. held: use the time until `release`, whatever is
+  // measured.
+  void expect(double seconds, int64_t count, bool held = false);
+  // Use what was measured from now on.
+  void release();
   // Return whether runs of this process were timed.
   bool is_measured() const { return known_ > 0; }
 
@@ -36,6 +39,9 @@ class Times {
   static constexpr size_t kLast = 9;
   double last_[kLast] = {};
   size_t known_ = 0;
+  bool is_held_ = false;
+
+  void summarize();
 };
 
 // Seconds of rounds with a given number of sequences. windows: width -> rounds that draft, up to their tokens; autoregressive:
@@ -119,6 +125,9 @@ class SpeedupModel {
   std::optional<Json> measured_times() const;
   // Start from a result of `measured_times`. Times that do not fit, for example of other widths, are ignored entirely.
   void expect_times(const Json& times);
+  // Record the time of a round without drafts. Until there is one, expected times hold on both sides of a comparison: on a busy
+  // machine, and in the first rounds of a process, rounds with drafts would seem slow beside the expected one without.
+  void add_autoregressive(double seconds);
   // Record the time of a catch-up of the drafter.
   void add_reading(int64_t tokens, double seconds);
   // Return whether enough times of autoregressive rounds are known to compare with.
@@ -155,6 +164,7 @@ class SpeedupModel {
   std::list<std::pair<int, RoundTimes>> costs_;  // number of sequences -> times of such rounds; 1 comes first
   RoundTimes* times_ = nullptr;
   std::optional<RoundTimes> expected_;
+  bool is_held_ = false;  // expected times of rounds of one sequence hold, see `add_autoregressive`
   int rows_ = 0;
 };
 

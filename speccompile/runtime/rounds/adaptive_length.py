@@ -39,9 +39,9 @@ phases, and an unpredictable text may follow a predictable one."""
 REFRESH = 32
 """Number of drafting rounds after which one autoregressive round is timed again, because the context grows."""
 
-DECISION_ROUNDS = 4
-"""Number of rounds between two decisions about the width while drafting does not lose: in Python a decision costs some
-0.1 ms, as much as one tenth of a small model's round."""
+DECISION_ROUNDS, LOSING_ROUNDS = 8, 4
+"""Number of rounds between two decisions about the width, and while drafting loses: in Python a decision costs some
+0.05 ms, as much as one tenth of a small model's round."""
 
 RARE_REFRESH, CLEAR_SPEEDUP = 128, 1.25
 """`RARE_REFRESH` replaces `REFRESH` while the speedup is above `CLEAR_SPEEDUP`."""
@@ -105,7 +105,7 @@ class DraftLengthPolicy(Protocol):
 
     def record_catch_up(self, tokens: int, seconds: float, lost: float) -> None:
         """Record that the drafter read `tokens` tokens in `seconds`. lost: the seconds of it that decoding without
-        drafts saves."""
+        drafts saves; 0 for the first run at some sizes, see `record_autoregressive`."""
         ...
 
 
@@ -167,7 +167,8 @@ class AdaptiveDraftLength:
             return 1
         self._on_trial = self._on_trial and self._recent_loss > 0
         is_losing = self._recent_loss >= self._patience
-        if self._tried and (is_losing or self._since_decision >= DECISION_ROUNDS) and self._model.is_known:
+        wait = 0 if self._on_trial else LOSING_ROUNDS if is_losing else DECISION_ROUNDS
+        if self._tried and self._since_decision >= wait and self._model.is_known:
             self._speedup, self._width = self._model.best(self._width)
             self._since_decision = 0
             if is_losing and (self._on_trial or self._speedup < 1 - TRIAL_SHARE):
@@ -178,7 +179,7 @@ class AdaptiveDraftLength:
 
     def _resumes(self, lag: int) -> bool:
         """Resume drafting after a gap if it pays again, or for a trial. Return whether drafting has resumed."""
-        gain, _ = self._model.best(self._width)
+        gain, width = self._model.best(self._model.full)
         price, left = self._model.trial_cost(lag), self._expected_tokens - self._new_tokens
         pays = gain > 1 + TRIAL_SHARE and price <= (1 - 1 / gain) * self._model.autoregressive.typical * left
         begins = self._new_tokens == 0
@@ -192,7 +193,7 @@ class AdaptiveDraftLength:
             self._model.acceptance.limit_weight(1)
             self._recent_loss = self._patience
         self._width, self._tried, self._paused, self._loss_since_resume = self._model.full, False, False, 0.0
-        self._since_decision = DECISION_ROUNDS
+        self._since_decision = 0 if width == self._width else DECISION_ROUNDS  # one round shows what all widths accept
         return True
 
     @property
@@ -218,7 +219,7 @@ class AdaptiveDraftLength:
 
     def record_autoregressive(self, seconds: float | None) -> None:
         if seconds is not None:
-            self._model.autoregressive.add(seconds)
+            self._model.add_autoregressive(seconds)
         if (
             self._model.is_based
         ):  # also by an expected time: a second round without drafts would cost more than it tells

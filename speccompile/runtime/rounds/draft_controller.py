@@ -305,7 +305,7 @@ class DraftController:
         if not self._is_adaptive or not any(slot.speculative for slot in begin):
             return
         if read:
-            self.policy.record_catch_up(read, seconds, seconds)
+            self.policy.record_catch_up(read, seconds, 0.0 if is_first else seconds)
         else:
             self.policy.record_draft(None if is_first else seconds)
 

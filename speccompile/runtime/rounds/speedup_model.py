@@ -30,10 +30,15 @@ class Times:
     def __init__(self) -> None:
         self.typical, self.count = 0.0, 0
         self._last = deque[float](maxlen=9)
+        self._is_held = False
 
     def add(self, seconds: float) -> None:
         self.count += 1
         self._last.append(seconds)
+        if not self._is_held:
+            self._summarize()
+
+    def _summarize(self) -> None:
         self.typical = sorted(self._last)[(len(self._last) - 1) // 4]
 
     @property
@@ -41,9 +46,16 @@ class Times:
         """Return whether runs of this process were timed."""
         return bool(self._last)
 
-    def expect(self, seconds: float, count: int) -> None:
-        """Use these values until something is measured, as if `count` times had been added."""
-        self.typical, self.count = seconds, count
+    def expect(self, seconds: float, count: int, *, held: bool = False) -> None:
+        """Use these values until something is measured, as if `count` times had been added. held: use the time until
+        `release`, whatever is measured."""
+        self.typical, self.count, self._is_held = seconds, count, held
+
+    def release(self) -> None:
+        """Use what was measured from now on."""
+        self._is_held = False
+        if self._last:
+            self._summarize()
 
 
 class RoundTimes:
@@ -90,6 +102,7 @@ class SpeedupModel:
         self._costs = dict[int, RoundTimes]()
         """Number of sequences -> times of such rounds."""
         self._expected: RoundTimes | None = None
+        self._is_held = False
         self.rows = 0
         self.set_batch_size(1)
 
@@ -151,11 +164,23 @@ class SpeedupModel:
         for each in (costs, self._expected):
             each.autoregressive.expect(times["autoregressive"], WARM_UP_ROUNDS)
             for width, seconds in windows.items():
-                each.windows[width].expect(seconds, 1)
+                each.windows[width].expect(seconds, 1, held=True)
             if not self._fused:
-                each.drafting.expect(times["drafting"], 1)
+                each.drafting.expect(times["drafting"], 1, held=True)
+        self._is_held = True
         if times["catch_up"]:
             self._reading.expect(times["catch_up"], 1)
+
+    def add_autoregressive(self, seconds: float) -> None:
+        """Record the time of a round without drafts.
+
+        Until there is one, expected times hold on both sides of a comparison: on a busy machine, and in the first
+        rounds of a process, rounds with drafts would seem slow beside the expected one without."""
+        self.autoregressive.add(seconds)
+        if self._is_held and self.rows == 1:
+            self._is_held, costs = False, self._costs[1]
+            for times in (*costs.windows.values(), costs.drafting):
+                times.release()
 
     def add_reading(self, tokens: int, seconds: float) -> None:
         """Record the time in which the drafter read `tokens` missed tokens."""
