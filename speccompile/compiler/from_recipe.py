@@ -8,6 +8,7 @@ from typing import Any
 
 from speccompile.errors import RecipeError
 from speccompile.extras import naming_extra, require
+from speccompile.machine.system import collection_paused
 from speccompile.plan.plan import Plan
 from speccompile.progress import LOGGER
 
@@ -93,8 +94,9 @@ def build_plan(plan: Plan, output: Path, *, notes: Sequence[str] | None = None, 
         LOGGER.warning("note: %s", note)
     try:
         # Imports torch: the checks above must be fast. By name: a type checker of a user's script need not read it.
-        compiler = import_module("speccompile.compiler.build")
-        import_module("speccompile.compiler.models.load").quiet_transformers()
+        with collection_paused():
+            compiler = import_module("speccompile.compiler.build")
+            import_module("speccompile.compiler.models.load").quiet_transformers()
         folder: Path = compiler.build(plan, output, **settings)
     except Exception as error:
         if (told := with_estimate(error, needs, room)) is error:

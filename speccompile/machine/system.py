@@ -1,10 +1,12 @@
 """Memory and processors of this process, as the system reports them."""
 
 import ctypes
+import gc
 import math
 import os
 import platform
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -37,6 +39,19 @@ def trim_heap() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Pause garbage collection, for imports: torch and transformers make half a million objects, and collections while
+    they do so take a quarter of their time (measured: 0.9 of 3.5 s)."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @dataclass(frozen=True)

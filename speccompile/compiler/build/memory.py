@@ -4,20 +4,28 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from speccompile.machine.system import trim_heap
+from speccompile.machine.system import process_sizes, trim_heap
+
+WORTH_FREEING = 64 << 20
+"""Bytes by which a process must have grown to be freed: a collection takes a twentieth of a second, and the ten of a
+small build would be a tenth of its time."""
+
+_freed_at = [0]
+"""Bytes of this process's own memory when it was last freed."""
 
 
 @contextmanager
 def settled_heap() -> Iterator[None]:
     """Exclude the objects at the beginning of a build, mainly torch and transformers, from garbage collection.
 
-    Each step of a build ends with a full collection, which would scan all of them (measured: a third of a second each,
-    a sixth of a small build). Nothing changes in a program that has frozen its heap itself.
+    Steps of a build end with a full collection, which would scan all of them (measured: a third of a second each, a
+    sixth of a small build). Nothing changes in a program that has frozen its heap itself.
     """
     frozen = gc.get_freeze_count() > 0
     if not frozen:
         gc.collect()
         gc.freeze()
+    _freed_at[0] = _own_bytes()
     try:
         yield
     finally:
@@ -26,10 +34,19 @@ def settled_heap() -> Iterator[None]:
 
 
 def free_memory() -> None:
-    """Free objects in reference cycles, and return free heap to the system.
+    """Free objects in reference cycles, and return free heap to the system, if the process has grown since the last
+    time.
 
     A traced program holds its model in cycles. Freed weights of an engine stay in glibc's heap otherwise (measured: 1.3
     GB of 1.8 after a 1.4 GB model), and the next step would add to them.
     """
+    if _own_bytes() < _freed_at[0] + WORTH_FREEING:
+        return
     gc.collect()
     trim_heap()
+    _freed_at[0] = _own_bytes()
+
+
+def _own_bytes() -> int:
+    """Return the size of this process's own memory; without /proc a size that is always worth freeing."""
+    return process_sizes().get("RssAnon", _freed_at[0] + WORTH_FREEING)
