@@ -109,4 +109,7 @@ def group(ctx: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line (by default on the process's own arguments) and leave with its exit code."""
     gc.set_threshold(100_000, 20, 20)  # fewer collections make the import of torch and transformers 20 % faster
-    sys.exit(exit_codes.run(group, arguments))
+    code = exit_codes.run(group, arguments)
+    if arguments is None:
+        gc.freeze()  # the interpreter would search all that is left for garbage, after a build for half a second
+    sys.exit(code)
