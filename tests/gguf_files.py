@@ -135,8 +135,9 @@ def _write_tensors(writer, arch, config, stored, types, more):
             kind = gguf.GGMLQuantizationType.F16
         if ".experts." in name:
             kind = gguf.GGMLQuantizationType[types[0]]
-        data = quantize(_as_converted(name, weight, config), kind)
-        stored[name] = dequantize(quantize(weight, kind), kind).reshape(weight.shape)
+        blocks = blocks_of(weight, kind)
+        data = _as_converted(name, blocks, config) if matrix else quantize(_as_converted(name, weight, config), kind)
+        stored[name] = dequantize(blocks, kind).reshape(weight.shape)
         if config.model_type.startswith("gemma") and name.endswith("norm.weight"):
             stored[name] = (weight + np.float32(1)) - np.float32(1)
         if ".experts." in name:
@@ -151,6 +152,23 @@ def _write_tensors(writer, arch, config, stored, types, more):
         writer.add_tensor(names.get_name(name, try_suffixes=(".weight",)), data, raw_dtype=parts[0][1])
     for name, array in more.items():
         writer.add_tensor(name, array)
+
+
+_FACTORS = {"Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_XS": (0,),
+            "IQ4_NL": (0,)}  # fmt: skip
+"""Type without a quantizer in Python -> places of float16 factors in its blocks."""
+
+
+def blocks_of(weight, kind):
+    """Return a matrix in blocks, uint8 [rows, bytes]; random ones of small numbers for a type without a quantizer."""
+    if kind.name not in _FACTORS:
+        return quantize(weight, kind)
+    numbers, size = gguf.GGML_QUANT_SIZES[kind]
+    random = np.random.default_rng(weight.size)
+    blocks = random.integers(0, 256, (weight.size // numbers, size)).astype(np.uint8)
+    for place in _FACTORS[kind.name]:
+        blocks[:, place : place + 2] = random.uniform(5e-5, 2e-4, (len(blocks), 1)).astype(np.float16).view(np.uint8)
+    return blocks.reshape(len(weight), -1)
 
 
 def _write_gpt_oss(writer, stored, name):

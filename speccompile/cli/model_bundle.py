@@ -35,7 +35,11 @@ OPTIONS = (
     click.option(
         "--drafter", metavar="D", help="A drafter's folder or Hub id, or a drafting method; none for no drafts."
     ),
-    click.option("--precision", metavar="P", help="Of the target's weights: float32, bfloat16, int8 or int4."),
+    click.option(
+        "--precision",
+        metavar="P",
+        help="Of the target's weights: float32, bfloat16, int8 or int4; stored for the codes of a GGUF file.",
+    ),
     click.option("--tokenizer", metavar="DIR", help="Folder of the tokenizer to take for a GGUF file."),
     click.option("--fast", is_flag=True, help=f"The same as --precision {FAST}."),
 )
@@ -191,7 +195,7 @@ def _tell_loss(folder: Path, made: "ModelRecipe") -> None:
 
     quality = open_bundle(folder, verify=False).proof.get("quality")
     word = made.plan.target.precision
-    if not quality or word not in ("int8", "int4"):
+    if not quality or word not in ("int8", "int4", "stored"):
         return
     for row in quality["engines"]:
         LOGGER.info(

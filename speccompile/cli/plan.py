@@ -168,8 +168,8 @@ def _model_rows(recipe: "Recipe", section: str, model: "ModelPlan") -> list[Row]
         "tokenizer": "tokenizer.json" if facts.tokenizer else "none",
     }
     if facts.quantization:
-        is_gguf = any(file.suffix == ".gguf" for file in model.files)
-        found["quantized"] = facts.quantization + (f"; dequantized, then {model.precision}" if is_gguf else "")
+        becomes = "as stored" if model.precision == "stored" else f"dequantized, then {model.precision}"
+        found["quantized"] = facts.quantization + (f"; {becomes}" if facts.has_codes else "")
     return rows + [(f"  {name}", str(value), "checkpoint") for name, value in found.items()]
 
 

@@ -17,7 +17,8 @@ class CheckpointFacts:
     hidden_size: None if it does not say. left_out: number of tensors of a multimodal model outside of its text decoder.
     quantization: readable description of the quantization. groups_of_4_bits: weights per scale, -1 for all inputs of an
     output, of 4-bit integers in contiguous groups; otherwise None. states: readable description of the recurrent state,
-    None without any. dtype: the precision of most of its weights, if these are floats."""
+    None without any. dtype: the precision of most of its weights, if these are floats. has_codes: matrices are codes of
+    a GGUF file that kernels can read as they are; not those of experts, nor with an adapter merged into them."""
 
     architecture: str
     model_type: str
@@ -33,6 +34,7 @@ class CheckpointFacts:
     groups_of_4_bits: int | None = None
     states: str | None = None
     dtype: str | None = None
+    has_codes: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"eos_token_ids": list(self.eos_token_ids)}

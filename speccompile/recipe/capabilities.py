@@ -23,7 +23,7 @@ _ANYWHERE: SupportRow = {
 _FLOATS, _WEIGHT_ONLY = ("float32", "float16", "bfloat16"), ("int8", "int4")
 
 
-_ON_CPUS = ("float32", "bfloat16", "int8", "int4")
+_ON_CPUS = ("float32", "bfloat16", "int8", "int4", "stored")
 """Precisions on CPUs. float16 is not faster than float32 and has a smaller range; bfloat16 means weights in bfloat16
 with float32 products."""
 

@@ -25,7 +25,7 @@ SAMPLING_SECONDS = 1e-3
 of vocabulary, 0.5 to 1.1 with 128 thousand (Zen 4, one thread)."""
 READ_SPEED = 20e9
 """Bytes of weights a second that a processor reads at least, where a round costs what reading them costs."""
-BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "int4": 5}
+BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "int4": 5, "stored": 7}
 """Bits of a weight in each precision, scales included."""
 UNNOTICED = 0.02
 """Share of a round's time that a bundle may lose for being able to sample without having been asked."""

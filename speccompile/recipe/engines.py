@@ -13,7 +13,7 @@ from speccompile.plan.plan import EnginePlan, PrecisionPlan
 from speccompile.plan.recipe_source import inapplicable_key, one_of
 from speccompile.recipe.capabilities import BLOCK_SIZE, SUPPORT_TABLE, SupportRow, filter_rows
 from speccompile.recipe.schema import Engine, Precision, Recipe
-from speccompile.recipe.stored_precision import StoredPrecision
+from speccompile.recipe.stored_precision import STORED, StoredPrecision
 
 BACKEND = "onnxruntime"
 PRECISION, HALF = "float32", "float16"
@@ -115,11 +115,12 @@ def decide_precision(
             raise inapplicable_key(
                 f"{place}.drafter", "drafter", "drafter.kind", drafter_kind, KINDS_WITH_WEIGHTS, recipe.origin
             )
-        if "stored" in (section.target, section.drafter):
-            raise recipe.origin.refusal(
-                f"{place}.{'target' if section.target == 'stored' else 'drafter'}", "'stored'", "float32, bfloat16, "
-                "int8 or int4: no kernel reads GGUF's blocks as they are yet", "leave it out: blocks are dequantized",
-            )  # fmt: skip
+        for part in ("target", "drafter"):
+            if getattr(section, part) == STORED and part not in stored.coded:
+                raise recipe.origin.refusal(
+                    f"{place}.{part}", f"'{STORED}'", "it for a GGUF file without experts or an adapter: other "
+                    "weights are no codes that could stay as they are", "leave it out, or say int8 or int4",
+                )  # fmt: skip
     target = own.target or common.target or _default("precision", stored.target, rows)
     drafter = own.drafter or common.drafter
     if drafter_kind in KINDS_SHARING_TARGET_WEIGHTS:

@@ -20,6 +20,7 @@ from speccompile.recipe.load import FILE_NAME, parse_recipe, parse_yaml
 from speccompile.recipe.model_recipe_text import recipe_text
 from speccompile.recipe.model_request import ModelRequest
 from speccompile.recipe.resource_estimate import running_bytes
+from speccompile.recipe.stored_precision import STORED
 
 LARGEST_SHARE = 0.8
 """Share of the memory that weights and caches may take: the rest is for everything else on the machine."""
@@ -98,6 +99,8 @@ def _that_fits(request: ModelRequest, plan: Plan, section: Section, notes: list[
     caches need too much memory."""
     if request.precision is not None:
         return plan
+    if plan.target.facts.has_codes:
+        plan = _plan(request, section, STORED)
     memory = min(limit.size for limit in memory_limits())
     needed = running_bytes(plan)
     if needed <= LARGEST_SHARE * memory:

@@ -5,10 +5,10 @@ The layouts are those of `speccompile.compiler.lower.quantize`, which has the ta
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
-from speccompile.compiler.checkpoints.gguf.block_types import QUANTIZED
+from speccompile.compiler.checkpoints.gguf.block_types import CODE_KINDS, EXPERTS, QUANTIZED
 from speccompile.compiler.checkpoints.quantization import Quantization
 from speccompile.compiler.checkpoints.weights import BITS
 from speccompile.plan.plan import EnginePlan
@@ -33,11 +33,12 @@ _BESIDE = (
 @dataclass(frozen=True)
 class Weight:
     """A weight of a model. columns, depth: sizes of its matrices [depth, columns] together, for a linear layer; for
-    other roles only their product counts."""
+    other roles only their product counts. dtype: in the file."""
 
     role: str
     columns: int
     depth: int
+    dtype: str = "F32"
 
     @property
     def size(self) -> int:
@@ -80,7 +81,7 @@ def find_weights(
             bits = quantization.bits if quantization is not None and quantization.bits else 4
             found.append(Weight(LAYER, prod(shape[:-1]), shape[-1] * BITS[dtype] // bits))
         else:
-            found.append(_weight(name, shape, vocabulary_size))
+            found.append(replace(_weight(name, shape, vocabulary_size), dtype="F32" if EXPERTS in name else dtype))
     return found
 
 
@@ -105,7 +106,9 @@ def stored_bytes(weights: Iterable[Weight], layout: str, word: str, block_size: 
     for weight in found:
         if weight.role == HEAD and tied and any(each.role == TABLE for each in found):
             continue
-        total += _packing(layout, word, block_size, weight.role).bytes_of(weight)
+        total += (_stored(weight) if word == "stored" else _packing(layout, word, block_size, weight.role)).bytes_of(
+            weight
+        )
         if weight.role == TABLE and (tied or not has_head) and layout != NATIVE and word not in FLOATS:
             total += _packing(layout, word, block_size, HEAD).bytes_of(weight)  # the head has a copy in fewer bits
     return total
@@ -134,6 +137,14 @@ def _packing(layout: str, word: str, block_size: int, role: str) -> Packing:
     if layout == MATMUL_NBITS:  # scales in float16, and zero points of 4 bits
         return Packing(4, block_size, 2.5) if is_int4 else Packing(8, _BLOCKS_OF_8_BITS, 2)
     return Packing(4, block_size, 2) if is_int4 else Packing(8, column_bytes=2)
+
+
+def _stored(weight: Weight) -> Packing:
+    """Return the packing of a weight of a GGUF file whose codes stay as they are."""
+    kind = CODE_KINDS.get(weight.dtype)
+    if kind is None or weight.role == OTHER:
+        return Packing(16 if weight.dtype == "BF16" and weight.role != OTHER else 32, tile=16)
+    return Packing(kind.bits, kind.block_size, kind.block_bytes, tile=16)
 
 
 def _native(word: str, block_size: int, role: str) -> Packing:

@@ -1,11 +1,11 @@
 """Default precision: the one in which a checkpoint is stored, so that its weights keep their values."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from speccompile.plan.plan import CheckpointFacts
 
-INT4 = "int4"
+INT4, STORED = "int4", "stored"
 BLOCK_SIZES = (128, 64, 32)
 """Block sizes of int4, the largest first: fewer scales are faster."""
 
@@ -16,15 +16,17 @@ class StoredPrecision(NamedTuple):
     target: str | None = None
     drafter: str | None = None
     block_size: int | None = None
+    coded: tuple[str, ...] = ("target", "drafter")
+    """Parts whose models are GGUF files, all of them for a drafter: their precision may be `stored`."""
 
     @property
     def floats(self) -> "StoredPrecision":
         """Precisions without 4-bit ones, which engines on GPUs do not take over."""
         target, drafter = (None if each == INT4 else each for each in (self.target, self.drafter))
-        return StoredPrecision(target, drafter)
+        return StoredPrecision(target, drafter, coded=self.coded)
 
 
-def stored_precision(target: CheckpointFacts, drafters: Iterable[CheckpointFacts]) -> StoredPrecision:
+def stored_precision(target: CheckpointFacts, drafters: Sequence[CheckpointFacts]) -> StoredPrecision:
     """Return the precisions that keep the models' stored values: the dtype of their floats, int4 for 4-bit integers.
     Draft models share one precision, so all of them must be stored alike. The block size divides the group size of
     every 4-bit model."""
@@ -32,7 +34,9 @@ def stored_precision(target: CheckpointFacts, drafters: Iterable[CheckpointFacts
     alike = {word for word, _ in others}
     drafter = alike.pop() if len(alike) == 1 else None
     sizes = [_blocks(target), *(size for _, size in others if drafter == INT4)]
-    return StoredPrecision(_word(target), drafter, min(filter(None, sizes), default=None))
+    models = {"target": [target], "drafter": drafters}
+    coded = tuple(part for part, own in models.items() if own and all(each.has_codes for each in own))
+    return StoredPrecision(_word(target), drafter, min(filter(None, sizes), default=None), coded)
 
 
 def _word(facts: CheckpointFacts) -> str | None:

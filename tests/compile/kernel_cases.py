@@ -159,6 +159,37 @@ def linear_int4(
     return Linear(model, lambda x: reference.product_int4(x, weight, bias))
 
 
+def linear_codes(
+    bits: int, depth: int, columns: int, random: np.random.Generator, *, ends: bool, bias: Floats | None, block: int,
+    has_offsets: bool,
+) -> Linear:  # fmt: skip
+    """depth: of whole blocks. Codes in four bits have any zero point; those in eight are -128 to 127."""
+    zero_point = int(random.integers(16)) if bits == 4 else 128
+    codes = integers(random, 0, 15 if bits == 4 else 255, (depth, columns), ends=ends).astype(np.uint8)
+    scales, offsets = (np.stack([scales_of(random, columns) for _ in range(depth // block)]) for _ in range(2))
+    weight = reference.Codes(codes.astype(np.int64) - zero_point, scales, offsets if has_offsets else None)
+
+    def numbers(part: slice) -> Array:
+        return codes[:, part] if bits == 4 else (codes[:, part] ^ np.uint8(128)).view(np.int8)
+
+    packed = layouts.packed_int4 if bits == 4 else layouts.packed_int8
+    model = graph(
+        f"LinearBlocks{bits}",
+        {
+            "x": None,
+            "numbers": packed(numbers, depth, columns, block),
+            "scales": layouts.packed_blocks(scales, np.dtype(np.float32)),
+            "offsets": layouts.packed_blocks(offsets, np.dtype(np.float32)) if has_offsets else layouts.NO_OFFSETS,
+            "bias": no_bias(bias),
+        },
+        columns=columns,
+        depth=depth,
+        block_size=block,
+        zero_point=zero_point,
+    )
+    return Linear(model, lambda x: reference.product_codes(x, weight, bias))
+
+
 def linear_floats(weight: Floats, dtype: np.dtype[Any], *, bias: Floats | None) -> Linear:
     rounded = weight.astype(dtype).astype(np.float32)
     model = graph(

@@ -125,6 +125,28 @@ def product_int4(x: Floats, weight: Blocks, bias: Floats | None) -> Floats:
         return biased(totals * weight.factors, bias)
 
 
+class Codes(NamedTuple):
+    """A weight in codes [K, N], zero points taken off: (codes * scales + offsets) of each block [K / block, N]."""
+
+    codes: Array
+    scales: Floats
+    offsets: Floats | None
+
+
+def product_codes(x: Floats, weight: Codes, bias: Floats | None) -> Floats:
+    block = len(weight.codes) // len(weight.scales)
+    rows, totals = quantized(x, block), np.zeros((len(x), weight.codes.shape[1]), np.float32)
+    with np.errstate(all="ignore"):
+        for i, scales in enumerate(weight.scales):
+            part, own = slice(i * block, (i + 1) * block), rows.scales[i][:, None]
+            sums = rows.numbers[:, part] @ weight.codes[part]
+            totals = fma(sums.astype(np.float32), scales * own, totals)
+            if weight.offsets is not None:
+                row_sums = rows.numbers[:, part].sum(1, dtype=np.int64).astype(np.float32)[:, None]
+                totals = fma(weight.offsets[i], row_sums * own, totals)
+        return biased(totals, bias)
+
+
 def product_floats(x: Floats, weight: Floats, bias: Floats | None) -> Floats:
     """Return products, added in the order of the weight's rows."""
     totals = np.zeros((len(x), weight.shape[1]), np.float32)

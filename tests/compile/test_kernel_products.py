@@ -40,6 +40,18 @@ def test_int4(data):
     agree(linear, cases.values(data.draw, rows, depth))
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+@drawn(40, 200)
+def test_codes_of_gguf(bits, data):
+    rows, depth, columns = data.draw(cases.sizes(parts=(512, 129), deep=(200, 700, 40)))
+    random, block = np.random.default_rng(data.draw(st.integers(0, 99))), data.draw(st.sampled_from([16, 32]))
+    linear = cases.linear_codes(
+        bits, -(-depth // block) * block, columns, random, ends=data.draw(st.booleans()), block=block,
+        bias=bias_of(data.draw, columns), has_offsets=data.draw(st.booleans()),
+    )  # fmt: skip
+    agree(linear, cases.values(data.draw, rows, -(-depth // block) * block))
+
+
 @pytest.mark.parametrize("dtype", [np.dtype(np.float32), BFLOAT16], ids=str)
 @drawn(30, 120)
 def test_floats(dtype, data):

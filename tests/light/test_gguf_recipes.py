@@ -15,7 +15,7 @@ from speccompile.recipe.model_recipe import make_model_recipe
 from speccompile.recipe.model_request import ModelRequest
 from speccompile.recipe.resource_estimate import estimate_resources
 from speccompile.recipe.training import plan_training
-from tests.gguf_files import add_byte_level, save, write_gguf
+from tests.gguf_files import MODELS, add_byte_level, save, write_gguf
 
 DEMO = Path(__file__).parents[2] / "recipes" / "demo" / "target" / "tokenizer.json"
 TOKENS = 300
@@ -68,6 +68,29 @@ def test_a_plan_says_what_the_types_are_and_become(plan):
     assert plan({"model": "known.gguf"}).engines[0].precision.target == "float32"
 
 
+def test_a_model_without_a_recipe_keeps_its_codes(models):
+    made = make_model_recipe(ModelRequest(str(models / "known.gguf"), "none"))
+    assert made.plan.engines[0].precision.target == "stored"
+    assert yaml.safe_load(made.text)["precision"] == {"target": "stored"}
+    asked = make_model_recipe(ModelRequest(str(models / "known.gguf"), "none", precision="int8"))
+    assert asked.plan.engines[0].precision.target == "int8"
+
+
+def test_codes_take_what_they_take(plan):
+    kept, plain = (
+        estimate_resources(plan({"model": "known.gguf"}, precision={"target": word})) for word in ("stored", "float32")
+    )
+    assert kept.mapped < plain.mapped / 4
+
+
+def test_experts_have_no_codes(tmp_path):
+    write_gguf(save(tmp_path / "model", "qwen3_moe", **MODELS["qwen3_moe"]), tmp_path / "experts.gguf", ("Q8_0",))
+    made = make_model_recipe(ModelRequest(str(tmp_path / "experts.gguf"), "none"))
+    assert made.plan.engines[0].precision.target == "float32"
+    with pytest.raises(RecipeError, match=r"received 'stored', expected it for a GGUF file without experts"):
+        make_model_recipe(ModelRequest(str(tmp_path / "experts.gguf"), "none", precision="stored"))
+
+
 def test_the_command_plan_says_it_in_one_line(models, tmp_path):
     (tmp_path / "recipe.yaml").write_text(
         f"name: t\ntarget: {{model: {models / 'known.gguf'}}}\nprecision: {{target: int8}}\ndrafter: {{kind: none}}\n"
@@ -113,7 +136,7 @@ def test_a_tokenizer_with_other_tokens_is_refused(models, tmp_path):
 @pytest.mark.parametrize(("target", "sections", "message"), [
     ({"model": "model", "tokenizer": "tokenizer"}, {}, "target.tokenizer: received .* expected it for a GGUF file"),
     ({"model": "known.gguf", "revision": "main"}, {}, "target.revision: received 'main', expected no revision"),
-    ({"model": "known.gguf"}, {"precision": {"target": "stored"}}, "precision.target: received 'stored'.* no kernel"),
+    ({"model": "model"}, {"precision": {"target": "stored"}}, "precision.target: received 'stored', expected it for"),
 ])  # fmt: skip
 def test_keys_that_do_not_fit_a_gguf_file_are_refused(plan, target, sections, message):
     with pytest.raises(RecipeError, match=message):

@@ -279,4 +279,4 @@ def test_blocks_divide_the_groups_of_all_models_that_are_held(target, drafters, 
     def facts(groups):
         return CheckpointFacts("", "", 8, None, None, (), 0, False, groups_of_4_bits=groups)
 
-    assert stored_precision(facts(target), map(facts, drafters)) == expected
+    assert stored_precision(facts(target), list(map(facts, drafters)))[:3] == expected

@@ -4,9 +4,10 @@ from math import prod
 
 import pytest
 
+from speccompile.compiler.checkpoints.gguf.block_types import CODE_KINDS
 from speccompile.compiler.checkpoints.quantization import Quantization
 from speccompile.compiler.lower.lowering_targets import LOWERING_TARGETS
-from speccompile.compiler.lower.quantize.formats import FORMATS
+from speccompile.compiler.lower.quantize.formats import FORMATS, code_fields
 from speccompile.plan.plan import EnginePlan, PrecisionPlan
 from speccompile.recipe.sizes import HEAD, LAYER, OTHER, TABLE, Weight, _packing, find_weights, layout_of, stored_bytes
 
@@ -22,6 +23,18 @@ def test_bytes_for_the_kernels_are_those_of_their_constants(depth, columns, word
     fields = FORMATS[word].fields(lambda: None, depth, columns, block_size)
     expected = sum(prod(field.shape) * field.dtype.itemsize for field in fields)
     assert _packing("native", word, block_size, LAYER).bytes_of(Weight(LAYER, columns, depth)) == expected
+
+
+@pytest.mark.parametrize("name", CODE_KINDS)
+def test_bytes_of_codes_are_those_of_their_constants(name):
+    kind, (depth, columns) = CODE_KINDS[name], (4096, 250)
+    fields = code_fields(kind, lambda: None, depth, columns)
+    expected = sum(
+        prod(field.shape) * field.dtype.itemsize
+        for field in fields
+        if kind.has_offsets or len(field.shape) > 3 or field.suffix == ".scales"
+    )  # a single offset stands for none
+    assert stored_bytes([Weight(LAYER, columns, depth, name)], "native", "stored", 0, tied=False) == expected
 
 
 def engine(backend, provider):

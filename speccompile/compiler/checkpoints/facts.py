@@ -2,11 +2,12 @@
 complete."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from speccompile.compiler.checkpoints.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS, MERGED
+from speccompile.compiler.checkpoints.gguf.block_types import EXPERTS, QUANTIZED
 from speccompile.compiler.checkpoints.gguf.conversion import read_index
 from speccompile.compiler.checkpoints.json_files import CONFIG, is_present, read_json_object, wrong
 from speccompile.compiler.checkpoints.layer_shapes import check_layers
@@ -79,6 +80,7 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
         groups_of_4_bits=None if quantized is None else quantized.groups_of_4_bits,
         states=recurrent_layers(sizes),
         dtype=None if quantized else _float_dtype(tensors.values()),
+        has_codes=_has_codes(folder, tensors),
     )
     check_shapes(folder, tensors, facts.vocabulary_size, _count(sizes, STORED_LAYER_KEYS))
     if quantized is None:  # else their shapes are those of a packed form
@@ -94,6 +96,12 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
 def _merged_adapter(folder: Path) -> tuple[Path, ...]:
     """Return the files of the adapter that is merged into the model, relative to its folder."""
     return _present(folder, MERGED, ADAPTER_CONFIG, ADAPTER_WEIGHTS) if is_present(folder / MERGED) else ()
+
+
+def _has_codes(folder: Path, tensors: Mapping[str, StoredTensor]) -> bool:
+    """See `CheckpointFacts.has_codes`."""
+    names = [name for name, tensor in tensors.items() if tensor.dtype in QUANTIZED]
+    return bool(names) and not any(EXPERTS in name for name in names) and not is_present(folder / MERGED)
 
 
 def _gguf_types(folder: Path) -> str | None:

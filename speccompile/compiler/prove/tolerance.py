@@ -8,6 +8,7 @@ TOLERANCE = {
     "bfloat16": 0.2,
     "int8": 5e-2,
     "int4": 5e-2,
+    "stored": 5e-2,
     "w8a8": 0.5,
     "fp8": 0.5,
 }

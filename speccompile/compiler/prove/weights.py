@@ -29,6 +29,7 @@ _LARGEST_ERROR = {
     "int4": 1 / 14,
     "int8": 1 / 220,
     "float8e4m3fn": 1 / 16,
+    "codes": 0.0,
     "4bits": 1 / 7.5,
     "8bits": 1 / 115,
     "float16": 2**-11,
@@ -127,7 +128,7 @@ def _mapped(graph: ir.Graph) -> list[ir.ExternalTensor]:
 def _check(weight: LazyWeight, stored: _Stored, first: int, form: str, where: str) -> _Loss:
     """Compare a weight with the columns from `first` on."""
     loss = _Loss()
-    limit, tiny = _LARGEST_ERROR[form], 0.0 if form == "float32" else _TINY
+    limit, tiny = _LARGEST_ERROR[form], 0.0 if form in ("float32", "codes") else _TINY
     columns = weight.shape[-1]
     rows = weight.size // columns
     step = max(1, _AT_A_TIME // rows) if len(weight.shape) == 2 else columns
@@ -230,14 +231,25 @@ def _native(node: ir.Node) -> _Stored:
             steps = layouts.unpacked_blocks(scales, whole)[:, wanted].astype(np.float32) * factors[part]
             products: Floats = (codes - middle) * steps.repeat(block, axis=0)[:depth]
             return products
+        if form.startswith("Blocks"):
+            block, zero_point = (node.attributes[name].as_int() for name in ("block_size", "zero_point"))
+            if form == "Blocks8":
+                codes = layouts.unpacked_int8(numbers, depth, whole)[:, wanted].astype(np.float32)
+            else:
+                codes = layouts.unpacked_int4(numbers, whole)[:, wanted].astype(np.float32) - np.float32(zero_point)
+            codes *= layouts.unpacked_blocks(beside[0], whole)[:, wanted].repeat(block, axis=0)
+            if beside[1].size > 1:
+                codes += layouts.unpacked_blocks(beside[1], whole)[:, wanted].repeat(block, axis=0)
+            return codes
         return layouts.unpacked_floats(numbers, whole)[:, wanted]
 
-    block_size = {"Int8": depth, "Int4": node.attributes.get_int("block_size", 0)}.get(form, 1)
+    block_size = {"Int8": depth, "Float32": 1, "BFloat16": 1}.get(form) or node.attributes["block_size"].as_int()
     assert node.inputs[1] is not None
     return _Stored(str(node.inputs[1].name), block_size, restored)
 
 
-_NATIVE = [f"{kind}{form}" for kind in ("Linear", "Embed") for form in ("Float32", "BFloat16", "Int8", "Int4")]
+_FORMS = ("Float32", "BFloat16", "Int8", "Int4")
+_NATIVE = [f"{kind}{form}" for kind in ("Linear", "Embed") for form in (*_FORMS, "Blocks4", "Blocks8")]
 
 _READERS: dict[str, tuple[int, Callable[[ir.Node], _Stored]]] = {
     "MatMulNBits": (1, _packed),

@@ -9,7 +9,8 @@ import numpy as np
 from speccompile.bundle.file_hashes import cached_file_hash
 from speccompile.compiler.checkpoints.adapter import ADAPTER_WEIGHTS, Adapter, LowRank
 from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES, StoredTensor
-from speccompile.compiler.weights.source import FileBacked, Floats, InMemory, LazyWeight, View, opened
+from speccompile.compiler.weights.source import FileBacked, InMemory, LazyWeight, View, opened
+from speccompile.compiler.weights.stored import Floats
 from speccompile.errors import CheckpointError
 
 

@@ -9,6 +9,7 @@ A graph on disk names files in its folder. So the folder has a link for each fil
 of its content: equal graphs are equal files, wherever the checkpoint is.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,20 @@ import onnx_ir as ir
 from blake3 import blake3
 
 from speccompile.bundle.file_hashes import cached_file_hash
+from speccompile.compiler.checkpoints.gguf.block_types import CodeKind
+from speccompile.compiler.weights.gguf.weight import codes_at
 from speccompile.compiler.weights.quantized import constant
 from speccompile.compiler.weights.source import DTYPES, FileBacked, InMemory, LazyWeight, Transposed, opened
+from speccompile.compiler.weights.stored import Codes
 
 LINK_SUFFIX = ".safetensors"
 """Suffix of a link's name; the digest of the content precedes it."""
 
 STORED_SUFFIX = ".stored"
+
+CODES = "codes of "
+"""Prefix of the graph's metadata that say where codes of a weight lie. They are read where they stay as they are; the
+graph's own constant is the weight in float32, for no operator of ONNX reads them."""
 
 _TYPES = {"float32": ir.DataType.FLOAT, "float16": ir.DataType.FLOAT16, "bfloat16": ir.DataType.BFLOAT16}
 _NAMES = {kind: name for name, kind in _TYPES.items()}
@@ -39,6 +47,30 @@ class Weight(ir.LazyTensor):
         shape = ir.Shape(source.shape)
         super().__init__(lambda: ir.Tensor(source.read_all()), dtype=ir.DataType.FLOAT, shape=shape, name=name)
         self.source = source
+
+
+class Coded(LazyWeight):
+    """A weight whose floats lie beside the graph, and whose codes in a GGUF file. tensor: the floats [N, K]."""
+
+    def __init__(self, tensor: ir.TensorProtocol, codes: LazyWeight) -> None:
+        self.shape, self.dtype, self._tensor, self._codes = codes.shape, "float32", tensor, codes
+
+    def rows(self, part: slice) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+        return self._tensor.numpy()[part]
+
+    def identity(self) -> Any:
+        return self._codes.identity()
+
+    @property
+    def code_kind(self) -> CodeKind | None:
+        return self._codes.code_kind
+
+    def block_codes(self, part: slice) -> Codes:
+        return self._codes.block_codes(part)
+
+    @property
+    def codes_place(self) -> dict[str, Any] | None:
+        return self._codes.codes_place
 
 
 class ComputedTensor(ir.LazyTensor):
@@ -76,6 +108,8 @@ def storage_key(tensor: ir.TensorProtocol | None) -> StorageKey | None:
         (source,) = source.sources
     if isinstance(source, FileBacked):
         return f"{source.content()}{LINK_SUFFIX}", source.offset
+    if isinstance(source, Coded) and (place := source.codes_place) is not None:
+        return f"{place['file']}{LINK_SUFFIX}", place["offset"]
     return storage_key(source.tensor) if isinstance(source, _Low | constant.Copy | constant.CopiedStack) else None
 
 
@@ -98,6 +132,8 @@ def store(model: ir.Model, folder: Path) -> None:
         weight = value.const_value
         if not isinstance(weight, Weight) or len(weight.source.shape) < _MATRIX:
             continue
+        if (place := weight.source.codes_place) is not None:
+            model.metadata_props[f"{CODES}{name}"] = json.dumps(place)
         node = constant.dequantize(weight.source, f"{name}{STORED_SUFFIX}", ComputedTensor)
         if node is not None:
             constant.insert(model.graph, value, node)
@@ -174,8 +210,10 @@ def load(path: Path) -> ir.Model:
         (wide,) = node.outputs
         _stand_in(model.graph, wide, Weight(copy, wide.name))
     for name, value in list(model.graph.initializers.items()):
-        tensor = value.const_value
-        if tensor is not None and (stored := stored_in(tensor)) is not None:
+        tensor, place = value.const_value, model.metadata_props.pop(f"{CODES}{name}", None)
+        if tensor is not None and place is not None:
+            value.const_value = Weight(_coded(tensor, json.loads(place), path.parent), name)
+        elif tensor is not None and (stored := stored_in(tensor)) is not None:
             weight = Weight(stored, str(name).removesuffix(STORED_SUFFIX))
             if tensor.dtype == ir.DataType.FLOAT:
                 value.const_value = weight
@@ -184,6 +222,12 @@ def load(path: Path) -> ir.Model:
         elif str(name).endswith(STORED_SUFFIX) and tensor is not None:
             _widen(model.graph, value, Weight(_Low(tensor), str(name).removesuffix(STORED_SUFFIX)))
     return model
+
+
+def _coded(tensor: ir.TensorProtocol, place: Mapping[str, Any], folder: Path) -> Coded:
+    """Return a weight of a GGUF file, to which `folder` has a link, and its floats."""
+    file = opened((folder / f"{place['file']}{LINK_SUFFIX}").resolve())
+    return Coded(tensor, codes_at(file, place))
 
 
 def _stand_in(graph: ir.Graph, wide: ir.Value, weight: Weight) -> None:

@@ -8,16 +8,16 @@ from functools import cached_property
 from itertools import accumulate
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakValueDictionary
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from speccompile.compiler.checkpoints.gguf.block_types import CodeKind
+from speccompile.compiler.weights.stored import Codes, Floats, Int4, joined_int4
 from speccompile.errors import CheckpointError
-
-Floats = NDArray[np.float32]
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),
@@ -37,19 +37,6 @@ class FileSpan:
     path: Path
     offset: int
     length: int
-
-
-class Int4(NamedTuple):
-    """Some columns of a weight [K, N] that is stored in 4 bits: a number q stands for (q - zero_point) * scale.
-
-    numbers: uint8 [K, n], 0 to 15. scales: float32, and zero_points: uint8, 0 to 15, both [groups, n]; a group is
-    `group_size` numbers along K, the last one perhaps fewer.
-    """
-
-    numbers: NDArray[np.uint8]
-    scales: Floats
-    zero_points: NDArray[np.uint8]
-    group_size: int
 
 
 class LazyWeight(ABC):
@@ -89,6 +76,21 @@ class LazyWeight(ABC):
 
     def int4_columns(self, part: slice) -> Int4 | None:
         """Return columns of a weight [K, N] in 4 bits; None if they are not stored in 4 bits."""
+        return None
+
+    @property
+    def code_kind(self) -> CodeKind | None:
+        """Return how a weight [N, K] of one type stores its rows in codes; None for other weights."""
+        return None
+
+    def block_codes(self, part: slice) -> Codes:
+        """Return rows of a weight [N, K] with a `code_kind` as columns [K, n]."""
+        raise TypeError(f"{type(self).__name__} stores no codes")
+
+    @property
+    def codes_place(self) -> dict[str, Any] | None:
+        """Return where its codes lie, as JSON, with the digest of the `file`; None for weights that have none, or that
+        are derived from several."""
         return None
 
     def parts(self) -> Iterator[slice]:
@@ -292,6 +294,13 @@ class Sliced(View):
     def int4(self, part: slice) -> Int4 | None:
         return self.sources[0].int4(slice(self.start + part.start, self.start + part.stop))
 
+    @property
+    def code_kind(self) -> CodeKind | None:
+        return self.sources[0].code_kind
+
+    def block_codes(self, part: slice) -> Codes:
+        return self.sources[0].block_codes(slice(self.start + part.start, self.start + part.stop))
+
     def identity(self) -> Any:
         return super().identity() | {"rows": [self.start, self.start + self.shape[0]]}
 
@@ -330,13 +339,3 @@ class Concatenated(View):
             first, last = max(part.start, start), min(part.stop, end)
             if first < last:
                 yield source, slice(first - start, last - start)
-
-
-def joined_int4(parts: Sequence[Int4 | None]) -> Int4 | None:
-    """Concatenate columns; None if some are not stored in 4 bits, or their group sizes differ."""
-    known = [part for part in parts if part is not None]
-    sizes = {part.group_size for part in known}
-    if len(known) < len(parts) or len(sizes) != 1:
-        return None
-    numbers, scales, zero_points = (np.concatenate(each, 1) for each in list(zip(*known, strict=True))[:3])
-    return Int4(numbers, scales, zero_points, sizes.pop())

@@ -18,6 +18,7 @@ BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12:
 
 LOOKUPS = {"Gather": (0,), "GatherBlockQuantized": (0, 2, 3)}
 LOOKUPS |= {"EmbedFloat32": (1,), "EmbedBFloat16": (1,), "EmbedInt8": (1, 2)}
+LOOKUPS |= {"EmbedBlocks4": (1, 2, 3), "EmbedBlocks8": (1, 2, 3)}
 """Operators that read some rows of a table -> indices of the inputs that are tables. In the project's own layout
 rows lie in tiles: reading one row of a tile reads the memory of the whole tile."""
 

@@ -18,7 +18,9 @@ const std::map<std::string_view, std::vector<size_t>> kLookups = {{"Gather", {0}
                                                                   {"GatherBlockQuantized", {0, 2, 3}},
                                                                   {"EmbedFloat32", {1}},
                                                                   {"EmbedBFloat16", {1}},
-                                                                  {"EmbedInt8", {1, 2}}};
+                                                                  {"EmbedInt8", {1, 2}},
+                                                                  {"EmbedBlocks4", {1, 2, 3}},
+                                                                  {"EmbedBlocks8", {1, 2, 3}}};
 
 // 0 for what are no weights.
 int64_t bits_of(uint64_t kind) {

@@ -59,6 +59,17 @@ struct Int4Product {
   Output out;
 };
 
+// Numbers of the types of GGUF, as they are: a code q of a column stands for (q - zero_point) * scale + offset. numbers: of codes
+// in eight bits as in Int8Product, with the zero point 128, of those in four as in Int4Product; scales, and offsets or null,
+// [tiles, depth / block, 16]; a block is 16 or 32 codes.
+struct BlockProduct {
+  QuantizedRows x;
+  const uint8_t* numbers;
+  const float *scales, *offsets;
+  float zero_point;  // of four bits
+  Output out;
+};
+
 // Attention over [committed rows | in-step rows]: step/ops.py, attend. query [B, T, N, D], key_rows [B, G, R, D],
 // value_rows [B, G, R, E], key_cache [B, G, S, D], value_cache [B, G, S, E], length [B], positions [B, T], bias
 // [B, 1, T, R], context [B, T, N, E]; sinks [N]: scores that join the softmax and belong to no row, or null. Latent: a key is
@@ -145,6 +156,8 @@ struct Kernels {
   void (*product_bfloat16)(const FloatProduct&, int64_t first, int64_t last);
   bool (*product_int8)(const Int8Product&, int64_t first, int64_t last);  // false: out of memory
   bool (*product_int4)(const Int4Product&, int64_t first, int64_t last);
+  void (*product_blocks4)(const BlockProduct&, int64_t first, int64_t last);
+  void (*product_blocks8)(const BlockProduct&, int64_t first, int64_t last);
   bool (*attend)(const Attention&, int64_t first, int64_t last);           // units; false: out of memory
   void (*normalize)(const Normalization&, int64_t first, int64_t last);    // rows
   void (*gate)(const Gated&, int64_t first, int64_t last);                 // rows

@@ -166,6 +166,77 @@ static __attribute__((noinline)) void int4_block(const Int4Product& p, const Pla
   }
 }
 
+// Codes of a column in four bytes, and what is done with them: two in a byte, or one.
+template <class Sum>
+constexpr int64_t kCodes = 0;
+template <>
+constexpr int64_t kCodes<NibbleSum> = 8;
+template <>
+constexpr int64_t kCodes<ByteSum> = 4;
+
+SPC_INLINE void begin(NibbleSum& sum, float) { start(sum); }
+SPC_INLINE void begin(ByteSum& sum, float row_sum) { start(sum, static_cast<int32_t>(row_sum)); }
+SPC_INLINE void add_codes(NibbleSum& sum, Bytes both, const int8_t* x) {
+  add(sum, low_nibbles(both), x);
+  add(sum, high_nibbles(both), x + 4);
+}
+SPC_INLINE void add_codes(ByteSum& sum, Bytes numbers, const int8_t* x) { add(sum, numbers, x); }
+// The sum without the zero point: integers below 2^24, so nothing is rounded. Bytes begin without it.
+SPC_INLINE Vector centred(const NibbleSum& sum, float zero_point, float row_sum) {
+  return fma_less(broadcast(zero_point), broadcast(row_sum), to_floats(finish(sum)));
+}
+SPC_INLINE Vector centred(const ByteSum& sum, float, float) { return to_floats(finish(sum)); }
+
+template <class Sum, int M, int C>
+static __attribute__((noinline)) void code_block(const BlockProduct& p, const Place& at) {
+  constexpr int64_t codes = kCodes<Sum>;
+  const int64_t block = p.x.block, blocks = p.x.depth / block;
+  Vector totals[M][C];
+  const uint8_t* w[C];
+  const float *scales[C], *offsets[C];
+  const int8_t* x[M];
+  SPC_UNROLL for (int m = 0; m < M; ++m) {
+    x[m] = p.x.numbers + (at.row + m) * p.x.depth;
+    SPC_UNROLL for (int c = 0; c < C; ++c) totals[m][c] = zero();
+  }
+  SPC_UNROLL for (int c = 0; c < C; ++c) {
+    w[c] = at_vector(p.numbers, at.vector + c, p.x.depth / codes, 4);
+    scales[c] = at_vector(p.scales, at.vector + c, blocks, 1);
+    offsets[c] = p.offsets ? at_vector(p.offsets, at.vector + c, blocks, 1) : nullptr;
+  }
+  for (int64_t b = 0; b < blocks; ++b) {
+    const float* const row_sums = p.x.sums + b * p.x.rows + at.row;
+    const float* const row_scales = p.x.scales + b * p.x.rows + at.row;
+    Sum sums[M][C];
+    SPC_UNROLL for (int m = 0; m < M; ++m)
+      SPC_UNROLL for (int c = 0; c < C; ++c) begin(sums[m][c], row_sums[m]);
+    SPC_UNROLL for (int c = 0; c < C; ++c) {
+      for (int64_t i = 0; i < block; i += codes) {
+        const Bytes numbers = load_bytes(w[c]);
+        fetch_ahead(w[c]);
+        SPC_UNROLL for (int m = 0; m < M; ++m) add_codes(sums[m][c], numbers, x[m] + i);
+        w[c] += 4 * kTile;
+      }
+      SPC_UNROLL for (int m = 0; m < M; ++m) flush(sums[m][c]);
+    }
+    SPC_UNROLL for (int m = 0; m < M; ++m) x[m] += block;
+    SPC_UNROLL for (int c = 0; c < C; ++c) {
+      const Vector scale = load(scales[c] + b * kTile);
+      fetch_ahead(scales[c] + b * kTile);
+      SPC_UNROLL for (int m = 0; m < M; ++m)
+        totals[m][c] = add_block(totals[m][c], centred(sums[m][c], p.zero_point, row_sums[m]), scale, row_scales[m]);
+      if (p.offsets) {
+        const Vector offset = load(offsets[c] + b * kTile);
+        fetch_ahead(offsets[c] + b * kTile);
+        SPC_UNROLL for (int m = 0; m < M; ++m)
+          totals[m][c] = fma(offset, broadcast(row_sums[m] * row_scales[m]), totals[m][c]);
+      }
+    }
+  }
+  SPC_UNROLL for (int c = 0; c < C; ++c)
+    SPC_UNROLL for (int m = 0; m < M; ++m) put(p.out, at.row + m, at.vector + c, totals[m][c]);
+}
+
 // How one kind of product is cut into blocks: C vectors beside each other for M rows, at most kRows of them.
 template <class T>
 struct FloatBlocks {
@@ -195,6 +266,17 @@ struct Int4Blocks {
   template <int M, int C>
   static void compute(const Product& p, const Place& at) {
     int4_block<M, C>(p, at);
+  }
+};
+
+template <class Sum>
+struct CodeBlocks {
+  using Product = BlockProduct;
+  static constexpr int kRows = kInt4Rows;
+  static constexpr int columns(int rows) { return int4_columns(rows); }
+  template <int M, int C>
+  static void compute(const Product& p, const Place& at) {
+    code_block<Sum, M, C>(p, at);
   }
 };
 
@@ -247,6 +329,14 @@ static bool product_int8(const Int8Product& p, int64_t first, int64_t last) {
 static bool product_int4(const Int4Product& p, int64_t first, int64_t last) {
   compute_tiles<Int4Blocks>(p, p.x.depth, p.x.depth, first, last);
   return true;
+}
+
+static void product_blocks4(const BlockProduct& p, int64_t first, int64_t last) {
+  compute_tiles<CodeBlocks<NibbleSum>>(p, p.x.depth, p.x.depth, first, last);
+}
+
+static void product_blocks8(const BlockProduct& p, int64_t first, int64_t last) {
+  compute_tiles<CodeBlocks<ByteSum>>(p, p.x.depth, p.x.depth, first, last);
 }
 
 }  // namespace SPECCOMPILE_PATH

@@ -26,7 +26,8 @@ OrtStatus* add_all(const OrtApi* api, OrtCustomOpDomain* domain) {
 OrtStatus* make_domain(const OrtApi* api, OrtCustomOpDomain** domain) {
   OrtStatus* status = ort::CreateCustomOpDomain(api, spc::kKernelsDomain, domain);
   if (status) return status;
-  return add_all<LinearFloat32, LinearBFloat16, LinearInt8, LinearInt4, EmbedFloat32, EmbedBFloat16, EmbedInt8, Attend, AttendSinks,
+  return add_all<LinearFloat32, LinearBFloat16, LinearInt8, LinearInt4, LinearBlocks4, LinearBlocks8, EmbedFloat32, EmbedBFloat16,
+                 EmbedInt8, EmbedBlocks4, EmbedBlocks8, Attend, AttendSinks,
                  AttendLatent, AttendLatentSinks, SplitHeads, RotaryHeads, NormRotaryHeads, RotaryTables, RmsNorm, SkipRmsNorm, LayerNorm,
                  GatedSilu, GatedGelu, Softplus, Log, Convolve, Shift, After, Recur, RecurDelta, Advance, AdvanceDelta>(api, *domain);
 }

@@ -148,6 +148,18 @@ LinearInt4::LinearInt4(const Info& info)
   expect_count(factors, filled_up(weight.columns), "the factors");
 }
 
+Codes::Codes(const Info& info, int64_t bits)
+    : weight(info, 4, 32 / bits), scales(info.constant(2, "the scales")), offsets(info.constant(3, "the offsets")),
+      block(info.integer("block_size")), zero_point(info.integer("zero_point")), deep(weight.tensor.shape()[1] * (32 / bits)) {
+  if ((block != 16 && block != 32) || deep % block || deep != weight.depth)
+    throw OperatorError("received blocks of " + std::to_string(block) + " codes, expected 16 or 32, and columns of whole ones");
+  if (bits == 8 ? zero_point != 128 : zero_point < 0 || zero_point > 15)
+    throw OperatorError("received the zero point " + std::to_string(zero_point) + ", expected " + (bits == 8 ? "128" : "0 to 15"));
+  expect_count(scales, filled_up(weight.columns) * (deep / block), "the scales");
+  const bool has_none = offsets.shape().count() == 1 && *offsets.data<float>() == 0.0f;
+  if (!has_none) expect_count(offsets, filled_up(weight.columns) * (deep / block), "the offsets");
+}
+
 void LinearFloat32::compute(Context& context) const { linear_of_floats<float>(context, weight, kernels().product_float32); }
 
 void LinearBFloat16::compute(Context& context) const { linear_of_floats<uint16_t>(context, weight, kernels().product_bfloat16); }
@@ -170,6 +182,52 @@ void LinearInt4::compute(Context& context) const {
   const Int4Product p{x.rows, weight.tensor.data<uint8_t>(), scales.data<uint16_t>(), zero_points.data<uint8_t>(), factors.data<float>(), run.out};
   context.parallel(tiles(weight.columns), tiles_apart(depth / 2 * kTile),
                    [&](int64_t first, int64_t last) { return kernels().product_int4(p, first, last); });
+}
+
+namespace {
+
+void linear_of_codes(Context& context, const Codes& codes, int64_t bits, void (*product)(const BlockProduct&, int64_t, int64_t)) {
+  const Run run(context, codes.weight, 4);
+  if (run.rows == 0) return;
+  const Quantized x(context, run, codes.deep, codes.block);
+  const BlockProduct p{x.rows, codes.weight.tensor.data<uint8_t>(), codes.scales.data<float>(), codes.offsets_or_null(),
+                       static_cast<float>(codes.zero_point), run.out};
+  context.parallel(tiles(codes.weight.columns), tiles_apart(codes.deep * bits / 8 * kTile), [&](int64_t first, int64_t last) {
+    product(p, first, last);
+    return true;
+  });
+}
+
+// code(row, k): the code at depth k of the column whose bytes begin at `row`.
+template <class Code>
+void embed_codes(Context& context, const Codes& codes, int64_t bits, const Code& code) {
+  const int64_t blocks = codes.deep / codes.block, bytes = codes.deep * bits / 8;
+  const float *const scales = codes.scales.data<float>(), *const offsets = codes.offsets_or_null();
+  embed(context, codes.weight, [&](int64_t token, float* y) {
+    const uint8_t* const row = codes.weight.tensor.data<uint8_t>() + token / kTile * bytes * kTile + token % kTile * 4;
+    for (int64_t k = 0; k < codes.weight.depth; ++k) {
+      const int64_t place = (token / kTile * blocks + k / codes.block) * kTile + token % kTile;
+      y[k] = static_cast<float>(code(row, k) - codes.zero_point) * scales[place];
+      if (offsets) y[k] += offsets[place];
+    }
+  });
+}
+
+}  // namespace
+
+void LinearBlocks4::compute(Context& context) const { linear_of_codes(context, codes, 4, kernels().product_blocks4); }
+
+void LinearBlocks8::compute(Context& context) const { linear_of_codes(context, codes, 8, kernels().product_blocks8); }
+
+void EmbedBlocks4::compute(Context& context) const {
+  embed_codes(context, codes, 4, [](const uint8_t* row, int64_t k) {
+    const int64_t both = row[k / 8 * 4 * kTile + k % 4];
+    return k % 8 < 4 ? both & 15 : both >> 4;
+  });
+}
+
+void EmbedBlocks8::compute(Context& context) const {
+  embed_codes(context, codes, 8, [](const uint8_t* row, int64_t k) { return int64_t{row[k / 4 * 4 * kTile + k % 4]}; });
 }
 
 void EmbedFloat32::compute(Context& context) const {

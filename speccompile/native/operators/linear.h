@@ -56,6 +56,33 @@ struct LinearInt4 {
   int64_t block;
 };
 
+// Codes of the types of GGUF in `bits` bits: see `BlockProduct`.
+struct Codes {
+  Codes(const Info& info, int64_t bits);
+  const float* offsets_or_null() const { return offsets.shape().count() == 1 ? nullptr : offsets.data<float>(); }
+  Weight weight;
+  Tensor scales, offsets;  // offsets: a single zero for none
+  int64_t block, zero_point, deep;  // deep: codes of a column, filled up to blocks
+};
+
+struct LinearBlocks4 {
+  static constexpr const char* kName = "LinearBlocks4";
+  static constexpr std::array kInputs{ort::kFloat, ort::kUint8, ort::kFloat, ort::kFloat, ort::kFloat};
+  static constexpr std::array kOutputs{ort::kFloat};
+  explicit LinearBlocks4(const Info& info) : codes(info, 4) {}
+  void compute(Context& context) const;
+  Codes codes;
+};
+
+struct LinearBlocks8 {
+  static constexpr const char* kName = "LinearBlocks8";
+  static constexpr std::array kInputs{ort::kFloat, ort::kUint8, ort::kFloat, ort::kFloat, ort::kFloat};
+  static constexpr std::array kOutputs{ort::kFloat};
+  explicit LinearBlocks8(const Info& info) : codes(info, 8) {}
+  void compute(Context& context) const;
+  Codes codes;
+};
+
 struct EmbedFloat32 {
   static constexpr const char* kName = "EmbedFloat32";
   static constexpr std::array kInputs{ort::kInt64, ort::kFloat};
@@ -82,6 +109,24 @@ struct EmbedInt8 {
   void compute(Context& context) const;
   Weight weight;
   Tensor scales;
+};
+
+struct EmbedBlocks4 {
+  static constexpr const char* kName = "EmbedBlocks4";
+  static constexpr std::array kInputs{ort::kInt64, ort::kUint8, ort::kFloat, ort::kFloat};
+  static constexpr std::array kOutputs{ort::kFloat};
+  explicit EmbedBlocks4(const Info& info) : codes(info, 4) {}
+  void compute(Context& context) const;
+  Codes codes;
+};
+
+struct EmbedBlocks8 {
+  static constexpr const char* kName = "EmbedBlocks8";
+  static constexpr std::array kInputs{ort::kInt64, ort::kUint8, ort::kFloat, ort::kFloat};
+  static constexpr std::array kOutputs{ort::kFloat};
+  explicit EmbedBlocks8(const Info& info) : codes(info, 8) {}
+  void compute(Context& context) const;
+  Codes codes;
 };
 
 }  // namespace speccompile

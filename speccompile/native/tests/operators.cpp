@@ -96,6 +96,35 @@ OrtValue integers(const Ints& shape, Place place, int64_t first, int64_t step) {
   return tensor<int64_t>(shape, place, [next = first, step]() mutable { return (next += step) - step; });
 }
 
+// Codes of whole blocks, their scales, and an offset for each of them or a single zero.
+void add_codes(Node& node, int64_t depth, int64_t columns, int64_t bits, int64_t block, bool has_offsets, Place place) {
+  const Ints by_block = {tiles(columns), depth / block, kTile};
+  node.info.integers["block_size"] = block;
+  node.info.integers["zero_point"] = bits == 8 ? 128 : 7;
+  node.add(bytes({tiles(columns), depth * bits / 32, kTile, 4}, place), true);
+  node.add(floats(by_block, place), true);
+  node.add(has_offsets ? floats(by_block, place) : tensor<float>({1, 1, 1}, place, [] { return 0.0f; }), true);
+}
+
+Make linear_of_codes(int64_t rows, int64_t depth, int64_t columns, int64_t bits, int64_t block, bool has_offsets) {
+  return [=](Place place) {
+    Node node{"LinearBlocks" + std::to_string(bits), {{{"columns", columns}, {"depth", depth}}, {}, {}}, {}, {}};
+    node.add(floats({2, rows, depth}, place));
+    add_codes(node, depth, columns, bits, block, has_offsets, place);
+    node.add(floats({columns}, place));
+    return node;
+  };
+}
+
+Make embedding_of_codes(int64_t depth, int64_t tokens, int64_t bits, int64_t block, bool has_offsets) {
+  return [=](Place place) {
+    Node node{"EmbedBlocks" + std::to_string(bits), {{{"columns", tokens}, {"depth", depth}}, {}, {}}, {}, {}};
+    node.add(integers({3, tokens / 3}, place, tokens - 1, -1));
+    add_codes(node, depth, tokens, bits, block, has_offsets, place);
+    return node;
+  };
+}
+
 // rows: of x; block: 0 for formats without blocks.
 Make linear(const char* name, int64_t rows, int64_t depth, int64_t columns, int64_t block = 0) {
   return [=](Place place) {
@@ -220,6 +249,13 @@ void check_refusals() {
   check_refused(linear("LinearInt8", 1, 131073, 1), [](Node&) {}, "received columns of 131136 numbers, expected at most 131072");
   check_refused(int4, [](Node& node) { node.info.integers["block_size"] = 16; }, "received blocks of 16");
   check_refused(int4, [](Node& node) { replace(node, 4, {20}); }, "the factors: received the shape [20], expected 32 numbers");
+  const Make codes = linear_of_codes(3, 96, 20, 4, 32, true), bytes = embedding_of_codes(32, 30, 8, 16, false);
+  check_refused(codes, [](Node& node) { node.info.integers["block_size"] = 64; }, "received blocks of 64 codes, expected 16 or 32");
+  check_refused(codes, [](Node& node) { node.info.integers["depth"] = 90; }, "expected 16 or 32, and columns of whole ones");
+  check_refused(codes, [](Node& node) { node.info.integers["zero_point"] = 16; }, "received the zero point 16, expected 0 to 15");
+  check_refused(codes, [](Node& node) { replace(node, 3, {1}); }, "the offsets: received the shape [1], expected 96 numbers");
+  check_refused(bytes, [](Node& node) { node.info.integers["zero_point"] = 8; }, "received the zero point 8, expected 128");
+  check_refused(bytes, [](Node& node) { replace(node, 2, {31}); }, "the scales: received the shape [31], expected 64 numbers");
   check_refused(embed, [](Node& node) { node.inputs[0].data<int64_t>()[2] = 30; }, "received the token id 30, expected 0 to 29");
   check_refused(embed, [](Node& node) { node.inputs[0].data<int64_t>()[2] = -1; }, "received the token id -1");
   check_refused(attend("Attend"), [](Node& node) { node.inputs[5].data<int64_t>()[1] = 31; }, "received the length 31, expected 0 to 30");
@@ -258,6 +294,13 @@ int main() {
     check_threads(linear("LinearBFloat16", count, 70, 1030));
     check_threads(linear("LinearInt8", count, 70, 1090));
     for (const int64_t block : {32, 64, 128}) check_threads(linear("LinearInt4", count, 300, 1030, block));
+  }
+  for (const int64_t bits : {4, 8}) {
+    for (const bool has_offsets : {false, true}) {
+      for (const int64_t count : {0, 1, 4, 10}) check_threads(linear_of_codes(count, 96, 1030, bits, 32, has_offsets));
+      check_threads(linear_of_codes(3, 48, 1030, bits, 16, has_offsets));
+      check_threads(embedding_of_codes(48, 45, bits, 16, has_offsets));
+    }
   }
   for (const char* name : {"EmbedFloat32", "EmbedBFloat16", "EmbedInt8"}) check_threads(embedding(name, 21, 45));
   for (const char* name : {"Attend", "AttendSinks", "AttendLatent", "AttendLatentSinks"}) check_threads(attend(name));

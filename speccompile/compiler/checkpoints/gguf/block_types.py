@@ -36,7 +36,51 @@ BLOCK_TYPES = {
 
 BY_NAME = {each.name: each for each in BLOCK_TYPES.values()}
 
+EXPERTS = ".experts."
+"""Part of the names, in transformers, of the weights of experts, which are joined and split: no code of them stays."""
+
 QUANTIZED = frozenset(BY_NAME) - set(FLOATS)
+
+
+class CodeKind(NamedTuple):
+    """How the kernels of `native/` store a type: a code q of `bits` bits stands for (q - zero_point) * scale + offset,
+    with a scale and an offset for each `block_size` numbers of a row."""
+
+    name: str
+    bits: int
+    block_size: int
+    zero_point: int
+    has_offsets: bool
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block's scale and offset."""
+        return 8 if self.has_offsets else 4
+
+
+def _kind(name: str, bits: int, block_size: int, *, zero_point: int = 0, has_offsets: bool = False) -> CodeKind:
+    return CodeKind(name, bits, block_size, 128 if bits == 8 else zero_point, has_offsets)
+
+
+CODE_KINDS = {
+    kind.name: kind
+    for kind in (
+        _kind("Q4_0", 4, 32, zero_point=8),
+        _kind("Q4_1", 4, 32, has_offsets=True),
+        _kind("Q4_K", 4, 32, has_offsets=True),
+        _kind("Q5_0", 8, 32),
+        _kind("Q5_1", 8, 32, has_offsets=True),
+        _kind("Q5_K", 8, 32, has_offsets=True),
+        _kind("Q6_K", 8, 16),
+        _kind("Q8_0", 8, 32),
+        _kind("Q2_K", 8, 16, has_offsets=True),
+        _kind("Q3_K", 8, 16),
+        _kind("IQ4_NL", 8, 32),
+        _kind("IQ4_XS", 8, 32),
+        _kind("MXFP4", 8, 32),
+    )
+}
+"""Type -> its codes. Those of more than four bits, and the levels of tables, take eight."""
 
 OTHERS = {
     4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S",

@@ -183,6 +183,7 @@ _GATED = f"""{_ENDS}
 """
 
 _ONE_WEIGHT, _PLACES = "columns, depth", "heads, groups, key_width, value_width, query_offset, key_offset, value_offset"
+_BLOCKS = f"{_ONE_WEIGHT}, block_size, zero_point"
 _GATE_PLACES = "width, gate_offset, up_offset"
 
 _TEXTS = {
@@ -190,9 +191,13 @@ _TEXTS = {
     f"LinearBFloat16 <{_ONE_WEIGHT}> (x, weight, bias) => (y)": "floats = Cast <to = 1> (weight)" + weights.PRODUCT,
     f"LinearInt8 <{_ONE_WEIGHT}> (x, numbers, scales, bias) => (y)": weights.INT8,
     f"LinearInt4 <{_ONE_WEIGHT}, block_size> (x, numbers, scales, zero_points, factors, bias) => (y)": weights.INT4,
+    f"LinearBlocks4 <{_BLOCKS}> (x, numbers, scales, offsets, bias) => (y)": weights.BLOCKS4 + weights.PRODUCT,
+    f"LinearBlocks8 <{_BLOCKS}> (x, numbers, scales, offsets, bias) => (y)": weights.BLOCKS8 + weights.PRODUCT,
     f"EmbedFloat32 <{_ONE_WEIGHT}> (ids, weight) => (y)": "floats = Identity (weight)" + weights.ROWS,
     f"EmbedBFloat16 <{_ONE_WEIGHT}> (ids, weight) => (y)": "floats = Cast <to = 1> (weight)" + weights.ROWS,
     f"EmbedInt8 <{_ONE_WEIGHT}> (ids, numbers, scales) => (y)": weights.EMBED_INT8,
+    f"EmbedBlocks4 <{_BLOCKS}> (ids, numbers, scales, offsets) => (y)": weights.BLOCKS4 + weights.ROWS,
+    f"EmbedBlocks8 <{_BLOCKS}> (ids, numbers, scales, offsets) => (y)": weights.BLOCKS8 + weights.ROWS,
     f"Attend <scale, softcap, window> ({neutral.CACHED}) => (context)": _attend(is_latent=False, has_sinks=False),
     f"AttendSinks <scale, softcap, window> ({neutral.CACHED}, sinks) => (context)":
         _attend(is_latent=False, has_sinks=True),

@@ -21,6 +21,9 @@ INT8_DEPTH = 64
 MIDDLE = 128
 """The number that stands for zero in eight bits."""
 
+NO_OFFSETS: Floats = np.zeros((1, 1, 1), np.float32)
+"""Offsets of codes that have none."""
+
 _AT_A_TIME = 1 << 22  # elements of a weight
 
 
@@ -54,9 +57,11 @@ def unpacked_floats(packed: Array, part: slice) -> Floats:
     return _columns(packed.transpose(1, 0, 2), part).astype(np.float32)
 
 
-def packed_int8(numbers: Callable[[slice], NDArray[np.int8]], depth: int, columns: int) -> NDArray[np.uint8]:
-    """Pack into uint8 [tiles, K / 4, 16, 4], K padded. numbers: int8 [K, ..] of some columns."""
-    filled = align_up(depth, INT8_DEPTH)
+def packed_int8(
+    numbers: Callable[[slice], NDArray[np.int8]], depth: int, columns: int, multiple: int = INT8_DEPTH
+) -> NDArray[np.uint8]:
+    """Pack into uint8 [tiles, K / 4, 16, 4], K padded to a multiple. numbers: int8 [K, ..] of some columns."""
+    filled = align_up(depth, multiple)
     packed = np.full((-(-columns // TILE), filled // 4, TILE, 4), MIDDLE, np.uint8)
     for part in column_blocks(depth, columns):
         some = _filled(numbers(part).view(np.uint8) ^ np.uint8(MIDDLE), filled, MIDDLE)

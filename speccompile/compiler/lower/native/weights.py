@@ -137,3 +137,44 @@ INT4 = """
         (x, weight, weight_scales, weight_zeros)
     y = Add (product, bias)
 """
+
+# Codes by block [tiles, blocks, block_size, 16], a scale and an offset a block (or the single offset zero) -> floats
+# [tiles, K, 16].
+_CODES = """
+    as_is = Constant <value_ints = [0]> ()
+    rest = Constant <value_ints = [-1]> ()
+    tile = Constant <value_ints = [16]> ()
+    block_0d = Constant <value_int: int = @block_size> ()
+    block = Unsqueeze (block_0d, as_is)
+    as_codes = Concat <axis = 0> (as_is, rest, block, tile)
+    codes = Reshape (by_row, as_codes)
+    code_floats = Cast <to = 1> (codes)
+    zero_0d = Constant <value_int: int = @zero_point> ()
+    zero_float = Cast <to = 1> (zero_0d)
+    centred = Sub (code_floats, zero_float)
+    inner = Constant <value_ints = [2]> ()
+    scales_4d = Unsqueeze (scales, inner)
+    offsets_4d = Unsqueeze (offsets, inner)
+    scaled = Mul (centred, scales_4d)
+    moved = Add (scaled, offsets_4d)
+    as_floats = Concat <axis = 0> (as_is, rest, tile)
+    floats = Reshape (moved, as_floats)
+"""
+
+BLOCKS8 = f"""
+    by_row = Transpose <perm = [0, 1, 3, 2]> (numbers)
+    {_CODES}
+"""
+
+BLOCKS4 = f"""
+    low_bits = Constant <value = uint8 {{15}}> ()
+    four = Constant <value = uint8 {{4}}> ()
+    low = BitwiseAnd (numbers, low_bits)
+    high = BitShift <direction = "RIGHT"> (numbers, four)
+    two = Constant <value_ints = [2]> ()
+    low_5d = Unsqueeze (low, two)
+    high_5d = Unsqueeze (high, two)
+    halves = Concat <axis = 2> (low_5d, high_5d)
+    by_row = Transpose <perm = [0, 1, 2, 4, 3]> (halves)
+    {_CODES}
+"""

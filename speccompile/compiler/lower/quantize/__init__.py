@@ -4,6 +4,7 @@ form             word   linear layers              head                      the
 native           int8   int8, a scale a column     the same                  int8, a scale a row
 (CPU)            int4   4 bits, a scale a block    int8, a scale a column    int8, a scale a block; the head's a row
                  bfloat16, float32                 the same                  as it is
+                 stored  codes of a GGUF file      the same                  int8, a scale a block
 matmul_nbits     int8   8 bits, a scale for 32     the same                  as it is
 (CUDA)           int4   4 bits, a scale a block    8 bits, a scale for 32    as it is
 qdq              int8   int8, a scale a column     the same                  as it is

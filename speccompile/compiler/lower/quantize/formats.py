@@ -8,9 +8,11 @@ from functools import cached_property
 import numpy as np
 import onnx_ir as ir
 
+from speccompile.compiler.checkpoints.gguf.block_types import CodeKind
 from speccompile.compiler.lower.native import layouts
 from speccompile.compiler.lower.native.layouts import Array, Floats
 from speccompile.compiler.lower.quantize import numpy_quantizers
+from speccompile.compiler.weights.stored import Codes
 
 Read = Callable[[slice], Floats]
 """Reads some columns of a weight [K, N]: float32 [K, columns of the part]."""
@@ -151,6 +153,34 @@ class _Int4Weight:
     @property
     def zero_points(self) -> Array:
         return layouts.packed_blocks(self._beside[1], np.dtype(np.uint8))
+
+
+ReadCodes = Callable[[slice], Codes]
+"""Reads some columns of a weight [K, N] in its codes."""
+
+
+def code_fields(kind: CodeKind, codes: ReadCodes, depth: int, columns: int) -> list[Field]:
+    """Return the constants of a weight whose codes stay as they are: numbers in four or eight bits, and float32 scales
+    and offsets of their blocks, which hold the products of a type's own scales exactly."""
+
+    def some(part: slice) -> Array:
+        numbers = codes(part).numbers
+        return numbers if kind.bits == 8 else (numbers + np.int8(kind.zero_point)).view(np.uint8)
+
+    def by_block(name: str) -> Array:
+        found = [getattr(codes(part), name) for part in layouts.column_blocks(depth, columns)]
+        return layouts.packed_blocks(np.concatenate(found, 1), np.dtype(np.float32))
+
+    tiles, pack = -(-columns // layouts.TILE), layouts.packed_int4 if kind.bits == 4 else layouts.packed_int8
+    blocks = (tiles, depth // kind.block_size, layouts.TILE)
+    return [
+        Field("", ir.DataType.UINT8, (tiles, depth * kind.bits // 32, layouts.TILE, 4),
+              lambda: pack(some, depth, columns, kind.block_size)),
+        Field(".scales", ir.DataType.FLOAT, blocks, lambda: by_block("scales")),
+        Field(".offsets", ir.DataType.FLOAT, blocks, lambda: by_block("offsets"))
+        if kind.has_offsets
+        else Field(".offsets", ir.DataType.FLOAT, layouts.NO_OFFSETS.shape, lambda: layouts.NO_OFFSETS),
+    ]  # fmt: skip
 
 
 FORMATS: dict[str, Format] = {

@@ -51,6 +51,11 @@ class Weight:
                     found = found.transpose(step)
         return found
 
+    @property
+    def rows(self) -> LazyWeight:
+        """Return the weight in torch's layout, [N, K]."""
+        return self.source_weight.transpose((1, 0))
+
     def numpy(self) -> NDArray[np.float32]:
         """Return float32 [K, N]."""
         return self.columns(slice(0, self.shape[1]))

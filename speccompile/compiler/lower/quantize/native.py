@@ -1,18 +1,19 @@
 """Linear layers for the kernels of `native/`: layers with one input become one node with concatenated weights."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from speccompile.compiler.checkpoints.gguf.block_types import CodeKind
 from speccompile.compiler.lower.native import DOMAIN
 from speccompile.compiler.lower.native.functions import add_functions
 from speccompile.compiler.lower.native.layouts import Floats
 from speccompile.compiler.lower.quantize import passthrough
-from speccompile.compiler.lower.quantize.formats import FORMATS
+from speccompile.compiler.lower.quantize.formats import FORMATS, Field, code_fields
 from speccompile.compiler.lower.quantize.gemm import split_gemm
 from speccompile.compiler.lower.quantize.lazy import add_initializer
 from speccompile.compiler.lower.quantize.linear import HEAD, LAYER, ROUTER, TRANSPOSED, Linear, Weight, find_linears
@@ -20,6 +21,7 @@ from speccompile.compiler.lower.quantize.numpy_quantizers import Int4
 from speccompile.compiler.lower.quantize.report import QuantizeReport
 from speccompile.compiler.lower.quantize.shared import Shared
 from speccompile.compiler.weights.graph import identity
+from speccompile.compiler.weights.stored import Codes
 
 JOINED = "+"
 """Separator between the names of concatenated weights."""
@@ -32,8 +34,11 @@ _WORDS = {
 }
 """Precision -> the format of its layers, and of its head and embeddings."""
 
+STORED = "stored"
+"""Precision: codes of a GGUF file stay as they are, other weights keep the dtype of their file."""
+
 _OPERATORS = {"float32": "Float32", "bfloat16": "BFloat16", "int8": "Int8", "int4": "Int4"}
-_SUFFIXES = {"float32": "float32", "bfloat16": "bfloat16", "int8": "int8", "int4": "4bits"}
+_SUFFIXES = {"float32": "float32", "bfloat16": "bfloat16", "int8": "int8", "int4": "4bits", STORED: "codes"}
 """Name suffixes of constants, by which the proof of weights recognizes them."""
 
 
@@ -61,6 +66,17 @@ class FusedColumns:
         """Read columns in 4 bits."""
         found = [passthrough.int4_or_passthrough(weight, own, block_size) for weight, own in self._reached(part)]
         return found[0] if len(found) == 1 else Int4(*(np.concatenate(each, 1) for each in zip(*found, strict=True)))
+
+    @property
+    def code_kind(self) -> CodeKind | None:
+        """Return how all of them are stored in codes; None where they are not."""
+        return self.weights[0].rows.code_kind
+
+    def codes(self, part: slice) -> Codes:
+        """Read columns in codes."""
+        numbers, scales, offsets = zip(*(each.rows.block_codes(own) for each, own in self._reached(part)), strict=True)
+        moved = [each for each in offsets if each is not None]
+        return Codes(np.concatenate(numbers, 1), np.concatenate(scales, 1), np.concatenate(moved, 1) if moved else None)
 
     def identity(self) -> list[Any]:
         """Return the identity of their values, as JSON."""
@@ -100,11 +116,12 @@ def native(
 
         Gather(table, ids)  ->  speccompile.native::Embed..(ids, numbers, ..)
 
-    word: float32, bfloat16, int8 or int4; shared: the target's weights, in its format. Routers of experts stay float32.
+    word: float32, bfloat16, int8, int4 or stored; shared: the target's weights, in its format. Routers of experts stay
+    float32. In `stored` each type of codes has its own node, for only equal codes can be concatenated.
     A weight that several nodes read is stored once; rows of a bfloat16 table that no head reads are gathered as stored.
     """
     writer = _Writer(model.graph, word, block_size, shared)
-    for group in _groups(linears):
+    for group in _groups(linears, writer.form_of):
         writer.replace(group)
     writer.look_up([linear for linear in linears if linear.role == HEAD])
     add_functions(model)
@@ -118,7 +135,7 @@ def fuse_linears(model: ir.Model) -> None:
     y_i = Slice(y, columns of weight_i)
     """
     split_gemm(model)
-    for group in _groups(find_linears(model.graph)):
+    for group in _groups(find_linears(model.graph), lambda _: "float32"):
         if len(group) > 1:
             columns, results = _side_by_side(group)
             products = [ir.node("MatMul", linear.node.inputs) for linear in group]
@@ -131,12 +148,12 @@ def fuse_linears(model: ir.Model) -> None:
             _replace_nodes(model.graph, group, results, nodes, made)
 
 
-def _groups(linears: Iterable[Linear]) -> list[list[Linear]]:
-    """Group linear layers with one input; heads and routers stay alone."""
-    groups: dict[tuple[ir.Value | None, str], list[Linear]] = defaultdict(list)
+def _groups(linears: Iterable[Linear], form_of: Callable[[Linear], str | CodeKind]) -> list[list[Linear]]:
+    """Group linear layers with one input and one form; heads and routers stay alone."""
+    groups: dict[tuple[ir.Value | None, str, str | CodeKind], list[Linear]] = defaultdict(list)
     for linear in linears:
         alone = "" if linear.role == LAYER else str(linear.node.name or linear.weight.name)
-        groups[linear.node.inputs[0], linear.role + alone].append(linear)
+        groups[linear.node.inputs[0], linear.role + alone, form_of(linear)].append(linear)
     return list(groups.values())
 
 
@@ -186,21 +203,26 @@ class _Writer:
             return self._shared.word, self._shared.block_size
         return self._word, self._block_size
 
+    def form_of(self, linear: Linear) -> str | CodeKind:
+        """Return the form of a layer's weight: a key of FORMATS, or how it is stored."""
+        word, _ = self._numbers(linear.weight.source)
+        return "float32" if linear.role == ROUTER else _form(word, linear.role == HEAD, linear.weight)
+
     def replace(self, group: list[Linear]) -> None:
-        """Replace linear layers with one input and one role by one node."""
-        word, block_size = self._numbers(group[0].weight.source)
+        """Replace linear layers with one input, one role and one form by one node."""
+        _, block_size = self._numbers(group[0].weight.source)
         columns, results = _side_by_side(group)
-        form = "float32" if group[0].role == ROUTER else _WORDS[word][group[0].role == HEAD]
+        form = self.form_of(group[0])
         values = [*self._constants(columns, form, block_size), self._bias(columns)]
         x, first = group[0].node.inputs[0], group[0].node
-        attributes, kind = _attributes(columns, form, block_size), f"Linear{_OPERATORS[form]}"
+        attributes, kind = _attributes(columns, form, block_size), f"Linear{_operator(form)}"
         nodes = [ir.node(kind, [x, *values], attributes, domain=DOMAIN, name=first.name)]
         made = list(nodes[0].outputs)
         if len(group) > 1:
             made = _cut(nodes, made[0], columns, results[0])
         _replace_nodes(self._graph, group, results, nodes, made)
         for linear in group:
-            self.report.quantized[linear.weight.name] = FORMATS[form].text(block_size)
+            self.report.quantized[linear.weight.name] = _text(form, block_size)
 
     def look_up(self, heads: Iterable[Linear]) -> None:
         """Look up embeddings in the format of the head. A table has one row per column of a head."""
@@ -213,18 +235,18 @@ class _Writer:
             is_shared = self._shared is not None and self._shared.has(table)
             is_tied = self._shared.has_tied(table) if self._shared is not None and is_shared else table in tied
             word, block_size = self._numbers(table)
-            form = _WORDS[word][1]
+            columns = FusedColumns((Weight(table, tensor, (depth, rows), TRANSPOSED),))
+            form = _form(word, True, columns.weights[0])
             if not (rows in tokens or is_shared) or (form == "float32" and not is_tied):
                 continue
             if form == "bfloat16" and not is_tied:
                 self._store_low(table, gather)
                 continue
-            columns = FusedColumns((Weight(table, tensor, (depth, rows), TRANSPOSED),))
             values = self._constants(columns, form, block_size)
             ids, attributes = gather.inputs[1], _attributes(columns, form, block_size)
-            node = ir.node(f"Embed{_OPERATORS[form]}", [ids, *values], attributes, domain=DOMAIN)
+            node = ir.node(f"Embed{_operator(form)}", [ids, *values], attributes, domain=DOMAIN)
             self._stand_in(gather, [node])
-            self.report.quantized[str(table.name)] = FORMATS[form].text(block_size)
+            self.report.quantized[str(table.name)] = _text(form, block_size)
 
     def _store_low(self, table: ir.Value, gather: ir.Node) -> None:
         """Store a table in bfloat16; its rows are widened after the lookup."""
@@ -251,20 +273,18 @@ class _Writer:
         new.shape, new.type, new.name = result.shape, result.type, result.name
         ir.convenience.replace_nodes_and_values(self._graph, old, [old], nodes, [result], [new])
 
-    def _constants(self, columns: FusedColumns, form: str, block_size: int) -> list[ir.Value]:
-        if (columns.name, form) not in self._stored:
-            fields = FORMATS[form].fields(
-                columns.read, *columns.shape, block_size, lambda part: columns.int4(part, block_size)
-            )
-            name, own = f"{columns.name}.{_SUFFIXES[form]}", columns.identity()
-            self._stored[columns.name, form] = [
+    def _constants(self, columns: FusedColumns, form: str | CodeKind, block_size: int) -> list[ir.Value]:
+        word, described = (form, form) if isinstance(form, str) else (STORED, form.name)
+        if (columns.name, described) not in self._stored:
+            name, own = f"{columns.name}.{_SUFFIXES[word]}", columns.identity()
+            self._stored[columns.name, described] = [
                 add_initializer(
                     self._graph, f"{name}{each.suffix}", each.dtype, each.shape, each.make,
-                    {"form": form, "field": each.suffix, "block_size": block_size, "of": own},
+                    {"form": described, "field": each.suffix, "block_size": block_size, "of": own},
                 )
-                for each in fields
+                for each in _fields(columns, form, block_size)
             ]  # fmt: skip
-        return self._stored[columns.name, form]
+        return self._stored[columns.name, described]
 
     def _bias(self, columns: FusedColumns) -> ir.Value:
         """Return the bias of all columns; one zero serves all layers without a bias."""
@@ -276,10 +296,33 @@ class _Writer:
         return self._stored[name, "bias"][0]
 
 
-def _attributes(columns: FusedColumns, form: str, block_size: int) -> dict[str, int]:
+def _form(word: str, is_head: bool, weight: Weight) -> str | CodeKind:
+    """Return the form of a weight in a precision, see `_Writer.form_of`. is_head: it is a head, or a table."""
+    if word != STORED:
+        return _WORDS[word][is_head]
+    return weight.rows.code_kind or ("bfloat16" if weight.rows.dtype == "bfloat16" else "float32")
+
+
+def _operator(form: str | CodeKind) -> str:
+    return _OPERATORS[form] if isinstance(form, str) else f"Blocks{form.bits}"
+
+
+def _text(form: str | CodeKind, block_size: int) -> str:
+    return FORMATS[form].text(block_size) if isinstance(form, str) else f"{form.name} as stored"
+
+
+def _fields(columns: FusedColumns, form: str | CodeKind, block_size: int) -> list[Field]:
+    if isinstance(form, CodeKind):
+        return code_fields(form, columns.codes, *columns.shape)
+    return FORMATS[form].fields(columns.read, *columns.shape, block_size, lambda part: columns.int4(part, block_size))
+
+
+def _attributes(columns: FusedColumns, form: str | CodeKind, block_size: int) -> dict[str, int]:
     depth, width = columns.shape
-    blocks = {"block_size": block_size} if form == "int4" else {}
-    return {"columns": width, "depth": depth} | blocks
+    own = {"columns": width, "depth": depth}
+    if isinstance(form, CodeKind):
+        return own | {"block_size": form.block_size, "zero_point": form.zero_point}
+    return own | ({"block_size": block_size} if form == "int4" else {})
 
 
 def _bias(linear: Linear) -> tuple[ir.Value | None, ir.Value]:

@@ -10,7 +10,7 @@ from speccompile.compiler.lower.quantize import numpy_quantizers
 from speccompile.compiler.lower.quantize.linear import Weight
 from speccompile.compiler.lower.quantize.numpy_quantizers import Blocks
 from speccompile.compiler.lower.quantize.numpy_quantizers import Int4 as Quantized
-from speccompile.compiler.weights.source import Int4
+from speccompile.compiler.weights.stored import Int4
 
 _MIDDLE = 8
 """The zero point of symmetric numbers from 0 to 15."""

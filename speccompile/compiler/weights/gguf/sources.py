@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from speccompile.bundle.file_hashes import cached_file_hash
-from speccompile.compiler.checkpoints.gguf.block_types import QUANTIZED
+from speccompile.compiler.checkpoints.gguf.block_types import EXPERTS, QUANTIZED
 from speccompile.compiler.checkpoints.gguf.tensors import PlacedTensor
 from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES
 from speccompile.compiler.weights.gguf.weight import Blocks, Halved, Interleaved
 from speccompile.compiler.weights.source import FileBacked, InMemory, LazyWeight, OpenFile, Stacked, opened
 
-_EXPERTS = ".experts."
-_GATE = f"{_EXPERTS}gate_proj"
+_GATE = f"{EXPERTS}gate_proj"
 
 
 def gguf_sources(folder: Path, tensors: Mapping[str, PlacedTensor]) -> dict[str, LazyWeight]:
@@ -23,7 +22,7 @@ def gguf_sources(folder: Path, tensors: Mapping[str, PlacedTensor]) -> dict[str,
     contents = {name: cache(partial(cached_file_hash, file.path)) for name, file in files.items()}
     found = {name: _source(each, files[each.file], contents[each.file]) for name, each in tensors.items()}
     for prefix in [name.removesuffix(_GATE) for name in found if name.endswith(_GATE)]:
-        _join_experts(found, f"{prefix}{_EXPERTS}")
+        _join_experts(found, f"{prefix}{EXPERTS}")
     return found
 
 

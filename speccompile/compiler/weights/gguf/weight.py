@@ -1,15 +1,17 @@
 """A lazy weight in blocks, and views that undo what llama.cpp's converter did to a weight."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from speccompile.compiler.checkpoints.gguf.block_types import BY_NAME
-from speccompile.compiler.weights.gguf.dequantize import dequantize
-from speccompile.compiler.weights.source import Floats, LazyWeight, OpenFile, View
+from speccompile.compiler.checkpoints.gguf.block_types import BY_NAME, CODE_KINDS, CodeKind
+from speccompile.compiler.weights.gguf.dequantize import Bytes, dequantize, parts_of
+from speccompile.compiler.weights.source import LazyWeight, OpenFile, View
+from speccompile.compiler.weights.stored import Codes, Floats
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,31 @@ class Blocks(LazyWeight):
         return "float32"
 
     def rows(self, part: slice) -> Floats:
+        return dequantize(self._read(part), self.kind).reshape(-1, *self.shape[1:])
+
+    @property
+    def code_kind(self) -> CodeKind | None:
+        return CODE_KINDS[self.kind] if len(self.shape) == 2 else None
+
+    def block_codes(self, part: slice) -> Codes:
+        rows = part.stop - part.start
+        numbers, scales, offsets = parts_of(self._read(part), self.kind)
+        return Codes(
+            numbers.reshape(rows, -1).T,
+            scales.reshape(rows, -1).T,
+            None if offsets is None else offsets.reshape(rows, -1).T,
+        )
+
+    @property
+    def codes_place(self) -> dict[str, Any] | None:
+        place = {"file": self.content(), "offset": self.offset, "shape": list(self.shape), "type": self.kind}
+        return place if len(self.shape) == 2 else None
+
+    def _read(self, part: slice) -> Bytes:
+        """Return the bytes of some rows."""
         width = self._bytes_of(self.shape[1:])
         data = self.file.read(self.offset + part.start * width, (part.stop - part.start) * width)
-        return dequantize(np.frombuffer(data, np.uint8), self.kind).reshape(-1, *self.shape[1:])
+        return np.frombuffer(data, np.uint8)
 
     def identity(self) -> Any:
         return {"file": self.content(), "offset": self.offset, "shape": list(self.shape), "type": self.kind}
@@ -47,6 +71,12 @@ class Blocks(LazyWeight):
     def _bytes_of(self, shape: tuple[int, ...]) -> int:
         kind = BY_NAME[self.kind]
         return prod(shape) // kind.numbers * kind.size
+
+
+def codes_at(file: OpenFile, place: Mapping[str, Any]) -> LazyWeight:
+    """Return the weight whose `codes_place` this is."""
+    blocks = Blocks(file, place["offset"], tuple(place["shape"]), place["type"], lambda: str(place["file"]))
+    return Halved(blocks, place["heads"]) if "heads" in place else blocks
 
 
 class Interleaved(View):
@@ -71,11 +101,30 @@ class Halved(View):
         self.heads = heads
 
     def rows(self, part: slice) -> Floats:
+        whole, order = self._order(part)
+        found: Floats = self.sources[0].rows(whole)[order]
+        return found
+
+    @property
+    def code_kind(self) -> CodeKind | None:
+        return self.sources[0].code_kind
+
+    def block_codes(self, part: slice) -> Codes:
+        whole, order = self._order(part)
+        numbers, scales, offsets = self.sources[0].block_codes(whole)
+        return Codes(numbers[:, order], scales[:, order], None if offsets is None else offsets[:, order])
+
+    @property
+    def codes_place(self) -> dict[str, Any] | None:
+        own = self.sources[0].codes_place
+        return None if own is None else own | {"heads": self.heads}
+
+    def _order(self, part: slice) -> tuple[slice, NDArray[np.int64]]:
+        """Return the rows of all heads that the part touches, and the order of the part's rows among them."""
         size = self.shape[0] // self.heads
         first, last = part.start // size, -(-part.stop // size)
-        whole = self.sources[0].rows(slice(first * size, last * size))
-        turned = whole.reshape(last - first, size // 2, 2, -1).swapaxes(1, 2).reshape(whole.shape)
-        return turned[part.start - first * size : part.stop - first * size]
+        rows = np.arange((last - first) * size).reshape(last - first, size // 2, 2).swapaxes(1, 2).reshape(-1)
+        return slice(first * size, last * size), rows[part.start - first * size : part.stop - first * size]
 
     def identity(self) -> Any:
         return super().identity() | {"heads": self.heads}

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.compiler.weights.quantized.packed import widened
-from speccompile.compiler.weights.source import Floats, Int4, LazyWeight
+from speccompile.compiler.weights.source import LazyWeight
+from speccompile.compiler.weights.stored import Floats, Int4
 
 
 class QuantizedRows(NamedTuple):

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from speccompile.compiler.checkpoints.quantization import Quantization, missing_tensors_error
 from speccompile.compiler.weights.quantized.packed import FLOATS, Packed, widened
-from speccompile.compiler.weights.source import Floats, LazyWeight
+from speccompile.compiler.weights.source import LazyWeight
+from speccompile.compiler.weights.stored import Floats
 from speccompile.errors import CheckpointError
 
 FLOATS8 = ("F8_E4M3", "F8_E5M2")
