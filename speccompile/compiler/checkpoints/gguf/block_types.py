@@ -43,8 +43,8 @@ QUANTIZED = frozenset(BY_NAME) - set(FLOATS)
 
 
 class CodeKind(NamedTuple):
-    """How the kernels of `native/` store a type: a code q of `bits` bits stands for (q - zero_point) * scale + offset,
-    with a scale and an offset for each `block_size` numbers of a row."""
+    """Storage of a type in the kernels of `native/`: a code q of `bits` bits stands for (q - zero_point) * scale +
+    offset, with a scale and an offset for each `block_size` numbers of a row."""
 
     name: str
     bits: int
