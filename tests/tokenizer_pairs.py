@@ -1,12 +1,15 @@
 """Two tokenizers of different kinds, trained on different texts, and models for them."""
 
+import json
+from functools import cache
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from speccompile.drafters import token_map
+from speccompile.drafters.token_map import Tokenizer as Side
+from speccompile.drafters.token_map import TokenizerPair, make_token_map
 
 ENGLISH = [
     "the quick brown fox jumps over the lazy dog and the other dogs jump over the fox",
@@ -22,6 +25,7 @@ SIZE = 340
 """Rows of both models: more than either tokenizer has tokens."""
 
 
+@cache
 def byte_level() -> Tokenizer:
     """Train a byte-level BPE as of GPT-2, on English."""
     tokenizer = Tokenizer(models.BPE())
@@ -47,14 +51,17 @@ def with_signs() -> Tokenizer:
 
 def as_llama(tokenizer: Tokenizer) -> Tokenizer:
     """Return it with its bytes as plain tokens: only those are added ones that stand for no text."""
-    import json
-
     data = json.loads(tokenizer.to_str())
     data["added_tokens"] = [each for each in data["added_tokens"] if not each["content"].startswith("<0x")]
     return Tokenizer.from_str(json.dumps(data))
 
 
-def save_pair(folder: Path, like: float = 0.02) -> None:
+def pair_in(folder: Path) -> TokenizerPair:
+    """Return the tokenizers of `save_pair`."""
+    return TokenizerPair(Side(folder / "target", SIZE, (), (0,)), Side(folder / "drafter", SIZE, (), (2,)))
+
+
+def save_pair(folder: Path, noise: float = 0.02) -> None:
     """Write `target` and `drafter` into a folder: byte-level and SentencePiece-like. The drafter is the target with
     noise, its rows of common tokens under its own ids: it drafts tokens that the target accepts."""
     target = _model(0)
@@ -62,11 +69,7 @@ def save_pair(folder: Path, like: float = 0.02) -> None:
     drafter, other = _model(0), _model(1)
     tokenizer = with_signs()
     _saved(drafter, tokenizer, folder / "drafter", eos=2)
-    tables = token_map.make_token_map(
-        token_map.TokenizerPair(
-            token_map.Tokenizer(folder / "target", SIZE, (), (0,)), token_map.Tokenizer(folder / "drafter", SIZE, (), (2,))
-        )
-    )
+    tables = make_token_map(pair_in(folder))
     ours, its = torch.from_numpy(tables.target_ids), torch.from_numpy(tables.drafter_ids)
     with torch.no_grad(), torch.random.fork_rng():
         torch.manual_seed(2)
@@ -75,8 +78,10 @@ def save_pair(folder: Path, like: float = 0.02) -> None:
             weight[its] = get(target).weight[ours]
             get(drafter).weight.copy_(weight)
         for parameter in drafter.parameters():
-            parameter += like * parameter.std() * torch.randn(parameter.shape)
+            parameter += noise * parameter.std() * torch.randn(parameter.shape)
     _saved(drafter, tokenizer, folder / "drafter", eos=2)
+    config = folder / "drafter" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"pard_token": SIZE - 1}))
 
 
 def _model(seed: int) -> LlamaForCausalLM:
@@ -91,6 +96,8 @@ def _model(seed: int) -> LlamaForCausalLM:
             if parameter.dim() > 1:
                 parameter.normal_(std=1.5 / parameter.shape[-1] ** 0.5)
         model.get_input_embeddings().weight.normal_()
+        for layer in model.model.layers:  # the last token counts most: texts that both read differently agree
+            layer.self_attn.o_proj.weight *= 0.1
     return model
 
 

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from speccompile.compiler.step import ops
 from speccompile.compiler.step.draft import Accepted, State
 from speccompile.compiler.step.draft.vocabulary import ListedTokens, Vocabulary
+from speccompile.contract import ENDS
 
 
 class OwnTokens(nn.Module):
@@ -26,10 +27,10 @@ class OwnTokens(nn.Module):
         ):  # fmt: skip
             self.register_buffer(name, table.long(), persistent=False)
 
-    def state(self, prefix: str, batch_size: int, rows: int) -> State:
+    def state(self, batch_size: int, rows: int) -> State:
         """Return the state that says where tokens of the target end: int64 [B, S], the number of the drafter's tokens
         up to each."""
-        return State(f"{prefix}.ends", torch.int64, (batch_size, rows))
+        return State(ENDS, torch.int64, (batch_size, rows))
 
 
 class TargetText:
@@ -64,7 +65,8 @@ class OwnText(TargetText):
         counts = torch.where(self.steps <= self.last[:, None], own.counts[self.tokens], 0)
         self.sums = counts.cumsum(1)  # [B, C]
         before = ends.gather(1, (self.place - 1).clamp(min=0)[:, None])[:, 0]
-        before = torch.where(self.place > 0, before, 0)
+        # Bounded, because a saved session may say anything.
+        before = torch.where(self.place > 0, before.clamp(min=0).minimum(self.place * own.expansion), 0)
         # A slot that stands idle may lag behind the target, where no end is known: it writes after all that it has.
         self.begin = torch.where(accepted.n_path > 0, before, self.place * own.expansion)
         self.steps = torch.arange(width * own.expansion, device=counts.device)
