@@ -184,6 +184,8 @@ def _drafter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
     if drafter.head:
         rows.append(_row(recipe, "drafter.model", drafter.head.reference))
         rows += [(name, value, "folder") for name, value in found_rows(drafter.head)]
+    if drafter.tokenizer is not None:
+        rows.append(_row(recipe, "drafter.tokenizer", drafter.tokenizer))
     if drafter.mask_token is not None:
         rows.append(("  mask token", str(drafter.mask_token), "checkpoint"))
     if drafter.threshold is not None:
