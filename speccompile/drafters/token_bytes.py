@@ -25,8 +25,8 @@ _UNKNOWN = ("<unk>", "[UNK]", "<|unk|>")
 @dataclass(frozen=True)
 class TokenBytes:
     """Tokens of a tokenizer. texts: id -> bytes of tokens that stand for text; controls: id -> name of those that stand
-    for none, such as the end of a text; fallbacks: ids of `<0x41>` and the like, which a text has only where it has no other
-    tokens; unknown: id of the token for text without tokens, None without one."""
+    for none, such as the end of a text; fallbacks: ids of `<0x41>` and the like, which a text has only where it has no
+    other tokens; unknown: id of the token for text without tokens, None without one."""
 
     texts: Mapping[int, bytes]
     controls: Mapping[int, str]

@@ -16,6 +16,7 @@ from speccompile.compiler.checkpoints.multimodal import TEXT, decoder_tensors
 from speccompile.compiler.checkpoints.quantization import read_quantization
 from speccompile.compiler.checkpoints.weights import stored_tensors
 from speccompile.drafters import KINDS_SHARING_TARGET_WEIGHTS
+from speccompile.drafters.token_map import MAX_EXPANSION
 from speccompile.index.files import read_header
 from speccompile.machine.system import available_cores
 from speccompile.plan.plan import EnginePlan, ModelPlan, Plan

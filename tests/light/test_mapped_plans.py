@@ -102,8 +102,8 @@ def test_without_the_key_the_refusal_says_the_overlap_and_the_ways_out(plan, kin
     ) as e:
         plan(kind=kind)
     assert e.value.hint == (
-        "269 of the drafter's 297 tokens (90.6%) are the target's; set drafter.tokenizer: map to draft among the common "
-        "tokens, or choose a drafter that was trained with the target's tokenizer"
+        "269 of the drafter's 297 tokens (90.6%) are the target's; set drafter.tokenizer: map to draft among the "
+        "common tokens, or choose a drafter that was trained with the target's tokenizer"
     )
 
 
@@ -180,5 +180,5 @@ def test_kinds_without_a_tokenizer_refuse_the_key(plan, kind):
 
 
 def test_another_word_is_refused(plan):
-    with pytest.raises(RecipeError, match="drafter.tokenizer: received 'text', expected"):
+    with pytest.raises(RecipeError, match=r"drafter\.tokenizer: received 'text', expected"):
         plan(tokenizer="text")
