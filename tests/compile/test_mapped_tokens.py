@@ -9,11 +9,11 @@ from speccompile.compiler.build import build
 from speccompile.compiler.prove.chi_square import chi_square
 from speccompile.drafters.token_map import make_token_map
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.runtime import Bundle
+from speccompile.runtime import Bundle, TextProposer
 from tests.native.side_by_side import SideBySide
 from tests.tokenizer_pairs import SIZE, byte_level, pair_in, save_pair
 
-pytestmark = pytest.mark.builds(6)
+pytestmark = pytest.mark.builds(8)
 
 DRAFTERS = {
     "chain": "drafter: {kind: model, model: drafter, tokenizer: map, tokens: 3}\ndecoding: greedy",
@@ -132,3 +132,29 @@ def test_a_session_goes_on(bundles, tmp_path):
     found = other.generate(text, max_new_tokens=10, adaptive=False, session=file)
     assert found.token_ids == expected.token_ids
     assert found.mean_accepted == expected.mean_accepted
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_drafts_over_texts_change_no_token(pair, temperature):
+    """By a bundle of the other model, with its own tokenizer."""
+    folder = pair / "texts"
+    for name, rest in (
+        ("open", "target: {model: ../target}\ndrafter: {kind: retrieval, tokens: 4}\ndecoding: sampling"),
+        ("writer", "target: {model: ../drafter}\ndrafter: {kind: none}\ndecoding: greedy"),
+    ):
+        if not (folder / name).exists():
+            folder.mkdir(exist_ok=True)
+            (folder / f"{name}.yaml").write_text(
+                f"name: {name}\n{rest}\ncache: {{max_length: 96, prefill_chunk: 16}}\n"
+            )
+            build(make_plan(load_recipe(folder / f"{name}.yaml")), folder / name, prove=False)
+    writer = Bundle.open(folder / "writer", threads=1)
+    bundle = Bundle.open(folder / "open", threads=1, proposer=TextProposer(writer, folder / "open"))
+    drafts = 0
+    for text in TEXTS:
+        settings = {"max_new_tokens": 20, "temperature": temperature, "seed": 3}
+        found = bundle.generate(text, adaptive=False, **settings)
+        if temperature == 0:
+            assert found.token_ids == bundle.generate(text, autoregressive=True, **settings).token_ids
+        drafts += sum(found.draft_lengths)
+    assert drafts > 10
