@@ -116,7 +116,8 @@ def _pieces(
     tokens the one with the same role, else with the same name."""
     unknown, longest = _unknown(pair.drafter, drafter), max(map(len, theirs), default=1)
     for token, text in target.texts.items():
-        yield token, split(text[-_LONGEST:], theirs, longest) or [unknown]
+        whole = theirs.get(text)
+        yield token, [whole] if whole is not None else split(text[-_LONGEST:], theirs, longest) or [unknown]
     called = {name: token for token, name in drafter.controls.items() if token < pair.drafter.size}
     yield from ((token, [called[name]]) for token, name in target.controls.items() if name in called)
     for ours, its in ((pair.target.bos, pair.drafter.bos), (pair.target.eos, pair.drafter.eos)):
