@@ -46,6 +46,8 @@ tokens          int64 [B, S]            all committed tokens and the bonus token
 target.key.0 .. float [B, G, S, D]      caches, one pair a layer; `drafter.` for the drafter's own; float32, float16 or
                                         bfloat16, as the engine's precision says. A draft may read the target's, as
                                         the round's commit leaves them
+drafter.ends    int64 [B, S]            of a drafter with another tokenizer: the number of its own tokens up to each of
+                                        the target's. Its caches have E rows for every token, at least as many
 target.conv.0 .. float32 [B, 1, K - 1, C]   of a convolution over K tokens: the last rows of its input; and
 target.state.0 .. float32 [B, H, K, V]  of a recurrence: what a layer carries from token to token, whatever their
                                         number. Read before the window, written as it is after the accepted tokens;
@@ -132,6 +134,9 @@ change no token, so that a drafter never has to catch up on them."""
 
 RECURRENT_STATE_KINDS = ("conv", "state")
 """Kinds of states without a line for every token: they must not read a token twice."""
+
+ENDS = "drafter.ends"
+"""State of a drafter with another tokenizer: where the target's tokens end in its own."""
 
 OUT_OF_PLACE_PREFIX = "next."
 """Name prefix of buffers for states, persistent or recurrent, that an engine does not update in place. It copies them
@@ -232,6 +237,11 @@ class Graph:
             return tuple(Tensor(**(row | {"shape": tuple(row["shape"])})) for row in rows)
 
         return cls(data["name"], tensors(data["inputs"]), tensors(data["outputs"]))
+
+
+def is_own_cache(buffer: str) -> bool:
+    """Return whether a buffer is a cache of the drafter's own layers: `drafter.key.0`."""
+    return buffer.startswith((f"{COMPONENTS[1]}.key.", f"{COMPONENTS[1]}.value."))
 
 
 def is_recurrent_state(buffer: str) -> bool:

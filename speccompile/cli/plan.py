@@ -186,10 +186,8 @@ def _drafter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
         rows += [(name, value, "folder") for name, value in found_rows(drafter.head)]
     if drafter.mask_token is not None:
         rows.append(("  mask token", str(drafter.mask_token), "checkpoint"))
-    if drafter.threshold is not None:
-        rows.append(_row(recipe, "drafter.threshold", drafter.threshold))
-    if drafter.layers:
-        rows.append(_row(recipe, "drafter.layers", drafter.layers))
+    found = {name: getattr(drafter, name) for name in ("tokenizer", "threshold", "layers")}
+    rows += [_row(recipe, f"drafter.{name}", value) for name, value in found.items() if value is not None]
     if drafter.tokens:
         rows += _tree_rows(recipe, plan)
     if drafter.retrieval and drafter.retrieval.asked and not drafter.cascade:
@@ -200,8 +198,8 @@ def _drafter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
     if drafter.ngram:
         rows.append(_row(recipe, "drafter.ngram", drafter.ngram))
     if drafter.suffix:
-        found = asdict(drafter.suffix).items()
-        shown = {name: str(value).lower() if isinstance(value, bool) else value for name, value in found}
+        parts = asdict(drafter.suffix).items()
+        shown = {name: str(value).lower() if isinstance(value, bool) else value for name, value in parts}
         rows += [_row(recipe, f"drafter.{name}", value) for name, value in shown.items()]
     rows += [_row(recipe, f"drafter.{name}", value) for name, value in drafter.options.items()]
     return rows + _cascade_rows(recipe, drafter)

@@ -1,8 +1,10 @@
 """Inputs of a drafter: its own part of the plan, the sizes of the buffers, and the models that it may read."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
+import torch
 from torch import nn
 
 from speccompile.compiler.models.load import ModelFiles, load_model
@@ -11,7 +13,9 @@ from speccompile.compiler.step.draft import Drafter
 from speccompile.compiler.step.draft.dynamic import DynamicDrafter
 from speccompile.compiler.step.draft.fixed import FixedDrafter
 from speccompile.compiler.step.draft.network import DraftNetwork
+from speccompile.compiler.step.draft.own_text import OwnTokens
 from speccompile.drafters.cascades import drafted_for
+from speccompile.drafters.token_map import TokenizerPair, TokenMap, make_token_map
 from speccompile.drafters.weights import TargetEmbeddings
 from speccompile.plan.head import HeadPlan
 from speccompile.plan.plan import DrafterPlan
@@ -25,7 +29,7 @@ class DraftInputs:
     drafter: its own part of the plan, without its models and without names that a recipe gives; models: the language
     models that draft. target: None if the drafter does not read it, and then only its vocabulary_size matters. shape:
     of the caches. fallback: probability of a draft below which the verification method ends drafting, None if it does
-    not.
+    not. tokenizers: of a drafter with another tokenizer than the target's, None for the same.
     """
 
     drafter: DrafterPlan
@@ -34,6 +38,7 @@ class DraftInputs:
     vocabulary_size: int
     shape: CacheShape
     fallback: float | None = None
+    tokenizers: TokenizerPair | None = None
 
 
 @dataclass(frozen=True)
@@ -91,11 +96,27 @@ class DrafterContext:
         """Return the target as transformers runs it."""
         return self.model or load_model(self.target_files.folder, self.shape.max_length)
 
+    @cached_property
+    def token_map(self) -> TokenMap | None:
+        """Tables between the target's tokens and the drafter's, None if they are the same."""
+        return None if self.inputs.tokenizers is None else make_token_map(self.inputs.tokenizers)
+
+    def own_tokens(self) -> OwnTokens | None:
+        """Return the tables as a part of the drafter's graph."""
+        found = self.token_map
+        if found is None:
+            return None
+        tables = found.target_ids, found.drafter_ids, found.to_drafter, found.counts
+        return OwnTokens(*map(torch.from_numpy, tables))
+
     def drafters(self) -> list[Decoder]:
-        """Load the language models that draft."""
-        models = self.inputs.models
+        """Load the language models that draft. Caches of one with another tokenizer have rows for all tokens to which
+        the target's expand."""
+        models, shape = self.inputs.models, self.shape
+        if self.token_map is not None:
+            shape = replace(shape, rows=shape.rows * self.token_map.to_drafter.shape[1])
         roles = ["drafter"] if len(models) == 1 else [f"drafter {number}" for number in range(1, len(models) + 1)]
-        return [self.load(model, role, self.shape) for model, role in zip(models, roles, strict=True)]
+        return [self.load(model, role, shape) for model, role in zip(models, roles, strict=True)]
 
 
 def token_by_token(site: DrafterContext, reader: DraftNetwork, fallback: float | None = None) -> Drafter:

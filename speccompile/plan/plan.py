@@ -182,7 +182,8 @@ class DrafterPlan:
     the target's most probable next tokens that it reads at every position. lookahead: (W, N, G), columns of the window,
     tokens of an n-gram, and n-grams to verify. inner: lookup that drafts for the drafter. cascade: lookups that add to
     it; tokens and tree then include their tokens. retrieval: source of the host's drafts, for kind retrieval and for a
-    gate. suffix: for kind suffix. options: values of keys that no other kind has, as JSON values.
+    gate. suffix: for kind suffix. tokenizer: how its tokens become the target's, if its tokenizer is another one.
+    options: values of keys that no other kind has, as JSON values.
     """
 
     kind: str
@@ -201,6 +202,7 @@ class DrafterPlan:
     cascade: CascadePlan | None = None
     retrieval: RetrievalPlan | None = None
     suffix: SuffixPlan | None = None
+    tokenizer: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -229,6 +231,7 @@ class DrafterPlan:
             "cascade": None if self.cascade is None else self.cascade.to_json(),
             "retrieval": None if self.retrieval is None else self.retrieval.to_json(),
             "suffix": None if self.suffix is None else asdict(self.suffix),
+            **({} if self.tokenizer is None else {"tokenizer": self.tokenizer}),
             **({"options": dict(self.options)} if self.options else {}),
         }
 

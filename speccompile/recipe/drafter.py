@@ -19,6 +19,7 @@ from speccompile.recipe.layers import check_layers, decide_layers
 from speccompile.recipe.resolve import resolve_folder, resolve_model
 from speccompile.recipe.retrieval import decide_retrieval
 from speccompile.recipe.schema import Cache, Drafter, Model, Precision, Recipe
+from speccompile.recipe.tokenizers import check_mapped_pair, mapped_note
 from speccompile.recipe.trees import (
     NO_TREE,
     check_branching,
@@ -122,7 +123,7 @@ def decide_draft(recipe: Recipe, decoding: str, method: str) -> DrafterPlan:
     options = {name: value for name in DRAFTING_METHODS[kind].section if (value := getattr(written, name)) is not None}
     draft = DrafterPlan(
         kind, tokens, tree, sample, ngram, layers=layers, threshold=threshold, lookahead=lookahead,
-        successors=successors, options=options,
+        successors=successors, tokenizer=written.tokenizer, options=options,
     )  # fmt: skip
     decide, batch_size = DRAFTING_METHODS[kind].decide, (recipe.cache or Cache()).batch_size or 1
     asked = MethodRequest(written, recipe.origin, tree, tokens, method, batch_size)
@@ -145,7 +146,7 @@ def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tupl
         return draft, notes
     if DRAFTING_METHODS[draft.kind].drafts_on_host:
         draft = replace(draft, retrieval=decide_retrieval(recipe.drafter or Drafter(), target, recipe.origin))
-    precision, models = (recipe.precision or Precision()).drafter or PRECISION, []
+    precision, models, common = (recipe.precision or Precision()).drafter or PRECISION, [], list[int]()
     written_drafter = recipe.drafter or Drafter()
     for section, key, written in _written_models(written_drafter):
         where = (section, written.model, written.revision)
@@ -155,13 +156,19 @@ def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tupl
         model = resolve_model(*where, precision, recipe.origin, tokenizer, adapter)
         about = f"{section}: " if written_drafter.models else ""
         notes += adapter_notes("the drafter", model, adapter)
-        notes += [f"{about}{note}" for note in check_vocabulary_match(target, model, key, recipe.origin)]
+        if draft.tokenizer is not None:
+            overlap = check_mapped_pair(target, model, recipe.origin)
+            common.append(overlap.common)
+            notes.append(mapped_note(overlap))
+        else:
+            maps = "tokenizer" in DRAFTER_KEYS[draft.kind]
+            found = check_vocabulary_match(target, model, key, recipe.origin, maps=maps)
+            notes += [f"{about}{note}" for note in found]
         models.append(model)
     check_successors(draft.successors, target.facts.vocabulary_size, recipe.origin)
     if draft.lookahead is None:  # siblings of lookahead need not differ
-        check_branching(
-            draft.tree, min([each.facts.vocabulary_size for each in (target, *models)]), draft.sample, recipe.origin
-        )
+        sizes = common or [each.facts.vocabulary_size for each in (target, *models)]
+        check_branching(draft.tree, min(sizes), draft.sample, recipe.origin)
     read_mask = DRAFTING_METHODS[draft.kind].read_mask
     mask_token = read_mask(models[0].folder, models[0].facts.vocabulary_size) if read_mask else None
     return replace(draft, models=tuple(models), mask_token=mask_token), notes

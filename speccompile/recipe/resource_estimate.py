@@ -16,6 +16,7 @@ from speccompile.compiler.checkpoints.multimodal import TEXT, decoder_tensors
 from speccompile.compiler.checkpoints.quantization import read_quantization
 from speccompile.compiler.checkpoints.weights import stored_tensors
 from speccompile.drafters import KINDS_SHARING_TARGET_WEIGHTS
+from speccompile.drafters.token_map import MAX_EXPANSION
 from speccompile.index.files import read_header
 from speccompile.machine.system import available_cores
 from speccompile.plan.plan import EnginePlan, ModelPlan, Plan
@@ -212,10 +213,12 @@ def _index_bytes(plan: Plan) -> int:
 
 
 def cache_bytes(plan: Plan) -> int:
-    """Return the bytes of the KV caches of the target and the draft models, in float32."""
+    """Return the bytes of the KV caches of the target and the draft models, in float32; at most those, of a drafter
+    with another tokenizer."""
     window = plan.drafter.tokens + 1
     rows = plan.batch_size * (plan.max_length + max(plan.prefill_chunk, window) + window)
-    return 4 * rows * sum(cache_width(model) for model in (plan.target, *plan.drafter.models))
+    several = 1 if plan.drafter.tokenizer is None else MAX_EXPANSION
+    return 4 * rows * (cache_width(plan.target) + several * sum(map(cache_width, plan.drafter.models)))
 
 
 def cache_width(model: ModelPlan) -> int:

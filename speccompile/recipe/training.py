@@ -103,6 +103,11 @@ def _decide_draft(recipe: Recipe, kind: str) -> DrafterPlan:
 
 def _target(recipe: Recipe) -> ModelPlan:
     target = resolve_model("target", recipe.target.model, recipe.target.revision, PRECISION, recipe.origin)
+    if recipe.drafter is not None and recipe.drafter.tokenizer is not None:
+        raise recipe.origin.refusal(
+            "drafter.tokenizer", f"'{recipe.drafter.tokenizer}'", "none: a training teaches the target's tokens",
+            "remove drafter.tokenizer, and begin with a drafter that has the target's tokenizer",
+        )  # fmt: skip
     if recipe.target.tokenizer is not None:
         raise recipe.origin.refusal(
             "target.tokenizer", f"'{recipe.target.tokenizer}'", "none: a training reads safetensors, beside their "

@@ -18,9 +18,11 @@ from speccompile.compiler.checkpoints.facts import (
     special_ids,
 )
 from speccompile.compiler.checkpoints.json_files import read_json_object
+from speccompile.drafters.token_map import MAP
 from speccompile.errors import CheckpointError
 from speccompile.plan.plan import ModelPlan
 from speccompile.plan.recipe_source import RecipeSource
+from speccompile.recipe.tokenizers import KEY, describe_overlap
 
 SPECIAL_TOKENS = {
     "bos": "first tokens: target {}, drafter {}; prompts begin with the target's",
@@ -28,23 +30,29 @@ SPECIAL_TOKENS = {
 }
 """Special tokens that a pair may differ in, with the note that tells it. Pad plays no part: nothing pads with it."""
 HINT = "choose a drafter that was trained with the target's tokenizer"
+MAPPED = f"set {KEY}: {MAP} to draft among the common tokens, or "
 NOT_COMPARED = f"{HINT}; where both have one tokenizer, put its {TOKENIZER} beside both models, and these may differ"
 NO_TOKENIZER = f"{HINT}; where the sizes differ in padding alone, put its {TOKENIZER} beside both models"
 
 
-def check_vocabulary_match(target: ModelPlan, drafter: ModelPlan, key: str, origin: RecipeSource) -> tuple[str, ...]:
-    """Compare vocabulary sizes, tokenizers token by token, and special tokens. key: of the drafter in the recipe.
+def check_vocabulary_match(
+    target: ModelPlan, drafter: ModelPlan, key: str, origin: RecipeSource, *, maps: bool = False
+) -> tuple[str, ...]:
+    """Compare vocabulary sizes, tokenizers token by token, and special tokens. key: of the drafter in the recipe. maps:
+    drafts of another tokenizer can be mapped, which a refusal then says.
 
     Return notes on missing information and harmless differences. Raise RecipeError for an incompatible pair and
     CheckpointError for an unreadable tokenizer.
     """
     return (
-        *_check_vocabularies(target, drafter, key, origin),
+        *_check_vocabularies(target, drafter, key, origin, maps=maps),
         *_check_special_tokens(target, drafter, key, origin),
     )
 
 
-def _check_vocabularies(target: ModelPlan, drafter: ModelPlan, key: str, origin: RecipeSource) -> tuple[str, ...]:
+def _check_vocabularies(
+    target: ModelPlan, drafter: ModelPlan, key: str, origin: RecipeSource, *, maps: bool
+) -> tuple[str, ...]:
     """Raise RecipeError unless both tokenizers have the same token at every id, added tokens included. Return notes."""
     ours, theirs = target.facts.vocabulary_size, drafter.facts.vocabulary_size
     without = [name for name, model in (("target", target), ("drafter", drafter)) if not model.facts.tokenizer]
@@ -60,17 +68,23 @@ def _check_vocabularies(target: ModelPlan, drafter: ModelPlan, key: str, origin:
         return ()
     tokens = _read_tokens(files[0])
     if not is_same:
-        _check_equal(tokens.all(), read_vocabulary(files[1]), key, origin)
+        _check_equal(target, drafter, tokens.all(), key, origin, maps=maps)
     return () if ours == theirs else _check_padding(tokens, ours, theirs, key, origin)
 
 
-def _check_equal(ours: Mapping[int, str], theirs: Mapping[int, str], key: str, origin: RecipeSource) -> None:
+def _check_equal(
+    target: ModelPlan, drafter: ModelPlan, ours: Mapping[int, str], key: str, origin: RecipeSource, *, maps: bool
+) -> None:
+    """Raise RecipeError, with the number of common tokens, unless the drafter has the target's tokens `ours`."""
+    theirs = read_vocabulary(drafter.folder / TOKENIZER)
     if ours == theirs:
         return
     differs = (each for each in ours.keys() | theirs.keys() if ours.get(each) != theirs.get(each))
     token_id = min(differs)
+    overlap, can_map = describe_overlap(target, drafter)
     received = f"a drafter whose tokenizer has {_shown(theirs, token_id)} as token {token_id}"
-    raise origin.refusal(key, received, f"the target's {_shown(ours, token_id)}", HINT)
+    hint = f"{overlap}; {MAPPED if maps and can_map else ''}{HINT}"
+    raise origin.refusal(key, received, f"the target's {_shown(ours, token_id)}", hint)
 
 
 class _Tokens(NamedTuple):

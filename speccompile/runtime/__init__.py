@@ -10,6 +10,7 @@ from speccompile.runtime.bundle import Bundle
 from speccompile.runtime.generation import Generation, first_difference
 from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions
 from speccompile.runtime.rounds.host_drafts import Proposer
+from speccompile.runtime.text_proposer import TextProposer
 from speccompile.runtime.text_stream import TextStream
 
 load = Bundle.open
@@ -20,6 +21,7 @@ __all__ = [
     "GenerationKeywords",
     "GenerationOptions",
     "Proposer",
+    "TextProposer",
     "TextStream",
     "first_difference",
     "load",

@@ -218,6 +218,12 @@ class Bundle(EngineOwner, Servable):
         """
         return self._all(prompts, resolve_options("Bundle.generate_batch", options, keywords))
 
+    def reuse_last(self) -> None:
+        """Let the next generation of one prompt go on from the tokens that it begins with as the last one did, which
+        are not read again. A generation in between forgets them; recurrent states keep them only as a whole."""
+        with self._exclusive():
+            self._loop.resume = self._loop.left
+
     def chat(
         self,
         messages: Sequence[Mapping[str, Any]],

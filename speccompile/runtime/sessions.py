@@ -16,7 +16,7 @@ import numpy as np
 from speccompile import __version__, contract, native
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import OpenedBundle
-from speccompile.contract import COMPONENTS, has_recurrent_states, is_recurrent_state
+from speccompile.contract import COMPONENTS, ENDS, has_recurrent_states, is_own_cache, is_recurrent_state
 from speccompile.errors import UsageError
 from speccompile.machine.system import processor
 from speccompile.progress import LOGGER
@@ -172,10 +172,15 @@ class Sessions:
 
     def _part(self, buffer: str, tokens: int, drafter_length: int) -> tuple[slice, ...]:
         """Return the part of a line that a session holds: the lines of read tokens, or all of a recurrent state."""
-        shape, count = self._loop.states.shapes[buffer], tokens if self._is_target(buffer) else drafter_length
+        shapes, count = self._loop.states.shapes, tokens if self._is_target(buffer) else drafter_length
+        shape = shapes[buffer]
         if is_recurrent_state(buffer) or len(shape) not in (1, 3):
             return ()
-        return (slice(count),) if len(shape) == 1 else (slice(None), slice(count))
+        if len(shape) == 1:
+            return (slice(count),)
+        if is_own_cache(buffer) and ENDS in shapes:  # of a drafter with several tokens for one of the target
+            count *= shape[1] // max(shapes[ENDS])
+        return (slice(None), slice(count))
 
     def _check_key(self, file: SessionFile, path: Path) -> None:
         for name, ours in self._key.target.items():

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.bundle.file_hashes import cached_file_hash
+from speccompile.compiler.checkpoints.facts import TOKENIZER
 from speccompile.compiler.lower.files import weights_of
 from speccompile.compiler.models.load import ModelFiles
 from speccompile.compiler.weights.graph import LINK_SUFFIX
+from speccompile.drafters.token_map import Tokenizer
 from speccompile.plan.head import HeadPlan
 from speccompile.plan.plan import RetrievalPlan
 
@@ -63,6 +65,12 @@ def _(inputs: Mapping[str, Any]) -> Any:
 @cache_key.register(ModelFiles)
 def _(inputs: ModelFiles) -> Any:
     return {"files": _hashes(inputs.folder, inputs.files), "vocabulary_size": inputs.vocabulary_size}
+
+
+@cache_key.register(Tokenizer)
+def _(inputs: Tokenizer) -> Any:
+    roles = [cache_key(ids) for ids in (inputs.bos, inputs.eos)]
+    return {"files": _hashes(inputs.folder, (TOKENIZER,)), "size": inputs.size, "roles": roles}
 
 
 @cache_key.register(HeadPlan)

@@ -17,6 +17,7 @@ from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.models.load import WEIGHT_SUFFIXES, ModelFiles
 from speccompile.plan.plan import CascadePlan, DrafterPlan, ModelPlan, Plan, RetrievalPlan
 from speccompile.recipe.resource_estimate import largest_graph_bytes
+from speccompile.recipe.tokenizers import tokenizer_pair
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ def open_round(plan: Plan) -> RoundPlan:
     return RoundPlan(
         _files(plan.target), tuple(map(_files, plan.drafter.models)), _unnamed(plan.drafter), plan.verify,
         plan.decoding, plan.constraints, plan.graphs, plan.max_length, plan.batch_size, plan.prefill_chunk,
+        tokenizer_pair(plan.target, plan.drafter.models[0]) if plan.drafter.tokenizer else None,
     )  # fmt: skip
 
 

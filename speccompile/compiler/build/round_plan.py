@@ -11,6 +11,7 @@ from speccompile.compiler.step.decoder import CacheShape
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.context import DraftInputs
 from speccompile.drafters.method import NOTHING, OWN
+from speccompile.drafters.token_map import TokenizerPair
 from speccompile.plan.plan import DrafterPlan, EnginePlan, VerifyPlan
 from speccompile.tree import ROOT, Tree, chain, from_parents, merged
 
@@ -25,7 +26,8 @@ _LONG_ENOUGH = 64
 @dataclass(frozen=True)
 class RoundPlan:
     """Decisions on which the graphs of a round depend. models: the language models that draft. drafter: without these,
-    and without names that a recipe gives. The other fields are the plan's."""
+    and without names that a recipe gives. tokenizers: of a drafter with another tokenizer. The other fields are the
+    plan's."""
 
     target: ModelFiles
     models: tuple[ModelFiles, ...]
@@ -37,6 +39,7 @@ class RoundPlan:
     max_length: int
     batch_size: int
     prefill_chunk: int
+    tokenizers: TokenizerPair | None = None
 
     @property
     def shape(self) -> CacheShape:
@@ -48,7 +51,8 @@ class RoundPlan:
     @property
     def trace(self) -> TraceInputs:
         """Inputs of the traced graphs."""
-        common = min(model.vocabulary_size for model in (self.target, *self.models))
+        known = (self.target,) if self.tokenizers else (self.target, *self.models)
+        common = min(model.vocabulary_size for model in known)
         repeats = self.drafter.inner is not None or self.drafter.cascade is not None
         draft = self.draft if self.drafts_in_graph else None
         return TraceInputs(self.verification, draft, self.script_tree, common, self.prefill_chunk, repeats)
@@ -59,7 +63,7 @@ class RoundPlan:
         reads = DRAFTING_METHODS[self.drafter.kind].weights not in (OWN, NOTHING)
         return DraftInputs(
             self.drafter, self.models, self.target if reads else None, self.target.vocabulary_size, self.shape,
-            self.verify.parameters.get("fallback"),
+            self.verify.parameters.get("fallback"), self.tokenizers,
         )  # fmt: skip
 
     @property

@@ -2,7 +2,7 @@
 
 Its weights are random and wide, so that no distribution is flat; its drafters are noisy copies, so that drafts are both
 accepted and refused. Everything else is the recipe's: drafting method, tree, sampled or deterministic drafts,
-acceptance rule, and whether a drafter's vocabulary has more or less padding.
+acceptance rule, and whether a drafter's vocabulary has more or less padding, or other tokens.
 """
 
 from copy import deepcopy
@@ -13,6 +13,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from speccompile.compiler.build.round_plan import RoundPlan
+from speccompile.compiler.build.tiny_tokenizers import shift_tokens, tiny_tokenizers
 from speccompile.compiler.models.load import ModelFiles
 from speccompile.drafters import module_of
 from speccompile.plan.plan import LayersPlan, TreePlan
@@ -27,9 +28,12 @@ def tiny_round(round_plan: RoundPlan, folder: Path) -> RoundPlan:
     """Write the models into `folder`, and return the round with them."""
     drafter, size = round_plan.drafter, _vocabulary_size(round_plan.drafter.tree)
     target = _model(size, 0)
-    rows = [size + _padding(round_plan.target, each) for each in round_plan.models]
+    maps = round_plan.tokenizers is not None
+    rows = [size if maps else size + _padding(round_plan.target, each) for each in round_plan.models]
+    copies = [_noisy(target, count, seed) for seed, count in enumerate(rows, 1)]
     models = tuple(
-        _saved(_noisy(target, count, seed), folder / f"drafter.{seed}") for seed, count in enumerate(rows, 1)
+        _saved(shift_tokens(copy) if maps else copy, folder / f"drafter.{number}")
+        for number, copy in enumerate(copies, 1)
     )
     layers = drafter.layers and LayersPlan(_first_or_last(drafter.layers.attention), _first_or_last(drafter.layers.mlp))
     head = drafter.head and module_of(drafter.kind, "reference").small(
@@ -44,6 +48,7 @@ def tiny_round(round_plan: RoundPlan, folder: Path) -> RoundPlan:
         max_length=MAX_LENGTH,
         batch_size=BATCH_SIZE,
         prefill_chunk=MAX_LENGTH // 2,
+        tokenizers=tiny_tokenizers(size, folder) if maps else None,
     )
 
 

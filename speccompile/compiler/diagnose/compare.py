@@ -17,7 +17,15 @@ from speccompile.compiler.diagnose.silence_polygraphy import quiet
 from speccompile.compiler.diagnose.windows import Array, Window, meaningful, windows
 from speccompile.compiler.prove.schedule import DRAFTED, Schedule
 from speccompile.compiler.weights.session import is_linked, open_linked
-from speccompile.contract import PERSISTENT_PREFIX, Graph, Tensor, is_recurrent_state, with_fixed_batch
+from speccompile.contract import (
+    ENDS,
+    PERSISTENT_PREFIX,
+    Graph,
+    Tensor,
+    is_own_cache,
+    is_recurrent_state,
+    with_fixed_batch,
+)
 from speccompile.errors import EngineError, ProofError
 from speccompile.machine.system import available_cores
 from speccompile.runtime.devices.sessions import AS_WRITTEN, session_options
@@ -156,8 +164,13 @@ def _reference(runner: Any, graph: Graph, fed: list[Window]) -> tuple[list[dict[
     found, before = [], []
     with closing(_run(runner, (window.feed | states for window in fed))) as runs:
         for window, outputs in zip(fed, runs, strict=True):
-            most = max(window.committed)
-            before.append({name: _rows(whole)[..., : _used(name, most), :].copy() for name, whole in states.items()})
+            most, several = max(window.committed), ENDS in states
+            before.append(
+                {
+                    name: _rows(whole)[..., : _used(name, most, several=several), :].copy()
+                    for name, whole in states.items()
+                }
+            )
             found.append(meaningful(graph, window, outputs))
             states |= {read: outputs[written] for written, read in graph.aliases.items()}
     return found, before
@@ -180,10 +193,11 @@ def _candidate(
             yield meaningful(graph, window, outputs)
 
 
-def _used(state: str, most: int) -> int | None:
+def _used(state: str, most: int, *, several: bool) -> int | None:
     """Return the number of meaningful rows of a state; None for all: persistent and recurrent states have no row per
-    token."""
-    return None if state.startswith(PERSISTENT_PREFIX) or is_recurrent_state(state) else most
+    token, and caches of a drafter with another tokenizer have several."""
+    is_whole = state.startswith(PERSISTENT_PREFIX) or is_recurrent_state(state) or (several and is_own_cache(state))
+    return None if is_whole else most
 
 
 def _empty(tensor: Tensor) -> Array:

@@ -55,10 +55,16 @@ def carries_states(caches: DynamicCache) -> bool:
 
 
 @torch.no_grad()
-def sequence_logits(model: nn.Module, tokens: list[int]) -> Logits:
-    """Return float32 [n, V]: the logits after each of n tokens, in one eager forward without a cache."""
+def sequence_logits(model: nn.Module, tokens: list[int], longest: int | None = None) -> Logits:
+    """Return float32 [n, V]: the logits after each of n tokens, in one eager forward without a cache. longest: number
+    of positions, if tokens after those have the last one."""
     model.set_attn_implementation("eager")
-    logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits
+    ids, places = torch.tensor([tokens]), {}
+    if longest is not None and len(tokens) > longest:
+        # The mask says that it is one text: without it transformers would see a new one where a position repeats.
+        places = {"position_ids": torch.arange(len(tokens)).clamp(max=longest - 1)[None]}
+        places["attention_mask"] = torch.ones_like(ids)
+    logits = model(input_ids=ids, use_cache=False, **places).logits
     return np.asarray(logits[0].float().numpy())
 
 

@@ -6,7 +6,7 @@ from speccompile.drafters.model.sizes import SIZES
 METHOD = DraftingMethod(
     "model",
     "a smaller language model with the same vocabulary",
-    ("model", "revision", "adapter", "tokens", "sample", "tree", "drafter"),
+    ("model", "revision", "adapter", "tokenizer", "tokens", "sample", "tree", "drafter"),
     (*DYNAMIC_TREE_ROWS, greedy_draft_row(("chain",), ("bild",))),
     weights=OWN,
     required_keys={"model": ("the model", "demo/drafter")},

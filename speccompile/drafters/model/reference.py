@@ -3,17 +3,22 @@
 from dataclasses import replace
 
 import numpy as np
+from torch import nn
 
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits, teacher
-from speccompile.compiler.prove.reference import Logits
+from speccompile.compiler.prove.reference import Logits, sequence_logits
 from speccompile.drafters.context import DrafterContext
+from speccompile.drafters.token_map import TokenMap
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """Return one reference per draft model, over the target's tokens."""
-    size = site.vocabulary_size
-    models = [load_model(each.folder, site.shape.max_length) for each in site.inputs.models]
+def teachers(site: DrafterContext, mask: int | None = None) -> list[ReferenceLogits]:
+    """Return one reference per draft model, over the target's tokens. mask: the model's token that a model with another
+    tokenizer reads as every draft."""
+    size, longest = site.vocabulary_size, site.shape.max_length
+    models = [load_model(each.folder, longest) for each in site.inputs.models]
+    if site.token_map is not None:
+        return [mapped(model, site.token_map, size, longest, mask) for model in models]
     return [paired(teacher(model), model.config.vocab_size, size) for model in models]
 
 
@@ -29,6 +34,22 @@ def paired(each: ReferenceLogits, rows: int, size: int) -> ReferenceLogits:
         found = each(replace(fed, known=known), drafts)
         whole = np.full((len(found), size), -np.inf, np.float32)
         whole[:, :common] = found[:, :common]
+        return whole
+
+    return logits
+
+
+def mapped(model: nn.Module, tokens: TokenMap, size: int, longest: int, mask: int | None = None) -> ReferenceLogits:
+    """Return a reference over the target's `size` tokens by a model with another tokenizer. It reads the text in its
+    own tokens, at positions below `longest`, and returns -inf for tokens that it does not have. mask: as in
+    `teachers`."""
+
+    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
+        known = tokens.expanded(fed.known)
+        own = [tokens.expanded([token])[-1] if mask is None else mask for token in drafts]
+        found = sequence_logits(model, [*known, *own], longest)[len(known) - 1 :]
+        whole = np.full((len(found), size), -np.inf, np.float32)
+        whole[:, tokens.target_ids] = found[:, tokens.drafter_ids]
         return whole
 
     return logits

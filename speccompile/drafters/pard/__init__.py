@@ -8,7 +8,7 @@ from speccompile.drafters.sizes import MASK_TOKEN
 METHOD = DraftingMethod(
     "pard",
     "PARD: a language model with the same vocabulary and a mask token, all drafts in one pass",
-    ("model", "revision", "adapter", "tokens", "sample", "tree"),
+    ("model", "revision", "adapter", "tokenizer", "tokens", "sample", "tree"),
     CHAIN_ROWS,
     weights=OWN,
     required_keys={"model": ("the model", "demo/drafter")},

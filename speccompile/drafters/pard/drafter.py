@@ -7,6 +7,7 @@ from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.draft import Accepted, Drafter
 from speccompile.compiler.step.draft.language import DecoderReader, DecoderReading
 from speccompile.compiler.step.draft.masked import ParallelDraftRound, mask_token_attention, places_of
+from speccompile.compiler.step.draft.own_text import OwnTokens
 from speccompile.drafters.context import DrafterContext, token_by_token
 
 
@@ -15,15 +16,17 @@ def make(site: DrafterContext) -> Drafter:
     (decoder,) = site.drafters()
     drafter = site.drafter
     assert drafter.mask_token is not None, "the plan reads it"
-    size = site.vocabulary_size
-    return token_by_token(site, PardReader(decoder, size, drafter.mask_token, drafter.tokens - 1))
+    size, own = site.vocabulary_size, site.own_tokens()
+    return token_by_token(site, PardReader(decoder, size, drafter.mask_token, drafter.tokens - 1, own))
 
 
 class PardReader(DecoderReader):
     """A decoder with `masks` mask tokens after the text, which are not committed."""
 
-    def __init__(self, decoder: Decoder, target_size: int, mask_token: int, masks: int) -> None:
-        super().__init__(decoder, target_size=target_size)
+    def __init__(
+        self, decoder: Decoder, target_size: int, mask_token: int, masks: int, own: OwnTokens | None = None
+    ) -> None:
+        super().__init__(decoder, target_size=target_size, own=own)
         self.can_commit_drafts = False
         self.mask_token, self.masks = mask_token, masks
 

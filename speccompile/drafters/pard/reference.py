@@ -8,8 +8,9 @@ from speccompile.drafters.model.reference import teachers as language_teachers
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the model. Its logits depend on the number of drafts, not on their tokens."""
-    (teacher,), token = language_teachers(site), site.drafter.mask_token
+    token = site.drafter.mask_token
     assert token is not None, "the plan reads it"
+    (teacher,) = language_teachers(site, token)
 
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         return teacher(fed, [token] * len(drafts))

@@ -11,7 +11,7 @@ def commit_integers(model: ir.Model) -> int:
     an output of the graph.
 
     After: both are float32 [B, 1, S, 1], updated = speccompile::Commit<axis = 2>(tokens, Cast(rows), length), and what
-    read the updated tokens reads Cast(Reshape(updated)).
+    read the updated tokens reads Cast(Reshape(updated)); what read them before, Cast(Reshape(tokens)).
 
     TensorRT scatters in place into float tensors of four axes alone. float32 holds every integer below 2^24.
     """
@@ -26,6 +26,7 @@ def _widen(graph: ir.Graph, node: ir.Node) -> None:
     buffer, rows, length = node.inputs
     old = node.outputs[0]
     assert buffer is not None
+    readers = [use for use in buffer.uses() if use.node is not node]
     assert rows is not None
     batch, size = size_or_same(buffer, 0), static_size(buffer, 1)
     assert buffer.shape is not None
@@ -38,6 +39,13 @@ def _widen(graph: ir.Graph, node: ir.Node) -> None:
     tokens = nodes("Cast", nodes("Reshape", updated, nodes.integers(batch, size)), to=int(ir.DataType.INT64))
     tokens.type, tokens.shape = ir.TensorType(ir.DataType.INT64), ir.Shape([rows_of, size])
     graph.insert_before(node, nodes.nodes)
+    if readers:
+        before = Nodes()
+        held = before("Cast", before("Reshape", buffer, before.integers(batch, size)), to=int(ir.DataType.INT64))
+        held.type, held.shape = tokens.type, tokens.shape
+        graph.insert_before(graph[0], before.nodes)
+        for user, place in readers:
+            user.replace_input_with(place, held)
     graph.outputs[list(graph.outputs).index(old)] = updated
     updated.name, old.name = old.name, None
     for cache in (buffer, updated):

@@ -7,6 +7,7 @@ from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.decoder import Decoder, no_tree
 from speccompile.compiler.step.draft import Accepted, State
 from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
+from speccompile.compiler.step.draft.own_text import OwnText, OwnTokens, TargetText
 from speccompile.compiler.step.draft.vocabulary import FirstTokens
 
 
@@ -30,27 +31,57 @@ class DecoderReader(DraftNetwork):
     off before anything is chosen or drawn, so its probabilities sum to one over the common tokens. A token that it
     lacks is read as its last one. Text holds no such token; if a target chooses one all the same, the drafts after it
     are worse, and the target accepts fewer.
+
+    With another tokenizer than the target's it reads the text in its own tokens, and drafts among the common ones.
     """
 
-    def __init__(self, decoder: Decoder, prefix: str = "drafter", target_size: int | None = None) -> None:
-        """target_size: number of tokens of the target's vocabulary, by default the decoder's own."""
+    def __init__(
+        self,
+        decoder: Decoder,
+        prefix: str = "drafter",
+        target_size: int | None = None,
+        own: OwnTokens | None = None,
+    ) -> None:
+        """target_size: number of tokens of the target's vocabulary, by default the decoder's own. own: its tokens, if
+        its tokenizer is another one; its caches then have E rows for each token of the target."""
         super().__init__()
         self.decoder, self.prefix, self.rows = decoder, prefix, decoder.model.config.vocab_size
         self.is_recurrent = decoder.is_recurrent
         self.can_commit_drafts = not self.is_recurrent  # a state that has read a draft cannot go back
         self.size = min(self.rows, target_size or self.rows)
         self.vocabulary = FirstTokens(self.rows) if target_size and target_size > self.rows else None
+        self.own = own
+        if own is not None:
+            self.size, self.vocabulary = own.size, own.vocabulary
 
     def states(self) -> list[State]:
-        return cache_states(self.decoder, self.prefix)
+        caches, shape = cache_states(self.decoder, self.prefix), self.decoder.shape
+        if self.own is None:
+            return caches
+        return [*caches, self.own.state(shape.batch_size, shape.rows // self.own.expansion)]
 
     def begin(self, accepted: Accepted, states: list[Tensor]) -> "DecoderReading":
         return DecoderReading(self, accepted, states)
 
+    def known(self, tokens: Tensor) -> Tensor:
+        """Return one of the decoder's tokens, int64, for each of the target's: the last one, where it has several."""
+        if self.own is not None:
+            return self.own.last[tokens]
+        return tokens if self.vocabulary is None else tokens.clamp(max=self.rows - 1)
+
+    def read(self, accepted: Accepted, states: list[Tensor]) -> tuple[TargetText, list[Tensor]]:
+        """Return the path's last tokens, as the decoder's, and its caches among the states."""
+        if self.own is None:
+            text = TargetText(accepted)
+            text.tokens = self.known(text.tokens)
+            return text, states
+        return OwnText(accepted, self.own, states[-1]), states[:-1]
+
     def run(self, current: CachedPass, tokens: Tensor, logit_index: Tensor | None = None) -> Tensor:
-        """See `Decoder.run`, for any token of the target; logits over the common tokens."""
-        known = tokens if self.vocabulary is None else tokens.clamp(max=self.rows - 1)
-        logits = self.decoder.run(current, known, logit_index)
+        """See `Decoder.run`; logits over the common tokens."""
+        logits = self.decoder.run(current, tokens, logit_index)
+        if self.own is not None:
+            return logits.index_select(2, self.own.drafter_ids)
         return logits if self.size == self.rows else logits[:, :, : self.size]
 
 
@@ -59,22 +90,21 @@ class DecoderReading(DraftRound):
     token."""
 
     def __init__(self, reader: DecoderReader, accepted: Accepted, states: list[Tensor]) -> None:
-        path, n_path, length, catch_up = accepted.path, accepted.n_path, accepted.length, accepted.catch_up
-        assert catch_up is not None, "a drafter with caches catches up"
         self.reader, self.decoder = reader, reader.decoder
-        self.width, self.end = catch_up.shape[0], length + n_path
-        start = (n_path - (self.width - 1)).clamp(min=0)  # [B]: first token of the catch-up in the path
-        self.last = n_path - start  # [B]: index of the bonus token in the catch-up
-        tokens = path.gather(1, (start[:, None] + catch_up).clamp(max=path.shape[1] - 1))  # [B, C]
-        self.bonus = path.gather(1, n_path[:, None])
+        self.text, caches = reader.read(accepted, states)
+        text = self.text
+        self.width, self.end = text.steps.shape[0], text.end
+        self.last = text.last  # [B]: index of the bonus token in the catch-up
+        self.bonus = accepted.path.gather(1, accepted.n_path[:, None])
 
-        self.current = self.decoder.begin(states, length + start)
-        self.row_positions = self.decoder.clamp((length + start)[:, None] + catch_up)
-        self.seen = catch_up <= self.last[:, None]  # [B, C]: without the padding
-        self._read_path(tokens, (catch_up[None, :] <= catch_up[:, None]).expand(path.shape[0], -1, -1))
+        self.current = self.decoder.begin(caches, text.begin)
+        self.row_positions = self.decoder.clamp(text.begin[:, None] + text.steps)
+        self.seen = text.steps <= self.last[:, None]  # [B, C]: without the padding
+        causal = (text.steps[None, :] <= text.steps[:, None]).expand(text.tokens.shape[0], -1, -1)
+        self._read_path(text.tokens, causal)
 
     def _read_path(self, tokens: Tensor, causal: Tensor) -> None:
-        """Read the path's last tokens int64 [B, C]; causal bool [B, C, C]."""
+        """Read the path's last tokens, the decoder's int64 [B, C]; causal bool [B, C, C]."""
         self.current.set_positions(self.row_positions, self.row_positions, causal, self.last + 1)
         self.logits = self.reader.run(self.current, tokens, self.last[:, None])
         self.caught_up = self.current.rows()
@@ -100,19 +130,20 @@ class DecoderReading(DraftRound):
             seen = seen.expand(-1, tokens.shape[1], -1)
         self.row_positions = torch.cat([self.row_positions, positions], 1)
         self.current.set_positions(positions, self.row_positions, torch.cat([seen, ancestors], 2))
-        return self.reader.run(self.current, tokens)
+        return self.reader.run(self.current, self.reader.known(tokens))
 
     def commit(self) -> list[Tensor]:
         """Return the caches with the rows of the catch-up. Its padding lies after the bonus token and is never read;
         recurrent states stop before that token, with which the next path begins."""
-        return self.current.commit(self.caught_up, self.last)
+        return [*self.current.commit(self.caught_up, self.last), *self.text.commit(0)]
 
     def commit_drafts(self) -> list[Tensor]:
         """Return the caches with all rows in the order in which they were read, without the padding (last + 1 .. C -
         1)."""
         places = torch.arange(self.current.rows()[0].shape[2], device=self.last.device)
         padding = (self.width - 1 - self.last)[:, None]
-        return self._commit_rows(torch.where(places <= self.last[:, None], places, places + padding))
+        order = torch.where(places <= self.last[:, None], places, places + padding)
+        return self._commit_rows(order, places.shape[0] - self.width)
 
     def commit_kept(self, kept: Tensor) -> list[Tensor]:
         """Return the caches with the path's last tokens, followed by the drafts `kept`, bool [B, R] of the R that were
@@ -123,13 +154,14 @@ class DecoderReading(DraftRound):
         places = torch.arange(self.width + kept.shape[1], device=kept.device)
         behind = places - self.last[:, None] - 1
         drafts = self.width + found.gather(1, behind.clamp(0, kept.shape[1] - 1))
-        return self._commit_rows(torch.where(behind < 0, places, drafts))
+        return self._commit_rows(torch.where(behind < 0, places, drafts), kept.shape[1])
 
-    def _commit_rows(self, order: Tensor) -> list[Tensor]:
+    def _commit_rows(self, order: Tensor, drafts: int) -> list[Tensor]:
         """Return the caches with rows `order` int64 [B, n] of all that were read; indices beyond the last row lie after
-        the length."""
+        the length. drafts: number of drafts among them, at most."""
         rows = self.current.rows()
         order = order.clamp(max=rows[0].shape[2] - 1)
-        return self.current.commit(
+        caches = self.current.commit(
             [row.gather(2, order[:, None, :, None].expand(-1, row.shape[1], -1, row.shape[3])) for row in rows]
         )
+        return [*caches, *self.text.commit(drafts)]

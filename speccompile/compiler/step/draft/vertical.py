@@ -48,7 +48,7 @@ class VerticalCascade(Drafter):
         reading = self.reader.begin(accepted, caches)
         end = (accepted.length + accepted.n_path)[:, None]  # [B, 1]: position of the bonus token
         longer, last = text, end  # the text with all drafts, and the position of the last draft
-        following = reading.logits.argmax(2)  # [B, 1]: the model's token there
+        following = self._best(reading.logits)  # [B, 1]: the model's token there
         kept = torch.ones_like(end, dtype=torch.bool)[:, :0]  # [B, R]: which of the tokens read are drafts
         one = torch.ones_like(end)
         for _ in range(self.passes):
@@ -59,7 +59,7 @@ class VerticalCascade(Drafter):
             causal = (places <= places[:, None]).expand(end.shape[0], -1, -1)
             before = kept[:, None, :].expand(-1, tokens.shape[1], -1)
             logits = reading.read_on(tokens, last - end + places, torch.cat([before, causal], 2))
-            best = logits.argmax(2)  # [B, 1 + w]
+            best = self._best(logits)  # [B, 1 + w]
             right = self._agrees(logits[:, :-1], best[:, :-1], looked.tokens) & (looked.match_length > 0)[:, None]
             n_right = ((~right).long().cumsum(1) == 0).long().sum(1, keepdim=True)
             kept = torch.cat([kept, places <= n_right], 1)
@@ -73,13 +73,20 @@ class VerticalCascade(Drafter):
         n_total = torch.where(accepted.n_path > 0, 1 + n_drafts, 1)
         return Drafted(window, n_total, [*reading.commit_kept(kept), text])
 
+    def _best(self, logits: Tensor) -> Tensor:
+        """Return int64 [B, T]: the tokens of the target with the highest logits float32 [B, T, V]."""
+        best, vocabulary = logits.argmax(2), self.reader.vocabulary
+        return best if vocabulary is None else vocabulary.of_target(best)
+
     def _agrees(self, logits: Tensor, best: Tensor, guesses: Tensor) -> Tensor:
-        """Return bool [B, w]: the looked-up tokens that the model accepts. logits float32 [B, w, V], best: their
-        argmax."""
+        """Return bool [B, w]: the looked-up tokens that the model accepts. logits float32 [B, w, V], best: its best
+        tokens."""
         if self.lenience == 1:
             return guesses == best
         # A token of the target that the model does not have has no logits.
-        known = guesses.clamp(max=logits.shape[2] - 1)
+        vocabulary, most = self.reader.vocabulary, logits.shape[2] - 1
+        own = guesses if vocabulary is None else vocabulary.of_drafts(guesses)
+        known = own.clamp(max=most)
         said = logits.gather(2, known[:, :, None])[:, :, 0]
         is_near = said >= logits.amax(2) + math.log(self.lenience)
-        return is_near & (known == guesses)
+        return is_near & (known == own)
