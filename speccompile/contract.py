@@ -46,6 +46,8 @@ tokens          int64 [B, S]            all committed tokens and the bonus token
 target.key.0 .. float [B, G, S, D]      caches, one pair a layer; `drafter.` for the drafter's own; float32, float16 or
                                         bfloat16, as the engine's precision says. A draft may read the target's, as
                                         the round's commit leaves them
+target.key_scale.0 .. float32 [B, G, S, 1]  of quantized caches, whose target.key.0 is int8: a row of a head is its
+                                        codes times its scale. Both are committed at the same places
 target.conv.0 .. float32 [B, 1, K - 1, C]   of a convolution over K tokens: the last rows of its input; and
 target.state.0 .. float32 [B, H, K, V]  of a recurrence: what a layer carries from token to token, whatever their
                                         number. Read before the window, written as it is after the accepted tokens;
@@ -92,7 +94,7 @@ Standard library only: this file is imported by the compiler and by the runtime.
 `scripts/contract_header.py` writes them into speccompile/native/contract_table.h.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -139,6 +141,15 @@ to the states' buffers when the graph has run."""
 
 BATCH = "batch"
 """Name of the size that counts the batch slots of a run."""
+
+FLOAT_CACHE, INT8_CACHE = CACHE_DTYPES = ("float", "int8")
+"""Dtypes of stored keys and values: the engine's float dtype, or int8 codes with a scale for each row of a head."""
+
+CACHED_KINDS = ("key", "value")
+"""Kinds of states with a row of numbers for every token and head."""
+
+SCALE_SUFFIX = "_scale"
+"""Suffix of the kind of a state that holds the scales of another: target.key.0 and target.key_scale.0."""
 
 MAX_DRAFT_CANDIDATES = 64
 """C: drafters sample among the C most probable tokens. The cut costs a little acceptance and no exactness."""
@@ -245,6 +256,45 @@ def has_recurrent_states(graphs: Iterable[Graph], part: str) -> bool:
     return any(name.startswith(f"{part}.") and is_recurrent_state(name) for name in names)
 
 
+def scale_name(name: str) -> str:
+    """Return the name of the scales of a quantized cache, or of the tensor that updates them: target.key.0 ->
+    target.key_scale.0."""
+    parts = name.split(".")
+    return ".".join(part + SCALE_SUFFIX if part in CACHED_KINDS else part for part in parts)
+
+
+def is_scale(buffer: str) -> bool:
+    """Return whether a buffer holds the scales of a quantized cache."""
+    return any(f"{kind}{SCALE_SUFFIX}" in buffer.split(".") for kind in CACHED_KINDS)
+
+
+def cache_dtype(graphs: Iterable[Graph], part: str) -> str:
+    """Return the dtype of a component's stored keys and values, of `CACHE_DTYPES`. part: one of `COMPONENTS`."""
+    read = (tensor.buffer for graph in graphs for tensor in graph.inputs)
+    is_quantized = any(is_scale(name) and name.startswith(f"{part}.") for name in read)
+    return INT8_CACHE if is_quantized else FLOAT_CACHE
+
+
+def has_quantized_caches(graphs: Iterable[Graph]) -> bool:
+    """Return whether some caches of these graphs are quantized."""
+    known = tuple(graphs)
+    return any(cache_dtype(known, part) != FLOAT_CACHE for part in COMPONENTS)
+
+
+def with_quantized_caches(graph: Graph, names: Collection[str]) -> Graph:
+    """Return the graph with the caches of these names as int8 codes, each followed by its scales."""
+
+    def stored(tensor: Tensor) -> list[Tensor]:
+        if tensor.buffer not in names:
+            return [tensor]
+        shape = (*tensor.shape[:-1], 1)
+        scales = replace(tensor, name=scale_name(tensor.name), buffer=scale_name(tensor.buffer), shape=shape)
+        return [replace(tensor, dtype="int8"), scales]
+
+    inputs, outputs = (tuple(each for t in its for each in stored(t)) for its in (graph.inputs, graph.outputs))
+    return Graph(graph.name, inputs, outputs)
+
+
 def vocabulary_size(graphs: Iterable[Graph]) -> int:
     """Return the size of the vocabulary; 1 if no graph gives logits."""
     return next((int(t.shape[-1]) for graph in graphs for t in graph.outputs if t.name == "logits"), 1)
@@ -269,7 +319,8 @@ def with_cache_dtypes(graph: Graph, dtypes: Mapping[str, str]) -> Graph:
 
     def converted(tensor: Tensor) -> Tensor:
         part = tensor.buffer.partition(".")[0]
-        is_cache = tensor.role == "state" and tensor.dtype == "float32" and not is_recurrent_state(tensor.buffer)
+        is_kept = is_recurrent_state(tensor.buffer) or is_scale(tensor.buffer)
+        is_cache = tensor.role == "state" and tensor.dtype == "float32" and not is_kept
         return replace(tensor, dtype=dtypes[part]) if is_cache and part in dtypes else tensor
 
     return Graph(graph.name, tuple(map(converted, graph.inputs)), tuple(map(converted, graph.outputs)))

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from speccompile.compiler.models.eager import round_caches
 from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.compiler.step.draft import Drafter
 from speccompile.compiler.step.draft.dynamic import DynamicDrafter
 from speccompile.compiler.step.draft.fixed import FixedDrafter
 from speccompile.compiler.step.draft.network import DraftNetwork
+from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters.cascades import drafted_for
 from speccompile.drafters.weights import TargetEmbeddings
 from speccompile.plan.head import HeadPlan
@@ -25,7 +27,7 @@ class DraftInputs:
     drafter: its own part of the plan, without its models and without names that a recipe gives; models: the language
     models that draft. target: None if the drafter does not read it, and then only its vocabulary_size matters. shape:
     of the caches. fallback: probability of a draft below which the verification method ends drafting, None if it does
-    not.
+    not. target_cache: dtype of the target's stored keys and values.
     """
 
     drafter: DrafterPlan
@@ -34,6 +36,7 @@ class DraftInputs:
     vocabulary_size: int
     shape: CacheShape
     fallback: float | None = None
+    target_cache: str = FLOAT_CACHE
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,8 @@ class DrafterContext:
 
     def eager(self) -> nn.Module:
         """Return the target as transformers runs it."""
-        return self.model or load_model(self.target_files.folder, self.shape.max_length)
+        model = self.model or load_model(self.target_files.folder, self.shape.max_length)
+        return round_caches(model, self.inputs.target_cache)
 
     def drafters(self) -> list[Decoder]:
         """Load the language models that draft."""

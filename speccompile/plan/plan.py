@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from speccompile.contract import FLOAT_CACHE
 from speccompile.plan.head import HeadPlan
 
 RETRIEVAL = "retrieval"
@@ -244,6 +245,24 @@ class VerifyPlan:
         return asdict(self)
 
 
+MAX_DIVERGENCE = 0.01
+"""Default of the largest loss by quantized caches that a build accepts, KL divergence in nats: on the demo int8 loses
+0.00005, 4 bits 0.018, and 4-bit weights lose more."""
+
+
+@dataclass(frozen=True)
+class CachePlan:
+    """Dtypes of stored keys and values, of `contract.CACHE_DTYPES`. drafter: of its own caches, or the target's dtype
+    if it reads the target's. max_divergence: see MAX_DIVERGENCE."""
+
+    target: str = FLOAT_CACHE
+    drafter: str = FLOAT_CACHE
+    max_divergence: float = MAX_DIVERGENCE
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
 @dataclass(frozen=True)
 class PrecisionPlan:
     """Precision of an engine's weights and computation. block_size: weights per scale, if a precision needs it."""
@@ -311,6 +330,7 @@ class Plan:
     prove: ProvePlan
     notes: tuple[str, ...]
     constraints: bool = False
+    caches: CachePlan = field(default_factory=CachePlan)
 
     def to_json(self) -> dict[str, Any]:
         """Return every decided value and nothing that depends on the machine."""
@@ -321,8 +341,9 @@ class Plan:
             "decoding": self.decoding,
             "graphs": self.graphs,
             "verify": self.verify.to_json(),
-            # present only if true: bundles without constraints stay the same, byte for byte
+            # present only if asked for: bundles without stay the same, byte for byte
             **({"constraints": True} if self.constraints else {}),
+            **({"caches": self.caches.to_json()} if self.caches != CachePlan() else {}),
             "max_length": self.max_length,
             "batch_size": self.batch_size,
             "prefill_chunk": self.prefill_chunk,

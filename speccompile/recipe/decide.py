@@ -10,6 +10,7 @@ from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import PromptError
 from speccompile.plan.plan import RETRIEVAL, DrafterPlan, EnginePlan, ModelPlan, Plan, PrecisionPlan, ProvePlan
 from speccompile.recipe.adapter import adapter_notes
+from speccompile.recipe.caches import decide_caches
 from speccompile.recipe.cascade import decide_cascade
 from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_silent, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
@@ -90,6 +91,7 @@ def make_plan(recipe: Recipe) -> Plan:
         prove=prove,
         notes=tuple(notes),
         constraints=constraints == "true",
+        caches=decide_caches(recipe, draft, engines),
     )
 
 

@@ -237,6 +237,12 @@ class Cache(Section):
     max_length: int | None = _optional("a whole number of tokens from 2 on", 2048, ge=2)
     batch_size: int | None = _optional("a whole number from 1 to 256", 1, ge=1, le=256)
     prefill_chunk: int | None = _optional("a whole number of tokens from 1 on", 128, ge=1)
+    dtype: str | None = _optional("the name of a cache's dtype", "int8", min_length=1)
+    max_divergence: float | None = _optional("a number of nats above 0", 0.01, gt=0, allow_inf_nan=False)
+
+
+class DrafterCache(Section):
+    dtype: str | None = _optional("the name of a cache's dtype", "int8", min_length=1)
 
 
 class Precision(Section):
@@ -282,6 +288,7 @@ class Recipe(Section):
     verify: Verify | None = _optional("a mapping with the key method", "{method: exact}")
     constraints: bool | None = _optional("true or false", "true")
     cache: Cache | None = _optional("a mapping with the key max_length", "{max_length: 2048}")
+    drafter_cache: DrafterCache | None = _optional("a mapping with the key dtype", "{dtype: int8}")
     precision: Precision | None = _optional("a mapping with the keys target and drafter", "{target: float32}")
     engines: list[Engine] | None = _optional(
         "a list of one engine or more", "[{backend: onnxruntime, provider: cpu}]", min_length=1

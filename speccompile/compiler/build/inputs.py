@@ -15,7 +15,7 @@ from speccompile.compiler.checkpoints.adapter import ADAPTER_CONFIG
 from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.models.load import WEIGHT_SUFFIXES, ModelFiles
-from speccompile.plan.plan import CascadePlan, DrafterPlan, ModelPlan, Plan, RetrievalPlan
+from speccompile.plan.plan import MAX_DIVERGENCE, CascadePlan, DrafterPlan, ModelPlan, Plan, RetrievalPlan
 from speccompile.recipe.resource_estimate import largest_graph_bytes
 
 
@@ -63,6 +63,7 @@ def open_round(plan: Plan) -> RoundPlan:
     return RoundPlan(
         _files(plan.target), tuple(map(_files, plan.drafter.models)), _unnamed(plan.drafter), plan.verify,
         plan.decoding, plan.constraints, plan.graphs, plan.max_length, plan.batch_size, plan.prefill_chunk,
+        replace(plan.caches, max_divergence=MAX_DIVERGENCE),
     )  # fmt: skip
 
 
@@ -105,8 +106,8 @@ def _host_drafts(plan: Plan) -> tuple[RetrievalPlan | None, CascadePlan | None]:
 
 def _token_proof(plan: Plan, round_plan: RoundPlan) -> TokenProofInputs:
     return TokenProofInputs(
-        round_plan.target, plan.max_length, plan.prove.max_new_tokens, plan.prove.prompts is not None,
-        round_plan.trace.draft, *_host_drafts(plan), plan.engines,
+        round_plan.target, plan.max_length, plan.caches.target, plan.prove.max_new_tokens,
+        plan.prove.prompts is not None, round_plan.trace.draft, *_host_drafts(plan), plan.engines,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionCacheLayerMixin
 
 from speccompile.bundle.manifest import EngineEntry
+from speccompile.compiler.models.eager import attend_eagerly
 from speccompile.compiler.prove.tokens import Case, GeneratedTokens
 from speccompile.compiler.prove.tolerance import QUANTIZATION_TOLERANCE, rounding
 from speccompile.compiler.step.layers import counting_layers
@@ -57,7 +58,7 @@ def carries_states(caches: DynamicCache) -> bool:
 @torch.no_grad()
 def sequence_logits(model: nn.Module, tokens: list[int]) -> Logits:
     """Return float32 [n, V]: the logits after each of n tokens, in one eager forward without a cache."""
-    model.set_attn_implementation("eager")
+    attend_eagerly(model)
     logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits
     return np.asarray(logits[0].float().numpy())
 

@@ -1,6 +1,13 @@
 """Tolerances between two correct computations of the same logits."""
 
+from collections.abc import Iterable
+
 from speccompile.bundle.manifest import EngineEntry
+from speccompile.contract import Graph, has_quantized_caches
+
+INT8_CACHES = "int8 caches"
+"""Word for float32 arithmetic over quantized caches: a difference of float32 decides which step a key or a value is
+rounded to."""
 
 TOLERANCE = {
     "float32": 2e-4,
@@ -10,6 +17,7 @@ TOLERANCE = {
     "int4": 5e-2,
     "w8a8": 0.5,
     "fp8": 0.5,
+    INT8_CACHES: 2e-2,
 }
 """Precision -> largest difference of two numbers computed in it from the same weights, relative to the largest one.
 
@@ -37,7 +45,7 @@ def tolerance(precision: str, layers: int) -> float:
     return TOLERANCE[precision] * (1.0 if precision == "float32" else max(1.0, (layers / _LAYERS) ** 0.5))
 
 
-QUANTIZATION_TOLERANCE = {"float32": 2e-4, "float16": 5e-2}
+QUANTIZATION_TOLERANCE = {"float32": 2e-4, "float16": 5e-2, INT8_CACHES: 2e-2}
 """Precision -> largest margin, relative to the largest logit, at which its token may differ from transformers'.
 
 The loss of other precisions is counted and not bounded: their tokens are those of other weights, or rounded too
@@ -51,7 +59,14 @@ def rounding(entry: EngineEntry) -> str:
     ONNX Runtime on the CPU has no arithmetic in bfloat16: there it is only a storage format of weights.
     """
     word = entry.precision["target"]
-    return "float32" if word == "bfloat16" and (entry.backend, entry.provider) == ("onnxruntime", "cpu") else word
+    is_stored = word == "bfloat16" and (entry.backend, entry.provider) == ("onnxruntime", "cpu")
+    word = "float32" if is_stored else word
+    return arithmetic_over(word, entry.graphs)
+
+
+def arithmetic_over(word: str, graphs: Iterable[Graph]) -> str:
+    """Return the word of a precision whose tolerance holds for graphs: that of quantized caches, if it is larger."""
+    return max(word, INT8_CACHES, key=TOLERANCE.__getitem__) if has_quantized_caches(graphs) else word
 
 
 def within_noise(difference: float, largest: float, precision: str) -> bool:

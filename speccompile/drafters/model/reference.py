@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from speccompile.compiler.models.eager import round_caches
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits, teacher
 from speccompile.compiler.prove.reference import Logits
@@ -13,7 +14,8 @@ from speccompile.drafters.context import DrafterContext
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference per draft model, over the target's tokens."""
     size = site.vocabulary_size
-    models = [load_model(each.folder, site.shape.max_length) for each in site.inputs.models]
+    files = [each.folder for each in site.inputs.models]
+    models = [round_caches(load_model(folder, site.shape.max_length), site.shape.dtype) for folder in files]
     return [paired(teacher(model), model.config.vocab_size, size) for model in models]
 
 

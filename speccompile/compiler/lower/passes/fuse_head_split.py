@@ -51,7 +51,11 @@ def _joined(graph: ir.Graph, attend: ir.Node) -> bool:
 
 
 def _own(rows: ir.Value | None) -> ir.Value | None:
-    """Return the rows of this pass: the last ones, after those of a drafter's earlier passes."""
+    """Return the rows of this pass: the last ones, after those of a drafter's earlier passes, and before they are
+    quantized."""
+    decoded = made_by(rows, "DecodeInt8", DOMAIN)
+    encoded = None if decoded is None else made_by(decoded.inputs[0], "EncodeInt8", DOMAIN)
+    rows = rows if encoded is None else encoded.inputs[0]
     joined = made_by(rows, "Concat")
     return rows if joined is None else joined.inputs[-1]
 
