@@ -275,6 +275,14 @@ def cache_dtype(graphs: Iterable[Graph], part: str) -> str:
     return INT8_CACHE if is_quantized else FLOAT_CACHE
 
 
+def cache_token_bytes(graphs: Iterable[Graph], part: str) -> int:
+    """Return the bytes of a token's keys and values, scales included, in the caches of a component that graphs read."""
+    kinds = {*CACHED_KINDS, *(kind + SCALE_SUFFIX for kind in CACHED_KINDS)}
+    states = {tensor.buffer: tensor for graph in graphs for tensor in graph.inputs if tensor.role == "state"}
+    own = (tensor for name, tensor in states.items() if name.startswith(f"{part}.") and kinds & {*name.split(".")})
+    return sum(DTYPES[each.dtype].bytes * int(each.shape[1]) * int(each.shape[3]) for each in own)
+
+
 def has_quantized_caches(graphs: Iterable[Graph]) -> bool:
     """Return whether some caches of these graphs are quantized."""
     known = tuple(graphs)

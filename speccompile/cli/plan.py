@@ -112,6 +112,7 @@ def _rows(plan: "Plan", recipe: "Recipe", needs: "ResourceEstimate", room: "Avai
         ("cache.max_length", plan.max_length),
         ("cache.batch_size", plan.batch_size),
         ("cache.prefill_chunk", plan.prefill_chunk),
+        *_cache_rows(plan),
         ("prove.prompts", plan.prove.reference or "(the build's own)"),
         ("prove.held_out", plan.prove.held_out_reference or ("(the prompts)" if plan.prove.prompts else "(none)")),
         ("prove.max_new_tokens", plan.prove.max_new_tokens),
@@ -124,6 +125,27 @@ def _rows(plan: "Plan", recipe: "Recipe", needs: "ResourceEstimate", room: "Avai
         *_engine_rows(recipe, plan),
         *_needs_rows(needs, room),
     ]
+
+
+def _cache_rows(plan: "Plan") -> "list[tuple[str, object]]":
+    """Return the rows of stored keys and values: their dtypes, and the bytes of a token."""
+    from speccompile.contract import FLOAT_CACHE
+    from speccompile.recipe.resource_estimate import token_bytes
+
+    caches = plan.caches
+    rows: list[tuple[str, object]] = [("cache.dtype", f"{caches.target}, {_bytes(plan.target, caches.target)}")]
+    if caches.target != FLOAT_CACHE:
+        rows.append(("cache.max_divergence", f"{caches.max_divergence:g} nats"))
+    if plan.drafter.models:
+        size = sum(token_bytes(model, caches.drafter) for model in plan.drafter.models)
+        rows.append(("drafter_cache.dtype", f"{caches.drafter}, {size / 1e3:.2f} KB a token"))
+    return rows
+
+
+def _bytes(model: "ModelPlan", dtype: str) -> str:
+    from speccompile.recipe.resource_estimate import token_bytes
+
+    return f"{token_bytes(model, dtype) / 1e3:.2f} KB a token"
 
 
 def _decoding(plan: "Plan", recipe: "Recipe") -> str:

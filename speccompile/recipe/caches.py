@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from speccompile.contract import CACHE_DTYPES, FLOAT_CACHE
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.method import OWN
-from speccompile.plan.plan import MAX_DIVERGENCE, CachePlan, DrafterPlan, EnginePlan
+from speccompile.plan.plan import MAX_DIVERGENCE, CachePlan, DrafterPlan, EnginePlan, ProvePlan
 from speccompile.plan.recipe_source import nearest, one_of
 from speccompile.recipe.schema import Cache, DrafterCache, Recipe
 
@@ -30,6 +30,13 @@ def decide_caches(recipe: Recipe, drafter: DrafterPlan, engines: Iterable[Engine
         if dtype != FLOAT_CACHE:
             _check_engines(recipe, key, dtype, engines)
     return found
+
+
+def cache_notes(caches: CachePlan, prove: ProvePlan) -> list[str]:
+    """Return a note if the loss by quantized caches would not be measured."""
+    if caches.target == FLOAT_CACHE or prove.prompts or prove.held_out:
+        return []
+    return [f"what {caches.target} caches lose is not measured without texts: give prove.held_out"]
 
 
 def _known(recipe: Recipe, key: str, word: str | None) -> str:

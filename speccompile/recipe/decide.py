@@ -10,7 +10,7 @@ from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import PromptError
 from speccompile.plan.plan import RETRIEVAL, DrafterPlan, EnginePlan, ModelPlan, Plan, PrecisionPlan, ProvePlan
 from speccompile.recipe.adapter import adapter_notes
-from speccompile.recipe.caches import decide_caches
+from speccompile.recipe.caches import cache_notes, decide_caches
 from speccompile.recipe.cascade import decide_cascade
 from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_silent, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
@@ -75,7 +75,8 @@ def make_plan(recipe: Recipe) -> Plan:
     notes += _precision_notes(recipe, stored, engines)
     for file in filter(None, (prove.prompts, prove.held_out)):
         _check_prompts(file, target)
-    cache = recipe.cache or Cache()
+    cache, caches = recipe.cache or Cache(), decide_caches(recipe, draft, engines)
+    notes += cache_notes(caches, prove)
     max_length = decide_max_length(recipe, target, draft.models)
     return Plan(
         name=recipe.name,
@@ -91,7 +92,7 @@ def make_plan(recipe: Recipe) -> Plan:
         prove=prove,
         notes=tuple(notes),
         constraints=constraints == "true",
-        caches=decide_caches(recipe, draft, engines),
+        caches=caches,
     )
 
 

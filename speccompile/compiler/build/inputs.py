@@ -119,7 +119,9 @@ def _distributions(plan: Plan, round_plan: RoundPlan) -> DistributionInputs | No
 
 def _quality(plan: Plan, round_plan: RoundPlan) -> QualityInputs:
     file = plan.prove.held_out_reference or plan.prove.reference
-    return QualityInputs(round_plan.target, plan.max_length, plan.batch_size, plan.prefill_chunk, file, plan.engines)
+    return QualityInputs(
+        round_plan.target, plan.max_length, plan.batch_size, plan.prefill_chunk, file, plan.engines, plan.caches
+    )
 
 
 def _engines(plan: Plan) -> tuple[EngineInputs, ...]:

@@ -22,7 +22,8 @@ _COMMITTED = """
     committed_keys = Slice (key_cache, none, committed, axis)
     committed_values = Slice (value_cache, none, committed, axis)
 """
-_CODED = "query, key_rows, value_rows, key_codes, key_scales, value_codes, value_scales, length, positions, bias"
+_CODED = """query, key_row_codes, key_row_scales, value_row_codes, value_row_scales, key_codes, key_scales, value_codes,
+    value_scales, length, positions, bias"""
 _DECODED = """
     axis = Constant <value_ints = [2]> ()
     none = Constant <value_ints = [0]> ()
@@ -35,6 +36,10 @@ _DECODED = """
     value_floats = Cast <to = 1> (own_value_codes)
     committed_keys = Mul (key_floats, own_key_scales)
     committed_values = Mul (value_floats, own_value_scales)
+    key_row_floats = Cast <to = 1> (key_row_codes)
+    value_row_floats = Cast <to = 1> (value_row_codes)
+    key_rows = Mul (key_row_floats, key_row_scales)
+    value_rows = Mul (value_row_floats, value_row_scales)
 """
 _SCORES = (
     """

@@ -24,9 +24,8 @@ def attend_kernel(model: ir.Model) -> int:
 
     No row of the cache is copied, no hidden score is computed, and a row's sums have one order for every window.
 
-    Caches that are speccompile::DecodeInt8(codes, scales) become AttendInt8(query', rows.., codes, scales, codes,
-    scales, length, positions, bias), which decodes the committed rows alone; the rows' own EncodeInt8 and DecodeInt8
-    become the kernels of these names.
+    Where rows and caches are speccompile::DecodeInt8(codes, scales), it becomes AttendInt8(query', codes, scales, ..,
+    length, positions, bias), which reads the codes as they are; EncodeInt8 becomes the kernel of this name.
     """
     for name in CODE_OPS:
         rewrite_nodes(model, neutral.DOMAIN, name, _code)
@@ -43,9 +42,9 @@ def _code(nodes: Nodes, node: ir.Node) -> Sequence[ir.Value]:
 
 def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
     query, *rest = node.inputs
-    op, codes = node.op_type, [made_by(cache, "DecodeInt8", DOMAIN) for cache in rest[2:4]]
-    if codes[0] is not None and codes[1] is not None:
-        op, rest[2:4] = neutral.INT8_ATTENDS[op], [*codes[0].inputs, *codes[1].inputs]
+    op, decoded = node.op_type, [made_by(rows, "DecodeInt8", DOMAIN) for rows in rest[:4]]
+    if made_by(rest[2], "DecodeInt8", DOMAIN) is not None:
+        op, rest[:4] = neutral.INT8_ATTENDS[op], [part for each in decoded if each is not None for part in each.inputs]
     assert query is not None
     assert query.shape is not None
     batch, heads = size_or_same(query, 0), static_size(query, 1)
