@@ -16,7 +16,7 @@ import numpy as np
 from speccompile import __version__, contract, native
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import OpenedBundle
-from speccompile.contract import COMPONENTS, has_recurrent_states, is_recurrent_state
+from speccompile.contract import COMPONENTS, cache_dtype, has_recurrent_states, is_recurrent_state
 from speccompile.errors import UsageError
 from speccompile.machine.system import processor
 from speccompile.progress import LOGGER
@@ -56,6 +56,7 @@ class SessionKey:
             "build": json.dumps(opened.lock.get("versions"), sort_keys=True),
             "target weights": weights["target"],
             "target": json.dumps([_checkpoint(opened), precision["target"]], sort_keys=True),
+            "cache.dtype": cache_dtype(entry.graphs, COMPONENTS[0]),
             "max_length": str(opened.manifest.max_length),
             "tokenizer": tokenizer,
             "vocabulary": str(opened.manifest.vocabulary_size),
