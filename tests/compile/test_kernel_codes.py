@@ -1,5 +1,5 @@
-"""Attention over int8 caches, on every path and with one thread and two: bit for bit what its order says, near what float
-attention makes of the same numbers, and for a row the same wherever it lies. Codes and scales are torch's."""
+"""Attention over int8 caches, on every path and with one thread and two: bit for bit what its order says, and for a row
+the same wherever it lies. Codes and scales are torch's."""
 
 import numpy as np
 import pytest

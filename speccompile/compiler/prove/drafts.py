@@ -179,7 +179,7 @@ def _check_children(case: Case, node: int, logits: Logits, tokens: list[int], tr
         )
     if "next_ids" in case.outputs:
         path = [tokens[each] for each in tree.root_paths[node][1:]]
-        check_drawn(case.where, node, logits, case.window, case.outputs, case.row, path, tree)
+        check_drawn(case.where, node, logits, case.window, case.outputs, case.row, path, tree, case.arithmetic)
         return int(case.outputs["next_ids"].shape[2])
     if len(set(children)) < len(children):
         raise ProofError(f"{case.where}: node {node} has the children {children}, expected different tokens", hint=HINT)

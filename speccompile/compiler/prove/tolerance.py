@@ -25,7 +25,8 @@ Measured over the test zoo, random models whose tokens move every logit. float32
 summation alone. float16: up to 5e-3, 8e-3 where tokens choose experts; bfloat16: up to 5e-2, 0.11 where a token near
 the border between two experts changes sides. int8 and int4: up to 1.7e-2 in float16. Where activations are quantized,
 a difference of float16 decides which step a number is rounded to: up to 9e-2 between two graphs, 0.28 between two
-windows. A wrong mask may hide in the larger ones, so every lowering is compared in float32 as well.
+windows. A wrong mask may hide in the larger ones, so every lowering is compared in float32 as well. int8 caches: up to
+3.5e-5 with the two layers of the zoo, and 3e-3 with the demo's five, where keys and values take another step.
 """
 
 CARRIED_NOISE = 2e-3
@@ -45,7 +46,7 @@ def tolerance(precision: str, layers: int) -> float:
     return TOLERANCE[precision] * (1.0 if precision == "float32" else max(1.0, (layers / _LAYERS) ** 0.5))
 
 
-QUANTIZATION_TOLERANCE = {"float32": 2e-4, "float16": 5e-2, INT8_CACHES: 2e-2}
+QUANTIZATION_TOLERANCE = {"float32": 2e-4, "float16": 5e-2, INT8_CACHES: 1e-2}
 """Precision -> largest margin, relative to the largest logit, at which its token may differ from transformers'.
 
 The loss of other precisions is counted and not bounded: their tokens are those of other weights, or rounded too

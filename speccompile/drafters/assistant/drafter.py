@@ -113,7 +113,8 @@ class AssistantReading(DraftRound):
     def _begin(self, tokens: Tensor) -> tuple[CachedPass, dict[str, tuple[Tensor, Tensor]]]:
         """Return a pass over the target's caches, and transformers' shared KV states: one row per cache, masked out."""
         reader, shared = self.reader, {}
-        current = CachedPass(self.caches, self.end, reader.windows, layers=reader.attentions())
+        attentions = reader.attentions()
+        current = CachedPass(self.caches, self.end, reader.windows, layers=attentions, dtype=reader.cache)
         position = self.position.expand(tokens.shape)
         current.set_positions(position, self.position, torch.zeros_like(position, dtype=torch.bool)[:, :, None])
         for kind, place in reader.places.items():
