@@ -135,8 +135,10 @@ def test_what_is_lost_is_measured_and_bounded(pair, tmp_path):
     assert 0 < lost["kl_divergence"] < 0.01
     assert abs(lost["perplexity"] / quality["engines"][0]["perplexity"] - 1) < 1e-3, "the engine has the same caches"
     with pytest.raises(ProofError, match=r"cache\.dtype: int8 caches change .* at most 1e-07, which is") as raised:
-        build(planned(pair, "cache.max_divergence=1e-7"), tmp_path / "bundle")
-    assert "cache.max_divergence=" in str(raised.value.hint)
+        build(planned(pair, "cache.max_divergence=0.0000001"), tmp_path / "bundle")
+    asked = str(raised.value.hint).rpartition("=")[2]
+    assert lost["kl_divergence"] <= float(asked) < 1.2 * lost["kl_divergence"]
+    assert planned(pair, f"cache.max_divergence={asked}").caches.max_divergence == float(asked)
     assert not (tmp_path / "bundle").exists()
 
 
