@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.bundle.caches import cache_dtype, cache_token_bytes
 from speccompile.cli.heads import accuracy_rows, hit_title
 from speccompile.cli.options import SIGNED_BY
-from speccompile.contract import BATCH, COMPONENTS, DTYPES, FLOAT_CACHE, Buffer, buffers, cache_dtype, cache_token_bytes
+from speccompile.contract import BATCH, COMPONENTS, DTYPES, FLOAT_CACHE, Buffer, buffers
 from speccompile.errors import BundleError
 
 if TYPE_CHECKING:

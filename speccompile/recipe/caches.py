@@ -5,9 +5,11 @@ from collections.abc import Iterable
 from speccompile.contract import CACHE_DTYPES, FLOAT_CACHE
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.method import OWN
-from speccompile.plan.plan import MAX_DIVERGENCE, CachePlan, DrafterPlan, EnginePlan, ProvePlan
+from speccompile.plan.caches import MAX_DIVERGENCE, CachePlan
+from speccompile.plan.plan import DrafterPlan, EnginePlan, ProvePlan
 from speccompile.plan.recipe_source import nearest, one_of
-from speccompile.recipe.schema import Cache, DrafterCache, Recipe
+from speccompile.recipe.cache_schema import Cache, DrafterCache
+from speccompile.recipe.schema import Recipe
 
 PLANNED = ("int4", "fp8")
 """Dtypes that a recipe may come to name, and no version has yet."""

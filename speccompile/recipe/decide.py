@@ -10,12 +10,13 @@ from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import PromptError
 from speccompile.plan.plan import RETRIEVAL, DrafterPlan, EnginePlan, ModelPlan, Plan, PrecisionPlan, ProvePlan
 from speccompile.recipe.adapter import adapter_notes
+from speccompile.recipe.cache_schema import Cache
 from speccompile.recipe.caches import cache_notes, decide_caches
 from speccompile.recipe.cascade import decide_cascade
 from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_silent, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
 from speccompile.recipe.resolve import model_in, resolve_folder
-from speccompile.recipe.schema import Cache, Engine, Precision, Prove, Recipe
+from speccompile.recipe.schema import Engine, Precision, Prove, Recipe
 from speccompile.recipe.states import check_states, graphs_beside
 from speccompile.recipe.stored_precision import StoredPrecision, stored_precision
 from speccompile.recipe.verification import decide_verification, verify_method

@@ -15,6 +15,7 @@ from speccompile.plan.recipe_source import RecipeSource
 from speccompile.plan.section import Section
 from speccompile.plan.section import optional as _optional
 from speccompile.plan.section import required as _required
+from speccompile.recipe.cache_schema import Cache, DrafterCache
 from speccompile.recipe.training_schema import HELD_OUT_FORMS, TRAIN_EXAMPLE, Train
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -231,18 +232,6 @@ class Verify(Section):
     gap: float | None = _optional("a number of nats from 0 on", 2.0, ge=0, allow_inf_nan=False)
     fallback: float | None = _optional("a probability from 0 to 1", 0.5, ge=0, le=1)
     rollback: float | None = _optional("a number of nats from 0 on", 3.0, ge=0, allow_inf_nan=False)
-
-
-class Cache(Section):
-    max_length: int | None = _optional("a whole number of tokens from 2 on", 2048, ge=2)
-    batch_size: int | None = _optional("a whole number from 1 to 256", 1, ge=1, le=256)
-    prefill_chunk: int | None = _optional("a whole number of tokens from 1 on", 128, ge=1)
-    dtype: str | None = _optional("the name of a cache's dtype", "int8", min_length=1)
-    max_divergence: float | None = _optional("a number of nats above 0", 0.01, gt=0, allow_inf_nan=False)
-
-
-class DrafterCache(Section):
-    dtype: str | None = _optional("the name of a cache's dtype", "int8", min_length=1)
 
 
 class Precision(Section):

@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from speccompile import __version__, contract, native
+from speccompile.bundle.caches import cache_dtype
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import OpenedBundle
-from speccompile.contract import COMPONENTS, cache_dtype, has_recurrent_states, is_recurrent_state
+from speccompile.contract import COMPONENTS, has_recurrent_states, is_recurrent_state
 from speccompile.errors import UsageError
 from speccompile.machine.system import processor
 from speccompile.progress import LOGGER

@@ -11,9 +11,9 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from speccompile.bundle.caches import cache_dtype
 from speccompile.compiler.build import build
 from speccompile.compiler.prove.quality import engine_logits
-from speccompile.contract import cache_dtype
 from speccompile.errors import ProofError, UsageError
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from speccompile import contract
+from speccompile.bundle import caches
 from speccompile.contract import Graph, Tensor
 from speccompile.errors import RecipeError
-from speccompile.plan.plan import CachePlan
+from speccompile.plan.caches import CachePlan
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.resource_estimate import cache_bytes, token_bytes
 
@@ -98,13 +99,13 @@ GRAPH = Graph("verify", (CACHE, STATE), (replace(CACHE, name="target.key.0.out")
 
 
 def test_a_cache_becomes_codes_and_scales():
-    graph = contract.with_quantized_caches(GRAPH, ["target.key.0"])
+    graph = caches.with_quantized_caches(GRAPH, ["target.key.0"])
     scales = Tensor("target.key_scale.0", "float32", (1, 2, 48, 1), "target.key_scale.0", "state")
     assert graph.inputs == (replace(CACHE, dtype="int8"), scales, STATE)
     assert [tensor.name for tensor in graph.outputs] == ["target.key.0.out", "target.key_scale.0.out", "target.state.0"]
     assert graph.aliases["target.key_scale.0.out"] == "target.key_scale.0"
-    assert [contract.cache_dtype([graph], part) for part in contract.COMPONENTS] == ["int8", "float"]
-    assert [contract.cache_token_bytes([each], "target") for each in (GRAPH, graph)] == [2 * 16 * 4, 2 * (16 + 4)]
+    assert [caches.cache_dtype([graph], part) for part in contract.COMPONENTS] == ["int8", "float"]
+    assert [caches.cache_token_bytes([each], "target") for each in (GRAPH, graph)] == [2 * 16 * 4, 2 * (16 + 4)]
     assert contract.with_cache_dtypes(graph, {"target": "float16"}).inputs[1] == scales, "scales stay float32"
 
 
@@ -113,6 +114,6 @@ def test_a_cache_becomes_codes_and_scales():
     [("target.key.0", "target.key_scale.0"), ("drafter.1.value.3.out", "drafter.1.value_scale.3.out")],
 )
 def test_names_of_scales(name, scales):
-    assert contract.scale_name(name) == scales
+    assert caches.scale_name(name) == scales
     assert contract.is_scale(scales)
     assert not contract.is_scale(name)

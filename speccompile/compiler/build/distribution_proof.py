@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from speccompile.bundle.caches import cache_dtype
 from speccompile.bundle.manifest import Manifest
 from speccompile.compiler.build.cache_key import GraphFiles
 from speccompile.compiler.build.cached_steps import CachedSteps
@@ -23,7 +24,7 @@ from speccompile.compiler.prove import distribution
 from speccompile.compiler.prove.distribution import MORE_SETTINGS, SETTINGS, Request, sample_count
 from speccompile.compiler.prove.processors import eager_reference
 from speccompile.compiler.prove.tokens import engine_reference
-from speccompile.contract import COMPONENTS, cache_dtype
+from speccompile.contract import COMPONENTS
 from speccompile.plan.plan import CascadePlan, EnginePlan, PrecisionPlan, RetrievalPlan
 from speccompile.progress import log_step
 from speccompile.runtime import Bundle

@@ -15,7 +15,8 @@ from speccompile.compiler.checkpoints.adapter import ADAPTER_CONFIG
 from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.models.load import WEIGHT_SUFFIXES, ModelFiles
-from speccompile.plan.plan import MAX_DIVERGENCE, CascadePlan, DrafterPlan, ModelPlan, Plan, RetrievalPlan
+from speccompile.plan.caches import MAX_DIVERGENCE
+from speccompile.plan.plan import CascadePlan, DrafterPlan, ModelPlan, Plan, RetrievalPlan
 from speccompile.recipe.resource_estimate import largest_graph_bytes
 
 

@@ -21,7 +21,8 @@ from speccompile.compiler.prove.reference import sequence_logits
 from speccompile.compiler.step.layers import counting_layers
 from speccompile.contract import FLOAT_CACHE
 from speccompile.errors import PromptError, ProofError
-from speccompile.plan.plan import CachePlan, EnginePlan
+from speccompile.plan.caches import CachePlan
+from speccompile.plan.plan import EnginePlan
 from speccompile.progress import log_step
 
 Target = tuple[LoweringTarget, WeightFormat]

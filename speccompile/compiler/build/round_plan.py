@@ -12,7 +12,8 @@ from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.context import DraftInputs
 from speccompile.drafters.method import NOTHING, OWN
-from speccompile.plan.plan import CachePlan, DrafterPlan, EnginePlan, VerifyPlan
+from speccompile.plan.caches import CachePlan
+from speccompile.plan.plan import DrafterPlan, EnginePlan, VerifyPlan
 from speccompile.tree import ROOT, Tree, chain, from_parents, merged
 
 _NODES = 16

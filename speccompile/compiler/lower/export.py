@@ -19,6 +19,7 @@ from torch._guards import detect_fake_mode
 from torch.fx.experimental import proxy_tensor
 from torch.utils._sympy.functions import Max, Min, Mod, PythonMod
 
+from speccompile.bundle.caches import with_quantized_caches
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.complex_views import real_axis_moves
 from speccompile.compiler.lower.constant_folding import fold_unsupported
@@ -32,7 +33,7 @@ from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.verify import RoundInputs, Verify
 from speccompile.compiler.weights.graph import put_weights
 from speccompile.compiler.weights.tensor import without_numbers
-from speccompile.contract import BATCH, FLOAT_CACHE, Graph, with_quantized_caches
+from speccompile.contract import BATCH, FLOAT_CACHE, Graph
 from speccompile.contract import Tensor as Spec
 from speccompile.errors import UnsupportedModelError
 

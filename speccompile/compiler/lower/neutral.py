@@ -1,5 +1,5 @@
-"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `EncodeInt8`, `DecodeInt8`, `Allow`, `Nucleus` and `Draw`;
-of states: `neutral_states`.
+"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `Allow`, `Nucleus` and `Draw`; of states: `neutral_states`;
+of quantized caches: `neutral_codes`.
 
 They are ONNX functions whose bodies define the ops in standard ones, so a neutral graph runs in any runtime (slowly:
 over the full static buffer). Backends replace them by fast implementations.
@@ -10,7 +10,7 @@ import onnx.defs
 import onnx.parser
 import onnx_ir as ir
 
-from speccompile.compiler.lower import neutral_states
+from speccompile.compiler.lower import neutral_codes, neutral_states
 
 DOMAIN = "speccompile"
 OPSET = 24
@@ -175,37 +175,6 @@ Commit <axis: int> (buffer, rows, length) => (updated)
 """
 
 
-ENCODE = """
-    last = Constant <value_ints = [-1]> ()
-    zero = Constant <value_float = 0.0> ()
-    one = Constant <value_float = 1.0> ()
-    most = Constant <value_float = 127.0> ()
-    least = Constant <value_float = -127.0> ()
-    magnitudes = Abs (rows)
-    largest = ReduceMax <keepdims = 1> (magnitudes, last)
-    scales = Div (largest, most)
-    is_empty = Equal (scales, zero)
-    divisors = Where (is_empty, one, scales)
-    quotients = Div (rows, divisors)
-    rounded = Round (quotients)
-    clipped = Clip (rounded, least, most)
-    codes = Cast <to = 3> (clipped)
-"""
-DECODE = """
-    floats = Cast <to = 1> (codes)
-    values = Mul (floats, scales)
-"""
-"""Bodies of EncodeInt8 and DecodeInt8: step/ops.py, quantize."""
-
-_ENCODE = f"""
-<domain: "speccompile", opset_import: ["" : 24]>
-EncodeInt8 (rows) => (codes, scales) {{ {ENCODE} }}
-"""
-_DECODE = f"""
-<domain: "speccompile", opset_import: ["" : 24]>
-DecodeInt8 (codes, scales) => (values) {{ {DECODE} }}
-"""
-
 # Logits that are not allowed: step/ops.py, HIDDEN.
 _ALLOW = """
 <domain: "speccompile", opset_import: ["" : 24]>
@@ -307,8 +276,8 @@ def functions() -> list[onnx.FunctionProto]:
     """Return the neutral ops as ONNX functions."""
     head = f'<domain: "{DOMAIN}", opset_import: ["" : {OPSET}]>\n'
     attends = [_attend(is_latent, has_sinks) for is_latent in (False, True) for has_sinks in (False, True)]
-    states = [head + text for text in neutral_states.TEXTS.values()]
-    texts = [*attends, _COMMIT, _ENCODE, _DECODE, _ALLOW, _NUCLEUS, _DRAW, *states]
+    states = [head + text for text in (*neutral_codes.TEXTS, *neutral_states.TEXTS.values())]
+    texts = [*attends, _COMMIT, _ALLOW, _NUCLEUS, _DRAW, *states]
     return [onnx.parser.parse_function(text) for text in texts]
 
 
@@ -329,11 +298,10 @@ _ATTEND_ATTRIBUTES = {"scale": "FLOAT", "softcap": "FLOAT", "window": "INT"}
 _SIGNATURES = {
     **{name: ("T T T T T I I F" + " T" * name.endswith("Sinks"), "T", _ATTEND_ATTRIBUTES) for name in ATTENDS},
     "Commit": ("C C I", "C", {"axis": "INT"}),
-    "EncodeInt8": ("F", "Q F", {}),
-    "DecodeInt8": ("Q F", "F", {}),
     "Allow": ("F B", "F", {}),
     "Nucleus": ("F I F F", "F F", {}),
     "Draw": ("F F F", "I", {}),
+    **neutral_codes.SIGNATURES,
     **neutral_states.SIGNATURES,
 }
 """Types of inputs and outputs, and attributes. F: float32 in every precision, as masks and probabilities are."""

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
+from speccompile.bundle.caches import has_quantized_caches
 from speccompile.bundle.manifest import EngineEntry
-from speccompile.contract import Graph, has_quantized_caches
+from speccompile.contract import Graph
 
 INT8_CACHES = "int8 caches"
 """Word for float32 arithmetic over quantized caches: a difference of float32 decides which step a key or a value is

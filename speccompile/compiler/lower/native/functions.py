@@ -9,7 +9,7 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 
-from speccompile.compiler.lower import neutral, neutral_states
+from speccompile.compiler.lower import neutral, neutral_codes, neutral_states
 from speccompile.compiler.lower.native import DOMAIN, VERSION, weights
 from speccompile.compiler.lower.passes import ONNXRUNTIME
 
@@ -222,8 +222,8 @@ _TEXTS = {
         _attend(is_latent=False, has_sinks=False, committed=_DECODED),
     f"AttendInt8Sinks <scale, softcap, window> ({_CODED}, sinks) => (context)":
         _attend(is_latent=False, has_sinks=True, committed=_DECODED),
-    "EncodeInt8 (rows) => (codes, scales)": neutral.ENCODE,
-    "DecodeInt8 (codes, scales) => (values)": neutral.DECODE,
+    "EncodeInt8 (rows) => (codes, scales)": neutral_codes.ENCODE,
+    "DecodeInt8 (codes, scales) => (values)": neutral_codes.DECODE,
     f"SplitHeads <{_PLACES}> (query, key, value) => (queries, keys, values)":
         _HEADS + "keys = Identity (key_rows)" + _QUERIES.format(query="query_rows"),
     f"RotaryHeads <{_PLACES}, turned, interleaved> (query, key, value, cosines, sines) => (queries, keys, values)":

@@ -4,9 +4,9 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
+from speccompile.bundle.caches import scale_name
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.passes.matching import made_by
-from speccompile.contract import scale_name
 
 _ATTEND_CACHES = (3, 4)  # indices of both caches among the inputs of an Attend
 
