@@ -281,7 +281,6 @@ int main() {
   for (const char* name : {"EmbedFloat32", "EmbedBFloat16", "EmbedInt8"}) check_threads(embedding(name, 21, 45));
   for (const char* name : {"Attend", "AttendSinks", "AttendLatent", "AttendLatentSinks"}) check_threads(attend(name));
   for (const char* name : {"AttendInt8", "AttendInt8Sinks"}) check_threads(attend_codes(name));
-  check_threads(rows("EncodeInt8", {{2, 2, 70, 40}}));
   check_threads(heads("SplitHeads", 0));
   check_threads(heads("RotaryHeads", 8));
   check_threads(heads("NormRotaryHeads", 10));
