@@ -14,7 +14,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from speccompile.bundle.caches import cache_dtype
 from speccompile.compiler.build import build
 from speccompile.compiler.prove.quality import engine_logits
-from speccompile.errors import ProofError, UsageError
+from speccompile.errors import ProofError, UnsupportedModelError, UsageError
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import zoo
@@ -150,3 +150,17 @@ def test_a_drafter_reads_the_codes_of_the_target(pair, tmp_path, graphs):
     assert "target.key_scale.0" in {tensor.name for tensor in drafting.inputs}
     prompt = prompts()[1]
     assert bundle.generate(prompt, max_new_tokens=NEW, adaptive=False).token_ids == reference(pair, prompt)
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attribute")  # of a trace that ends early
+@pytest.mark.parametrize(
+    ("name", "reason"), [("deepseek_v3", "has latent attention"), ("diffllama", "pairs values with other heads' keys")]
+)
+def test_models_whose_rows_are_not_those_of_heads_are_refused(tmp_path, name, reason):
+    save(zoo.model(name), tmp_path / "target", tokenizer=False)
+    (tmp_path / "texts.jsonl").write_text(json.dumps({"token_ids": [5, 9, 7]}))
+    plan = planned(tmp_path, "drafter={kind: none}", "drafter_cache=null")
+    with pytest.raises(
+        UnsupportedModelError, match=rf"cache\.dtype: received int8, expected float: this model {reason}"
+    ):
+        build(plan, tmp_path / "bundle")

@@ -205,9 +205,10 @@ class CachedPass(RecurrentStates, Cache):
             return query.new_zeros((*query.shape[:3], (rows.keys if asked.is_latent else rows.values).shape[3]))
         keys, values = self.named[f"key.{asked.source}"], self.named[f"value.{asked.source}"]
         if self.is_quantized and (asked.shift or asked.is_latent):
-            kind = "pairs values with the keys of other heads" if asked.shift else "has latent attention (MLA)"
+            kind = "pairs values with other heads' keys" if asked.shift else "has latent attention (MLA)"
             raise UnsupportedModelError(
-                f"it {kind}, and int8 caches hold keys and values by head",
+                f"cache.dtype: received int8, expected float: this model {kind}, whose cached rows are not those of a "
+                "head",
                 hint="remove cache.dtype, or set it to float",
             )
         own_keys, own = self._stored(rows.keys), self._stored(rows.values)
