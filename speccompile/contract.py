@@ -46,6 +46,8 @@ tokens          int64 [B, S]            all committed tokens and the bonus token
 target.key.0 .. float [B, G, S, D]      caches, one pair a layer; `drafter.` for the drafter's own; float32, float16 or
                                         bfloat16, as the engine's precision says. A draft may read the target's, as
                                         the round's commit leaves them
+target.key_scale.0 .. float32 [B, G, S, 1]  of quantized caches, whose target.key.0 is int8: a row of a head is its
+                                        codes times its scale. Both are committed at the same places
 drafter.ends    int64 [B, S]            of a drafter with another tokenizer: the number of its own tokens up to each of
                                         the target's. Its caches have E rows for every token, at least as many
 target.conv.0 .. float32 [B, 1, K - 1, C]   of a convolution over K tokens: the last rows of its input; and
@@ -144,6 +146,15 @@ to the states' buffers when the graph has run."""
 
 BATCH = "batch"
 """Name of the size that counts the batch slots of a run."""
+
+FLOAT_CACHE, INT8_CACHE = CACHE_DTYPES = ("float", "int8")
+"""Dtypes of stored keys and values: the engine's float dtype, or int8 codes with a scale for each row of a head."""
+
+CACHED_KINDS = ("key", "value")
+"""Kinds of states with a row of numbers for every token and head."""
+
+SCALE_SUFFIX = "_scale"
+"""Suffix of the kind of a state that holds the scales of another: target.key.0 and target.key_scale.0."""
 
 MAX_DRAFT_CANDIDATES = 64
 """C: drafters sample among the C most probable tokens. The cut costs a little acceptance and no exactness."""
@@ -255,6 +266,11 @@ def has_recurrent_states(graphs: Iterable[Graph], part: str) -> bool:
     return any(name.startswith(f"{part}.") and is_recurrent_state(name) for name in names)
 
 
+def is_scale(buffer: str) -> bool:
+    """Return whether a buffer holds the scales of a quantized cache."""
+    return any(f"{kind}{SCALE_SUFFIX}" in buffer.split(".") for kind in CACHED_KINDS)
+
+
 def vocabulary_size(graphs: Iterable[Graph]) -> int:
     """Return the size of the vocabulary; 1 if no graph gives logits."""
     return next((int(t.shape[-1]) for graph in graphs for t in graph.outputs if t.name == "logits"), 1)
@@ -279,7 +295,8 @@ def with_cache_dtypes(graph: Graph, dtypes: Mapping[str, str]) -> Graph:
 
     def converted(tensor: Tensor) -> Tensor:
         part = tensor.buffer.partition(".")[0]
-        is_cache = tensor.role == "state" and tensor.dtype == "float32" and not is_recurrent_state(tensor.buffer)
+        is_kept = is_recurrent_state(tensor.buffer) or is_scale(tensor.buffer)
+        is_cache = tensor.role == "state" and tensor.dtype == "float32" and not is_kept
         return replace(tensor, dtype=dtypes[part]) if is_cache and part in dtypes else tensor
 
     return Graph(graph.name, tuple(map(converted, graph.inputs)), tuple(map(converted, graph.outputs)))

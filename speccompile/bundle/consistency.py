@@ -17,6 +17,7 @@ from speccompile.bundle.signatures import (
     TOKENS_STATE,
 )
 from speccompile.contract import (
+    CACHED_KINDS,
     DTYPES,
     NEXT_ROUND_INPUTS,
     OUT_OF_PLACE_PREFIX,
@@ -24,6 +25,7 @@ from speccompile.contract import (
     Dimension,
     Graph,
     Tensor,
+    is_scale,
     with_fixed_batch,
     with_tensorrt_states,
 )
@@ -200,7 +202,7 @@ def _rows(tensor: Tensor) -> int | None:
     """Return the number of tokens that a state has a row for; None if it has no row for each token."""
     if tensor.dtype == "int64" and len(tensor.shape) == 2:
         return int(tensor.shape[1])
-    is_cache = any(part in ("key", "value") for part in tensor.buffer.split("."))
+    is_cache = is_scale(tensor.buffer) or any(part in CACHED_KINDS for part in tensor.buffer.split("."))
     return int(tensor.shape[2]) if is_cache and len(tensor.shape) == 4 else None
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.bundle.caches import cache_dtype, cache_token_bytes
 from speccompile.cli.heads import accuracy_rows, hit_title
 from speccompile.cli.options import SIGNED_BY
-from speccompile.contract import BATCH, DTYPES, Buffer, buffers
+from speccompile.contract import BATCH, COMPONENTS, DTYPES, FLOAT_CACHE, Buffer, buffers
 from speccompile.errors import BundleError
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def command(folder: Path, as_json: bool, no_verify: bool, signed_by: Path | None
       tokens      how many of theirs were predicted from those before them
       kl_tokens   how many of those kl_divergence is a mean over
       perplexity  of the target in transformers, eager, float32
+      cache       {dtype, perplexity, same_argmax, kl_divergence} of the same
+                  with quantized keys and values, where the bundle has them
       engines     [{engines, executed_by, precision, block_size, perplexity,
                   same_argmax, kl_divergence}], one for each target:
                   perplexity exp of the mean negative log-likelihood;
@@ -165,11 +168,25 @@ def facts(bundle: "OpenedBundle", *, verified: bool) -> list[tuple[str, str]]:
         ("drafts", _drafts(manifest)),
         ("batch size", str(manifest.batch_size)),
         ("max length", f"{manifest.max_length} tokens, prefilled {manifest.prefill_chunk} at a time"),
+        ("caches", _caches(manifest)),
         ("vocabulary", f"{manifest.vocabulary_size}, end tokens {_short(list(manifest.eos_token_ids))}"),
         ("tokenizer", "yes" if manifest.tokenizer else "no: token ids only"),
         ("versions", f"format {manifest.format}, contract {manifest.contract}, speccompile {manifest.speccompile}"),
         ("digest", f"{bundle.hashes.digest} ({'verified' if verified else 'not verified'})"),
     ]
+
+
+def _caches(manifest: "Manifest") -> str:
+    """Return the bytes of a token's keys and values in the first engine, and their dtypes if they are quantized."""
+    graphs = manifest.engines[0].graphs
+    sizes = {part: cache_token_bytes(graphs, part) for part in COMPONENTS}
+    dtypes = {part: cache_dtype(graphs, part) for part in COMPONENTS}
+    parts = [
+        f"{part} {'' if dtypes[part] == FLOAT_CACHE else dtypes[part] + ', '}{size / 1e3:.2f} KB a token"
+        for part, size in sizes.items()
+        if size
+    ]
+    return "; ".join(parts) or "none"
 
 
 def _method(manifest: "Manifest") -> str:
@@ -245,11 +262,16 @@ def _quality_title(quality: dict[str, Any]) -> str:
 
 
 def _quality_rows(quality: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Return a row for transformers, and one for each target that was compared with it."""
+    """Return a row for transformers, one for quantized caches, and one for each target that was compared with it."""
     rows: list[tuple[str, ...]] = [
         ("engines", "precision", "perplexity", "same best token", "KL divergence"),
         ("transformers", "float32", f"{quality['perplexity']:.4f}"),
     ]
+    if cache := quality.get("cache"):
+        rows.append((
+            "cache", cache["dtype"], f"{cache['perplexity']:.4f}", f"{100 * cache['same_argmax']:.2f} %",
+            f"{cache['kl_divergence']:.6f} nats",
+        ))  # fmt: skip
     for found in quality["engines"]:
         block = f", {found['block_size']} weights a scale" if found["block_size"] else ""
         rows.append((

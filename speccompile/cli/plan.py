@@ -112,6 +112,8 @@ def _rows(plan: "Plan", recipe: "Recipe", needs: "ResourceEstimate", room: "Avai
         ("cache.max_length", plan.max_length),
         ("cache.batch_size", plan.batch_size),
         ("cache.prefill_chunk", plan.prefill_chunk),
+    ]
+    proof: list[tuple[str, object]] = [
         ("prove.prompts", plan.prove.reference or "(the build's own)"),
         ("prove.held_out", plan.prove.held_out_reference or ("(the prompts)" if plan.prove.prompts else "(none)")),
         ("prove.max_new_tokens", plan.prove.max_new_tokens),
@@ -121,9 +123,28 @@ def _rows(plan: "Plan", recipe: "Recipe", needs: "ResourceEstimate", room: "Avai
         *_model_rows(recipe, "target", plan.target),
         *_drafter_rows(recipe, plan),
         *(_row(recipe, key, value) for key, value in decided),
+        *_cache_rows(recipe, plan),
+        *(_row(recipe, key, value) for key, value in proof),
         *_engine_rows(recipe, plan),
         *_needs_rows(needs, room),
     ]
+
+
+def _cache_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
+    """Return the rows of stored keys and values: their dtypes, and the bytes of a token in all layers."""
+    from speccompile.contract import FLOAT_CACHE
+    from speccompile.recipe.resource_estimate import token_bytes
+
+    caches, rows = plan.caches, list[Row]()
+    for key, dtype, models in (
+        ("cache.dtype", caches.target, (plan.target,)), ("drafter_cache.dtype", caches.drafter, plan.drafter.models)
+    ):  # fmt: skip
+        if models:
+            size = sum(token_bytes(model, dtype) for model in models)
+            rows += [_row(recipe, key, dtype), ("  a token", f"{size / 1e3:.2f} KB", "checkpoint")]
+    if caches.target != FLOAT_CACHE:
+        rows.append(_row(recipe, "cache.max_divergence", f"{caches.max_divergence:g}"))
+    return rows
 
 
 def _decoding(plan: "Plan", recipe: "Recipe") -> str:

@@ -73,13 +73,16 @@ def command(
 
 
 def _against(target: Path, cases: list[Any], max_length: int, entry: "EngineEntry") -> dict[str, Any]:
+    from speccompile.bundle.caches import cache_dtype
+    from speccompile.compiler.models.eager import round_caches
     from speccompile.compiler.models.load import load_model, quiet_transformers
     from speccompile.compiler.prove.reference import check_cases, judging_precision
+    from speccompile.contract import COMPONENTS
     from speccompile.progress import log_step
 
     quiet_transformers()
     with log_step("proving against transformers"):
-        model = load_model(target, max_length)
+        model = round_caches(load_model(target, max_length), cache_dtype(entry.graphs, COMPONENTS[0]))
         return check_cases(model, cases, judging_precision(model, entry))
 
 
@@ -101,10 +104,14 @@ def _reference(bundle: "Bundle", target: Path | None) -> "Reference":
 
     if target is None or bundle.entry.precision["target"] != "float32":
         return engine_reference(bundle)
+    from speccompile.bundle.caches import cache_dtype
+    from speccompile.compiler.models.eager import round_caches
     from speccompile.compiler.models.load import load_model
     from speccompile.compiler.prove.processors import eager_reference
+    from speccompile.contract import COMPONENTS
 
-    return eager_reference(load_model(target, bundle.manifest.max_length))
+    model = load_model(target, bundle.manifest.max_length)
+    return eager_reference(round_caches(model, cache_dtype(bundle.entry.graphs, COMPONENTS[0])))
 
 
 def _text(proof: dict[str, Any]) -> str:

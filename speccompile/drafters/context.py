@@ -7,6 +7,7 @@ from functools import cached_property
 import torch
 from torch import nn
 
+from speccompile.compiler.models.eager import round_caches
 from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.compiler.step.draft import Drafter
@@ -14,6 +15,7 @@ from speccompile.compiler.step.draft.dynamic import DynamicDrafter
 from speccompile.compiler.step.draft.fixed import FixedDrafter
 from speccompile.compiler.step.draft.network import DraftNetwork
 from speccompile.compiler.step.draft.own_text import OwnTokens
+from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters.cascades import drafted_for
 from speccompile.drafters.token_map import TokenizerPair, TokenMap, make_token_map
 from speccompile.drafters.weights import TargetEmbeddings
@@ -29,7 +31,8 @@ class DraftInputs:
     drafter: its own part of the plan, without its models and without names that a recipe gives; models: the language
     models that draft. target: None if the drafter does not read it, and then only its vocabulary_size matters. shape:
     of the caches. fallback: probability of a draft below which the verification method ends drafting, None if it does
-    not. tokenizers: of a drafter with another tokenizer than the target's, None for the same.
+    not. tokenizers: of a drafter with another tokenizer than the target's, None for the same. target_cache: dtype of
+    the target's stored keys and values.
     """
 
     drafter: DrafterPlan
@@ -39,6 +42,7 @@ class DraftInputs:
     shape: CacheShape
     fallback: float | None = None
     tokenizers: TokenizerPair | None = None
+    target_cache: str = FLOAT_CACHE
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ class DrafterContext:
 
     def eager(self) -> nn.Module:
         """Return the target as transformers runs it."""
-        return self.model or load_model(self.target_files.folder, self.shape.max_length)
+        model = self.model or load_model(self.target_files.folder, self.shape.max_length)
+        return round_caches(model, self.inputs.target_cache)
 
     @cached_property
     def token_map(self) -> TokenMap | None:

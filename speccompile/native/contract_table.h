@@ -13,6 +13,8 @@ inline constexpr int64_t kContract = 3;
 inline constexpr const char* kPersistentPrefix = "kept.";
 inline constexpr const char* kOutOfPlacePrefix = "next.";
 inline constexpr const char* kBatch = "batch";
+inline constexpr const char* kCachedKinds[] = {"key", "value"};
+inline constexpr const char* kScaleSuffix = "_scale";
 
 // speccompile.bundle.manifest
 inline constexpr int64_t kFormat = 3;

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from speccompile.plan.caches import CachePlan
 from speccompile.plan.head import HeadPlan
 
 RETRIEVAL = "retrieval"
@@ -316,6 +317,7 @@ class Plan:
     prove: ProvePlan
     notes: tuple[str, ...]
     constraints: bool = False
+    caches: CachePlan = field(default_factory=CachePlan)
 
     def to_json(self) -> dict[str, Any]:
         """Return every decided value and nothing that depends on the machine."""
@@ -326,8 +328,9 @@ class Plan:
             "decoding": self.decoding,
             "graphs": self.graphs,
             "verify": self.verify.to_json(),
-            # present only if true: bundles without constraints stay the same, byte for byte
+            # present only if asked for: bundles without stay the same, byte for byte
             **({"constraints": True} if self.constraints else {}),
+            **({"caches": self.caches.to_json()} if self.caches != CachePlan() else {}),
             "max_length": self.max_length,
             "batch_size": self.batch_size,
             "prefill_chunk": self.prefill_chunk,

@@ -10,11 +10,13 @@ from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import PromptError
 from speccompile.plan.plan import RETRIEVAL, DrafterPlan, EnginePlan, ModelPlan, Plan, PrecisionPlan, ProvePlan
 from speccompile.recipe.adapter import adapter_notes
+from speccompile.recipe.cache_schema import Cache
+from speccompile.recipe.caches import cache_notes, decide_caches
 from speccompile.recipe.cascade import decide_cascade
 from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_silent, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
 from speccompile.recipe.resolve import model_in, resolve_folder
-from speccompile.recipe.schema import Cache, Engine, Precision, Prove, Recipe
+from speccompile.recipe.schema import Engine, Precision, Prove, Recipe
 from speccompile.recipe.states import check_states, graphs_beside
 from speccompile.recipe.stored_precision import StoredPrecision, stored_precision
 from speccompile.recipe.verification import decide_verification, verify_method
@@ -74,7 +76,8 @@ def make_plan(recipe: Recipe) -> Plan:
     notes += _precision_notes(recipe, stored, engines)
     for file in filter(None, (prove.prompts, prove.held_out)):
         _check_prompts(file, target)
-    cache = recipe.cache or Cache()
+    cache, caches = recipe.cache or Cache(), decide_caches(recipe, draft, engines)
+    notes += cache_notes(caches, prove)
     max_length = decide_max_length(recipe, target, draft.models)
     return Plan(
         name=recipe.name,
@@ -90,6 +93,7 @@ def make_plan(recipe: Recipe) -> Plan:
         prove=prove,
         notes=tuple(notes),
         constraints=constraints == "true",
+        caches=caches,
     )
 
 

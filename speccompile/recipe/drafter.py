@@ -11,6 +11,7 @@ from speccompile.drafters.method import MethodRequest
 from speccompile.plan.plan import DrafterPlan, ModelPlan
 from speccompile.plan.recipe_source import RecipeSource, inapplicable_key
 from speccompile.recipe.adapter import adapter_notes
+from speccompile.recipe.cache_schema import Cache
 from speccompile.recipe.capabilities import DRAFTER_KEYS
 from speccompile.recipe.combinations import check_combination, matching_rows
 from speccompile.recipe.engines import PRECISION
@@ -18,7 +19,7 @@ from speccompile.recipe.heads import decide_head
 from speccompile.recipe.layers import check_layers, decide_layers
 from speccompile.recipe.resolve import resolve_folder, resolve_model
 from speccompile.recipe.retrieval import decide_retrieval
-from speccompile.recipe.schema import Cache, Drafter, Model, Precision, Recipe
+from speccompile.recipe.schema import Drafter, Model, Precision, Recipe
 from speccompile.recipe.tokenizers import check_mapped_pair, mapped_note
 from speccompile.recipe.trees import (
     NO_TREE,

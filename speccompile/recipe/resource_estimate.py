@@ -15,6 +15,7 @@ from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.checkpoints.multimodal import TEXT, decoder_tensors
 from speccompile.compiler.checkpoints.quantization import read_quantization
 from speccompile.compiler.checkpoints.weights import stored_tensors
+from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters import KINDS_SHARING_TARGET_WEIGHTS
 from speccompile.drafters.token_map import MAX_EXPANSION
 from speccompile.index.files import read_header
@@ -213,21 +214,40 @@ def _index_bytes(plan: Plan) -> int:
 
 
 def cache_bytes(plan: Plan) -> int:
-    """Return the bytes of the KV caches of the target and the draft models, in float32; at most those, of a drafter
+    """Return the bytes of the KV caches of the target and the draft models; at most those, of a drafter
     with another tokenizer."""
     window = plan.drafter.tokens + 1
     rows = plan.batch_size * (plan.max_length + max(plan.prefill_chunk, window) + window)
     several = 1 if plan.drafter.tokenizer is None else MAX_EXPANSION
-    return 4 * rows * (cache_width(plan.target) + several * sum(map(cache_width, plan.drafter.models)))
+    drafters = sum(token_bytes(model, plan.caches.drafter) for model in plan.drafter.models)
+    return rows * (token_bytes(plan.target, plan.caches.target) + several * drafters)
+
+
+def token_bytes(model: ModelPlan, dtype: str) -> int:
+    """Return the bytes of a token's keys and values in all layers. dtype: of the stored caches; "float" is float32, and
+    int8 has a float32 scale for each row of a head."""
+    width, heads = cache_width(model), cache_heads(model)
+    return 4 * width if dtype == FLOAT_CACHE else width + 4 * heads
 
 
 def cache_width(model: ModelPlan) -> int:
     """Return the number of KV cache elements per token; an upper bound if the config does not say."""
-    written = read_json_object(model.folder / CONFIG) or {}
-    config = written.get(TEXT) or written
+    config = _text_config(model)
     hidden, heads = model.facts.hidden_size or 0, config_number(config, "num_attention_heads", "n_head", default=1)
-    width = config_number(config, "head_dim", default=hidden // heads)
-    return 2 * (model.facts.layers or 0) * config_number(config, "num_key_value_heads", default=heads) * width
+    return cache_heads(model) * config_number(config, "head_dim", default=hidden // heads)
+
+
+def cache_heads(model: ModelPlan) -> int:
+    """Return the number of rows of keys and of values per token, of all layers; an upper bound if the config does not
+    say."""
+    config = _text_config(model)
+    heads = config_number(config, "num_attention_heads", "n_head", default=1)
+    return 2 * (model.facts.layers or 0) * config_number(config, "num_key_value_heads", default=heads)
+
+
+def _text_config(model: ModelPlan) -> Mapping[str, Any]:
+    written = read_json_object(model.folder / CONFIG) or {}
+    return written.get(TEXT) or written
 
 
 def config_number(config: Mapping[str, Any], *names: str, default: int) -> int:

@@ -15,6 +15,7 @@ from speccompile.plan.recipe_source import RecipeSource
 from speccompile.plan.section import Section
 from speccompile.plan.section import optional as _optional
 from speccompile.plan.section import required as _required
+from speccompile.recipe.cache_schema import Cache, DrafterCache
 from speccompile.recipe.training_schema import HELD_OUT_FORMS, TRAIN_EXAMPLE, Train
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -234,12 +235,6 @@ class Verify(Section):
     rollback: float | None = _optional("a number of nats from 0 on", 3.0, ge=0, allow_inf_nan=False)
 
 
-class Cache(Section):
-    max_length: int | None = _optional("a whole number of tokens from 2 on", 2048, ge=2)
-    batch_size: int | None = _optional("a whole number from 1 to 256", 1, ge=1, le=256)
-    prefill_chunk: int | None = _optional("a whole number of tokens from 1 on", 128, ge=1)
-
-
 class Precision(Section):
     target: Word = _optional("the name of a precision", "float32", min_length=1)
     drafter: Word = _optional("the name of a precision", "float32", min_length=1)
@@ -283,6 +278,7 @@ class Recipe(Section):
     verify: Verify | None = _optional("a mapping with the key method", "{method: exact}")
     constraints: bool | None = _optional("true or false", "true")
     cache: Cache | None = _optional("a mapping with the key max_length", "{max_length: 2048}")
+    drafter_cache: DrafterCache | None = _optional("a mapping with the key dtype", "{dtype: int8}")
     precision: Precision | None = _optional("a mapping with the keys target and drafter", "{target: float32}")
     engines: list[Engine] | None = _optional(
         "a list of one engine or more", "[{backend: onnxruntime, provider: cpu}]", min_length=1

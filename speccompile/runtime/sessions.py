@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from speccompile import __version__, contract, native
+from speccompile.bundle.caches import cache_dtype
 from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import OpenedBundle
 from speccompile.contract import COMPONENTS, ENDS, has_recurrent_states, is_own_cache, is_recurrent_state
@@ -56,6 +57,7 @@ class SessionKey:
             "build": json.dumps(opened.lock.get("versions"), sort_keys=True),
             "target weights": weights["target"],
             "target": json.dumps([_checkpoint(opened), precision["target"]], sort_keys=True),
+            "cache.dtype": cache_dtype(entry.graphs, COMPONENTS[0]),
             "max_length": str(opened.manifest.max_length),
             "tokenizer": tokenizer,
             "vocabulary": str(opened.manifest.vocabulary_size),

@@ -55,6 +55,7 @@ class TextProposer:
             return [], []
         self._drafter.reuse_last()
         written = self._drafter.generate(read, max_new_tokens=self._tokens, temperature=0.0)
+        assert written.text is not None, "a drafter over texts has a tokenizer"
         drafts = self._retokenized(tokens[-LOOKBEHIND:], written.text.rstrip(_PARTIAL))
         return drafts, list(range(-1, len(drafts) - 1))
 

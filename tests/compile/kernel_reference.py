@@ -238,10 +238,11 @@ def turned(x: Floats, cosines: Floats, sines: Floats, *, interleaved: bool) -> F
 def attend(
     query: Floats, key_rows: Floats, value_rows: Floats, key_cache: Floats, value_cache: Floats, length: Array,
     positions: Array, bias: Floats, sinks: Floats | None = None, *, scale: float, softcap: float, window: int,
-    is_latent: bool = False,
+    is_latent: bool = False, scales: tuple[Floats, Floats, Floats, Floats] | None = None,
 ) -> Floats:  # fmt: skip
     """Shapes: `Attend` and its kin in native/operators/attend.h. A query sees the committed rows of its window, then
-    those in-step rows that its bias does not hide, in this order."""
+    those in-step rows that its bias does not hide, in this order. scales: of codes, in the order of rows and caches: a
+    key's multiplies its score, a value's its weight, after the weights are summed."""
     batch, tokens = query.shape[:2]
     groups, width = key_rows.shape[1], key_rows.shape[3]
     queries = query.reshape(batch, tokens, groups, -1, 1, width + value_rows.shape[3] * is_latent)
@@ -260,6 +261,12 @@ def attend(
             if is_latent:
                 scores = scores + dot(queries[b, t, ..., width:], values[:, None]) * np.float32(scale)
                 values = keys
+            if scales is not None:
+                key_scales, value_scales = (
+                    np.concatenate([scales[place + 2][b, :, committed, 0], scales[place][b, :, seen, 0].T], 1)[:, None]
+                    for place in (0, 1)
+                )
+                scores = scores * key_scales
             if softcap > 0:
                 scores = np.float32(softcap) * tangent(scores / np.float32(softcap))
             scores[..., scores.shape[-1] - len(seen) :] += bias[b, 0, t, seen]
@@ -267,6 +274,7 @@ def attend(
             largest = largest if sink is None else np.maximum(largest, sink)
             weights = exponential(scores - largest)
             total = plain_sum(weights)[..., None] + (0 if sink is None else exponential(sink - largest))
+            weights = weights if scales is None else weights * value_scales
             for i in range(values.shape[1]):
                 context[b, t] = fma(weights[..., i, None], values[:, None, i], context[b, t])
             context[b, t] *= np.float32(1) / total

@@ -128,7 +128,7 @@ def test_precisions_are_those_of_the_engine(recipe):
     source = TunedRecipe.read(recipe(), ())
     assert precisions(source, ()) == ["float32", "bfloat16", "int8", "int4"]
     assert precisions(source, ("int4",)) == ["int4"]
-    with pytest.raises(UsageError, match="--precision: received 'fp8', expected float32, bfloat16, int8, int4 or stored"):
+    with pytest.raises(UsageError, match="received 'fp8', expected float32, bfloat16, int8, int4 or stored"):
         precisions(source, ("int8", "fp8"))
     lookup = TunedRecipe.read(recipe(LOOKUP), ())
     assert precisions(lookup, ()) == [None]

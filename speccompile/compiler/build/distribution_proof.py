@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from speccompile.bundle.caches import cache_dtype
 from speccompile.bundle.manifest import Manifest
 from speccompile.compiler.build.cache_key import GraphFiles
 from speccompile.compiler.build.cached_steps import CachedSteps
@@ -17,11 +18,13 @@ from speccompile.compiler.build.proposals import proof_proposer
 from speccompile.compiler.build.round_plan import RoundPlan
 from speccompile.compiler.build.tiny_model import tiny_round
 from speccompile.compiler.build.traced_graphs import trace_graphs
+from speccompile.compiler.models.eager import round_caches
 from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.prove import distribution
 from speccompile.compiler.prove.distribution import MORE_SETTINGS, SETTINGS, Request, sample_count
 from speccompile.compiler.prove.processors import eager_reference
 from speccompile.compiler.prove.tokens import engine_reference
+from speccompile.contract import COMPONENTS
 from speccompile.plan.plan import CascadePlan, EnginePlan, PrecisionPlan, RetrievalPlan
 from speccompile.progress import log_step
 from speccompile.runtime import Bundle
@@ -137,4 +140,6 @@ def _prove(
             return distribution.check(manifest, drawn, engine_reference(bundle))
         del bundle  # before its model is loaded again
         free_memory()
-        return distribution.check(manifest, drawn, eager_reference(load_model(target.folder, manifest.max_length)))
+        model = load_model(target.folder, manifest.max_length)
+        round_caches(model, cache_dtype(manifest.graphs, COMPONENTS[0]))
+        return distribution.check(manifest, drawn, eager_reference(model))

@@ -15,6 +15,7 @@ from speccompile.compiler.checkpoints.adapter import ADAPTER_CONFIG
 from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.models.load import WEIGHT_SUFFIXES, ModelFiles
+from speccompile.plan.caches import MAX_DIVERGENCE
 from speccompile.plan.plan import CascadePlan, DrafterPlan, ModelPlan, Plan, RetrievalPlan
 from speccompile.recipe.resource_estimate import largest_graph_bytes
 from speccompile.recipe.tokenizers import tokenizer_pair
@@ -64,6 +65,7 @@ def open_round(plan: Plan) -> RoundPlan:
     return RoundPlan(
         _files(plan.target), tuple(map(_files, plan.drafter.models)), _unnamed(plan.drafter), plan.verify,
         plan.decoding, plan.constraints, plan.graphs, plan.max_length, plan.batch_size, plan.prefill_chunk,
+        replace(plan.caches, max_divergence=MAX_DIVERGENCE),
         tokenizer_pair(plan.target, plan.drafter.models[0]) if plan.drafter.tokenizer else None,
     )  # fmt: skip
 
@@ -107,8 +109,8 @@ def _host_drafts(plan: Plan) -> tuple[RetrievalPlan | None, CascadePlan | None]:
 
 def _token_proof(plan: Plan, round_plan: RoundPlan) -> TokenProofInputs:
     return TokenProofInputs(
-        round_plan.target, plan.max_length, plan.prove.max_new_tokens, plan.prove.prompts is not None,
-        round_plan.trace.draft, *_host_drafts(plan), plan.engines,
+        round_plan.target, plan.max_length, plan.caches.target, plan.prove.max_new_tokens,
+        plan.prove.prompts is not None, round_plan.trace.draft, *_host_drafts(plan), plan.engines,
     )  # fmt: skip
 
 
@@ -120,7 +122,9 @@ def _distributions(plan: Plan, round_plan: RoundPlan) -> DistributionInputs | No
 
 def _quality(plan: Plan, round_plan: RoundPlan) -> QualityInputs:
     file = plan.prove.held_out_reference or plan.prove.reference
-    return QualityInputs(round_plan.target, plan.max_length, plan.batch_size, plan.prefill_chunk, file, plan.engines)
+    return QualityInputs(
+        round_plan.target, plan.max_length, plan.batch_size, plan.prefill_chunk, file, plan.engines, plan.caches
+    )
 
 
 def _engines(plan: Plan) -> tuple[EngineInputs, ...]:

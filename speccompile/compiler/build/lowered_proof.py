@@ -20,7 +20,7 @@ from speccompile.compiler.lower.lowering_targets import CPU, WeightFormat
 from speccompile.compiler.prove import graphs as graph_proof
 from speccompile.compiler.prove.graphs import TRACED
 from speccompile.compiler.prove.schedule import Outputs, Recording, Schedule, drive, overlapped, run_alone
-from speccompile.compiler.prove.tolerance import TOLERANCE, tolerance
+from speccompile.compiler.prove.tolerance import TOLERANCE, arithmetic_over, tolerance
 from speccompile.compiler.prove.weights import check_weights
 from speccompile.compiler.weights.session import LinkedEngine
 from speccompile.contract import Graph
@@ -205,7 +205,7 @@ def _drive(
     running = engine.open(folder, graph.name)
     script = parts[0].script
     outputs = drive(running, script, [graph])
-    word = max((each.arithmetic for each in numbers.values()), key=TOLERANCE.__getitem__)
+    word = arithmetic_over(max((each.arithmetic for each in numbers.values()), key=TOLERANCE.__getitem__), [graph])
     # The links between its two graphs are internal to a step.
     links = {t.name for part in parts for t in part.graph.outputs if t.role == "link"} if graph.name == STEP else set()
     is_traced = all(each.word == TRACED for each in numbers.values())

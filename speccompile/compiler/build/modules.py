@@ -15,6 +15,7 @@ from speccompile.compiler.step.draft import Drafter
 from speccompile.compiler.step.verify import Verify
 from speccompile.compiler.step.verify.methods import make_acceptance
 from speccompile.compiler.step.window import ChainLayout, TreeLayout
+from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters import module_of
 from speccompile.drafters.cascades import cascaded
 from speccompile.drafters.context import DrafterContext, DraftInputs
@@ -103,9 +104,11 @@ def load_decoder(model: ModelFiles, role: str, shape: CacheShape, steps: CachedS
 
     def find() -> list[dict[str, Any]]:
         with log_step(f"loading the {role} and probing its attention"):
-            probed.append(probe(loaded, shape))
+            probed.append(probe(loaded, replace(shape, dtype=FLOAT_CACHE)))  # compared with transformers in float
         return [asdict(layer) for layer in probed[0].layers]
 
     inputs = ProbeInputs(model, shape.max_length)
     found = steps.result(f"probing the attention of the {role}", inputs, find)
-    return probed[0] if probed else with_hook(loaded, [LayerAttention.from_json(each) for each in found], shape)
+    decoder = probed[0] if probed else with_hook(loaded, [LayerAttention.from_json(each) for each in found], shape)
+    decoder.shape = shape
+    return decoder

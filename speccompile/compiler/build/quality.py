@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import ceil, floor, log10
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ from speccompile.compiler.build.lowered_proof import ProofEngine
 from speccompile.compiler.build.memory import free_memory
 from speccompile.compiler.build.token_proof import PromptInputs, token_ids
 from speccompile.compiler.lower.lowering_targets import LoweringTarget, WeightFormat, lowering_target, weight_format
+from speccompile.compiler.models.eager import round_caches
 from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.prove import quality
 from speccompile.compiler.prove.reference import sequence_logits
 from speccompile.compiler.step.layers import counting_layers
-from speccompile.errors import PromptError
+from speccompile.contract import FLOAT_CACHE
+from speccompile.errors import PromptError, ProofError
+from speccompile.plan.caches import CachePlan
 from speccompile.plan.plan import EnginePlan
 from speccompile.progress import log_step
 
@@ -41,7 +45,8 @@ class TextInputs:
 
 @dataclass(frozen=True)
 class QualityInputs:
-    """Inputs of measuring quality, beside graphs and texts. file: of the texts, as the recipe names it."""
+    """Inputs of measuring quality, beside graphs and texts. file: of the texts, as the recipe names it. caches: dtypes
+    of stored keys and values, and the largest loss by them."""
 
     target: ModelFiles
     max_length: int
@@ -49,12 +54,13 @@ class QualityInputs:
     prefill_chunk: int
     file: str | None
     engines: tuple[EnginePlan, ...]
+    caches: CachePlan
 
 
 @dataclass(frozen=True)
 class MeasuredInputs:
     """Inputs of predictions on texts. targets: names of (lowering target, weight format); files: `verify` of each.
-    texts: token ids."""
+    texts: token ids. cache: dtype of the target's stored keys and values."""
 
     target: ModelFiles
     max_length: int
@@ -63,6 +69,7 @@ class MeasuredInputs:
     files: GraphFiles
     targets: list[tuple[str, str]]
     texts: list[list[int]]
+    cache: str
 
 
 def quality_texts(inputs: TextInputs, folder: Path, prompts: Sequence[list[int]]) -> list[list[int]]:
@@ -99,7 +106,8 @@ def _first(texts: list[list[int]], tokens: int) -> list[list[int]]:
 def measure_quality(
     inputs: QualityInputs, engines: Sequence[ProofEngine], folder: Path, texts: list[list[int]], steps: CachedSteps
 ) -> dict[str, Any]:
-    """Compare the target of every engine with transformers in float32, on the same texts. Raise ProofError.
+    """Compare the target of every engine with transformers in float32, on the same texts. Raise ProofError, also for
+    quantized caches that lose more than the recipe accepts.
 
     Graphs for a GPU run on the CPU here, as in the rest of the proof; those with the same target are measured once.
     """
@@ -107,9 +115,11 @@ def measure_quality(
     measured = MeasuredInputs(
         inputs.target, inputs.max_length, inputs.batch_size, inputs.prefill_chunk,
         GraphFiles(folder, tuple(each.entry.files["verify"] for each in targets.values())),
-        [(form.name, numbers.name) for form, numbers in targets], texts,
+        [(form.name, numbers.name) for form, numbers in targets], texts, inputs.caches.target,
     )  # fmt: skip
     found = steps.result("measuring quality", measured, lambda: _measure(measured, targets))
+    if "cache" in found:
+        _check_cache(found["cache"], inputs.caches.max_divergence, found["kl_tokens"])
     rows = []
     for target, row in zip(targets, found.pop("engines"), strict=True):
         names = [each.name for each in inputs.engines if _planned_target(each) == target]
@@ -123,9 +133,14 @@ def _measure(inputs: MeasuredInputs, engines: Mapping[Target, ProofEngine]) -> d
     texts, folder = inputs.texts, inputs.files.folder
     size, tokens = inputs.target.vocabulary_size, sum(len(text) - 1 for text in texts)
     with log_step(f"measuring quality on {len(texts)} texts, {tokens} tokens: transformers"):
-        float32 = _eager(inputs)
+        float32 = _eager(inputs, FLOAT_CACHE)
         free_memory()
-    rows = []
+    rows, cache = [], {}
+    if inputs.cache != FLOAT_CACHE:
+        with log_step(f"measuring quality: transformers with {inputs.cache} caches"):
+            loss = quality.agreement(_eager(inputs, inputs.cache), float32)
+            cache = {"cache": {"dtype": inputs.cache, **loss}}
+            free_memory()
     for (form, numbers), engine in engines.items():
         with log_step(f"measuring quality: {form.name} in {numbers.name}"):
             (verify,) = (graph for graph in engine.entry.graphs if graph.name == "verify")
@@ -139,8 +154,26 @@ def _measure(inputs: MeasuredInputs, engines: Mapping[Target, ProofEngine]) -> d
         "tokens": tokens,
         "kl_tokens": len(float32.logprobs),
         "perplexity": round(float32.perplexity, 4),
+        **cache,
         "engines": rows,
     }
+
+
+def _check_cache(found: dict[str, Any], most: float, tokens: int) -> None:
+    lost = found["kl_divergence"]
+    if lost > most:
+        raise ProofError(
+            f"cache.dtype: {found['dtype']} caches change the target's probabilities by {lost:.6f} nats (KL divergence "
+            f"from float caches over {tokens} tokens; {100 * found['same_argmax']:.2f} % have the same best token), "
+            f"expected at most {most:g}, which is cache.max_divergence",
+            hint=f"set cache.dtype to float, or accept the loss: cache.max_divergence={_above(lost)}",
+        )
+
+
+def _above(lost: float) -> str:
+    """Return the loss, rounded up to two digits, as YAML reads numbers: without an exponent."""
+    step = 10.0 ** (floor(log10(lost)) - 1)
+    return f"{ceil(lost / step) * step:.7f}".rstrip("0")
 
 
 def _target(lowered: Lowered) -> Target:
@@ -152,8 +185,8 @@ def _planned_target(planned: EnginePlan) -> Target:
     return form, weight_format(form, planned.precision, "target")
 
 
-def _eager(inputs: MeasuredInputs) -> quality.Predictions:
-    model, texts = load_model(inputs.target.folder, inputs.max_length), inputs.texts
+def _eager(inputs: MeasuredInputs, cache: str) -> quality.Predictions:
+    model, texts = round_caches(load_model(inputs.target.folder, inputs.max_length), cache), inputs.texts
 
     def logits() -> Iterator[quality.Block]:
         start = 0

@@ -1,6 +1,6 @@
 """Decisions about a round, and from them the inputs of the stages that make its graphs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from speccompile.compiler.build.lowered import LowerInputs
 from speccompile.compiler.build.modules import VerifyInputs, WindowDrafts
@@ -8,10 +8,12 @@ from speccompile.compiler.build.traced_graphs import TraceInputs, shares_weights
 from speccompile.compiler.lower.signatures import DraftWidth
 from speccompile.compiler.models.load import ModelFiles
 from speccompile.compiler.step.decoder import CacheShape
+from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.context import DraftInputs
 from speccompile.drafters.method import NOTHING, OWN
 from speccompile.drafters.token_map import TokenizerPair
+from speccompile.plan.caches import CachePlan
 from speccompile.plan.plan import DrafterPlan, EnginePlan, VerifyPlan
 from speccompile.tree import ROOT, Tree, chain, from_parents, merged
 
@@ -39,14 +41,16 @@ class RoundPlan:
     max_length: int
     batch_size: int
     prefill_chunk: int
+    caches: CachePlan
     tokenizers: TokenizerPair | None = None
 
     @property
     def shape(self) -> CacheShape:
-        """Shape of buffers for the longest sequence, the widest window, and the drafter's lookahead. The number of
-        drafts is rounded up, so that the target's graph stays the same when a few are added."""
+        """Shape of the target's buffers for the longest sequence, the widest window, and the drafter's lookahead. The
+        number of drafts is rounded up, so that the target's graph stays the same when a few are added."""
         nodes = -(-(self.drafter.tokens + 1) // _NODES) * _NODES
-        return CacheShape(self.batch_size, self.max_length + max(self.prefill_chunk, nodes) + nodes, self.max_length)
+        rows = self.max_length + max(self.prefill_chunk, nodes) + nodes
+        return CacheShape(self.batch_size, rows, self.max_length, self.caches.target)
 
     @property
     def trace(self) -> TraceInputs:
@@ -61,9 +65,10 @@ class RoundPlan:
     def draft(self) -> DraftInputs:
         """Inputs of the drafter."""
         reads = DRAFTING_METHODS[self.drafter.kind].weights not in (OWN, NOTHING)
+        shape = replace(self.shape, dtype=self.caches.drafter)
         return DraftInputs(
-            self.drafter, self.models, self.target if reads else None, self.target.vocabulary_size, self.shape,
-            self.verify.parameters.get("fallback"), self.tokenizers,
+            self.drafter, self.models, self.target if reads else None, self.target.vocabulary_size, shape,
+            self.verify.parameters.get("fallback"), self.tokenizers, self.caches.target if reads else FLOAT_CACHE,
         )  # fmt: skip
 
     @property

@@ -18,6 +18,7 @@ from speccompile.compiler.build.lowered_proof import ProofEngine
 from speccompile.compiler.build.memory import free_memory
 from speccompile.compiler.build.modules import drafter_context
 from speccompile.compiler.build.proposals import proof_proposer
+from speccompile.compiler.models.eager import round_caches
 from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.prove import reference, seeds, tokens
 from speccompile.drafters.context import DraftInputs
@@ -44,10 +45,12 @@ class PromptInputs:
 @dataclass(frozen=True)
 class TokenProofInputs:
     """Inputs of the token level of the proof, beside graphs and prompts. are_texts: the prompts are the recipe's.
-    draft: of the graph that drafts. retrieval, cascade: of drafts that the host looks up."""
+    draft: of the graph that drafts. retrieval, cascade: of drafts that the host looks up. cache: dtype of the target's
+    stored keys and values."""
 
     target: ModelFiles
     max_length: int
+    cache: str
     max_new_tokens: int
     are_texts: bool
     draft: DraftInputs | None
@@ -83,6 +86,7 @@ class TransformersInputs:
 
     target: ModelFiles
     max_length: int
+    cache: str
     written: list[dict[str, Any]]
     precision: Mapping[str, str]
     backend: str
@@ -144,7 +148,7 @@ def prove_tokens(
     def model() -> nn.Module:
         """Return the reference model, loaded at first use."""
         if not loaded:
-            loaded.append(load_model(inputs.target.folder, inputs.max_length))
+            loaded.append(round_caches(load_model(inputs.target.folder, inputs.max_length), inputs.cache))
         return loaded[0]
 
     for engine in engines:
@@ -156,7 +160,7 @@ def prove_tokens(
                 return reference.check_tokens(model(), written, reference.judging_precision(model(), engine.entry))
 
         compared = TransformersInputs(
-            inputs.target, inputs.max_length, _json(written), engine.entry.precision, engine.entry.backend
+            inputs.target, inputs.max_length, inputs.cache, _json(written), engine.entry.precision, engine.entry.backend
         )
         title = f"proving tokens of {engine.lowered.name} against transformers"
         row["transformers"] = steps.result(title, compared, against)

@@ -16,6 +16,7 @@ from speccompile.compiler.build.traced import link_checkpoints, trace_draft, tra
 from speccompile.compiler.lower.emulated_graph import stand_in
 from speccompile.compiler.lower.files import neutral_file, share_weights
 from speccompile.compiler.lower.lowering_targets import WeightFormat
+from speccompile.compiler.models.eager import round_caches
 from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.prove import graphs as graph_proof
 from speccompile.compiler.prove import schedule as scripts
@@ -146,7 +147,7 @@ def _proven(
 def _check_verify(
     inputs: VerifyInputs, graph: Graph, outputs: scripts.Outputs, script: scripts.Schedule
 ) -> list[dict[str, Any]]:
-    model = load_model(inputs.target.folder, inputs.shape.max_length)
+    model = round_caches(load_model(inputs.target.folder, inputs.shape.max_length), inputs.shape.dtype)
     eager, limit = graph_proof.eager_logits(model, script), graph_proof.noise_of(graph)
     rows = [graph_proof.check_verify(outputs, script, eager, limit, all_given=scripts.all_given([graph]))]
     if inputs.taps:

@@ -3,7 +3,7 @@
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
@@ -19,11 +19,13 @@ from torch._guards import detect_fake_mode
 from torch.fx.experimental import proxy_tensor
 from torch.utils._sympy.functions import Max, Min, Mod, PythonMod
 
+from speccompile.bundle.caches import with_quantized_caches
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.complex_views import real_axis_moves
 from speccompile.compiler.lower.constant_folding import fold_unsupported
 from speccompile.compiler.lower.decompose import quick_translation
-from speccompile.compiler.lower.signatures import DraftWidth, draft_graph, verify_graph
+from speccompile.compiler.lower.passes.store_codes import store_codes
+from speccompile.compiler.lower.signatures import DraftWidth, draft_graph, quantized_states, verify_graph
 from speccompile.compiler.models.load import first_line
 from speccompile.compiler.step.draft import Accepted, Drafter
 from speccompile.compiler.step.monkeypatch import patched_attribute
@@ -31,7 +33,7 @@ from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.verify import RoundInputs, Verify
 from speccompile.compiler.weights.graph import put_weights
 from speccompile.compiler.weights.tensor import without_numbers
-from speccompile.contract import BATCH, Graph
+from speccompile.contract import BATCH, FLOAT_CACHE, Graph
 from speccompile.contract import Tensor as Spec
 from speccompile.errors import UnsupportedModelError
 
@@ -53,13 +55,14 @@ def export_verify(
     """Trace the verification of drafts of this width, by default those of a greedy chain. constraints: it has an input
     of allowed tokens."""
     graph = verify_graph(verify, width or DraftWidth(), is_sampling=is_sampling, constraints=constraints)
-    return _export(graph, _Flat(verify, graph, RoundInputs))
+    return _export(graph, _Flat(verify, graph, RoundInputs), quantized_states(verify))
 
 
 def export_draft(drafter: Drafter, batch: int, n_features: int = 0) -> Exported:
     """Trace the drafter."""
     graph = draft_graph(drafter, batch, n_features)
-    return _export(graph, _Flat(drafter, graph, Accepted))
+    stored = [state.name for state in (*drafter.states(), *drafter.target_caches()) if state.cache != FLOAT_CACHE]
+    return _export(graph, _Flat(drafter, graph, Accepted), stored)
 
 
 # Contract -> field, if an argument of a module has another name or its own index in a tuple.
@@ -125,6 +128,10 @@ def translation() -> dict[Any, Any]:
     def commit(buffer, rows, length, axis):
         return domain.Commit(buffer, rows, length, axis=axis)
 
+    def quantize(rows):
+        codes, scales = domain.EncodeInt8(rows)
+        return domain.DecodeInt8(codes, scales)
+
     def allow(logits, allowed):
         return domain.Allow(logits, allowed)
 
@@ -137,6 +144,7 @@ def translation() -> dict[Any, Any]:
     return {
         torch.ops.speccompile.attend.default: attend,
         torch.ops.speccompile.commit.default: commit,
+        torch.ops.speccompile.quantize.default: quantize,
         **_states(domain),
         torch.ops.speccompile.allow.default: allow,
         torch.ops.speccompile.nucleus.default: nucleus,
@@ -190,7 +198,8 @@ def _grouped_matmul(rows: Any, weights: Any, ends: Any) -> Any:
 
 
 @torch.no_grad()
-def _export(graph: Graph, module: _Flat) -> Exported:
+def _export(graph: Graph, module: _Flat, quantized: Collection[str]) -> Exported:
+    """Trace a module. quantized: names of caches that hold codes and scales; the trace has them as floats."""
     # torch looks up cached fake-tensor operations by symbolic sizes, which takes longer than the operation.
     uncached = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
     untold = patched_attribute(
@@ -203,6 +212,9 @@ def _export(graph: Graph, module: _Flat) -> Exported:
     put_weights(model, sources)
     _name(model, graph)
     neutral.add_functions(model)
+    if quantized:
+        store_codes(model, quantized)
+        graph = with_quantized_caches(graph, quantized)
     common.ClearMetadataAndDocStringPass()(model)  # stack traces hold paths of the tracing machine
     model.producer_name = model.producer_version = None
     model.graph.name = graph.name

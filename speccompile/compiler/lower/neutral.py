@@ -1,4 +1,5 @@
-"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `Allow`, `Nucleus` and `Draw`; of states: `neutral_states`.
+"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `Allow`, `Nucleus` and `Draw`; of states: `neutral_states`;
+of quantized caches: `neutral_codes`.
 
 They are ONNX functions whose bodies define the ops in standard ones, so a neutral graph runs in any runtime (slowly:
 over the full static buffer). Backends replace them by fast implementations.
@@ -9,7 +10,7 @@ import onnx.defs
 import onnx.parser
 import onnx_ir as ir
 
-from speccompile.compiler.lower import neutral_states
+from speccompile.compiler.lower import neutral_codes, neutral_states
 
 DOMAIN = "speccompile"
 OPSET = 24
@@ -36,6 +37,9 @@ positions and the window.
 ATTENDS = ("Attend", "AttendSinks", "AttendLatent", "AttendLatentSinks")
 """Variants of the neutral op `attend`: without and with sinks, over keys and values and over latent rows."""
 
+INT8_ATTENDS = {"Attend": "AttendInt8", "AttendSinks": "AttendInt8Sinks"}
+"""Neutral op -> the kernel of a backend over codes and scales."""
+
 CACHED = "query, key_rows, value_rows, key_cache, value_cache, length, positions, bias"
 SINKS = 8
 """Index of the sinks among the inputs of an Attend with sinks."""
@@ -47,8 +51,8 @@ def attend_name(*, is_latent: bool, has_sinks: bool) -> str:
 
 
 def is_attend(op: str) -> bool:
-    """Return whether an op is one of ATTENDS."""
-    return op in ATTENDS
+    """Return whether an op is one of ATTENDS, or of the kernels for quantized caches."""
+    return op in ATTENDS or op in INT8_ATTENDS.values()
 
 
 def is_latent(op: str) -> bool:
@@ -272,7 +276,8 @@ def functions() -> list[onnx.FunctionProto]:
     """Return the neutral ops as ONNX functions."""
     head = f'<domain: "{DOMAIN}", opset_import: ["" : {OPSET}]>\n'
     attends = [_attend(is_latent, has_sinks) for is_latent in (False, True) for has_sinks in (False, True)]
-    texts = [*attends, _COMMIT, _ALLOW, _NUCLEUS, _DRAW, *(head + text for text in neutral_states.TEXTS.values())]
+    states = [head + text for text in (*neutral_codes.TEXTS, *neutral_states.TEXTS.values())]
+    texts = [*attends, _COMMIT, _ALLOW, _NUCLEUS, _DRAW, *states]
     return [onnx.parser.parse_function(text) for text in texts]
 
 
@@ -286,8 +291,8 @@ def add_functions(model: ir.Model) -> None:
 
 _FLOATS = ["tensor(float)", "tensor(float16)", "tensor(bfloat16)"]
 _TYPES = {
-    "T": _FLOATS, "C": [*_FLOATS, "tensor(int64)"], "F": ["tensor(float)"], "I": ["tensor(int64)"],
-    "B": ["tensor(bool)"],
+    "T": _FLOATS, "C": [*_FLOATS, "tensor(int64)", "tensor(int8)"], "F": ["tensor(float)"], "I": ["tensor(int64)"],
+    "B": ["tensor(bool)"], "Q": ["tensor(int8)"],
 }  # fmt: skip
 _ATTEND_ATTRIBUTES = {"scale": "FLOAT", "softcap": "FLOAT", "window": "INT"}
 _SIGNATURES = {
@@ -296,6 +301,7 @@ _SIGNATURES = {
     "Allow": ("F B", "F", {}),
     "Nucleus": ("F I F F", "F F", {}),
     "Draw": ("F F F", "I", {}),
+    **neutral_codes.SIGNATURES,
     **neutral_states.SIGNATURES,
 }
 """Types of inputs and outputs, and attributes. F: float32 in every precision, as masks and probabilities are."""

@@ -7,7 +7,7 @@ from speccompile.compiler.step.draft import Drafter, State
 from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.verify import Verify
 from speccompile.compiler.step.window import TreeLayout
-from speccompile.contract import BATCH, NEXT_ROUND_INPUTS, Dimension, Graph
+from speccompile.contract import BATCH, CACHED_KINDS, FLOAT_CACHE, NEXT_ROUND_INPUTS, Dimension, Graph
 from speccompile.contract import Tensor as Spec
 
 
@@ -63,6 +63,13 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constr
     if verify.successors:
         outputs += _ranked(batch, verify.successors)
     return Graph("verify", (*inputs, *caches), (*outputs, *map(_updated, caches)))
+
+
+def quantized_states(verify: Verify) -> list[str]:
+    """Return the names of the target's caches that hold codes and scales."""
+    shape = verify.decoder.shape
+    names = verify.decoder.cache_shapes() if shape.dtype != FLOAT_CACHE else ()
+    return [f"target.{name}" for name in names if name.partition(".")[0] in CACHED_KINDS]
 
 
 def draft_graph(drafter: Drafter, rows: int, n_features: int = 0) -> Graph:

@@ -13,7 +13,7 @@ from torch import nn
 from speccompile.compiler.prove.drawn import check_drawn
 from speccompile.compiler.prove.reference import Logits, sequence_logits
 from speccompile.compiler.prove.schedule import Recording, ScheduledWindow
-from speccompile.compiler.prove.tolerance import QUANTIZATION_TOLERANCE, TOLERANCE
+from speccompile.compiler.prove.tolerance import QUANTIZATION_TOLERANCE, TOLERANCE, arithmetic_over
 from speccompile.errors import ProofError
 from speccompile.runtime.devices.engine import Array
 from speccompile.tree import Tree, merged_indices
@@ -52,13 +52,15 @@ HINT = "the graph computes something else than the drafter: please report it wit
 
 @dataclass(frozen=True)
 class Case:
-    """One batch slot of one window. outputs: of the whole window; tokens: of the nodes, the bonus first."""
+    """One batch slot of one window. outputs: of the whole window; tokens: of the nodes, the bonus first. arithmetic:
+    of the graph's logits, a key of `QUANTIZATION_TOLERANCE`."""
 
     where: str
     row: int
     fed: DrafterInputs
     window: ScheduledWindow
     outputs: dict[str, Array]
+    arithmetic: str = TRACED
 
     @property
     def tokens(self) -> list[int]:
@@ -78,13 +80,13 @@ def teacher(model: nn.Module) -> ReferenceLogits:
 def cases(driven: Recording) -> Iterator[Case]:
     """Yield the drafts of every batch slot that was fed, the latest first. Raise ProofError for a wrong bonus token,
     and for an idle batch slot with drafts."""
-    pairs = _paired(driven)
+    pairs, arithmetic = _paired(driven), arithmetic_over(TRACED, [driven.graph])
     for number, (step, window, outputs) in reversed(list(enumerate(driven.runs()))):
         for row, (n, start) in enumerate(zip(window.fed, window.committed, strict=True)):
             where = f"{driven.graph.name}, {driven.level}, window {step}, row {row}"
             known = [*driven.script.texts[row][:start], *window.values["path"][row, : n + 1].tolist()]
             fed = DrafterInputs(known, *pairs[number][row]) if pairs else DrafterInputs(known)
-            case = Case(where, row, fed, window, outputs)
+            case = Case(where, row, fed, window, outputs, arithmetic)
             if n == 0:
                 check_equal(case, "the number of tokens in the next window", int(case.outputs["next_total"][row]), 1)
             else:
@@ -177,14 +179,14 @@ def _check_children(case: Case, node: int, logits: Logits, tokens: list[int], tr
         )
     if "next_ids" in case.outputs:
         path = [tokens[each] for each in tree.root_paths[node][1:]]
-        check_drawn(case.where, node, logits, case.window, case.outputs, case.row, path, tree)
+        check_drawn(case.where, node, logits, case.window, case.outputs, case.row, path, tree, case.arithmetic)
         return int(case.outputs["next_ids"].shape[2])
     if len(set(children)) < len(children):
         raise ProofError(f"{case.where}: node {node} has the children {children}, expected different tokens", hint=HINT)
     best = np.argsort(-logits, kind="stable")[: len(children)]
     for rank, (child, expected) in enumerate(zip(children, best, strict=True)):
         margin = float(abs(logits[expected] - logits[child]))
-        if not margin <= tolerance_of(logits):
+        if not margin <= tolerance_of(case, logits):
             raise ProofError(
                 f"{case.where}: child {rank} of node {node} is token {child}, transformers' is {expected}; "
                 f"their logits lie {margin:.3g} apart",
@@ -197,7 +199,7 @@ def _check_stop(case: Case, node: int, logits: Logits, n_drafts: int, fallback: 
     """Check the end of a chain: the draft after node `node` is among the window's `n_drafts` only if its confidence,
     from these logits or from a separate head, is high enough."""
     surplus = float(np.log(max(probability, TINY)) - np.log(max(fallback, TINY)))
-    is_kept, tolerance = node < n_drafts, 2 * tolerance_of(logits)
+    is_kept, tolerance = node < n_drafts, 2 * tolerance_of(case, logits)
     if node <= n_drafts and not (surplus >= -tolerance if is_kept else surplus <= tolerance):
         raise ProofError(
             f"{case.where}: draft {node + 1} is {'kept' if is_kept else 'left out'}, transformers gives it the "
@@ -218,7 +220,7 @@ def check_dynamic(driven: Recording, each: ReferenceLogits, depth: int, top_k: i
         paths = _token_paths(case)
         if len(case.fed.known) + depth > max_length:
             continue
-        scores, is_clear, tolerance = _expanded_tree(each, case.fed, depth, top_k)
+        scores, is_clear, tolerance = _expanded_tree(each, case, depth, top_k)
         spent += 1 + (depth - 1) * top_k
         unknown = [path for path in paths if path not in scores]
         if unknown and is_clear:
@@ -255,7 +257,7 @@ def _token_paths(case: Case) -> list[tuple[int, ...]]:
 
 
 def _expanded_tree(
-    each: ReferenceLogits, fed: DrafterInputs, depth: int, top_k: int
+    each: ReferenceLogits, case: Case, depth: int, top_k: int
 ) -> tuple[dict[tuple[int, ...], float], bool, float]:
     """Return the log joint probabilities of all nodes that EAGLE-2 (Li et al. 2024) considers, by their paths; whether
     the choice of expanded nodes was clear at every depth; and the possible change by rounding."""
@@ -265,8 +267,8 @@ def _expanded_tree(
     for _ in range(depth):
         level: dict[tuple[int, ...], float] = {}
         for path in front:
-            logits = each(fed, list(path))[-1]
-            tolerance = max(tolerance, 2 * depth * tolerance_of(logits))
+            logits = each(case.fed, list(path))[-1]
+            tolerance = max(tolerance, 2 * depth * tolerance_of(case, logits))
             ordered = np.argsort(-logits, kind="stable")
             is_clear &= _margin(logits[ordered], top_k) > tolerance
             probabilities = _softmax(logits)
@@ -289,9 +291,9 @@ def _softmax(logits: Logits) -> Array:
     return weights / weights.sum()
 
 
-def tolerance_of(logits: Logits) -> float:
+def tolerance_of(case: Case, logits: Logits) -> float:
     """Return the largest difference between two correct computations of these logits."""
-    return QUANTIZATION_TOLERANCE[TRACED] * max(float(np.abs(logits[np.isfinite(logits)]).max()), 1.0)
+    return QUANTIZATION_TOLERANCE[case.arithmetic] * max(float(np.abs(logits[np.isfinite(logits)]).max()), 1.0)
 
 
 def check_equal(case: Case, what: str, got: int, expected: int) -> None:
@@ -302,4 +304,5 @@ def check_equal(case: Case, what: str, got: int, expected: int) -> None:
 
 def report(driven: Recording, compared: int) -> dict[str, Any]:
     """Return the row of the proof, for `compared` compared values."""
-    return {"graph": driven.graph.name, "level": driven.level, "values": compared, "tolerance": TOLERANCE[TRACED]}
+    limit = TOLERANCE[arithmetic_over(TRACED, [driven.graph])]
+    return {"graph": driven.graph.name, "level": driven.level, "values": compared, "tolerance": limit}

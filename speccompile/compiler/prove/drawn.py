@@ -27,10 +27,12 @@ def check_drawn(
     row: int,
     path: list[int],
     tree: Tree,
+    arithmetic: str,
 ) -> None:
     """Check the candidates of a node, their probabilities and the children drawn among them. Raise ProofError.
 
-    logits: transformers' after the node, float32 [V]; path: the drafts up to it.
+    logits: transformers' after the node, float32 [V]; path: the drafts up to it; arithmetic: of the graph's logits, a
+    key of `TOLERANCE`.
     """
     values, n_path = window.values, window.fed[row]
     seen = [*values["history"][row].tolist(), *values["path"][row, : n_path + 1].tolist(), *path]
@@ -39,9 +41,8 @@ def check_drawn(
     sampling = SamplingParams(temperature or 1.0, int(values["top_k"][row]), top_p, min_p, penalty)
     ids, probs = outputs["next_ids"][row, node], outputs["next_probs"][row, node].astype(np.float64)
     place = f"{where}, node {node}"
-    tolerance = (
-        2 * TOLERANCE["float32"] * max(float(np.abs(logits[np.isfinite(logits)]).max()), 1.0) / sampling.temperature
-    )
+    largest = max(float(np.abs(logits[np.isfinite(logits)]).max()), 1.0)
+    tolerance = 2 * TOLERANCE[arithmetic] * largest / sampling.temperature
     _check_best(place, ids, probabilities(logits, seen, _unfiltered(sampling)), tolerance)
     _check_probs(place, ids, probs, logits, seen, sampling, tolerance)
 

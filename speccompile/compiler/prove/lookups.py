@@ -168,7 +168,8 @@ def _check_passes(case: Case, drafts: list[int], logits: Logits, inner: DraftedF
                 break
             behind = float(logits[place].max() - logits[place][guess]) if guess < logits.shape[1] else np.inf
             surplus, is_taken = behind + float(np.log(inner.lenience)), drafts[place : place + 1] == [guess]
-            if not (surplus <= tolerance_of(logits[place]) if is_taken else surplus >= -tolerance_of(logits[place])):
+            limit = tolerance_of(case, logits[place])
+            if not (surplus <= limit if is_taken else surplus >= -limit):
                 raise ProofError(
                     f"{case.where}: draft {place + 1}, token {guess}, was looked up and {'' if is_taken else 'not '}"
                     f"taken; transformers' logit lies {behind:.3g} below the best",
@@ -188,7 +189,7 @@ def _check_said(case: Case, drafts: list[int], logits: Logits, place: int, token
     if place >= len(drafts):
         raise ProofError(f"{case.where}: {len(drafts)} drafts, expected {place + 1} at least", hint=HINT)
     margin = float(logits[place].max() - logits[place][drafts[place]])
-    if not margin <= tolerance_of(logits[place]):
+    if not margin <= tolerance_of(case, logits[place]):
         raise ProofError(
             f"{case.where}: draft {place + 1} is token {drafts[place]}, transformers' is {logits[place].argmax()}; "
             f"their logits lie {margin:.3g} apart",

@@ -15,6 +15,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from speccompile.compiler.models.eager import attend_eagerly
 from speccompile.compiler.prove.filters import Floats, Logits, Reference, Text
 from speccompile.runtime.options import SamplingParams
 
@@ -64,6 +65,6 @@ def _groups(texts: Iterable[tuple[int, ...]]) -> Iterator[list[tuple[int, ...]]]
 @torch.no_grad()
 def last_logits(model: nn.Module, texts: Sequence[Text]) -> Logits:
     """Return float32 [n, V]: the logits after each of n texts of one length, in one eager forward without a cache."""
-    model.set_attn_implementation("eager")
+    attend_eagerly(model)
     logits = model(input_ids=torch.tensor(texts), use_cache=False).logits
     return np.asarray(logits[:, -1].float().numpy())

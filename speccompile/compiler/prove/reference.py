@@ -12,6 +12,7 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionCacheLayerMixin
 
 from speccompile.bundle.manifest import EngineEntry
+from speccompile.compiler.models.eager import attend_eagerly
 from speccompile.compiler.prove.tokens import Case, GeneratedTokens
 from speccompile.compiler.prove.tolerance import QUANTIZATION_TOLERANCE, rounding
 from speccompile.compiler.step.layers import counting_layers
@@ -58,7 +59,7 @@ def carries_states(caches: DynamicCache) -> bool:
 def sequence_logits(model: nn.Module, tokens: list[int], longest: int | None = None) -> Logits:
     """Return float32 [n, V]: the logits after each of n tokens, in one eager forward without a cache. longest: number
     of positions, if tokens after those have the last one."""
-    model.set_attn_implementation("eager")
+    attend_eagerly(model)
     ids, places = torch.tensor([tokens]), {}
     if longest is not None and len(tokens) > longest:
         # The mask says that it is one text: without it transformers would see a new one where a position repeats.

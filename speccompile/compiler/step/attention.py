@@ -23,6 +23,7 @@ from speccompile.compiler.step import ops
 from speccompile.compiler.step.latent import absorb_query, is_latent
 from speccompile.compiler.step.recurrent_state import RecurrentState, RecurrentStates, steps_of
 from speccompile.compiler.step.repeated import grouped_heads, of_half, repeated_heads
+from speccompile.contract import FLOAT_CACHE
 from speccompile.errors import UnsupportedModelError
 
 HOOK = "speccompile"
@@ -157,10 +158,12 @@ class CachedPass(RecurrentStates, Cache):
         windows: list[int],
         skipped: frozenset[int] = frozenset(),
         layers: Sequence[LayerAttention] = (),
+        dtype: str = FLOAT_CACHE,
     ) -> None:
         """caches: key and value of each layer that is not skipped, and, if `layers` say so, its recurrent states and
         the caches of layers that it reads; length int64 [B]; windows: attention window of every layer; skipped: layers
-        whose output is unused."""
+        whose output is unused. dtype: of the stored caches. Where that is int8, in-step rows are rounded as well before
+        anything attends to them: a row has one value in every window."""
         Cache.__init__(self, layers=[InStepKV() for _ in windows])
         every = [layer for layer in range(len(windows)) if layer not in skipped]
         self.kept, self.skipped = cached_layers(layers, skipped) if layers else every, skipped
@@ -168,7 +171,7 @@ class CachedPass(RecurrentStates, Cache):
         names = [list(each.states(layer)) for layer, each in enumerate(layers)] if layers else pairs
         self.named = dict(zip((name for layer in self.kept for name in names[layer]), caches, strict=True))
         RecurrentStates.__init__(self, self.named, [each.carried for each in layers], length)
-        self.caches, self.length, self.windows = caches, length, windows
+        self.caches, self.length, self.windows, self.is_quantized = caches, length, windows, dtype != FLOAT_CACHE
         self.positions = self.row_positions = length[:, None]
         self.visible: Tensor | None = None
         self.biases: dict[int, Tensor] = {}
@@ -201,11 +204,18 @@ class CachedPass(RecurrentStates, Cache):
         if asked.layer in self.skipped:
             return query.new_zeros((*query.shape[:3], (rows.keys if asked.is_latent else rows.values).shape[3]))
         keys, values = self.named[f"key.{asked.source}"], self.named[f"value.{asked.source}"]
-        own = rows.values
+        if self.is_quantized and (asked.shift or asked.is_latent):
+            kind = "pairs values with other heads' keys" if asked.shift else "has latent attention (MLA)"
+            raise UnsupportedModelError(
+                f"cache.dtype: received int8, expected float: this model {kind}, whose cached rows are not those of a "
+                "head",
+                hint="remove cache.dtype, or set it to float",
+            )
+        own_keys, own = self._stored(rows.keys), self._stored(rows.values)
         if asked.shift:
             own, values = (each.roll(asked.shift, 1) for each in (own, values))
         return ops.attend(
-            query, rows.keys, own, keys, values, self.length, window_reference(self.positions, window),
+            query, own_keys, own, keys, values, self.length, window_reference(self.positions, window),
             self.bias(window).to(query.dtype), asked.scale, asked.softcap, abs(window), asked.sinks, asked.is_latent,
         )  # fmt: skip
 
@@ -216,12 +226,16 @@ class CachedPass(RecurrentStates, Cache):
         for name, cache in self.named.items():
             carried = self.carried.get(name)
             if carried is None:
-                committed.append(ops.commit(cache, next(left), self.length, 2))
+                committed.append(ops.commit(cache, self._stored(next(left)), self.length, 2))
             else:
                 assert count is not None, "states move on by a number of tokens"
                 its = list(islice(left, carried.rows))
                 committed.append(steps_of(carried, cache, self.length).state_after(its, count))
         return committed
+
+    def _stored(self, rows: Tensor) -> Tensor:
+        """Return rows [B, G, R, D] with the values that the caches hold."""
+        return ops.quantize(rows) if self.is_quantized else rows
 
     def rows(self) -> list[Tensor]:
         """Return the in-step rows [B, G, R, D] of all caches, in the order of the caches: keys, values, and rows that

@@ -13,16 +13,19 @@ from speccompile.compiler.step.layers import skipping
 from speccompile.compiler.step.positions import at_positions
 from speccompile.compiler.step.recurrence import recurring
 from speccompile.compiler.step.taps import Taps
+from speccompile.contract import FLOAT_CACHE
 from speccompile.errors import UnsupportedModelError
 
 
 @dataclass(frozen=True)
 class CacheShape:
-    """Shapes of a decoder's caches. `rows` is the length of the static buffers; every shape includes the batch."""
+    """Shapes of a decoder's caches. `rows` is the length of the static buffers; every shape includes the batch. dtype:
+    of stored keys and values, one of `contract.CACHE_DTYPES`."""
 
     batch_size: int
     rows: int
     max_length: int
+    dtype: str = FLOAT_CACHE
 
 
 class Decoder(nn.Module):
@@ -83,7 +86,8 @@ class Decoder(nn.Module):
 
     def begin(self, caches: list[Tensor], length: Tensor) -> CachedPass:
         """Return a pass over caches of which `length` int64 [B] rows are committed."""
-        return CachedPass(caches, length, [layer.window for layer in self.layers], self.skipped, self.layers)
+        windows = [layer.window for layer in self.layers]
+        return CachedPass(caches, length, windows, self.skipped, self.layers, self.shape.dtype)
 
     def clamp(self, positions: Tensor) -> Tensor:
         """Keep padding after the last token of the longest sequence inside the model's positions."""

@@ -1,5 +1,5 @@
-"""The neutral ops, `speccompile::attend`, `commit`, `convolve`, `shift`, `recur`, `advance`, `allow`, `nucleus` and
-`draw`, with their meaning in eager torch.
+"""The neutral ops, `speccompile::attend`, `commit`, `quantize`, `convolve`, `shift`, `recur`, `advance`, `allow`,
+`nucleus` and `draw`, with their meaning in eager torch.
 
 They cross the export untouched and are lowered per backend, ONNX to ONNX (`speccompile.compiler.lower`).
 """
@@ -102,6 +102,23 @@ def commit(buffer: Tensor, rows: Tensor, length: Tensor, axis: int) -> Tensor:
 @commit.register_fake
 def _(buffer: Tensor, rows: Tensor, length: Tensor, axis: int) -> Tensor:
     return torch.empty_like(buffer)
+
+
+@torch.library.custom_op("speccompile::quantize", mutates_args=())
+def quantize(rows: Tensor) -> Tensor:
+    """Return rows float32 [B, G, R, D] as an int8 cache holds them: code * scale.
+
+    Each row of a head has its own scale, so a row has one value whatever window it is in: scale = max |x| / 127, code =
+    x / scale, rounded half to even, from -127 to 127; 0 where the scale is 0.
+    """
+    scale = rows.abs().amax(3, keepdim=True) / 127
+    codes = (rows / torch.where(scale == 0, 1.0, scale)).round().clamp(-127, 127)
+    return codes * scale
+
+
+@quantize.register_fake
+def _(rows: Tensor) -> Tensor:
+    return torch.empty_like(rows)
 
 
 @torch.library.custom_op("speccompile::convolve", mutates_args=())

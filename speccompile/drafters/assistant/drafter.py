@@ -35,7 +35,7 @@ class AssistantReader(DraftNetwork):
         self.taps, self.size, self.network = head.taps, head.vocabulary_size, network
         self.embed: nn.Module = target.model.get_input_embeddings()  # with the scale that it may have
         self.clamp, self.layers, self.borrows = target.clamp, target.layers, borrowed_layers(head)
-        batch, rows = target.shape.batch_size, target.shape.rows
+        batch, rows, self.cache = target.shape.batch_size, target.shape.rows, target.shape.dtype
         network.model.set_attn_implementation(HOOK)
         config = network.model.config
         self.kinds = list(config.layer_types)
@@ -72,7 +72,7 @@ class AssistantReader(DraftNetwork):
 
     def target_caches(self) -> list[State]:
         return [
-            State(f"{COMPONENTS[0]}.{name}.{self.borrows[kind]}", torch.float32, shape)
+            State(f"{COMPONENTS[0]}.{name}.{self.borrows[kind]}", torch.float32, shape, cache=self.cache)
             for kind, shapes in self.shapes.items()
             for name, shape in zip(("key", "value"), shapes, strict=True)
         ]
@@ -113,7 +113,8 @@ class AssistantReading(DraftRound):
     def _begin(self, tokens: Tensor) -> tuple[CachedPass, dict[str, tuple[Tensor, Tensor]]]:
         """Return a pass over the target's caches, and transformers' shared KV states: one row per cache, masked out."""
         reader, shared = self.reader, {}
-        current = CachedPass(self.caches, self.end, reader.windows, layers=reader.attentions())
+        attentions = reader.attentions()
+        current = CachedPass(self.caches, self.end, reader.windows, layers=attentions, dtype=reader.cache)
         position = self.position.expand(tokens.shape)
         current.set_positions(position, self.position, torch.zeros_like(position, dtype=torch.bool)[:, :, None])
         for kind, place in reader.places.items():

@@ -12,6 +12,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
+from speccompile.compiler.models.eager import attend_eagerly, round_caches
 from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits, whole_caches
 from speccompile.drafters.assistant.network import Assistant, every_layer_shares
@@ -26,7 +27,8 @@ from speccompile.plan.head import HeadPlan
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the assistant over the target's eager caches."""
     model, assistant, borrowed = site.eager(), _assistant(site.head), borrowed_layers(site.head)
-    model.set_attn_implementation("eager")
+    attend_eagerly(model)
+    attend_eagerly(round_caches(assistant, site.inputs.target_cache))  # the target's rows are all that it reads
     embed = model.get_input_embeddings()
 
     @torch.no_grad()

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from transformers import DynamicCache
 
+from speccompile.compiler.models.eager import attend_eagerly
 from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
 from speccompile.drafters.bita.dialects import MASKS, PREFIX
@@ -24,7 +25,7 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
-        model.set_attn_implementation("eager")
+        attend_eagerly(model)
         read, known = embedded(model, fed.known, masks[: len(drafts)]), len(fed.known)
         cache = DynamicCache()
         for layer in range(len(prefix) // 2):

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from speccompile.compiler.models.eager import attend_eagerly
 from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
 from speccompile.drafters.context import DrafterContext
@@ -21,7 +22,7 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the adapter between the target's first layers and its output head."""
     head, weights, model = site.head, weights_of(site.head), site.eager()
     last = TargetEmbeddings(lambda: model).head
-    model.set_attn_implementation("eager")
+    attend_eagerly(model)
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:

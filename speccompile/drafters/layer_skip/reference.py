@@ -3,6 +3,7 @@ bonus token and the drafts, on the whole model's keys and values."""
 
 import torch
 
+from speccompile.compiler.models.eager import attend_eagerly, round_caches
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits, carries_states, whole_caches
@@ -12,10 +13,11 @@ from speccompile.drafters.context import DrafterContext
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the target with some halves of its layers."""
-    model, layers = load_model(site.target_files.folder, site.shape.max_length), site.drafter.layers
+    loaded, layers = load_model(site.target_files.folder, site.shape.max_length), site.drafter.layers
+    model = round_caches(loaded, site.inputs.target_cache)
     assert layers is not None, "the plan refuses this kind without"
     attentions, mlps = (set(range(model.config.num_hidden_layers)) - set(its) for its in (layers.attention, layers.mlp))
-    model.set_attn_implementation("eager")
+    attend_eagerly(model)
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 from torch import nn
 
+from speccompile.compiler.models.eager import round_caches
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits, teacher
 from speccompile.compiler.prove.reference import Logits, sequence_logits
@@ -16,7 +17,8 @@ def teachers(site: DrafterContext, mask: int | None = None) -> list[ReferenceLog
     """Return one reference per draft model, over the target's tokens. mask: the model's token that a model with another
     tokenizer reads as every draft."""
     size, longest = site.vocabulary_size, site.shape.max_length
-    models = [load_model(each.folder, longest) for each in site.inputs.models]
+    folders = [each.folder for each in site.inputs.models]
+    models = [round_caches(load_model(folder, longest), site.shape.dtype) for folder in folders]
     if site.token_map is not None:
         return [mapped(model, site.token_map, size, longest, mask) for model in models]
     return [paired(teacher(model), model.config.vocab_size, size) for model in models]

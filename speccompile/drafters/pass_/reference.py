@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from speccompile.compiler.models.eager import attend_eagerly
 from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
 from speccompile.drafters.context import DrafterContext
@@ -21,7 +22,7 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
-        model.set_attn_implementation("eager")
+        attend_eagerly(model)
         read = embedded(model, fed.known, masks[: len(drafts)])
         found: Logits = model(inputs_embeds=read, use_cache=False).logits[0, -1 - len(drafts) :].float().numpy()
         return found

@@ -123,7 +123,7 @@ def _cache_bytes(manifest: Manifest, graph: Graph) -> int:
     """Return the bytes per committed token in the caches that the graph reads; a drafter's count once per depth."""
     found = 0
     for tensor in with_fixed_batch(graph, manifest.batch_size).inputs:
-        if tensor.role == "state" and len(tensor.shape) == 4 and tensor.dtype.startswith(("float", "bfloat")):
+        if tensor.role == "state" and len(tensor.shape) == 4 and tensor.dtype.startswith(("float", "bfloat", "int8")):
             batch, heads, _, size = (int(number) for number in tensor.shape)
             passes = manifest.depth if tensor.buffer.startswith("drafter.") else 1
             found += passes * prod((batch, heads, size)) * numpy_dtype(tensor.dtype).itemsize

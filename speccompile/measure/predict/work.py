@@ -11,7 +11,7 @@ from speccompile.drafters.method import NO_RUN, ONE_A_DRAFT, OWN
 from speccompile.errors import UsageError
 from speccompile.measure.profile.graphs import bytes_per_weight
 from speccompile.plan.plan import ModelPlan, Plan
-from speccompile.recipe.resource_estimate import ModelWeights, PlanWeights, cache_width, config_number
+from speccompile.recipe.resource_estimate import ModelWeights, PlanWeights, cache_width, config_number, token_bytes
 from speccompile.recipe.sizes import FLOATS, HEAD, LAYER, TABLE, Weight
 
 NODES_OF_LAYER, NODES_OF_GRAPH = 11, 60
@@ -57,7 +57,7 @@ def target_work(plan: Plan) -> Work:
     """Return the work of a `verify`. Raise UsageError for a model whose time has no formula yet."""
     _check(plan.target)
     engine = plan.engines[0]
-    return _model_work(plan.target, PlanWeights.of(plan).target, engine.precision.target)
+    return _model_work(plan.target, PlanWeights.of(plan).target, engine.precision.target, plan.caches.target)
 
 
 def draft_work(plan: Plan) -> DraftWork | None:
@@ -73,7 +73,7 @@ def draft_work(plan: Plan) -> DraftWork | None:
     if method.weights == OWN and has_passes:
         (model,) = plan.drafter.models
         _check(model)
-        return DraftWork(_model_work(model, found.drafters[0], word), passes=True)
+        return DraftWork(_model_work(model, found.drafters[0], word, plan.caches.drafter), passes=True)
     if method.runs is None or not found.drafters:
         raise _no_formula("drafter.kind", kind)
     weights = _counted(found.drafters[0], word)
@@ -83,7 +83,7 @@ def draft_work(plan: Plan) -> DraftWork | None:
     return DraftWork(Work(weights, 40, 0, plan.target.facts.vocabulary_size, 0, 0), has_passes)
 
 
-def _model_work(model: ModelPlan, weights: ModelWeights, word: str) -> Work:
+def _model_work(model: ModelPlan, weights: ModelWeights, word: str, cache: str) -> Work:
     layers = model.facts.layers
     if not layers or not model.facts.hidden_size:
         raise UsageError(
@@ -102,7 +102,7 @@ def _model_work(model: ModelPlan, weights: ModelWeights, word: str) -> Work:
         elements=layers * (2 * hidden + inner + heads * width + cache_width(model) // layers),
         logits=model.facts.vocabulary_size,
         attention=heads * width * layers,
-        cache_bytes=4 * cache_width(model),
+        cache_bytes=token_bytes(model, cache),
     )
 
 

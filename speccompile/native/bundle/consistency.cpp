@@ -117,7 +117,9 @@ void check_round(const Manifest& manifest) {
 int64_t rows_of(const Tensor& tensor) {
   if (tensor.dtype == dtype::kInt64 && tensor.shape.size() == 2) return tensor.shape[1].size;
   const std::string dotted = "." + tensor.buffer + ".";
-  const bool is_cache = dotted.find(".key.") != std::string::npos || dotted.find(".value.") != std::string::npos;
+  const bool is_cache = std::any_of(std::begin(kCachedKinds), std::end(kCachedKinds), [&](const std::string& kind) {
+    return dotted.find("." + kind + ".") != std::string::npos || dotted.find("." + kind + kScaleSuffix + ".") != std::string::npos;
+  });
   return is_cache && tensor.shape.size() == 4 ? tensor.shape[2].size : -1;
 }
 

@@ -99,8 +99,8 @@ std::map<std::string, double> runs_of(const EngineEntry& entry, const Json& way)
 int64_t cache_bytes(const Manifest& manifest, const Graph& graph) {
   int64_t found = 0;
   for (const Tensor& tensor : graph.inputs) {
-    const bool is_float = tensor.dtype.rfind("float", 0) == 0 || tensor.dtype.rfind("bfloat", 0) == 0;
-    if (tensor.role != role::kState || tensor.shape.size() != 4 || !is_float) continue;
+    const bool is_stored = tensor.dtype.rfind("float", 0) == 0 || tensor.dtype.rfind("bfloat", 0) == 0 || tensor.dtype == dtype::kInt8;
+    if (tensor.role != role::kState || tensor.shape.size() != 4 || !is_stored) continue;
     const int64_t passes = tensor.buffer.rfind(std::string(component::kDrafter) + ".", 0) == 0 ? manifest.depth : 1;
     const int64_t row = tensor.shape[0].size * tensor.shape[1].size * tensor.shape[3].size;
     found += passes * row * static_cast<int64_t>(item_size(tensor.dtype));

@@ -29,6 +29,8 @@ constexpr const char* kInspectHelp = R"help(  Show what BUNDLE holds: engines, g
     tokens      how many of theirs were predicted from those before them
     kl_tokens   how many of those kl_divergence is a mean over
     perplexity  of the target in transformers, eager, float32
+    cache       {dtype, perplexity, same_argmax, kl_divergence} of the same
+                with quantized keys and values, where the bundle has them
     engines     [{engines, executed_by, precision, block_size, perplexity,
                 same_argmax, kl_divergence}], one for each target:
                 perplexity exp of the mean negative log-likelihood;

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <map>
 #include <set>
 
+#include "../contract.h"
 #include "../contract_table.h"
 #include "../words.h"
 #include "inspect.h"
@@ -86,6 +88,36 @@ std::string drafts(const Json& manifest) {
          looked_up(manifest["plan"]["drafter"]);
 }
 
+bool has_part(const std::string& buffer, const std::string& part) {
+  return ("." + buffer + ".").find("." + part + ".") != std::string::npos;
+}
+
+// Bytes of a token's keys and values in the first engine, by component; with the dtype if they are quantized.
+std::string caches(const Json& manifest) {
+  std::map<std::string, Json> states;
+  for (const Json& graph : manifest["engines"].list().front()["graphs"].list())
+    for (const Json& tensor : graph["inputs"].list())
+      if (tensor["role"].text() == role::kState) states.emplace(tensor["buffer"].text(), tensor);
+  std::vector<std::string> parts;
+  for (const char* component : {component::kTarget, component::kDrafter}) {
+    int64_t bytes = 0;
+    bool is_quantized = false;
+    for (const auto& [buffer, tensor] : states) {
+      if (buffer.rfind(std::string(component) + ".", 0) != 0) continue;
+      for (const std::string kind : kCachedKinds) {
+        const bool is_scale = has_part(buffer, kind + kScaleSuffix);
+        if (!is_scale && !has_part(buffer, kind)) continue;
+        const Json::List& shape = tensor["shape"].list();
+        bytes += static_cast<int64_t>(item_size(tensor["dtype"].text())) * shape[1].integer() * shape[3].integer();
+        is_quantized = is_quantized || is_scale;
+      }
+    }
+    const std::string dtype = is_quantized ? std::string(dtype::kInt8) + ", " : "";
+    if (bytes) parts.push_back(component + std::string(" ") + dtype + number("%.2f KB a token", static_cast<double>(bytes) / 1e3));
+  }
+  return parts.empty() ? "none" : joined(parts, "; ");
+}
+
 std::vector<Cells> facts(const Json& object) {
   const Json& manifest = object["manifest"];
   const auto word = [&](const char* name) { return plain(manifest[name]); };
@@ -97,6 +129,7 @@ std::vector<Cells> facts(const Json& object) {
       {"drafts", drafts(manifest)},
       {"batch size", word("batch_size")},
       {"max length", word("max_length") + " tokens, prefilled " + word("prefill_chunk") + " at a time"},
+      {"caches", caches(manifest)},
       {"vocabulary", word("vocabulary_size") + ", end tokens " + short_text(manifest["eos_token_ids"])},
       {"tokenizer", manifest["tokenizer"].boolean() ? "yes" : "no: token ids only"},
       {"versions", "format " + word("format") + ", contract " + word("contract") + ", speccompile " + word("speccompile")},
@@ -174,6 +207,9 @@ std::string quality_title(const Json& quality) {
 std::vector<Cells> quality_rows(const Json& quality) {
   std::vector<Cells> rows = {{"engines", "precision", "perplexity", "same best token", "KL divergence"},
                              {"transformers", "float32", number("%.4f", quality["perplexity"].number())}};
+  if (const Json& cache = quality["cache"]; !cache.is_null())
+    rows.push_back({"cache", cache["dtype"].text(), number("%.4f", cache["perplexity"].number()),
+                    number("%.2f %%", 100 * cache["same_argmax"].number()), number("%.6f nats", cache["kl_divergence"].number())});
   for (const Json& found : quality["engines"].list()) {
     const std::string block = found["block_size"].is_null() ? "" : ", " + plain(found["block_size"]) + " weights a scale";
     rows.push_back({joined(plain_all(found["engines"].list()), ", "), found["precision"].text() + block,

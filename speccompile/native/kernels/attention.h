@@ -24,14 +24,26 @@ struct Seen {
   int64_t count() const { return committed() + in_step; }
 };
 
-// The keys, or the values, of a group of heads.
+// The keys, or the values, of a group of heads: floats, or int8 codes that a scale of their row multiplies.
+template <class T>
 struct Rows {
-  const float *cache, *in_step;
+  static constexpr bool kAreCodes = sizeof(T) == 1;
+  const T *cache, *in_step;
   int64_t width;
+  const float *scales, *in_step_scales;  // of codes
 
-  const float* at(const Seen& seen, int64_t i) const {
+  const T* at(const Seen& seen, int64_t i) const {
     const int64_t committed = seen.committed();
     return i < committed ? cache + (seen.begin + i) * width : in_step + seen.rows[i - committed] * width;
+  }
+
+  // x [what is seen] times the rows' scales.
+  void scale(const Seen& seen, float* x) const {
+    const int64_t committed = seen.committed(), whole = committed - committed % kWidth;
+    const float* own = scales + seen.begin;
+    for (int64_t i = 0; i < whole; i += kWidth) store(x + i, multiply(load(x + i), load(own + i)));
+    for (int64_t i = whole; i < committed; ++i) x[i] *= own[i];
+    for (int64_t i = 0; i < seen.in_step; ++i) x[committed + i] *= in_step_scales[seen.rows[i]];
   }
 };
 
@@ -56,7 +68,7 @@ SPC_INLINE Vector products(const float* query, int64_t width, F key) {
   const int64_t rest = kTiles ? 0 : width % kTile, whole = kTiles ? kTiles * kTile : width - rest;
 #pragma GCC unroll 16
   for (int i = 0; i < kWidth; ++i) {
-    const float* own = key(i);
+    const auto* own = key(i);
     Lanes sum = no_lanes();
 #pragma GCC unroll 8
     for (int64_t d = 0; d < whole; d += kTile) add_product(sum, load_lanes(query + d), load_lanes(own + d));
@@ -67,12 +79,12 @@ SPC_INLINE Vector products(const float* query, int64_t width, F key) {
 }
 
 // Scaled products of a query with what it sees, into scores or, where kAdds, added to them.
-template <int kTiles, bool kAdds>
-static __attribute__((noinline)) void multiply_keys(const Attention& a, const float* query, const Rows& keys, const Seen& seen,
+template <int kTiles, bool kAdds, class T>
+static __attribute__((noinline)) void multiply_keys(const Attention& a, const float* query, const Rows<T>& keys, const Seen& seen,
                                                     float* scores) {
   const Vector scale = broadcast(a.scale);
   const int64_t count = seen.count(), committed = seen.committed(), width = kTiles ? kTiles * kTile : keys.width;
-  const float* cached = keys.cache + seen.begin * width;
+  const T* cached = keys.cache + seen.begin * width;
   const auto put = [&](int64_t first, Vector scaled) { store(scores + first, kAdds ? add(load(scores + first), scaled) : scaled); };
   int64_t first = 0;
   for (; first + kWidth <= committed; first += kWidth, cached += kWidth * width)
@@ -83,8 +95,8 @@ static __attribute__((noinline)) void multiply_keys(const Attention& a, const fl
   }
 }
 
-template <bool kAdds>
-static void multiply_any(const Attention& a, const float* query, const Rows& keys, const Seen& seen, float* scores) {
+template <bool kAdds, class T>
+static void multiply_any(const Attention& a, const float* query, const Rows<T>& keys, const Seen& seen, float* scores) {
   switch (keys.width) {
     case 64:
       return multiply_keys<4, kAdds>(a, query, keys, seen, scores);
@@ -97,8 +109,10 @@ static void multiply_any(const Attention& a, const float* query, const Rows& key
 
 // Scores of what a query sees, filled up to whole tiles with what weighs nothing, however low the others are. tails: the
 // rest of the keys, or null.
-static void score(const Attention& a, const float* query, const Rows& keys, const Rows* tails, const Seen& seen, float* scores) {
+template <class T>
+static void score(const Attention& a, const float* query, const Rows<T>& keys, const Rows<T>* tails, const Seen& seen, float* scores) {
   multiply_any<false>(a, query, keys, seen, scores);
+  if constexpr (Rows<T>::kAreCodes) keys.scale(seen, scores);
   if (tails) multiply_any<true>(a, query + keys.width, *tails, seen, scores);
   const Vector cap = broadcast(a.softcap);
   const int64_t count = seen.count(), committed = seen.committed();
@@ -137,14 +151,14 @@ struct Weights {
 };
 
 // C vectors of the contexts of H heads, from a column on: values, weighted.
-template <int H, int C>
-static void mix(const Rows& values, const Seen& seen, const Weights& by, int64_t column, float* context) {
+template <int H, int C, class T>
+static void mix(const Rows<T>& values, const Seen& seen, const Weights& by, int64_t column, float* context) {
   Vector sums[H][C];
   SPC_UNROLL for (int h = 0; h < H; ++h)
     SPC_UNROLL for (int c = 0; c < C; ++c) sums[h][c] = zero();
   const int64_t count = seen.count();
   for (int64_t i = 0; i < count; ++i) {
-    const float* value = values.at(seen, i) + column;
+    const T* value = values.at(seen, i) + column;
     Vector columns[C];
     SPC_UNROLL for (int c = 0; c < C; ++c) columns[c] = load(value + c * kWidth);
     SPC_UNROLL for (int h = 0; h < H; ++h) {
@@ -158,7 +172,8 @@ static void mix(const Rows& values, const Seen& seen, const Weights& by, int64_t
 }
 
 // The columns behind the last whole vector, of one head.
-static void mix_rest(const Rows& values, const Seen& seen, const Weights& by, int64_t column, float* context) {
+template <class T>
+static void mix_rest(const Rows<T>& values, const Seen& seen, const Weights& by, int64_t column, float* context) {
   const int left = static_cast<int>(values.width - column);
   const int64_t count = seen.count();
   Vector sum = zero();
@@ -167,8 +182,8 @@ static void mix_rest(const Rows& values, const Seen& seen, const Weights& by, in
   store_some(context + column, multiply(sum, broadcast(by.factors[0])), left);
 }
 
-template <int H>
-static void mix_heads(const Rows& values, const Seen& seen, const Weights& by, float* context) {
+template <int H, class T>
+static void mix_heads(const Rows<T>& values, const Seen& seen, const Weights& by, float* context) {
   int64_t column = 0;
   for (; column + 4 * kWidth <= values.width; column += 4 * kWidth) mix<H, 4>(values, seen, by, column, context);
   for (; column + kWidth <= values.width; column += kWidth) mix<H, 1>(values, seen, by, column, context);
@@ -179,13 +194,11 @@ static void mix_heads(const Rows& values, const Seen& seen, const Weights& by, f
 }
 
 // All query heads of a group, for one token. weights: room for [heads of the group, what is seen, filled up].
-static void attend_group(const Attention& a, int64_t b, int64_t token, int64_t group, const Seen& seen, float* weights,
-                         float* factors) {
-  const int64_t shared = a.heads / a.groups, first = b * a.groups + group;
-  const Rows keys{a.key_cache + first * a.capacity * a.key_width, a.key_rows + first * a.rows * a.key_width, a.key_width};
-  const Rows others{a.value_cache + first * a.capacity * a.value_width, a.value_rows + first * a.rows * a.value_width,
-                    a.value_width};
-  const Rows& values = a.is_latent ? keys : others;
+template <class T>
+static void attend_rows(const Attention& a, int64_t b, int64_t token, int64_t group, const Rows<T>& keys, const Rows<T>& others,
+                        const Seen& seen, float* weights, float* factors) {
+  const int64_t shared = a.heads / a.groups;
+  const Rows<T>& values = a.is_latent ? keys : others;
   const int64_t head = (b * a.tokens + token) * a.heads + group * shared, query_width = attention_query_width(a);
   float* context = a.context + head * values.width;
   if (seen.count() == 0) {
@@ -196,12 +209,29 @@ static void attend_group(const Attention& a, int64_t b, int64_t token, int64_t g
   for (int64_t h = 0; h < shared; ++h) {
     score(a, a.query + (head + h) * query_width, keys, a.is_latent ? &others : nullptr, seen, weights + h * per_head);
     factors[h] = soften(weights + h * per_head, per_head, a.sinks ? a.sinks + group * shared + h : nullptr);
+    if constexpr (Rows<T>::kAreCodes) values.scale(seen, weights + h * per_head);
   }
   int64_t h = 0;
   for (; h + 2 <= shared; h += 2)
     mix_heads<2>(values, seen, {weights + h * per_head, factors + h, per_head}, context + h * values.width);
   if (h < shared)
     mix_heads<1>(values, seen, {weights + h * per_head, factors + h, per_head}, context + h * values.width);
+}
+
+static void attend_group(const Attention& a, int64_t b, int64_t token, int64_t group, const Seen& seen, float* weights,
+                         float* factors) {
+  const int64_t first = b * a.groups + group, cached = first * a.capacity, rows = first * a.rows;
+  if (const Codes* c = a.codes) {
+    const Rows<int8_t> keys{c->key_cache + cached * a.key_width, c->key_rows + rows * a.key_width, a.key_width,
+                            c->key_scales + cached, c->key_row_scales + rows};
+    const Rows<int8_t> values{c->value_cache + cached * a.value_width, c->value_rows + rows * a.value_width, a.value_width,
+                              c->value_scales + cached, c->value_row_scales + rows};
+    return attend_rows(a, b, token, group, keys, values, seen, weights, factors);
+  }
+  const Rows<float> keys{a.key_cache + cached * a.key_width, a.key_rows + rows * a.key_width, a.key_width, nullptr, nullptr};
+  const Rows<float> values{a.value_cache + cached * a.value_width, a.value_rows + rows * a.value_width, a.value_width, nullptr,
+                           nullptr};
+  attend_rows(a, b, token, group, keys, values, seen, weights, factors);
 }
 
 static bool attend(const Attention& a, int64_t first, int64_t last) {

@@ -74,7 +74,12 @@ struct BlockProduct {
 // value_rows [B, G, R, E], key_cache [B, G, S, D], value_cache [B, G, S, E], length [B], positions [B, T], bias
 // [B, 1, T, R], context [B, T, N, E]; sinks [N]: scores that join the softmax and belong to no row, or null. Latent: a key is
 // the two rows one behind the other, its value the first of them; query [B, T, N, D + E], context [B, T, N, D]. A unit is a few tokens of a row of the batch, of one group of query heads where the
-// tokens are few: see `attention_units`.
+// tokens are few: see `attention_units`. Rows and caches are floats, or codes with a scale for each row of a group.
+struct Codes {
+  const int8_t *key_rows, *value_rows, *key_cache, *value_cache;
+  const float *key_row_scales, *value_row_scales, *key_scales, *value_scales;  // [B, G, R], [B, G, S]
+};
+
 struct Attention {
   const float *query, *key_rows, *value_rows, *key_cache, *value_cache, *bias;
   const int64_t *length, *positions;
@@ -84,6 +89,15 @@ struct Attention {
   int64_t window;  // 0: none
   const float* sinks;
   bool is_latent;
+  const Codes* codes;  // or null; no rows and caches of floats, and nothing latent, where it is given
+};
+
+// Rows [rows, width] as codes [rows, width] and scales [rows]: step/ops.py, quantize.
+struct Encoding {
+  const float* x;
+  int8_t* codes;
+  float* scales;
+  int64_t width;
 };
 
 // Rows [rows, width], each normalized; their sum with `residual` first, where there is one. RMS: y = x / rms(x) * weight;
@@ -159,6 +173,7 @@ struct Kernels {
   void (*product_blocks4)(const BlockProduct&, int64_t first, int64_t last);
   void (*product_blocks8)(const BlockProduct&, int64_t first, int64_t last);
   bool (*attend)(const Attention&, int64_t first, int64_t last);           // units; false: out of memory
+  void (*encode)(const Encoding&, int64_t first, int64_t last);            // rows
   void (*normalize)(const Normalization&, int64_t first, int64_t last);    // rows
   void (*gate)(const Gated&, int64_t first, int64_t last);                 // rows
   void (*make_heads)(const Heads&, int64_t first, int64_t last);           // tokens of the batch

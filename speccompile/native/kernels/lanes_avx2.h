@@ -54,6 +54,10 @@ SPC_INLINE Vector from_bytes(const uint8_t* p) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
   return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes))};
 }
+SPC_INLINE Vector from_codes(const int8_t* p) {
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))};
+}
 
 SPC_INLINE Vector fold(const Vector* rows) {
   __m256 x[kWidth];

@@ -62,6 +62,10 @@ SPC_INLINE Vector from_bytes(const uint8_t* p) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes))};
 }
+SPC_INLINE Vector from_codes(const int8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
+}
 
 SPC_INLINE Vector fold(const Vector* rows) {
   __m512 x[kWidth];

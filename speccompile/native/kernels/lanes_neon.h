@@ -54,6 +54,12 @@ SPC_INLINE Vector from_bytes(const uint8_t* p) {
   const uint16x8_t words = vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(bytes)));
   return {vcvtq_f32_u32(vmovl_u16(vget_low_u16(words)))};
 }
+SPC_INLINE Vector from_codes(const int8_t* p) {
+  uint32_t bytes;
+  std::memcpy(&bytes, p, sizeof bytes);
+  const int16x8_t words = vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(bytes)));
+  return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(words)))};
+}
 
 SPC_INLINE float32x4_t add_halves(Vector a, Vector b) {
   return vaddq_f32(vcombine_f32(vget_low_f32(a.v), vget_low_f32(b.v)), vcombine_f32(vget_high_f32(a.v), vget_high_f32(b.v)));

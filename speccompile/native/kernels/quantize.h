@@ -59,6 +59,28 @@ static void quantize(const float* x, int64_t depth, const QuantizedRows& out, in
   }
 }
 
+// The largest magnitude is 127 steps; a quotient is divided, so that its bits are those of the definition.
+static void encode(const Encoding& e, int64_t first, int64_t last) {
+  const Vector most = broadcast(127.0f), least = broadcast(-127.0f);
+  for (int64_t row = first; row < last; ++row) {
+    const float* x = e.x + row * e.width;
+    int8_t* codes = e.codes + row * e.width;
+    const int32_t bits = largest_bits(x, e.width);
+    float magnitude;
+    std::memcpy(&magnitude, &bits, sizeof magnitude);
+    const float scale = magnitude / 127.0f;
+    e.scales[row] = scale;
+    const Vector divisor = broadcast(scale == 0.0f ? 1.0f : scale);
+    const auto code = [&](Vector values) { return largest(smallest(divide(values, divisor), most), least); };
+    int64_t i = 0;
+    for (; i + kWidth <= e.width; i += kWidth) store_int8(codes + i, code(load(x + i)));
+    if (i == e.width) continue;
+    int8_t some[kWidth];
+    store_int8(some, code(load_some(x + i, static_cast<int>(e.width - i))));
+    std::memcpy(codes + i, some, static_cast<size_t>(e.width - i));
+  }
+}
+
 // Groups of rows, each as [depth, rows of the group]: what is read together lies together.
 static void pack(const float* x, int64_t rows, int64_t depth, float* panels) {
   for_groups(rows, kFloatRows, [&](int64_t first, int64_t count) {

@@ -4,6 +4,8 @@
 // a distance of four, two at two, and one.
 #pragma once
 
+#include <cstring>
+
 #include "kernels.h"
 #include SPECCOMPILE_LANES
 
@@ -35,6 +37,27 @@ SPC_INLINE Lanes load_lanes(const float* p, int64_t count) {
     x.part[i] = left <= 0 ? zero() : left >= kWidth ? load(p + i * kWidth) : load_some(p + i * kWidth, static_cast<int>(left));
   }
   return x;
+}
+
+// Rows of codes are read as rows of floats are.
+SPC_INLINE Vector load(const int8_t* p) { return from_codes(p); }
+
+SPC_INLINE Vector load_some(const int8_t* p, int count) {
+  int8_t some[kWidth] = {};
+  std::memcpy(some, p, static_cast<size_t>(count));
+  return from_codes(some);
+}
+
+SPC_INLINE Lanes load_lanes(const int8_t* p) {
+  Lanes x;
+  for (int i = 0; i < Lanes::kVectors; ++i) x.part[i] = from_codes(p + i * kWidth);
+  return x;
+}
+
+SPC_INLINE Lanes load_lanes(const int8_t* p, int64_t count) {
+  int8_t some[kTile] = {};
+  std::memcpy(some, p, static_cast<size_t>(count));
+  return load_lanes(some);
 }
 
 SPC_INLINE void store_lanes(float* p, const Lanes& x) {

@@ -14,6 +14,8 @@ void expect(bool holds, const char* what, const Shape& received) {
 
 constexpr int64_t kTokensApart = 4;  // of which a thread makes the heads
 
+constexpr int64_t kRowsApart = 64;  // that a thread encodes
+
 // Fills in what is read and written where, and makes the rows of heads.
 void make_heads(Context& context, const HeadColumns& columns, Heads h) {
   const Tensor query = context.input(0), key = context.input(1), value = context.input(2);
@@ -101,12 +103,18 @@ void RotaryTables::compute(Context& context) const {
 
 Attend::Attend(const Info& info) : scale(info.number("scale")), softcap(info.number("softcap")), window(info.integer("window")) {}
 
-void Attend::attend(Context& context, bool is_latent, bool has_sinks) const {
-  const Tensor query = context.input(0), key_rows = context.input(1), value_rows = context.input(2), key_cache = context.input(3),
-               value_cache = context.input(4), length = context.input(5), positions = context.input(6), bias = context.input(7);
-  const Shape &q = query.shape(3, "the query"), &k = key_rows.shape(4, "the rows of keys"), &v = value_rows.shape(4, "the rows of values"),
-              &cache = key_cache.shape(4, "the cache of keys"), &value = value_cache.shape(4, "the cache of values"),
-              &seen = bias.shape(4, "the bias");
+namespace {
+
+// The tensors of an Attend, floats or codes.
+struct Given {
+  Tensor query, key_rows, value_rows, key_cache, value_cache, length, positions, bias;
+};
+
+// Checks that the shapes of an Attend fit each other, and fills in what both forms share.
+Attention checked(Context& context, const Given& given, const Tensor* sinks, bool is_latent) {
+  const Shape &q = given.query.shape(3, "the query"), &k = given.key_rows.shape(4, "the rows of keys"),
+              &v = given.value_rows.shape(4, "the rows of values"), &cache = given.key_cache.shape(4, "the cache of keys"),
+              &value = given.value_cache.shape(4, "the cache of values"), &seen = given.bias.shape(4, "the bias");
   expect(k[1] > 0 && k[3] > 0, "the rows of keys", k);
   const int64_t width = k[3] + (is_latent ? v[3] : 0);
   expect(q[2] % width == 0 && q[2] / width % k[1] == 0 && q[0] == k[0], "the query", q);
@@ -114,25 +122,82 @@ void Attend::attend(Context& context, bool is_latent, bool has_sinks) const {
   expect(cache[0] == k[0] && cache[1] == k[1] && cache[3] == k[3], "the cache of keys", cache);
   expect(value[0] == k[0] && value[1] == k[1] && value[2] == cache[2] && value[3] == v[3], "the cache of values", value);
   expect(seen[0] == q[0] && seen[1] == 1 && seen[2] == q[1] && seen[3] == k[2], "the bias", seen);
-  expect(length.shape().count() == q[0], "the length", length.shape());
-  expect(positions.shape().count() == q[0] * q[1], "the positions", positions.shape());
+  expect(given.length.shape().count() == q[0], "the length", given.length.shape());
+  expect(given.positions.shape().count() == q[0] * q[1], "the positions", given.positions.shape());
   const int64_t heads = q[2] / width;
-  const float* sinks = nullptr;
-  if (has_sinks) {
-    const Tensor given = context.input(8);
-    expect(given.shape().count() == heads, "the sinks", given.shape());
-    sinks = given.data<float>();
-  }
+  if (sinks) expect(sinks->shape().count() == heads, "the sinks", sinks->shape());
   for (int64_t b = 0; b < q[0]; ++b) {
-    const int64_t committed = length.data<int64_t>()[b];
+    const int64_t committed = given.length.data<int64_t>()[b];
     if (committed < 0 || committed > cache[2])
       throw OperatorError("received the length " + std::to_string(committed) + ", expected 0 to " + std::to_string(cache[2]));
   }
-  const Attention a{query.data<float>(), key_rows.data<float>(), value_rows.data<float>(), key_cache.data<float>(), value_cache.data<float>(),
-                    bias.data<float>(), length.data<int64_t>(), positions.data<int64_t>(),
-                    context.output<float>(0, Shape{{q[0], q[1], heads * (is_latent ? k[3] : v[3])}, 3}),
-                    q[0], q[1], heads, k[1], k[2], cache[2], k[3], v[3], scale, softcap, window, sinks, is_latent};
+  Attention a{};
+  a.query = given.query.data<float>(), a.bias = given.bias.data<float>();
+  a.length = given.length.data<int64_t>(), a.positions = given.positions.data<int64_t>();
+  a.context = context.output<float>(0, Shape{{q[0], q[1], heads * (is_latent ? k[3] : v[3])}, 3});
+  a.batch = q[0], a.tokens = q[1], a.heads = heads, a.groups = k[1], a.rows = k[2], a.capacity = cache[2];
+  a.key_width = k[3], a.value_width = v[3], a.is_latent = is_latent;
+  a.sinks = sinks ? sinks->data<float>() : nullptr;
+  return a;
+}
+
+void run(const Context& context, const Attention& a) {
   context.parallel(attention_units(a), 1, [&](int64_t first, int64_t last) { return kernels().attend(a, first, last); });
+}
+
+const float* scales(const Tensor& tensor, const Tensor& rows, const char* name) {
+  const Shape &shape = tensor.shape(4, name), &its = rows.shape();
+  expect(shape[0] == its[0] && shape[1] == its[1] && shape[2] == its[2] && shape[3] == 1, name, shape);
+  return tensor.data<float>();
+}
+
+}  // namespace
+
+void Attend::attend(Context& context, bool is_latent, bool has_sinks) const {
+  const Given given{context.input(0), context.input(1), context.input(2), context.input(3),
+                    context.input(4), context.input(5), context.input(6), context.input(7)};
+  const Tensor sinks = context.input(has_sinks ? 8 : 0);
+  Attention a = checked(context, given, has_sinks ? &sinks : nullptr, is_latent);
+  a.key_rows = given.key_rows.data<float>(), a.value_rows = given.value_rows.data<float>();
+  a.key_cache = given.key_cache.data<float>(), a.value_cache = given.value_cache.data<float>();
+  a.scale = scale, a.softcap = softcap, a.window = window;
+  run(context, a);
+}
+
+void AttendInt8::attend_codes(Context& context, bool has_sinks) const {
+  const Given given{context.input(0), context.input(1), context.input(3),  context.input(5),
+                    context.input(7), context.input(9), context.input(10), context.input(11)};
+  const Tensor sinks = context.input(has_sinks ? 12 : 0);
+  Attention a = checked(context, given, has_sinks ? &sinks : nullptr, false);
+  const Tensor key_rows = context.input(2), value_rows = context.input(4), keys = context.input(6), values = context.input(8);
+  const Codes codes{given.key_rows.data<int8_t>(), given.value_rows.data<int8_t>(), given.key_cache.data<int8_t>(),
+                    given.value_cache.data<int8_t>(), speccompile::scales(key_rows, given.key_rows, "the scales of the rows of keys"),
+                    speccompile::scales(value_rows, given.value_rows, "the scales of the rows of values"),
+                    speccompile::scales(keys, given.key_cache, "the scales of the cache of keys"),
+                    speccompile::scales(values, given.value_cache, "the scales of the cache of values")};
+  a.codes = &codes, a.scale = scale, a.softcap = softcap, a.window = window;
+  run(context, a);
+}
+
+void EncodeInt8::compute(Context& context) const {
+  const Tensor rows = context.input(0);
+  const Shape& shape = rows.shape(4, "the rows");
+  Shape one = shape;
+  one.sizes[3] = 1;
+  const Encoding e{rows.data<float>(), context.output<int8_t>(0, shape), context.output<float>(1, one), shape[3]};
+  context.parallel(shape.rows(), kRowsApart, [&](int64_t first, int64_t last) {
+    kernels().encode(e, first, last);
+    return true;
+  });
+}
+
+void DecodeInt8::compute(Context& context) const {
+  const Tensor codes = context.input(0), given = context.input(1);
+  const Shape& shape = codes.shape(4, "the codes");
+  const float* its = scales(given, codes, "the scales");
+  float* y = context.output<float>(0, shape);
+  for (int64_t row = 0; row < shape.rows(); ++row)
+    for (int64_t i = row * shape[3]; i < (row + 1) * shape[3]; ++i) y[i] = static_cast<float>(codes.data<int8_t>()[i]) * its[row];
 }
 
 }  // namespace speccompile

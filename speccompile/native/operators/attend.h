@@ -40,6 +40,44 @@ struct AttendLatentSinks : AttendSinks {
   void compute(Context& context) const { attend(context, true, true); }
 };
 
+// Attend over codes with a scale a row and head, in-step rows as well: (query, key_rows int8 [B, G, R, D], their scales
+// [B, G, R, 1], value_rows int8 [B, G, R, E], their scales, key_cache int8 [B, G, S, D], its scales [B, G, S, 1], value_cache int8
+// [B, G, S, E], its scales, length, positions, bias) -> context [B, T, N * E]
+struct AttendInt8 : Attend {
+  static constexpr const char* kName = "AttendInt8";
+  static constexpr std::array kInputs{ort::kFloat, ort::kInt8, ort::kFloat, ort::kInt8,  ort::kFloat, ort::kInt8,
+                                      ort::kFloat, ort::kInt8, ort::kFloat, ort::kInt64, ort::kInt64, ort::kFloat};
+  using Attend::Attend;
+  void compute(Context& context) const { attend_codes(context, false); }
+  void attend_codes(Context& context, bool has_sinks) const;
+};
+
+struct AttendInt8Sinks : AttendInt8 {
+  static constexpr const char* kName = "AttendInt8Sinks";
+  static constexpr std::array kInputs{ort::kFloat, ort::kInt8,  ort::kFloat, ort::kInt8,  ort::kFloat, ort::kInt8, ort::kFloat,
+                                      ort::kInt8,  ort::kFloat, ort::kInt64, ort::kInt64, ort::kFloat, ort::kFloat};
+  using AttendInt8::AttendInt8;
+  void compute(Context& context) const { attend_codes(context, true); }
+};
+
+// rows [B, G, R, D] -> codes int8 [B, G, R, D], scales [B, G, R, 1]
+struct EncodeInt8 {
+  static constexpr const char* kName = "EncodeInt8";
+  static constexpr std::array kInputs{ort::kFloat};
+  static constexpr std::array kOutputs{ort::kInt8, ort::kFloat};
+  explicit EncodeInt8(const Info&) {}
+  void compute(Context& context) const;
+};
+
+// (codes int8 [B, G, R, D], scales [B, G, R, 1]) -> rows [B, G, R, D]
+struct DecodeInt8 {
+  static constexpr const char* kName = "DecodeInt8";
+  static constexpr std::array kInputs{ort::kInt8, ort::kFloat};
+  static constexpr std::array kOutputs{ort::kFloat};
+  explicit DecodeInt8(const Info&) {}
+  void compute(Context& context) const;
+};
+
 // Where the columns of queries, keys and values stand in what holds them, and what they are.
 struct HeadColumns {
   explicit HeadColumns(const Info& info);

@@ -64,7 +64,7 @@ namespace ort {
 constexpr uint32_t kVersion = 17;
 
 // ONNXTensorElementDataType, OrtErrorCode
-enum Type : int { kFloat = 1, kUint8 = 2, kInt64 = 7, kFloat16 = 10, kBfloat16 = 16 };
+enum Type : int { kFloat = 1, kUint8 = 2, kInt8 = 3, kInt64 = 7, kFloat16 = 10, kBfloat16 = 16 };
 enum Code : int { kFail = 1, kInvalidArgument = 2 };
 
 // A place in OrtApi and what stands there.

@@ -177,6 +177,23 @@ Make attend(const char* name) {
   };
 }
 
+Make attend_codes(const char* name) {
+  return [=](Place place) {
+    const std::string word = name;
+    Node node{word, {{{"window", 9}}, {{"scale", 0.3f}, {"softcap", 0.0f}}, {}}, {}, {}};
+    node.add(floats({2, 11, 60}, place));
+    for (const Ints& shape : {Ints{2, 2, 11, 10}, Ints{2, 2, 11, 7}, Ints{2, 2, 30, 10}, Ints{2, 2, 30, 7}}) {
+      node.add(bytes(shape, place));
+      node.add(floats({shape[0], shape[1], shape[2], 1}, place));
+    }
+    node.add(integers({2}, place, 30, -13));
+    node.add(integers({2, 11}, place, 17, 1));
+    node.add(floats({2, 1, 11, 11}, place));
+    if (word.find("Sinks") != std::string::npos) node.add(floats({6}, place));
+    return node;
+  };
+}
+
 Make heads(const char* name, int64_t turned) {
   return [=](Place place) {
     const std::string word = name;
@@ -262,6 +279,8 @@ void check_refusals() {
   check_refused(attend("Attend"), [](Node& node) { replace(node, 7, {2, 1, 11, 10}); }, "the bias: received the shape [2, 1, 11, 10]");
   check_refused(attend("Attend"), [](Node& node) { replace(node, 4, {2, 2, 29, 7}); }, "the cache of values: received the shape [2, 2, 29, 7]");
   check_refused(attend("AttendSinks"), [](Node& node) { replace(node, 8, {5}); }, "the sinks: received the shape [5]");
+  check_refused(attend_codes("AttendInt8"), [](Node& node) { replace(node, 8, {2, 2, 29, 1}); }, "the scales of the cache of values: received the shape [2, 2, 29, 1]");
+  check_refused(attend_codes("AttendInt8"), [](Node& node) { replace(node, 2, {2, 2, 11, 2}); }, "the scales of the rows of keys: received the shape [2, 2, 11, 2]");
   check_refused(attend("AttendLatent"), [](Node& node) { replace(node, 0, {2, 11, 100}); }, "the query: received the shape [2, 11, 100]");
   check_refused(heads("RotaryHeads", 8), [](Node& node) { replace(node, 3, {2, 9, 3}); }, "a table of angles: received the shape [2, 9, 3]");
   check_refused(heads("RotaryHeads", 12), [](Node&) {}, "expected an even number of turned columns of a key");
@@ -304,6 +323,7 @@ int main() {
   }
   for (const char* name : {"EmbedFloat32", "EmbedBFloat16", "EmbedInt8"}) check_threads(embedding(name, 21, 45));
   for (const char* name : {"Attend", "AttendSinks", "AttendLatent", "AttendLatentSinks"}) check_threads(attend(name));
+  for (const char* name : {"AttendInt8", "AttendInt8Sinks"}) check_threads(attend_codes(name));
   check_threads(heads("SplitHeads", 0));
   check_threads(heads("RotaryHeads", 8));
   check_threads(heads("NormRotaryHeads", 10));

@@ -9,7 +9,7 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 
-from speccompile.compiler.lower import neutral, neutral_states
+from speccompile.compiler.lower import neutral, neutral_codes, neutral_states
 from speccompile.compiler.lower.native import DOMAIN, VERSION, weights
 from speccompile.compiler.lower.passes import ONNXRUNTIME
 
@@ -21,6 +21,25 @@ _COMMITTED = """
     committed = ReduceMax <keepdims = 1> (length)
     committed_keys = Slice (key_cache, none, committed, axis)
     committed_values = Slice (value_cache, none, committed, axis)
+"""
+_CODED = """query, key_row_codes, key_row_scales, value_row_codes, value_row_scales, key_codes, key_scales, value_codes,
+    value_scales, length, positions, bias"""
+_DECODED = """
+    axis = Constant <value_ints = [2]> ()
+    none = Constant <value_ints = [0]> ()
+    committed = ReduceMax <keepdims = 1> (length)
+    own_key_codes = Slice (key_codes, none, committed, axis)
+    own_key_scales = Slice (key_scales, none, committed, axis)
+    own_value_codes = Slice (value_codes, none, committed, axis)
+    own_value_scales = Slice (value_scales, none, committed, axis)
+    key_floats = Cast <to = 1> (own_key_codes)
+    value_floats = Cast <to = 1> (own_value_codes)
+    committed_keys = Mul (key_floats, own_key_scales)
+    committed_values = Mul (value_floats, own_value_scales)
+    key_row_floats = Cast <to = 1> (key_row_codes)
+    value_row_floats = Cast <to = 1> (value_row_codes)
+    key_rows = Mul (key_row_floats, key_row_scales)
+    value_rows = Mul (value_row_floats, value_row_scales)
 """
 _SCORES = (
     """
@@ -96,10 +115,10 @@ _CONTEXT = """
 """
 
 
-def _attend(*, is_latent: bool, has_sinks: bool) -> str:
+def _attend(*, is_latent: bool, has_sinks: bool, committed: str = _COMMITTED) -> str:
     keys = neutral.LATENT_KEYS if is_latent else neutral.KEYS
     joined = keys.format(key_cache="committed_keys", value_cache="committed_values")
-    return _COMMITTED + joined + _SCORES + (_SINK_SOFTMAX if has_sinks else _SOFTMAX) + _CONTEXT
+    return committed + joined + _SCORES + (_SINK_SOFTMAX if has_sinks else _SOFTMAX) + _CONTEXT
 
 
 def _columns(result: str, source: str, offset: str, width: str) -> str:
@@ -204,6 +223,12 @@ _TEXTS = {
     f"AttendLatent <scale, softcap, window> ({neutral.CACHED}) => (context)": _attend(is_latent=True, has_sinks=False),
     f"AttendLatentSinks <scale, softcap, window> ({neutral.CACHED}, sinks) => (context)":
         _attend(is_latent=True, has_sinks=True),
+    f"AttendInt8 <scale, softcap, window> ({_CODED}) => (context)":
+        _attend(is_latent=False, has_sinks=False, committed=_DECODED),
+    f"AttendInt8Sinks <scale, softcap, window> ({_CODED}, sinks) => (context)":
+        _attend(is_latent=False, has_sinks=True, committed=_DECODED),
+    "EncodeInt8 (rows) => (codes, scales)": neutral_codes.ENCODE,
+    "DecodeInt8 (codes, scales) => (values)": neutral_codes.DECODE,
     f"SplitHeads <{_PLACES}> (query, key, value) => (queries, keys, values)":
         _HEADS + "keys = Identity (key_rows)" + _QUERIES.format(query="query_rows"),
     f"RotaryHeads <{_PLACES}, turned, interleaved> (query, key, value, cosines, sines) => (queries, keys, values)":

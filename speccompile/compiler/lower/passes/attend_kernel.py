@@ -1,11 +1,15 @@
 """Attend as a kernel that reads the cache in place."""
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.native import DOMAIN
 from speccompile.compiler.lower.passes import Nodes, replace_value, rewrite_nodes, size_or_same, static_size
 from speccompile.compiler.lower.passes.matching import made_by
+
+CODE_OPS = ("EncodeInt8", "DecodeInt8")
 
 HEADS_LAST = (0, 2, 1, 3)
 """[B, heads, T, D] -> [B, T, heads, D], and back."""
@@ -19,7 +23,12 @@ def attend_kernel(model: ir.Model) -> int:
     Attend with sinks and for one over latent rows.
 
     No row of the cache is copied, no hidden score is computed, and a row's sums have one order for every window.
+
+    Where rows and caches are speccompile::DecodeInt8(codes, scales), it becomes AttendInt8(query', codes, scales, ..,
+    length, positions, bias), which reads the codes as they are; EncodeInt8 becomes the kernel of this name.
     """
+    for name in CODE_OPS:
+        rewrite_nodes(model, neutral.DOMAIN, name, _code)
     fired = sum(rewrite_nodes(model, neutral.DOMAIN, name, _attend) for name in neutral.ATTENDS)
     for node in [node for node in model.graph if node.domain == DOMAIN and neutral.is_attend(node.op_type)]:
         for result in _turned_back(node.outputs[0]):
@@ -27,8 +36,15 @@ def attend_kernel(model: ir.Model) -> int:
     return fired
 
 
+def _code(nodes: Nodes, node: ir.Node) -> Sequence[ir.Value]:
+    return nodes.several(len(node.outputs), node.op_type, *filter(None, node.inputs), domain=DOMAIN)
+
+
 def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
     query, *rest = node.inputs
+    op, decoded = node.op_type, [made_by(rows, "DecodeInt8", DOMAIN) for rows in rest[:4]]
+    if made_by(rest[2], "DecodeInt8", DOMAIN) is not None:
+        op, rest[:4] = neutral.INT8_ATTENDS[op], [part for each in decoded if each is not None for part in each.inputs]
     assert query is not None
     assert query.shape is not None
     batch, heads = size_or_same(query, 0), static_size(query, 1)
@@ -36,7 +52,7 @@ def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
     turned = nodes("Transpose", query, perm=HEADS_LAST)
     flat = nodes("Reshape", turned, nodes.integers(batch, -1, heads * static_size(query, 3)))
     settings = {name: node.attributes[name].value for name in ("scale", "softcap", "window")}
-    context = nodes(node.op_type, flat, *rest, domain=DOMAIN, **settings)
+    context = nodes(op, flat, *rest, domain=DOMAIN, **settings)
     context.type, context.shape = query.type, ir.Shape([query.shape[0], query.shape[2], heads * width])
     by_head = nodes("Reshape", context, nodes.integers(batch, -1, heads, width))
     return nodes("Transpose", by_head, perm=HEADS_LAST)

@@ -61,10 +61,10 @@ def _match_all(patterns: Sequence[Pattern], values: Sequence[ir.Value | None], b
         yield from _match_all(patterns[1:], values[1:], found)
 
 
-def made_by(value: ir.Value | None, op: str) -> ir.Node | None:
-    """Return the node that produces a value, if it is a standard one of this kind."""
+def made_by(value: ir.Value | None, op: str, domain: str = "") -> ir.Node | None:
+    """Return the node that produces a value, if it is one of this kind and domain, by default a standard one."""
     node = None if value is None else value.producer()
-    return node if node is not None and node.op_type == op and node.domain == "" else None
+    return node if node is not None and node.op_type == op and node.domain == domain else None
 
 
 def numbers(value: ir.Value | None) -> list[float] | None:

@@ -34,17 +34,20 @@ import torch
 from torch import Tensor, nn
 
 from speccompile.compiler.step.sampling import Settings
+from speccompile.contract import FLOAT_CACHE
 from speccompile.tree import Tree
 
 
 class State(NamedTuple):
     """A buffer that keeps its content between rounds and is updated in place. shape: for the whole batch; is_batched:
-    it has a row for each batch slot, and a run over some slots receives their rows alone."""
+    it has a row for each batch slot, and a run over some slots receives their rows alone. cache: dtype of stored keys
+    and values, one of `contract.CACHE_DTYPES`."""
 
     name: str
     dtype: torch.dtype
     shape: tuple[int, ...]
     is_batched: bool = True
+    cache: str = FLOAT_CACHE
 
 
 class Accepted(NamedTuple):

@@ -9,6 +9,7 @@ from speccompile.compiler.step.draft import Accepted, State
 from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
 from speccompile.compiler.step.draft.own_text import OwnText, OwnTokens, TargetText
 from speccompile.compiler.step.draft.vocabulary import FirstTokens
+from speccompile.contract import CACHED_KINDS, FLOAT_CACHE
 
 
 def cache_states(decoder: Decoder, prefix: str, first: int = 0) -> list[State]:
@@ -16,8 +17,10 @@ def cache_states(decoder: Decoder, prefix: str, first: int = 0) -> list[State]:
     second, without layers that it skips or that attend to another layer's keys and values. first: number of the first
     layer."""
     numbered = ((name.rpartition("."), shape) for name, shape in decoder.cache_shapes().items())
+    stored = dict.fromkeys(CACHED_KINDS, decoder.shape.dtype)
     return [
-        State(f"{prefix}.{kind}.{first + int(layer)}", torch.float32, shape) for (kind, _, layer), shape in numbered
+        State(f"{prefix}.{kind}.{first + int(layer)}", torch.float32, shape, cache=stored.get(kind, FLOAT_CACHE))
+        for (kind, _, layer), shape in numbered
     ]
 
 

@@ -1,0 +1,16 @@
+"""Schema of the sections `cache` and `drafter_cache`: see `recipe.schema`."""
+
+from speccompile.plan.section import Section
+from speccompile.plan.section import optional as _optional
+
+
+class Cache(Section):
+    max_length: int | None = _optional("a whole number of tokens from 2 on", 2048, ge=2)
+    batch_size: int | None = _optional("a whole number from 1 to 256", 1, ge=1, le=256)
+    prefill_chunk: int | None = _optional("a whole number of tokens from 1 on", 128, ge=1)
+    dtype: str | None = _optional("the name of a cache's dtype", "int8", min_length=1)
+    max_divergence: float | None = _optional("a number of nats above 0", 0.01, gt=0, allow_inf_nan=False)
+
+
+class DrafterCache(Section):
+    dtype: str | None = _optional("the name of a cache's dtype", "int8", min_length=1)

@@ -1,0 +1,139 @@
+"""Attention over int8 caches, on every path and with one thread and two: bit for bit what its order says, and for a row
+the same wherever it lies. Codes and scales are torch's."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import strategies as st
+
+from speccompile.compiler.lower import neutral
+from speccompile.compiler.step import ops
+from tests.compile import kernel_reference as reference
+from tests.compile.kernel_cases import drawn, graph, values
+from tests.compile.kernel_reference import Array, Floats
+from tests.compile.kernel_runs import KernelRuns, needs_library, run_bodies, same_bits
+from tests.compile.test_kernel_attend import bias_of
+
+pytestmark = needs_library
+
+CODES = ("key_rows", "value_rows", "key_cache", "value_cache")
+INPUTS = (
+    "query", *(name for each in CODES for name in (each, f"{each}_scales")), "length", "positions", "bias"
+)  # fmt: skip
+
+
+def model(op: str = "AttendInt8", scale: float = 0.3, softcap: float = 0.0, window: int = 0):
+    feeds = dict.fromkeys(CODES, np.int8) | {"length": np.int64, "positions": np.int64}
+    inputs = dict.fromkeys([*INPUTS, "sinks"] if "Sinks" in op else INPUTS)
+    return graph(op, inputs, feeds=feeds, scale=scale, softcap=softcap, window=window)
+
+
+def encoded(rows: Floats) -> tuple[Array, Floats]:
+    """Return codes and scales by the definition: max |x| / 127, halves to even."""
+    scales = (np.abs(rows).max(-1, keepdims=True) / np.float32(127)).astype(np.float32)
+    return np.rint(rows / np.where(scales == 0, np.float32(1), scales)).clip(-127, 127).astype(np.int8), scales
+
+
+def fed(feeds: dict[str, Array]) -> dict[str, Array]:
+    """Return the inputs of AttendInt8 for those of an Attend."""
+    found = dict(feeds)
+    for name in CODES:
+        found[name], found[f"{name}_scales"] = encoded(feeds[name])
+    return found
+
+
+def cases(draw: st.DrawFn, *, has_sinks: bool) -> dict[str, Array]:
+    batch, tokens, groups = draw(st.integers(1, 2)), draw(st.integers(1, 11)), draw(st.integers(1, 3))
+    rows, shared = draw(st.one_of(st.just(tokens), st.integers(1, 20))), draw(st.integers(1, 3))
+    width = draw(st.one_of(st.integers(1, 40), st.sampled_from([64, 128])))
+    value_width, capacity = draw(st.integers(1, 70)), draw(st.integers(0, 40))
+    length = np.array([draw(st.integers(0, capacity)) for _ in range(batch)])
+    kinds = ("any", "ends", "halves")
+    return {
+        "query": values(draw, batch, tokens, groups * shared * width, kinds=kinds),
+        "key_rows": values(draw, batch, groups, rows, width, kinds=kinds),
+        "value_rows": values(draw, batch, groups, rows, value_width, kinds=kinds),
+        "key_cache": values(draw, batch, groups, capacity + 1, width, kinds=kinds),
+        "value_cache": values(draw, batch, groups, capacity + 1, value_width, kinds=kinds),
+        "length": length,
+        "positions": length[:, None] + np.array([[draw(st.integers(0, 20)) for _ in range(tokens)]] * batch),
+        "bias": bias_of(draw, batch, tokens, rows),
+    } | ({"sinks": values(draw, groups * shared)} if has_sinks else {})
+
+
+@pytest.mark.parametrize("op", neutral.INT8_ATTENDS.values())
+@drawn(40, 200)
+def test_attention(op, data):
+    feeds = fed(cases(data.draw, has_sinks="Sinks" in op))
+    # What lies behind the committed rows is never read: it may be anything.
+    for b, committed in enumerate(feeds["length"]):
+        for name in ("key_cache", "value_cache"):
+            feeds[f"{name}_scales"][b, :, committed:] = np.nan
+    settings = {
+        "scale": data.draw(st.sampled_from([0.125, 1.0, -0.3])),
+        "softcap": data.draw(st.sampled_from([0.0, 0.0, 30.0])),
+        "window": data.draw(st.sampled_from([0, 0, 1, 7])),
+    }
+    (found,) = KernelRuns(model(op, **settings)).run(feeds)
+    scales = tuple(feeds[f"{name}_scales"] for name in CODES)
+    plain = {name: array for name, array in feeds.items() if not name.endswith("_scales")}
+    plain |= {name: feeds[name].astype(np.float32) for name in CODES}
+    same_bits(found, reference.attend(**plain, **settings, scales=scales), "the kernels and the reference")
+
+
+@pytest.mark.parametrize("op", neutral.INT8_ATTENDS.values())
+def test_the_bodies_give_what_the_kernels_do(op):
+    random = np.random.default_rng(3)
+    feeds = {
+        "query": random.standard_normal((2, 5, 4 * 24)), "key_rows": random.standard_normal((2, 2, 5, 24)),
+        "value_rows": random.standard_normal((2, 2, 5, 16)), "key_cache": random.standard_normal((2, 2, 30, 24)),
+        "value_cache": random.standard_normal((2, 2, 30, 16)), "bias": np.zeros((2, 1, 5, 5)),
+    } | ({"sinks": random.standard_normal(4)} if "Sinks" in op else {})  # fmt: skip
+    feeds = fed({name: array.astype(np.float32) for name, array in feeds.items()})
+    feeds |= {"length": np.array([7, 0]), "positions": np.array([[7, 8, 9, 10, 11], [0, 1, 2, 3, 4]])}
+    (found,), (body,) = KernelRuns(model(op)).run(feeds), run_bodies(model(op), feeds)
+    np.testing.assert_allclose(found, body, rtol=1e-5, atol=1e-5)
+
+
+def test_a_row_is_the_same_in_the_window_and_in_the_cache():
+    """The border between committed and in-step rows may lie anywhere."""
+    random, rows, length = np.random.default_rng(0), 9, 21
+    kernels, found = KernelRuns(model()), []
+    keys, others = (random.standard_normal((1, 2, length, 40)).astype(np.float32) for _ in range(2))
+    query = random.standard_normal((1, 1, 4 * 40)).astype(np.float32)
+    for committed in range(length - rows, length):
+        behind = length - committed
+        feeds = {
+            "query": query, "key_rows": keys[:, :, committed:], "value_rows": others[:, :, committed:],
+            "key_cache": keys, "value_cache": others, "length": np.array([committed]),
+            "positions": np.array([[length]]), "bias": np.zeros((1, 1, 1, behind), np.float32),
+        }  # fmt: skip
+        found += kernels.run(fed(feeds))
+    for each in found[1:]:
+        same_bits(found[0], each, "two borders")
+
+
+@drawn(40, 200)
+def test_codes_are_those_of_torch(data):
+    draw = data.draw
+    shape = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 80)), draw(st.integers(1, 130))
+    rows = values(draw, *shape, kinds=("any", "ends", "halves"))
+    encode = graph("EncodeInt8", {"rows": None}, 2)
+    encode.graph.output[0].type.tensor_type.elem_type = 3
+    decode = graph("DecodeInt8", {"codes": None, "scales": None}, feeds={"codes": np.int8})
+    codes, scales = KernelRuns(encode).run({"rows": rows})
+    for one, other in zip((codes, scales), encoded(rows), strict=True):
+        same_bits(one, other, "the kernels and the definition")
+    for one, other in zip((codes, scales), run_bodies(encode, {"rows": rows}), strict=True):
+        same_bits(one, other, "the kernels and the bodies")
+    (decoded,) = KernelRuns(decode).run({"codes": codes, "scales": scales})
+    np.testing.assert_array_equal(decoded, ops.quantize(torch.tensor(rows)).numpy())
+
+
+def test_rows_of_zeros_and_of_the_smallest_numbers():
+    rows = np.array([0.0, -0.0, 1e-45, 2e-43, 1e-38], np.float32)[:, None] * np.ones((1, 1, 5, 8), np.float32)
+    encode = graph("EncodeInt8", {"rows": None}, 2)
+    encode.graph.output[0].type.tensor_type.elem_type = 3
+    codes, scales = KernelRuns(encode).run({"rows": rows})
+    assert codes[0, 0, :2].tolist() == [[0] * 8] * 2
+    np.testing.assert_allclose(codes * scales, rows, atol=1e-43)

@@ -1,0 +1,119 @@
+"""Quantized caches without a build: what a recipe may ask for, what the contract says, and what a plan estimates."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from speccompile import contract
+from speccompile.bundle import caches
+from speccompile.contract import Graph, Tensor
+from speccompile.errors import RecipeError
+from speccompile.plan.caches import CachePlan
+from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe.resource_estimate import cache_bytes, token_bytes
+
+DEMO = Path(__file__).resolve().parents[2] / "recipes" / "demo"
+
+
+def planned(*overrides: str):
+    return make_plan(load_recipe(DEMO, overrides))
+
+
+def refusal(*overrides: str) -> str:
+    with pytest.raises(RecipeError) as caught:
+        planned(*overrides)
+    return f"{caught.value}\n{caught.value.hint}"
+
+
+def test_caches_are_floats_unless_asked_for():
+    plan = planned()
+    assert plan.caches == CachePlan("float", "float")
+    assert "caches" not in plan.to_json(), "plans of other bundles stay the same, byte for byte"
+    assert planned("cache.dtype=float").to_json() == plan.to_json()
+
+
+def test_target_and_drafter_are_asked_for_apart():
+    assert planned("cache.dtype=int8").caches == CachePlan("int8", "float")
+    assert planned("drafter_cache.dtype=int8").caches == CachePlan("float", "int8")
+    assert planned("cache.dtype=int8", "cache.max_divergence=0.5").to_json()["caches"] == {
+        "target": "int8", "drafter": "float", "max_divergence": 0.5
+    }  # fmt: skip
+
+
+def test_who_reads_the_target_caches_has_their_dtype():
+    reads = ("drafter={kind: layer_skip, layers: [0, 1], tokens: 4}", "precision.drafter=null")
+    assert planned(*reads, "cache.dtype=int8").caches == CachePlan("int8", "int8")
+    assert planned(*reads, "cache.dtype=int8", "drafter_cache.dtype=int8").caches == CachePlan("int8", "int8")
+    said = refusal(*reads, "drafter_cache.dtype=int8")
+    assert "drafter_cache.dtype: received 'int8', expected 'float', the target's: drafter.kind layer_skip reads" in said
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["cache.dtype=int4"], "cache.dtype: received 'int4', which is not available in this version, expected"),
+        (["drafter_cache.dtype=fp8"], "drafter_cache.dtype: received 'fp8', which is not available in this version"),
+        (["cache.dtype=in8"], "received 'in8', which is unknown, expected float or int8\ndid you mean 'int8'?"),
+        (["cache.max_divergence=0.1"], "cache.max_divergence: received 0.1, expected it only with a quantized cache"),
+        (["cache.max_divergence=0"], "cache.max_divergence: received 0, expected a number of nats above 0"),
+        (
+            ["drafter={kind: prompt_lookup}", "precision.drafter=null", "drafter_cache.dtype=int8"],
+            "drafter_cache.dtype: received 'int8' with drafter.kind prompt_lookup, expected 'float'",
+        ),
+        (
+            [
+                "cache.dtype=int8", "precision.drafter=float16",
+                "engines=[{backend: tensorrt_rtx, compute_capability: '8.9'}]",
+            ],
+            "cache.dtype: received 'int8', which the engine 'tensorrt_rtx-8.9' (tensorrt_rtx on cuda) cannot do",
+        ),
+        (
+            ["drafter_cache.dtype=int8", "engines=[{backend: onnxruntime}, {backend: onnxruntime, provider: cuda}]"],
+            "drafter_cache.dtype: received 'int8', which the engine 'onnxruntime-cuda' (onnxruntime on cuda) cannot do",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_refused(overrides, said):
+    assert said in refusal(*overrides)
+
+
+def test_a_loss_that_nothing_measures_is_noted():
+    without = ("prove.held_out=null", "prove.prompts=null")
+    assert any("what int8 caches lose is not measured" in note for note in planned("cache.dtype=int8", *without).notes)
+    assert not any("caches" in note for note in (*planned("cache.dtype=int8").notes, *planned(*without).notes))
+
+
+def test_bytes_of_a_token():
+    """The demo's target has 5 layers of 2 heads of 64, its drafter 2 of 1 of 64."""
+    plan = planned("cache.dtype=int8")
+    assert token_bytes(plan.target, "float") == 2 * 5 * 2 * 64 * 4
+    assert token_bytes(plan.target, "int8") == 2 * 5 * 2 * (64 + 4)
+    saved = cache_bytes(planned()) - cache_bytes(plan)
+    assert saved / cache_bytes(planned()) > 0.5
+
+
+CACHE = Tensor("target.key.0", "float32", (1, 2, 48, 16), "target.key.0", "state")
+STATE = replace(CACHE, name="target.state.0", buffer="target.state.0")
+GRAPH = Graph("verify", (CACHE, STATE), (replace(CACHE, name="target.key.0.out"), STATE))
+
+
+def test_a_cache_becomes_codes_and_scales():
+    graph = caches.with_quantized_caches(GRAPH, ["target.key.0"])
+    scales = Tensor("target.key_scale.0", "float32", (1, 2, 48, 1), "target.key_scale.0", "state")
+    assert graph.inputs == (replace(CACHE, dtype="int8"), scales, STATE)
+    assert [tensor.name for tensor in graph.outputs] == ["target.key.0.out", "target.key_scale.0.out", "target.state.0"]
+    assert graph.aliases["target.key_scale.0.out"] == "target.key_scale.0"
+    assert [caches.cache_dtype([graph], part) for part in contract.COMPONENTS] == ["int8", "float"]
+    assert [caches.cache_token_bytes([each], "target") for each in (GRAPH, graph)] == [2 * 16 * 4, 2 * (16 + 4)]
+    assert contract.with_cache_dtypes(graph, {"target": "float16"}).inputs[1] == scales, "scales stay float32"
+
+
+@pytest.mark.parametrize(
+    ("name", "scales"),
+    [("target.key.0", "target.key_scale.0"), ("drafter.1.value.3.out", "drafter.1.value_scale.3.out")],
+)
+def test_names_of_scales(name, scales):
+    assert caches.scale_name(name) == scales
+    assert contract.is_scale(scales)
+    assert not contract.is_scale(name)
