@@ -148,7 +148,7 @@ LinearInt4::LinearInt4(const Info& info)
   expect_count(factors, filled_up(weight.columns), "the factors");
 }
 
-Codes::Codes(const Info& info, int64_t bits)
+BlockCodes::BlockCodes(const Info& info, int64_t bits)
     : weight(info, 4, 32 / bits), scales(info.constant(2, "the scales")), offsets(info.constant(3, "the offsets")),
       block(info.integer("block_size")), zero_point(info.integer("zero_point")), deep(weight.tensor.shape()[1] * (32 / bits)) {
   if ((block != 16 && block != 32) || deep % block || deep != weight.depth)
@@ -186,7 +186,7 @@ void LinearInt4::compute(Context& context) const {
 
 namespace {
 
-void linear_of_codes(Context& context, const Codes& codes, int64_t bits, void (*product)(const BlockProduct&, int64_t, int64_t)) {
+void linear_of_codes(Context& context, const BlockCodes& codes, int64_t bits, void (*product)(const BlockProduct&, int64_t, int64_t)) {
   const Run run(context, codes.weight, 4);
   if (run.rows == 0) return;
   const Quantized x(context, run, codes.deep, codes.block);
@@ -200,7 +200,7 @@ void linear_of_codes(Context& context, const Codes& codes, int64_t bits, void (*
 
 // code(row, k): the code at depth k of the column whose bytes begin at `row`.
 template <class Code>
-void embed_codes(Context& context, const Codes& codes, int64_t bits, const Code& code) {
+void embed_codes(Context& context, const BlockCodes& codes, int64_t bits, const Code& code) {
   const int64_t blocks = codes.deep / codes.block, bytes = codes.deep * bits / 8;
   const float *const scales = codes.scales.data<float>(), *const offsets = codes.offsets_or_null();
   embed(context, codes.weight, [&](int64_t token, float* y) {

@@ -57,8 +57,8 @@ struct LinearInt4 {
 };
 
 // Codes of the types of GGUF in `bits` bits: see `BlockProduct`.
-struct Codes {
-  Codes(const Info& info, int64_t bits);
+struct BlockCodes {
+  BlockCodes(const Info& info, int64_t bits);
   const float* offsets_or_null() const { return offsets.shape().count() == 1 ? nullptr : offsets.data<float>(); }
   Weight weight;
   Tensor scales, offsets;  // offsets: a single zero for none
@@ -71,7 +71,7 @@ struct LinearBlocks4 {
   static constexpr std::array kOutputs{ort::kFloat};
   explicit LinearBlocks4(const Info& info) : codes(info, 4) {}
   void compute(Context& context) const;
-  Codes codes;
+  BlockCodes codes;
 };
 
 struct LinearBlocks8 {
@@ -80,7 +80,7 @@ struct LinearBlocks8 {
   static constexpr std::array kOutputs{ort::kFloat};
   explicit LinearBlocks8(const Info& info) : codes(info, 8) {}
   void compute(Context& context) const;
-  Codes codes;
+  BlockCodes codes;
 };
 
 struct EmbedFloat32 {
@@ -117,7 +117,7 @@ struct EmbedBlocks4 {
   static constexpr std::array kOutputs{ort::kFloat};
   explicit EmbedBlocks4(const Info& info) : codes(info, 4) {}
   void compute(Context& context) const;
-  Codes codes;
+  BlockCodes codes;
 };
 
 struct EmbedBlocks8 {
@@ -126,7 +126,7 @@ struct EmbedBlocks8 {
   static constexpr std::array kOutputs{ort::kFloat};
   explicit EmbedBlocks8(const Info& info) : codes(info, 8) {}
   void compute(Context& context) const;
-  Codes codes;
+  BlockCodes codes;
 };
 
 }  // namespace speccompile
