@@ -227,6 +227,12 @@ def test_a_language_model_may_not_be_wider_than_its_target(refused, make_checkpo
     assert "train.loss.decay" in refused(kind="model", loss={"decay": 0.5})
 
 
+def test_a_drafter_with_another_tokenizer_is_not_trained(refused):
+    assert "drafter.tokenizer: received 'map', expected none: a training teaches the target's tokens" in refused(
+        "drafter.tokenizer=map", kind="model"
+    )
+
+
 def test_a_language_model_must_have_the_targets_tokens(refused, make_checkpoint, tmp_path):
     words = ("<s>", "</s>", "other", "return", "self", "import", "if", "else")
     make_checkpoint(tmp_path / "other", words=words, hidden_size=16)
