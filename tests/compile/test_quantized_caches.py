@@ -20,8 +20,9 @@ from speccompile.runtime import Bundle
 from tests import zoo
 from tests.compile.tiny_bundles import noisy, save
 from tests.native.side_by_side import SideBySide
+from tests.suite.selection import sweep_but
 
-pytestmark = pytest.mark.builds(8)
+pytestmark = pytest.mark.builds(6)
 
 RECIPE = """
 name: tiny
@@ -142,7 +143,7 @@ def test_what_is_lost_is_measured_and_bounded(pair, tmp_path):
     assert not (tmp_path / "bundle").exists()
 
 
-@pytest.mark.parametrize("graphs", ["separate", "fused"])
+@pytest.mark.parametrize("graphs", sweep_but(["fused"], ["fused", "separate"], "both cuts into graphs"))
 def test_a_drafter_reads_the_codes_of_the_target(pair, tmp_path, graphs):
     overrides = ["drafter={kind: layer_skip, layers: [0], tokens: 3}", "drafter_cache=null", f"graphs={graphs}"]
     bundle = Bundle.open(build(planned(pair, *overrides), tmp_path / "bundle"), threads=1)
