@@ -13,6 +13,7 @@ inline constexpr int64_t kContract = 3;
 inline constexpr const char* kPersistentPrefix = "kept.";
 inline constexpr const char* kOutOfPlacePrefix = "next.";
 inline constexpr const char* kBatch = "batch";
+inline constexpr const char* kAdapterPrefix = "lora.";
 
 // speccompile.bundle.manifest
 inline constexpr int64_t kFormat = 3;
@@ -26,6 +27,7 @@ inline constexpr const char* kChat = "tokenizer/chat.json";
 inline constexpr int64_t kMostTokenIds = 2147483647;
 inline constexpr const char* kTokensState = "tokens";
 inline constexpr const char* kComponentStates[] = {"target.", "drafter."};
+inline constexpr const char* kAdapterMatrix = "lora.*";
 
 // speccompile.bundle.acceptance
 inline constexpr const char* kAcceptance = "acceptance";
@@ -194,7 +196,8 @@ inline constexpr const char* kAllowed = "allowed";
 inline constexpr const char* kFeatures = "features";
 inline constexpr const char* kSuccessors = "successors";
 inline constexpr const char* kRowTokens = "row_tokens";
-inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens};
+inline constexpr const char* kAdapter = "adapter";
+inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter};
 }  // namespace names
 
 // speccompile.contract: GRAPHS
@@ -448,6 +451,8 @@ inline constexpr Signature kSignatures[] = {
     {"draft_ids", "int64", "batch drafts *", "io link"},
     {"draft_probs", "float32", "batch drafts *", "io link"},
     {"allowed", "bool", "batch logit_rows allowed", "io"},
+    {"adapter", "int64", "batch", "io"},
+    {"lora.*", "float32", "* * *", "io"},
     {"features", "float32", "batch window *", "link"},
     {"successors", "int64", "batch logit_rows *", "link"},
     {"row_tokens", "int64", "batch logit_rows", "link"},

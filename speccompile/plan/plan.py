@@ -291,11 +291,24 @@ class ProvePlan:
 
 
 @dataclass(frozen=True)
+class AdaptersPlan:
+    """Adapters of the target that are chosen at run time. rank: the largest; modules: ends of the names of the modules
+    that they may change; slots: number of adapters that are loaded at once."""
+
+    rank: int
+    modules: tuple[str, ...]
+    slots: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"modules": list(self.modules)}
+
+
+@dataclass(frozen=True)
 class Plan:
     """All decisions of a build. Lengths are in tokens. decoding: "greedy" or "sampling".
 
     graphs: "separate" (verify, draft) or "fused" (step; verify for autoregressive decoding). constraints: whether the
-    host may restrict the allowed tokens.
+    host may restrict the allowed tokens. adapters: None without slots for them.
     """
 
     name: str
@@ -311,6 +324,7 @@ class Plan:
     prove: ProvePlan
     notes: tuple[str, ...]
     constraints: bool = False
+    adapters: AdaptersPlan | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return every decided value and nothing that depends on the machine."""
@@ -323,6 +337,7 @@ class Plan:
             "verify": self.verify.to_json(),
             # present only if true: bundles without constraints stay the same, byte for byte
             **({"constraints": True} if self.constraints else {}),
+            **({} if self.adapters is None else {"adapters": self.adapters.to_json()}),
             "max_length": self.max_length,
             "batch_size": self.batch_size,
             "prefill_chunk": self.prefill_chunk,

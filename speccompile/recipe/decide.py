@@ -10,6 +10,7 @@ from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import PromptError
 from speccompile.plan.plan import RETRIEVAL, DrafterPlan, EnginePlan, ModelPlan, Plan, PrecisionPlan, ProvePlan
 from speccompile.recipe.adapter import adapter_notes
+from speccompile.recipe.adapter_slots import decide_adapter_slots
 from speccompile.recipe.cascade import decide_cascade
 from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_silent, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
@@ -53,6 +54,7 @@ def make_plan(recipe: Recipe) -> Plan:
     words = required_capabilities(recipe)
     graphs, kind, method, decoding, constraints = (word for _, _, word in words)
     engines = decide_engines(recipe, words, kind)
+    adapters = decide_adapter_slots(recipe, engines)
     draft = decide_draft(recipe, decoding, method)
     verify = decide_verification(recipe)
     _refuse_fusing_nothing(recipe, graphs, kind)
@@ -90,6 +92,7 @@ def make_plan(recipe: Recipe) -> Plan:
         prove=prove,
         notes=tuple(notes),
         constraints=constraints == "true",
+        adapters=adapters,
     )
 
 

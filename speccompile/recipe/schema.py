@@ -233,6 +233,16 @@ class Verify(Section):
     rollback: float | None = _optional("a number of nats from 0 on", 3.0, ge=0, allow_inf_nan=False)
 
 
+class Adapters(Section):
+    """Slots for adapters that are loaded and chosen at run time."""
+
+    modules: list[Annotated[str, Field(min_length=1)]] = _required(
+        "a list of ends of the names of linear layers", "[q_proj, v_proj]", min_length=1
+    )
+    rank: int | None = _optional("a whole number from 1 to 512", 16, ge=1, le=512)
+    slots: int | None = _optional("a whole number from 1 to 256", 4, ge=1, le=256)
+
+
 class Cache(Section):
     max_length: int | None = _optional("a whole number of tokens from 2 on", 2048, ge=2)
     batch_size: int | None = _optional("a whole number from 1 to 256", 1, ge=1, le=256)
@@ -281,6 +291,7 @@ class Recipe(Section):
     graphs: str | None = _optional("the name of a cut into graphs", "separate", min_length=1)
     verify: Verify | None = _optional("a mapping with the key method", "{method: exact}")
     constraints: bool | None = _optional("true or false", "true")
+    adapters: Adapters | None = _optional("a mapping with the keys modules, rank and slots", "{modules: [q_proj]}")
     cache: Cache | None = _optional("a mapping with the key max_length", "{max_length: 2048}")
     precision: Precision | None = _optional("a mapping with the keys target and drafter", "{target: float32}")
     engines: list[Engine] | None = _optional(

@@ -63,6 +63,7 @@ def open_round(plan: Plan) -> RoundPlan:
     return RoundPlan(
         _files(plan.target), tuple(map(_files, plan.drafter.models)), _unnamed(plan.drafter), plan.verify,
         plan.decoding, plan.constraints, plan.graphs, plan.max_length, plan.batch_size, plan.prefill_chunk,
+        plan.adapters,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from speccompile.compiler.step.decoder import CacheShape
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.context import DraftInputs
 from speccompile.drafters.method import NOTHING, OWN
-from speccompile.plan.plan import DrafterPlan, EnginePlan, VerifyPlan
+from speccompile.plan.plan import AdaptersPlan, DrafterPlan, EnginePlan, VerifyPlan
 from speccompile.tree import ROOT, Tree, chain, from_parents, merged
 
 _NODES = 16
@@ -37,6 +37,7 @@ class RoundPlan:
     max_length: int
     batch_size: int
     prefill_chunk: int
+    adapters: AdaptersPlan | None = None
 
     @property
     def shape(self) -> CacheShape:
@@ -74,6 +75,7 @@ class RoundPlan:
         return VerifyInputs(
             self.target, self.shape, self.decoding, self.constraints, self.verify.method, self.verify.parameters, taps,
             self.drafter.successors, None if self.is_chain_independent else self._drafts,
+            self.adapters,
         )  # fmt: skip
 
     @property
