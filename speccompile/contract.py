@@ -82,8 +82,8 @@ Adapters (`adapters: {rank, modules, slots}`): low-rank changes of the target's 
 host writes them into slots 1, 2, ..; slot 0 is the target without an adapter, whatever its numbers are.
 
 adapter         int64 [B]               the slot of each row's adapter
-lora.<module>.a float32 [slots + 1, r, K]   of a module with weight [N, K]: its result for x is W x + B (A x), where B is
-lora.<module>.b float32 [slots + 1, r, N]   transposed and has the adapter's scale
+lora.<module>.a float32 [slots + 1, r, K]   of a module with weight W [N, K], whose result for x becomes W x + (x A^T) B
+lora.<module>.b float32 [slots + 1, r, N]   B is transposed, and has the adapter's scale
 
 Inputs of a drafter from the target, in addition to tokens:
 

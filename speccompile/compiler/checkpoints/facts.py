@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from speccompile.compiler.checkpoints.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS, MERGED
 from speccompile.compiler.checkpoints.gguf.conversion import read_index
 from speccompile.compiler.checkpoints.json_files import CONFIG, is_present, read_json_object, wrong
 from speccompile.compiler.checkpoints.layer_shapes import check_layers
@@ -19,6 +18,7 @@ from speccompile.compiler.checkpoints.shapes import check_shapes
 from speccompile.compiler.checkpoints.states import recurrent_layers
 from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES, StoredTensor, files_of, stored_tensors
 from speccompile.errors import CheckpointError, UnsupportedModelError
+from speccompile.formats.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, MERGED
 from speccompile.plan.plan import CheckpointFacts
 
 GENERATION_CONFIG = "generation_config.json"

@@ -1,4 +1,5 @@
-"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `LowRank`, `Allow`, `Nucleus` and `Draw`; of states: `neutral_states`.
+"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `LowRank`, `Allow`, `Nucleus` and `Draw`; of states:
+`neutral_states`.
 
 They are ONNX functions whose bodies define the ops in standard ones, so a neutral graph runs in any runtime (slowly:
 over the full static buffer). Backends replace them by fast implementations.
@@ -296,7 +297,8 @@ def functions() -> list[onnx.FunctionProto]:
     """Return the neutral ops as ONNX functions."""
     head = f'<domain: "{DOMAIN}", opset_import: ["" : {OPSET}]>\n'
     attends = [_attend(is_latent, has_sinks) for is_latent in (False, True) for has_sinks in (False, True)]
-    texts = [*attends, _COMMIT, _LOW_RANK, _ALLOW, _NUCLEUS, _DRAW, *(head + text for text in neutral_states.TEXTS.values())]
+    states = [head + text for text in neutral_states.TEXTS.values()]
+    texts = [*attends, _COMMIT, _LOW_RANK, _ALLOW, _NUCLEUS, _DRAW, *states]
     return [onnx.parser.parse_function(text) for text in texts]
 
 

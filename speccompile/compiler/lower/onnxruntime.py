@@ -41,7 +41,11 @@ PASSES: tuple[Pass, ...] = (
     ("commit_scatter", commit_scatter, "in place under IOBinding"),
     ("allow_where", allow_where, "what is chosen from is what the passes behind look for"),
     ("state_kernels", state_kernels, "a state is read once, and tokens are taken in one order whatever the window"),
-    ("low_rank_kernel", low_rank_kernel, "rows read their own matrices, with no copy of them, in one order of summation"),
+    (
+        "low_rank_kernel",
+        low_rank_kernel,
+        "rows read their own matrices, without a copy, in one order of summation",
+    ),
     ("cast_like", cast_like, "else computed every round, with a warning on loading"),
     ("fold_constants", fold_constants, "the passes behind look for numbers"),
     ("whole_slices", remove_noop_slices, "the rest of a convolution that looked behind the window"),

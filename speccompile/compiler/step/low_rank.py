@@ -32,7 +32,7 @@ class AdapterSlots:
         return found
 
     def _layers(self, model: nn.Module) -> list[tuple[str, nn.Module]]:
-        head = model.get_output_embeddings()  # type: ignore[operator]
+        head = model.get_output_embeddings()
         known = [
             (name, module)
             for name, module in model.named_modules()

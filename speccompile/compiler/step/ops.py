@@ -217,8 +217,8 @@ def _spread(rows: Tensor, heads: int) -> Tensor:
 
 @torch.library.custom_op("speccompile::low_rank", mutates_args=())
 def low_rank(y: Tensor, x: Tensor, a: Tensor, b: Tensor, adapter: Tensor) -> Tensor:
-    """Return a layer's result y [B, T, N] for x [B, T, K] with the low-rank change of each row's adapter (LoRA: Hu et al.
-    2021): y + (x A^T) B.
+    """Return a layer's result y [B, T, N] for x [B, T, K] with the low-rank change of each row's adapter: y + (x A^T) B
+    (LoRA: Hu et al. 2021).
 
     a float32 [S, r, K], b float32 [S, r, N]: matrices of all slots; adapter int64 [B]: slot of each row. Slot 0 changes
     nothing: its row of the result is y, bit for bit.

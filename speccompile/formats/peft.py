@@ -15,9 +15,9 @@ from math import sqrt
 from pathlib import Path
 from typing import Any
 
-from speccompile.compiler.checkpoints.json_files import is_present, read_json_object
-from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES, StoredTensor, read_tensors
 from speccompile.errors import CheckpointError, UnsupportedModelError
+from speccompile.formats.json_files import is_present, read_json_object
+from speccompile.formats.safetensors import FLOAT_DTYPES, StoredTensor, read_tensors
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
