@@ -148,8 +148,8 @@ class Sessions:
 
     def load(self, path: Path, adapter: str | None = None) -> list[int]:
         """Restore the first slot for the next generation of one prompt. Return the tokens that it holds. adapter: key
-        of that generation's, "" for the base; None if it is not known yet. Raise UsageError, with nothing changed, for a
-        file that is damaged, of another bundle or of another adapter."""
+        of that generation's, "" for the base; None if it is not known yet. Raise UsageError, with nothing changed,
+        for a file that is damaged, of another bundle or of another adapter."""
         states = self._loop.states
         size = sum(states.line(buffer, 0).nbytes for buffer in states.shapes) + 8 * self._manifest.max_length
         file = read_session(path, size)
