@@ -133,12 +133,12 @@ class Adapters:
 
     def _matrices(self, adapter: Adapter, folder: Path) -> dict[str, Array]:
         """Return buffer -> rows [r, K] or [r, N], with the scale in the second. Raise as `load`."""
-        kept = next(iter([*adapter.replaced, *adapter.rows]), None)
-        if kept is not None:
-            raise _unsupported(folder, f"trained weights of {kept}", "low-rank changes alone", _MERGE)
         found = dict[str, Array]()
         for change in adapter.low_rank:
             found |= self._of_module(change, folder)
+        kept = next(iter([*adapter.replaced, *adapter.rows]), None)
+        if kept is not None:
+            raise _unsupported(folder, f"trained weights of {kept}", "low-rank changes alone", _MERGE)
         return found
 
     def _of_module(self, change: LowRank, folder: Path) -> dict[str, Array]:
@@ -163,7 +163,8 @@ class Adapters:
                 "build the bundle with a larger adapters.rank",
             )  # fmt: skip
         a, b = (read_floats(folder / ADAPTER_WEIGHTS, tensor) for tensor in (change.a, change.b))
-        scaled = np.float32(change.scale) * b.T
+        with np.errstate(over="ignore", invalid="ignore"):  # refused below
+            scaled = np.float32(change.scale) * b.T
         for rows in (a, scaled):
             if not np.isfinite(rows).all():
                 raise CheckpointError(
