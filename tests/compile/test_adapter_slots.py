@@ -161,7 +161,8 @@ def test_other_targets(tmp_path, case):
     drafter = "drafter: {kind: model, model: base, tokens: 2}" if "graphs" in text else "drafter: {kind: prompt_lookup}"
     (tmp_path / "recipe.yaml").write_text(
         f"name: other\ntarget: {{model: base}}\n{drafter}\nadapters: {{modules: {modules}, rank: 4, slots: 1}}\n"
-        f"{text}\ncache: {max_length: 64, prefill_chunk: 16, batch_size: 2}\nprove: {max_new_tokens: 4}\n"
+        f"{text}\n"
+        "cache: {max_length: 64, prefill_chunk: 16, batch_size: 2}\nprove: {max_new_tokens: 4}\n"
     )
     with Bundle.open(build(make_plan(load_recipe(tmp_path / "recipe.yaml")), tmp_path / "bundle")) as bundle:
         bundle.load_adapter("one", tmp_path / "adapter")
