@@ -18,7 +18,7 @@ from speccompile.compiler.checkpoints.quantization import read_quantization
 from speccompile.compiler.checkpoints.weights import stored_tensors
 from speccompile.compiler.weights.adapter import check_numbers
 from speccompile.errors import CheckpointError, UnsupportedModelError
-from speccompile.formats.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, MERGED, check_fits, read_adapter
+from speccompile.machine.formats.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, MERGED, check_fits, read_adapter
 from speccompile.plan.plan import ModelPlan
 from speccompile.recipe.gguf import CACHE, write_description
 

@@ -15,6 +15,7 @@ from speccompile.plan.recipe_source import RecipeSource
 from speccompile.plan.section import Section
 from speccompile.plan.section import optional as _optional
 from speccompile.plan.section import required as _required
+from speccompile.recipe.adapter_slots_schema import Adapters
 from speccompile.recipe.training_schema import HELD_OUT_FORMS, TRAIN_EXAMPLE, Train
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -231,16 +232,6 @@ class Verify(Section):
     gap: float | None = _optional("a number of nats from 0 on", 2.0, ge=0, allow_inf_nan=False)
     fallback: float | None = _optional("a probability from 0 to 1", 0.5, ge=0, le=1)
     rollback: float | None = _optional("a number of nats from 0 on", 3.0, ge=0, allow_inf_nan=False)
-
-
-class Adapters(Section):
-    """Slots for adapters that are loaded and chosen at run time."""
-
-    modules: list[Annotated[str, Field(min_length=1)]] = _required(
-        "a list of ends of the names of linear layers", "[q_proj, v_proj]", min_length=1
-    )
-    rank: int | None = _optional("a whole number from 1 to 512", 16, ge=1, le=512)
-    slots: int | None = _optional("a whole number from 1 to 256", 4, ge=1, le=256)
 
 
 class Cache(Section):

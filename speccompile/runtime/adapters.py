@@ -14,8 +14,8 @@ import numpy as np
 
 from speccompile.contract import ADAPTER_PARTS, ADAPTER_PREFIX, Graph
 from speccompile.errors import CheckpointError, UnsupportedModelError, UsageError
-from speccompile.formats.peft import ADAPTER_WEIGHTS, Adapter, LowRank, read_adapter
-from speccompile.formats.safetensors import read_floats
+from speccompile.machine.formats.peft import ADAPTER_WEIGHTS, Adapter, LowRank, read_adapter
+from speccompile.machine.formats.safetensors import read_floats
 from speccompile.runtime.devices.engine import Array, Engine
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

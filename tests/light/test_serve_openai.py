@@ -9,9 +9,9 @@ import math
 import openai
 import pytest
 
+from speccompile.runtime.adapters import LoadedAdapter
 from speccompile.serving.http.app import Settings
 from speccompile.serving.http.keys import Keys
-from speccompile.runtime.adapters import LoadedAdapter
 from tests.light.serve_example import asked, chat_bundle, puppet_server, toy_server, toy_text
 from tests.light.toy_models import logits
 

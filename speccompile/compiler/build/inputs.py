@@ -14,7 +14,7 @@ from speccompile.compiler.build.traced_graphs import TraceInputs
 from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.models.load import WEIGHT_SUFFIXES, ModelFiles
-from speccompile.formats.peft import ADAPTER_CONFIG
+from speccompile.machine.formats.peft import ADAPTER_CONFIG
 from speccompile.plan.plan import CascadePlan, DrafterPlan, ModelPlan, Plan, RetrievalPlan
 from speccompile.recipe.resource_estimate import largest_graph_bytes
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.compiler.checkpoints.gguf.conversion import read_index as read_index_of_gguf
 from speccompile.errors import CheckpointError
-from speccompile.formats.json_files import RepeatedKeyError, is_present, refuse_duplicate_keys
-from speccompile.formats.safetensors import BITS, FLOAT_DTYPES, StoredTensor, corrupt, read_tensors
+from speccompile.machine.formats.json_files import RepeatedKeyError, is_present, refuse_duplicate_keys
+from speccompile.machine.formats.safetensors import BITS, FLOAT_DTYPES, StoredTensor, corrupt, read_tensors
 
 __all__ = ["BITS", "FLOAT_DTYPES", "StoredTensor", "files_of", "read_index", "read_tensors", "stored_tensors"]
 

@@ -9,7 +9,7 @@ from speccompile.compiler.weights.adapter import Adapted, AdapterTensors, WithRo
 from speccompile.compiler.weights.source import LazyWeight
 from speccompile.compiler.weights.tensor import WeightTensor
 from speccompile.errors import CheckpointError
-from speccompile.formats.peft import MERGED, Adapter, read_adapter
+from speccompile.machine.formats.peft import MERGED, Adapter, read_adapter
 
 
 def merge_adapter(model: nn.Module, folder: Path) -> None:

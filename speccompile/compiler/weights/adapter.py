@@ -10,7 +10,7 @@ from speccompile.bundle.file_hashes import cached_file_hash
 from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES, StoredTensor
 from speccompile.compiler.weights.source import FileBacked, Floats, InMemory, LazyWeight, View, opened
 from speccompile.errors import CheckpointError
-from speccompile.formats.peft import ADAPTER_WEIGHTS, Adapter, LowRank
+from speccompile.machine.formats.peft import ADAPTER_WEIGHTS, Adapter, LowRank
 
 
 class AdapterTensors:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.errors import CheckpointError, UnsupportedModelError
-from speccompile.formats.json_files import is_present, read_json_object
-from speccompile.formats.safetensors import FLOAT_DTYPES, StoredTensor, read_tensors
+from speccompile.machine.formats.json_files import is_present, read_json_object
+from speccompile.machine.formats.safetensors import FLOAT_DTYPES, StoredTensor, read_tensors
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.errors import CheckpointError
-from speccompile.formats.json_files import COPY_AGAIN, RepeatedKeyError, is_present, refuse_duplicate_keys
+from speccompile.machine.formats.json_files import COPY_AGAIN, RepeatedKeyError, is_present, refuse_duplicate_keys
 
 LENGTH_BYTES = 8
 LONGEST_HEADER = 100_000_000
