@@ -39,6 +39,7 @@ CONSTANTS = {
         "MOST_TOKENS": "kMostTokenIds", "TOKENS_STATE": "kTokensState", "COMPONENT_STATES": "kComponentStates",
         "ADAPTER_MATRIX": "kAdapterMatrix",
     },
+    "speccompile.machine.formats.peft": {"CONFIG_KEYS": "kAdapterKeys"},
     "speccompile.bundle.acceptance": {"KEY": "kAcceptance"},
     "speccompile.bundle.hashes": {"HASHES": "kHashes"},
     "speccompile.bundle.cache": {

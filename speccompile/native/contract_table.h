@@ -29,6 +29,9 @@ inline constexpr const char* kTokensState = "tokens";
 inline constexpr const char* kComponentStates[] = {"target.", "drafter."};
 inline constexpr const char* kAdapterMatrix = "lora.*";
 
+// speccompile.machine.formats.peft
+inline constexpr const char* kAdapterKeys[] = {"peft_type", "task_type", "base_model_name_or_path", "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "bias", "lora_bias", "modules_to_save", "trainable_token_indices", "init_lora_weights", "auto_mapping", "peft_version", "revision", "inference_mode", "lora_dropout", "fan_in_fan_out", "loftq_config", "eva_config", "corda_config", "lora_ga_config", "qalora_group_size", "megatron_core", "runtime_config"};
+
 // speccompile.bundle.acceptance
 inline constexpr const char* kAcceptance = "acceptance";
 

@@ -47,13 +47,13 @@ _UNMERGEABLE = {
 }
 """Keys of a config with what they mean; any value other than null, false and an empty one is refused."""
 
-_KNOWN = frozenset((
+CONFIG_KEYS = (
     "peft_type", "task_type", "base_model_name_or_path", "r", "lora_alpha", "rank_pattern", "alpha_pattern",
     "use_rslora", "use_dora", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "bias",
     "lora_bias", "modules_to_save", "trainable_token_indices", "init_lora_weights", "auto_mapping", "peft_version",
     "revision", "inference_mode", "lora_dropout", "fan_in_fan_out", "loftq_config", "eva_config", "corda_config",
     "lora_ga_config", "qalora_group_size", "megatron_core", "runtime_config",
-))  # fmt: skip
+)  # fmt: skip
 """Keys whose effect lies in the tensors, or that have none here."""
 
 _CHANGED_BASE = ("pissa", "olora", "corda", "eva", "lora_ga", "loftq")
@@ -143,7 +143,7 @@ def _check_config(config: Mapping[str, Any], path: Path) -> None:
     for key, meaning in _UNMERGEABLE.items():
         if config.get(key):
             raise _refused(path, f"{key}: {str(config[key])[:80]}", f"none: {meaning}")
-    for key in sorted(name for name, value in config.items() if value and name not in _KNOWN):
+    for key in sorted(name for name, value in config.items() if value and name not in CONFIG_KEYS):
         raise _refused(
             path, f"{key}: {str(config[key])[:80]}", "a key of PEFT 0.21: it may change what the model computes"
         )
