@@ -11,6 +11,7 @@ from speccompile.errors import EngineError, UsageError
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import adapters
+from tests.native.native_api import NativeBundle, NativeError
 
 pytestmark = pytest.mark.builds(8)
 
@@ -178,3 +179,57 @@ def test_other_targets(tmp_path, case):
             input_ids=given, max_new_tokens=NEW, do_sample=False, pad_token_id=0, eos_token_id=None
         )
         assert found.token_ids == expected[0, len(PROMPT) :].tolist()
+
+
+@pytest.fixture
+def native(folder, native_library, onnxruntime_library):
+    opened = NativeBundle(folder / "bundle", library=native_library, onnxruntime=onnxruntime_library, threads=2)
+    return opened.session()
+
+
+def test_the_runtime_in_cpp_gives_the_same_tokens(folder, bundle, native):
+    for name in SETTINGS:
+        native.load_adapter(name, folder / name)
+    chosen, asked = ["two", None, "one"], {"max_new_tokens": NEW}
+    wanted = bundle.generate_batch([PROMPT] * 3, adapter=chosen, **asked)
+    found = native.generate([PROMPT] * 3, adapter=chosen, **asked)
+    assert [each["token_ids"] for each in found] == [each.token_ids for each in wanted]
+    assert len({tuple(each["token_ids"]) for each in found}) == 3
+    (alone,) = native.generate([PROMPT], adapter="two", autoregressive=1, **asked)
+    assert alone["token_ids"] == wanted[0].token_ids
+    with pytest.raises(NativeError, match="all 2 slots are taken"):
+        native.load_adapter("three", folder / "one")
+    native.unload_adapter("one")
+    with pytest.raises(NativeError, match="received 'one', expected the name of a loaded adapter"):
+        native.generate([PROMPT], adapter="one", **asked)
+    native.load_adapter("again", folder / "two")
+    assert native.generate([PROMPT], adapter="again", **asked)[0]["token_ids"] == wanted[0].token_ids
+
+
+REFUSED = {
+    "DoRA": ({"use_dora": True}, "lora_magnitude_vector|use_dora"),
+    "a module": ({"target_modules": ["k_proj"]}, "a change of .*k_proj, expected changes of the modules"),
+    "a rank": ({"r": 9}, "received rank 9 .*, expected at most 8"),
+    "saved modules": ({"modules_to_save": ["lm_head"]}, "received tensor '.*lm_head"),
+    "a pattern": ({"alpha_pattern": {".*q_proj": 3}}, "alpha_pattern: '.*q_proj', expected names"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_the_runtime_in_cpp_refuses_by_name(folder, native, tmp_path, case):
+    settings, message = REFUSED[case]
+    changed = {"r": 4, "target_modules": ["q_proj"]} | settings
+    peft.get_peft_model(_base(folder), peft.LoraConfig(**changed)).save_pretrained(tmp_path / "other")
+    with pytest.raises(NativeError, match=message):
+        native.load_adapter("other", tmp_path / "other")
+    with pytest.raises(NativeError, match="expected the name of a loaded adapter"):
+        native.generate([PROMPT], adapter="other")
+
+
+@pytest.mark.parametrize("size", [0, 7, 100, -20])
+def test_the_runtime_in_cpp_reads_nothing_beyond_a_damaged_file(folder, native, tmp_path, size):
+    (tmp_path / "adapter_config.json").write_bytes((folder / "one/adapter_config.json").read_bytes())
+    whole = (folder / "one/adapter_model.safetensors").read_bytes()
+    (tmp_path / "adapter_model.safetensors").write_bytes(whole[:size])
+    with pytest.raises(NativeError, match=r"adapter_model\.safetensors"):
+        native.load_adapter("one", tmp_path)

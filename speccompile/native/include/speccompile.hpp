@@ -183,6 +183,9 @@ class Session {
   void reset_kept() { check(spc_session_reset_kept(get())); }
   void save_kept(const std::string &path) const { check(spc_session_save_kept(get(), path.c_str())); }
   void load_kept(const std::string &path) { check(spc_session_load_kept(get(), path.c_str())); }
+  // Adapters of the target, in slots of the bundle. A generation under way is dropped.
+  void load_adapter(const std::string &name, const std::string &folder) { check(spc_session_load_adapter(get(), name.c_str(), folder.c_str())); }
+  void unload_adapter(const std::string &name) { check(spc_session_unload_adapter(get(), name.c_str())); }
   void start(const Request &request) { check(spc_session_start(get(), request.get())); }
   // One round; false when every row has ended.
   bool step() {
