@@ -14,6 +14,7 @@ inline constexpr const char* kPersistentPrefix = "kept.";
 inline constexpr const char* kOutOfPlacePrefix = "next.";
 inline constexpr const char* kBatch = "batch";
 inline constexpr const char* kAdapterPrefix = "lora.";
+inline constexpr const char* kAdapterParts[] = {".a", ".b"};
 
 // speccompile.bundle.manifest
 inline constexpr int64_t kFormat = 3;
@@ -30,7 +31,10 @@ inline constexpr const char* kComponentStates[] = {"target.", "drafter."};
 inline constexpr const char* kAdapterMatrix = "lora.*";
 
 // speccompile.machine.formats.peft
-inline constexpr const char* kAdapterKeys[] = {"peft_type", "task_type", "base_model_name_or_path", "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "bias", "lora_bias", "modules_to_save", "trainable_token_indices", "init_lora_weights", "auto_mapping", "peft_version", "revision", "inference_mode", "lora_dropout", "fan_in_fan_out", "loftq_config", "eva_config", "corda_config", "lora_ga_config", "qalora_group_size", "megatron_core", "runtime_config"};
+inline constexpr const char* kAdapterConfig = "adapter_config.json";
+inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
+inline constexpr const char* kAdapterNames = "base_model.model.";
+inline constexpr const char* kAdapterTensors[] = {"lora_A.weight", "lora_B.weight"};
 
 // speccompile.bundle.acceptance
 inline constexpr const char* kAcceptance = "acceptance";
@@ -277,6 +281,42 @@ inline constexpr const char* kStatic = "static";
 inline constexpr const char* kDynamic = "dynamic";
 inline constexpr const char* kAll[] = {kChain, kStatic, kDynamic};
 }  // namespace tree
+
+// speccompile.machine.formats.peft: CONFIG_KEYS
+namespace adapter_key {
+inline constexpr const char* kPeftType = "peft_type";
+inline constexpr const char* kTaskType = "task_type";
+inline constexpr const char* kBaseModelNameOrPath = "base_model_name_or_path";
+inline constexpr const char* kR = "r";
+inline constexpr const char* kLoraAlpha = "lora_alpha";
+inline constexpr const char* kRankPattern = "rank_pattern";
+inline constexpr const char* kAlphaPattern = "alpha_pattern";
+inline constexpr const char* kUseRslora = "use_rslora";
+inline constexpr const char* kUseDora = "use_dora";
+inline constexpr const char* kTargetModules = "target_modules";
+inline constexpr const char* kExcludeModules = "exclude_modules";
+inline constexpr const char* kLayersToTransform = "layers_to_transform";
+inline constexpr const char* kLayersPattern = "layers_pattern";
+inline constexpr const char* kBias = "bias";
+inline constexpr const char* kLoraBias = "lora_bias";
+inline constexpr const char* kModulesToSave = "modules_to_save";
+inline constexpr const char* kTrainableTokenIndices = "trainable_token_indices";
+inline constexpr const char* kInitLoraWeights = "init_lora_weights";
+inline constexpr const char* kAutoMapping = "auto_mapping";
+inline constexpr const char* kPeftVersion = "peft_version";
+inline constexpr const char* kRevision = "revision";
+inline constexpr const char* kInferenceMode = "inference_mode";
+inline constexpr const char* kLoraDropout = "lora_dropout";
+inline constexpr const char* kFanInFanOut = "fan_in_fan_out";
+inline constexpr const char* kLoftqConfig = "loftq_config";
+inline constexpr const char* kEvaConfig = "eva_config";
+inline constexpr const char* kCordaConfig = "corda_config";
+inline constexpr const char* kLoraGaConfig = "lora_ga_config";
+inline constexpr const char* kQaloraGroupSize = "qalora_group_size";
+inline constexpr const char* kMegatronCore = "megatron_core";
+inline constexpr const char* kRuntimeConfig = "runtime_config";
+inline constexpr const char* kAll[] = {kPeftType, kTaskType, kBaseModelNameOrPath, kR, kLoraAlpha, kRankPattern, kAlphaPattern, kUseRslora, kUseDora, kTargetModules, kExcludeModules, kLayersToTransform, kLayersPattern, kBias, kLoraBias, kModulesToSave, kTrainableTokenIndices, kInitLoraWeights, kAutoMapping, kPeftVersion, kRevision, kInferenceMode, kLoraDropout, kFanInFanOut, kLoftqConfig, kEvaConfig, kCordaConfig, kLoraGaConfig, kQaloraGroupSize, kMegatronCore, kRuntimeConfig};
+}  // namespace adapter_key
 
 // speccompile.runtime.generation: FINISH_REASONS
 namespace finish {

@@ -24,8 +24,13 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 MERGED = "merged_adapter.json"
 """Marks a folder whose model gets the adapter beside it: `speccompile.recipe.adapter` makes such folders."""
 
-_PREFIX = "base_model.model."
-_A, _B, _BIAS = "lora_A.weight", "lora_B.weight", "lora_B.bias"
+PREFIX = "base_model.model."
+"""What the names of an adapter's tensors begin with."""
+
+LOW_RANK = ("lora_A.weight", "lora_B.weight")
+"""Ends of the names of a linear layer's two matrices."""
+
+(_A, _B), _BIAS = LOW_RANK, "lora_B.bias"
 _EMBEDDING_A, _EMBEDDING_B = "lora_embedding_A", "lora_embedding_B"
 _MAGNITUDE, _ROWS = "lora_magnitude_vector", "token_adapter.trainable_tokens_delta"
 _PARTS = (_A, _B, _BIAS, _EMBEDDING_A, _EMBEDDING_B, _MAGNITUDE, _ROWS)
@@ -165,9 +170,9 @@ def _assembled(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor], f
     for name, tensor in tensors.items():
         if tensor.dtype not in FLOAT_DTYPES:
             raise _wrong(path, f"tensor '{name}' in {tensor.dtype}", "float32, float16 or bfloat16")
-        if not name.startswith(_PREFIX):
-            raise _wrong(path, f"tensor '{name}'", f"names that begin with {_PREFIX}")
-        module, part = _split(name.removeprefix(_PREFIX))
+        if not name.startswith(PREFIX):
+            raise _wrong(path, f"tensor '{name}'", f"names that begin with {PREFIX}")
+        module, part = _split(name.removeprefix(PREFIX))
         if part:
             modules.setdefault(module, {})[part] = tensor
         elif "lora_" in module or "token_adapter" in module:

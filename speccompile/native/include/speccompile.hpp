@@ -83,6 +83,9 @@ class Request {
   Request &&set(const char *name, Value value, size_t prompt = SPC_ALL) && {
     return std::move(this->set(name, value, prompt));
   }
+  // The adapter of a prompt, or of all, by its name in the session; "" for none.
+  Request &adapter(const std::string &name, size_t prompt = SPC_ALL) & { return done(spc_request_set_adapter(get(), prompt, name.c_str())); }
+  Request &&adapter(const std::string &name, size_t prompt = SPC_ALL) && { return std::move(this->adapter(name, prompt)); }
   spc_request *get() const noexcept { return handle_.get(); }
 
  private:

@@ -15,11 +15,8 @@
 namespace spc {
 namespace {
 
-constexpr const char* kPrefix = "base_model.model.";
-constexpr const char* kParts[] = {".lora_A.weight", ".lora_B.weight"};
 constexpr const char* kBuild = "build a bundle for it: see the recipe's section adapters";
 constexpr const char* kMerge = "merge it when the bundle is built: target.adapter";
-constexpr size_t kLengthBytes = 8;  // of the length of a safetensors header
 
 [[noreturn]] void refuse(const std::string& where, const std::string& received, const std::string& expected, const std::string& hint) {
   throw Error(Kind::kFailed, where + ": received " + received + ", expected " + expected, hint);
@@ -28,6 +25,9 @@ constexpr size_t kLengthBytes = 8;  // of the length of a safetensors header
 bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
+
+// The end of the name of a layer's first or second matrix.
+std::string end_of(int part) { return std::string(".") + kAdapterTensors[part]; }
 
 std::string read_whole(const std::string& path) {
   try {
@@ -55,30 +55,30 @@ bool is_set(const Json& value) {
 }
 
 void check_config(const Json& config, const std::string& path) {
-  if (config["peft_type"] != Json("LORA")) refuse(path, "peft_type: " + config["peft_type"].repr(), "LORA", kMerge);
-  const Json& task = config["task_type"];
-  if (!task.is_null() && task != Json("CAUSAL_LM")) refuse(path, "task_type: " + task.repr(), "CAUSAL_LM", kMerge);
+  if (config[adapter_key::kPeftType] != Json("LORA")) refuse(path, std::string(adapter_key::kPeftType) + ": " + config[adapter_key::kPeftType].repr(), "LORA", kMerge);
+  const Json& task = config[adapter_key::kTaskType];
+  if (!task.is_null() && task != Json("CAUSAL_LM")) refuse(path, std::string(adapter_key::kTaskType) + ": " + task.repr(), "CAUSAL_LM", kMerge);
   for (const auto& [name, value] : config.object()) {
-    const bool is_known = std::any_of(std::begin(kAdapterKeys), std::end(kAdapterKeys), [&](const char* key) { return name == key; });
+    const bool is_known = std::any_of(std::begin(adapter_key::kAll), std::end(adapter_key::kAll), [&](const char* key) { return name == key; });
     if (!is_known && is_set(value)) refuse(path, name + ": " + value.repr(), "LoRA of linear layers", kMerge);
   }
-  if (is_set(config["use_dora"])) refuse(path, "use_dora: True", "LoRA of linear layers", kMerge);
-  const Json& start = config["init_lora_weights"];
+  if (is_set(config[adapter_key::kUseDora])) refuse(path, std::string(adapter_key::kUseDora) + ": True", "LoRA of linear layers", kMerge);
+  const Json& start = config[adapter_key::kInitLoraWeights];
   const bool is_plain = !start.is_text() || start == Json("gaussian") || start == Json("orthogonal");
-  if (!is_plain) refuse(path, "init_lora_weights: " + start.repr(), "a start that leaves the base as it is", kMerge);
+  if (!is_plain) refuse(path, std::string(adapter_key::kInitLoraWeights) + ": " + start.repr(), "a start that leaves the base as it is", kMerge);
 }
 
 // The alpha of a module: that of the first pattern that ends its name. Patterns are names here: of the regular expressions of
 // PEFT only the escaped point is read.
 double alpha_of(const Json& config, const std::string& module, const std::string& path) {
-  const Json* found = config.find("lora_alpha");
-  for (const auto& [pattern, value] : config["alpha_pattern"].object()) {
+  const Json* found = config.find(adapter_key::kLoraAlpha);
+  for (const auto& [pattern, value] : config[adapter_key::kAlphaPattern].object()) {
     std::string name;
     for (size_t i = 0; i < pattern.size(); ++i) {
       if (pattern[i] == '\\' && i + 1 < pattern.size() && pattern[i + 1] == '.') ++i;
       const char each = pattern[i];
       if (!std::isalnum(static_cast<unsigned char>(each)) && each != '_' && each != '.')
-        refuse(path, "alpha_pattern: " + python_repr(pattern), "names without other signs of regular expressions", kMerge);
+        refuse(path, std::string(adapter_key::kAlphaPattern) + ": " + python_repr(pattern), "names without other signs of regular expressions", kMerge);
       name += each;
     }
     if (ends_with("." + module, "." + name)) {
@@ -87,16 +87,23 @@ double alpha_of(const Json& config, const std::string& module, const std::string
     }
   }
   if (!found || !found->is_number() || !(found->number() > 0 && found->number() < 1e6))
-    refuse(path, "lora_alpha: " + (found ? found->repr() : "nothing"), "a number for " + module, "save the adapter again with peft");
+    refuse(path, std::string(adapter_key::kLoraAlpha) + ": " + (found ? found->repr() : "nothing"), "a number for " + module, "save the adapter again with peft");
   return found->number();
 }
 
 // A tensor of a file: its shape and its bytes there.
 struct Stored {
-  std::string dtype;
+  const Dtype* dtype;
   int64_t rows, width;
   std::string_view bytes;
 };
+
+// The kind of numbers that safetensors names so; null for any other than floats.
+const Dtype* float_named(const std::string& name) {
+  for (const char* const each : {dtype::kFloat32, dtype::kFloat16, dtype::kBfloat16})
+    if (const Dtype* const found = dtype_named(each); name == found->safetensors) return found;
+  return nullptr;
+}
 
 float half(uint16_t bits) {
   const int exponent = bits >> 10 & 31, fraction = bits & 1023;
@@ -106,14 +113,14 @@ float half(uint16_t bits) {
 }
 
 float number_at(const Stored& tensor, size_t place) {
-  if (tensor.dtype == "F32") {
+  if (tensor.dtype->name == std::string_view(dtype::kFloat32)) {
     float found;
     std::memcpy(&found, tensor.bytes.data() + place * 4, 4);
     return found;
   }
   uint16_t bits;
   std::memcpy(&bits, tensor.bytes.data() + place * 2, 2);
-  if (tensor.dtype == "F16") return half(bits);
+  if (tensor.dtype->name == std::string_view(dtype::kFloat16)) return half(bits);
   const uint32_t wide = static_cast<uint32_t>(bits) << 16;
   float found;
   std::memcpy(&found, &wide, 4);
@@ -122,7 +129,8 @@ float number_at(const Stored& tensor, size_t place) {
 
 Stored stored_of(const std::string& name, const Json& entry, std::string_view data, const std::string& path) {
   const Json &shape = entry["shape"], &offsets = entry["data_offsets"], &dtype = entry["dtype"];
-  const int64_t size = dtype == Json("F32") ? 4 : dtype == Json("F16") || dtype == Json("BF16") ? 2 : 0;
+  const Dtype* const kind = float_named(dtype.text());
+  const int64_t size = kind ? static_cast<int64_t>(kind->bytes) : 0;
   const auto is_size = [](const Json& each) { return each.type() == Json::Type::kInteger && each.integer() >= 0 && each.integer() <= INT32_MAX; };
   const bool is_whole = shape.list().size() == 2 && std::all_of(shape.list().begin(), shape.list().end(), is_size) && offsets.list().size() == 2 &&
                         offsets.list()[0].type() == Json::Type::kInteger && offsets.list()[1].type() == Json::Type::kInteger;
@@ -130,7 +138,7 @@ Stored stored_of(const std::string& name, const Json& entry, std::string_view da
     const int64_t rows = shape.list()[0].integer(), width = shape.list()[1].integer();
     const int64_t start = offsets.list()[0].integer(), end = offsets.list()[1].integer();
     if (start >= 0 && start <= end && end <= static_cast<int64_t>(data.size()) && rows * width <= end - start && end - start == rows * width * size)
-      return {dtype.text(), rows, width, data.substr(static_cast<size_t>(start), static_cast<size_t>(end - start))};
+      return {kind, rows, width, data.substr(static_cast<size_t>(start), static_cast<size_t>(end - start))};
   }
   refuse(path, "tensor '" + name + "' as " + entry.repr().substr(0, 120), "a matrix of float32, float16 or bfloat16 in the file",
          "save the adapter again with peft");
@@ -189,30 +197,30 @@ int64_t Adapters::slot_of(const std::string& name) const {
 }
 
 Adapters::Matrices Adapters::read(const std::string& folder) const {
-  const std::string config_path = join_path(folder, "adapter_config.json"), path = join_path(folder, "adapter_model.safetensors");
+  const std::string config_path = join_path(folder, kAdapterConfig), path = join_path(folder, kAdapterWeights);
   const Json config = object_of(read_whole(config_path), config_path);
   check_config(config, config_path);
   const std::string content = read_whole(path);
   uint64_t length = 0;
-  if (content.size() >= kLengthBytes) std::memcpy(&length, content.data(), kLengthBytes);
-  if (content.size() < kLengthBytes || length > content.size() - kLengthBytes)
+  if (content.size() >= kDrafterStateLengthBytes) std::memcpy(&length, content.data(), kDrafterStateLengthBytes);
+  if (content.size() < kDrafterStateLengthBytes || length > content.size() - kDrafterStateLengthBytes)
     refuse(path, "a file of " + std::to_string(content.size()) + " bytes", "the whole header in the file", "copy or download the file again");
-  const std::string_view all = content, data = all.substr(kLengthBytes + length);
-  const Json header = object_of(all.substr(kLengthBytes, length), path);
+  const std::string_view all = content, data = all.substr(kDrafterStateLengthBytes + length);
+  const Json header = object_of(all.substr(kDrafterStateLengthBytes, length), path);
   Matrices found;
   std::map<std::string, std::map<int, Stored>> modules;
   for (const auto& [name, entry] : header.object()) {
-    if (name == "__metadata__") continue;
-    const int part = ends_with(name, kParts[0]) ? 0 : ends_with(name, kParts[1]) ? 1 : -1;
-    if (part < 0 || name.rfind(kPrefix, 0) != 0) refuse(path, "tensor '" + name + "'", "LoRA of linear layers", kMerge);
-    const size_t start = std::strlen(kPrefix);
-    modules[name.substr(start, name.size() - start - std::strlen(kParts[part]))].emplace(part, stored_of(name, entry, data, path));
+    if (name == kDrafterStateMetadata) continue;
+    const int part = ends_with(name, end_of(0)) ? 0 : ends_with(name, end_of(1)) ? 1 : -1;
+    if (part < 0 || name.rfind(kAdapterNames, 0) != 0) refuse(path, "tensor '" + name + "'", "LoRA of linear layers", kMerge);
+    const size_t start = std::strlen(kAdapterNames);
+    modules[name.substr(start, name.size() - start - end_of(part).size())].emplace(part, stored_of(name, entry, data, path));
   }
   if (modules.empty()) refuse(path, "no tensors", "those of an adapter", "save the adapter again with peft");
   for (const auto& [module, parts] : modules) {
-    if (parts.size() != 2) refuse(path, "one matrix of " + module, "lora_A.weight and lora_B.weight", "save the adapter again with peft");
+    if (parts.size() != 2) refuse(path, "one matrix of " + module, std::string(kAdapterTensors[0]) + " and " + kAdapterTensors[1], "save the adapter again with peft");
     const Stored &a = parts.at(0), &b = parts.at(1);
-    const auto left = shapes_.find(kAdapterPrefix + module + ".a"), right = shapes_.find(kAdapterPrefix + module + ".b");
+    const auto left = shapes_.find(kAdapterPrefix + module + kAdapterParts[0]), right = shapes_.find(kAdapterPrefix + module + kAdapterParts[1]);
     if (left == shapes_.end() || right == shapes_.end())
       refuse(folder, "a change of " + module, "changes of the modules that the bundle has slots for", kBuild);
     if (a.rows != b.width || a.rows < 1 || a.width != left->second[2] || b.rows != right->second[2])
@@ -223,7 +231,7 @@ Adapters::Matrices Adapters::read(const std::string& folder) const {
       refuse(folder, "rank " + std::to_string(a.rows) + " for " + module, "at most " + std::to_string(rank_) + ", as the bundle has",
              "build the bundle with a larger adapters.rank");
     const double rank = static_cast<double>(a.rows), alpha = alpha_of(config, module, config_path);
-    const float scale = static_cast<float>(alpha / (is_set(config["use_rslora"]) ? std::sqrt(rank) : rank));
+    const float scale = static_cast<float>(alpha / (is_set(config[adapter_key::kUseRslora]) ? std::sqrt(rank) : rank));
     Matrix rows(static_cast<size_t>(a.rows * a.width)), turned(static_cast<size_t>(b.rows * b.width));
     for (size_t i = 0; i < rows.size(); ++i) rows[i] = number_at(a, i);
     for (int64_t n = 0; n < b.rows; ++n)
