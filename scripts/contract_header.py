@@ -30,6 +30,7 @@ CONSTANTS = {
     "speccompile.contract": {
         "VERSION": "kContract", "PERSISTENT_PREFIX": "kPersistentPrefix", "OUT_OF_PLACE_PREFIX": "kOutOfPlacePrefix",
         "BATCH": "kBatch", "CACHED_KINDS": "kCachedKinds", "SCALE_SUFFIX": "kScaleSuffix",
+        "ADAPTER_PREFIX": "kAdapterPrefix", "ADAPTER_PARTS": "kAdapterParts",
     },
     "speccompile.bundle.manifest": {
         "FORMAT": "kFormat", "MANIFEST": "kManifest", "LOCK": "kLock", "PROOF": "kProof", "TOKENIZER": "kTokenizer",
@@ -37,6 +38,11 @@ CONSTANTS = {
     },
     "speccompile.bundle.signatures": {
         "MOST_TOKENS": "kMostTokenIds", "TOKENS_STATE": "kTokensState", "COMPONENT_STATES": "kComponentStates",
+        "ADAPTER_MATRIX": "kAdapterMatrix",
+    },
+    "speccompile.machine.formats.peft": {
+        "ADAPTER_CONFIG": "kAdapterConfig", "ADAPTER_WEIGHTS": "kAdapterWeights", "PREFIX": "kAdapterNames",
+        "LOW_RANK": "kAdapterTensors",
     },
     "speccompile.bundle.acceptance": {"KEY": "kAcceptance"},
     "speccompile.bundle.hashes": {"HASHES": "kHashes"},
@@ -124,6 +130,7 @@ WORDS = {
     "speccompile.bundle.manifest": {
         "BACKENDS": "backend", "PROVIDERS": "provider", "DECODINGS": "decoding", "TREES": "tree",
     },
+    "speccompile.machine.formats.peft": {"CONFIG_KEYS": "adapter_key"},
     "speccompile.runtime.generation": {"FINISH_REASONS": "finish", "MODES": "mode"},
 }  # fmt: skip
 """Module -> a tuple of words in it -> the namespace in C++ that has a constant for each."""

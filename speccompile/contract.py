@@ -82,6 +82,13 @@ allowed         bool [B, logit_rows, allowed]  which tokens may stand behind eac
                                         or, if no slot is constrained, of 1 that stands for all. What is chosen and
                                         accepted is what a target would choose that finds all others impossible
 
+Adapters (`adapters: {rank, modules, slots}`): low-rank changes of the target's weights that are chosen as it runs. The
+host writes them into slots 1, 2, ..; slot 0 is the target without an adapter, whatever its numbers are.
+
+adapter         int64 [B]               the slot of each row's adapter
+lora.<module>.a float32 [slots + 1, r, K]   of a module with weight W [N, K], whose result for x becomes W x + (x A^T) B
+lora.<module>.b float32 [slots + 1, r, N]   B is transposed, and has the adapter's scale
+
 Inputs of a drafter from the target, in addition to tokens:
 
 features        float32 [B, window, F]  its taps at the accepted tokens, in the order of the path
@@ -107,7 +114,7 @@ BUFFERS = (
     "window", "n_given", "n_total", "length", "logit_rows", "batch_rows", "path", "n_path", "logits", "catch_up",
     "pairs", "tokens", "parents", "nodes", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "history",
     "uniforms", "accept_uniforms", "draft_uniforms", "draft_ids", "draft_probs", "allowed", "features", "successors",
-    "row_tokens",
+    "row_tokens", "adapter",
 )  # fmt: skip
 """Names of buffers with a fixed name; states are named by their component and kind. Some are names of sizes as well."""
 
@@ -133,6 +140,12 @@ it has read all inputs, writes to a buffer of the output's own name, and the hos
 PERSISTENT_PREFIX = "kept."
 """Name prefix of persistent states. They survive a generation and may be stale. Stale states lower acceptance and
 change no token, so that a drafter never has to catch up on them."""
+
+ADAPTER_PREFIX = "lora."
+"""Name prefix of the matrices of adapters. The module's name follows, then one of ADAPTER_PARTS."""
+
+ADAPTER_PARTS = (".a", ".b")
+"""Ends of the names of a module's two matrices."""
 
 RECURRENT_STATE_KINDS = ("conv", "state")
 """Kinds of states without a line for every token: they must not read a token twice."""

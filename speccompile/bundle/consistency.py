@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from speccompile.bundle.manifest import DECODINGS, TREES, EngineEntry, Manifest
 from speccompile.bundle.signatures import (
+    ADAPTER_MATRIX,
     COMPONENT_STATES,
     COMPUTED,
     LIMITS,
@@ -17,6 +18,7 @@ from speccompile.bundle.signatures import (
     TOKENS_STATE,
 )
 from speccompile.contract import (
+    ADAPTER_PREFIX,
     CACHED_KINDS,
     DTYPES,
     NEXT_ROUND_INPUTS,
@@ -150,14 +152,15 @@ def _graph(graph: Graph, manifest: Manifest) -> Iterator[str]:
 
 
 def _tensor(tensor: Tensor, way: str, graph: Graph, manifest: Manifest) -> Iterator[str]:
+    known = ADAPTER_MATRIX if tensor.name.startswith(ADAPTER_PREFIX) else tensor.name
     if tensor.dtype not in DTYPES:
         yield f"the {way} {tensor.name!r} has the dtype {tensor.dtype!r}, expected one of {', '.join(DTYPES)}"
     elif tensor.role == "state":
         yield from _state(tensor, way, manifest)
-    elif tensor.name not in SIGNATURES:
+    elif known not in SIGNATURES:
         yield f"the {way} {tensor.name!r}, which no graph of this contract has"
     else:
-        dtype, sizes, roles = SIGNATURES[tensor.name]
+        dtype, sizes, roles = SIGNATURES[known]
         role = tensor.role if tensor.role in roles.split() else roles
         shape = tuple(_size(each, manifest) for each in sizes)
         buffer = NEXT_ROUND_INPUTS.get(tensor.name, tensor.name) if graph.name == "draft" else tensor.name

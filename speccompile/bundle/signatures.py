@@ -1,7 +1,7 @@
 """Signatures of the tensors of a round, as `speccompile.contract` describes them, and the fields of a manifest that
 decide them. C++ reads these tables too: `scripts/contract_header.py` writes them."""
 
-from speccompile.contract import COMPONENTS
+from speccompile.contract import ADAPTER_PREFIX, COMPONENTS
 
 LARGEST = 2**31 - 1
 MOST_TOKENS = LARGEST
@@ -45,6 +45,9 @@ _COUNT = ("int64", ("batch",), "io")
 _INDEX = ("int64", ("catch_up",), "index")
 _UNIFORM = ("float32", ("batch", "drafts"), "io")
 
+ADAPTER_MATRIX = f"{ADAPTER_PREFIX}*"
+"""Name in SIGNATURES of all matrices of adapters."""
+
 SIGNATURES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "window": ("int64", ("batch", "window"), "io"),
     "n_given": _COUNT,
@@ -71,6 +74,8 @@ SIGNATURES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "draft_ids": ("int64", ("batch", "drafts", "*"), "io link"),
     "draft_probs": ("float32", ("batch", "drafts", "*"), "io link"),
     "allowed": ("bool", ("batch", "logit_rows", "allowed"), "io"),
+    "adapter": _COUNT,
+    ADAPTER_MATRIX: ("float32", ("*", "*", "*"), "io"),
     "features": ("float32", ("batch", "window", "*"), "link"),
     "successors": ("int64", ("batch", "logit_rows", "*"), "link"),
     "row_tokens": ("int64", ("batch", "logit_rows"), "link"),

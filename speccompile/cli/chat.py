@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from speccompile.cli.adapter_option import USED_ADAPTER, take_adapter
 from speccompile.cli.conversation import Conversation
 from speccompile.cli.generation_output import summary
 from speccompile.cli.model_bundle import model_options, open_model
@@ -49,6 +50,7 @@ DRAFTED = "green"
 )
 @click.option("--system", metavar="TEXT", help="What the model is told before all messages.")
 @click.option("--session", **SESSION)
+@click.option("--adapter", **USED_ADAPTER)
 @click.option("--show-drafts", is_flag=True, help="Colour the tokens that were drafted and accepted.")
 @model_options
 @sampling_options
@@ -87,6 +89,7 @@ def command(
     with open_model(
         model, drafter, precision, tokenizer, fast=fast, sampling=sampling, threads=threads, prove=not skip_prove
     ) as bundle:
+        take_adapter(bundle, options)
         converse(bundle, options, system=system, show_drafts=show_drafts, session=session)
 
 

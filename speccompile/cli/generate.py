@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.cli.adapter_option import USED_ADAPTER, take_adapter
 from speccompile.cli.constraint_options import constraint_options, impose, take
 from speccompile.cli.generation_output import write_generations
 from speccompile.cli.options import NEW_TOKENS, SESSION, SIGNED_BY, THREADS, TRUNCATE, Option
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 @click.option("--stop", metavar="TEXT", multiple=True, help="End before this text. May be given several times.")
 @click.option("--truncate", **TRUNCATE)
 @click.option("--session", **SESSION)
+@click.option("--adapter", **USED_ADAPTER)
 @click.option("--chat", is_flag=True, help="Write the prompt into the tokenizer's chat template.")
 @click.option("--autoregressive", is_flag=True, help="One token a round, without drafts.")
 @click.option(
@@ -113,6 +115,7 @@ def command(
       speccompile generate build/typed --prompt 'Is it so? ' --choice yes --choice no
       speccompile generate build/recycling --prompt 'def ' --state learned.safetensors
       speccompile generate build/demo --prompt-file long.txt --session long.session
+      speccompile generate build/slots --prompt 'Roses' --adapter poet=adapters/poet
     """
     options["adaptive"] = not fixed_draft_length
     given = read_prompt(dict(zip(SOURCES, (prompt, prompt_file, token_ids), strict=True)), chat=options["chat"])
@@ -125,6 +128,7 @@ def command(
 
     with log_step(f"opening {folder}"):
         bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify, signed_by=signed_by)
+    take_adapter(bundle, options)
     options["constraint"] = impose(bundle, asked)
     if state is not None:
         _begin(bundle, state, reset=reset)

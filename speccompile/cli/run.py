@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from speccompile.cli.adapter_option import USED_ADAPTER, take_adapter
 from speccompile.cli.generation_output import write_generations
 from speccompile.cli.model_bundle import model_options, open_model
 from speccompile.cli.options import NEW_TOKENS, SESSION, THREADS, TRUNCATE, Option
@@ -22,6 +23,7 @@ from speccompile.errors import UsageError
 @click.option("--raw", is_flag=True, help="Continue the prompt as it is, without the tokenizer's chat template.")
 @click.option("--truncate", **TRUNCATE)
 @click.option("--session", **SESSION)
+@click.option("--adapter", **USED_ADAPTER)
 @click.option("--stop", metavar="TEXT", multiple=True, help="End before this text. May be given several times.")
 @click.option("--autoregressive", is_flag=True, help="One token a round, without drafts.")
 @click.option("--threads", **THREADS)
@@ -71,10 +73,12 @@ def command(
 
         require_terminal()
         with opened as bundle:
+            take_adapter(bundle, options)
             options.pop("truncate")
             converse(bundle, options, system=None, show_drafts=False, session=options.pop("session"))
         return
     asked = read_text("the prompt", given) if given == "-" else given
     with opened as bundle:
+        take_adapter(bundle, options)
         options["chat"] = bundle.chat_template is not None and not raw
         write_generations(bundle, asked, options, as_json=as_json)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.cli.adapter_option import ADAPTER
 from speccompile.cli.options import SIGNED_BY, THREADS
 from speccompile.errors import UsageError
 from speccompile.progress import LOGGER
@@ -31,6 +32,7 @@ _KEY_FILE_BYTES = 1 << 20
 @click.option("--api-key-file", "key_file", metavar="FILE", type=PATH, help="Keys, one a line.")
 @click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here.")
 @click.option("--threads", **THREADS)
+@click.option("--adapter", "adapters", **ADAPTER)
 @click.option("--autoregressive", is_flag=True, help="One token a round, for requests that do not ask for drafts.")
 @click.option("--waiting", metavar="N", type=click.IntRange(min=0), help="Requests that may wait; by default 64.")
 @click.option(
@@ -97,6 +99,7 @@ def command(
     key_file: Path | None,
     engine: str | None,
     threads: int | None,
+    adapters: tuple[str, ...],
     autoregressive: bool,
     body_bytes: int,
     read_seconds: float,
@@ -135,6 +138,9 @@ def command(
     SPECCOMPILE_API_KEY (several with commas between them); without any everybody is let in. /health, /metrics,
     /version, /openapi.json and the page need none. TLS is left to a proxy in front of it.
 
+    --adapter NAME=FOLDER serves the target with a LoRA adapter as the model BUNDLE:NAME. The bundle needs slots for
+    adapters, which the recipe's section adapters gives it.
+
     At / is a page to talk to the model in a browser. It loads nothing from elsewhere, asks for the API key where there
     is one, keeps it until its tab is closed, and keeps the conversation in that browser until it is cleared. --no-page
     leaves it out.
@@ -155,6 +161,7 @@ def command(
         -d '{"prompt": "def main(", "max_tokens": 64}'
     """
     from speccompile.bundle.reader import open_bundle
+    from speccompile.runtime.adapters import read_named
     from speccompile.serving.http.app import Settings
     from speccompile.serving.http.connection_limits import ConnectionLimits
     from speccompile.serving.http.keys import Keys
@@ -162,6 +169,7 @@ def command(
     from speccompile.serving.http.reading.limits import ReadLimits
     from speccompile.serving.http.run import ListenAddress, listen, serve
 
+    named = read_named(adapters)
     manifest = open_bundle(folder, verify=False).manifest  # refuse an invalid bundle before listening
     limits = _limits(
         requests=waiting, tokens=waiting_tokens, sequences=sequences, queue_seconds=waiting_seconds,
@@ -178,7 +186,7 @@ def command(
     click.echo(address)
 
     def load() -> None:
-        model.open(folder, engine=engine, threads=threads, verify=not no_verify, signed_by=signed_by)
+        model.open(folder, engine=engine, threads=threads, verify=not no_verify, signed_by=signed_by, adapters=named)
         LOGGER.info("serving %s on %s, with %d rows", model.name, address, manifest.batch_size)
         if settings.page and unix is None:
             LOGGER.info("open %s/ in a browser to talk to it", address)

@@ -15,6 +15,8 @@ inline constexpr const char* kOutOfPlacePrefix = "next.";
 inline constexpr const char* kBatch = "batch";
 inline constexpr const char* kCachedKinds[] = {"key", "value"};
 inline constexpr const char* kScaleSuffix = "_scale";
+inline constexpr const char* kAdapterPrefix = "lora.";
+inline constexpr const char* kAdapterParts[] = {".a", ".b"};
 
 // speccompile.bundle.manifest
 inline constexpr int64_t kFormat = 3;
@@ -28,6 +30,13 @@ inline constexpr const char* kChat = "tokenizer/chat.json";
 inline constexpr int64_t kMostTokenIds = 2147483647;
 inline constexpr const char* kTokensState = "tokens";
 inline constexpr const char* kComponentStates[] = {"target.", "drafter."};
+inline constexpr const char* kAdapterMatrix = "lora.*";
+
+// speccompile.machine.formats.peft
+inline constexpr const char* kAdapterConfig = "adapter_config.json";
+inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
+inline constexpr const char* kAdapterNames = "base_model.model.";
+inline constexpr const char* kAdapterTensors[] = {"lora_A.weight", "lora_B.weight"};
 
 // speccompile.bundle.acceptance
 inline constexpr const char* kAcceptance = "acceptance";
@@ -196,7 +205,8 @@ inline constexpr const char* kAllowed = "allowed";
 inline constexpr const char* kFeatures = "features";
 inline constexpr const char* kSuccessors = "successors";
 inline constexpr const char* kRowTokens = "row_tokens";
-inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens};
+inline constexpr const char* kAdapter = "adapter";
+inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter};
 }  // namespace names
 
 // speccompile.contract: GRAPHS
@@ -273,6 +283,42 @@ inline constexpr const char* kStatic = "static";
 inline constexpr const char* kDynamic = "dynamic";
 inline constexpr const char* kAll[] = {kChain, kStatic, kDynamic};
 }  // namespace tree
+
+// speccompile.machine.formats.peft: CONFIG_KEYS
+namespace adapter_key {
+inline constexpr const char* kPeftType = "peft_type";
+inline constexpr const char* kTaskType = "task_type";
+inline constexpr const char* kBaseModelNameOrPath = "base_model_name_or_path";
+inline constexpr const char* kR = "r";
+inline constexpr const char* kLoraAlpha = "lora_alpha";
+inline constexpr const char* kRankPattern = "rank_pattern";
+inline constexpr const char* kAlphaPattern = "alpha_pattern";
+inline constexpr const char* kUseRslora = "use_rslora";
+inline constexpr const char* kUseDora = "use_dora";
+inline constexpr const char* kTargetModules = "target_modules";
+inline constexpr const char* kExcludeModules = "exclude_modules";
+inline constexpr const char* kLayersToTransform = "layers_to_transform";
+inline constexpr const char* kLayersPattern = "layers_pattern";
+inline constexpr const char* kBias = "bias";
+inline constexpr const char* kLoraBias = "lora_bias";
+inline constexpr const char* kModulesToSave = "modules_to_save";
+inline constexpr const char* kTrainableTokenIndices = "trainable_token_indices";
+inline constexpr const char* kInitLoraWeights = "init_lora_weights";
+inline constexpr const char* kAutoMapping = "auto_mapping";
+inline constexpr const char* kPeftVersion = "peft_version";
+inline constexpr const char* kRevision = "revision";
+inline constexpr const char* kInferenceMode = "inference_mode";
+inline constexpr const char* kLoraDropout = "lora_dropout";
+inline constexpr const char* kFanInFanOut = "fan_in_fan_out";
+inline constexpr const char* kLoftqConfig = "loftq_config";
+inline constexpr const char* kEvaConfig = "eva_config";
+inline constexpr const char* kCordaConfig = "corda_config";
+inline constexpr const char* kLoraGaConfig = "lora_ga_config";
+inline constexpr const char* kQaloraGroupSize = "qalora_group_size";
+inline constexpr const char* kMegatronCore = "megatron_core";
+inline constexpr const char* kRuntimeConfig = "runtime_config";
+inline constexpr const char* kAll[] = {kPeftType, kTaskType, kBaseModelNameOrPath, kR, kLoraAlpha, kRankPattern, kAlphaPattern, kUseRslora, kUseDora, kTargetModules, kExcludeModules, kLayersToTransform, kLayersPattern, kBias, kLoraBias, kModulesToSave, kTrainableTokenIndices, kInitLoraWeights, kAutoMapping, kPeftVersion, kRevision, kInferenceMode, kLoraDropout, kFanInFanOut, kLoftqConfig, kEvaConfig, kCordaConfig, kLoraGaConfig, kQaloraGroupSize, kMegatronCore, kRuntimeConfig};
+}  // namespace adapter_key
 
 // speccompile.runtime.generation: FINISH_REASONS
 namespace finish {
@@ -450,6 +496,8 @@ inline constexpr Signature kSignatures[] = {
     {"draft_ids", "int64", "batch drafts *", "io link"},
     {"draft_probs", "float32", "batch drafts *", "io link"},
     {"allowed", "bool", "batch logit_rows allowed", "io"},
+    {"adapter", "int64", "batch", "io"},
+    {"lora.*", "float32", "* * *", "io"},
     {"features", "float32", "batch window *", "link"},
     {"successors", "int64", "batch logit_rows *", "link"},
     {"row_tokens", "int64", "batch logit_rows", "link"},

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from speccompile.plan.adapters import AdaptersPlan
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.head import HeadPlan
 
@@ -301,7 +302,7 @@ class Plan:
     """All decisions of a build. Lengths are in tokens. decoding: "greedy" or "sampling".
 
     graphs: "separate" (verify, draft) or "fused" (step; verify for autoregressive decoding). constraints: whether the
-    host may restrict the allowed tokens.
+    host may restrict the allowed tokens. adapters: None without slots for them.
     """
 
     name: str
@@ -318,6 +319,7 @@ class Plan:
     notes: tuple[str, ...]
     constraints: bool = False
     caches: CachePlan = field(default_factory=CachePlan)
+    adapters: AdaptersPlan | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return every decided value and nothing that depends on the machine."""
@@ -331,6 +333,7 @@ class Plan:
             # present only if asked for: bundles without stay the same, byte for byte
             **({"constraints": True} if self.constraints else {}),
             **({"caches": self.caches.to_json()} if self.caches != CachePlan() else {}),
+            **({} if self.adapters is None else {"adapters": self.adapters.to_json()}),
             "max_length": self.max_length,
             "batch_size": self.batch_size,
             "prefill_chunk": self.prefill_chunk,

@@ -13,12 +13,12 @@ from typing import Any
 from speccompile import __version__
 from speccompile.bundle.cache import FOLDER, cache_folder
 from speccompile.bundle.manifest import canonical_json
-from speccompile.compiler.checkpoints.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS, MERGED, check_fits, read_adapter
 from speccompile.compiler.checkpoints.change_guard import FileStamp
 from speccompile.compiler.checkpoints.quantization import read_quantization
 from speccompile.compiler.checkpoints.weights import stored_tensors
 from speccompile.compiler.weights.adapter import check_numbers
 from speccompile.errors import CheckpointError, UnsupportedModelError
+from speccompile.machine.formats.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, MERGED, check_fits, read_adapter
 from speccompile.plan.plan import ModelPlan
 from speccompile.recipe.gguf import CACHE, write_description
 

@@ -10,6 +10,7 @@ from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import PromptError
 from speccompile.plan.plan import RETRIEVAL, DrafterPlan, EnginePlan, ModelPlan, Plan, PrecisionPlan, ProvePlan
 from speccompile.recipe.adapter import adapter_notes
+from speccompile.recipe.adapter_slots import decide_adapter_slots
 from speccompile.recipe.cache_schema import Cache
 from speccompile.recipe.caches import cache_notes, decide_caches
 from speccompile.recipe.cascade import decide_cascade
@@ -55,6 +56,7 @@ def make_plan(recipe: Recipe) -> Plan:
     words = required_capabilities(recipe)
     graphs, kind, method, decoding, constraints = (word for _, _, word in words)
     engines = decide_engines(recipe, words, kind)
+    adapters = decide_adapter_slots(recipe, engines)
     draft = decide_draft(recipe, decoding, method)
     verify = decide_verification(recipe)
     _refuse_fusing_nothing(recipe, graphs, kind)
@@ -94,6 +96,7 @@ def make_plan(recipe: Recipe) -> Plan:
         notes=tuple(notes),
         constraints=constraints == "true",
         caches=caches,
+        adapters=adapters,
     )
 
 

@@ -15,6 +15,7 @@ from speccompile.plan.recipe_source import RecipeSource
 from speccompile.plan.section import Section
 from speccompile.plan.section import optional as _optional
 from speccompile.plan.section import required as _required
+from speccompile.recipe.adapter_slots_schema import Adapters
 from speccompile.recipe.cache_schema import Cache, DrafterCache
 from speccompile.recipe.training_schema import HELD_OUT_FORMS, TRAIN_EXAMPLE, Train
 
@@ -277,6 +278,7 @@ class Recipe(Section):
     graphs: str | None = _optional("the name of a cut into graphs", "separate", min_length=1)
     verify: Verify | None = _optional("a mapping with the key method", "{method: exact}")
     constraints: bool | None = _optional("true or false", "true")
+    adapters: Adapters | None = _optional("a mapping with the keys modules, rank and slots", "{modules: [q_proj]}")
     cache: Cache | None = _optional("a mapping with the key max_length", "{max_length: 2048}")
     drafter_cache: DrafterCache | None = _optional("a mapping with the key dtype", "{dtype: int8}")
     precision: Precision | None = _optional("a mapping with the keys target and drafter", "{target: float32}")

@@ -11,6 +11,7 @@ from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import OpenedBundle, open_bundle
 from speccompile.errors import PromptError
 from speccompile.progress import heartbeat
+from speccompile.runtime.adapters import Adapters, adapter_key
 from speccompile.runtime.constraints import CompileLimits, Constraint, GrammarCompiler
 from speccompile.runtime.description import describe
 from speccompile.runtime.devices.engine import Engine
@@ -69,7 +70,8 @@ class Bundle(EngineOwner, Servable):
         """tokenizer: hash of the file of `text`, which files of persistent state name."""
         loop = DecodeLoop(engine, manifest, on_device=entry.provider != "cpu", proposer=proposer, graphs=entry.graphs)
         kept = PersistentState(engine, manifest, entry.graphs, tokenizer)
-        super().__init__(engine, loop, kept, Sessions(loop, manifest, SessionKey({}, "")))
+        adapters = Adapters(engine, entry.graphs or manifest.graphs)
+        super().__init__(engine, loop, kept, Sessions(loop, manifest, SessionKey({}, "")), adapters)
         self.manifest, self.entry, self.text, self.proposer = manifest, entry, text, proposer
         self.load_seconds = 0.0
         """Seconds that `open` took, the hashes of `verify` included."""
@@ -293,6 +295,9 @@ class Batch:
         ids = [bundle._prompt(prompt, chat=options.chat, hint=hint) for prompt in prompts]
         own = (bundle.manifest, bundle.text, bundle.grammars)
         self.rows = make_sequences(ids, options, *own, side_by_side=side_by_side)
+        chosen, each = bundle._adapters.per_prompt(options.adapter, len(ids)), len(self.rows) // len(ids)
+        for number, row in enumerate(self.rows):
+            row.adapter = chosen[number // each]
         self.session = check_session(options.session, len(self.rows), side_by_side=side_by_side)
         self.bundle, self.adaptive = bundle, options.adaptive
         self.speculative = bundle.speculative and not options.autoregressive
@@ -308,9 +313,11 @@ class Batch:
         bundle = self.bundle
         with bundle._exclusive():
             loop, start = bundle._loop, perf_counter()
+            for row in self.rows:
+                bundle._adapters.check(row.adapter)
             self._parts = loop.seconds
             if self.session is not None and self.session.exists():
-                bundle._sessions.load(self.session)
+                bundle._sessions.load(self.session, adapter_key(self.rows[0].adapter))
             try:
                 for _ in loop.generate(self.rows, self.speculative, self.adaptive):
                     self.seconds.append(perf_counter() - start)

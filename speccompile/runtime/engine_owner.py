@@ -9,6 +9,7 @@ from typing import Any, Self
 from weakref import WeakSet
 
 from speccompile.machine.system import trim_heap
+from speccompile.runtime.adapters import Adapters
 from speccompile.runtime.devices.engine import Engine
 from speccompile.runtime.exclusive_use import Closed, ExclusiveUse
 from speccompile.runtime.round_times import RecordedTimes
@@ -22,8 +23,10 @@ class EngineOwner:
     """Engine with its loop and persistent drafter state, used by one generation or service at a time until it is
     closed. A context manager: it is closed at the end of a `with` block."""
 
-    def __init__(self, engine: Engine, loop: DecodeLoop, kept: PersistentState, sessions: Sessions) -> None:
-        self.engine, self._loop, self._sessions = engine, loop, sessions
+    def __init__(
+        self, engine: Engine, loop: DecodeLoop, kept: PersistentState, sessions: Sessions, adapters: Adapters
+    ) -> None:
+        self.engine, self._loop, self._sessions, self._adapters = engine, loop, sessions, adapters
         self.kept = kept
         """Persistent drafter state, which outlives a generation; false if the drafter has none."""
         self._times: RecordedTimes | None = None
@@ -48,7 +51,7 @@ class EngineOwner:
 
     def _release(self) -> None:
         closed: Any = Closed()
-        self.engine = self.kept = self._loop = self._sessions = closed
+        self.engine = self.kept = self._loop = self._sessions = self._adapters = closed
         gc.collect()  # engines on a GPU keep runs that refer to them
         trim_heap()
 
@@ -79,6 +82,29 @@ class EngineOwner:
         another drafting method, vocabulary or shape; otherwise raise as `save_kept` does."""
         with self._exclusive():
             self.kept.load(Path(path))
+
+    def load_adapter(self, name: str, folder: str | Path) -> None:
+        """Load an adapter of the target, a folder as PEFT writes it, under a name for `generate(adapter=NAME)`. The
+        bundle must have a free slot for it (the recipe's section `adapters`).
+
+        Raise UsageError for a name that cannot be taken, for a bundle without slots and if all are taken;
+        CheckpointError for files that are damaged or of another base; UnsupportedModelError for what cannot be chosen
+        at run time; EngineError in the middle of a stream and while a service runs. The slots are unchanged then.
+        """
+        with self._exclusive():
+            self._adapters.load(name, Path(folder))
+
+    def unload_adapter(self, name: str) -> None:
+        """Free the slot of an adapter. Raise UsageError for a name that is not loaded, EngineError as
+        `load_adapter`."""
+        with self._exclusive():
+            self._adapters.unload(name)
+            self._loop.left = None  # its states may be read again, which needs the adapter
+
+    @property
+    def adapters(self) -> list[str]:
+        """Names of the loaded adapters."""
+        return self._adapters.names
 
     def save_session(self, path: str | Path, *, notes: Mapping[str, str] | None = None) -> None:
         """Write the text of the latest generation, and the states that it left, into a file for `load_session`.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
+from speccompile.runtime.adapters import LoadedAdapter
 from speccompile.runtime.constraints import Constraint, Matcher
 from speccompile.runtime.generation_html import as_html, id_spans, text_spans
 from speccompile.runtime.logprobs import Logprobs
@@ -204,6 +205,8 @@ class SequenceState:
         self._n_read = 0
         self.truncated_tokens = 0
         """Number of tokens that the prompt lost at its start."""
+        self.adapter: LoadedAdapter | None = None
+        """Adapter of the target; None for the base."""
         self.error: Exception | None = None
         """Error in processing the tokens, which ended this sequence; other sequences of the batch go on."""
 

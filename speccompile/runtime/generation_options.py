@@ -12,6 +12,8 @@ Number = float | Sequence[float | None] | None
 """A sampling option: one value for all prompts, or a sequence with one, or None, for each."""
 Whole = int | Sequence[int | None] | None
 """The same, for whole numbers."""
+Name = str | Sequence[str | None] | None
+"""The same, for names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,9 @@ class GenerationOptions:
     truncate: str | None = None
     """"left" drops the first tokens of a prompt that leaves no room for `max_new_tokens` in the bundle's capacity; a
     warning says how many. By default a prompt beyond the capacity is refused."""
+    adapter: Name = None
+    """Name of an adapter of the target that `Bundle.load_adapter` has loaded: one for all prompts, or a sequence with
+    one, or None, for each. By default the target is the base."""
     session: str | Path | None = None
     """Session file of one sequence: go on from the prefix that it shares with the prompt, if the file exists, and write
     it at the end. No token depends on it. See `Bundle.save_session`."""
@@ -93,6 +98,7 @@ class GenerationKeywords(TypedDict, total=False):
     seed: Whole
     num_return_sequences: int
     truncate: str | None
+    adapter: Name
     session: str | Path | None
 
 

@@ -21,6 +21,7 @@ from speccompile.contract import COMPONENTS, ENDS, has_recurrent_states, is_own_
 from speccompile.errors import UsageError
 from speccompile.machine.system import processor
 from speccompile.progress import LOGGER
+from speccompile.runtime.adapters import LoadedAdapter, adapter_key
 from speccompile.runtime.devices.engine import Array
 from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
@@ -29,7 +30,7 @@ from speccompile.runtime.session_file import SessionFile, read_session, write_se
 
 TOKENS = "session.tokens"
 """Name of the tensor of token ids, int64 [n]. Other tensors have the names of their buffers."""
-DRAFTER, DRAFTER_LENGTH = "drafter", "drafter_length"
+DRAFTER, DRAFTER_LENGTH, ADAPTER = "drafter", "drafter_length", "adapter"
 _NOTE = "note."
 _TARGET = f"{COMPONENTS[0]}."
 
@@ -66,6 +67,11 @@ class SessionKey:
         graphs = [entry.files[name] for name in ("draft", "step") if name in entry.files]
         drafter = [plan.get("drafter"), precision["drafter"], weights["drafter"], [files[f].blake3 for f in graphs]]
         return cls(target, json.dumps(drafter, sort_keys=True))
+
+    def of_adapter(self, adapter: str) -> dict[str, str]:
+        """Return the facts for states of an adapter, by its key. A reader that knows no adapters refuses them."""
+        weights = "target weights"
+        return self.target | ({weights: f"{self.target[weights]} with {adapter}"} if adapter else {})
 
 
 _NAMES = ("facts", "reference", "commit", "revision", "files")
@@ -127,7 +133,7 @@ class Sessions:
                 hint="generate from one prompt before",
             )
         if self._moves_on["target"] and left.target_position != len(left.tokens):
-            left = self._read_again(left.tokens)
+            left = self._read_again(left.tokens, left.adapter)
         if self._moves_on["drafter"] and left.drafter_position != left.drafter_length:
             left = left._replace(drafter_length=0)
         tensors = {TOKENS: ("I64", np.array(left.tokens, np.int64))}
@@ -136,17 +142,27 @@ class Sessions:
             if self._is_target(buffer) or left.drafter_length:
                 part = self._part(buffer, len(left.tokens), left.drafter_length)
                 tensors[buffer] = (states.dtypes[buffer], np.array(states.line(buffer, left.slot)[part]))
+        target = self._key.of_adapter(adapter_key(left.adapter))
         own = {DRAFTER: self._key.drafter, DRAFTER_LENGTH: str(left.drafter_length)}
+        own |= {ADAPTER: left.adapter.key} if left.adapter else {}
         own |= {_NOTE + name: value for name, value in (notes or {}).items()}
-        write_session(path, SessionFile(self._key.target | own, tensors))
+        write_session(path, SessionFile(target | own, tensors))
 
-    def load(self, path: Path) -> list[int]:
-        """Restore the first slot for the next generation of one prompt. Return the tokens that it holds. Raise
-        UsageError, with nothing changed, for a file that is damaged or of another bundle."""
+    def load(self, path: Path, adapter: str | None = None) -> list[int]:
+        """Restore the first slot for the next generation of one prompt. Return the tokens that it holds. adapter: key
+        of that generation's, "" for the base; None if it is not known yet. Raise UsageError, with nothing changed,
+        for a file that is damaged, of another bundle or of another adapter."""
         states = self._loop.states
         size = sum(states.line(buffer, 0).nbytes for buffer in states.shapes) + 8 * self._manifest.max_length
         file = read_session(path, size)
         self._check_key(file, path)
+        theirs = file.metadata.get(ADAPTER, "")
+        if adapter not in (None, theirs):
+            raise UsageError(
+                f"{path}: received a session with the adapter {theirs or 'none'}, expected {adapter or 'none'}, as the "
+                "generation has",
+                hint="continue it with its adapter, or give another file",
+            )
         tokens = self._tokens(file, path)
         length = self._drafter_length(file, len(tokens), path)
         written = {}
@@ -156,14 +172,16 @@ class Sessions:
         self._loop.left = self._loop.resume = None  # should the engine fail
         for buffer, (part, values) in written.items():
             states.write(buffer, 0, part, values)
-        self._loop.resume = SlotContent(tokens, length, len(tokens), length)
+        held = LoadedAdapter("", 0, theirs) if theirs else None  # to compare with
+        self._loop.resume = SlotContent(tokens, length, len(tokens), length, adapter=held)
         self.notes = {name[len(_NOTE) :]: text for name, text in file.metadata.items() if name.startswith(_NOTE)}
         return tokens
 
-    def _read_again(self, tokens: list[int]) -> SlotContent:
+    def _read_again(self, tokens: list[int], adapter: LoadedAdapter | None) -> SlotContent:
         """Read a text whose last round has moved recurrent states beyond it, and return what is held then."""
         tokens = tokens[: self._manifest.max_length - 1]
         row = SequenceState(tokens, 1, self._manifest.max_length, (), None)
+        row.adapter = adapter
         for _ in self._loop.generate([row], speculative=False):
             pass
         assert self._loop.left is not None, "one sequence was read"
@@ -185,7 +203,7 @@ class Sessions:
         return (slice(None), slice(count))
 
     def _check_key(self, file: SessionFile, path: Path) -> None:
-        for name, ours in self._key.target.items():
+        for name, ours in self._key.of_adapter(file.metadata.get(ADAPTER, "")).items():
             if (theirs := file.metadata.get(name)) != ours:
                 raise UsageError(
                     f"{path}: received a session with {name} {_short(theirs)}, expected {_short(ours)}, as this bundle "

@@ -20,7 +20,7 @@ ROPES = {
     "linear": ("llama", {"rope_type": "linear", "factor": 6.0} | THETA),
     "llama3": ("llama", LLAMA3 | {"original_max_position_embeddings": ORIGINAL} | THETA),
     "yarn": ("qwen3", YARN | THETA),
-    "yarn with factors of its own": ("llama", YARN | THETA | {"attention_factor": 1.3, "beta_fast": 16, "beta_slow": 2}),
+    "yarn with factors of its own": ("llama", YARN | THETA | {"attention_factor": 1.3, "beta_fast": 9, "beta_slow": 2}),
     "yarn of DeepSeek": ("llama", YARN | THETA | {"mscale": 0.7, "mscale_all_dim": 1.0, "truncate": False}),
     "one for each kind of layer": (
         "gemma3_text",

@@ -44,7 +44,7 @@ def test_an_unknown_keyword_is_named_with_the_nearest(name):
     message = rf"^Bundle\.{name}\(\) got an unexpected keyword argument 'max_token'; did you mean 'max_new_tokens'\?$"
     with pytest.raises(TypeError, match=message):
         call(bundle, name, max_token=4)
-    with pytest.raises(TypeError, match=rf"^Bundle\.{name}\(\) got .* 'n'; expected one of adaptive, .*, truncate$"):
+    with pytest.raises(TypeError, match=rf"^Bundle\.{name}\(\) got .* 'n'; expected one of adapter, .*, truncate$"):
         call(bundle, name, GenerationOptions(), n=4)
     with pytest.raises(TypeError, match=rf"^Bundle\.{name}\(\) received 4 as options, expected GenerationOptions"):
         call(bundle, name, 4)
@@ -96,6 +96,7 @@ WRONG = [
     ("repetition_penalty", False, "repetition_penalty: received False, expected a number from 0.001"),
     ("seed", 1.0, r"seed: received 1\.0, expected a whole number"),
     ("truncate", "right", "truncate: received 'right', expected 'left' or None"),
+    ("adapter", 7, "adapter: received 7, expected the name of a loaded adapter"),
     ("session", 7, "session: received 7, expected the path of a file"),
     ("num_return_sequences", "1", "num_return_sequences: received '1', expected"),
 ]

@@ -9,9 +9,10 @@ import math
 import openai
 import pytest
 
+from speccompile.runtime.adapters import LoadedAdapter
 from speccompile.serving.http.app import Settings
 from speccompile.serving.http.keys import Keys
-from tests.light.serve_example import chat_bundle, toy_server, toy_text
+from tests.light.serve_example import asked, chat_bundle, puppet_server, toy_server, toy_text
 from tests.light.toy_models import logits
 
 GREEDY = {"batch_size": 2}
@@ -61,6 +62,19 @@ def test_the_models_are_listed(greedy):
     assert greedy.models.retrieve("toy") == model
     with pytest.raises(openai.NotFoundError, match="the model 'other/one' does not exist: expected 'toy'"):
         greedy.models.retrieve("other/one")
+
+
+def test_an_adapter_is_a_model_of_its_own():
+    with puppet_server() as (running, puppet):
+        running.model.bundle._adapters._loaded["poet"] = LoadedAdapter("poet", 1, "key")
+        client = client_of(running)
+        assert [model.id for model in client.models.list().data] == ["toy", "toy:poet"]
+        assert client.models.retrieve("toy:poet").to_dict()["parent"] == "toy"
+        for name in ("toy:other", "poet", "toy:"):
+            with pytest.raises(openai.NotFoundError, match="does not exist: expected 'toy'"):
+                client.completions.create(model=name, prompt="def")
+        assert asked(running, puppet, model="toy:poet")[1]["adapter"] == "poet"
+        assert "adapter" not in asked(running, puppet, model="toy")[1]
 
 
 @pytest.mark.parametrize("prompt", ["def main(", [256, 7, 9], ["def", "é"], [[1, 2], [3]]])

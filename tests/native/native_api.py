@@ -197,7 +197,12 @@ class NativeRequest(_Handle):
                 library.spc_request_add_tokens(self.handle, (ctypes.c_int64 * len(prompt))(*prompt), len(prompt))
         for text in stop:
             library.spc_request_add_stop(self.handle, _bytes(text), len(_bytes(text)))
+        named = options.get("adapter")
+        for prompt, each in enumerate(named) if isinstance(named, list | tuple) else [(ALL, named)]:
+            library.spc_request_set_adapter(self.handle, prompt, None if each is None else each.encode())
         for name, value in options.items():
+            if name == "adapter":
+                continue
             if isinstance(value, list | tuple):
                 for prompt, each in enumerate(value):
                     self._set(name, each, prompt)
@@ -245,6 +250,12 @@ class NativeSession(_Handle):
 
     def load_kept(self, path: Path) -> None:
         self.library.spc_session_load_kept(self.handle, str(path).encode())
+
+    def load_adapter(self, name: str, folder: Path) -> None:
+        self.library.spc_session_load_adapter(self.handle, name.encode(), str(folder).encode())
+
+    def unload_adapter(self, name: str) -> None:
+        self.library.spc_session_unload_adapter(self.handle, name.encode())
 
     def start(self, prompts: Sequence[Prompt] | str, *, stop: Sequence[str | bytes] = (), **options: Any) -> None:
         given = [prompts] if isinstance(prompts, str | bytes) else list(prompts)

@@ -11,10 +11,10 @@ from speccompile.compiler.build.round_plan import RoundPlan
 from speccompile.compiler.build.tensorrt import BACKENDS, EngineInputs
 from speccompile.compiler.build.token_proof import PromptInputs, TokenProofInputs
 from speccompile.compiler.build.traced_graphs import TraceInputs
-from speccompile.compiler.checkpoints.adapter import ADAPTER_CONFIG
 from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.models.load import WEIGHT_SUFFIXES, ModelFiles
+from speccompile.machine.formats.peft import ADAPTER_CONFIG
 from speccompile.plan.caches import MAX_DIVERGENCE
 from speccompile.plan.plan import CascadePlan, DrafterPlan, ModelPlan, Plan, RetrievalPlan
 from speccompile.recipe.resource_estimate import largest_graph_bytes
@@ -67,6 +67,7 @@ def open_round(plan: Plan) -> RoundPlan:
         plan.decoding, plan.constraints, plan.graphs, plan.max_length, plan.batch_size, plan.prefill_chunk,
         replace(plan.caches, max_divergence=MAX_DIVERGENCE),
         tokenizer_pair(plan.target, plan.drafter.models[0]) if plan.drafter.tokenizer else None,
+        plan.adapters,
     )  # fmt: skip
 
 

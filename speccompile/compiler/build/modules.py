@@ -12,6 +12,7 @@ from speccompile.compiler.models.probe import probe, with_hook
 from speccompile.compiler.step.attention import LayerAttention
 from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.compiler.step.draft import Drafter
+from speccompile.compiler.step.low_rank import AdapterSlots
 from speccompile.compiler.step.verify import Verify
 from speccompile.compiler.step.verify.methods import make_acceptance
 from speccompile.compiler.step.window import ChainLayout, TreeLayout
@@ -19,6 +20,7 @@ from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters import module_of
 from speccompile.drafters.cascades import cascaded
 from speccompile.drafters.context import DrafterContext, DraftInputs
+from speccompile.plan.adapters import AdaptersPlan
 from speccompile.progress import log_step
 from speccompile.tree import Tree
 
@@ -49,7 +51,7 @@ class WindowDrafts:
 class VerifyInputs:
     """Inputs of the target's graph. shape: of its caches. method, parameters: of the verification. taps, successors:
     hidden states, and number of best tokens, that the drafter reads. drafts: None if the graph is the same for any
-    chain of drafts."""
+    chain of drafts. adapters: None without slots for them."""
 
     target: ModelFiles
     shape: CacheShape
@@ -60,6 +62,7 @@ class VerifyInputs:
     taps: tuple[str, ...]
     successors: int
     drafts: WindowDrafts | None
+    adapters: AdaptersPlan | None = None
 
     @property
     def is_sampling(self) -> bool:
@@ -82,7 +85,9 @@ def make_verify(inputs: VerifyInputs, decoder: Decoder) -> Verify:
     )  # fmt: skip
     has_branches = drafts is not None and drafts.kind != "chain"
     layout = TreeLayout(drafts.tree, drafts.tokens + 1, drafts.depth) if drafts and has_branches else ChainLayout()
-    return Verify(decoder, layout, acceptance, inputs.taps, inputs.successors)
+    given = inputs.adapters
+    slots = None if given is None else AdapterSlots(given.rank, given.modules, given.slots)
+    return Verify(decoder, layout, acceptance, inputs.taps, inputs.successors, slots)
 
 
 def make_drafter(inputs: DraftInputs, steps: CachedSteps | None = None) -> Drafter:

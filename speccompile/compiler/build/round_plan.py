@@ -13,6 +13,7 @@ from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.context import DraftInputs
 from speccompile.drafters.method import NOTHING, OWN
 from speccompile.drafters.token_map import TokenizerPair
+from speccompile.plan.adapters import AdaptersPlan
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.plan import DrafterPlan, EnginePlan, VerifyPlan
 from speccompile.tree import ROOT, Tree, chain, from_parents, merged
@@ -43,6 +44,7 @@ class RoundPlan:
     prefill_chunk: int
     caches: CachePlan
     tokenizers: TokenizerPair | None = None
+    adapters: AdaptersPlan | None = None
 
     @property
     def shape(self) -> CacheShape:
@@ -83,6 +85,7 @@ class RoundPlan:
         return VerifyInputs(
             self.target, self.shape, self.decoding, self.constraints, self.verify.method, self.verify.parameters, taps,
             self.drafter.successors, None if self.is_chain_independent else self._drafts,
+            self.adapters,
         )  # fmt: skip
 
     @property

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from speccompile.compiler.checkpoints.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS, MERGED
 from speccompile.compiler.checkpoints.gguf.block_types import EXPERTS, QUANTIZED
 from speccompile.compiler.checkpoints.gguf.conversion import read_index
-from speccompile.compiler.checkpoints.json_files import CONFIG, is_present, read_json_object, wrong
+from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.checkpoints.layer_shapes import check_layers
 from speccompile.compiler.checkpoints.layer_types import check_layer_types
 from speccompile.compiler.checkpoints.layer_widths import with_layer_widths
@@ -20,6 +19,8 @@ from speccompile.compiler.checkpoints.shapes import check_shapes
 from speccompile.compiler.checkpoints.states import recurrent_layers
 from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES, StoredTensor, files_of, stored_tensors
 from speccompile.errors import CheckpointError, UnsupportedModelError
+from speccompile.machine.formats.json_files import is_present, read_json_object, wrong
+from speccompile.machine.formats.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, MERGED
 from speccompile.plan.plan import CheckpointFacts
 
 GENERATION_CONFIG = "generation_config.json"

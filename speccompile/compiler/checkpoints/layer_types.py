@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from speccompile.compiler.checkpoints.json_files import wrong
 from speccompile.errors import UnsupportedModelError
+from speccompile.machine.formats.json_files import wrong
 
 LISTS = ("layer_types", "layers_block_type")
 """Names of the list in configs."""

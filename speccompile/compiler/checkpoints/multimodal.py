@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from speccompile.compiler.checkpoints.json_files import CONFIG, wrong
+from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.checkpoints.weights import StoredTensor
 from speccompile.errors import CheckpointError, UnsupportedModelError
+from speccompile.machine.formats.json_files import wrong
 
 TEXT = "text_config"
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object, wrong
+from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.errors import CheckpointError, UnsupportedModelError
+from speccompile.machine.formats.json_files import read_json_object, wrong
 
 KEYS = ("quantization_config", "compression_config")
 """Keys in config.json; older versions of compressed-tensors wrote the second one."""

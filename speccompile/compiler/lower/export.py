@@ -33,7 +33,7 @@ from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.verify import RoundInputs, Verify
 from speccompile.compiler.weights.graph import put_weights
 from speccompile.compiler.weights.tensor import without_numbers
-from speccompile.contract import BATCH, FLOAT_CACHE, Graph
+from speccompile.contract import ADAPTER_PREFIX, BATCH, FLOAT_CACHE, Graph
 from speccompile.contract import Tensor as Spec
 from speccompile.errors import UnsupportedModelError
 
@@ -92,7 +92,10 @@ class _Flat(nn.Module):
     def forward(self, io: list[Tensor], states: list[Tensor]) -> tuple[Tensor, ...]:
         named = dict(zip(self.inputs, io, strict=True))
         settings = {name: named.pop(name) for name in Settings._fields if name in named}
+        matrices = [named.pop(name) for name in list(named) if name.startswith(ADAPTER_PREFIX)]
         fields = {_FIELDS.get(name, name): value for name, value in named.items()}
+        if matrices:
+            fields["matrices"] = matrices
         if settings:
             fields["settings"] = Settings(**settings)
         results = self.module(self.given(**fields), states)._asdict()
@@ -135,6 +138,9 @@ def translation() -> dict[Any, Any]:
     def allow(logits, allowed):
         return domain.Allow(logits, allowed)
 
+    def low_rank(y, x, a, b, adapter):
+        return domain.LowRank(y, x, a, b, adapter)
+
     def nucleus(probs, top_k, top_p, min_p):
         return domain.Nucleus(probs, top_k, top_p, min_p)
 
@@ -146,6 +152,7 @@ def translation() -> dict[Any, Any]:
         torch.ops.speccompile.commit.default: commit,
         torch.ops.speccompile.quantize.default: quantize,
         **_states(domain),
+        torch.ops.speccompile.low_rank.default: low_rank,
         torch.ops.speccompile.allow.default: allow,
         torch.ops.speccompile.nucleus.default: nucleus,
         torch.ops.speccompile.draw.default: draw,

@@ -1,5 +1,5 @@
-"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `Allow`, `Nucleus` and `Draw`; of states: `neutral_states`;
-of quantized caches: `neutral_codes`.
+"""The neutral ops in ONNX: `speccompile::Attend`, `Commit`, `LowRank`, `Allow`, `Nucleus` and `Draw`; of states:
+`neutral_states`; of quantized caches: `neutral_codes`.
 
 They are ONNX functions whose bodies define the ops in standard ones, so a neutral graph runs in any runtime (slowly:
 over the full static buffer). Backends replace them by fast implementations.
@@ -175,6 +175,30 @@ Commit <axis: int> (buffer, rows, length) => (updated)
 """
 
 
+LOW_RANK = """
+    own_a = Gather <axis = 0> (a, adapter)
+    own_b = Gather <axis = 0> (b, adapter)
+    turned = Transpose <perm = [0, 2, 1]> (own_a)
+    shares = MatMul (x, turned)
+    change_f = MatMul (shares, own_b)
+    change = CastLike (change_f, y)
+    changed = Add (y, change)
+    to_rows = Constant <value_ints = [-1, 1, 1]> ()
+    slots = Reshape (adapter, to_rows)
+    none = Constant <value_int = 0> ()
+    is_adapted = Greater (slots, none)
+    z = Where (is_adapted, changed, y)
+"""
+"""Body of LowRank, for float32."""
+
+_LOW_RANK = f"""
+<domain: "speccompile", opset_import: ["" : 24]>
+LowRank (y, x, a, b, adapter) => (z)
+{{
+    {LOW_RANK}
+}}
+"""
+
 # Logits that are not allowed: step/ops.py, HIDDEN.
 _ALLOW = """
 <domain: "speccompile", opset_import: ["" : 24]>
@@ -277,7 +301,7 @@ def functions() -> list[onnx.FunctionProto]:
     head = f'<domain: "{DOMAIN}", opset_import: ["" : {OPSET}]>\n'
     attends = [_attend(is_latent, has_sinks) for is_latent in (False, True) for has_sinks in (False, True)]
     states = [head + text for text in (*neutral_codes.TEXTS, *neutral_states.TEXTS.values())]
-    texts = [*attends, _COMMIT, _ALLOW, _NUCLEUS, _DRAW, *states]
+    texts = [*attends, _COMMIT, _LOW_RANK, _ALLOW, _NUCLEUS, _DRAW, *states]
     return [onnx.parser.parse_function(text) for text in texts]
 
 
@@ -298,6 +322,7 @@ _ATTEND_ATTRIBUTES = {"scale": "FLOAT", "softcap": "FLOAT", "window": "INT"}
 _SIGNATURES = {
     **{name: ("T T T T T I I F" + " T" * name.endswith("Sinks"), "T", _ATTEND_ATTRIBUTES) for name in ATTENDS},
     "Commit": ("C C I", "C", {"axis": "INT"}),
+    "LowRank": ("F F F F I", "F", {}),
     "Allow": ("F B", "F", {}),
     "Nucleus": ("F I F F", "F F", {}),
     "Draw": ("F F F", "I", {}),

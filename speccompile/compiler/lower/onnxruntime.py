@@ -23,6 +23,7 @@ from speccompile.compiler.lower.passes.gate_kernels import gate_kernels
 from speccompile.compiler.lower.passes.gather_rows import gather_rows
 from speccompile.compiler.lower.passes.halve_rotary_tables import halve_rotary_tables
 from speccompile.compiler.lower.passes.layer_normalization import layer_normalization
+from speccompile.compiler.lower.passes.low_rank_kernel import low_rank_kernel
 from speccompile.compiler.lower.passes.merge_reshapes import merge_reshapes
 from speccompile.compiler.lower.passes.norm_kernels import norm_kernels
 from speccompile.compiler.lower.passes.nucleus_candidates import nucleus_candidates
@@ -40,6 +41,11 @@ PASSES: tuple[Pass, ...] = (
     ("commit_scatter", commit_scatter, "in place under IOBinding"),
     ("allow_where", allow_where, "what is chosen from is what the passes behind look for"),
     ("state_kernels", state_kernels, "a state is read once, and tokens are taken in one order whatever the window"),
+    (
+        "low_rank_kernel",
+        low_rank_kernel,
+        "rows read their own matrices, without a copy, in one order of summation",
+    ),
     ("cast_like", cast_like, "else computed every round, with a warning on loading"),
     ("fold_constants", fold_constants, "the passes behind look for numbers"),
     ("whole_slices", remove_noop_slices, "the rest of a convolution that looked behind the window"),

@@ -47,6 +47,10 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constr
         inputs.append(_io("accept_uniforms", (batch, width.tokens), dtype="float32"))
     if width.candidates:
         inputs += _proposals(("draft_ids", "draft_probs"), batch, width)
+    if verify.adapters is not None:
+        inputs.append(_io("adapter", (batch,)))
+        matrices = verify.adapters.shapes(verify.decoder.model)
+        inputs += [_io(name, shape, dtype="float32") for name, shape in matrices.items()]
     if constraints:
         inputs.append(_io("allowed", (batch, "logit_rows", "allowed"), dtype="bool"))
     outputs = [

@@ -5,11 +5,11 @@ from pathlib import Path
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from speccompile.compiler.checkpoints.adapter import MERGED, Adapter, read_adapter
 from speccompile.compiler.weights.adapter import Adapted, AdapterTensors, WithRows, biased
 from speccompile.compiler.weights.source import LazyWeight
 from speccompile.compiler.weights.tensor import WeightTensor
 from speccompile.errors import CheckpointError
+from speccompile.machine.formats.peft import MERGED, Adapter, read_adapter
 
 
 def merge_adapter(model: nn.Module, folder: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from speccompile.contract import Tensor
+from speccompile.contract import ADAPTER_PREFIX, Tensor
 from speccompile.runtime.devices.engine import Array
 from speccompile.tree import Tree
 
@@ -29,6 +29,7 @@ def make_input(tensor: Tensor, shape: tuple[int, ...], step: int, path: Array, t
         "uniforms": lambda: random.random(shape, np.float32),
         "accept_uniforms": lambda: random.random(shape, np.float32),
         "draft_uniforms": lambda: random.random(shape, np.float32),
+        "adapter": lambda: np.zeros(shape, np.int64),  # the reference has none
         "allowed": lambda: _allowed(shape, random),
         "features": lambda: random.standard_normal(shape, np.float32),
         "successors": lambda: np.resize(path, shape),
@@ -38,7 +39,7 @@ def make_input(tensor: Tensor, shape: tuple[int, ...], step: int, path: Array, t
         "draft_ids": lambda: _candidates(shape, path, tree),
         "draft_probs": lambda: random.dirichlet(np.ones(shape[2]), shape[:2]).astype(np.float32),
     }
-    made: Array = makers[name]()
+    made: Array = np.zeros(shape) if name.startswith(ADAPTER_PREFIX) else makers[name]()
     return made
 
 

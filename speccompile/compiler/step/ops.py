@@ -1,5 +1,5 @@
-"""The neutral ops, `speccompile::attend`, `commit`, `quantize`, `convolve`, `shift`, `recur`, `advance`, `allow`,
-`nucleus` and `draw`, with their meaning in eager torch.
+"""The neutral ops, `speccompile::attend`, `commit`, `quantize`, `convolve`, `shift`, `recur`, `advance`, `low_rank`,
+`allow`, `nucleus` and `draw`, with their meaning in eager torch.
 
 They cross the export untouched and are lowered per backend, ONNX to ONNX (`speccompile.compiler.lower`).
 """
@@ -230,6 +230,23 @@ def _begun(state: Tensor, length: Tensor) -> Tensor:
 
 def _spread(rows: Tensor, heads: int) -> Tensor:
     return rows.repeat_interleave(heads // rows.shape[1], 1)
+
+
+@torch.library.custom_op("speccompile::low_rank", mutates_args=())
+def low_rank(y: Tensor, x: Tensor, a: Tensor, b: Tensor, adapter: Tensor) -> Tensor:
+    """Return a layer's result y [B, T, N] for x [B, T, K] with the low-rank change of each row's adapter: y + (x A^T) B
+    (LoRA: Hu et al. 2021).
+
+    a float32 [S, r, K], b float32 [S, r, N]: matrices of all slots; adapter int64 [B]: slot of each row. Slot 0 changes
+    nothing: its row of the result is y, bit for bit.
+    """
+    change = x.float() @ a[adapter].transpose(1, 2) @ b[adapter]
+    return torch.where((adapter > 0)[:, None, None], y + change.to(y.dtype), y)
+
+
+@low_rank.register_fake
+def _(y: Tensor, x: Tensor, a: Tensor, b: Tensor, adapter: Tensor) -> Tensor:
+    return torch.empty_like(y)
 
 
 @torch.library.custom_op("speccompile::allow", mutates_args=())

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from speccompile.bundle.file_hashes import cached_file_hash
-from speccompile.compiler.checkpoints.adapter import ADAPTER_WEIGHTS, Adapter, LowRank
 from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES, StoredTensor
 from speccompile.compiler.weights.source import FileBacked, InMemory, LazyWeight, View, opened
 from speccompile.compiler.weights.stored import Floats
 from speccompile.errors import CheckpointError
+from speccompile.machine.formats.peft import ADAPTER_WEIGHTS, Adapter, LowRank
 
 
 class AdapterTensors:

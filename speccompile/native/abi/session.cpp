@@ -79,6 +79,18 @@ spc_error* spc_request_set_integer(spc_request* request, size_t prompt, const ch
   });
 }
 
+spc_error* spc_request_set_adapter(spc_request* request, size_t prompt, const char* name) {
+  return spc::call_guarded([&] {
+    spc::require_pointer(request, "request");
+    const std::string adapter = name ? name : "";
+    if (prompt == SPC_ALL) {
+      request->request.adapter = adapter;
+    } else {
+      request->request.adapters[prompt] = adapter;
+    }
+  });
+}
+
 spc_error* spc_session_create(const spc_bundle* bundle, spc_session** session) {
   return spc::call_guarded([&] {
     spc::require_pointer(bundle, "bundle");
@@ -118,6 +130,23 @@ spc_error* spc_session_load_kept(spc_session* session, const char* path) {
     spc::require_pointer(session, "session");
     spc::require_pointer(path, "path");
     session->session.kept().load(path);
+  });
+}
+
+spc_error* spc_session_load_adapter(spc_session* session, const char* name, const char* folder) {
+  return spc::call_guarded([&] {
+    spc::require_pointer(session, "session");
+    spc::require_pointer(name, "name");
+    spc::require_pointer(folder, "folder");
+    session->session.load_adapter(name, folder);
+  });
+}
+
+spc_error* spc_session_unload_adapter(spc_session* session, const char* name) {
+  return spc::call_guarded([&] {
+    spc::require_pointer(session, "session");
+    spc::require_pointer(name, "name");
+    session->session.unload_adapter(name);
   });
 }
 

@@ -173,7 +173,8 @@ void check_tensor(const Tensor& tensor, const std::string& what, const Graph& gr
     refuse(what + " has the dtype " + python_repr(tensor.dtype) + ", expected one of " + joined(known, ", "));
   }
   if (tensor.role == role::kState) return check_state(tensor, what, manifest);
-  const auto signature = std::find_if(std::begin(kSignatures), std::end(kSignatures), [&](const Signature& each) { return tensor.name == each.name; });
+  const std::string known = starts_with(tensor.name, kAdapterPrefix) ? kAdapterMatrix : tensor.name;
+  const auto signature = std::find_if(std::begin(kSignatures), std::end(kSignatures), [&](const Signature& each) { return known == each.name; });
   if (signature == std::end(kSignatures)) refuse(what + ", which no graph of this contract has");
   Words expected;
   for (const std::string& size : split(signature->shape)) expected.push_back(expected_size(size, manifest));

@@ -175,6 +175,15 @@ void begin_kept(const Session& session, const std::string& state, bool reset) {
   if (!reset && std::filesystem::exists(state, error)) session.kept().load(state);
 }
 
+// Load an adapter NAME=FOLDER, and return its name.
+std::string load_adapter(Session& session, const std::string& given) {
+  const size_t equals = given.find('=');
+  if (equals == std::string::npos || equals + 1 == given.size())
+    throw Error(Kind::kUsage, "--adapter " + given + ": received no NAME=FOLDER, expected NAME=FOLDER", "--adapter poet=poet/");
+  session.load_adapter(given.substr(0, equals), plain_path(given.substr(equals + 1)));
+  return given.substr(0, equals);
+}
+
 void generate(const Arguments& given) {
   Request request = request_of(given);
   request.prompts = {prompt_of(given)};
@@ -193,6 +202,7 @@ void generate(const Arguments& given) {
   Session session(bundle);
   const std::string state = given.has("--state") ? plain_path(given.text("--state")) : "";
   if (given.has("--state")) begin_kept(session, state, given.has("--reset"));
+  if (given.has("--adapter")) request.adapter = load_adapter(session, given.text("--adapter"));
   session.start(request);
   if (is_json || sequences.number != 1)
     show_all(session, is_json);
@@ -215,6 +225,7 @@ Subcommand generate_command() {
        "Continue the prompt N times, side by side in the bundle's batch.  [default: 1]"},
       {"--logprobs", "", Takes::kFlag, "With --json: the log-probability of every new token."},
       {"--stop", "TEXT", Takes::kText, "End before this text. May be given several times."},
+      {"--adapter", "NAME=FOLDER", Takes::kText, "Generate with this LoRA adapter, in a slot of the bundle."},
       {"--chat", "", Takes::kFlag, "Write the prompt into the tokenizer's chat template."},
       {"--autoregressive", "", Takes::kFlag, "One token a round, without drafts."},
       {"--fixed-draft-length", "", Takes::kFlag, "Verify all drafts in every round, also while they do not pay."},

@@ -90,6 +90,9 @@ SPC_API spc_error *spc_request_add_stop(spc_request *request, const char *text, 
 SPC_API spc_error *spc_request_set_number(spc_request *request, size_t prompt, const char *name, double value);
 SPC_API spc_error *spc_request_set_integer(spc_request *request, size_t prompt, const char *name, uint64_t value);
 
+/* The adapter of a prompt, or of all (SPC_ALL), by its name in the session; NULL or "" for the target without one. */
+SPC_API spc_error *spc_request_set_adapter(spc_request *request, size_t prompt, const char *name);
+
 /* A session has buffers of its own and shares the bundle's weights. */
 SPC_API spc_error *spc_session_create(const spc_bundle *bundle, spc_session **session);
 SPC_API void spc_session_free(spc_session *session);
@@ -106,6 +109,11 @@ SPC_API spc_error *spc_session_propose(spc_session *session, int64_t (*propose)(
 SPC_API spc_error *spc_session_reset_kept(spc_session *session);
 SPC_API spc_error *spc_session_save_kept(const spc_session *session, const char *path);
 SPC_API spc_error *spc_session_load_kept(spc_session *session, const char *path);
+/* Adapters of the target, for bundles with slots for them (the recipe's section adapters): a folder that PEFT wrote, into a free
+ * slot, under a name for spc_request_set_adapter; and out of it. A generation under way is dropped. SPC_USAGE for a name that
+ * is taken or unknown, and where no slot is free; SPC_FAILED for an adapter that does not fit. Nothing has changed then. */
+SPC_API spc_error *spc_session_load_adapter(spc_session *session, const char *name, const char *folder);
+SPC_API spc_error *spc_session_unload_adapter(spc_session *session, const char *name);
 /* Checks the request and copies it; runs nothing. A generation under way is dropped. */
 SPC_API spc_error *spc_session_start(spc_session *session, const spc_request *request);
 /* The prefill, then one round a call, on the caller's thread. done: 1 when every row has ended. */

@@ -83,6 +83,9 @@ class Request {
   Request &&set(const char *name, Value value, size_t prompt = SPC_ALL) && {
     return std::move(this->set(name, value, prompt));
   }
+  // The adapter of a prompt, or of all, by its name in the session; "" for none.
+  Request &adapter(const std::string &name, size_t prompt = SPC_ALL) & { return done(spc_request_set_adapter(get(), prompt, name.c_str())); }
+  Request &&adapter(const std::string &name, size_t prompt = SPC_ALL) && { return std::move(this->adapter(name, prompt)); }
   spc_request *get() const noexcept { return handle_.get(); }
 
  private:
@@ -183,6 +186,9 @@ class Session {
   void reset_kept() { check(spc_session_reset_kept(get())); }
   void save_kept(const std::string &path) const { check(spc_session_save_kept(get(), path.c_str())); }
   void load_kept(const std::string &path) { check(spc_session_load_kept(get(), path.c_str())); }
+  // Adapters of the target, in slots of the bundle. A generation under way is dropped.
+  void load_adapter(const std::string &name, const std::string &folder) { check(spc_session_load_adapter(get(), name.c_str(), folder.c_str())); }
+  void unload_adapter(const std::string &name) { check(spc_session_unload_adapter(get(), name.c_str())); }
   void start(const Request &request) { check(spc_session_start(get(), request.get())); }
   // One round; false when every row has ended.
   bool step() {

@@ -5,6 +5,7 @@
 #include "../kernels/choose.h"
 #include "attend.h"
 #include "linear.h"
+#include "low_rank.h"
 #include "operator.h"
 #include "rows.h"
 #include "states.h"
@@ -29,7 +30,7 @@ OrtStatus* make_domain(const OrtApi* api, OrtCustomOpDomain** domain) {
   return add_all<LinearFloat32, LinearBFloat16, LinearInt8, LinearInt4, LinearBlocks4, LinearBlocks8, EmbedFloat32, EmbedBFloat16,
                  EmbedInt8, EmbedBlocks4, EmbedBlocks8, Attend, AttendSinks, AttendLatent, AttendLatentSinks, AttendInt8, AttendInt8Sinks,
                  EncodeInt8, DecodeInt8, SplitHeads, RotaryHeads, NormRotaryHeads, RotaryTables, RmsNorm, SkipRmsNorm, LayerNorm,
-                 GatedSilu, GatedGelu, Softplus, Log, Convolve, Shift, After, Recur, RecurDelta, Advance, AdvanceDelta>(api, *domain);
+                 GatedSilu, GatedGelu, Softplus, Log, Convolve, Shift, After, Recur, RecurDelta, Advance, AdvanceDelta, LowRank>(api, *domain);
 }
 
 }  // namespace

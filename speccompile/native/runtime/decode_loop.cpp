@@ -39,6 +39,7 @@ DecodeLoop::DecodeLoop(Engine& engine, const Manifest& manifest, const std::vect
       drafting_(rounds_, seconds, watch_, on_device),
       slot_state_(engine, graphs) {
   if (has_input(manifest, names::kUniforms)) sampler_.emplace(engine, manifest);
+  if (has_input(manifest, names::kAdapter)) adapters_ = engine.host_view(names::kAdapter, {manifest.batch_size}).ints();
   for (int64_t slot = 0; slot < manifest.batch_size; ++slot) slots_.emplace_back(slot);
 }
 
@@ -209,7 +210,9 @@ VerifyPass& DecodeLoop::forward(int64_t window, int64_t logit_rows, const SlotSt
 // change.
 void DecodeLoop::write_inputs(VerifyPass& forward, const SlotSpans& parts, const SlotList& decoding) {
   for (int64_t index = forward.key.rows.start; index < forward.key.rows.stop; ++index) {
-    rounds_.length[index] = slots_[static_cast<size_t>(index)].committed_length;
+    const Slot& slot = slots_[static_cast<size_t>(index)];
+    rounds_.length[index] = slot.committed_length;
+    if (adapters_) adapters_[index] = slot.sequence ? slot.sequence->adapter : 0;
     rounds_.n_given[index] = 0;
   }
   for (const Slot* const slot : decoding) rounds_.n_given[slot->index] = 1;

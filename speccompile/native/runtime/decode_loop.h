@@ -76,6 +76,7 @@ class DecodeLoop {
   Stopwatch watch_;
   DraftController drafting_;
   std::optional<SamplingInputs> sampler_;
+  int64_t* adapters_ = nullptr;  // slot of each row's adapter; null in a bundle without
   const SlotStateCopier slot_state_;
   std::vector<Slot> slots_;
   SlotList batch_;       // slots of the batch

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -51,6 +52,9 @@ class Request {
 
   std::vector<Prompt> prompts;
   std::vector<std::string> stop;
+  // Names of adapters: for all prompts, and per prompt; "" is the base.
+  std::string adapter;
+  std::map<size_t, std::string> adapters;
   Setting temperature, top_k, top_p, min_p, repetition_penalty, seed;
   Setting max_new_tokens, num_return_sequences, autoregressive, adaptive, logprobs, chat;
 };

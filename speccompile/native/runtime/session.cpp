@@ -15,6 +15,7 @@ Session::Session(std::shared_ptr<const Bundle> bundle)
     : bundle_(std::move(bundle)),
       engine_(bundle_->program().open()),
       kept_(*engine_, bundle_->manifest(), bundle_->entry(), bundle_->tokenizer_hash()),
+      adapters_(*engine_, bundle_->entry().graphs),
       loop_(*engine_, bundle_->manifest(), bundle_->entry().graphs, bundle_->entry().provider != provider::kCpu),
       times_(bundle_->times_key()) {
   if (const auto known = measured(bundle_->opened().proof, bundle_->entry().name, bundle_->manifest().depth)) loop_.drafting().policy->expect(*known);
@@ -40,15 +41,33 @@ void Session::set_proposer(Proposer proposer) {
   loop_.drafting().set_proposer(std::move(proposer));
 }
 
+void Session::load_adapter(const std::string& name, const std::string& folder) {
+  adapters_.load(name, folder);
+  state_ = State::kIdle;
+}
+
+void Session::unload_adapter(const std::string& name) {
+  adapters_.unload(name);
+  state_ = State::kIdle;
+}
+
 void Session::start(const Request& request) {
   const Manifest& manifest = bundle_->manifest();
   const Options options = check_options(request, manifest);
   if (!request.stop.empty()) bundle_->require_tokenizer("this bundle has no tokenizer, so no text to stop at", "leave --stop out");
   Rows rows;
-  for (const Prompt& prompt : request.prompts) {
-    const TokenIds ids = bundle_->token_ids(prompt, options.chat);
-    for (int64_t i = 0; i < options.sequences; ++i)
+  if (!request.adapters.empty() && request.adapters.rbegin()->first >= request.prompts.size())
+    throw Error(Kind::kUsage, "adapter: received one for prompt " + std::to_string(request.adapters.rbegin()->first + 1) + " of " + std::to_string(request.prompts.size()),
+                "the first prompt is 0; SPC_ALL is all");
+  for (size_t number = 0; number < request.prompts.size(); ++number) {
+    const TokenIds ids = bundle_->token_ids(request.prompts[number], options.chat);
+    const auto own = request.adapters.find(number);
+    const std::string& adapter = own == request.adapters.end() ? request.adapter : own->second;
+    const int64_t slot = adapter.empty() ? 0 : adapters_.slot_of(adapter);
+    for (int64_t i = 0; i < options.sequences; ++i) {
       rows.emplace_back(ids, options, options.samplings[rows.size()], manifest.max_length, manifest.eos_token_ids, bundle_->text(), request.stop);
+      rows.back().adapter = slot;
+    }
   }
   state_ = State::kIdle;
   rows_.swap(rows);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "adapters.h"
 #include "bundle.h"
 #include "drafter_state.h"
 #include "decode_loop.h"
@@ -26,6 +27,10 @@ class Session {
 
   // Return the drafter's persistent state; valid between two steps.
   const PersistentState& kept() const { return kept_; }
+
+  // Load or unload an adapter of the target: see `Adapters`. Drops the current generation.
+  void load_adapter(const std::string& name, const std::string& folder);
+  void unload_adapter(const std::string& name);
 
   // Check and copy the request; run nothing. Drops the current generation. Throws Error(kPrompt) for an invalid prompt,
   // Error(kUsage) for an invalid option.
@@ -60,6 +65,7 @@ class Session {
   const std::shared_ptr<const Bundle> bundle_;
   const std::unique_ptr<Engine> engine_;
   const PersistentState kept_;
+  Adapters adapters_;
   DecodeLoop loop_;
   RecordedTimes times_;
   Rows rows_;

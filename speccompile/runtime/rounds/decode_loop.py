@@ -60,6 +60,8 @@ class DecodeLoop:
         )
         inputs = {tensor.name for graph in manifest.graphs for tensor in graph.inputs}
         self.masks = TokenMasks(engine, manifest) if "allowed" in inputs else None
+        batch = (manifest.batch_size,)
+        self._adapters = engine.host_view("adapter", batch) if "adapter" in inputs else None
         self.sampler = SamplingInputs(engine, manifest, inputs) if "uniforms" in inputs else None
         self.states = SlotStates(engine, graphs or manifest.graphs, manifest.batch_size)
         self._slots = [Slot(index) for index in range(manifest.batch_size)]
@@ -141,16 +143,17 @@ class DecodeLoop:
         if self.sampler is not None:
             self.sampler.release(slot)
         own = self._slots[slot]
+        adapter = own.sequence.adapter
         positions = own.committed_length, own.drafter_length
         committed = own.release()
-        self.left = SlotContent(*committed, *positions, slot)
+        self.left = SlotContent(*committed, *positions, slot, adapter)
         return committed
 
     def hold_resumed(self) -> list[int]:
         """Let the first slot hold what `resume` says, for admissions to it. Return its tokens; none where recurrent
         states prevent reuse."""
         resume, self.resume = self.resume, None
-        if resume is None or not self.supports_prefix_reuse:
+        if resume is None or resume.adapter is not None or not self.supports_prefix_reuse:
             return []
         self._slots[0].committed_length, self._slots[0].drafter_length = len(resume.tokens), resume.drafter_length
         return resume.tokens
@@ -260,6 +263,8 @@ class DecodeLoop:
         counts, lines = self.rounds, slice(forward.rows.start, forward.rows.stop)
         counts.length[lines] = [slot.committed_length for slot in self._slots[lines]]
         counts.n_given[lines] = [slot in decoding for slot in self._slots[lines]]
+        if self._adapters is not None:
+            self._adapters[lines] = [slot.adapter_slot for slot in self._slots[lines]]
         for slot, part in parts.items():
             counts.length[slot.index] = part.start
             counts.n_given[slot.index] = counts.n_total[slot.index] = len(part)

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from speccompile.contract import COMPONENTS
+from speccompile.runtime.adapters import adapter_key
 from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.rounds.draft_controller import DraftController
 from speccompile.runtime.rounds.slots import Slot, SlotContent, common_prefix_length
@@ -22,6 +23,8 @@ def resume_slot(
     recurrent: components with recurrent states, which cannot go back: the target's serve only a sequence that begins
     with all tokens, a drafter's are dropped unless all that they have read is kept.
     """
+    if adapter_key(content.adapter) != adapter_key(row.adapter):
+        return 0
     reuse = min(common_prefix_length(content.tokens, row.prompt), len(row) - 1)
     slot.committed_length, slot.drafter_length = len(content.tokens), content.drafter_length
     target, drafter = COMPONENTS

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from speccompile.errors import EngineError
+from speccompile.runtime.adapters import LoadedAdapter
 from speccompile.runtime.generation import SequenceState
 
 
@@ -17,13 +18,15 @@ class Committed(NamedTuple):
 
 
 class SlotContent(NamedTuple):
-    """Content of a slot, with the number of tokens that recurrent states have read: more where a sequence was cut."""
+    """Content of a slot, with the number of tokens that recurrent states have read: more where a sequence was cut.
+    adapter: with which they were read, None for the base."""
 
     tokens: list[int]
     drafter_length: int
     target_position: int
     drafter_position: int
     slot: int = 0
+    adapter: LoadedAdapter | None = None
 
 
 @dataclass(eq=False)
@@ -62,6 +65,12 @@ class Slot:
         """The sequence; the slot must not be free."""
         assert self.sequence_or_none is not None, f"slot {self.index} is free"
         return self.sequence_or_none
+
+    @property
+    def adapter_slot(self) -> int:
+        """Return the slot of the sequence's adapter; 0 for the base, and in a free slot."""
+        adapter = None if self.sequence_or_none is None else self.sequence_or_none.adapter
+        return 0 if adapter is None else adapter.slot
 
     @property
     def has_forced_tokens(self) -> bool:

@@ -97,9 +97,10 @@ class _Api:
         asked = await cancel_on_disconnect(http, reading)
         if asked is None:
             return Response(status_code=499)
+        check_model(asked.model, model.names)
         # in a thread, because it waits for the scheduler
         requests = await run_in_threadpool(submit, asked, model.service, client)
-        answer = ResponseBuilder(asked, model.name, model.bundle.manifest, model.texts)
+        answer = ResponseBuilder(asked, asked.model or model.name, model.bundle.manifest, model.texts)
         if asked.stream:
             return Events(answer, requests, {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         try:
@@ -111,12 +112,12 @@ class _Api:
 
     async def models(self, http: HttpRequest) -> Response:
         self._client(http)
-        return Json({"object": "list", "data": [self._described()]})
+        return Json({"object": "list", "data": [self._described(name) for name in self._model.names]})
 
     async def model(self, http: HttpRequest) -> Response:
         self._client(http)
-        check_model(http.path_params["name"], self._model.name)
-        return Json(self._described())
+        check_model(http.path_params["name"], self._model.names)
+        return Json(self._described(http.path_params["name"]))
 
     async def capabilities(self, http: HttpRequest) -> Response:
         self._client(http)
@@ -152,8 +153,10 @@ class _Api:
     def _client(self, http: HttpRequest) -> str:
         return self.settings.keys.authenticate(http.headers.get("authorization"))
 
-    def _described(self) -> dict[str, Any]:
-        model = {"id": self._model.name, "object": "model", "created": self._model.created, "owned_by": "speccompile"}
+    def _described(self, name: str) -> dict[str, Any]:
+        model = {"id": name, "object": "model", "created": self._model.created, "owned_by": "speccompile"}
+        if name != self._model.name:
+            model["parent"] = self._model.name
         return model | {"max_model_len": self._model.bundle.manifest.max_length}
 
 

@@ -1,6 +1,7 @@
 """The served model: a bundle that is being opened, is open, or is closing."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from speccompile.runtime import Bundle
@@ -24,11 +25,15 @@ class ServedModel:
 
     def open(
         self, folder: Path, *, engine: str | None = None, threads: int | None = None, verify: bool = True,
-        signed_by: Path | None = None,
+        signed_by: Path | None = None, adapters: Mapping[str, Path] | None = None,
     ) -> None:  # fmt: skip
-        """Open a bundle folder and begin to serve it. Raise as `Bundle.open` does; `failure` then has the error."""
+        """Open a bundle folder, load adapters into it, folders by name, and begin to serve it. Raise as `Bundle.open`
+        and `Bundle.load_adapter` do; `failure` then has the error."""
         try:
-            self.start(Bundle.open(folder, engine=engine, threads=threads, verify=verify, signed_by=signed_by), folder)
+            bundle = Bundle.open(folder, engine=engine, threads=threads, verify=verify, signed_by=signed_by)
+            for name, adapter in (adapters or {}).items():
+                bundle.load_adapter(name, adapter)
+            self.start(bundle, folder)
         except Exception as error:
             self._unopened = error
             raise
@@ -38,6 +43,12 @@ class ServedModel:
         that read requests."""
         reader = Reader(bundle, self.name, self.read_limits, folder)
         self._opened = _Opened(bundle, self.name, self.limits, reader)
+
+    @property
+    def names(self) -> list[str]:
+        """Names that requests may give: of the model, and of the model with each of its adapters. Raise RequestError
+        with 503 unless it is open."""
+        return [self.name, *(f"{self.name}:{adapter}" for adapter in self.bundle.adapters)]
 
     @property
     def failure(self) -> Exception | None:

@@ -1,5 +1,6 @@
 """Parse request bodies and submit them to a service."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +28,8 @@ class ParsedRequest:
     stream: send output as it comes; usage: at the end of the stream, or with every chunk (`continuous_usage`).
     logprobs: number of alternative tokens at each position, None for no log-probabilities. echo: texts before the
     answers, one for each prompt. token_ids: whether to send them. drafts: whether to send what each round drafted.
-    salt: only requests with the same salt share cached prompts. tools: that an answer may call.
+    salt: only requests with the same salt share cached prompts. tools: that an answer may call. model: as the request
+    names it, if it does.
     """
 
     chat: bool
@@ -43,6 +45,7 @@ class ParsedRequest:
     drafts: bool = False
     salt: str = ""
     tools: Tools | None = None
+    model: str | None = None
 
     @property
     def choices(self) -> int:
@@ -57,20 +60,25 @@ class TokenizedBody(NamedTuple):
     prompts: list[list[int]]
 
 
-def check_model(name: Any, served: str) -> None:
-    """Raise RequestError for the name of another model. A name of another type is refused when the field is read."""
-    if isinstance(name, str) and name != served:
+def check_model(name: Any, served: Sequence[str]) -> None:
+    """Raise RequestError for a name that is not served. A name of another type is refused when the field is read."""
+    if isinstance(name, str) and name not in served:
         raise RequestError(
-            f"the model {name[:80]!r} does not exist: expected {served!r}", status=404, kind=NOT_FOUND,
-            param="model", code="model_not_found",
+            f"the model {name[:80]!r} does not exist: expected {' or '.join(map(repr, served))}", status=404,
+            kind=NOT_FOUND, param="model", code="model_not_found",
         )  # fmt: skip
 
 
+def adapter_of(name: Any, served: str) -> str | None:
+    """Return the adapter that the name of a model says, served:adapter; None for the model itself."""
+    return name.removeprefix(f"{served}:") if isinstance(name, str) and name.startswith(f"{served}:") else None
+
+
 def with_model_name(body: Any, served: str) -> Any:
-    """Return the body if it names the served model or none. Raise RequestError for another name; a body that is no
-    object is refused later."""
-    if isinstance(body, dict):
-        check_model(body.get("model"), served)
+    """Return the body if it names the served model, with an adapter or without, or none. Raise RequestError for another
+    name; a body that is no object is refused later, and so is an adapter that is not there."""
+    if isinstance(body, dict) and adapter_of(body.get("model"), served) is None:
+        check_model(body.get("model"), [served])
     return body
 
 
@@ -195,6 +203,7 @@ def _common(fields: dict[str, Any]) -> dict[str, Any]:
         "token_ids": fields.get("return_token_ids", False),
         "drafts": fields.get("return_drafts", False),
         "salt": fields.get("cache_salt", ""),
+        "model": fields.get("model"),
     }
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from speccompile.runtime.adapters import adapter_key
 from speccompile.runtime.generation import Generation, GenerationTimes, SequenceState
 from speccompile.serving.scheduler.request import OutputDelta, Request
 
@@ -37,6 +38,11 @@ class ScheduledSequence:
     _told: int = 0
     _rounds: int = 0
     _emitted_rounds: int = 0
+
+    @property
+    def sharing(self) -> tuple[str, str]:
+        """Return what two sequences must have in common to share cached tokens: the salt, and the adapter."""
+        return self.salt, adapter_key(self.row.adapter)
 
     @property
     def cached_token_ids(self) -> list[int]:

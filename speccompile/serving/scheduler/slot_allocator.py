@@ -18,11 +18,11 @@ SIMILAR = 0.1
 @dataclass
 class SlotEntry:
     """State of one batch slot. served: the sequence that occupies it, or None. text: cached token ids of the last
-    sequence. used: sequence counter at its end, for least-recently-used reuse."""
+    sequence; sharing: that sequence's. used: sequence counter at its end, for least-recently-used reuse."""
 
     served: ScheduledSequence | None = None
     text: list[int] = field(default_factory=list)
-    salt: str = ""
+    sharing: tuple[str, str] = ("", "")
     used: int = 0
 
     def cached_prefix_length(self, wanted: ScheduledSequence) -> int:
@@ -32,9 +32,9 @@ class SlotEntry:
 
     def _shared_with(self, wanted: ScheduledSequence) -> list[int]:
         if self.served is None:
-            return self.text if wanted.reuse and self.salt == wanted.salt else []
+            return self.text if wanted.reuse and self.sharing == wanted.sharing else []
         if self.served.request is wanted.request or (
-            self.served.reuse and wanted.reuse and self.served.salt == wanted.salt
+            self.served.reuse and wanted.reuse and self.served.sharing == wanted.sharing
         ):
             return self.served.cached_token_ids
         return []
@@ -105,7 +105,7 @@ class SlotAllocator:
         assert served.slot is not None, "it has no row"
         self._ended += 1
         kept = list(text) if served.reuse else []
-        self._seats[served.slot] = SlotEntry(None, kept, served.salt, self._ended)
+        self._seats[served.slot] = SlotEntry(None, kept, served.sharing, self._ended)
 
     def _span(self, slot: int) -> int:
         """Return the number of slots in the range of a round once this slot is occupied too."""

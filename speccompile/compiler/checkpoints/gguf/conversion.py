@@ -11,7 +11,8 @@ from speccompile.compiler.checkpoints.gguf.metadata import Metadata
 from speccompile.compiler.checkpoints.gguf.splits import read_split
 from speccompile.compiler.checkpoints.gguf.tensors import PlacedTensor, place_tensors
 from speccompile.compiler.checkpoints.gguf.tokenizer import make_tokenizer
-from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object, wrong
+from speccompile.compiler.checkpoints.json_files import CONFIG
+from speccompile.machine.formats.json_files import read_json_object, wrong
 
 GGUF_INDEX = "gguf.index.json"
 """File that says where each tensor lies: the weights of such a folder."""

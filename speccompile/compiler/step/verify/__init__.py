@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from speccompile.compiler.step.decoder import Decoder, no_tree
+from speccompile.compiler.step.low_rank import AdapterSlots, adapting
 from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.taps import Taps
 from speccompile.compiler.step.verify.rules import Drafts, Exact, Rule
@@ -25,7 +26,7 @@ class RoundInputs(NamedTuple):
     """Inputs of a round; see `contract`. window int64 [B, W]; n_given, n_total, length int64 [B]; logit_rows int64 [R]
     = 0, 1, ..; in sampling graphs settings and uniforms float32 [B, R]; if drafts are sampled, ids and probs [B, N, C],
     and accept_uniforms float32 [B, N]; parents int64 [B, N + 1] if the drafter makes the tree; in graphs with
-    constraints allowed bool [B, R, V] or [B, R, 1]."""
+    constraints allowed bool [B, R, V] or [B, R, 1]; with adapters adapter int64 [B], and matrices: see `low_rank`."""
 
     window: Tensor
     n_given: Tensor
@@ -39,6 +40,8 @@ class RoundInputs(NamedTuple):
     probs: Tensor | None = None
     parents: Tensor | None = None
     allowed: Tensor | None = None
+    adapter: Tensor | None = None
+    matrices: Sequence[Tensor] = ()
 
 
 class Verified(NamedTuple):
@@ -66,14 +69,16 @@ class Verify(nn.Module):
         acceptance: "Acceptance | None" = None,
         taps: Sequence[str] = (),
         successors: int = 0,
+        adapters: AdapterSlots | None = None,
     ) -> None:
         """shape: layout of a window, a chain by default; acceptance: exact by default; taps: hidden states of the
         target that the drafter reads, see `step.taps`; successors: number of the target's best tokens after every row
-        that it reads."""
+        that it reads; adapters: slots of adapters that are chosen at run time."""
         super().__init__()
         if isinstance(shape, TreeLayout) and decoder.is_recurrent:
             raise no_tree(decoder, "the target")
         self.decoder, self.shape, self.taps, self.successors = decoder, shape or ChainLayout(), tuple(taps), successors
+        self.adapters = adapters
         self.acceptance = acceptance or Acceptance(Exact())
 
     @property
@@ -90,7 +95,8 @@ class Verify(nn.Module):
         current.set_positions(positions, positions, layout.visible)
         rows = (n_given[:, None] - 1 + n_rows).clamp(min=0, max=window.shape[1] - 1)  # [B, R]: rows of the nodes
         taps = Taps(self.decoder.model, self.taps) if self.taps else None
-        logits = self.decoder.run(current, window, rows, taps)
+        with adapting(self.decoder.model, self.adapters, given.matrices, given.adapter):
+            logits = self.decoder.run(current, window, rows, taps)
 
         walk, bonus = self.acceptance(given, logits, _preceding_tokens(given, rows, layout.visible), self.shape, nodes)
         n_path = torch.where(n_given > 0, n_given + walk.n_accepted, 0)

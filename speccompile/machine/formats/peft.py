@@ -15,17 +15,22 @@ from math import sqrt
 from pathlib import Path
 from typing import Any
 
-from speccompile.compiler.checkpoints.json_files import is_present, read_json_object
-from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES, StoredTensor, read_tensors
 from speccompile.errors import CheckpointError, UnsupportedModelError
+from speccompile.machine.formats.json_files import is_present, read_json_object
+from speccompile.machine.formats.safetensors import FLOAT_DTYPES, StoredTensor, read_tensors
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 MERGED = "merged_adapter.json"
 """Marks a folder whose model gets the adapter beside it: `speccompile.recipe.adapter` makes such folders."""
 
-_PREFIX = "base_model.model."
-_A, _B, _BIAS = "lora_A.weight", "lora_B.weight", "lora_B.bias"
+PREFIX = "base_model.model."
+"""What the names of an adapter's tensors begin with."""
+
+LOW_RANK = ("lora_A.weight", "lora_B.weight")
+"""Ends of the names of a linear layer's two matrices."""
+
+(_A, _B), _BIAS = LOW_RANK, "lora_B.bias"
 _EMBEDDING_A, _EMBEDDING_B = "lora_embedding_A", "lora_embedding_B"
 _MAGNITUDE, _ROWS = "lora_magnitude_vector", "token_adapter.trainable_tokens_delta"
 _PARTS = (_A, _B, _BIAS, _EMBEDDING_A, _EMBEDDING_B, _MAGNITUDE, _ROWS)
@@ -47,13 +52,13 @@ _UNMERGEABLE = {
 }
 """Keys of a config with what they mean; any value other than null, false and an empty one is refused."""
 
-_KNOWN = frozenset((
+CONFIG_KEYS = (
     "peft_type", "task_type", "base_model_name_or_path", "r", "lora_alpha", "rank_pattern", "alpha_pattern",
     "use_rslora", "use_dora", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "bias",
     "lora_bias", "modules_to_save", "trainable_token_indices", "init_lora_weights", "auto_mapping", "peft_version",
     "revision", "inference_mode", "lora_dropout", "fan_in_fan_out", "loftq_config", "eva_config", "corda_config",
     "lora_ga_config", "qalora_group_size", "megatron_core", "runtime_config",
-))  # fmt: skip
+)  # fmt: skip
 """Keys whose effect lies in the tensors, or that have none here."""
 
 _CHANGED_BASE = ("pissa", "olora", "corda", "eva", "lora_ga", "loftq")
@@ -143,7 +148,7 @@ def _check_config(config: Mapping[str, Any], path: Path) -> None:
     for key, meaning in _UNMERGEABLE.items():
         if config.get(key):
             raise _refused(path, f"{key}: {str(config[key])[:80]}", f"none: {meaning}")
-    for key in sorted(name for name, value in config.items() if value and name not in _KNOWN):
+    for key in sorted(name for name, value in config.items() if value and name not in CONFIG_KEYS):
         raise _refused(
             path, f"{key}: {str(config[key])[:80]}", "a key of PEFT 0.21: it may change what the model computes"
         )
@@ -165,9 +170,9 @@ def _assembled(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor], f
     for name, tensor in tensors.items():
         if tensor.dtype not in FLOAT_DTYPES:
             raise _wrong(path, f"tensor '{name}' in {tensor.dtype}", "float32, float16 or bfloat16")
-        if not name.startswith(_PREFIX):
-            raise _wrong(path, f"tensor '{name}'", f"names that begin with {_PREFIX}")
-        module, part = _split(name.removeprefix(_PREFIX))
+        if not name.startswith(PREFIX):
+            raise _wrong(path, f"tensor '{name}'", f"names that begin with {PREFIX}")
+        module, part = _split(name.removeprefix(PREFIX))
         if part:
             modules.setdefault(module, {})[part] = tensor
         elif "lora_" in module or "token_adapter" in module:

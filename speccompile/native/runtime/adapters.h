@@ -1,0 +1,41 @@
+// Adapters of the target in slots of a session, chosen by each sequence (runtime/adapters.py, machine/formats/peft.py).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "../bundle/manifest.h"
+#include "engine.h"
+
+namespace spc {
+
+class Adapters {
+ public:
+  // graphs: the engine's.
+  Adapters(Engine& engine, const std::vector<Graph>& graphs);
+
+  // Load an adapter, as PEFT writes it, into a free slot. Throws Error(kUsage) for a name that cannot be taken and without a
+  // free slot, Error(kFailed) for files that are damaged, of another base, or of what cannot be chosen at run time. Nothing is
+  // changed then.
+  void load(const std::string& name, const std::string& folder);
+  // Free the slot of an adapter. Throws Error(kUsage) for a name that is not loaded.
+  void unload(const std::string& name);
+  // Return the slot of a loaded adapter, from 1 on. Throws Error(kUsage) for a name that is not loaded.
+  int64_t slot_of(const std::string& name) const;
+
+ private:
+  using Matrix = std::vector<float>;
+  using Matrices = std::map<std::string, Matrix>;  // buffer -> rows [r, width]
+
+  void check_name(const std::string& name) const;
+  Matrices read(const std::string& folder) const;
+
+  Engine& engine_;
+  std::map<std::string, Shape> shapes_;  // buffer -> [slots + 1, r, width]
+  std::map<std::string, int64_t> loaded_;
+  int64_t slots_ = 0, rank_ = 0;
+};
+
+}  // namespace spc

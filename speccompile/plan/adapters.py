@@ -1,0 +1,17 @@
+"""Slots for adapters that are chosen at run time."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class AdaptersPlan:
+    """Adapters of the target that are chosen at run time. rank: the largest; modules: ends of the names of the modules
+    that they may change; slots: number of adapters that are loaded at once."""
+
+    rank: int
+    modules: tuple[str, ...]
+    slots: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"modules": list(self.modules)}
