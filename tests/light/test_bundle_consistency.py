@@ -8,7 +8,7 @@ import pytest
 
 from speccompile.bundle import Manifest
 from speccompile.bundle.consistency import check_consistency
-from speccompile.bundle.signatures import COMPUTED, SIGNATURES
+from speccompile.bundle.signatures import ADAPTER_MATRIX, COMPUTED, SIGNATURES
 from speccompile.contract import BUFFERS, NEXT_ROUND_INPUTS, Graph, Tensor, with_tensorrt_states
 from speccompile.errors import BundleError
 from tests.light.fake_bundle import toy_manifest
