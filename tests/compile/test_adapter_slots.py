@@ -13,7 +13,7 @@ from speccompile.runtime import Bundle
 from tests import adapters
 from tests.native.native_api import NativeBundle, NativeError
 
-pytestmark = pytest.mark.builds(8)
+pytestmark = pytest.mark.builds(3)
 
 PROMPT = [5, 9, 20, 31, 7, 13]
 NEW = 16
@@ -23,6 +23,13 @@ name: slots
 target: {model: base}
 drafter: {kind: model, model: base, tokens: 3}
 adapters: {modules: [q_proj, v_proj, down_proj], rank: 8, slots: 2}
+cache: {max_length: 64, prefill_chunk: 16, batch_size: 3}
+prove: {max_new_tokens: 8}
+"""
+PLAIN = """
+name: plain
+target: {model: base}
+drafter: {kind: none}
 cache: {max_length: 64, prefill_chunk: 16, batch_size: 3}
 prove: {max_new_tokens: 8}
 """
@@ -46,7 +53,7 @@ def folder(tmp_path_factory):
         adapters.stirred(peft.get_peft_model(_base(folder), peft.LoraConfig(r=4, **settings))).save_pretrained(
             folder / name
         )
-    for name, text in (("bundle", RECIPE), ("plain", "\n".join(RECIPE.replace("adapters:", "#").splitlines()))):
+    for name, text in (("bundle", RECIPE), ("plain", PLAIN)):
         (folder / f"{name}.yaml").write_text(text)
         build(make_plan(load_recipe(folder / f"{name}.yaml")), folder / name)
     return folder
@@ -154,6 +161,8 @@ OTHERS = {
 }
 
 
+@pytest.mark.builds(4)
+@pytest.mark.sweep("two further targets: the first tier has the same tests over one")
 @pytest.mark.parametrize("case", OTHERS)
 def test_other_targets(tmp_path, case):
     """Precisions and layouts: drafts and neighbours change no bit, and in float32 the tokens are peft's."""

@@ -25,7 +25,7 @@ MERGED = "merged_adapter.json"
 """Marks a folder whose model gets the adapter beside it: `speccompile.recipe.adapter` makes such folders."""
 
 PREFIX = "base_model.model."
-"""What the names of an adapter's tensors begin with."""
+"""Beginning of the names of an adapter's tensors."""
 
 LOW_RANK = ("lora_A.weight", "lora_B.weight")
 """Ends of the names of a linear layer's two matrices."""
