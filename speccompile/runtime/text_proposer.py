@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LOOKBEHIND = 10
 """Last tokens of the text whose own text is read again with the drafts, so that these begin as they would in it."""
 _PARTIAL = "\ufffd"
-"""What a decoder shows for bytes that are no character, or not all of one yet."""
+"""Sign of a decoder for bytes that are no character, or not all of one yet."""
 
 
 class TextProposer:
@@ -55,7 +55,7 @@ class TextProposer:
             return [], []
         self._drafter.reuse_last()
         written = self._drafter.generate(read, max_new_tokens=self._tokens, temperature=0.0)
-        drafts = self._retokenized(tokens[-LOOKBEHIND:], written.text.rstrip(_PARTIAL))
+        drafts = self._retokenized(tokens[-LOOKBEHIND:], (written.text or "").rstrip(_PARTIAL))
         return drafts, list(range(-1, len(drafts) - 1))
 
     def _retokenized(self, tail: Sequence[int], new: str) -> list[int]:
