@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LOOKBEHIND = 10
 """Last tokens of the text whose own text is read again with the drafts, so that these begin as they would in it."""
 _PARTIAL = "\ufffd"
-"""Character that a decoder shows for bytes that are no character, or not all of one yet."""
+"""Sign of a decoder for bytes that are no character, or not all of one yet."""
 
 
 class TextProposer:

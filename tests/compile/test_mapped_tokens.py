@@ -1,5 +1,8 @@
 """Drafters with another tokenizer: what is drafted, proven, generated and drawn."""
 
+import json
+import subprocess
+
 import numpy as np
 import pytest
 import torch
@@ -134,22 +137,26 @@ def test_a_session_goes_on(bundles, tmp_path):
     assert found.mean_accepted == expected.mean_accepted
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_drafts_over_texts_change_no_token(pair, temperature):
-    """By a bundle of the other model, with its own tokenizer."""
+@pytest.fixture(scope="module")
+def over_texts(pair):
+    """Build a bundle of each model: one that waits for a proposer, and one that writes."""
     folder = pair / "texts"
+    folder.mkdir()
     for name, rest in (
         ("open", "target: {model: ../target}\ndrafter: {kind: retrieval, tokens: 4}\ndecoding: sampling"),
         ("writer", "target: {model: ../drafter}\ndrafter: {kind: none}\ndecoding: greedy"),
     ):
-        if not (folder / name).exists():
-            folder.mkdir(exist_ok=True)
-            (folder / f"{name}.yaml").write_text(
-                f"name: {name}\n{rest}\ncache: {{max_length: 96, prefill_chunk: 16}}\n"
-            )
-            build(make_plan(load_recipe(folder / f"{name}.yaml")), folder / name, prove=False)
-    writer = Bundle.open(folder / "writer", threads=1)
-    bundle = Bundle.open(folder / "open", threads=1, proposer=TextProposer(writer, folder / "open"))
+        recipe = folder / f"{name}.yaml"
+        recipe.write_text(f"name: {name}\n{rest}\ncache: {{max_length: 96, prefill_chunk: 16}}\n")
+        build(make_plan(load_recipe(recipe)), folder / name, prove=False)
+    return folder
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_drafts_over_texts_change_no_token(over_texts, temperature):
+    """By a bundle of the other model, with its own tokenizer."""
+    writer = Bundle.open(over_texts / "writer", threads=1)
+    bundle = Bundle.open(over_texts / "open", threads=1, proposer=TextProposer(writer, over_texts / "open"))
     drafts = 0
     for text in TEXTS:
         settings = {"max_new_tokens": 20, "temperature": temperature, "seed": 3}
@@ -158,3 +165,18 @@ def test_drafts_over_texts_change_no_token(pair, temperature):
             assert found.token_ids == bundle.generate(text, autoregressive=True, **settings).token_ids
         drafts += sum(found.draft_lengths)
     assert drafts > 10
+
+
+def test_drafts_over_texts_in_cpp(over_texts, native_build, onnxruntime_library):
+    target, writer = over_texts / "open", over_texts / "writer"
+    command = [native_build / "test_text_proposers", target, writer, onnxruntime_library, "20"]
+    done = subprocess.run([*command, *TEXTS], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    proposer = TextProposer(Bundle.open(writer, threads=1), target)
+    alone = Bundle.open(target, threads=1, proposer=proposer)
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    for text, found in zip(TEXTS, results, strict=True):
+        assert found["token_ids"] == alone.generate(text, max_new_tokens=20, autoregressive=True).token_ids
+    first = alone.generate(TEXTS[0], max_new_tokens=20, adaptive=False)
+    assert results[0]["draft_lengths"] == first.draft_lengths
+    assert results[0]["mean_accepted"] == first.mean_accepted > 1.5

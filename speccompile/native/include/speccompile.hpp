@@ -259,4 +259,52 @@ class Session {
   std::unique_ptr<spc_session, Freed<&spc_session_free>> handle_;
 };
 
+// Drafts by a bundle with another tokenizer, over texts, as Python's `speccompile.runtime.TextProposer`, but that its session
+// reads the whole text every round. Copies share the session. Both bundles have tokenizers, and outlive the proposer.
+class TextProposer {
+ public:
+  // tokens: of the drafter a round, 1 or more.
+  TextProposer(const Bundle &drafter, const Bundle &target, int64_t tokens = 4)
+      : drafter_(&drafter), target_(&target), session_(std::make_shared<Session>(drafter)), tokens_(tokens) {}
+
+  Drafts operator()(const std::vector<int64_t> &text) const {
+    const std::string shown = target_->decode(text);
+    if (shown.empty() || is_partial(shown)) return {};
+    std::string written;
+    try {
+      session_->run(Request().prompt(drafter_->encode(shown)).set("max_new_tokens", tokens_).set("temperature", 0.0),
+                    [&written](std::string_view piece) { written += piece; });
+    } catch (const Error &error) {
+      if (error.kind == SPC_PROMPT) return {};  // longer than the drafter's capacity
+      throw;
+    }
+    while (is_partial(written)) written.resize(written.size() - kPartial.size());
+    Drafts found{retokenized(text, written), {}};
+    for (size_t draft = 0; draft < found.tokens.size(); ++draft) found.parents.push_back(static_cast<int64_t>(draft) - 1);
+    return found;
+  }
+
+ private:
+  // Tokens of the text that are read again with the drafts.
+  static constexpr std::ptrdiff_t kLookbehind = 10;
+  // U+FFFD: bytes that are no character, or not all of one yet.
+  static constexpr std::string_view kPartial = "\xEF\xBF\xBD";
+
+  static bool is_partial(std::string_view text) {
+    return text.size() >= kPartial.size() && text.substr(text.size() - kPartial.size()) == kPartial;
+  }
+  // The target's tokens of a text after another one; none if the end of that would be another one.
+  std::vector<int64_t> retokenized(const std::vector<int64_t> &text, const std::string &written) const {
+    const auto size = static_cast<std::ptrdiff_t>(text.size());
+    const std::string before = target_->decode({text.end() - std::min(kLookbehind, size), text.end()});
+    const auto old = target_->encode(before, false), both = target_->encode(before + written, false);
+    if (both.size() < old.size() || !std::equal(old.begin(), old.end(), both.begin())) return {};
+    return {both.begin() + static_cast<std::ptrdiff_t>(old.size()), both.end()};
+  }
+
+  const Bundle *drafter_, *target_;
+  std::shared_ptr<Session> session_;
+  int64_t tokens_;
+};
+
 }  // namespace speccompile
