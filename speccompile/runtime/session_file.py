@@ -19,7 +19,7 @@ from speccompile.bundle.folders import write_atomically
 from speccompile.bundle.hashes import new_hasher
 from speccompile.contract import DTYPES
 from speccompile.errors import UsageError
-from speccompile.machine.plain_files import read_plain
+from speccompile.machine.plain_files import open_plain, read_plain
 from speccompile.runtime.devices.engine import Array, numpy_dtype
 from speccompile.runtime.rounds.drafter_state import ALIGNMENT, LENGTH_BYTES, LONGEST, METADATA
 
@@ -70,12 +70,7 @@ def read_session(path: Path, most: int) -> SessionFile:
     except OSError as error:
         raise UsageError(f"{path}: the session cannot be read: {error.strerror}", hint=_ANOTHER) from error
     header, data = _split(content, path)
-    metadata = header.pop(METADATA, None)
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise UsageError(f"{path}: not a session: its header has no texts in {METADATA}", hint=_ANOTHER)
-    if metadata.get("format") != FORMAT:
-        received = str(metadata.get("format"))[:80]
-        raise UsageError(f"{path}: received format {received!r}, expected {FORMAT!r}", hint=_ANOTHER)
+    metadata = _metadata(header, path)
     if (problem := _layout_problem(header, len(data))) is not None:
         raise UsageError(f"{path}: the session is truncated or damaged: {problem}", hint=_ANOTHER)
     metadata.pop(_HASH, None)
@@ -83,6 +78,43 @@ def read_session(path: Path, most: int) -> SessionFile:
         raise UsageError(f"{path}: the session is damaged: it does not have the hash that it names", hint=_ANOTHER)
     del metadata["format"]
     return SessionFile(metadata, {name: (row["dtype"], _values(row, data)) for name, row in header.items()})
+
+
+def read_start(path: Path, most: int) -> SessionFile:
+    """Return the metadata and the first tensor of a file, neither of them compared with its hash: enough to decide
+    whether to read the file. most: largest number of bytes of that tensor. Raise UsageError as `read_session` does."""
+    try:
+        with open_plain(path) as file:
+            content = file.read(LENGTH_BYTES)
+            content += file.read(min(int.from_bytes(content, "little"), LONGEST))
+            header, _ = _split(content, path)
+            metadata = _metadata(header, path)
+            name, row = next(iter(header.items()), ("", None))
+            size = row["data_offsets"][1] if isinstance(row, dict) and _is_placed(row, most) else 0
+            data = file.read(size)
+    except OSError as error:
+        raise UsageError(f"{path}: the session cannot be read: {error.strerror}", hint=_ANOTHER) from error
+    if (problem := _layout_problem({name: row}, len(data))) is not None:
+        raise UsageError(f"{path}: the session is truncated or damaged: {problem}", hint=_ANOTHER)
+    assert isinstance(row, dict), "its layout was checked"
+    return SessionFile(metadata, {name: (row["dtype"], _values(row, memoryview(data)))})
+
+
+def _metadata(header: dict[str, Any], path: Path) -> dict[str, str]:
+    """Take the metadata out of a header. Raise UsageError for that of no session, or of another version."""
+    metadata = header.pop(METADATA, None)
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise UsageError(f"{path}: not a session: its header has no texts in {METADATA}", hint=_ANOTHER)
+    if metadata.get("format") != FORMAT:
+        received = str(metadata.get("format"))[:80]
+        raise UsageError(f"{path}: received format {received!r}, expected {FORMAT!r}", hint=_ANOTHER)
+    return metadata
+
+
+def _is_placed(row: Mapping[str, Any], most: int) -> bool:
+    """Return whether an entry says that its numbers end within the first `most` bytes."""
+    place = row.get("data_offsets")
+    return isinstance(place, list) and len(place) == 2 and type(place[1]) is int and 0 <= place[1] <= most
 
 
 def _entry(dtype: str, shape: tuple[int, ...], start: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from speccompile.runtime.devices.engine import Array
 from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.slots import SlotContent
-from speccompile.runtime.session_file import SessionFile, read_session, write_session
+from speccompile.runtime.session_file import SessionFile, read_session, read_start, write_session
 
 TOKENS = "session.tokens"
 """Name of the tensor of token ids, int64 [n]. Other tensors have the names of their buffers."""
@@ -106,18 +107,36 @@ def check_session(asked: object, sequences: int, *, side_by_side: bool) -> Path 
     return path
 
 
+class SessionStart(NamedTuple):
+    """Beginning of a file. tokens: int64 [n]. same_drafter: whether this bundle's drafter wrote its part of the file.
+    notes: texts by name."""
+
+    tokens: Array
+    same_drafter: bool
+    notes: dict[str, str]
+
+
 class Sessions:
-    """Saves and restores the first slot of a loop."""
+    """Saves and restores slots of a loop."""
 
     def __init__(self, loop: DecodeLoop, manifest: Manifest, key: SessionKey) -> None:
-        self._loop, self._manifest, self._key = loop, manifest, key
+        self._loop, self._manifest, self.key = loop, manifest, key
         self.notes: dict[str, str] = {}
         """Notes in the file that was loaded last."""
         self._moves_on = {part: has_recurrent_states(manifest.graphs, part) for part in COMPONENTS}
 
+    @property
+    def left(self) -> SlotContent | None:
+        """What a slot holds of the latest sequence."""
+        return self._loop.left
+
     def save(self, path: Path, notes: Mapping[str, str] | None = None) -> None:
         """Write what a slot holds of the latest sequence, and notes, which are given back as they are. Raise UsageError
         if it holds nothing, or the file cannot be written."""
+        write_session(path, self.content(path, notes))
+
+    def content(self, path: Path, notes: Mapping[str, str] | None = None) -> SessionFile:
+        """Return a copy of what `save` writes to a file. Raise UsageError if a slot holds nothing."""
         left = self._loop.left
         if left is None or not left.tokens:
             raise UsageError(
@@ -134,13 +153,27 @@ class Sessions:
             if self._is_target(buffer) or left.drafter_length:
                 part = self._part(buffer, len(left.tokens), left.drafter_length)
                 tensors[buffer] = (states.dtypes[buffer], np.array(states.line(buffer, left.slot)[part]))
-        own = {DRAFTER: self._key.drafter, DRAFTER_LENGTH: str(left.drafter_length)}
+        own = {DRAFTER: self.key.drafter, DRAFTER_LENGTH: str(left.drafter_length)}
         own |= {_NOTE + name: value for name, value in (notes or {}).items()}
-        write_session(path, SessionFile(self._key.target | own, tensors))
+        return SessionFile(self.key.target | own, tensors)
 
     def load(self, path: Path) -> list[int]:
         """Restore the first slot for the next generation of one prompt. Return the tokens that it holds. Raise
         UsageError, with nothing changed, for a file that is damaged or of another bundle."""
+        self._loop.resume, self.notes = self.restore(path, 0)
+        return self._loop.resume.tokens
+
+    def start(self, path: Path) -> "SessionStart":
+        """Return the beginning of a file, which may be damaged behind it. Raise UsageError for one of another
+        bundle."""
+        file = read_start(path, 8 * self._manifest.max_length)
+        self._check_key(file, path)
+        tokens = np.array(self._tokens(file, path), np.int64)
+        return SessionStart(tokens, file.metadata.get(DRAFTER) == self.key.drafter, _notes(file))
+
+    def restore(self, path: Path, slot: int) -> tuple[SlotContent, dict[str, str]]:
+        """Write the states of a file into a free slot. Return what the slot holds then, and the file's notes. Raise as
+        `load` does."""
         states = self._loop.states
         size = sum(states.line(buffer, 0).nbytes for buffer in states.shapes) + 8 * self._manifest.max_length
         file = read_session(path, size)
@@ -153,10 +186,8 @@ class Sessions:
                 written[buffer] = self._checked(file, buffer, (len(tokens), length), path)
         self._loop.left = self._loop.resume = None  # should the engine fail
         for buffer, (part, values) in written.items():
-            states.write(buffer, 0, part, values)
-        self._loop.resume = SlotContent(tokens, length, len(tokens), length)
-        self.notes = {name[len(_NOTE) :]: text for name, text in file.metadata.items() if name.startswith(_NOTE)}
-        return tokens
+            states.write(buffer, slot, part, values)
+        return SlotContent(tokens, length, len(tokens), length, slot), _notes(file)
 
     def _read_again(self, tokens: list[int]) -> SlotContent:
         """Read a text whose last round has moved recurrent states beyond it, and return what is held then."""
@@ -178,7 +209,7 @@ class Sessions:
         return (slice(count),) if len(shape) == 1 else (slice(None), slice(count))
 
     def _check_key(self, file: SessionFile, path: Path) -> None:
-        for name, ours in self._key.target.items():
+        for name, ours in self.key.target.items():
             if (theirs := file.metadata.get(name)) != ours:
                 raise UsageError(
                     f"{path}: received a session with {name} {_short(theirs)}, expected {_short(ours)}, as this bundle "
@@ -201,7 +232,7 @@ class Sessions:
 
     def _drafter_length(self, file: SessionFile, tokens: int, path: Path) -> int:
         """Return the number of tokens that the drafter has read; 0, with a note, in a session with another drafter."""
-        if file.metadata.get(DRAFTER) != self._key.drafter:
+        if file.metadata.get(DRAFTER) != self.key.drafter:
             LOGGER.warning("note: %s was written with another drafter: this one reads its text again", path)
             return 0
         text = file.metadata.get(DRAFTER_LENGTH, "")
@@ -225,6 +256,10 @@ class Sessions:
                 hint="continue it with the bundle that wrote it, or give another file",
             )
         return part, values
+
+
+def _notes(file: SessionFile) -> dict[str, str]:
+    return {name[len(_NOTE) :]: text for name, text in file.metadata.items() if name.startswith(_NOTE)}
 
 
 def _short(value: str | None) -> str:
