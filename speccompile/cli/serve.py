@@ -49,7 +49,7 @@ _KEY_FILE_BYTES = 1 << 20
 )
 @click.option(
     "--sessions-limit-gb", "sessions_gb", metavar="GB", type=click.FloatRange(min=0, min_open=True),
-    help="Size of that folder, in GB; texts used least recently are removed. By default 10.",
+    help="Size of that folder in GB, by default 10; texts used least recently are removed.",
 )  # fmt: skip
 @click.option("--body-bytes", type=click.IntRange(min=1), default=4 * 2**20, show_default=True, help="Of a request.")
 @click.option(

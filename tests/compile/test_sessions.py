@@ -13,7 +13,6 @@ from tests.compile.test_serving_exact import FEW, KINDS
 from tests.suite.selection import sweep_but
 
 
-
 def reusing(combinations):
     return [each for each in combinations if not each.pair]  # a service refuses recurrent states
 
