@@ -291,6 +291,18 @@ class ProvePlan:
 
 
 @dataclass(frozen=True)
+class PrefixPlan:
+    """A prefix that the bundle ships. reference: path of the file of its text, as written in the recipe."""
+
+    name: str
+    text: str
+    reference: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "prompt_file": self.reference}
+
+
+@dataclass(frozen=True)
 class Plan:
     """All decisions of a build. Lengths are in tokens. decoding: "greedy" or "sampling".
 
@@ -311,6 +323,7 @@ class Plan:
     prove: ProvePlan
     notes: tuple[str, ...]
     constraints: bool = False
+    prefixes: tuple[PrefixPlan, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return every decided value and nothing that depends on the machine."""
@@ -323,6 +336,7 @@ class Plan:
             "verify": self.verify.to_json(),
             # present only if true: bundles without constraints stay the same, byte for byte
             **({"constraints": True} if self.constraints else {}),
+            **({"prefixes": [prefix.to_json() for prefix in self.prefixes]} if self.prefixes else {}),
             "max_length": self.max_length,
             "batch_size": self.batch_size,
             "prefill_chunk": self.prefill_chunk,

@@ -13,6 +13,7 @@ from speccompile.recipe.adapter import adapter_notes
 from speccompile.recipe.cascade import decide_cascade
 from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_silent, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
+from speccompile.recipe.prefixes import decide_prefixes
 from speccompile.recipe.resolve import model_in, resolve_folder
 from speccompile.recipe.schema import Cache, Engine, Precision, Prove, Recipe
 from speccompile.recipe.states import check_states, graphs_beside
@@ -90,6 +91,7 @@ def make_plan(recipe: Recipe) -> Plan:
         prove=prove,
         notes=tuple(notes),
         constraints=constraints == "true",
+        prefixes=decide_prefixes(recipe, target, engines),
     )
 
 

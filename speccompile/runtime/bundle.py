@@ -27,6 +27,7 @@ from speccompile.runtime.rounds.host_drafts import Proposer, find_proposer
 from speccompile.runtime.sequences import make_sequences
 from speccompile.runtime.servable import Servable
 from speccompile.runtime.sessions import SessionKey, Sessions, check_session
+from speccompile.runtime.shipped_prefixes import ShippedPrefixes
 from speccompile.runtime.text.prompts import (
     SHORTEN,
     TRUNCATE,
@@ -70,6 +71,7 @@ class Bundle(EngineOwner, Servable):
         loop = DecodeLoop(engine, manifest, on_device=entry.provider != "cpu", proposer=proposer, graphs=entry.graphs)
         kept = PersistentState(engine, manifest, entry.graphs, tokenizer)
         super().__init__(engine, loop, kept, Sessions(loop, manifest, SessionKey({}, "")))
+        self._prefixes = ShippedPrefixes(self._sessions)
         self.manifest, self.entry, self.text, self.proposer = manifest, entry, text, proposer
         self.load_seconds = 0.0
         """Seconds that `open` took, the hashes of `verify` included."""
@@ -129,6 +131,8 @@ class Bundle(EngineOwner, Servable):
             warn_of(bundle.exactness, entry.name)
         key_of_states = SessionKey.of(opened, entry, tokenizer, exact=bundle.exactness.exact)
         bundle._sessions = Sessions(bundle._loop, opened.manifest, key_of_states)
+        cuts = bundle._loop.supports_prefix_reuse
+        bundle._prefixes = ShippedPrefixes.of(opened, entry.name, bundle._sessions, cuts=cuts)
         bundle._times = RecordedTimes.find(key, running.threads)
         if bundle._times is not None:
             prepare_rounds(bundle._loop, opened.manifest, bundle._times)
@@ -305,6 +309,8 @@ class Batch:
             self._parts = loop.seconds
             if self.session is not None and self.session.exists():
                 bundle._sessions.load(self.session)
+            if len(self.rows) == 1:
+                loop.resume = bundle._prefixes.resume(self.rows[0].prompt, loop.resume)
             try:
                 for _ in loop.generate(self.rows, self.speculative, self.adaptive):
                     self.seconds.append(perf_counter() - start)

@@ -7,6 +7,8 @@ a file can change undetected. Nothing in it is executed.
 """
 
 import json
+import mmap
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -62,11 +64,12 @@ def write_session(path: Path, file: SessionFile) -> None:
         ) from error
 
 
-def read_session(path: Path, most: int) -> SessionFile:
-    """Return the content of a file. most: largest number of bytes of its tensors together. Raise UsageError for a file
-    that cannot be read, is none of a session, of another version, or damaged."""
+def read_session(path: Path, most: int, *, trusted: bool = False) -> SessionFile:
+    """Return the content of a file. most: largest number of bytes of its tensors together. trusted: map the file, and
+    do not compare it with its hash, since it belongs to a bundle, which has hashes of its own. Raise UsageError for a
+    file that cannot be read, is none of a session, of another version, or damaged."""
     try:
-        content = read_plain(path, most + LONGEST + LENGTH_BYTES)
+        content = _mapped(path) if trusted else read_plain(path, most + LONGEST + LENGTH_BYTES)
     except OSError as error:
         raise UsageError(f"{path}: the session cannot be read: {error.strerror}", hint=_ANOTHER) from error
     header, data = _split(content, path)
@@ -74,7 +77,7 @@ def read_session(path: Path, most: int) -> SessionFile:
     if (problem := _layout_problem(header, len(data))) is not None:
         raise UsageError(f"{path}: the session is truncated or damaged: {problem}", hint=_ANOTHER)
     metadata.pop(_HASH, None)
-    if content[: len(content) - len(data)] != _header(metadata, header, [data]):
+    if not trusted and content[: len(content) - len(data)] != _header(metadata, header, [data]):
         raise UsageError(f"{path}: the session is damaged: it does not have the hash that it names", hint=_ANOTHER)
     del metadata["format"]
     return SessionFile(metadata, {name: (row["dtype"], _values(row, data)) for name, row in header.items()})
@@ -117,6 +120,14 @@ def _is_placed(row: Mapping[str, Any], most: int) -> bool:
     return isinstance(place, list) and len(place) == 2 and type(place[1]) is int and 0 <= place[1] <= most
 
 
+def _mapped(path: Path) -> memoryview:
+    """Return the bytes of a file, mapped read-only; empty for an empty file, which no system maps."""
+    with open_plain(path) as file:
+        if not os.fstat(file.fileno()).st_size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
 def _entry(dtype: str, shape: tuple[int, ...], start: int) -> dict[str, Any]:
     size = prod(shape) * _NUMPY[dtype].itemsize
     return {"dtype": dtype, "shape": list(shape), "data_offsets": [start, start + size]}
@@ -134,13 +145,13 @@ def _header(metadata: Mapping[str, str], entries: Mapping[str, Any], data: list[
     return len(header).to_bytes(LENGTH_BYTES, "little") + header
 
 
-def _split(content: bytes, path: Path) -> tuple[dict[str, Any], memoryview]:
+def _split(content: bytes | memoryview, path: Path) -> tuple[dict[str, Any], memoryview]:
     """Return the header and the bytes after it."""
     length = int.from_bytes(content[:LENGTH_BYTES], "little")
     if len(content) < LENGTH_BYTES or not 0 < length <= min(LONGEST, len(content) - LENGTH_BYTES):
         raise UsageError(f"{path}: not a session, or a truncated one: {len(content)} bytes", hint=_ANOTHER)
     try:
-        header = json.loads(content[LENGTH_BYTES : LENGTH_BYTES + length])
+        header = json.loads(bytes(content[LENGTH_BYTES : LENGTH_BYTES + length]))
     except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):

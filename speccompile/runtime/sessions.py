@@ -171,12 +171,12 @@ class Sessions:
         tokens = np.array(self._tokens(file, path), np.int64)
         return SessionStart(tokens, file.metadata.get(DRAFTER) == self.key.drafter, _notes(file))
 
-    def restore(self, path: Path, slot: int) -> tuple[SlotContent, dict[str, str]]:
-        """Write the states of a file into a free slot. Return what the slot holds then, and the file's notes. Raise as
-        `load` does."""
+    def restore(self, path: Path, slot: int, *, trusted: bool = False) -> tuple[SlotContent, dict[str, str]]:
+        """Write the states of a file into a free slot. Return what the slot holds then, and the file's notes. trusted:
+        as for `read_session`. Raise as `load` does."""
         states = self._loop.states
         size = sum(states.line(buffer, 0).nbytes for buffer in states.shapes) + 8 * self._manifest.max_length
-        file = read_session(path, size)
+        file = read_session(path, size, trusted=trusted)
         self._check_key(file, path)
         tokens = self._tokens(file, path)
         length = self._drafter_length(file, len(tokens), path)

@@ -12,8 +12,8 @@ import pytest
 
 from speccompile.errors import UsageError
 from speccompile.runtime.sessions import SessionKey, Sessions
+from speccompile.runtime.shipped_prefixes import SUFFIX
 from speccompile.serving.scheduler import Limits, SessionFolder
-from speccompile.serving.scheduler.session_folder import SUFFIX
 from tests.light.fake_bundle import toy_bundle
 from tests.light.test_rows import KINDS
 

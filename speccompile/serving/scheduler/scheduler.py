@@ -189,15 +189,18 @@ class Scheduler:
         self.observer.admitted(len(served.row.prompt), served.cached, served.start_time - served.arrival_time)
 
     def _restored(self, served: ScheduledSequence, place: SlotAssignment) -> int | None:
-        """Restore a longer prefix of the prompt than a slot holds from the folder of sessions. Return the number of
-        cached tokens, None if none was restored."""
-        if self._kept is None or not served.reuse:
+        """Restore a longer prefix of the prompt than a slot holds, from the folder of sessions or from the bundle.
+        Return the number of cached tokens, None if none was restored."""
+        prompt, found, held = served.row.prompt, None, place.reuse
+        if not served.reuse or not self._loop.supports_prefix_reuse:
             return None
-        content = self._kept.restore(served.row.prompt, served.salt, place.slot, place.reuse)
-        if content is None:
+        if self._kept is not None and (found := self._kept.restore(prompt, served.salt, place.slot, held)):
+            held = common_prefix_length(found.tokens, prompt[:-1])
+        found = self.bundle._prefixes.restore(prompt, place.slot, held) or found
+        if found is None:
             return None
-        self._loop.hold(content)
-        return common_prefix_length(content.tokens, served.row.prompt[:-1])
+        self._loop.hold(found)
+        return common_prefix_length(found.tokens, prompt[:-1])
 
     def _copied(self, served: ScheduledSequence, place: SlotAssignment) -> int:
         """Copy the slot that holds the longest prefix of the prompt to the assigned slot if that pays. Return the

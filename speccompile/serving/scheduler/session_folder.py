@@ -26,15 +26,14 @@ from speccompile.runtime.devices.engine import Array
 from speccompile.runtime.rounds.slots import SlotContent
 from speccompile.runtime.session_file import SessionFile, write_session
 from speccompile.runtime.sessions import TOKENS, Sessions
+from speccompile.runtime.shipped_prefixes import SUFFIX, common_length, longest_match
 
-SUFFIX = ".session"
 DEFAULT_GB = 10.0
 """Default limit of a folder, in GB (1e9 bytes)."""
 SHORTEST = 16
 """Minimum number of tokens of a text that is kept: fewer are read sooner than a file."""
-WORTH = 0.1
-"""Share of a file's tokens that must be new to a slot: restoring one costs less than a tenth of reading it. A text is
-kept if this share of it is in no file, so that a growing conversation is written a few times in all."""
+NEW = 0.1
+"""Minimum share of a text that is in no file: a growing conversation is written a few times in all."""
 _NAME_LENGTH = 32
 _SALT = "salt"
 _PENDING = 4
@@ -98,18 +97,14 @@ class KeptSessions:
         """Restore the file with the longest prefix of a prompt into a free slot, if that pays. Return what the slot
         holds then; None, with the slot unchanged, if it was not restored. held: tokens of the prompt that need no
         file."""
-        wanted, salted = np.array(prompt[:-1], np.int64), _salt_hash(salt)
+        salted = _salt_hash(salt)
         self._look()
         while True:
-            lengths = {
-                key: _common(known.tokens, wanted)
-                for key, known in self._known.items()
-                if known is not None and known.salt in (None, salted)
-            }
-            paying = [key for key in lengths if lengths[key] - held >= max(1, WORTH * len(self._tokens(key)))]
-            if not paying:
+            known = {key: each for key, each in self._known.items() if each is not None}
+            texts = {key: each.tokens for key, each in known.items() if each.salt in (None, salted)}
+            best = longest_match(texts, prompt, held)
+            if best is None:
                 return None
-            best = max(paying, key=lambda key: (lengths[key], key))
             path = self._folder / best[0]
             try:
                 content, _ = self._sessions.restore(path, slot)
@@ -129,10 +124,10 @@ class KeptSessions:
         self._look()
         files = {name: known for (name, _), known in self._known.items() if known is not None} | self._pending
         alike = {name: known for name, known in files.items() if known.own and known.salt == salted}
-        held = max((_common(known.tokens, tokens) for known in alike.values()), default=0)
-        if len(tokens) - held < WORTH * len(tokens):
+        held = max((common_length(known.tokens, tokens) for known in alike.values()), default=0)
+        if len(tokens) - held < NEW * len(tokens):
             return
-        replaced = [name for name, known in alike.items() if _common(known.tokens, tokens) == len(known.tokens)]
+        replaced = [name for name, known in alike.items() if common_length(known.tokens, tokens) == len(known.tokens)]
         name = self._name(tokens, salted)
         if self._queue.full():  # only this thread puts something into it
             LOGGER.warning("note: %s: texts end faster than they can be written: one was not kept", self._folder)
@@ -146,11 +141,6 @@ class KeptSessions:
         if self._writer.is_alive():
             self._queue.put(None)
             self._writer.join()
-
-    def _tokens(self, key: tuple[str, int]) -> Array:
-        known = self._known[key]
-        assert known is not None, "files that are passed over have no length"
-        return known.tokens
 
     def _look(self) -> None:
         """Read the beginnings of files that are new, and forget those that have gone."""
@@ -232,11 +222,5 @@ def _is_session(name: str) -> bool:
 
 def _is_ours(name: str) -> bool:
     """Return whether a service has named the file. Others are used, and never removed."""
-    return len(name) == _NAME_LENGTH + len(SUFFIX) and _is_session(name) and set(name[:-8]) <= set("0123456789abcdef")
-
-
-def _common(one: Array, other: Array) -> int:
-    """Return the length of the common prefix of two arrays of tokens."""
-    shorter = min(len(one), len(other))
-    differs = one[:shorter] != other[:shorter]
-    return int(differs.argmax()) if differs.any() else shorter
+    stem = name.removesuffix(SUFFIX)
+    return _is_session(name) and len(stem) == _NAME_LENGTH and set(stem) <= set("0123456789abcdef")
