@@ -1,5 +1,6 @@
 """Prefixes that a bundle ships: computed with the finished engines, and proven to change no token."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from speccompile.errors import PromptError, ProofError
 from speccompile.plan.plan import PrefixPlan
 from speccompile.progress import LOGGER, log_step
 from speccompile.runtime import Bundle
-from speccompile.runtime.shipped_prefixes import prefix_file
+from speccompile.runtime.shipped_prefixes import ShippedPrefixes, prefix_file
 from speccompile.runtime.text.tokenizer import Tokenizer
 
 
@@ -38,8 +39,8 @@ def add_prefixes(
     most: int,
 ) -> list[dict[str, Any]]:
     """Write the prefixes of every engine that runs on the processor into the bundle in `folder`, whose other files are
-    complete. Return a row of the proof for each: engine, name, tokens, and the number of continuations that were
-    compared with those of a bundle without it.
+    complete. Return a row of the proof for each: engine, name, tokens, and the number of continuations that went on
+    from it and equal those without it.
 
     prompts: of the proof, which continue a prefix; none without a proof. most: new tokens of each continuation. Raise
     ProofError, naming the first token that differs.
@@ -51,9 +52,9 @@ def add_prefixes(
             continue
         with log_step(f"prefixes of {entry.name}"):
             expected = _write_all(prefixes, folder, entry.name, prompts, most)
-            _compare(expected, folder, entry.name, most)
+            cached = _compare(expected, folder, entry.name, most)
         rows += [
-            {"engine": entry.name, "name": name, "tokens": len(ids), "continuations": len(expected[name])}
+            {"engine": entry.name, "name": name, "tokens": len(ids), "continuations": cached[name]}
             for name, ids in prefixes.items()
         ]
     return rows
@@ -81,11 +82,16 @@ def _write_all(
     return expected
 
 
-def _compare(expected: Continuations, folder: Path, engine: str, most: int) -> None:
+def _compare(expected: Continuations, folder: Path, engine: str, most: int) -> Counter[str]:
+    """Return name -> number of continuations that went on from the prefix, all of them as expected."""
+    cached = Counter[str]()
     with Bundle.open(folder, engine=engine, verify=False) as bundle:
+        files = [folder / prefix_file(engine, name) for name in expected]  # the bundle's hashes do not list them yet
+        bundle._prefixes = ShippedPrefixes(bundle._sessions, files, cuts=bundle._loop.supports_prefix_reuse)
         for name, continuations in expected.items():
             for prompt, tokens in continuations:
-                found = _generated(bundle, prompt, most).token_ids
+                generation = _generated(bundle, prompt, most)
+                found, cached[name] = generation.token_ids, cached[name] + (generation.cached_tokens > 0)
                 if found == tokens:
                     continue
                 index = next((at for at, (a, b) in enumerate(zip(found, tokens, strict=False)) if a != b), len(tokens))
@@ -94,6 +100,7 @@ def _compare(expected: Continuations, folder: Path, engine: str, most: int) -> N
                     f"received {found[index : index + 1]}, expected {tokens[index : index + 1]}, as without the prefix",
                     hint="remove prefixes from the recipe, and report this with the recipe",
                 )
+    return cached
 
 
 def _generated(bundle: Bundle, prompt: list[int], most: int) -> Any:
