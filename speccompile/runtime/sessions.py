@@ -127,7 +127,7 @@ class Sessions:
 
     @property
     def left(self) -> SlotContent | None:
-        """What a slot holds of the latest sequence."""
+        """Return the content of a slot, of the sequence that left last."""
         return self._loop.left
 
     def save(self, path: Path, notes: Mapping[str, str] | None = None) -> None:
