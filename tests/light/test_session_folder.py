@@ -261,3 +261,31 @@ def test_a_bundle_with_recurrent_states_is_refused_and_left_free(tmp_path):
     with pytest.raises(UsageError, match="received a bundle with recurrent states"):
         bundle.serve(sessions=SessionFolder(tmp_path))
     assert bundle.generate(PROMPT, max_new_tokens=2).token_ids
+
+
+def test_no_mutation_of_a_beginning_is_more_than_refused(tmp_path):
+    with restarted(tmp_path) as service:
+        ask(service, PROMPT)
+    (path,) = tmp_path.iterdir()
+    good, dice, refused = path.read_bytes(), Random(3), 0
+    bundle = toy_bundle()
+    sessions = Sessions(bundle._loop, bundle.manifest, SessionKey({"target weights": "a"}, "d"))
+    for _ in range(600):
+        content = bytearray(good)
+        start = dice.randrange(min(len(content), 1500))
+        match dice.randrange(4):
+            case 0:
+                content[start] ^= 1 << dice.randrange(8)
+            case 1:
+                del content[start:]
+            case 2:
+                content[start:start] = dice.choice([b"-", b"9" * 20, b"null", b'"', b"[", b"{}", b"1e999"])
+            case 3:
+                content[start : start + 4] = dice.choice([b"-999", b"null", b"true", b"[[[[", b"0000"])
+        path.write_bytes(content)
+        try:
+            tokens = sessions.start(path).tokens
+            assert 0 < len(tokens) < bundle.manifest.max_length
+        except UsageError:
+            refused += 1
+    assert 300 < refused < 600

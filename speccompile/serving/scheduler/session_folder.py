@@ -44,8 +44,8 @@ _ABANDONED_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class SessionFolder:
-    """Folder in which a service keeps its texts. limit_gb: size of all files together, in GB; those that were used least recently
-    are removed. Raise UsageError for a folder that cannot be made or written to."""
+    """Folder in which a service keeps its texts. limit_gb: size of all files together, in GB; those that were used
+    least recently are removed. Raise UsageError for a folder that cannot be made or written to."""
 
     path: Path
     limit_gb: float = DEFAULT_GB
