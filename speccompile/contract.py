@@ -141,11 +141,8 @@ PERSISTENT_PREFIX = "kept."
 """Name prefix of persistent states. They survive a generation and may be stale. Stale states lower acceptance and
 change no token, so that a drafter never has to catch up on them."""
 
-ADAPTER_PREFIX = "lora."
-"""Name prefix of the matrices of adapters. The module's name follows, then one of ADAPTER_PARTS."""
-
-ADAPTER_PARTS = (".a", ".b")
-"""Ends of the names of a module's two matrices."""
+ADAPTER_PREFIX, ADAPTER_PARTS = "lora.", (".a", ".b")
+"""Name prefix of the matrices of adapters, before the module's name, and the ends of its two matrices' names."""
 
 RECURRENT_STATE_KINDS = ("conv", "state")
 """Kinds of states without a line for every token: they must not read a token twice."""
@@ -163,11 +160,9 @@ BATCH = "batch"
 FLOAT_CACHE, INT8_CACHE = CACHE_DTYPES = ("float", "int8")
 """Dtypes of stored keys and values: the engine's float dtype, or int8 codes with a scale for each row of a head."""
 
-CACHED_KINDS = ("key", "value")
-"""Kinds of states with a row of numbers for every token and head."""
-
-SCALE_SUFFIX = "_scale"
-"""Suffix of the kind of a state that holds the scales of another: target.key.0 and target.key_scale.0."""
+CACHED_KINDS, SCALE_SUFFIX = ("key", "value"), "_scale"
+"""Kinds of states with a row of numbers for every token and head, and the suffix of the kinds that hold their scales:
+target.key.0 and target.key_scale.0."""
 
 MAX_DRAFT_CANDIDATES = 64
 """C: drafters sample among the C most probable tokens. The cut costs a little acceptance and no exactness."""

@@ -56,14 +56,21 @@ class BundleWriter:
 
         Raise BundleError when a reader would refuse the folder, BuildError when a disk operation fails.
         """
+        self.stage(manifest, lock, proof)
         with as_build_error(f"the bundle could not be written to {self._output}"):
-            for name, data in ((MANIFEST, manifest.to_json()), (LOCK, lock), (PROOF, proof)):
-                (self.folder / name).write_bytes(canonical_json(data))
-            write_hashes(self.folder, hash_folder(self.folder))
             open_bundle(self.folder, verify=False)
             sync(self.folder, *self.folder.rglob("*"))
             replace_folder(self.folder, self._output)
             sync(self._output.parent)
+
+    def stage(self, manifest: Manifest, lock: dict[str, Any], proof: dict[str, Any]) -> None:
+        """Write the JSON files and the hashes, so that `folder` may be opened before it is complete. Raise BuildError
+        when a disk operation fails."""
+        with as_build_error(f"the bundle could not be written to {self._output}"):
+            for name, data in ((MANIFEST, manifest.to_json()), (LOCK, lock), (PROOF, proof)):
+                (self.folder / name).write_bytes(canonical_json(data))
+            (self.folder / HASHES).unlink(missing_ok=True)
+            write_hashes(self.folder, hash_folder(self.folder))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

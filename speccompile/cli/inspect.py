@@ -40,6 +40,7 @@ def command(folder: Path, as_json: bool, no_verify: bool, signed_by: Path | None
                 varies from run to run
       files     {path: {blake3, bytes}}
       lock      the content of lock.json
+      prefixes  {engine: [name]} of the prefixes that it ships
       here      {engine: {exact, reason, widths, differing, largest}}: whether
                 windows of these widths give the logits of single tokens, bit
                 for bit, on this processor; null where that was not tried yet,
@@ -105,6 +106,8 @@ def size_in_bytes(buffer: Buffer, rows: int = 1) -> int | str:
 
 
 def _as_object(bundle: "OpenedBundle", *, verified: bool) -> dict[str, Any]:
+    from speccompile.runtime.shipped_prefixes import prefix_names
+
     return {
         "digest": bundle.hashes.digest,
         "verified": verified,
@@ -115,6 +118,7 @@ def _as_object(bundle: "OpenedBundle", *, verified: bool) -> dict[str, Any]:
         ],
         "files": {path: {"blake3": file.blake3, "bytes": file.size} for path, file in bundle.hashes.files.items()},
         "lock": bundle.lock,
+        "prefixes": prefix_names(bundle),
         "here": {name: found and _exactness(found) for name, found in _found_here(bundle).items()},
         "proof": bundle.proof,
     }
@@ -144,6 +148,8 @@ def _lines(bundle: "OpenedBundle", *, verified: bool) -> Iterator[str]:
             yield from _section(f"engine {engine.name}, to be built with", _flat(engine.build.settings))
         elif engine.build:
             yield from _section(f"engine {engine.name}, as built", _flat(engine.build.reports))
+    if prefixes := bundle.proof.get("prefixes"):
+        yield from _section("prefixes", list(map(_prefix_row, prefixes)))
     for graph in manifest.graphs:
         yield from _section(f"graph {graph.name}", _tensor_rows(graph))
     yield from _section("buffers, before an engine's precision", _buffer_rows(manifest))
@@ -228,6 +234,11 @@ def _engine_row(engine: "EngineEntry") -> tuple[str, ...]:
     where = f"compute capability {engine.compute_capability}" if engine.compute_capability else engine.provider
     held = f"deferred: {engine.deferred}" if engine.deferred else " ".join(_texts(engine.files))
     return engine.name, engine.backend, where, " ".join(_texts(engine.precision)), held
+
+
+def _prefix_row(prefix: Mapping[str, Any]) -> tuple[str, ...]:
+    proof = f"{prefix['continuations']} continuations equal those without it" if prefix["continuations"] else "unproven"
+    return prefix["name"], prefix["engine"], f"{prefix['tokens']} tokens", proof
 
 
 def _tensor_rows(graph: "Graph") -> list[tuple[str, ...]]:

@@ -112,6 +112,7 @@ def _rows(plan: "Plan", recipe: "Recipe", needs: "ResourceEstimate", room: "Avai
         ("cache.max_length", plan.max_length),
         ("cache.batch_size", plan.batch_size),
         ("cache.prefill_chunk", plan.prefill_chunk),
+        *([("prefixes", ", ".join(prefix.name for prefix in plan.prefixes))] if plan.prefixes else []),
     ]
     proof: list[tuple[str, object]] = [
         ("prove.prompts", plan.prove.reference or "(the build's own)"),

@@ -12,7 +12,7 @@ from speccompile.errors import UsageError
 from speccompile.progress import LOGGER
 
 if TYPE_CHECKING:
-    from speccompile.serving.scheduler import Limits
+    from speccompile.serving.scheduler import Limits, SessionFolder
 
 PATH = click.Path(path_type=Path)
 KEYS = "SPECCOMPILE_API_KEY"
@@ -43,6 +43,16 @@ _KEY_FILE_BYTES = 1 << 20
 @click.option("--sequences", metavar="N", type=click.IntRange(min=1), help="That one prompt may get; by default 16.")
 @click.option("--client-rows", metavar="N", type=click.IntRange(min=1), help="Rows that one API key may have at once.")
 @click.option("--no-reuse", is_flag=True, help="Read every prompt anew, also what an earlier one began with.")
+@click.option(
+    "--sessions",
+    metavar="FOLDER",
+    type=PATH,
+    help="Keep texts in this folder: prompts that begin like one go on from there, also after a restart.",
+)
+@click.option(
+    "--sessions-limit-gb", "sessions_gb", metavar="GB", type=click.FloatRange(min=0, min_open=True),
+    help="Size of that folder in GB, by default 10; texts used least recently are removed.",
+)  # fmt: skip
 @click.option("--body-bytes", type=click.IntRange(min=1), default=4 * 2**20, show_default=True, help="Of a request.")
 @click.option(
     "--read-seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), default=3.0, show_default=True,
@@ -124,6 +134,8 @@ def command(
     sequences: int | None,
     client_rows: int | None,
     no_reuse: bool,
+    sessions: Path | None,
+    sessions_gb: float | None,
 ) -> None:
     """Serve BUNDLE behind OpenAI's API. Needs the extra serve: pip install 'speccompile[serve]'.
 
@@ -176,7 +188,8 @@ def command(
         seconds=request_seconds, client_rows=client_rows, reuse=not no_reuse,
     )  # fmt: skip
     read_limits = ReadLimits(read_seconds, read_memory, grammar_bytes)
-    model = ServedModel(name or manifest.name, limits, read_limits)
+    kept = _session_folder(sessions, sessions_gb, reuse=not no_reuse)
+    model = ServedModel(name or manifest.name, limits, read_limits, kept)
     found = Keys(api_keys(keys, key_file))
     connection_limits = ConnectionLimits(
         header_bytes, headers, header_seconds, body_seconds, connections, address_connections
@@ -196,6 +209,19 @@ def command(
     finally:
         if unix is not None:
             unix.unlink(missing_ok=True)
+
+
+def _session_folder(path: Path | None, limit: float | None, *, reuse: bool) -> "SessionFolder | None":
+    """Return the folder of sessions, which is made if it is not there. Raise UsageError if it cannot be used."""
+    from speccompile.serving.scheduler import SessionFolder
+
+    if path is None:
+        if limit is not None:
+            raise UsageError(f"--sessions-limit-gb {limit}: there is no folder to limit", hint="give --sessions FOLDER")
+        return None
+    if not reuse:
+        raise UsageError("received --sessions and --no-reuse, expected one of them", hint="leave out one of them")
+    return SessionFolder(path) if limit is None else SessionFolder(path, limit)
 
 
 def _limits(**given: Any) -> "Limits":

@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 TEXT_BYTES = 1 << 30
 """Largest file that is read whole where nothing else limits it."""
@@ -15,18 +16,25 @@ def read_plain(path: Path, most: int = TEXT_BYTES) -> bytes:
     Raise OSError for one that cannot be read, for a folder, pipe, device or socket, which may have no end or never
     answer, and for more than `most` bytes.
     """
+    with open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(min(size, most) + 1)  # what a longer read needs is taken before
+        while len(content) > size and len(content) <= most and (more := file.read(1 << 20)):
+            content += more  # it grows, or its size is not told
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"received more than {most} bytes, which no such file has", str(path))
+    return content
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """Open a regular file for reading. Raise OSError as `read_plain` does."""
     # A pipe nobody writes to would not even open.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     found = os.fstat(descriptor)
     if stat.S_ISDIR(found.st_mode):  # `open` would name the descriptor instead of the path
         os.close(descriptor)
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    with open(descriptor, "rb") as file:  # noqa: PTH123 - of a descriptor
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "received a pipe, device or socket, expected a regular file", str(path))
-        content = file.read(min(found.st_size, most) + 1)  # what a longer read needs is taken before
-        while len(content) > found.st_size and len(content) <= most and (more := file.read(1 << 20)):
-            content += more  # it grows, or its size is not told
-    if len(content) > most:
-        raise OSError(errno.EFBIG, f"received more than {most} bytes, which no such file has", str(path))
-    return content
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "received a pipe, device or socket, expected a regular file", str(path))
+    return open(descriptor, "rb")  # noqa: PTH123 - of a descriptor

@@ -8,6 +8,7 @@ from typing import Any
 from speccompile.plan.adapters import AdaptersPlan
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.head import HeadPlan
+from speccompile.plan.prefixes import PrefixPlan
 
 RETRIEVAL = "retrieval"
 """Name of the kind whose drafts come from the host."""
@@ -320,6 +321,7 @@ class Plan:
     constraints: bool = False
     caches: CachePlan = field(default_factory=CachePlan)
     adapters: AdaptersPlan | None = None
+    prefixes: tuple[PrefixPlan, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return every decided value and nothing that depends on the machine."""
@@ -334,6 +336,7 @@ class Plan:
             **({"constraints": True} if self.constraints else {}),
             **({"caches": self.caches.to_json()} if self.caches != CachePlan() else {}),
             **({} if self.adapters is None else {"adapters": self.adapters.to_json()}),
+            **({"prefixes": [prefix.to_json() for prefix in self.prefixes]} if self.prefixes else {}),
             "max_length": self.max_length,
             "batch_size": self.batch_size,
             "prefill_chunk": self.prefill_chunk,

@@ -16,6 +16,7 @@ from speccompile.recipe.caches import cache_notes, decide_caches
 from speccompile.recipe.cascade import decide_cascade
 from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_silent, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
+from speccompile.recipe.prefixes import decide_prefixes
 from speccompile.recipe.resolve import model_in, resolve_folder
 from speccompile.recipe.schema import Engine, Precision, Prove, Recipe
 from speccompile.recipe.states import check_states, graphs_beside
@@ -97,6 +98,7 @@ def make_plan(recipe: Recipe) -> Plan:
         constraints=constraints == "true",
         caches=caches,
         adapters=adapters,
+        prefixes=decide_prefixes(recipe, target, engines),
     )
 
 

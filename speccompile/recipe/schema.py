@@ -17,9 +17,9 @@ from speccompile.plan.section import optional as _optional
 from speccompile.plan.section import required as _required
 from speccompile.recipe.adapter_slots_schema import Adapters
 from speccompile.recipe.cache_schema import Cache, DrafterCache
+from speccompile.recipe.prefix_schema import NAME, NAME_EXPECTED, Prefix
 from speccompile.recipe.training_schema import HELD_OUT_FORMS, TRAIN_EXAMPLE, Train
 
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 TREE_EXPECTED = (
     "a tree: a name, branching factors such as [4, 2, 1], paths such as [[0], [1], [0, 0]], {parents: [-1, 0, 0, 1]} "
     "or {depth: 5, top_k: 4, nodes: 24}"
@@ -29,7 +29,6 @@ WHOLE, HALVES = LAYERS_FORMS = ("(layers)", "(halves)")
 MOST, BOTH = MATCH_FORMS = ("(most)", "(both)")
 FORMS = (*TREE_FORMS, *LAYERS_FORMS, *MATCH_FORMS, *HELD_OUT_FORMS)
 """Tags of union members in the locations of pydantic's errors; no key of the recipe has such a name."""
-NAME_EXPECTED = "a name of letters, digits, '.', '_' and '-' that begins with a letter or digit"
 
 
 Node = Annotated[int, Field(ge=-1, le=1_000_000)]
@@ -284,6 +283,10 @@ class Recipe(Section):
     precision: Precision | None = _optional("a mapping with the keys target and drafter", "{target: float32}")
     engines: list[Engine] | None = _optional(
         "a list of one engine or more", "[{backend: onnxruntime, provider: cpu}]", min_length=1
+    )
+    prefixes: list[Prefix] | None = _optional(
+        "a list of prefixes, each a mapping with the keys name and prompt_file",
+        "[{name: system, prompt_file: system.txt}]",
     )
     prove: Prove | None = _optional("a mapping with the key prompts", "{prompts: prompts.jsonl}")
     train: Train | None = _optional("a mapping with the keys data and schedule", TRAIN_EXAMPLE)

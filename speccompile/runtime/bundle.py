@@ -1,6 +1,6 @@
 """Open bundle: prompts in, text or tokens out."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Unpack
@@ -11,7 +11,8 @@ from speccompile.bundle.manifest import EngineEntry, Manifest
 from speccompile.bundle.reader import OpenedBundle, open_bundle
 from speccompile.errors import PromptError
 from speccompile.progress import heartbeat
-from speccompile.runtime.adapters import Adapters, adapter_key
+from speccompile.runtime.adapters import Adapters
+from speccompile.runtime.batch import Batch
 from speccompile.runtime.constraints import CompileLimits, Constraint, GrammarCompiler
 from speccompile.runtime.description import describe
 from speccompile.runtime.devices.engine import Engine
@@ -20,17 +21,16 @@ from speccompile.runtime.engine_owner import EngineOwner
 from speccompile.runtime.first_times import prepare_rounds
 from speccompile.runtime.generation import Generation, GenerationTimes, SequenceState
 from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions, resolve_options
-from speccompile.runtime.options import check_flags, check_prompts, check_single, check_threads, check_truncate
+from speccompile.runtime.options import check_flags, check_single, check_threads
 from speccompile.runtime.round_times import RecordedTimes
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.drafter_state import PersistentState
 from speccompile.runtime.rounds.host_drafts import Proposer, find_proposer
-from speccompile.runtime.sequences import make_sequences
 from speccompile.runtime.servable import Servable
-from speccompile.runtime.sessions import SessionKey, Sessions, check_session
+from speccompile.runtime.sessions import SessionKey, Sessions
+from speccompile.runtime.shipped_prefixes import ShippedPrefixes
 from speccompile.runtime.text.prompts import (
     SHORTEN,
-    TRUNCATE,
     ChatTemplate,
     Prompt,
     check_token_ids,
@@ -48,7 +48,7 @@ from speccompile.runtime.window_invariance import (
     warn_of,
 )
 
-__all__ = ["Batch", "Bundle", "Prompt"]
+__all__ = ["Bundle", "Prompt"]
 
 
 class Bundle(EngineOwner, Servable):
@@ -56,6 +56,14 @@ class Bundle(EngineOwner, Servable):
 
     A context manager: it is closed at the end of a `with` block.
     """
+
+    def __new__(cls, *arguments: Any, **_: Any) -> "Bundle":
+        """Raise TypeError for the path of a bundle: `open` opens it."""
+        if arguments and isinstance(arguments[0], str | Path):
+            raise TypeError(
+                f"Bundle: received the path {str(arguments[0])!r}, expected Bundle.open(PATH) or load(PATH)"
+            )
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -72,6 +80,7 @@ class Bundle(EngineOwner, Servable):
         kept = PersistentState(engine, manifest, entry.graphs, tokenizer)
         adapters = Adapters(engine, entry.graphs or manifest.graphs)
         super().__init__(engine, loop, kept, Sessions(loop, manifest, SessionKey({}, "")), adapters)
+        self._prefixes = ShippedPrefixes(self._sessions)
         self.manifest, self.entry, self.text, self.proposer = manifest, entry, text, proposer
         self.load_seconds = 0.0
         """Seconds that `open` took, the hashes of `verify` included."""
@@ -131,6 +140,8 @@ class Bundle(EngineOwner, Servable):
             warn_of(bundle.exactness, entry.name)
         key_of_states = SessionKey.of(opened, entry, tokenizer, exact=bundle.exactness.exact)
         bundle._sessions = Sessions(bundle._loop, opened.manifest, key_of_states)
+        cuts = bundle._loop.supports_prefix_reuse
+        bundle._prefixes = ShippedPrefixes.of(opened, entry.name, bundle._sessions, cuts=cuts)
         bundle._times = RecordedTimes.find(key, running.threads)
         if bundle._times is not None:
             prepare_rounds(bundle._loop, opened.manifest, bundle._times)
@@ -280,68 +291,3 @@ class Bundle(EngineOwner, Servable):
         """Return the finished generation of a sequence."""
         mode = "speculative" if speculative else "autoregressive"
         return row.generation(spent, mode=mode, engine=self.engine_name, exact=self.exact, kernels=self.kernels)
-
-
-class Batch:
-    """One call: its sequences, and the time it took."""
-
-    def __init__(
-        self, bundle: Bundle, prompts: Sequence[Prompt], options: GenerationOptions, *, side_by_side: bool = True
-    ) -> None:
-        """side_by_side: whether all sequences need a batch slot of the bundle at once."""
-        bundle._use.check_open()
-        check_prompts(prompts)
-        hint = None if check_truncate(options.truncate) else TRUNCATE
-        ids = [bundle._prompt(prompt, chat=options.chat, hint=hint) for prompt in prompts]
-        own = (bundle.manifest, bundle.text, bundle.grammars)
-        self.rows = make_sequences(ids, options, *own, side_by_side=side_by_side)
-        chosen, each = bundle._adapters.per_prompt(options.adapter, len(ids)), len(self.rows) // len(ids)
-        for number, row in enumerate(self.rows):
-            row.adapter = chosen[number // each]
-        self.session = check_session(options.session, len(self.rows), side_by_side=side_by_side)
-        self.bundle, self.adaptive = bundle, options.adaptive
-        self.speculative = bundle.speculative and not options.autoregressive
-        self.seconds: list[float] = []
-        """Seconds of the prefill, and of every round."""
-        self._parts = dict.fromkeys(("prefill", "verify", "draft"), 0.0)
-        """Seconds by part."""
-        self._speedup: float | None = None
-        self._reused = 0
-
-    def run(self) -> Iterator[None]:
-        """Run to the end, holding the bundle's buffers."""
-        bundle = self.bundle
-        with bundle._exclusive():
-            loop, start = bundle._loop, perf_counter()
-            for row in self.rows:
-                bundle._adapters.check(row.adapter)
-            self._parts = loop.seconds
-            if self.session is not None and self.session.exists():
-                bundle._sessions.load(self.session, adapter_key(self.rows[0].adapter))
-            try:
-                for _ in loop.generate(self.rows, self.speculative, self.adaptive):
-                    self.seconds.append(perf_counter() - start)
-                    yield
-                    start = perf_counter()  # without the caller's time in between
-                if self.session is not None and loop.left is not None:
-                    bundle._sessions.save(self.session)
-            finally:  # the next generation writes its own, or the bundle is closed
-                self._parts, self._reused = dict(loop.seconds), loop.reused if len(self.rows) == 1 else 0
-                if len(self.rows) == 1:
-                    lengths, new_tokens = self.rows[0].draft_lengths[1:], len(self.rows[0].token_ids) - 1
-                    self._speedup = loop.drafting.policy.estimated_speedup(lengths, new_tokens)
-
-    def generations(self) -> list[Generation]:
-        """Return the generation of each sequence, once it has ended. Raise a sequence's own error."""
-        seconds, parts = self.seconds, self._parts
-        spent = GenerationTimes(
-            seconds=sum(seconds),
-            prefill=parts["prefill"],
-            rounds=seconds[1:],
-            verify=parts["verify"],
-            draft=parts["draft"],
-            first_token=seconds[0] if seconds else None,
-            cached_tokens=self._reused,
-            estimated_speedup=self._speedup,
-        )
-        return [self.bundle._generation(row, spent, speculative=self.speculative) for row in self.rows]

@@ -6,8 +6,9 @@ from importlib import import_module
 class Servable:
     """Base of `Bundle`, with the method that needs a room above the runtime."""
 
-    def serve(self, limits=None, observer=None):
+    def serve(self, limits=None, observer=None, sessions=None):
         """Take requests from any thread and run them together in the bundle's batch slots until the service is closed.
-        Return a `speccompile.serving.scheduler.Service` of this bundle, with that room's `Limits` and `Observer`."""
+        Return a `speccompile.serving.scheduler.Service` of this bundle, with that room's `Limits`, `Observer` and
+        `SessionFolder`."""
         # Imported by name, like a plug-in: the serving room is built on the runtime, which does not depend on it.
-        return import_module("speccompile.serving.scheduler").Service(self, limits, observer)
+        return import_module("speccompile.serving.scheduler").Service(self, limits, observer, sessions)

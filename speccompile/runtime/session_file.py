@@ -7,6 +7,8 @@ a file can change undetected. Nothing in it is executed.
 """
 
 import json
+import mmap
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -19,7 +21,7 @@ from speccompile.bundle.folders import write_atomically
 from speccompile.bundle.hashes import new_hasher
 from speccompile.contract import DTYPES
 from speccompile.errors import UsageError
-from speccompile.machine.plain_files import read_plain
+from speccompile.machine.plain_files import open_plain, read_plain
 from speccompile.runtime.devices.engine import Array, numpy_dtype
 from speccompile.runtime.rounds.drafter_state import ALIGNMENT, LENGTH_BYTES, LONGEST, METADATA
 
@@ -62,27 +64,68 @@ def write_session(path: Path, file: SessionFile) -> None:
         ) from error
 
 
-def read_session(path: Path, most: int) -> SessionFile:
-    """Return the content of a file. most: largest number of bytes of its tensors together. Raise UsageError for a file
-    that cannot be read, is none of a session, of another version, or damaged."""
+def read_session(path: Path, most: int, *, trusted: bool = False) -> SessionFile:
+    """Return the content of a file. most: largest number of bytes of its tensors together. trusted: map the file, and
+    do not compare it with its hash, since it belongs to a bundle, which has hashes of its own. Raise UsageError for a
+    file that cannot be read, is none of a session, of another version, or damaged."""
     try:
-        content = read_plain(path, most + LONGEST + LENGTH_BYTES)
+        content = _mapped(path) if trusted else read_plain(path, most + LONGEST + LENGTH_BYTES)
     except OSError as error:
         raise UsageError(f"{path}: the session cannot be read: {error.strerror}", hint=_ANOTHER) from error
     header, data = _split(content, path)
+    metadata = _metadata(header, path)
+    if (problem := _layout_problem(header, len(data))) is not None:
+        raise UsageError(f"{path}: the session is truncated or damaged: {problem}", hint=_ANOTHER)
+    metadata.pop(_HASH, None)
+    if not trusted and content[: len(content) - len(data)] != _header(metadata, header, [data]):
+        raise UsageError(f"{path}: the session is damaged: it does not have the hash that it names", hint=_ANOTHER)
+    del metadata["format"]
+    return SessionFile(metadata, {name: (row["dtype"], _values(row, data)) for name, row in header.items()})
+
+
+def read_start(path: Path, most: int) -> SessionFile:
+    """Return the metadata and the first tensor of a file, neither of them compared with its hash: enough to decide
+    whether to read the file. most: largest number of bytes of that tensor. Raise UsageError as `read_session` does."""
+    try:
+        with open_plain(path) as file:
+            content = file.read(LENGTH_BYTES)
+            content += file.read(min(int.from_bytes(content, "little"), LONGEST))
+            header, _ = _split(content, path)
+            metadata = _metadata(header, path)
+            name, row = next(iter(header.items()), ("", None))
+            size = row["data_offsets"][1] if isinstance(row, dict) and _is_placed(row, most) else 0
+            data = file.read(size)
+    except OSError as error:
+        raise UsageError(f"{path}: the session cannot be read: {error.strerror}", hint=_ANOTHER) from error
+    if (problem := _layout_problem({name: row}, len(data))) is not None:
+        raise UsageError(f"{path}: the session is truncated or damaged: {problem}", hint=_ANOTHER)
+    assert isinstance(row, dict), "its layout was checked"
+    return SessionFile(metadata, {name: (row["dtype"], _values(row, memoryview(data)))})
+
+
+def _metadata(header: dict[str, Any], path: Path) -> dict[str, str]:
+    """Take the metadata out of a header. Raise UsageError for that of no session, or of another version."""
     metadata = header.pop(METADATA, None)
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise UsageError(f"{path}: not a session: its header has no texts in {METADATA}", hint=_ANOTHER)
     if metadata.get("format") != FORMAT:
         received = str(metadata.get("format"))[:80]
         raise UsageError(f"{path}: received format {received!r}, expected {FORMAT!r}", hint=_ANOTHER)
-    if (problem := _layout_problem(header, len(data))) is not None:
-        raise UsageError(f"{path}: the session is truncated or damaged: {problem}", hint=_ANOTHER)
-    metadata.pop(_HASH, None)
-    if content[: len(content) - len(data)] != _header(metadata, header, [data]):
-        raise UsageError(f"{path}: the session is damaged: it does not have the hash that it names", hint=_ANOTHER)
-    del metadata["format"]
-    return SessionFile(metadata, {name: (row["dtype"], _values(row, data)) for name, row in header.items()})
+    return metadata
+
+
+def _is_placed(row: Mapping[str, Any], most: int) -> bool:
+    """Return whether an entry says that its numbers end within the first `most` bytes."""
+    place = row.get("data_offsets")
+    return isinstance(place, list) and len(place) == 2 and type(place[1]) is int and 0 <= place[1] <= most
+
+
+def _mapped(path: Path) -> memoryview:
+    """Return the bytes of a file, mapped read-only; empty for an empty file, which no system maps."""
+    with open_plain(path) as file:
+        if not os.fstat(file.fileno()).st_size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _entry(dtype: str, shape: tuple[int, ...], start: int) -> dict[str, Any]:
@@ -102,13 +145,13 @@ def _header(metadata: Mapping[str, str], entries: Mapping[str, Any], data: list[
     return len(header).to_bytes(LENGTH_BYTES, "little") + header
 
 
-def _split(content: bytes, path: Path) -> tuple[dict[str, Any], memoryview]:
+def _split(content: bytes | memoryview, path: Path) -> tuple[dict[str, Any], memoryview]:
     """Return the header and the bytes after it."""
     length = int.from_bytes(content[:LENGTH_BYTES], "little")
     if len(content) < LENGTH_BYTES or not 0 < length <= min(LONGEST, len(content) - LENGTH_BYTES):
         raise UsageError(f"{path}: not a session, or a truncated one: {len(content)} bytes", hint=_ANOTHER)
     try:
-        header = json.loads(content[LENGTH_BYTES : LENGTH_BYTES + length])
+        header = json.loads(bytes(content[LENGTH_BYTES : LENGTH_BYTES + length]))
     except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):

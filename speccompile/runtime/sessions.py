@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from speccompile.runtime.devices.engine import Array
 from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.slots import SlotContent
-from speccompile.runtime.session_file import SessionFile, read_session, write_session
+from speccompile.runtime.session_file import SessionFile, read_session, read_start, write_session
 
 TOKENS = "session.tokens"
 """Name of the tensor of token ids, int64 [n]. Other tensors have the names of their buffers."""
@@ -114,18 +115,37 @@ def check_session(asked: object, sequences: int, *, side_by_side: bool) -> Path 
     return path
 
 
+class SessionStart(NamedTuple):
+    """Beginning of a file. tokens: int64 [n]. same_drafter: whether this bundle's drafter wrote its part of the file.
+    notes: texts by name. adapter: key of that with which they were read, "" for the base."""
+
+    tokens: Array
+    same_drafter: bool
+    notes: dict[str, str]
+    adapter: str
+
+
 class Sessions:
-    """Saves and restores the first slot of a loop."""
+    """Saves and restores slots of a loop."""
 
     def __init__(self, loop: DecodeLoop, manifest: Manifest, key: SessionKey) -> None:
-        self._loop, self._manifest, self._key = loop, manifest, key
+        self._loop, self._manifest, self.key = loop, manifest, key
         self.notes: dict[str, str] = {}
         """Notes in the file that was loaded last."""
         self._moves_on = {part: has_recurrent_states(manifest.graphs, part) for part in COMPONENTS}
 
+    @property
+    def left(self) -> SlotContent | None:
+        """Return the content of a slot, of the sequence that left last."""
+        return self._loop.left
+
     def save(self, path: Path, notes: Mapping[str, str] | None = None) -> None:
         """Write what a slot holds of the latest sequence, and notes, which are given back as they are. Raise UsageError
         if it holds nothing, or the file cannot be written."""
+        write_session(path, self.content(path, notes))
+
+    def content(self, path: Path, notes: Mapping[str, str] | None = None) -> SessionFile:
+        """Return a copy of what `save` writes to a file. Raise UsageError if a slot holds nothing."""
         left = self._loop.left
         if left is None or not left.tokens:
             raise UsageError(
@@ -142,19 +162,34 @@ class Sessions:
             if self._is_target(buffer) or left.drafter_length:
                 part = self._part(buffer, len(left.tokens), left.drafter_length)
                 tensors[buffer] = (states.dtypes[buffer], np.array(states.line(buffer, left.slot)[part]))
-        target = self._key.of_adapter(adapter_key(left.adapter))
-        own = {DRAFTER: self._key.drafter, DRAFTER_LENGTH: str(left.drafter_length)}
+        own = {DRAFTER: self.key.drafter, DRAFTER_LENGTH: str(left.drafter_length)}
         own |= {ADAPTER: left.adapter.key} if left.adapter else {}
         own |= {_NOTE + name: value for name, value in (notes or {}).items()}
-        write_session(path, SessionFile(target | own, tensors))
+        return SessionFile(self.key.of_adapter(adapter_key(left.adapter)) | own, tensors)
 
     def load(self, path: Path, adapter: str | None = None) -> list[int]:
         """Restore the first slot for the next generation of one prompt. Return the tokens that it holds. adapter: key
         of that generation's, "" for the base; None if it is not known yet. Raise UsageError, with nothing changed,
         for a file that is damaged, of another bundle or of another adapter."""
+        self._loop.resume, self.notes = self.restore(path, 0, adapter)
+        return self._loop.resume.tokens
+
+    def start(self, path: Path) -> "SessionStart":
+        """Return the beginning of a file, which may be damaged behind it. Raise UsageError for one of another
+        bundle."""
+        file = read_start(path, 8 * self._manifest.max_length)
+        self._check_key(file, path)
+        tokens, own = np.array(self._tokens(file, path), np.int64), file.metadata.get(DRAFTER) == self.key.drafter
+        return SessionStart(tokens, own, _notes(file), file.metadata.get(ADAPTER, ""))
+
+    def restore(
+        self, path: Path, slot: int, adapter: str | None = "", *, trusted: bool = False
+    ) -> tuple[SlotContent, dict[str, str]]:
+        """Write the states of a file into a free slot. Return what the slot holds then, and the file's notes. adapter:
+        as for `load`; trusted: as for `read_session`. Raise as `load` does."""
         states = self._loop.states
         size = sum(states.line(buffer, 0).nbytes for buffer in states.shapes) + 8 * self._manifest.max_length
-        file = read_session(path, size)
+        file = read_session(path, size, trusted=trusted)
         self._check_key(file, path)
         theirs = file.metadata.get(ADAPTER, "")
         if adapter not in (None, theirs):
@@ -171,11 +206,9 @@ class Sessions:
                 written[buffer] = self._checked(file, buffer, (len(tokens), length), path)
         self._loop.left = self._loop.resume = None  # should the engine fail
         for buffer, (part, values) in written.items():
-            states.write(buffer, 0, part, values)
+            states.write(buffer, slot, part, values)
         held = LoadedAdapter("", 0, theirs) if theirs else None  # to compare with
-        self._loop.resume = SlotContent(tokens, length, len(tokens), length, adapter=held)
-        self.notes = {name[len(_NOTE) :]: text for name, text in file.metadata.items() if name.startswith(_NOTE)}
-        return tokens
+        return SlotContent(tokens, length, len(tokens), length, slot, held), _notes(file)
 
     def _read_again(self, tokens: list[int], adapter: LoadedAdapter | None) -> SlotContent:
         """Read a text whose last round has moved recurrent states beyond it, and return what is held then."""
@@ -203,7 +236,7 @@ class Sessions:
         return (slice(None), slice(count))
 
     def _check_key(self, file: SessionFile, path: Path) -> None:
-        for name, ours in self._key.of_adapter(file.metadata.get(ADAPTER, "")).items():
+        for name, ours in self.key.of_adapter(file.metadata.get(ADAPTER, "")).items():
             if (theirs := file.metadata.get(name)) != ours:
                 raise UsageError(
                     f"{path}: received a session with {name} {_short(theirs)}, expected {_short(ours)}, as this bundle "
@@ -226,7 +259,7 @@ class Sessions:
 
     def _drafter_length(self, file: SessionFile, tokens: int, path: Path) -> int:
         """Return the number of tokens that the drafter has read; 0, with a note, in a session with another drafter."""
-        if file.metadata.get(DRAFTER) != self._key.drafter:
+        if file.metadata.get(DRAFTER) != self.key.drafter:
             LOGGER.warning("note: %s was written with another drafter: this one reads its text again", path)
             return 0
         text = file.metadata.get(DRAFTER_LENGTH, "")
@@ -250,6 +283,10 @@ class Sessions:
                 hint="continue it with the bundle that wrote it, or give another file",
             )
         return part, values
+
+
+def _notes(file: SessionFile) -> dict[str, str]:
+    return {name[len(_NOTE) :]: text for name, text in file.metadata.items() if name.startswith(_NOTE)}
 
 
 def _short(value: str | None) -> str:

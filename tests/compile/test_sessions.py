@@ -7,9 +7,15 @@ import pytest
 
 from speccompile.errors import UsageError
 from speccompile.runtime import Bundle
+from speccompile.serving.scheduler import SessionFolder
 from tests.compile.combinations import BATCH_SIZE
 from tests.compile.test_serving_exact import FEW, KINDS
 from tests.suite.selection import sweep_but
+
+
+def reusing(combinations):
+    return [each for each in combinations if not each.pair]  # a service refuses recurrent states
+
 
 REASON = "every kind of drafter and of recurrent state: half a minute"
 
@@ -35,6 +41,29 @@ def test_continued_from_a_file_is_from_scratch(workshop, combination, tmp_path):
         cached += found.cached_tokens
         path.unlink()
     assert cached or combination.pair
+
+
+@pytest.mark.parametrize("combination", sweep_but(*map(reusing, (FEW, KINDS)), REASON), ids=str)
+def test_a_service_goes_on_after_a_restart(workshop, combination, tmp_path):
+    folder = workshop.bundle(combination, batch_size=BATCH_SIZE)
+    dice, said, cached = Random(str(combination)), [[7] * 20], 0
+    alone = Bundle.open(folder, threads=1, proposer=combination.proposer)
+    for seed in range(5):
+        samples = combination.decoding == "sampling" and dice.random() < 0.6
+        options = {"temperature": 0.9, "seed": seed} if samples else {}
+        options |= {"logprobs": True, "max_new_tokens": 12}
+        prompt = [*dice.choice(said)[: dice.randrange(16, 40)], *(dice.randrange(3, 200) for _ in range(4))]
+        expected = alone.generate(prompt, **options)
+        bundle = Bundle.open(folder, threads=1, proposer=combination.proposer)
+        with bundle.serve(sessions=SessionFolder(tmp_path)) as service:
+            beside = service.submit([dice.randrange(3, 200) for _ in range(18)], max_new_tokens=9)
+            (found,) = service.submit(prompt, **options).generations()
+            beside.generations()
+        for name in ("token_ids", "logprobs", "seed", "finish_reason"):
+            assert getattr(found, name) == getattr(expected, name)
+        said.append(prompt + found.token_ids)
+        cached += found.cached_tokens
+    assert cached
 
 
 def test_another_drafter_of_the_same_target_reads_the_text_again(workshop, tmp_path, caplog):

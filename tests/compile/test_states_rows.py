@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from speccompile.contract import BATCH, is_recurrent_state
 from speccompile.runtime import Bundle, GenerationOptions
-from speccompile.runtime.bundle import Batch
+from speccompile.runtime.batch import Batch
 from tests import zoo
 from tests.compile.combinations import MAX_LENGTH, ON_STATES
 from tests.light.forced_pace import force

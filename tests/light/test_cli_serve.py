@@ -179,3 +179,32 @@ def test_a_bundle_is_served_as_it_generates():
     with serving(model) as running:
         text = json.loads(running.complete(max_tokens=30).data)["choices"][0]["text"]
     assert text == chat_bundle().generate("def", max_new_tokens=30).text
+
+
+def test_a_prompt_is_not_read_again_after_a_restart(folder, gate, tmp_path):
+    kept, body = tmp_path / "kept", {"prompt": "a prompt of more than sixteen bytes", "max_tokens": 3}
+    cached = []
+    for _ in range(2):
+        with process(gate, folder, "--port", 0, "--sessions", kept) as (running, address):
+            answer = ready(address).ask("POST", "/v1/completions", body)
+            cached.append(answer.json["usage"]["prompt_tokens_details"]["cached_tokens"])
+            running.send_signal(signal.SIGTERM)
+            assert ended(running)[0] == 0
+    assert cached[0] == 0
+    assert cached[1] > 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--sessions-limit-gb", 2), "there is no folder to limit"),
+        (("--sessions", "kept", "--no-reuse"), "received --sessions and --no-reuse"),
+        (("--sessions", "missing/kept"), "the folder cannot be made: No such file"),
+    ],
+)
+def test_sessions_that_cannot_be_kept_are_refused_before_it_listens(folder, gate, arguments, message):
+    with process(gate, folder, *arguments) as (running, address):
+        assert address == ""
+        code, talk = ended(running)
+    assert code == 2
+    assert message in talk

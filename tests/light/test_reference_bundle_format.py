@@ -13,6 +13,7 @@ from speccompile.cli.error_codes import catalogue
 from speccompile.index import files, retrieval
 from speccompile.recipe.load import FILE_NAME
 from speccompile.runtime.rounds.host_drafts import INDEX
+from speccompile.runtime.shipped_prefixes import prefix_file
 from tests.light.bundle_example import manifest as example
 from tests.light.fake_bundle import write_toy_bundle
 
@@ -94,6 +95,7 @@ def test_files_are_those_that_the_code_writes() -> None:
     listed = {cells[0].strip("`") for cells in rows(section("Files"), "file")}
     named = {manifest.MANIFEST, manifest.LOCK, manifest.PROOF, manifest.TOKENIZER, manifest.CHAT, hashes.HASHES}
     named |= {signature.SIGNATURE, f"{INDEX}/", FILE_NAME, f"graphs/*.engine{SUFFIX}"}
+    named |= {prefix_file("<engine>", "<name>")}
     assert listed == named | {"graphs/*.onnx", "graphs/*.weights", "graphs/*.engine"}
     inside = section("index/")
     assert all(f"`{name}`" in inside for name in (files.HEADER, retrieval.POLICY, files.file_name(0, files.TOKENS)))

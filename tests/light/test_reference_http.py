@@ -96,7 +96,7 @@ def test_limits_are_options_of_serve_with_their_defaults() -> None:
     options = {each.opts[0]: each for each in command.params if isinstance(each, click.Option)}
     plain = {
         "--host", "--port", "--unix", "--served-model-name", "--api-key", "--api-key-file", "--engine", "--threads",
-        "--autoregressive", "--no-reuse", "--cors-origin", "--no-page", "--access-log", "--no-verify",
+        "--autoregressive", "--no-reuse", "--sessions", "--cors-origin", "--no-page", "--access-log", "--no-verify",
         "--adapter", "--require-signature", "--quiet", "--verbose", "--progress", "-q", "-v",
     }  # fmt: skip
     table = rows("Limits")

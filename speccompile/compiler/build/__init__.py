@@ -23,6 +23,7 @@ from speccompile.compiler.build.lowered import Lowered, LowerInputs, lower_all, 
 from speccompile.compiler.build.lowered_proof import log_requantization, proof_engine, prove_graphs, prove_weights
 from speccompile.compiler.build.memory import settled_heap
 from speccompile.compiler.build.metadata import Description, make_lock, make_manifest
+from speccompile.compiler.build.prefixes import add_prefixes, prefix_token_ids
 from speccompile.compiler.build.proposals import put_index
 from speccompile.compiler.build.quality import measure_quality, quality_texts
 from speccompile.compiler.build.tensorrt import build_engines, check_builders, combined_error
@@ -71,6 +72,7 @@ def build(
         else:
             warn_without_tokenizer(plan.target.folder)
         put_index(plan.drafter.retrieval, plan.drafter.tree, folder)
+        prefixes = prefix_token_ids(plan.prefixes, folder, plan.max_length)
         prompts = proof_prompts(stages.prompts, folder) if prove or is_calibrated(plan.engines) else []
         texts = quality_texts(stages.texts, folder, prompts) if prove else []
         parts = trace_graphs(stages.trace, folder, steps, prove=prove)
@@ -94,7 +96,12 @@ def build(
                 if recipe is not None:
                     (folder / FILE_NAME).write_text(recipe, encoding="utf-8")
                 delete_unreferenced(folder, {file for entry in built.entries for file in engine_files(entry)})
-                writer.finish(manifest, make_lock(plan), proof)
+                lock = make_lock(plan)
+                if prefixes:
+                    writer.stage(manifest, lock, proof)  # a prefix names the hashes of what computes it
+                    shown, most = prompts if prove else [], plan.prove.max_new_tokens
+                    proof["prefixes"] = add_prefixes(prefixes, folder, built.entries, shown, most)
+                writer.finish(manifest, lock, proof)
     if built.failures:
         raise combined_error(built.failures, built.entries, output)
     return output

@@ -10,7 +10,7 @@ import onnx.defs
 import onnx.parser
 import onnx_ir as ir
 
-from speccompile.compiler.lower import neutral_codes, neutral_states
+from speccompile.compiler.lower import neutral_adapters, neutral_codes, neutral_states
 
 DOMAIN = "speccompile"
 OPSET = 24
@@ -174,31 +174,6 @@ Commit <axis: int> (buffer, rows, length) => (updated)
 }
 """
 
-
-LOW_RANK = """
-    own_a = Gather <axis = 0> (a, adapter)
-    own_b = Gather <axis = 0> (b, adapter)
-    turned = Transpose <perm = [0, 2, 1]> (own_a)
-    shares = MatMul (x, turned)
-    change_f = MatMul (shares, own_b)
-    change = CastLike (change_f, y)
-    changed = Add (y, change)
-    to_rows = Constant <value_ints = [-1, 1, 1]> ()
-    slots = Reshape (adapter, to_rows)
-    none = Constant <value_int = 0> ()
-    is_adapted = Greater (slots, none)
-    z = Where (is_adapted, changed, y)
-"""
-"""Body of LowRank, for float32."""
-
-_LOW_RANK = f"""
-<domain: "speccompile", opset_import: ["" : 24]>
-LowRank (y, x, a, b, adapter) => (z)
-{{
-    {LOW_RANK}
-}}
-"""
-
 # Logits that are not allowed: step/ops.py, HIDDEN.
 _ALLOW = """
 <domain: "speccompile", opset_import: ["" : 24]>
@@ -301,7 +276,7 @@ def functions() -> list[onnx.FunctionProto]:
     head = f'<domain: "{DOMAIN}", opset_import: ["" : {OPSET}]>\n'
     attends = [_attend(is_latent, has_sinks) for is_latent in (False, True) for has_sinks in (False, True)]
     states = [head + text for text in (*neutral_codes.TEXTS, *neutral_states.TEXTS.values())]
-    texts = [*attends, _COMMIT, _LOW_RANK, _ALLOW, _NUCLEUS, _DRAW, *states]
+    texts = [*attends, _COMMIT, neutral_adapters.TEXT, _ALLOW, _NUCLEUS, _DRAW, *states]
     return [onnx.parser.parse_function(text) for text in texts]
 
 

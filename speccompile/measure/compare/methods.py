@@ -16,7 +16,8 @@ from speccompile.measure.tune.space import TunedRecipe
 from speccompile.progress import LOGGER
 from speccompile.recipe import DrafterPlan, Plan
 from speccompile.recipe.load import parse_yaml
-from speccompile.recipe.schema import NAME, NAME_EXPECTED, Drafter
+from speccompile.recipe.prefix_schema import NAME, NAME_EXPECTED
+from speccompile.recipe.schema import Drafter
 
 AUTOREGRESSIVE = "autoregressive"
 EXAMPLE = "lookup-8: {kind: prompt_lookup, tokens: 8}"

@@ -155,8 +155,14 @@ class DecodeLoop:
         resume, self.resume = self.resume, None
         if resume is None or resume.adapter is not None or not self.supports_prefix_reuse:
             return []
-        self._slots[0].committed_length, self._slots[0].drafter_length = len(resume.tokens), resume.drafter_length
+        self.hold(resume)
         return resume.tokens
+
+    def hold(self, content: SlotContent) -> None:
+        """Record that the caches of a free slot hold `content`, for its next sequence."""
+        own = self._slots[content.slot]
+        assert own.sequence_or_none is None, f"slot {content.slot} is taken"
+        own.committed_length, own.drafter_length = len(content.tokens), content.drafter_length
 
     def copy(self, source: int, slot: int) -> None:
         """Copy the caches of slot `source` to a free slot. The sequence in `source` may go on."""

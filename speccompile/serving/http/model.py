@@ -10,13 +10,20 @@ from speccompile.serving.http.metrics import Metrics
 from speccompile.serving.http.reading.limits import ReadLimits
 from speccompile.serving.http.reading.reader import Reader
 from speccompile.serving.http.tokens import TokenTexts
-from speccompile.serving.scheduler import Limits, Service
+from speccompile.serving.scheduler import Limits, Service, SessionFolder
 
 
 class ServedModel:
     """A bundle under the name that clients use. Until `open` has returned, every request is refused with 503."""
 
-    def __init__(self, name: str, limits: Limits | None = None, read_limits: ReadLimits | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        limits: Limits | None = None,
+        read_limits: ReadLimits | None = None,
+        sessions: SessionFolder | None = None,
+    ) -> None:
+        self.sessions = sessions
         self.name, self.limits, self.created = name, limits or Limits(), int(time.time())
         self.read_limits = read_limits or ReadLimits()
         self._unopened: Exception | None = None
@@ -42,7 +49,7 @@ class ServedModel:
         """Serve an open bundle. From now on the model has exclusive use of it. folder: of the bundle, for processes
         that read requests."""
         reader = Reader(bundle, self.name, self.read_limits, folder)
-        self._opened = _Opened(bundle, self.name, self.limits, reader)
+        self._opened = _Opened(bundle, self.name, self.limits, reader, self.sessions)
 
     @property
     def names(self) -> list[str]:
@@ -109,8 +116,10 @@ class ServedModel:
 class _Opened:
     """An open bundle with its reader, metrics, token texts and service."""
 
-    def __init__(self, bundle: Bundle, name: str, limits: Limits, reader: Reader) -> None:
+    def __init__(
+        self, bundle: Bundle, name: str, limits: Limits, reader: Reader, sessions: SessionFolder | None
+    ) -> None:
         self.bundle, self.reader = bundle, reader
         self.metrics = Metrics(name, bundle.engine_name, bundle.manifest.tokens)
         self.texts = TokenTexts(bundle.text)
-        self.service: Service = bundle.serve(limits, self.metrics)
+        self.service: Service = bundle.serve(limits, self.metrics, sessions)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Unpack
 
 from speccompile.errors import EngineError, OverloadedError, UsageError
 from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions, resolve_options
+from speccompile.runtime.rounds.slots import common_prefix_length
 from speccompile.serving.scheduler.events import Observer
 from speccompile.serving.scheduler.latency import LatencyEstimates
 from speccompile.serving.scheduler.limits import Limits
 from speccompile.serving.scheduler.request import Request
 from speccompile.serving.scheduler.scheduled import ScheduledSequence
+from speccompile.serving.scheduler.session_folder import KeptSessions, SessionFolder
 from speccompile.serving.scheduler.slot_allocator import SlotAllocator, SlotAssignment
 from speccompile.serving.scheduler.waiting_queue import WaitingQueue
 
@@ -32,7 +34,9 @@ class Scheduler:
         limits: Limits | None = None,
         observer: Observer | None = None,
         clock: Callable[[], float] = perf_counter,
+        sessions: SessionFolder | None = None,
     ) -> None:
+        """sessions: where texts are kept for later services. Raise UsageError if the bundle's cannot be."""
         self.bundle, self.limits, self.observer = bundle, limits or Limits(), observer or Observer()
         self.changed = threading.Condition()
         """Condition held to check for work, and notified when there may be some."""
@@ -44,6 +48,8 @@ class Scheduler:
         self._waiting, self._costs = WaitingQueue(self.limits), LatencyEstimates()
         self._seats = SlotAllocator(bundle.manifest.batch_size, can_reuse=bundle._loop.supports_prefix_reuse)
         self._seats.hold(0, bundle._loop.hold_resumed())
+        can_reuse = bundle._loop.supports_prefix_reuse
+        self._kept = None if sessions is None else KeptSessions(sessions, bundle._sessions, can_reuse=can_reuse)
         self._reading: ScheduledSequence | None = None
         self._cancelled = False
         self._given = 0
@@ -59,7 +65,7 @@ class Scheduler:
         **keywords: Unpack[GenerationKeywords],
     ) -> Request:
         """See `Service.submit`."""
-        from speccompile.runtime.bundle import Batch
+        from speccompile.runtime.batch import Batch
 
         chosen = resolve_options("Service.submit", options, keywords)
         _check_sequences(chosen.num_return_sequences, self.limits)
@@ -173,13 +179,29 @@ class Scheduler:
         if not running:
             self._loop.start()
         place, served.start_time = self._seats.choose(served), self._clock()
-        reuse = self._copied(served, place)
+        restored = self._restored(served, place)
+        reuse = self._copied(served, place) if restored is None else restored
         self._seats.assign(place.slot, served)
         served.request.begun, self._reading = True, served
         served.cached = self._loop.admit(
             place.slot, served.row, speculative=served.speculative, adaptive=served.adaptive, reuse=reuse
         )
         self.observer.admitted(len(served.row.prompt), served.cached, served.start_time - served.arrival_time)
+
+    def _restored(self, served: ScheduledSequence, place: SlotAssignment) -> int | None:
+        """Restore a longer prefix of the prompt than a slot holds, from the folder of sessions or from the bundle.
+        Return the number of cached tokens, None if none was restored."""
+        prompt, found, held = served.row.prompt, None, place.reuse
+        if not served.reuse or not self._loop.supports_prefix_reuse:
+            return None
+        if self._kept is not None and (found := self._kept.restore(prompt, served.sharing, place.slot, held)):
+            held = common_prefix_length(found.tokens, prompt[:-1])
+        if served.row.adapter is None:
+            found = self.bundle._prefixes.restore(prompt, place.slot, held) or found
+        if found is None:
+            return None
+        self._loop.hold(found)
+        return common_prefix_length(found.tokens, prompt[:-1])
 
     def _copied(self, served: ScheduledSequence, place: SlotAssignment) -> int:
         """Copy the slot that holds the longest prefix of the prompt to the assigned slot if that pays. Return the
@@ -251,6 +273,8 @@ class Scheduler:
             self._reading = None
         if served.slot is not None:
             self._seats.release(served, self._loop.release(served.slot).tokens)
+            if self._kept is not None and served.reuse and served.row.error is None:
+                self._kept.keep(served.sharing)
         if served.row.error is not None:
             served.request.cancel()  # nothing reads the request's other sequences any more
             self.observer.failed(served.row.error)
@@ -273,6 +297,11 @@ class Scheduler:
     def _retry_after(self) -> float:
         """Return the seconds until the waiting prompts will have been prefilled, estimated from measured costs."""
         return max(1.0, self._costs.prefill_seconds(self._waiting.tokens))
+
+    def close(self) -> None:
+        """Wait until the texts for the folder of sessions are written."""
+        if self._kept is not None:
+            self._kept.close()
 
     def fail(self, error: Exception) -> None:
         """End all requests with the engine's error, and take no more."""

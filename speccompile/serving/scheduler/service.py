@@ -10,6 +10,7 @@ from speccompile.serving.scheduler.events import Observer
 from speccompile.serving.scheduler.limits import Limits
 from speccompile.serving.scheduler.request import Request
 from speccompile.serving.scheduler.scheduler import Scheduler
+from speccompile.serving.scheduler.session_folder import SessionFolder
 
 if TYPE_CHECKING:
     from speccompile.runtime.bundle import Bundle
@@ -25,11 +26,21 @@ class Service:
     A context manager, `with` or `async with`: at the end it finishes the present requests, or after an error cancels
     them."""
 
-    def __init__(self, bundle: "Bundle", limits: Limits | None = None, observer: Observer | None = None) -> None:
-        """Wait until other threads release the bundle. Raise EngineError if this thread or another service uses it."""
-        self.bundle, self._holding = bundle, ExitStack()
-        self._holding.enter_context(bundle._exclusive(serving=True))
-        self._scheduler = Scheduler(bundle, limits, observer)
+    def __init__(
+        self,
+        bundle: "Bundle",
+        limits: Limits | None = None,
+        observer: Observer | None = None,
+        sessions: SessionFolder | None = None,
+    ) -> None:
+        """Wait until other threads release the bundle. sessions: where texts are kept, so that their prefixes serve
+        later services too. Raise EngineError if this thread or another service uses the bundle, UsageError if its texts
+        cannot be kept."""
+        self.bundle = bundle
+        with ExitStack() as holding:
+            holding.enter_context(bundle._exclusive(serving=True))
+            self._scheduler = Scheduler(bundle, limits, observer, sessions=sessions)
+            self._holding = holding.pop_all()
         self._thread = threading.Thread(target=self._run_thread, name="speccompile-service", daemon=True)
         self._thread.start()
 
@@ -114,6 +125,7 @@ class Service:
                     self._scheduler.step()
             except Exception as error:  # noqa: BLE001 -- every waiting client must receive any error
                 self._scheduler.fail(error)
+            self._scheduler.close()
 
     def _has_work(self) -> bool:
         """Wait until there is work, or never will be. Return whether there is work."""

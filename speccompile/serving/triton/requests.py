@@ -8,7 +8,7 @@ import numpy as np
 
 from speccompile.errors import PromptError, UsageError
 from speccompile.runtime import Bundle, GenerationOptions
-from speccompile.runtime.bundle import Batch
+from speccompile.runtime.batch import Batch
 from speccompile.runtime.generation_options import DEFAULTS
 from speccompile.runtime.text.prompts import Prompt
 

@@ -1,0 +1,83 @@
+"""One call of an open bundle: its sequences, from the prompts to the generations."""
+
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from speccompile.runtime.adapters import adapter_key
+from speccompile.runtime.generation import Generation, GenerationTimes
+from speccompile.runtime.generation_options import GenerationOptions
+from speccompile.runtime.options import check_prompts, check_truncate
+from speccompile.runtime.sequences import make_sequences
+from speccompile.runtime.sessions import check_session
+from speccompile.runtime.text.prompts import TRUNCATE, Prompt
+
+if TYPE_CHECKING:
+    from speccompile.runtime.bundle import Bundle
+
+
+class Batch:
+    """One call: its sequences, and the time it took."""
+
+    def __init__(
+        self, bundle: "Bundle", prompts: Sequence[Prompt], options: GenerationOptions, *, side_by_side: bool = True
+    ) -> None:
+        """side_by_side: whether all sequences need a batch slot of the bundle at once."""
+        bundle._use.check_open()
+        check_prompts(prompts)
+        hint = None if check_truncate(options.truncate) else TRUNCATE
+        ids = [bundle._prompt(prompt, chat=options.chat, hint=hint) for prompt in prompts]
+        own = (bundle.manifest, bundle.text, bundle.grammars)
+        self.rows = make_sequences(ids, options, *own, side_by_side=side_by_side)
+        chosen, each = bundle._adapters.per_prompt(options.adapter, len(ids)), len(self.rows) // len(ids)
+        for number, row in enumerate(self.rows):
+            row.adapter = chosen[number // each]
+        self.session = check_session(options.session, len(self.rows), side_by_side=side_by_side)
+        self.bundle, self.adaptive = bundle, options.adaptive
+        self.speculative = bundle.speculative and not options.autoregressive
+        self.seconds: list[float] = []
+        """Seconds of the prefill, and of every round."""
+        self._parts = dict.fromkeys(("prefill", "verify", "draft"), 0.0)
+        """Seconds by part."""
+        self._speedup: float | None = None
+        self._reused = 0
+
+    def run(self) -> Iterator[None]:
+        """Run to the end, holding the bundle's buffers."""
+        bundle = self.bundle
+        with bundle._exclusive():
+            loop, start = bundle._loop, perf_counter()
+            for row in self.rows:
+                bundle._adapters.check(row.adapter)
+            self._parts = loop.seconds
+            if self.session is not None and self.session.exists():
+                bundle._sessions.load(self.session, adapter_key(self.rows[0].adapter))
+            if len(self.rows) == 1 and self.rows[0].adapter is None:
+                loop.resume = bundle._prefixes.resume(self.rows[0].prompt, loop.resume)
+            try:
+                for _ in loop.generate(self.rows, self.speculative, self.adaptive):
+                    self.seconds.append(perf_counter() - start)
+                    yield
+                    start = perf_counter()  # without the caller's time in between
+                if self.session is not None and loop.left is not None:
+                    bundle._sessions.save(self.session)
+            finally:  # the next generation writes its own, or the bundle is closed
+                self._parts, self._reused = dict(loop.seconds), loop.reused if len(self.rows) == 1 else 0
+                if len(self.rows) == 1:
+                    lengths, new_tokens = self.rows[0].draft_lengths[1:], len(self.rows[0].token_ids) - 1
+                    self._speedup = loop.drafting.policy.estimated_speedup(lengths, new_tokens)
+
+    def generations(self) -> list[Generation]:
+        """Return the generation of each sequence, once it has ended. Raise a sequence's own error."""
+        seconds, parts = self.seconds, self._parts
+        spent = GenerationTimes(
+            seconds=sum(seconds),
+            prefill=parts["prefill"],
+            rounds=seconds[1:],
+            verify=parts["verify"],
+            draft=parts["draft"],
+            first_token=seconds[0] if seconds else None,
+            cached_tokens=self._reused,
+            estimated_speedup=self._speedup,
+        )
+        return [self.bundle._generation(row, spent, speculative=self.speculative) for row in self.rows]

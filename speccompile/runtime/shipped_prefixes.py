@@ -1,0 +1,94 @@
+"""Prefixes that a bundle ships: session files that the build has made of texts with which many prompts begin.
+
+A prompt goes on from the longest of them without being asked. They are mapped, and compared with the bundle's hashes
+alone: only the caches are copied, so that a prefix costs the page cache's memory once for all processes.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from speccompile.bundle.reader import OpenedBundle
+from speccompile.errors import UsageError
+from speccompile.progress import LOGGER
+from speccompile.runtime.devices.engine import Array
+from speccompile.runtime.rounds.slots import SlotContent, common_prefix_length
+from speccompile.runtime.sessions import Sessions
+
+PREFIXES, SUFFIX = "prefixes", ".session"
+"""Folder of a bundle's prefixes, with a folder for each engine, and the suffix of their files."""
+WORTH = 0.1
+"""Share of a file's tokens that must be new to a slot: restoring a token costs less than a tenth of reading it."""
+
+K = TypeVar("K")
+
+
+def prefix_file(engine: str, name: str) -> str:
+    """Return the path of an engine's prefix in a bundle."""
+    return f"{PREFIXES}/{engine}/{name}{SUFFIX}"
+
+
+def prefix_names(opened: OpenedBundle) -> dict[str, list[str]]:
+    """Return engine -> names of its prefixes, in order."""
+    found: dict[str, list[str]] = {}
+    for file in sorted(opened.hashes.files):
+        match file.split("/"):
+            case [folder, engine, name] if folder == PREFIXES and name.endswith(SUFFIX):
+                found.setdefault(engine, []).append(name.removesuffix(SUFFIX))
+    return found
+
+
+def common_length(one: Array, other: Array) -> int:
+    """Return the length of the common prefix of two arrays of token ids."""
+    shorter = min(len(one), len(other))
+    differs = one[:shorter] != other[:shorter]
+    return int(differs.argmax()) if differs.any() else shorter
+
+
+def longest_match(texts: Mapping[K, Array], prompt: Sequence[int], held: int) -> K | None:
+    """Return the key of the text with the longest prefix of a prompt, None if no text is worth restoring. held: number
+    of tokens of the prompt that need not be restored. The last token of a prompt is always read."""
+    wanted = np.array(prompt[:-1], np.int64)
+    lengths = {key: common_length(text, wanted) for key, text in texts.items()}
+    paying = [key for key, length in lengths.items() if length - held >= max(1, WORTH * len(texts[key]))]
+    return max(paying, key=lengths.__getitem__, default=None)
+
+
+class ShippedPrefixes:
+    """Prefixes of one engine of an open bundle, to be restored into free slots."""
+
+    def __init__(self, sessions: Sessions, files: Sequence[Path] = (), *, cuts: bool = True) -> None:
+        """files: of the prefixes; one that does not fit this machine is passed over with a note. cuts: whether a prefix
+        may be used in part, which recurrent states prevent."""
+        self._sessions, self._cuts = sessions, cuts
+        self._texts: dict[Path, Array] = {}
+        for path in files:
+            try:
+                self._texts[path] = sessions.start(path).tokens
+            except UsageError as error:
+                LOGGER.warning("note: this prefix of the bundle is not used here: %s", str(error).splitlines()[0])
+
+    @classmethod
+    def of(cls, opened: OpenedBundle, engine: str, sessions: Sessions, *, cuts: bool) -> "ShippedPrefixes":
+        """Return the prefixes of an engine of a bundle."""
+        names = prefix_names(opened).get(engine, [])
+        return cls(sessions, [opened.folder / prefix_file(engine, name) for name in names], cuts=cuts)
+
+    def restore(self, prompt: Sequence[int], slot: int, held: int) -> SlotContent | None:
+        """Restore the longest prefix of a prompt into a free slot. Return what the slot holds then; None, with the slot
+        unchanged, if it already holds `held` tokens of the prompt and no prefix has enough more."""
+        texts = self._texts
+        if not self._cuts:
+            whole = np.array(prompt[:-1], np.int64)
+            texts = {path: text for path, text in texts.items() if common_length(text, whole) == len(text)}
+        path = longest_match(texts, prompt, held)
+        return None if path is None else self._sessions.restore(path, slot, trusted=True)[0]
+
+    def resume(self, prompt: Sequence[int], resume: SlotContent | None) -> SlotContent | None:
+        """Return what the next sequence that is generated alone goes on from: `resume`, or a longer prefix."""
+        held = 0 if resume is None else common_prefix_length(resume.tokens, prompt)
+        if resume is not None and not self._cuts and held < len(resume.tokens):
+            held = 0
+        return self.restore(prompt, 0, held) or resume
