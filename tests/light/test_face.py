@@ -84,3 +84,10 @@ def test_build_checks_before_the_work(make_recipe, tmp_path):
             speccompile.build(planned, str(tmp_path / "full"))
         with pytest.raises(RecipeError, match="received overrides for a plan"):
             speccompile.build(planned, overrides={"name": "x"})
+
+
+def test_a_path_is_opened():
+    from speccompile import Bundle
+
+    with pytest.raises(TypeError, match="Bundle: received the path 'build/demo', expected Bundle.open or load of it"):
+        Bundle("build/demo")

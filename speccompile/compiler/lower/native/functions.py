@@ -9,7 +9,7 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 
-from speccompile.compiler.lower import neutral, neutral_codes, neutral_states
+from speccompile.compiler.lower import neutral, neutral_adapters, neutral_codes, neutral_states
 from speccompile.compiler.lower.native import DOMAIN, VERSION, weights
 from speccompile.compiler.lower.passes import ONNXRUNTIME
 
@@ -248,7 +248,7 @@ _TEXTS = {
         _GATED + "open = Sigmoid (gates)\n swish = Mul (gates, open)\n y = Mul (swish, ups)",
     f"GatedGelu <{_GATE_PLACES}> (gate, up) => (y)":
         _GATED + 'bent = Gelu <approximate = "tanh"> (gates)\n y = Mul (bent, ups)',
-    "LowRank (y, x, a, b, adapter) => (z)": neutral.LOW_RANK,
+    "LowRank (y, x, a, b, adapter) => (z)": neutral_adapters.LOW_RANK,
     "Softplus (x) => (y)": "y = Softplus (x)",
     "Log (x) => (y)": "y = Log (x)",
     # Arithmetic that is not folded: its inputs are computed.
