@@ -89,5 +89,5 @@ def test_build_checks_before_the_work(make_recipe, tmp_path):
 def test_a_path_is_opened():
     from speccompile import Bundle
 
-    with pytest.raises(TypeError, match="Bundle: received the path 'build/demo', expected Bundle.open or load of it"):
+    with pytest.raises(TypeError, match="Bundle: received the path 'build/demo'"):
         Bundle("build/demo")
