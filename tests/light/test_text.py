@@ -335,3 +335,17 @@ def test_a_character_that_waits_comes_before_a_special_token_that_stops(texts, k
         assert "".join(pieces).lstrip().startswith(shown)
         assert stream.stopped
         assert stream.kept == len(ids) + 1
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "metaspace"])
+def test_a_stop_string_that_begins_the_held_text_ends_it_before_a_special_token(texts, kind):
+    """What waits is the stop string itself, an incomplete character."""
+    text = texts[kind]
+    partial = text.encode("😀", special_tokens=False)[:-1]
+    stream = IncrementalDetokenizer(text, text.encode("fox"), ["\ufffd"])
+    end = text.encode("", special_tokens=True) or [1]
+    assert (
+        "".join([stream.push(partial[-1:]), stream.push([end[0]]), stream.push(text.encode("a")), stream.finish()])
+        == ""
+    )
+    assert (stream.stopped, stream.kept) == (True, 2)

@@ -157,6 +157,49 @@ def test_the_pieces_of_a_stream_are_the_same(pair, data):
     assert program.ask(stream={"prompt": prompt, "stop": stop, "groups": groups}) == expected
 
 
+def with_signs() -> FastTokenizer:
+    from tests.tokenizer_pairs import with_signs  # which needs torch
+
+    return with_signs()
+
+
+BYTES = {"bytes between words": with_signs, "llama2": FAMILIES["llama2"], "gemma": FAMILIES["gemma"]}
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_thousands_of_broken_byte_runs_are_what_the_package_adds_to_the_prompt(program, tmp_path, name):
+    """Byte tokens that begin in the prompt become replacement characters with those that follow: no character of the
+    prompt is shown a second time."""
+    path, numbers = tmp_path / "tokenizer.json", random.Random(7)
+    BYTES[name]().save(str(path))
+    text, fast = Tokenizer(path), FastTokenizer.from_file(str(path))
+    assert program.ask(open=str(path)) == {"opened": True}
+    single = [index for index in range(text.size) if text.is_byte(index)]
+    prompt = text.encode("fox dog>")
+    cases = [(prompt, [text.encode(">")[-1] for _ in range(2)]), (prompt, single[0x55:0x56] + single[0x8D:0x90])]
+    for _ in range(1500):
+        cases.append(tuple(_many_bytes(numbers, text, single) for _ in range(2)))
+    for prompt, new in cases:
+        groups = grouped(new, [numbers.randint(0, 4) for _ in range(6)])
+        before, whole = fast.decode(prompt), fast.decode([*prompt, *new])
+        stop = [whole[start : start + 2] for start in [numbers.randrange(3 * len(whole) + 1)] if whole[start:]]
+        answers = []
+        for strings in ([], stop):
+            stream = IncrementalDetokenizer(text, prompt, strings)
+            pieces = [*map(stream.push, groups), stream.finish()]
+            expected = {"pieces": pieces, "stopped": stream.stopped, "kept": stream.kept}
+            assert program.ask(stream={"prompt": prompt, "stop": strings, "groups": groups}) == expected
+            answers.append("".join(pieces))
+        same = next((at for at in range(len(before)) if not whole.startswith(before[: at + 1])), len(before))
+        assert answers[0] == whole[same:]
+        assert answers[0].startswith(answers[1])
+
+
+def _many_bytes(numbers: random.Random, text: Tokenizer, single: list[int]) -> list[int]:
+    size = numbers.randint(0, 14)
+    return [numbers.choice(single) if numbers.random() < 0.6 else numbers.randrange(text.size) for _ in range(size)]
+
+
 def changed(model: object, **parts: object) -> str:
     tokenizer = FastTokenizer(model)  # type: ignore[arg-type]
     for name, part in parts.items():

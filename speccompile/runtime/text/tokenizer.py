@@ -166,7 +166,8 @@ class IncrementalDetokenizer:
     def _pass_special(self, special: str) -> str:
         """Take a special token's text; return the text that may be shown now."""
         rest = _new_part(self._known, self._text.decode(self._context + self._pending)) if self._pending else ""
-        if rest and self._held.joined(rest).joined(special, hidden=True).first_stop(self._stop):
+        whole = self._held.joined(rest).joined(special, hidden=True)
+        if rest and whole.first_stop(self._stop) is not None:  # 0: at the beginning of the held text
             # what waits for the rest of a character stands before the stop string, and nothing follows
             return self._until_stop(rest) + ("" if self.stopped else self._until_stop(special, hidden=True))
         return self._until_stop(special, hidden=True)
