@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from speccompile.cli.adapter_option import ADAPTER
 from speccompile.cli.exit_codes import interrupt_code
 from speccompile.cli.options import SIGNED_BY, THREADS
 from speccompile.progress import LOGGER, log_step
@@ -25,6 +26,7 @@ PATH = click.Path(path_type=Path)
 @click.argument("source", metavar="IN.jsonl", type=PATH)
 @click.argument("output", metavar="OUT.jsonl", type=PATH)
 @click.option("--served-model-name", "name", metavar="NAME", help="What bodies call it; by default the bundle's name.")
+@click.option("--adapter", "adapters", **ADAPTER)
 @click.option("--autoregressive", is_flag=True, help="One token a round, for requests that do not ask for drafts.")
 @click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here.")
 @click.option("--threads", **THREADS)
@@ -36,6 +38,7 @@ def command(
     source: Path,
     output: Path,
     name: str | None,
+    adapters: tuple[str, ...],
     autoregressive: bool,
     engine: str | None,
     threads: int | None,
@@ -61,6 +64,9 @@ def command(
     The same command goes on where it was stopped: lines of OUT.jsonl that are whole and have status 200 are not asked
     again, a torn last line is dropped, failed ones are asked again. What was done is kept, however the run ends.
 
+    --adapter loads a LoRA adapter into a bundle with slots for adapters, which the recipe's section adapters gives it:
+    a body whose field model says NAME:ADAPTER is answered with it, NAME being the model's.
+
     The last line on stderr says done + failed + skipped = given; skipped are those that were done before. The exit
     code is 1 when any has failed.
 
@@ -80,7 +86,10 @@ def command(
       speccompile batch build/demo requests.jsonl answers.jsonl --json | jq .failed
       jq -r '[.custom_id, .response.body.choices[0].message.content] | @tsv' answers.jsonl
     """
+    from speccompile.runtime.adapters import read_named
     from speccompile.serving.batch.run import Batch
+
+    named = read_named(adapters)
 
     def answers(lines: "Sequence[BatchRequest]") -> "Generator[Result, None, None]":
         from speccompile.runtime import Bundle
@@ -88,6 +97,8 @@ def command(
 
         with log_step(f"opening {folder}"):
             bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify, signed_by=signed_by)
+            for adapter, where in named.items():
+                bundle.load_adapter(adapter, where)
         with BatchWorker.open(bundle, name or bundle.manifest.name, speculative=not autoregressive) as desk:
             yield from desk.run(lines)
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import click
 from speccompile.bundle.caches import cache_dtype, cache_token_bytes
 from speccompile.cli.heads import accuracy_rows, hit_title
 from speccompile.cli.options import SIGNED_BY
-from speccompile.contract import BATCH, COMPONENTS, DTYPES, FLOAT_CACHE, Buffer, buffers
+from speccompile.contract import ADAPTER_PREFIX, BATCH, COMPONENTS, DTYPES, FLOAT_CACHE, Buffer, buffers
 from speccompile.errors import BundleError
 
 if TYPE_CHECKING:
@@ -175,6 +176,7 @@ def facts(bundle: "OpenedBundle", *, verified: bool) -> list[tuple[str, str]]:
         ("batch size", str(manifest.batch_size)),
         ("max length", f"{manifest.max_length} tokens, prefilled {manifest.prefill_chunk} at a time"),
         ("caches", _caches(manifest)),
+        *([("adapters", _adapters(manifest))] if "adapters" in manifest.plan else []),
         ("vocabulary", f"{manifest.vocabulary_size}, end tokens {_short(list(manifest.eos_token_ids))}"),
         ("tokenizer", "yes" if manifest.tokenizer else "no: token ids only"),
         ("versions", f"format {manifest.format}, contract {manifest.contract}, speccompile {manifest.speccompile}"),
@@ -193,6 +195,18 @@ def _caches(manifest: "Manifest") -> str:
         if size
     ]
     return "; ".join(parts) or "none"
+
+
+def _adapters(manifest: "Manifest") -> str:
+    """Describe the slots for adapters, with their bytes in the first engine."""
+    slots = manifest.plan["adapters"]
+    tensors = {each.name: each for graph in manifest.engines[0].graphs for each in graph.inputs}
+    size = sum(
+        DTYPES[each.dtype].bytes * prod(each.concrete_shape({}))
+        for name, each in tensors.items()
+        if name.startswith(ADAPTER_PREFIX)
+    )
+    return f"{slots['slots']} slots of rank {slots['rank']} for {', '.join(slots['modules'])}, {_size(size)}"
 
 
 def _method(manifest: "Manifest") -> str:

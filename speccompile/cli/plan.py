@@ -124,6 +124,7 @@ def _rows(plan: "Plan", recipe: "Recipe", needs: "ResourceEstimate", room: "Avai
         *_model_rows(recipe, "target", plan.target),
         *_drafter_rows(recipe, plan),
         *(_row(recipe, key, value) for key, value in decided),
+        *_adapter_rows(recipe, plan),
         *_cache_rows(recipe, plan),
         *(_row(recipe, key, value) for key, value in proof),
         *_engine_rows(recipe, plan),
@@ -146,6 +147,15 @@ def _cache_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
     if caches.target != FLOAT_CACHE:
         rows.append(_row(recipe, "cache.max_divergence", f"{caches.max_divergence:g}"))
     return rows
+
+
+def _adapter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
+    """Return the row of slots for adapters, with the memory that they take; none without slots."""
+    from speccompile.recipe.resource_estimate import adapter_bytes
+    from speccompile.recipe.resources import gigabytes
+
+    slots = plan.adapters
+    return [] if slots is None else [_row(recipe, "adapters", f"{slots.describe()}, {gigabytes(adapter_bytes(plan))}")]
 
 
 def _decoding(plan: "Plan", recipe: "Recipe") -> str:

@@ -13,5 +13,13 @@ class AdaptersPlan:
     modules: tuple[str, ...]
     slots: int
 
+    def change(self, module: str) -> bool:
+        """Return whether adapters may change the module of this name."""
+        return any(f".{module}".endswith(f".{end}") for end in self.modules)
+
+    def describe(self) -> str:
+        """Describe the slots in a line."""
+        return f"{self.slots} slots of rank {self.rank} for {', '.join(self.modules)}"
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"modules": list(self.modules)}

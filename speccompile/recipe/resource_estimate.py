@@ -10,18 +10,20 @@ from math import prod
 from typing import Any, NamedTuple, Self
 
 from speccompile.compiler.checkpoints.facts import TOKENIZER
-from speccompile.compiler.checkpoints.gguf.block_types import QUANTIZED
+from speccompile.compiler.checkpoints.gguf.block_types import EXPERTS, QUANTIZED
 from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.checkpoints.multimodal import TEXT, decoder_tensors
 from speccompile.compiler.checkpoints.quantization import read_quantization
-from speccompile.compiler.checkpoints.weights import stored_tensors
+from speccompile.compiler.checkpoints.weights import StoredTensor, stored_tensors
 from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters import KINDS_SHARING_TARGET_WEIGHTS
 from speccompile.drafters.token_map import MAX_EXPANSION
+from speccompile.errors import BundleError, CheckpointError
 from speccompile.index.files import read_header
 from speccompile.machine.system import available_cores
 from speccompile.plan.plan import EnginePlan, ModelPlan, Plan
 from speccompile.recipe.sizes import HEAD, LAYER, NATIVE, OTHER, TABLE, Weight, find_weights, layout_of, stored_bytes
+from speccompile.runtime.text.tokenizer import Tokenizer
 
 TENSORRT = ("tensorrt_rtx", "tensorrt")
 """Backends that store the weights of every graph in a separate file."""
@@ -82,17 +84,22 @@ def estimate_resources(plan: Plan) -> ResourceEstimate:
     engines = sum(_plan_bytes(plan, models, engine) + 2 * TENSORRT_KERNEL_BYTES for engine in built)
     sources = {file: size for file, size in _all_files(plan, models, built).items() if file not in kept}
     return ResourceEstimate(
-        bundle=round(_tokenizer_bytes(plan) + _index_bytes(plan) + graphs + sum(kept.values()) + engines),
+        bundle=round(_tokenizer_bytes(plan) + _index_bytes(plan) + graphs + sum(kept.values()) + engines)
+        + prefix_bytes(plan),
         temporary=round(sum(sources.values()) + _left_out_bytes(plan, models)) + 4 * models.in_blocks,
-        memory=LIBRARIES + _weight_bytes(models.largest) + CACHE_COPIES * (cache_bytes(plan) + _score_bytes(plan)),
+        memory=LIBRARIES
+        + _weight_bytes(models.largest)
+        + CACHE_COPIES * (cache_bytes(plan) + _score_bytes(plan))
+        + adapter_bytes(plan),
         mapped=round(max(plan.target.facts.weight_bytes, *(_plan_bytes(plan, models, each) for each in plan.engines))),
         reserved=RESERVED + 2 * available_cores() * THREAD,  # threads of torch and of ONNX Runtime
     )
 
 
 def running_bytes(plan: Plan) -> int:
-    """Estimate the memory in which a bundle runs: its files, which are mapped, the KV caches and the logits."""
-    return estimate_resources(plan).bundle + cache_bytes(plan) + _score_bytes(plan)
+    """Estimate the memory in which a bundle runs: its files, which are mapped, the KV caches, the logits and the slots
+    of adapters."""
+    return estimate_resources(plan).bundle + cache_bytes(plan) + _score_bytes(plan) + adapter_bytes(plan)
 
 
 def _weight_bytes(largest: int) -> int:
@@ -157,15 +164,18 @@ class PlanWeights(NamedTuple):
 
 
 def _read(model: ModelPlan) -> ModelWeights:
-    config = read_json_object(model.folder / CONFIG) or {}
-    stored = stored_tensors(model.folder)
-    if TEXT in config:
-        stored = decoder_tensors(stored, model.folder)
+    config, stored = read_json_object(model.folder / CONFIG) or {}, _stored(model)
     tensors = ((name, each.dtype, each.shape) for name, each in stored.items())
     weights = find_weights(tensors, model.facts.vocabulary_size, read_quantization(model.folder))
     has_head = any(weight.role == HEAD for weight in weights)
     in_blocks = sum(prod(each.shape) for each in stored.values() if each.dtype in QUANTIZED)
     return ModelWeights(weights, bool(config.get("tie_word_embeddings", False)) or not has_head, in_blocks)
+
+
+def _stored(model: ModelPlan) -> Mapping[str, StoredTensor]:
+    """Return the tensors of a checkpoint by name, without those of other parts than the decoder."""
+    stored = stored_tensors(model.folder)
+    return decoder_tensors(stored, model.folder) if TEXT in (read_json_object(model.folder / CONFIG) or {}) else stored
 
 
 _File = tuple[str, str, str, int | None]
@@ -213,14 +223,47 @@ def _index_bytes(plan: Plan) -> int:
     return sum(int(record["bytes"]) for record in read_header(retrieval.folder).files.values())
 
 
+def adapter_bytes(plan: Plan) -> int:
+    """Return the bytes of the slots of adapters: float32 matrices [slots + 1, rank, inputs] and [.., outputs] of every
+    linear layer that they may change; slot 0 is the base."""
+    slots = plan.adapters
+    if slots is None:
+        return 0
+    widths = sum(
+        sum(tensor.shape)
+        for name, tensor in _stored(plan.target).items()
+        if len(tensor.shape) == 2 and EXPERTS not in name and slots.change(name.rpartition(".")[0])
+    )
+    return 4 * (slots.slots + 1) * slots.rank * widths
+
+
+def prefix_bytes(plan: Plan) -> int:
+    """Return the bytes of the prefixes that the bundle ships: the cache rows of their tokens, for every engine on the
+    processor. Raise CheckpointError for a file that is no tokenizer."""
+    if not plan.prefixes:
+        return 0
+    file = plan.target.folder / TOKENIZER
+    try:
+        tokenizer = Tokenizer(file)
+    except BundleError as error:
+        raise CheckpointError(str(error), hint="save the tokenizer beside the model again") from error
+    tokens = sum(len(tokenizer.encode(prefix.text)) for prefix in plan.prefixes)
+    return tokens * _row_bytes(plan) * sum(engine.provider == "cpu" for engine in plan.engines)
+
+
 def cache_bytes(plan: Plan) -> int:
     """Return the bytes of the KV caches of the target and the draft models; at most those, of a drafter
     with another tokenizer."""
     window = plan.drafter.tokens + 1
     rows = plan.batch_size * (plan.max_length + max(plan.prefill_chunk, window) + window)
+    return rows * _row_bytes(plan)
+
+
+def _row_bytes(plan: Plan) -> int:
+    """Return the bytes of a token's rows in all KV caches."""
     several = 1 if plan.drafter.tokenizer is None else MAX_EXPANSION
     drafters = sum(token_bytes(model, plan.caches.drafter) for model in plan.drafter.models)
-    return rows * (token_bytes(plan.target, plan.caches.target) + several * drafters)
+    return token_bytes(plan.target, plan.caches.target) + several * drafters
 
 
 def token_bytes(model: ModelPlan, dtype: str) -> int:

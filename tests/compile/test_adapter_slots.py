@@ -1,15 +1,25 @@
 """Adapters that are chosen at run time, beside peft's unmerged models in float32."""
 
+import json
+import subprocess
+from math import prod
+
 import numpy as np
 import peft
 import pytest
 import torch
 from transformers import LlamaForCausalLM
 
+from speccompile.cli import main
 from speccompile.compiler.build import build
 from speccompile.errors import EngineError, UsageError
 from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe.resource_estimate import adapter_bytes
+from speccompile.recipe.resources import gigabytes
 from speccompile.runtime import Bundle
+from speccompile.serving.batch.requests import BatchRequest
+from speccompile.serving.batch.worker import BatchWorker
+from speccompile.serving.http.fields import COMPLETIONS_URL
 from tests import adapters
 from tests.native.native_api import NativeBundle, NativeError
 
@@ -124,6 +134,21 @@ def test_a_service_shares_no_prefix_between_adapters(bundle):
     assert cached[0] == 0
     assert cached[1] == 0, "the first slot holds the text of the other adapter"
     assert len(PROMPT) - 1 in cached[3:], "the text of its own adapter is reused"
+
+
+def test_lines_of_a_batch_file_choose_adapters_by_the_name_of_the_model(folder, bundle):
+    bodies = [("slots:one", "one"), ("slots", None), ("slots:two", "two"), ("slots:gone", "gone")]
+    fields = {"prompt": PROMPT, "max_tokens": NEW, "ignore_eos": True}
+    lines = [
+        BatchRequest(number, name, COMPLETIONS_URL, json.dumps(fields | {"model": name}).encode())
+        for number, (name, _) in enumerate(bodies, 1)
+    ]
+    with BatchWorker.open(bundle, "slots") as worker:
+        results = {each.line.custom_id: each for each in worker.run(lines)}
+    for name, adapter in bodies[:3]:
+        expected = bundle.generate(PROMPT, adapter=adapter, max_new_tokens=NEW, ignore_eos=True)
+        assert results[name].body["choices"][0]["token_ids"] == expected.token_ids
+    assert results["slots:gone"].status == 400
 
 
 def test_a_session_belongs_to_its_adapter(bundle, tmp_path):
@@ -242,3 +267,28 @@ def test_the_runtime_in_cpp_reads_nothing_beyond_a_damaged_file(folder, native, 
     (tmp_path / "adapter_model.safetensors").write_bytes(whole[:size])
     with pytest.raises(NativeError, match=r"adapter_model\.safetensors"):
         native.load_adapter("one", tmp_path)
+
+
+def test_plan_and_both_inspects_say_what_the_slots_take(folder, bundle, native_build, capsys):
+    """The plan's estimate from the checkpoint's headers is what the graphs have."""
+    tensors = {each.name: each for graph in bundle.manifest.graphs for each in graph.inputs if "lora." in each.name}
+    size = sum(4 * prod(each.shape) for each in tensors.values())
+    plan = make_plan(load_recipe(folder / "bundle.yaml"))
+    assert adapter_bytes(plan) == size
+    line = "2 slots of rank 8 for q_proj, v_proj, down_proj, "
+    with pytest.raises(SystemExit):
+        main(["plan", str(folder / "bundle.yaml")])
+    assert line + gigabytes(size) in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["inspect", str(folder / "bundle")])
+    shown = capsys.readouterr().out
+    (row,) = [row for row in shown.splitlines() if line in row]
+    assert row.split()[0] == "adapters"
+    assert f"{size / 1e6:.2f} MB" in row
+    native = subprocess.run(
+        [native_build / "speccompile-native", "inspect", folder / "bundle"], capture_output=True, text=True, check=True
+    )
+    assert row in native.stdout.splitlines()
+    with pytest.raises(SystemExit):
+        main(["inspect", str(folder / "plain")])
+    assert "adapters " not in capsys.readouterr().out

@@ -19,7 +19,7 @@ from speccompile.runtime import Bundle
 from speccompile.runtime.text.tokenizer import Tokenizer
 from speccompile.serving.batch.requests import read_lines
 from speccompile.serving.batch.worker import BatchWorker
-from speccompile.serving.http.fields import CHAT_URL
+from speccompile.serving.http.fields import CHAT_URL, COMPLETIONS_URL
 from speccompile.serving.scheduler import Service
 from tests.light.batch_example import completion, line, read, statuses, write
 from tests.light.fake_bundle import toy_manifest, write_toy_bundle
@@ -285,3 +285,16 @@ def test_whatever_stops_it_keeps_what_is_done(folder, run, tmp_path, number):
     assert len(read(output)) == 3
     assert run(folder, source, output)[::2] == (0, "17 done + 0 failed + 3 skipped = 20 given\n")
     assert len(read(output)) == 20
+
+
+def test_an_adapter_that_is_not_loaded_is_refused_by_name(folder, run, tmp_path):
+    """Never answered with the base in its place."""
+    asked = line("a", {"model": "toy:poet", "prompt": [1, 7, 2], "max_tokens": 5}, COMPLETIONS_URL)
+    source = write(tmp_path / "in.jsonl", asked, completion(1))
+    code, _, said = run(folder, source, tmp_path / "out.jsonl", "--served-model-name", "toy")
+    assert (code, "1 done + 1 failed" in said) == (1, True)
+    answer = read(tmp_path / "out.jsonl")["a"]["response"]
+    assert answer["status_code"] == 400
+    assert "received 'poet', expected the name of a loaded adapter" in answer["body"]["error"]["message"]
+    code, _, said = run(folder, source, tmp_path / "other.jsonl", "--adapter", f"poet={tmp_path}")
+    assert (code, "'poet': received it for a bundle without slots" in said) == (2, True)

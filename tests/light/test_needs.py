@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from speccompile.errors import BuildError, ProofError
+from speccompile.errors import BuildError, CheckpointError, ProofError
 from speccompile.machine.system import MemoryLimit
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.resource_estimate import TENSORRT_KERNEL_BYTES, ResourceEstimate, estimate_resources
@@ -22,6 +22,7 @@ from speccompile.recipe.resources import (
     insufficient_resources,
     with_estimate,
 )
+from tests.tokenizer_pairs import byte_level
 
 RTX = {"backend": "tensorrt_rtx", "provider": "cuda"}
 SIZES = {"8b": (4096, 14336, 32, 32, 8, 128256, False), "1b": (2048, 8192, 16, 32, 8, 128256, True)}
@@ -227,3 +228,22 @@ def test_memory_that_runs_out_is_told_with_figures(room):
 def test_other_errors_stay_what_they_are(room):
     for error in (ProofError("a token differs"), PermissionError(errno.EACCES, "Permission denied"), KeyError("x")):
         assert with_estimate(error, NEEDS, room) is error
+
+
+def test_slots_of_adapters_are_counted_once_for_every_layer(needs):
+    """Rank 8 for queries of 4096 by 4096 and values of 4096 by 1024 in 32 layers: three slots, and the base's."""
+    plain, slots = needs(), needs(adapters={"modules": ["q_proj", "v_proj"], "rank": 8, "slots": 3})
+    assert slots.memory - plain.memory == 4 * (3 + 1) * 8 * 32 * (4096 + 4096 + 4096 + 1024)
+    assert slots.disk == plain.disk
+
+
+def test_prefixes_are_counted_by_their_rows(needs, tmp_path):
+    """A row of the 8 B model is 8 heads of 128 keys and values in 32 layers."""
+    byte_level().save(str(tmp_path / "8b" / "tokenizer.json"))
+    (tmp_path / "system.txt").write_text("the quick brown fox " * 20)
+    tokens = len(byte_level().encode("the quick brown fox " * 20).ids)
+    plain, shipped = needs(), needs(prefixes=[{"name": "system", "prompt_file": "system.txt"}])
+    assert shipped.bundle - plain.bundle == tokens * 4 * 2 * 8 * 128 * 32
+    (tmp_path / "8b" / "tokenizer.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="expected a tokenizer"):
+        needs(prefixes=[{"name": "system", "prompt_file": "system.txt"}])

@@ -118,10 +118,27 @@ std::string caches(const Json& manifest) {
   return parts.empty() ? "none" : joined(parts, "; ");
 }
 
+// The slots for adapters, with their bytes in the first engine.
+std::string adapters(const Json& manifest) {
+  const Json& slots = manifest["plan"]["adapters"];
+  std::map<std::string, int64_t> sizes;
+  for (const Json& graph : manifest["engines"].list().front()["graphs"].list())
+    for (const Json& tensor : graph["inputs"].list()) {
+      if (tensor["name"].text().rfind(kAdapterPrefix, 0) != 0) continue;
+      int64_t bytes = static_cast<int64_t>(item_size(tensor["dtype"].text()));
+      for (const Json& size : tensor["shape"].list()) bytes *= size.integer();
+      sizes[tensor["name"].text()] = bytes;
+    }
+  int64_t bytes = 0;
+  for (const auto& [name, size] : sizes) bytes += size;
+  return slots["slots"].dump() + " slots of rank " + slots["rank"].dump() + " for " +
+         joined(plain_all(slots["modules"].list()), ", ") + ", " + size_text(Json(bytes));
+}
+
 std::vector<Cells> facts(const Json& object) {
   const Json& manifest = object["manifest"];
   const auto word = [&](const char* name) { return plain(manifest[name]); };
-  return {
+  std::vector<Cells> rows = {
       {"name", word("name")},
       {"decoding", word("decoding")},
       {"method", method(manifest)},
@@ -130,11 +147,16 @@ std::vector<Cells> facts(const Json& object) {
       {"batch size", word("batch_size")},
       {"max length", word("max_length") + " tokens, prefilled " + word("prefill_chunk") + " at a time"},
       {"caches", caches(manifest)},
+  };
+  if (!manifest["plan"]["adapters"].is_null()) rows.push_back({"adapters", adapters(manifest)});
+  const std::vector<Cells> rest = {
       {"vocabulary", word("vocabulary_size") + ", end tokens " + short_text(manifest["eos_token_ids"])},
       {"tokenizer", manifest["tokenizer"].boolean() ? "yes" : "no: token ids only"},
       {"versions", "format " + word("format") + ", contract " + word("contract") + ", speccompile " + word("speccompile")},
       {"digest", object["digest"].text() + (object["verified"].boolean() ? " (verified)" : " (not verified)")},
   };
+  rows.insert(rows.end(), rest.begin(), rest.end());
+  return rows;
 }
 
 Cells engine_row(const Json& engine) {

@@ -17,6 +17,7 @@ from speccompile.serving.http.requests import (
     read_chat,
     read_completion,
     submit,
+    with_adapter,
     with_default_speculative,
     with_model_name,
 )
@@ -82,7 +83,7 @@ class BatchWorker:
 
     def _read(self, line: BatchRequest) -> ParsedRequest:
         body = with_default_speculative(with_model_name(parse(line.body), self._name), speculative=self._speculative)
-        asked = (read_chat if line.url == CHAT_URL else read_completion)(body, self._bundle)
+        asked = with_adapter((read_chat if line.url == CHAT_URL else read_completion)(body, self._bundle), self._name)
         if asked.stream:
             raise RequestError("stream: received true, expected false: a file has no streams", param="stream")
         return asked

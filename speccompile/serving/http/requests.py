@@ -1,7 +1,7 @@
 """Parse request bodies and submit them to a service."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from speccompile.serving.http import prompts
@@ -72,6 +72,12 @@ def check_model(name: Any, served: Sequence[str]) -> None:
 def adapter_of(name: Any, served: str) -> str | None:
     """Return the adapter that the name of a model says, served:adapter; None for the model itself."""
     return name.removeprefix(f"{served}:") if isinstance(name, str) and name.startswith(f"{served}:") else None
+
+
+def with_adapter(asked: ParsedRequest, served: str) -> ParsedRequest:
+    """Return the request with the adapter that its model's name says."""
+    adapter = adapter_of(asked.model, served)
+    return asked if adapter is None else replace(asked, options=asked.options | {"adapter": adapter})
 
 
 def with_model_name(body: Any, served: str) -> Any:

@@ -3,7 +3,7 @@
 import resource
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,11 @@ from speccompile.serving.http.json_text import dumps, parse
 from speccompile.serving.http.requests import (
     ParsedRequest,
     TokenizedBody,
-    adapter_of,
     chat_fields,
     chat_request,
     completion_fields,
     completion_request,
+    with_adapter,
     with_default_speculative,
     with_model_name,
 )
@@ -61,9 +61,7 @@ class Reading:
     def finished(self, task: str, body: TokenizedBody) -> ParsedRequest:
         """Return the request of a tokenized body."""
         body = TokenizedBody(with_default_speculative(body.fields, speculative=self.speculative), body.prompts)
-        asked = (chat_request if task == CHAT else completion_request)(body, self.bundle)
-        adapter = adapter_of(asked.model, self.name)
-        return asked if adapter is None else replace(asked, options=asked.options | {"adapter": adapter})
+        return with_adapter((chat_request if task == CHAT else completion_request)(body, self.bundle), self.name)
 
     def tokens(self, data: bytes) -> bytes:
         """Return the answer of /tokenize."""
