@@ -138,7 +138,7 @@ def test_a_service_shares_no_prefix_between_adapters(bundle):
 
 def test_lines_of_a_batch_file_choose_adapters_by_the_name_of_the_model(folder, bundle):
     bodies = [("slots:one", "one"), ("slots", None), ("slots:two", "two"), ("slots:gone", "gone")]
-    fields = {"prompt": PROMPT, "max_tokens": NEW, "ignore_eos": True}
+    fields = {"prompt": PROMPT, "max_tokens": NEW, "ignore_eos": True, "return_token_ids": True}
     lines = [
         BatchRequest(number, name, COMPLETIONS_URL, json.dumps(fields | {"model": name}).encode())
         for number, (name, _) in enumerate(bodies, 1)
