@@ -78,6 +78,10 @@ inline constexpr const char* kKernelsVariable = "SPECCOMPILE_KERNELS";
 inline constexpr const char* kNoKernels = "none";
 inline constexpr const char* kOnnxruntimeVariable = "SPECCOMPILE_ONNXRUNTIME";
 
+// speccompile.runtime.shipped_prefixes
+inline constexpr const char* kPrefixes = "prefixes";
+inline constexpr const char* kPrefixSuffix = ".session";
+
 // speccompile.runtime.rounds.drafter_state
 inline constexpr const char* kDrafterStateFormat = "speccompile.kept.1";
 inline constexpr const char* kDrafterStateMetadata = "__metadata__";

@@ -171,7 +171,7 @@ class Puppet:
 def puppet_server(settings: Settings | None = None, **changes: Any) -> Iterator[tuple[Running, Puppet]]:
     """Yield a server whose service does what the test says."""
     model, puppet, bundle = ServedModel("toy"), Puppet(), chat_bundle(**changes)
-    bundle.serve = lambda limits, observer: puppet  # type: ignore[method-assign,assignment,return-value]
+    bundle.serve = lambda limits, observer, sessions: puppet  # type: ignore[method-assign,assignment,return-value]
     model.start(bundle)
     with serving(model, settings) as running:
         yield running, puppet

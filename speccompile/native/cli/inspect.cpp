@@ -1,5 +1,8 @@
 // `speccompile-native inspect`: what a bundle holds.
+#include <algorithm>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "../bundle/reader.h"
 #include "../errors.h"
@@ -38,6 +41,25 @@ Json found_here(const OpenedBundle& bundle, const std::string& onnxruntime) {
   return here;
 }
 
+// Engine -> names of the prefixes that the bundle ships for it, in order: files prefixes/ENGINE/NAME.session.
+Json prefixes(const OpenedBundle& bundle) {
+  std::map<std::string, Json::List> names;
+  const std::string folder = std::string(kPrefixes) + "/", end = kPrefixSuffix;
+  std::vector<std::string> paths;
+  for (const auto& [path, file] : bundle.hashes.files) paths.push_back(path);
+  std::sort(paths.begin(), paths.end());
+  for (const std::string& path : paths) {
+    const size_t slash = path.find('/', folder.size());
+    if (path.rfind(folder, 0) != 0 || slash == std::string::npos || path.find('/', slash + 1) != std::string::npos) continue;
+    if (path.size() < slash + 1 + end.size() || path.compare(path.size() - end.size(), end.size(), end) != 0) continue;
+    names[path.substr(folder.size(), slash - folder.size())].push_back(
+        Json(path.substr(slash + 1, path.size() - end.size() - slash - 1)));
+  }
+  Json found{Json::Object{}};
+  for (auto& [engine, list] : names) found.set(engine, Json(std::move(list)));
+  return found;
+}
+
 Json as_object(const OpenedBundle& bundle, bool is_verified, const std::string& onnxruntime) {
   Json::List buffers;
   for (const Json& each : bundle.manifest.json["buffers"].list())
@@ -55,6 +77,7 @@ Json as_object(const OpenedBundle& bundle, bool is_verified, const std::string& 
                            {"buffers", std::move(buffers)},
                            {"files", std::move(files)},
                            {"lock", bundle.lock},
+                           {"prefixes", prefixes(bundle)},
                            {"here", found_here(bundle, onnxruntime)},
                            {"proof", bundle.proof}});
 }

@@ -280,6 +280,12 @@ std::vector<Cells> proof_rows(const Json& proof) {
   return rows;
 }
 
+Cells prefix_row(const Json& prefix) {
+  const int64_t continuations = prefix["continuations"].integer();
+  return {prefix["name"].text(), prefix["engine"].text(), prefix["tokens"].dump() + " tokens",
+          continuations ? std::to_string(continuations) + " continuations equal those without it" : "unproven"};
+}
+
 // Lines, section by section.
 class Page {
  public:
@@ -313,6 +319,11 @@ std::string describe(const Json& object) {
     if (build.is_null()) continue;
     page.section("engine " + engine["name"].text() + (is_deferred ? ", to be built with" : ", as built"),
                  flat(build[is_deferred ? "settings" : "reports"]));
+  }
+  if (const Json& prefixes = proof["prefixes"]; !prefixes.is_null() && !prefixes.list().empty()) {
+    std::vector<Cells> rows;
+    for (const Json& prefix : prefixes.list()) rows.push_back(prefix_row(prefix));
+    page.section("prefixes", rows);
   }
   for (const Json& graph : manifest["graphs"].list()) page.section("graph " + graph["name"].text(), tensor_rows(graph));
   page.section("buffers, before an engine's precision", buffer_rows(object));
