@@ -54,9 +54,18 @@ def test_a_proof_with_a_quality_and_a_drafter(both, tmp_path):
     with BundleWriter(tmp_path / "demo") as writer:
         fill(writer.folder)
         (writer.folder / "graphs" / "weights.bin").write_bytes(bytes(1_500_000))
+        shipped = writer.folder / "prefixes" / "onnxruntime-cpu"
+        shipped.mkdir(parents=True)
+        for name in ("tools.session", "system.session", "no prefix"):
+            (shipped / name).write_bytes(b"1")
+        prefix = {"engine": "onnxruntime-cpu", "tokens": 40}
         more = {
             "quality": QUALITY,
             "drafter": HITS,
+            "prefixes": [
+                prefix | {"name": "tools", "continuations": 3},
+                prefix | {"name": "system", "continuations": 0},
+            ],
             "engines": [{"a": {"b": 1}}, {"c": 0.5}],
             "none": [],
             "passed": True,

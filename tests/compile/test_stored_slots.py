@@ -14,7 +14,7 @@ from speccompile.runtime import Bundle
 from tests import adapters
 from tests.gguf_files import save, save_reference, write_gguf
 
-pytestmark = pytest.mark.builds(3)
+pytestmark = pytest.mark.builds(2)
 
 PROMPT = [5, 9, 20, 31, 7, 77, 13]
 ALL = {"max_new_tokens": 20, "ignore_eos": True, "top_logprobs": 8}
