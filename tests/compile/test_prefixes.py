@@ -8,6 +8,7 @@ import pytest
 from speccompile.compiler.build import build, prefixes
 from speccompile.errors import PromptError, ProofError
 from speccompile.recipe import load_recipe, make_plan
+from speccompile.recipe.resource_estimate import prefix_bytes
 from speccompile.runtime import Bundle
 from speccompile.runtime.sessions import Sessions
 from tests import zoo
@@ -68,6 +69,14 @@ def test_they_are_hashed_listed_and_in_the_plan(built_here, cli):
     assert all(row["continuations"] == 3 for row in shown["proof"]["prefixes"])
     assert "continuations equal those without it" in cli("inspect", built_here.path)[1]
     assert "system, short" in cli("plan", built_here.folder / "recipe.yaml")[1]
+
+
+def test_the_estimate_counts_what_the_files_have(folder, built_here):
+    """Beside 8 bytes a token id and the header of each file."""
+    sizes = [file.stat().st_size for file in (built_here.path / "prefixes").rglob("*.session")]
+    rows = prefix_bytes(make_plan(load_recipe(folder / "recipe.yaml")))
+    assert len(sizes) == 2
+    assert 0.9 * rows < sum(sizes) < 1.1 * rows + 8192 * len(sizes)
 
 
 def test_one_flipped_byte_is_noticed_by_the_bundle(built_here, cli):
