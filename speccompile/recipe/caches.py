@@ -18,9 +18,7 @@ QUANTIZED_OWN = ("model", "models")
 """Kinds whose own caches may be quantized: language models, which the proof compares with transformers."""
 
 
-def decide_caches(
-    recipe: Recipe, model: ModelPlan, drafter: DrafterPlan, engines: Iterable[EnginePlan]
-) -> CachePlan:
+def decide_caches(recipe: Recipe, model: ModelPlan, drafter: DrafterPlan, engines: Iterable[EnginePlan]) -> CachePlan:
     """Return the caches' dtypes, float by default. model: the target. Raise RecipeError for an unknown dtype, an engine
     without quantized caches, models without keys and values, and a drafter whose caches the key does not concern."""
     target, own = recipe.cache or Cache(), recipe.drafter_cache or DrafterCache()

@@ -11,11 +11,12 @@ from tests.compile.tiny_bundles import Built, noisy, save
 from tests.native.side_by_side import SideBySide
 from tests.suite.selection import sweep_but
 
-pytestmark = pytest.mark.builds(10)
+pytestmark = pytest.mark.builds(2)
 
 LOOKUP, SUFFIX, MODEL = "kind: prompt_lookup", "kind: suffix", "kind: model, model: drafter, sample: true"
+DRAWN = (SUFFIX, MODEL)
 PAIRS = [
-    ("falcon_mamba", MODEL), ("falcon_mamba", LOOKUP), ("mamba", MODEL), ("mamba", SUFFIX), ("mamba2", MODEL),
+    ("falcon_mamba", LOOKUP), ("falcon_mamba", MODEL), ("mamba", MODEL), ("mamba", SUFFIX), ("mamba2", MODEL),
     ("mamba2", LOOKUP),
 ]  # fmt: skip
 CHUNK = 5
@@ -23,12 +24,13 @@ CHUNK = 5
 
 
 def make(folder: Path, name: str, drafter: str) -> Built:
-    """Build a bundle that draws, and whose drafter, if it is a model, is often right."""
+    """Build a bundle, of which a drafter that is a model is often right."""
+    decoding = "sampling" if drafter in DRAWN else "greedy"
     save(zoo.model(name), folder / "target", tokenizer=False)
     if "model" in drafter:
         save(noisy(name, 0.03), folder / "drafter", tokenizer=False)
     (folder / "recipe.yaml").write_text(
-        f"name: tiny\ntarget: {{model: target}}\ndrafter: {{{drafter}, tokens: 3}}\ndecoding: sampling\n"
+        f"name: tiny\ntarget: {{model: target}}\ndrafter: {{{drafter}, tokens: 3}}\ndecoding: {decoding}\n"
         f"cache: {{max_length: 96, prefill_chunk: {CHUNK}}}\nprove: {{max_new_tokens: 4}}\n"
     )
     build(make_plan(load_recipe(folder)), folder / "bundle")
@@ -51,7 +53,8 @@ def test_both_runtimes_say_what_transformers_says(
         for way in ({}, {"adaptive": False}, {"autoregressive": True}):
             (generation,) = both.check([prompt], max_new_tokens=len(expected), **way)
             assert generation.token_ids == expected
-        both.check([prompt], max_new_tokens=20, temperature=0.9, seed=number)
+        if built.bundle.manifest.decoding == "sampling":
+            both.check([prompt], max_new_tokens=20, temperature=0.9, seed=number)
     # What a bundle read before, it goes on from: the state behind the last token is all that a longer prompt needs.
     longer = [*prompt, *expected, 40, 41]
     assert built.bundle.generate(prompt, max_new_tokens=len(expected)).token_ids == expected
