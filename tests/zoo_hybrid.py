@@ -17,5 +17,7 @@ HYBRIDS: dict[str, dict[str, Any]] = {
     },
     "falcon_h1": {"mamba_d_ssm": 128, **_MAMBA_2},
     "mamba2": {"num_heads": 8, "head_dim": 16, "state_size": 8, "n_groups": 2, "chunk_size": 8},
+    "falcon_mamba": {"state_size": 8, "expand": 1},
 }  # fmt: skip
-"""Model type -> settings: Gated DeltaNet and Mamba 2, each beside attention; both in every layer; Mamba 2 alone."""
+"""Model type -> settings: Gated DeltaNet and Mamba 2, each beside attention; both in every layer; Mamba 2 alone;
+Mamba 1 alone with norms inside its mixer."""

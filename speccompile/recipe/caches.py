@@ -1,12 +1,13 @@
 """Decide the dtypes of stored keys and values, and refuse those that an engine or a drafter lacks."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from speccompile.compiler.checkpoints.states import WITHOUT_ATTENTION
 from speccompile.contract import CACHE_DTYPES, FLOAT_CACHE
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.method import OWN
 from speccompile.plan.caches import MAX_DIVERGENCE, CachePlan
-from speccompile.plan.plan import DrafterPlan, EnginePlan, ProvePlan
+from speccompile.plan.plan import DrafterPlan, EnginePlan, ModelPlan, ProvePlan
 from speccompile.plan.recipe_source import nearest, one_of
 from speccompile.recipe.cache_schema import Cache, DrafterCache
 from speccompile.recipe.schema import Recipe
@@ -17,9 +18,9 @@ QUANTIZED_OWN = ("model", "models")
 """Kinds whose own caches may be quantized: language models, which the proof compares with transformers."""
 
 
-def decide_caches(recipe: Recipe, drafter: DrafterPlan, engines: Iterable[EnginePlan]) -> CachePlan:
-    """Return the caches' dtypes, float by default. Raise RecipeError for an unknown dtype, an engine without quantized
-    caches, and a drafter whose caches the key does not concern."""
+def decide_caches(recipe: Recipe, model: ModelPlan, drafter: DrafterPlan, engines: Iterable[EnginePlan]) -> CachePlan:
+    """Return the caches' dtypes, float by default. model: the target. Raise RecipeError for an unknown dtype, an engine
+    without quantized caches, models without keys and values, and a drafter whose caches the key does not concern."""
     target, own = recipe.cache or Cache(), recipe.drafter_cache or DrafterCache()
     word = _known(recipe, "cache.dtype", target.dtype)
     if target.max_divergence is not None and word == FLOAT_CACHE:
@@ -28,9 +29,12 @@ def decide_caches(recipe: Recipe, drafter: DrafterPlan, engines: Iterable[Engine
             "set cache.dtype to int8, or remove cache.max_divergence",
         )  # fmt: skip
     found = CachePlan(word, _drafter(recipe, drafter, word, own.dtype), target.max_divergence or MAX_DIVERGENCE)
-    for key, dtype in (("cache.dtype", found.target), ("drafter_cache.dtype", found.drafter)):
+    for key, dtype, models in (
+        ("cache.dtype", found.target, [model]), ("drafter_cache.dtype", found.drafter, drafter.models)
+    ):  # fmt: skip
         if dtype != FLOAT_CACHE:
             _check_engines(recipe, key, dtype, engines)
+            _check_attention(recipe, key, dtype, models)
     return found
 
 
@@ -74,3 +78,12 @@ def _check_engines(recipe: Recipe, key: str, dtype: str, engines: Iterable[Engin
             received = f"'{dtype}', which the engine '{engine.name}' ({engine.backend} on {engine.provider}) cannot do"
             hint = f"remove {key}, or build the engines for GPUs from a recipe of their own"
             raise recipe.origin.refusal(key, received, f"'{FLOAT_CACHE}', or engines of onnxruntime on cpu", hint)
+
+
+def _check_attention(recipe: Recipe, key: str, dtype: str, models: Sequence[ModelPlan]) -> None:
+    """Raise RecipeError if none of these models has keys and values: states stay in float32."""
+    if models and all(model.facts.model_type in WITHOUT_ATTENTION for model in models):
+        model = models[0]
+        received = f"'{dtype}' for '{model.reference}', which has no keys and values: its model type is "
+        received += f"{model.facts.model_type}, and carries states, whose size no text changes"
+        raise recipe.origin.refusal(key, received, f"'{FLOAT_CACHE}'", f"remove {key}: states stay in float32")

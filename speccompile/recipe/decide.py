@@ -79,7 +79,7 @@ def make_plan(recipe: Recipe) -> Plan:
     notes += _precision_notes(recipe, stored, engines)
     for file in filter(None, (prove.prompts, prove.held_out)):
         _check_prompts(file, target)
-    cache, caches = recipe.cache or Cache(), decide_caches(recipe, draft, engines)
+    cache, caches = recipe.cache or Cache(), decide_caches(recipe, target, draft, engines)
     notes += cache_notes(caches, prove)
     max_length = decide_max_length(recipe, target, draft.models)
     return Plan(

@@ -37,8 +37,8 @@ ATTENTION = ("self_attn", "attn", "attention")
 MLP = ("mlp", "block_sparse_moe", "feed_forward", "fc2")
 """What transformers' decoder layers call them; `fc2` is the last thing in an MLP that has no module of its own."""
 WITHOUT_HALVES = (
-    "bamba", "falcon_h1", "gemma3n_text", "gemma4_text", "gemma4_text_moe", "granitemoehybrid", "jamba", "lfm2",
-    "llama4_text", "llama4_chunked", "mamba", "mamba2", "minimax", "qwen3_5_text",
+    "bamba", "falcon_h1", "falcon_mamba", "gemma3n_text", "gemma4_text", "gemma4_text_moe", "granitemoehybrid", "jamba",
+    "lfm2", "llama4_text", "llama4_chunked", "mamba", "mamba2", "minimax", "qwen3_5_text",
 )  # fmt: skip
 """Layers that carry a state, that scale their sums, have a third part, or give an MLP's output another shape."""
 OTHER_NAMES = ("jetmoe",)

@@ -117,3 +117,19 @@ def test_names_of_scales(name, scales):
     assert caches.scale_name(name) == scales
     assert contract.is_scale(scales)
     assert not contract.is_scale(name)
+
+
+def test_models_without_keys_and_values_have_nothing_to_quantize(make_recipe, make_checkpoint, tmp_path):
+    make_checkpoint(tmp_path / "states", model_type="mamba2", architectures=["Mamba2ForCausalLM"])
+    lookup, own = {"kind": "prompt_lookup"}, {"kind": "model", "model": "states"}
+    recipe = make_recipe(target={"model": "states"}, drafter=lookup)
+    assert make_plan(load_recipe(recipe)).caches == CachePlan()
+    with pytest.raises(
+        RecipeError, match=r"cache\.dtype: received 'int8' for 'states', which has no keys and val"
+    ) as got:
+        make_plan(load_recipe(recipe, ["cache.dtype=int8"]))
+    assert got.value.hint == "remove cache.dtype: states stay in float32"
+    beside = make_recipe(target={"model": "target"}, drafter=own)
+    assert make_plan(load_recipe(beside, ["cache.dtype=int8"])).caches == CachePlan("int8", "float")
+    with pytest.raises(RecipeError, match=r"drafter_cache\.dtype: received 'int8' for 'states'"):
+        make_plan(load_recipe(beside, ["drafter_cache.dtype=int8"]))

@@ -104,5 +104,5 @@ def test_the_config_tells_what_the_probe_finds(name, tmp_path: Path):
     configuration.save_pretrained(tmp_path)
     written = json.loads((tmp_path / "config.json").read_text())
     listed = getattr(configuration, "layer_types", None) or ()
-    carries = any(kind in KINDS for kind in listed) or name in ("mamba", "mamba2")
+    carries = any(kind in KINDS for kind in listed) or name in ("falcon_mamba", "mamba", "mamba2")
     assert (recurrent_layers(written) is not None) == carries

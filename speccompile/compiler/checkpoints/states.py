@@ -18,6 +18,9 @@ MODEL_TYPES = (
 )  # fmt: skip
 """Model types with such layers whose config has no list."""
 
+WITHOUT_ATTENTION = ("falcon_mamba", "mamba", "mamba2", "rwkv", "xlstm")
+"""Those of them that have no attention, and so no keys and values."""
+
 
 def recurrent_layers(config: dict[str, Any]) -> str | None:
     """Return a description of what has recurrent states; None for a model without them. config: of a language model, or
