@@ -103,7 +103,7 @@ inline constexpr const char* kSessionDrafter = "drafter";
 inline constexpr const char* kSessionDrafterLength = "drafter_length";
 inline constexpr const char* kSessionAdapter = "adapter";
 inline constexpr const char* kUnreadKeys[] = {"facts", "reference", "commit", "revision", "files"};
-inline constexpr const char* kNoModel[] = {"tokenizer", "generation_config", "special_tokens", "chat_template"};
+inline constexpr const char* kNoModel[] = {"tokenizer", "generation_config", "special_tokens_map", "chat_template"};
 
 // speccompile.runtime.shipped_prefixes
 inline constexpr const char* kPrefixes = "prefixes";

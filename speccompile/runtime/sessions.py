@@ -78,7 +78,7 @@ class SessionKey:
 
 UNREAD_KEYS = ("facts", "reference", "commit", "revision", "files")
 """Keys of a plan's target that name and describe the checkpoint: hashes of its files stand for them."""
-NO_MODEL = ("tokenizer", "generation_config", "special_tokens", "chat_template")
+NO_MODEL = ("tokenizer", "generation_config", "special_tokens_map", "chat_template")
 """Beginnings of names of files that change no state."""
 
 

@@ -16,9 +16,10 @@
 namespace spc {
 namespace {
 
-constexpr const char* kTokensDtype = "I64";
 constexpr size_t kShown = 160;  // characters of a fact
 constexpr const char* kTargetWeights = "target weights";
+
+const char* tokens_dtype() { return dtype_named(dtype::kInt64)->safetensors; }
 
 bool begins_with(const std::string& text, const std::string& begin) { return text.rfind(begin, 0) == 0; }
 
@@ -151,7 +152,7 @@ void SavedSessions::save(const std::string& path) {
   if (drafter_moves_on_ && left.drafter_position != left.drafter_length) left.drafter_length = 0;
   const auto size = static_cast<int64_t>(left.tokens.size());
   SessionFile file;
-  file.add(kSessionTokens, kTokensDtype, {size}, std::string(reinterpret_cast<const char*>(left.tokens.data()), left.tokens.size() * sizeof(int64_t)));
+  file.add(kSessionTokens, tokens_dtype(), {size}, std::string(reinterpret_cast<const char*>(left.tokens.data()), left.tokens.size() * sizeof(int64_t)));
   for (const SlotStates::State& state : loop_.states().all()) {
     if (!is_target(state.buffer) && !left.drafter_length) continue;
     const Shape part = part_of(state, size, left.drafter_length);
@@ -165,10 +166,21 @@ void SavedSessions::save(const std::string& path) {
 }
 
 TokenIds SavedSessions::load(const std::string& path, const std::optional<std::string>& adapter) {
+  loop_.resume = restore(path, adapter);
+  return loop_.resume->tokens;
+}
+
+TokenIds SavedSessions::start(const std::string& path) const {
+  const SessionFile file = read_session(path, 0, true);
+  check_key(file, path);
+  return tokens_of(file, path);
+}
+
+SlotContent SavedSessions::restore(const std::string& path, const std::optional<std::string>& adapter, bool trusted) {
   const SlotStates& states = loop_.states();
   size_t most = sizeof(int64_t) * static_cast<size_t>(manifest_.max_length);
   for (const SlotStates::State& state : states.all()) most += bytes_of(state);
-  const SessionFile file = read_session(path, most);
+  const SessionFile file = read_session(path, most, trusted);
   check_key(file, path);
   const std::string* const found = file.text(kSessionAdapter);
   const std::string theirs = found ? *found : "";
@@ -188,8 +200,7 @@ TokenIds SavedSessions::load(const std::string& path, const std::optional<std::s
   loop_.left.reset();  // should the engine fail
   loop_.resume.reset();
   for (const auto& [state, values] : written) states.write(*state, 0, values.first, values.second);
-  loop_.resume = SlotContent{tokens, length, size, length, 0, 0, theirs};
-  return tokens;
+  return {tokens, length, size, length, 0, 0, theirs};
 }
 
 // Read a text whose last round has moved recurrent states beyond it, and return what is held then.
@@ -232,7 +243,7 @@ TokenIds SavedSessions::tokens_of(const SessionFile& file, const std::string& pa
   const SessionFile::Tensor* const found = file.find(kSessionTokens);
   const int64_t size = manifest_.vocabulary_size, most = manifest_.max_length - 1;
   TokenIds tokens;
-  if (found && found->dtype == kTokensDtype && found->shape.size() == 1) {
+  if (found && found->dtype == tokens_dtype() && found->shape.size() == 1) {
     tokens.resize(found->values.size() / sizeof(int64_t));
     std::memcpy(tokens.data(), found->values.data(), found->values.size());
   }

@@ -19,6 +19,7 @@ Session::Session(std::shared_ptr<const Bundle> bundle)
       adapters_(*engine_, bundle_->entry().graphs),
       loop_(*engine_, bundle_->manifest(), bundle_->entry().graphs, bundle_->entry().provider != provider::kCpu),
       saved_(loop_, bundle_->manifest(), SessionKey::of(*bundle_)),
+      prefixes_(*bundle_, saved_, loop_.supports_prefix_reuse),
       times_(bundle_->times_key()) {
   if (const auto known = measured(bundle_->opened().proof, bundle_->entry().name, bundle_->manifest().depth)) loop_.drafting().policy->expect(*known);
   if (bundle_->speculative() && !bundle_->times_key().is_null()) {
@@ -99,6 +100,7 @@ void Session::start(const Request& request) {
     warn("note: this bundle drafts by a proposer, and none is given: one token a round\n"
          "hint: spc_session_propose gives one, or build with drafter.index");
   engine_->resume();
+  if (rows_.size() == 1 && !rows_[0].adapter) loop_.resume = prefixes_.resume(rows_[0].prompt, std::move(loop_.resume));
   loop_.begin(rows_, speculative_, options.adaptive);
   state_ = State::kRunning;
 }

@@ -13,6 +13,7 @@
 #include "decode_loop.h"
 #include "round_times.h"
 #include "saved_sessions.h"
+#include "shipped_prefixes.h"
 
 namespace spc {
 
@@ -78,6 +79,7 @@ class Session {
   Adapters adapters_;
   DecodeLoop loop_;
   SavedSessions saved_;
+  ShippedPrefixes prefixes_;
   TokenIds loaded_;
   RecordedTimes times_;
   Rows rows_;
