@@ -78,7 +78,9 @@ CONSTANTS = {
         "TOKENS": "kSessionTokens", "DRAFTER": "kSessionDrafter", "DRAFTER_LENGTH": "kSessionDrafterLength",
         "ADAPTER": "kSessionAdapter", "UNREAD_KEYS": "kUnreadKeys", "NO_MODEL": "kNoModel",
     },
-    "speccompile.runtime.shipped_prefixes": {"PREFIXES": "kPrefixes", "SUFFIX": "kPrefixSuffix", "WORTH": "kPrefixWorth"},
+    "speccompile.runtime.shipped_prefixes": {
+        "PREFIXES": "kPrefixes", "SUFFIX": "kPrefixSuffix", "WORTH": "kPrefixWorth",
+    },
     "speccompile.runtime.devices.prepacked": {
         "NAME": "kPrepackedFolder", "FORMAT": "kPrepackedFormat", "SMALLEST_GRAPH": "kSmallestPackedGraph",
         "SMALLEST_FILE": "kSmallestPackedFile", "ROOT": "kRoot", "PAGE": "kPage", "SAVED": "kSavedGraph",

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from speccompile.errors import UsageError
-from speccompile.runtime import Bundle
 from speccompile.runtime.session_file import SessionFile, read_session, write_session
 from tests.compile.combinations import BATCH_SIZE
 from tests.compile.test_serving_exact import FEW, KINDS
@@ -24,9 +23,7 @@ MOST = 1 << 30
 
 
 @pytest.mark.parametrize("combination", sweep_but(FEW, KINDS, REASON), ids=str)
-def test_either_goes_on_from_what_the_other_wrote(
-    workshop, combination, native_library, onnxruntime_library, tmp_path
-):
+def test_either_goes_on_from_what_the_other_wrote(workshop, combination, native_library, onnxruntime_library, tmp_path):
     """And writes the same file, byte for byte, wherever it drafts the same."""
     folder = workshop.bundle(combination, batch_size=BATCH_SIZE)
     both = SideBySide(folder, native_library, onnxruntime_library, proposer=combination.proposer)
@@ -80,7 +77,17 @@ def refused(both: SideBySide, path: Path) -> tuple[str, str]:
     return ours.value.message, ours.value.hint
 
 
-FIELDS = ("contract", "version", "build", "target weights", "target", "cache.dtype", "max_length", "tokenizer", "machine")
+FIELDS = (
+    "contract",
+    "version",
+    "build",
+    "target weights",
+    "target",
+    "cache.dtype",
+    "max_length",
+    "tokenizer",
+    "machine",
+)
 
 
 @pytest.mark.parametrize("field", FIELDS)

@@ -60,7 +60,9 @@ def test_prompts_go_on_from_the_longest_and_are_those_of_transformers(built_here
 
 def test_the_runtime_in_c_goes_on_from_the_same(built_here, native_library, onnxruntime_library):
     bundle = built_here.bundle
-    session = NativeBundle(built_here.path, library=native_library, onnxruntime=onnxruntime_library, threads=1).session()
+    session = NativeBundle(
+        built_here.path, library=native_library, onnxruntime=onnxruntime_library, threads=1
+    ).session()
     for text in (f"{SYSTEM} What", "You there", "You read", "no"):
         expected = bundle.generate(text, max_new_tokens=12)
         (found,) = session.generate([text], max_new_tokens=12)
