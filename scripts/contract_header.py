@@ -31,8 +31,8 @@ CONSTANTS = {
     "speccompile.contract": {
         "VERSION": "kContract", "PERSISTENT_PREFIX": "kPersistentPrefix", "OUT_OF_PLACE_PREFIX": "kOutOfPlacePrefix",
         "BATCH": "kBatch", "ENDS": "kEndsState", "FLOAT_CACHE": "kFloatCache", "INT8_CACHE": "kInt8Cache",
-        "CACHED_KINDS": "kCachedKinds", "SCALE_SUFFIX": "kScaleSuffix",
-        "ADAPTER_PREFIX": "kAdapterPrefix", "ADAPTER_PARTS": "kAdapterParts",
+        "CACHED_KINDS": "kCachedKinds", "SCALE_SUFFIX": "kScaleSuffix", "ADAPTER_PREFIX": "kAdapterPrefix",
+        "ADAPTER_PARTS": "kAdapterParts",
     },
     "speccompile.bundle.manifest": {
         "FORMAT": "kFormat", "MANIFEST": "kManifest", "LOCK": "kLock", "PROOF": "kProof", "TOKENIZER": "kTokenizer",
@@ -68,8 +68,8 @@ CONSTANTS = {
     },
     "speccompile.runtime.rounds.drafter_state": {
         "FORMAT": "kDrafterStateFormat", "METADATA": "kDrafterStateMetadata",
-        "LENGTH_BYTES": "kDrafterStateLengthBytes",
-        "ALIGNMENT": "kDrafterStateAlignment", "LONGEST": "kDrafterStateLongest",
+        "LENGTH_BYTES": "kDrafterStateLengthBytes", "ALIGNMENT": "kDrafterStateAlignment",
+        "LONGEST": "kDrafterStateLongest",
     },
     "speccompile.runtime.session_file": {
         "FORMAT": "kSessionFormat", "HASH": "kSessionHash", "LARGEST": "kLargestDimension", "PRIVATE": "kPrivate",
@@ -78,9 +78,7 @@ CONSTANTS = {
         "TOKENS": "kSessionTokens", "DRAFTER": "kSessionDrafter", "DRAFTER_LENGTH": "kSessionDrafterLength",
         "ADAPTER": "kSessionAdapter", "UNREAD_KEYS": "kUnreadKeys", "NO_MODEL": "kNoModel",
     },
-    "speccompile.runtime.shipped_prefixes": {
-        "PREFIXES": "kPrefixes", "SUFFIX": "kPrefixSuffix", "WORTH": "kPrefixWorth",
-    },
+    "speccompile.runtime.shipped_prefixes": {"PREFIXES": "kPrefixes", "SUFFIX": "kPrefixSuffix", "WORTH": "kWorth"},
     "speccompile.runtime.devices.prepacked": {
         "NAME": "kPrepackedFolder", "FORMAT": "kPrepackedFormat", "SMALLEST_GRAPH": "kSmallestPackedGraph",
         "SMALLEST_FILE": "kSmallestPackedFile", "ROOT": "kRoot", "PAGE": "kPage", "SAVED": "kSavedGraph",
@@ -103,11 +101,10 @@ CONSTANTS = {
         "COLDEST": "kMinTemperature", "PENALTIES": "kPenalties",
     },
     "speccompile.runtime.rounds.adaptive_length": {
-        "TRIAL_SHARE": "kTrialShare",
-        "FIRST_MARGIN": "kFirstMargin",
+        "TRIAL_SHARE": "kTrialShare", "FIRST_MARGIN": "kFirstMargin",
         "FIRST_TRIAL": "kFirstTrial", "FIRST_GAP": "kFirstGap", "LONGEST_GAP": "kLongestGap",
-        "PRIOR_ROUNDS": "kPriorRounds",
-        "EXPECTED_NEW_TOKENS": "kExpectedNewTokens", "LOSS_PATIENCE_ROUNDS": "kLossPatienceRounds",
+        "PRIOR_ROUNDS": "kPriorRounds", "EXPECTED_NEW_TOKENS": "kExpectedNewTokens",
+        "LOSS_PATIENCE_ROUNDS": "kLossPatienceRounds",
         "MAX_SAVED_ROUNDS": "kMaxSavedRounds", "REFRESH": "kRefresh",
         "RARE_REFRESH": "kRareRefresh", "CLEAR_SPEEDUP": "kClearSpeedup",
         "DECISION_ROUNDS": "kDecisionRounds", "LOSING_ROUNDS": "kLosingRounds",

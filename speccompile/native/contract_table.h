@@ -108,7 +108,7 @@ inline constexpr const char* kNoModel[] = {"tokenizer", "generation_config", "sp
 // speccompile.runtime.shipped_prefixes
 inline constexpr const char* kPrefixes = "prefixes";
 inline constexpr const char* kPrefixSuffix = ".session";
-inline constexpr double kPrefixWorth = 0.1;
+inline constexpr double kWorth = 0.1;
 
 // speccompile.runtime.devices.prepacked
 inline constexpr const char* kPrepackedFolder = "packed";

@@ -83,11 +83,11 @@ void write_file(const std::string& path, const std::vector<std::string_view>& pa
   for (const std::string_view bytes : parts) write_all(file.number(), bytes);
 }
 
-void write_atomically(const std::string& path, const std::vector<std::string_view>& parts, bool private_) {
+void write_atomically(const std::string& path, const std::vector<std::string_view>& parts, unsigned mode) {
   const std::string part = join_path(parent_path(path), "." + name_of(path) + "." + std::to_string(getpid()));
   unlink(part.c_str());  // of a process that was killed: it may have other permissions
   try {
-    const FileDescriptor file(part, O_WRONLY | O_CREAT | O_EXCL, private_ ? 0600 : 0666);
+    const FileDescriptor file(part, O_WRONLY | O_CREAT | O_EXCL, mode);
     for (const std::string_view bytes : parts) write_all(file.number(), bytes);
     if (std::rename(part.c_str(), path.c_str()) != 0) throw FileError(errno);
   } catch (const FileError&) {

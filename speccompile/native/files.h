@@ -23,9 +23,9 @@ std::string read_file(const std::string& path, size_t most = size_t{1} << 30);
 // A new file of these bytes, or of these parts in their order. Throws FileError.
 void write_file(const std::string& path, std::string_view bytes);
 void write_file(const std::string& path, const std::vector<std::string_view>& parts);
-// Replace a file: readers find the old one or the new one, complete. private_: for its owner alone. Throws FileError, with the old
-// file unchanged and none beside it.
-void write_atomically(const std::string& path, const std::vector<std::string_view>& parts, bool private_ = false);
+// Replace a file: readers find the old one or the new one, complete. mode: permissions of the new one. Throws FileError, with the
+// old file unchanged and none beside it.
+void write_atomically(const std::string& path, const std::vector<std::string_view>& parts, unsigned mode = 0666);
 // All bytes to an open file. Throws FileError.
 void write_all(int file, std::string_view bytes);
 

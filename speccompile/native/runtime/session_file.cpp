@@ -160,7 +160,7 @@ void write_session(const std::string& path, const SessionFile& file) {
   std::map<std::string, std::string> metadata = file.metadata;
   metadata["format"] = kSessionFormat;
   try {
-    write_atomically(path, {header_of(metadata, entries, data), data}, true);
+    write_atomically(path, {header_of(metadata, entries, data), data}, kPrivate);
   } catch (const FileError& error) {
     throw Error(Kind::kUsage, path + ": the session cannot be written: " + error.reason,
                 "give a file in a folder that is there, that you may write to, and that has space");

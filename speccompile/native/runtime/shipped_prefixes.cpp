@@ -44,7 +44,7 @@ std::optional<SlotContent> ShippedPrefixes::resume(const TokenIds& prompt, std::
     const int64_t length = common_prefix_length(text, wanted), size = static_cast<int64_t>(text.size());
     if (!cuts_ && length < size) continue;
     const double gained = static_cast<double>(length - held);
-    if (gained < std::max(1.0, kPrefixWorth * static_cast<double>(size)) || length <= longest) continue;
+    if (gained < std::max(1.0, kWorth * static_cast<double>(size)) || length <= longest) continue;
     longest = length;
     best = &path;
   }
