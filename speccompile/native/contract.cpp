@@ -79,6 +79,19 @@ bool is_recurrent_state(const std::string& buffer) {
   });
 }
 
+bool is_own_cache(const std::string& buffer) {
+  return std::any_of(std::begin(kCachedKinds), std::end(kCachedKinds), [&](const char* kind) {
+    return buffer.rfind(std::string(component::kDrafter) + "." + kind + ".", 0) == 0;
+  });
+}
+
+bool is_scale(const std::string& buffer) {
+  const std::string dotted = "." + buffer + ".";
+  return std::any_of(std::begin(kCachedKinds), std::end(kCachedKinds), [&](const char* kind) {
+    return dotted.find("." + std::string(kind) + kScaleSuffix + ".") != std::string::npos;
+  });
+}
+
 bool has_recurrent_states(const std::vector<Graph>& graphs, const std::string& part) {
   const auto is_its = [&](const Tensor& tensor) {
     const std::string name = copy_after_run(tensor).empty() ? tensor.buffer : copy_after_run(tensor);

@@ -8,11 +8,17 @@
 
 namespace spc {
 
+// speccompile
+inline constexpr const char* kVersion = "0.1.0";
+
 // speccompile.contract
 inline constexpr int64_t kContract = 3;
 inline constexpr const char* kPersistentPrefix = "kept.";
 inline constexpr const char* kOutOfPlacePrefix = "next.";
 inline constexpr const char* kBatch = "batch";
+inline constexpr const char* kEndsState = "drafter.ends";
+inline constexpr const char* kFloatCache = "float";
+inline constexpr const char* kInt8Cache = "int8";
 inline constexpr const char* kCachedKinds[] = {"key", "value"};
 inline constexpr const char* kScaleSuffix = "_scale";
 inline constexpr const char* kAdapterPrefix = "lora.";
@@ -88,6 +94,25 @@ inline constexpr const char* kDrafterStateMetadata = "__metadata__";
 inline constexpr int64_t kDrafterStateLengthBytes = 8;
 inline constexpr int64_t kDrafterStateAlignment = 8;
 inline constexpr int64_t kDrafterStateLongest = 1048576;
+
+// speccompile.runtime.session_file
+inline constexpr const char* kSessionFormat = "speccompile.session.1";
+inline constexpr const char* kSessionHash = "blake3";
+inline constexpr int64_t kLargestDimension = 281474976710656;
+inline constexpr int64_t kPrivate = 384;
+
+// speccompile.runtime.sessions
+inline constexpr const char* kSessionTokens = "session.tokens";
+inline constexpr const char* kSessionDrafter = "drafter";
+inline constexpr const char* kSessionDrafterLength = "drafter_length";
+inline constexpr const char* kSessionAdapter = "adapter";
+inline constexpr const char* kUnreadKeys[] = {"facts", "reference", "commit", "revision", "files"};
+inline constexpr const char* kNoModel[] = {"tokenizer", "generation_config", "special_tokens_map", "chat_template"};
+
+// speccompile.runtime.shipped_prefixes
+inline constexpr const char* kPrefixes = "prefixes";
+inline constexpr const char* kPrefixSuffix = ".session";
+inline constexpr double kWorth = 0.1;
 
 // speccompile.runtime.devices.prepacked
 inline constexpr const char* kPrepackedFolder = "packed";

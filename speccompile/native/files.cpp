@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <system_error>
 #include <utility>
 
@@ -37,8 +38,8 @@ void check_regular(const FileDescriptor& file) {
 
 FileError::FileError(int number) : number(number), reason(std::generic_category().message(number)) {}
 
-FileDescriptor::FileDescriptor(const std::string& path, int flags) {
-  do number_ = open(path.c_str(), flags | O_CLOEXEC, 0666);
+FileDescriptor::FileDescriptor(const std::string& path, int flags, unsigned mode) {
+  do number_ = open(path.c_str(), flags | O_CLOEXEC, mode);
   while (number_ < 0 && errno == EINTR);
   if (number_ < 0) throw FileError(errno);
 }
@@ -80,6 +81,19 @@ void write_file(const std::string& path, std::string_view bytes) { write_file(pa
 void write_file(const std::string& path, const std::vector<std::string_view>& parts) {
   const FileDescriptor file(path, O_WRONLY | O_CREAT | O_TRUNC);
   for (const std::string_view bytes : parts) write_all(file.number(), bytes);
+}
+
+void write_atomically(const std::string& path, const std::vector<std::string_view>& parts, unsigned mode) {
+  const std::string part = join_path(parent_path(path), "." + name_of(path) + "." + std::to_string(getpid()));
+  unlink(part.c_str());  // of a process that was killed: it may have other permissions
+  try {
+    const FileDescriptor file(part, O_WRONLY | O_CREAT | O_EXCL, mode);
+    for (const std::string_view bytes : parts) write_all(file.number(), bytes);
+    if (std::rename(part.c_str(), path.c_str()) != 0) throw FileError(errno);
+  } catch (const FileError&) {
+    unlink(part.c_str());
+    throw;
+  }
 }
 
 void write_all(int file, std::string_view bytes) {

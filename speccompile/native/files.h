@@ -23,6 +23,9 @@ std::string read_file(const std::string& path, size_t most = size_t{1} << 30);
 // A new file of these bytes, or of these parts in their order. Throws FileError.
 void write_file(const std::string& path, std::string_view bytes);
 void write_file(const std::string& path, const std::vector<std::string_view>& parts);
+// Replace a file: readers find the old one or the new one, complete. mode: permissions of the new one. Throws FileError, with the
+// old file unchanged and none beside it.
+void write_atomically(const std::string& path, const std::vector<std::string_view>& parts, unsigned mode = 0666);
 // All bytes to an open file. Throws FileError.
 void write_all(int file, std::string_view bytes);
 
@@ -37,8 +40,8 @@ std::string name_of(const std::string& path);
 class FileDescriptor {
  public:
   FileDescriptor() = default;
-  // Open a file, see open(2). Throws FileError.
-  FileDescriptor(const std::string& path, int flags);
+  // Open a file, see open(2). mode: permissions of a new one. Throws FileError.
+  FileDescriptor(const std::string& path, int flags, unsigned mode = 0666);
   ~FileDescriptor();
   FileDescriptor(FileDescriptor&& other) noexcept;
   FileDescriptor& operator=(FileDescriptor&& other) noexcept;

@@ -103,6 +103,8 @@ Json list_of(const std::vector<Value>& values, size_t from = 0, size_t count = s
 // repr() of a Python str (quotes chosen as Python does), and of a float.
 std::string python_repr(std::string_view text);
 std::string python_repr(double value);
+// Return the first `count` characters of a UTF-8 text.
+std::string first_characters(std::string_view text, size_t count);
 // Return whether the bytes are UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
 bool is_utf8(std::string_view text);
 // Return the position of the first byte that is not valid UTF-8, npos for none.

@@ -252,6 +252,13 @@ std::string python_repr(double value) {
   return sign + digits;
 }
 
+std::string first_characters(std::string_view text, size_t count) {
+  size_t at = 0, characters = 0;
+  for (; at < text.size(); ++at)
+    if ((static_cast<unsigned char>(text[at]) & 0xC0) != 0x80 && characters++ == count) break;
+  return std::string(text.substr(0, at));
+}
+
 size_t first_invalid_utf8(std::string_view text) {
   size_t at = 0;
   const auto byte = [&](size_t place) -> unsigned { return place < text.size() ? static_cast<unsigned char>(text[place]) : 0u; };

@@ -31,8 +31,12 @@ FORMAT = "speccompile.session.1"
 PRIVATE = 0o600
 """Permissions of a file: it holds the user's text."""
 
-_LARGEST = 1 << 48
-_HASH = "blake3"
+LARGEST = 1 << 48
+"""Bound of a dimension."""
+
+HASH = "blake3"
+"""Name of the hash in the metadata."""
+
 _NUMPY = {dtype.safetensors: numpy_dtype(name) for name, dtype in DTYPES.items()}
 _ANOTHER = "remove the file, or give another one: the text is read again, and a new file written"
 
@@ -76,7 +80,7 @@ def read_session(path: Path, most: int, *, trusted: bool = False) -> SessionFile
     metadata = _metadata(header, path)
     if (problem := _layout_problem(header, len(data))) is not None:
         raise UsageError(f"{path}: the session is truncated or damaged: {problem}", hint=_ANOTHER)
-    metadata.pop(_HASH, None)
+    metadata.pop(HASH, None)
     if not trusted and content[: len(content) - len(data)] != _header(metadata, header, [data]):
         raise UsageError(f"{path}: the session is damaged: it does not have the hash that it names", hint=_ANOTHER)
     del metadata["format"]
@@ -137,12 +141,17 @@ def _header(metadata: Mapping[str, str], entries: Mapping[str, Any], data: list[
     """Return the length and the header of a file, with the hash in it."""
     plain = {METADATA: dict(sorted(metadata.items())), **entries}
     hasher = new_hasher()
-    for part in (json.dumps(plain).encode(), *data):
+    for part in (_spelled(plain), *data):
         hasher.update(part)
-    plain[METADATA][_HASH] = hasher.hexdigest()
-    header = json.dumps(plain).encode()
+    plain[METADATA][HASH] = hasher.hexdigest()
+    header = _spelled(plain)
     header += b" " * (-len(header) % ALIGNMENT)
     return len(header).to_bytes(LENGTH_BYTES, "little") + header
+
+
+def _spelled(header: Mapping[str, Any]) -> bytes:
+    """Return the one spelling of a header. Lone surrogates stay as they are read."""
+    return json.dumps(header, ensure_ascii=False).encode(errors="surrogatepass")
 
 
 def _split(content: bytes | memoryview, path: Path) -> tuple[dict[str, Any], memoryview]:
@@ -166,7 +175,7 @@ def _layout_problem(entries: Mapping[str, Any], size: int) -> str | None:
         dtype, shape = (row.get("dtype"), row.get("shape")) if isinstance(row, dict) else (None, None)
         if not isinstance(dtype, str) or dtype not in _NUMPY or not isinstance(shape, list):
             return f"{name[:80]!r} has no dtype or shape"
-        if not all(type(each) is int and 0 <= each < _LARGEST for each in shape) or len(shape) > len(entries) + 8:
+        if not all(type(each) is int and 0 <= each < LARGEST for each in shape) or len(shape) > len(entries) + 8:
             return f"{name[:80]!r} has an impossible shape"
         if row != _entry(dtype, tuple(shape), start):
             return f"{name[:80]!r} is not where its shape says"

@@ -32,7 +32,8 @@ from speccompile.runtime.session_file import SessionFile, read_session, read_sta
 TOKENS = "session.tokens"
 """Name of the tensor of token ids, int64 [n]. Other tensors have the names of their buffers."""
 DRAFTER, DRAFTER_LENGTH, ADAPTER = "drafter", "drafter_length", "adapter"
-_NOTE = "note."
+NOTE = "note."
+"""Beginning of names of notes."""
 _TARGET = f"{COMPONENTS[0]}."
 
 
@@ -56,9 +57,9 @@ class SessionKey:
         target = {
             "contract": str(contract.VERSION),
             "version": __version__,
-            "build": json.dumps(opened.lock.get("versions"), sort_keys=True),
+            "build": _spelled(opened.lock.get("versions")),
             "target weights": weights["target"],
-            "target": json.dumps([_checkpoint(opened), precision["target"]], sort_keys=True),
+            "target": _spelled([_checkpoint(opened), precision["target"]]),
             "cache.dtype": cache_dtype(entry.graphs, COMPONENTS[0]),
             "max_length": str(opened.manifest.max_length),
             "tokenizer": tokenizer,
@@ -67,7 +68,7 @@ class SessionKey:
         }
         graphs = [entry.files[name] for name in ("draft", "step") if name in entry.files]
         drafter = [plan.get("drafter"), precision["drafter"], weights["drafter"], [files[f].blake3 for f in graphs]]
-        return cls(target, json.dumps(drafter, sort_keys=True))
+        return cls(target, _spelled(drafter))
 
     def of_adapter(self, adapter: str) -> dict[str, str]:
         """Return the facts for states of an adapter, by its key. A reader that knows no adapters refuses them."""
@@ -75,9 +76,9 @@ class SessionKey:
         return self.target | ({weights: f"{self.target[weights]} with {adapter}"} if adapter else {})
 
 
-_NAMES = ("facts", "reference", "commit", "revision", "files")
+UNREAD_KEYS = ("facts", "reference", "commit", "revision", "files")
 """Keys of a plan's target that name and describe the checkpoint: hashes of its files stand for them."""
-_NO_MODEL = ("tokenizer", "generation_config", "special_tokens", "chat_template")
+NO_MODEL = ("tokenizer", "generation_config", "special_tokens_map", "chat_template")
 """Beginnings of names of files that change no state."""
 
 
@@ -86,9 +87,13 @@ def _checkpoint(opened: OpenedBundle) -> list[object]:
     files = opened.lock.get("inputs", {}).get("target", {}).get("files", {})
     asked = opened.manifest.plan.get("target") or {}
     return [
-        {name: hashed for name, hashed in files.items() if not name.startswith(_NO_MODEL)},
-        {key: value for key, value in asked.items() if key not in _NAMES},
+        {name: hashed for name, hashed in files.items() if not name.startswith(NO_MODEL)},
+        {key: value for key, value in asked.items() if key not in UNREAD_KEYS},
     ]
+
+
+def _spelled(fact: object) -> str:
+    return json.dumps(fact, ensure_ascii=False, sort_keys=True)
 
 
 def _weights(files: object, prefix: str) -> str:
@@ -164,7 +169,7 @@ class Sessions:
                 tensors[buffer] = (states.dtypes[buffer], np.array(states.line(buffer, left.slot)[part]))
         own = {DRAFTER: self.key.drafter, DRAFTER_LENGTH: str(left.drafter_length)}
         own |= {ADAPTER: left.adapter.key} if left.adapter else {}
-        own |= {_NOTE + name: value for name, value in (notes or {}).items()}
+        own |= {NOTE + name: value for name, value in (notes or {}).items()}
         return SessionFile(self.key.of_adapter(adapter_key(left.adapter)) | own, tensors)
 
     def load(self, path: Path, adapter: str | None = None) -> list[int]:
@@ -286,7 +291,7 @@ class Sessions:
 
 
 def _notes(file: SessionFile) -> dict[str, str]:
-    return {name[len(_NOTE) :]: text for name, text in file.metadata.items() if name.startswith(_NOTE)}
+    return {name[len(NOTE) :]: text for name, text in file.metadata.items() if name.startswith(NOTE)}
 
 
 def _short(value: str | None) -> str:

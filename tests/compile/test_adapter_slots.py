@@ -77,6 +77,30 @@ def bundle(folder):
         yield opened
 
 
+def test_a_session_of_an_adapter_is_read_by_both_runtimes(
+    folder, bundle, native_library, onnxruntime_library, tmp_path
+):
+    """With its adapter alone."""
+    native = NativeBundle(folder / "bundle", library=native_library, onnxruntime=onnxruntime_library, threads=1)
+    session, path = native.session(), tmp_path / "s"
+    for name in ("two", "one"):
+        session.load_adapter(name, folder / name)
+        (ours,) = session.generate([PROMPT], max_new_tokens=6, adapter=name, adaptive=False)
+        session.save(path)
+        written = path.read_bytes()
+        assert bundle.generate(PROMPT, adapter=name, max_new_tokens=6, adaptive=False).token_ids == ours["token_ids"]
+        bundle.save_session(path)
+        assert path.read_bytes() == written
+        longer = [*PROMPT, *ours["token_ids"], 3]
+        expected = bundle.generate(longer, adapter=name, max_new_tokens=6)
+        assert session.load(path) == longer[:-2]
+        (found,) = session.generate([longer], max_new_tokens=6, adapter=name)
+        assert (found["token_ids"], found["cached_tokens"]) == (expected.token_ids, len(longer) - 2)
+        session.load(path)
+        (other,) = session.generate([longer], max_new_tokens=6)
+        assert (other["token_ids"], other["cached_tokens"]) == (bundle.generate(longer, max_new_tokens=6).token_ids, 0)
+
+
 def _numbers(generation):
     return generation.token_ids, generation.logprobs, generation.top_logprobs
 

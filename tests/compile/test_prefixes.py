@@ -13,6 +13,7 @@ from speccompile.runtime import Bundle
 from speccompile.runtime.sessions import Sessions
 from tests import zoo
 from tests.compile.tiny_bundles import Built, noisy, save
+from tests.native.native_api import NativeBundle
 
 pytestmark = pytest.mark.builds(2)
 
@@ -56,6 +57,17 @@ def test_prompts_go_on_from_the_longest_and_are_those_of_transformers(built_here
     assert found.token_ids == built_here.reference(prompt, 12)
     assert bundle.generate(bundle.token_ids("You there"), max_new_tokens=3).cached_tokens > 0
     assert bundle.generate([7, 7, 7], max_new_tokens=3).cached_tokens == 0
+
+
+def test_the_runtime_in_c_goes_on_from_the_same(built_here, native_library, onnxruntime_library):
+    bundle = built_here.bundle
+    session = NativeBundle(
+        built_here.path, library=native_library, onnxruntime=onnxruntime_library, threads=1
+    ).session()
+    for text in (f"{SYSTEM} What", "You there", "You read", "no"):
+        expected = bundle.generate(text, max_new_tokens=12)
+        (found,) = session.generate([text], max_new_tokens=12)
+        assert (found["token_ids"], found["cached_tokens"]) == (expected.token_ids, expected.cached_tokens)
 
 
 def test_they_are_hashed_listed_and_in_the_plan(built_here, cli):

@@ -251,6 +251,15 @@ class NativeSession(_Handle):
     def load_kept(self, path: Path) -> None:
         self.library.spc_session_load_kept(self.handle, str(path).encode())
 
+    def save(self, path: Path) -> None:
+        self.library.spc_session_save(self.handle, str(path).encode())
+
+    def load(self, path: Path) -> list[int]:
+        """Return the tokens of a session."""
+        ids, count = ctypes.POINTER(ctypes.c_int64)(), ctypes.c_size_t()
+        self.library.spc_session_load(self.handle, str(path).encode(), ctypes.byref(ids), ctypes.byref(count))
+        return ids[: count.value]
+
     def load_adapter(self, name: str, folder: Path) -> None:
         self.library.spc_session_load_adapter(self.handle, name.encode(), str(folder).encode())
 

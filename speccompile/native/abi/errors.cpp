@@ -6,10 +6,6 @@
 #include "../progress.h"
 #include "handles.h"
 
-#ifndef SPECCOMPILE_VERSION
-#define SPECCOMPILE_VERSION "0.1.0"
-#endif
-
 namespace spc {
 namespace {
 
@@ -70,7 +66,7 @@ void require_size(size_t count, const char* name) {
 extern "C" {
 
 uint32_t spc_abi(void) { return SPC_ABI; }
-const char* spc_version(void) { return SPECCOMPILE_VERSION; }
+const char* spc_version(void) { return spc::kVersion; }
 
 int spc_error_kind(const spc_error* error) { return error ? error->kind : 0; }
 int spc_error_exit_code(const spc_error* error) { return error ? error->exit_code : 0; }

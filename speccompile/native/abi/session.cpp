@@ -133,6 +133,26 @@ spc_error* spc_session_load_kept(spc_session* session, const char* path) {
   });
 }
 
+spc_error* spc_session_save(spc_session* session, const char* path) {
+  return spc::call_guarded([&] {
+    spc::require_pointer(session, "session");
+    spc::require_pointer(path, "path");
+    session->session.save(path);
+  });
+}
+
+spc_error* spc_session_load(spc_session* session, const char* path, const int64_t** ids, size_t* count) {
+  return spc::call_guarded([&] {
+    spc::require_pointer(session, "session");
+    spc::require_pointer(path, "path");
+    spc::require_pointer(ids, "ids");
+    spc::require_pointer(count, "count");
+    const spc::TokenIds& held = session->session.load(path);
+    *ids = held.data();
+    *count = held.size();
+  });
+}
+
 spc_error* spc_session_load_adapter(spc_session* session, const char* name, const char* folder) {
   return spc::call_guarded([&] {
     spc::require_pointer(session, "session");

@@ -13,10 +13,6 @@
 #include "bench_runs.h"
 #include "bench_ways.h"
 
-#ifndef SPECCOMPILE_VERSION
-#define SPECCOMPILE_VERSION "0.1.0"
-#endif
-
 namespace spc::cli {
 namespace {
 
@@ -164,7 +160,7 @@ Json make_report(const Arguments& given) {
       {"roofline", roofline},
       {"equal_prompts", comparable ? Json(count - static_cast<int64_t>(differences.list().size())) : Json()},
       {"differences", differences},
-      {"versions", Json::Object{{"speccompile", SPECCOMPILE_VERSION}, {"onnxruntime", bundle->onnxruntime()}}},
+      {"versions", Json::Object{{"speccompile", kVersion}, {"onnxruntime", bundle->onnxruntime()}}},
   });
 }
 

@@ -52,20 +52,12 @@ std::string read_prompt(const std::string& option, const std::string& name) {
               "save the prompt as UTF-8");
 }
 
-// The first characters of a text.
-std::string shortened(const std::string& text) {
-  size_t at = 0, characters = 0;
-  for (; at < text.size(); ++at)
-    if ((static_cast<unsigned char>(text[at]) & 0xC0) != 0x80 && characters++ == kShown) break;
-  return text.substr(0, at);
-}
-
 int64_t token_id(const std::string& text) {
   const std::optional<Value> value = read_whole(text);
   if (!value)
     throw Error(
         Kind::kPrompt,
-        "--token-ids: received " + python_repr(shortened(text)) + ", expected whole numbers with commas between them",
+        "--token-ids: received " + python_repr(first_characters(text, kShown)) + ", expected whole numbers with commas between them",
         "write them as in --token-ids 1,2,3");
   constexpr double kMost = 0x1p62;  // larger ones are refused as well
   return static_cast<int64_t>(std::min(std::max(value->number, -kMost), kMost));
@@ -184,6 +176,13 @@ std::string load_adapter(Session& session, const std::string& given) {
   return given.substr(0, equals);
 }
 
+// Go on from the text of a session, where it is there. Throws Error(kUsage) for several sequences and wrong files.
+void go_on(Session& session, const std::string& path, const Value& sequences, const std::string& adapter) {
+  check_session(path, static_cast<int64_t>(sequences.number));
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) session.load(path, adapter);
+}
+
 void generate(const Arguments& given) {
   Request request = request_of(given);
   request.prompts = {prompt_of(given)};
@@ -203,11 +202,14 @@ void generate(const Arguments& given) {
   const std::string state = given.has("--state") ? plain_path(given.text("--state")) : "";
   if (given.has("--state")) begin_kept(session, state, given.has("--reset"));
   if (given.has("--adapter")) request.adapter = load_adapter(session, given.text("--adapter"));
+  const std::string saved = given.has("--session") ? plain_path(given.text("--session")) : "";
+  if (given.has("--session")) go_on(session, saved, sequences, request.adapter);
   session.start(request);
   if (is_json || sequences.number != 1)
     show_all(session, is_json);
   else
     show(session, bundle->text() != nullptr);
+  if (given.has("--session")) session.save(saved);
   if (given.has("--state")) session.kept().save(state);
 }
 
@@ -232,6 +234,8 @@ Subcommand generate_command() {
       {"--state", "FILE", Takes::kPath,
        "Go on from what the drafter learned and kept here, where the file is there, and keep it here at the end."},
       {"--reset", "", Takes::kFlag, "With --state: begin with nothing learned, whatever the file holds."},
+      {"--session", "FILE", Takes::kPath,
+       "Go on from the text that this file holds, where it is there, and keep the text here at the end."},
       {"--engine", "NAME", Takes::kText, "Engine of the bundle; by default the first that can run here."},
       {"--threads", "INTEGER RANGE", Takes::kCount, "Threads; by default one a core that this process may use.  [x>=1]"},
       {"--onnxruntime", "FILE", Takes::kText, kOnnxruntimeHelp},

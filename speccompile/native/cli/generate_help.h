@@ -50,6 +50,7 @@ constexpr const char* kGenerateHelp = R"help(  Generate text with BUNDLE.
     speccompile-native generate build/demo --prompt 'def ' --logprobs --json | jq .logprobs
     speccompile-native generate build/demo --prompt 'def ' --fixed-draft-length
     speccompile-native generate build/recycling --prompt 'def ' --state learned.safetensors
+    speccompile-native generate build/demo --prompt-file long.txt --session long.session
     speccompile-native generate build/slots --prompt 'Roses' --adapter poet=adapters/poet
 )help";
 

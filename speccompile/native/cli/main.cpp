@@ -6,10 +6,6 @@
 #include "common.h"
 #include "exit_codes.h"
 
-#ifndef SPECCOMPILE_VERSION
-#define SPECCOMPILE_VERSION "0.1.0"
-#endif
-
 namespace spc::cli {
 namespace {
 
@@ -49,7 +45,7 @@ const Subcommand& named(const std::vector<Subcommand>& commands, const std::stri
 void run_line(const std::vector<std::string>& words) {
   const std::vector<Subcommand> commands = {generate_command(), bench_command(), inspect_command()};
   const Arguments options = Arguments::read(group(), words);
-  if (options.wanted() == "--version") return write_stdout(group().path + ", version " SPECCOMPILE_VERSION "\n");
+  if (options.wanted() == "--version") return write_stdout(group().path + ", version " + kVersion + "\n");
   if (options.wanted() == "--help" || options.rest.empty()) return show_help(commands);
   if (options.has("--quiet")) silence_progress();
   const Subcommand& chosen = named(commands, options.rest[0]);

@@ -109,6 +109,13 @@ SPC_API spc_error *spc_session_propose(spc_session *session, int64_t (*propose)(
 SPC_API spc_error *spc_session_reset_kept(spc_session *session);
 SPC_API spc_error *spc_session_save_kept(const spc_session *session, const char *path);
 SPC_API spc_error *spc_session_load_kept(spc_session *session, const char *path);
+/* The text of the latest generation of one prompt, which ends if it is under way, and the states that it left: into a file that
+ * Python's save_session might have written, with mode 0600, since it holds the text. */
+SPC_API spc_error *spc_session_save(spc_session *session, const char *path);
+/* Restores such a file of either runtime: the next generation, of one prompt, goes on from the tokens with which both begin, and
+ * has the tokens that it has without. A generation under way is dropped. ids: the file's tokens, until the next call of load or
+ * free. SPC_USAGE, with nothing changed, for a file that is damaged, or of another bundle, version or machine. */
+SPC_API spc_error *spc_session_load(spc_session *session, const char *path, const int64_t **ids, size_t *count);
 /* Adapters of the target, for bundles with slots for them (the recipe's section adapters): a folder that PEFT wrote, into a free
  * slot, under a name for spc_request_set_adapter; and out of it. A generation under way is dropped. SPC_USAGE for a name that
  * is taken or unknown, and where no slot is free; SPC_FAILED for an adapter that does not fit. Nothing has changed then. */

@@ -187,6 +187,14 @@ class Session {
   void save_kept(const std::string &path) const { check(spc_session_save_kept(get(), path.c_str())); }
   void load_kept(const std::string &path) { check(spc_session_load_kept(get(), path.c_str())); }
   // Adapters of the target, in slots of the bundle. A generation under way is dropped.
+  // The text and the states of the latest generation of one prompt, in a file; `load` goes on from there, and returns the text.
+  void save(const std::string &path) { check(spc_session_save(get(), path.c_str())); }
+  std::vector<int64_t> load(const std::string &path) {
+    const int64_t *ids = nullptr;
+    size_t count = 0;
+    check(spc_session_load(get(), path.c_str(), &ids, &count));
+    return {ids, ids + count};
+  }
   void load_adapter(const std::string &name, const std::string &folder) { check(spc_session_load_adapter(get(), name.c_str(), folder.c_str())); }
   void unload_adapter(const std::string &name) { check(spc_session_unload_adapter(get(), name.c_str())); }
   void start(const Request &request) { check(spc_session_start(get(), request.get())); }

@@ -8,6 +8,7 @@
 #include <set>
 #include <string_view>
 
+#include "../bundle/sha256.h"
 #include "../errors.h"
 #include "../files.h"
 #include "../json.h"
@@ -149,7 +150,7 @@ Stored stored_of(const std::string& name, const Json& entry, std::string_view da
 Adapters::Adapters(Engine& engine, const std::vector<Graph>& graphs) : engine_(engine) {
   for (const Graph& graph : graphs)
     for (const Tensor& tensor : graph.inputs)
-      if (tensor.name.rfind(kAdapterPrefix, 0) == 0) shapes_[tensor.name] = tensor.concrete_shape({});
+      if (tensor.name.rfind(kAdapterPrefix, 0) == 0 && shapes_.emplace(tensor.name, tensor.concrete_shape({})).second) order_.push_back(tensor.name);
   if (shapes_.empty()) return;
   slots_ = shapes_.begin()->second[0] - 1;
   rank_ = shapes_.begin()->second[1];
@@ -172,24 +173,30 @@ void Adapters::load(const std::string& name, const std::string& folder) {
   check_name(name);
   const Matrices matrices = read(folder);
   std::set<int64_t> taken;
-  for (const auto& each : loaded_) taken.insert(each.second);
+  for (const auto& each : loaded_) taken.insert(each.second.slot);
   int64_t slot = 1;
   while (taken.count(slot)) ++slot;
-  for (const auto& [buffer, shape] : shapes_) {
+  std::string hashed;
+  for (const std::string& buffer : order_) {
+    const Shape& shape = shapes_.at(buffer);
     float* const line = engine_.host_view(buffer, shape).floats() + slot * shape[1] * shape[2];
     std::fill_n(line, shape[1] * shape[2], 0.0f);
     const auto found = matrices.find(buffer);
-    if (found != matrices.end()) std::copy(found->second.begin(), found->second.end(), line);
+    if (found == matrices.end()) continue;
+    const Matrix& rows = found->second;
+    std::copy(rows.begin(), rows.end(), line);
+    hashed += buffer + " (" + std::to_string(rows.size() / static_cast<size_t>(shape[2])) + ", " + std::to_string(shape[2]) + ") ";
+    hashed.append(reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(float));
   }
-  loaded_[name] = slot;
+  loaded_[name] = {slot, sha256(hashed)};
 }
 
 void Adapters::unload(const std::string& name) {
-  slot_of(name);
+  find(name);
   loaded_.erase(name);
 }
 
-int64_t Adapters::slot_of(const std::string& name) const {
+const Adapters::Loaded& Adapters::find(const std::string& name) const {
   const auto found = loaded_.find(name);
   if (found != loaded_.end()) return found->second;
   throw Error(Kind::kUsage, "adapter: received " + python_repr(name) + ", expected the name of a loaded adapter",

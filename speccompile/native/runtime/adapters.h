@@ -22,8 +22,13 @@ class Adapters {
   void load(const std::string& name, const std::string& folder);
   // Free the slot of an adapter. Throws Error(kUsage) for a name that is not loaded.
   void unload(const std::string& name);
-  // Return the slot of a loaded adapter, from 1 on. Throws Error(kUsage) for a name that is not loaded.
-  int64_t slot_of(const std::string& name) const;
+  // A loaded adapter: its slot, from 1 on, and its key, a digest of its numbers. Only sequences of one key may share what they read.
+  struct Loaded {
+    int64_t slot;
+    std::string key;
+  };
+  // Return a loaded adapter. Throws Error(kUsage) for a name that is not loaded.
+  const Loaded& find(const std::string& name) const;
 
  private:
   using Matrix = std::vector<float>;
@@ -34,7 +39,8 @@ class Adapters {
 
   Engine& engine_;
   std::map<std::string, Shape> shapes_;  // buffer -> [slots + 1, r, width]
-  std::map<std::string, int64_t> loaded_;
+  std::vector<std::string> order_;       // of the buffers, in which the graphs name them
+  std::map<std::string, Loaded> loaded_;
   int64_t slots_ = 0, rank_ = 0;
 };
 

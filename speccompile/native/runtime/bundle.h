@@ -51,6 +51,8 @@ class Bundle {
   Proposer proposer() const;
   // Return whether speculation never changes the output: by the bundle's method, and by its engine on this machine.
   bool exact() const { return manifest().exact && exactness_.exact(); }
+  // Return whether windows of all widths give equal bits with its engine on this machine.
+  bool is_invariant() const { return exactness_.exact(); }
   // Return the cache key of the round times on this machine; null for engines that are not on the CPU.
   const Json& times_key() const { return times_key_; }
   // Return the code path of the kernels, "none" for ONNX Runtime's own, "" for engines that are not on the CPU.

@@ -37,7 +37,8 @@ DecodeLoop::DecodeLoop(Engine& engine, const Manifest& manifest, const std::vect
       rounds_(engine, manifest),
       watch_(clock(on_device)),
       drafting_(rounds_, seconds, watch_, on_device),
-      slot_state_(engine, graphs) {
+      states_(engine, graphs),
+      recurrent_{has_recurrent_states(manifest.graphs, component::kTarget), has_recurrent_states(manifest.graphs, component::kDrafter)} {
   if (has_input(manifest, names::kUniforms)) sampler_.emplace(engine, manifest);
   if (has_input(manifest, names::kAdapter)) adapters_ = engine.host_view(names::kAdapter, {manifest.batch_size}).ints();
   for (int64_t slot = 0; slot < manifest.batch_size; ++slot) slots_.emplace_back(slot);
@@ -49,7 +50,9 @@ int64_t DecodeLoop::admit(int64_t slot, SequenceState& row, bool speculative, bo
   require(0 <= reuse && reuse <= own.committed_length,
           of_slot(slot) + " holds " + std::to_string(own.committed_length) + " tokens, not " + std::to_string(reuse));
   require(reuse < row.size(), "the last token of a text is always read");
-  require(supports_prefix_reuse || !reuse, "what states have read cannot be taken back");
+  require(!recurrent_.target || reuse == 0 || reuse == own.committed_length, "what states have read cannot be taken back");
+  left.reset();
+  resume.reset();
   drafting_.admit(own, row, reuse, speculative, adaptive, active_slots());
   if (sampler_) sampler_->admit(slot, row, speculative);
   return own.prefill_position;
@@ -84,7 +87,11 @@ Committed DecodeLoop::release(int64_t slot) {
   Slot& own = slots_.at(static_cast<size_t>(slot));
   require(own.sequence, of_slot(slot) + " is free");
   if (sampler_) sampler_->release(slot);
-  return own.release();
+  const int64_t target = own.committed_length, drafter = own.drafter_length, adapter = own.sequence->adapter;
+  const std::string key = own.sequence->adapter_key;
+  Committed held = own.release();
+  left = SlotContent{held.tokens, held.drafter_length, target, drafter, slot, adapter, key};
+  return held;
 }
 
 void DecodeLoop::copy(int64_t source, int64_t slot) {
@@ -92,7 +99,7 @@ void DecodeLoop::copy(int64_t source, int64_t slot) {
   const Slot& other = slots_.at(static_cast<size_t>(source));
   own.committed_length = other.committed_length;
   own.drafter_length = other.drafter_length;
-  slot_state_.copy(source, slot);
+  states_.copy(source, slot);
 }
 
 void DecodeLoop::begin(Rows& rows, bool speculative, bool adaptive) {
@@ -101,9 +108,11 @@ void DecodeLoop::begin(Rows& rows, bool speculative, bool adaptive) {
   batch_.clear();
   const auto allows = [&](const SequenceState& row) { return drafting_.allows_adaptive_length(row); };
   adaptive = adaptive && std::all_of(rows.begin(), rows.end(), allows);
+  const int64_t reuse = take_resumed(rows, speculative);
+  is_alone_ = rows.size() == 1;
   for (size_t i = 0; i < std::min(rows.size(), slots_.size()); ++i) {
     if (!rows[i].is_active()) continue;
-    admit(static_cast<int64_t>(i), rows[i], speculative, adaptive);
+    reused = admit(static_cast<int64_t>(i), rows[i], speculative, adaptive, reuse);
     batch_.push_back(&slots_[i]);
   }
   is_new_ = true;
@@ -122,8 +131,29 @@ void DecodeLoop::step() {
     decode();
   }
   for (Slot* const slot : batch_)
-    if (!slot->is_active()) discard(*slot);
+    if (!slot->is_active()) note_and_discard(*slot);
   watch_.pause();
+}
+
+void DecodeLoop::leave() {
+  for (Slot* const slot : batch_) note_and_discard(*slot);
+  batch_.clear();
+}
+
+// Return the number of tokens with which the only sequence goes on from `resume`, now in the first slot.
+int64_t DecodeLoop::take_resumed(const Rows& rows, bool speculative) {
+  const std::optional<SlotContent> held = std::exchange(resume, std::nullopt);
+  left.reset();
+  reused = 0;
+  if (!held || rows.size() != 1 || !rows[0].is_active()) return 0;
+  return resume_slot(slots_[0], rows[0], *held, drafting_, recurrent_, speculative);
+}
+
+// Release a slot, whose sequence is still there, note what it holds where it is alone, and forget that.
+void DecodeLoop::note_and_discard(Slot& slot) {
+  if (slot.sequence) release(slot.index);
+  if (!is_alone_) left.reset();
+  discard(slot);
 }
 
 // Release a slot, and forget what its caches hold, so that it lengthens no other slot's attention. Its sequence need not exist

@@ -9,6 +9,7 @@
 
 #include "bound_graphs.h"
 #include "draft_controller.h"
+#include "resume.h"
 #include "sampling_inputs.h"
 #include "slot_state.h"
 #include "slots.h"
@@ -46,6 +47,8 @@ class DecodeLoop {
   Committed release(int64_t slot);
   // Copy the caches of slot `source` to a free slot. The sequence in `source` may go on.
   void copy(int64_t source, int64_t slot);
+  // Record that the first slot of the batch holds what its sequence has until now, and end the batch.
+  void leave();
   const Slot& slot(int64_t slot) const { return slots_.at(static_cast<size_t>(slot)); }
 
   // Begin a batch, a sequence in each slot; the next `step` prefills all of them. `rows` must outlive the batch. adaptive: as
@@ -59,12 +62,21 @@ class DecodeLoop {
   Seconds seconds;
   // True if a sequence may continue from tokens that another has left; recurrent states, which sum them up, prevent it.
   const bool supports_prefix_reuse;
+  // Content of a slot's caches, of the sequence that left last; none if they may have changed.
+  std::optional<SlotContent> left;
+  // Content of the first slot's caches for the next batch of one sequence.
+  std::optional<SlotContent> resume;
+  // Number of prompt tokens that the last sequence alone in a batch did not read.
+  int64_t reused = 0;
+  const SlotStates& states() const { return states_; }
 
  private:
+  int64_t take_resumed(const Rows& rows, bool speculative);
   SlotList active_slots();
   SlotList decoding();
   Slot& free_slot(int64_t slot);
   void discard(Slot& slot);
+  void note_and_discard(Slot& slot);
   void prefill_slots(const SlotList& slots, bool again);
   void run(const SlotSpans& parts, const SlotList& decoding, bool again);
   VerifyPass& forward(int64_t window, int64_t logit_rows, const SlotStarts& begin, const SlotList& taking, bool fused, bool fed);
@@ -77,10 +89,12 @@ class DecodeLoop {
   DraftController drafting_;
   std::optional<SamplingInputs> sampler_;
   int64_t* adapters_ = nullptr;  // slot of each row's adapter; null in a bundle without
-  const SlotStateCopier slot_state_;
+  const SlotStates states_;
+  const Recurrent recurrent_;
   std::vector<Slot> slots_;
   SlotList batch_;       // slots of the batch
-  bool is_new_ = false;  // it has not been prefilled
+  bool is_alone_ = false;  // it has one sequence
+  bool is_new_ = false;    // it has not been prefilled
 };
 
 }  // namespace spc

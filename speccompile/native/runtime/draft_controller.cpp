@@ -51,15 +51,15 @@ DraftController::DraftController(BoundGraphs& rounds, Seconds& seconds, Stopwatc
   const Graph* const drafter = rounds.graph(fused_ ? graph::kStep : graph::kDraft);
   has_own_cache_ = drafter && std::any_of(drafter->outputs.begin(), drafter->outputs.end(), is_own_state);
   has_persistent_state_ = drafter && std::any_of(drafter->outputs.begin(), drafter->outputs.end(), is_kept);
-  catches_up_alone_ = !fused_ && !(drafter && drafter->input(names::kFeatures));
+  catches_up_alone = !fused_ && !(drafter && drafter->input(names::kFeatures));
   has_graph_ = drafter != nullptr;
-  skips_host_rounds_ = !has_persistent_state_ && (catches_up_alone_ || !has_own_cache_);
+  skips_host_rounds_ = !has_persistent_state_ && (catches_up_alone || !has_own_cache_);
   found_.resize(static_cast<size_t>(rounds.manifest.batch_size));
   proposed_.resize(found_.size() * static_cast<size_t>(full_));
   const bool moves_on = has_recurrent_states(rounds.manifest.graphs, component::kTarget);
   overlap = pairs_ && fused_;
   is_told = pairs_ && !fused_;
-  always_reads_ = moves_on && has_own_cache_ && !fused_ && !catches_up_alone_;
+  always_reads_ = moves_on && has_own_cache_ && !fused_ && !catches_up_alone;
   // On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
   may_adapt = rounds.manifest.exact && !(fused_ && (on_device || (moves_on && has_own_cache_)));
   set_proposer({});
@@ -77,10 +77,9 @@ void DraftController::admit(Slot& slot, SequenceState& row, int64_t reuse, bool 
   if (parents_.data)  // a chain, until there are drafts
     for (int64_t node = 0; node < full_; ++node) parents_.ints()[slot.index * full_ + node] = node - 1;
   const bool fixed = speculative && !(adaptive && allows_adaptive_length(row) && may_adapt);
-  // The last reused token was paired with its successor, which may differ now.
-  const int64_t read = has_own_cache_ ? std::min(slot.drafter_length, std::max<int64_t>(0, reuse - pairs_)) : reuse;
+  const int64_t read = kept_length(slot, reuse);
   slot.admit(row, reuse, read, speculative, fixed);
-  if (!speculative || read >= reuse || catches_up_alone_) return;
+  if (!speculative || read >= reuse || catches_up_alone) return;
   others.push_back(&slot);
   if (window_limit(others) > 1) slot.committed_length = slot.prefill_position = read;  // read at once, together with the target
 }
@@ -137,7 +136,7 @@ bool DraftController::runs_fused(const SlotStarts& begin, int64_t wanted) const 
 }
 
 SlotList DraftController::slots_to_reread(const SlotList& decoding, const SlotList& present) {
-  if (catches_up_alone_ || !has_own_cache_ || window_limit(present) == 1) return {};
+  if (catches_up_alone || !has_own_cache_ || window_limit(present) == 1) return {};
   return filtered(decoding, [](const Slot* slot) { return slot->speculative && slot->drafter_length < slot->committed_length; });
 }
 
@@ -146,7 +145,7 @@ void DraftController::record_verify(double seconds, const SlotStarts& begin, con
     if (!has_own_cache_) each.first->drafter_length = each.first->committed_length;
   if (!is_adaptive_ || !is_any_speculative(begin)) return;
   if (run.prefill_tokens) {
-    if (adaptive_width_ > 1 && !catches_up_alone_ && decoding.empty())
+    if (adaptive_width_ > 1 && !catches_up_alone && decoding.empty())
       policy->record_catch_up(run.prefill_tokens, seconds, run.is_reread ? seconds : 0.0);
     return;
   }
@@ -240,7 +239,7 @@ void DraftController::read(VerifyPass& forward, const SlotStarts& begin, const S
 // Ask the host for drafts, and run the drafter's graph unless the host has drafted for all slots.
 void DraftController::draft(VerifyPass& forward, const SlotStarts& begin, const SlotList& ready, const SlotList& drafting, int64_t wanted,
                             int64_t fed) {
-  const SlotList late = filtered(drafting, [&](const Slot* slot) { return catches_up_alone_ && !contains(ready, slot); });
+  const SlotList late = filtered(drafting, [&](const Slot* slot) { return catches_up_alone && !contains(ready, slot); });
   if (has_graph_ && ready.empty() && late.empty()) return;  // the target runs first: see `slots_to_reread`
   const SlotList asked = filtered(drafting, [&](const Slot* slot) { return contains(ready, slot) || contains(late, slot); });
   const bool runs = has_graph_ && !ready.empty() && (rounds_.supports_batch_slices || late.empty()), had_drafted = forward.has_drafted;

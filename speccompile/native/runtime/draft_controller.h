@@ -10,6 +10,7 @@
 // drafts, because its tokens depend on their number; while there is one, the other slots take all drafts too.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -41,6 +42,10 @@ class DraftController {
   void set_proposer(Proposer proposer);
   // Admit a sequence whose first `reuse` tokens the slot's caches hold. others: slots with a sequence that has not ended.
   void admit(Slot& slot, SequenceState& row, int64_t reuse, bool speculative, bool adaptive, SlotList others);
+  // Return how many of `reuse` tokens the drafter keeps: it paired the last with a successor that may differ.
+  int64_t kept_length(const Slot& slot, int64_t reuse) const {
+    return has_own_cache_ ? std::min(slot.drafter_length, std::max<int64_t>(0, reuse - pairs_)) : reuse;
+  }
   // Return whether tokens are independent of the draft length. With sampled drafts, timing must not choose it.
   bool allows_adaptive_length(const SequenceState& row) const { return !draws_ || row.sampling.temperature == 0; }
   // Return the maximum number of tokens of the next window for these slots; 1 means no drafts.
@@ -64,6 +69,8 @@ class DraftController {
   int64_t overlap = 0;
   // True if, in the middle of a prompt, the true next token replaces that prediction before the drafter runs.
   bool is_told = false;
+  // True if the drafter needs tokens only, no features of the target.
+  bool catches_up_alone = false;
   // True if the draft length adapts where that changes no token.
   bool may_adapt = false;
   std::unique_ptr<DraftLengthPolicy> policy;
@@ -92,7 +99,6 @@ class DraftController {
   std::map<int, int> accepts_;           // window width -> drafts that it can accept, for the policy
   bool has_own_cache_ = false;         // the drafter has its own states; one that reads only the target's never lags
   bool has_persistent_state_ = false;  // it has states that outlive a generation and may be stale
-  bool catches_up_alone_ = false;      // it needs tokens only, no features of the target
   bool always_reads_ = false;          // it reads while drafting is paused: the target could not read the missed tokens again
   bool has_graph_ = false;             // a graph drafts
   bool skips_host_rounds_ = false;     // it may skip rounds with host drafts: it reads the tokens later, or never has to

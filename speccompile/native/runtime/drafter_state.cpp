@@ -1,10 +1,6 @@
 #include "drafter_state.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <vector>
@@ -106,17 +102,14 @@ void PersistentState::reset() const {
 void PersistentState::save(const std::string& path) const {
   check();
   const std::string plain = plain_path(path);
-  const std::string part = join_path(parent_path(plain), "." + name_of(plain) + "." + std::to_string(getpid()));
   std::string written = header();
   for (const auto& [name, tensor] : states_) {
     const Array held = engine_.host_view(name, tensor->concrete_shape({}));
     written.append(static_cast<const char*>(held.data), held.bytes());
   }
   try {
-    write_file(part, written);
-    if (std::rename(part.c_str(), plain.c_str()) != 0) throw FileError(errno);
+    write_atomically(plain, {written});
   } catch (const FileError& error) {
-    unlink(part.c_str());
     throw Error(Kind::kUsage, plain + ": the states cannot be written: " + error.reason, "give a file in a folder that is there");
   }
 }

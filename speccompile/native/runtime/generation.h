@@ -41,7 +41,8 @@ class SequenceState {
   const TokenIds prompt;
   const SamplingParams sampling;
   const bool wants_logprobs;
-  int64_t adapter = 0;  // slot of the adapter of the target, 0 for the base
+  int64_t adapter = 0;      // slot of the adapter of the target, 0 for the base
+  std::string adapter_key;  // of that adapter: see `Adapters`; "" for the base
   TokenIds token_ids;
   int64_t max_new_tokens;
   std::string finish_reason;  // "" while the row is active; length | stop | capacity, or cancelled

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "../errors.h"
+#include "../files.h"
 #include "../operators/float_mode.h"
 #include "../progress.h"
 #include "first_times.h"
@@ -17,6 +18,8 @@ Session::Session(std::shared_ptr<const Bundle> bundle)
       kept_(*engine_, bundle_->manifest(), bundle_->entry(), bundle_->tokenizer_hash()),
       adapters_(*engine_, bundle_->entry().graphs),
       loop_(*engine_, bundle_->manifest(), bundle_->entry().graphs, bundle_->entry().provider != provider::kCpu),
+      saved_(loop_, bundle_->manifest(), SessionKey::of(*bundle_)),
+      prefixes_(*bundle_, saved_, loop_.supports_prefix_reuse),
       times_(bundle_->times_key()) {
   if (const auto known = measured(bundle_->opened().proof, bundle_->entry().name, bundle_->manifest().depth)) loop_.drafting().policy->expect(*known);
   if (bundle_->speculative() && !bundle_->times_key().is_null()) {
@@ -51,6 +54,23 @@ void Session::unload_adapter(const std::string& name) {
   state_ = State::kIdle;
 }
 
+void Session::save(const std::string& path) {
+  if (state_ == State::kRunning && steps_) {
+    loop_.leave();
+    state_ = State::kFinished;
+  }
+  const speccompile::FloatMode mode;  // states that cannot go back are made again
+  saved_.save(plain_path(path));
+}
+
+const TokenIds& Session::load(const std::string& path, const std::optional<std::string>& adapter) {
+  std::optional<std::string> key;
+  if (adapter) key = adapter->empty() ? "" : adapters_.find(*adapter).key;
+  loaded_ = saved_.load(plain_path(path), key);
+  state_ = State::kIdle;
+  return loaded_;
+}
+
 void Session::start(const Request& request) {
   const Manifest& manifest = bundle_->manifest();
   const Options options = check_options(request, manifest);
@@ -63,10 +83,11 @@ void Session::start(const Request& request) {
     const TokenIds ids = bundle_->token_ids(request.prompts[number], options.chat);
     const auto own = request.adapters.find(number);
     const std::string& adapter = own == request.adapters.end() ? request.adapter : own->second;
-    const int64_t slot = adapter.empty() ? 0 : adapters_.slot_of(adapter);
+    const Adapters::Loaded loaded = adapter.empty() ? Adapters::Loaded{0, ""} : adapters_.find(adapter);
     for (int64_t i = 0; i < options.sequences; ++i) {
       rows.emplace_back(ids, options, options.samplings[rows.size()], manifest.max_length, manifest.eos_token_ids, bundle_->text(), request.stop);
-      rows.back().adapter = slot;
+      rows.back().adapter = loaded.slot;
+      rows.back().adapter_key = loaded.key;
     }
   }
   state_ = State::kIdle;
@@ -79,6 +100,7 @@ void Session::start(const Request& request) {
     warn("note: this bundle drafts by a proposer, and none is given: one token a round\n"
          "hint: spc_session_propose gives one, or build with drafter.index");
   engine_->resume();
+  if (rows_.size() == 1 && !rows_[0].adapter) loop_.resume = prefixes_.resume(rows_[0].prompt, std::move(loop_.resume));
   loop_.begin(rows_, speculative_, options.adaptive);
   state_ = State::kRunning;
 }
@@ -165,6 +187,7 @@ Json Session::result(size_t index) {
   });
   if (row.wants_logprobs) found.set("logprobs", list_of(row.logprobs));
   found.set("prefill_seconds", loop_.seconds.prefill);
+  found.set("cached_tokens", rows_.size() == 1 ? loop_.reused : int64_t{0});
   std::optional<double> speedup;
   if (rows_.size() == 1 && rounds)
     speedup = loop_.drafting().policy->estimated_speedup({row.draft_lengths.begin() + 1, row.draft_lengths.end()}, count - 1);

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include "drafter_state.h"
 #include "decode_loop.h"
 #include "round_times.h"
+#include "saved_sessions.h"
+#include "shipped_prefixes.h"
 
 namespace spc {
 
@@ -31,6 +34,14 @@ class Session {
   // Load or unload an adapter of the target: see `Adapters`. Drops the current generation.
   void load_adapter(const std::string& name, const std::string& folder);
   void unload_adapter(const std::string& name);
+
+  // Write the text of the latest generation of one prompt, which ends if it is under way, and the states that it left, into a
+  // file. Throws Error(kUsage) if there is none, or the file cannot be written.
+  void save(const std::string& path);
+  // Restore what `save` wrote, in either runtime, and return its tokens; the next generation of one prompt goes on from the tokens
+  // with which both begin. Drops the current generation. adapter: name of that generation's, "" for the base; none if it is not
+  // known yet. Throws Error(kUsage), with nothing changed, for a file that is damaged, of another bundle or of another adapter.
+  const TokenIds& load(const std::string& path, const std::optional<std::string>& adapter = std::nullopt);
 
   // Check and copy the request; run nothing. Drops the current generation. Throws Error(kPrompt) for an invalid prompt,
   // Error(kUsage) for an invalid option.
@@ -67,6 +78,9 @@ class Session {
   const PersistentState kept_;
   Adapters adapters_;
   DecodeLoop loop_;
+  SavedSessions saved_;
+  ShippedPrefixes prefixes_;
+  TokenIds loaded_;
   RecordedTimes times_;
   Rows rows_;
   std::vector<Delivered> shown_;

@@ -29,6 +29,11 @@ void Slot::discard() {
   committed_length = 0;
 }
 
+int64_t common_prefix_length(const TokenIds& one, const TokenIds& other) {
+  const auto shorter = static_cast<std::ptrdiff_t>(std::min(one.size(), other.size()));
+  return std::mismatch(one.begin(), one.begin() + shorter, other.begin()).first - one.begin();
+}
+
 bool contains(const SlotList& slots, const Slot* slot) { return std::find(slots.begin(), slots.end(), slot) != slots.end(); }
 
 Span slot_range(const SlotList& slots) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,14 @@ namespace spc {
 struct Committed {
   TokenIds tokens;
   int64_t drafter_length;
+};
+
+// Content of a slot, with the number of tokens that recurrent states have read: more where a sequence was cut. adapter: slot of
+// the adapter with which they were read, 0 for the base; adapter_key: its key, "" for the base.
+struct SlotContent {
+  TokenIds tokens;
+  int64_t drafter_length, target_position, drafter_position, slot, adapter;
+  std::string adapter_key;
 };
 
 // Batch slot and its sequence, which the caller owns until the slot is released.
@@ -52,6 +61,8 @@ using SlotList = std::vector<Slot*>;
 using SlotStarts = std::vector<std::pair<Slot*, int64_t>>;  // position of the first token that a run reads
 using SlotSpans = std::vector<std::pair<Slot*, Span>>;      // tokens of its sequence that a run reads
 
+// Return the length of the common prefix of two texts.
+int64_t common_prefix_length(const TokenIds& one, const TokenIds& other);
 bool contains(const SlotList& slots, const Slot* slot);
 // Return the smallest range of indices that contains all given slots, at least one.
 Span slot_range(const SlotList& slots);

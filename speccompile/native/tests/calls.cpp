@@ -42,6 +42,12 @@ void test_null_handles(const Bundle& bundle, const Session& session, const Reque
   REFUSED(spc_session_save_kept(session.get(), nullptr));
   REFUSED(spc_session_load_kept(nullptr, "x"));
   REFUSED(spc_session_load_kept(session.get(), nullptr));
+  REFUSED(spc_session_save(nullptr, "x"));
+  REFUSED(spc_session_save(session.get(), nullptr));
+  REFUSED(spc_session_load(nullptr, "x", &ids, &size));
+  REFUSED(spc_session_load(session.get(), nullptr, &ids, &size));
+  REFUSED(spc_session_load(session.get(), "x", nullptr, &size));
+  REFUSED(spc_session_load(session.get(), "x", &ids, nullptr));
   REFUSED(spc_session_start(nullptr, request.get()));
   REFUSED(spc_session_start(session.get(), nullptr));
   REFUSED(spc_session_step(nullptr, &done));

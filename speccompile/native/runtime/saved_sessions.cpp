@@ -1,0 +1,283 @@
+#include "saved_sessions.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <system_error>
+
+#include "../errors.h"
+#include "../files.h"
+#include "../progress.h"
+#include "../system.h"
+
+namespace spc {
+namespace {
+
+constexpr size_t kShown = 160;  // characters of a fact
+constexpr const char* kTargetWeights = "target weights";
+
+const char* tokens_dtype() { return dtype_named(dtype::kInt64)->safetensors; }
+
+bool begins_with(const std::string& text, const std::string& begin) { return text.rfind(begin, 0) == 0; }
+
+bool is_target(const std::string& buffer) { return begins_with(buffer, std::string(component::kTarget) + "."); }
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string found;
+  for (const std::string& each : words) found += (found.empty() ? "" : ",") + each;
+  return found;
+}
+
+const std::string& hash_of(const OpenedBundle& opened, const std::string& file) {
+  const FileRecord* const found = opened.hashes.find(file);
+  if (!found) opened.path(file);  // throws
+  return found->blake3;
+}
+
+// The files of a component's weights, with their hashes.
+std::string weights_of(const OpenedBundle& opened, const std::string& part) {
+  std::map<std::string, std::string> named;
+  for (const auto& [path, record] : opened.hashes.files)
+    if (begins_with(path, "graphs/") && begins_with(name_of(path), part + ".")) named[name_of(path)] = record.blake3;
+  std::vector<std::string> words;
+  for (const auto& [name, hash] : named) words.push_back(name + " " + hash);
+  return joined(words);
+}
+
+// The hashes of the target's files, the config's too, and what the recipe says of the target.
+Json checkpoint_of(const OpenedBundle& opened) {
+  Json files{Json::Object{}}, asked{Json::Object{}};
+  for (const auto& [name, hashed] : opened.lock["inputs"]["target"]["files"].object())
+    if (std::none_of(std::begin(kNoModel), std::end(kNoModel), [&, &name = name](const char* begin) { return begins_with(name, begin); })) files.set(name, hashed);
+  for (const auto& [key, value] : opened.manifest.json["plan"]["target"].object())
+    if (std::find(std::begin(kUnreadKeys), std::end(kUnreadKeys), key) == std::end(kUnreadKeys)) asked.set(key, value);
+  return Json::List{files, asked};
+}
+
+std::string cache_dtype(const std::vector<Graph>& graphs) {
+  for (const Graph& graph : graphs)
+    for (const Tensor& tensor : graph.inputs)
+      if (is_target(tensor.buffer) && is_scale(tensor.buffer)) return kInt8Cache;
+  return kFloatCache;
+}
+
+std::string precision_of(const EngineEntry& entry, const std::string& part) {
+  for (const auto& [name, word] : entry.precision)
+    if (name == part) return word;
+  return "";
+}
+
+std::string spelled(const Json& fact) { return fact.dump(-1, true); }
+
+std::string shortened(const std::string* value) {
+  if (!value) return "missing";
+  const std::string shown = first_characters(*value, kShown);
+  return python_repr(shown.size() < value->size() ? shown + ".." : shown);
+}
+
+[[noreturn]] void refuse(const std::string& message, const std::string& hint = "continue it with the bundle that wrote it, or give another file") {
+  throw Error(Kind::kUsage, message, hint);
+}
+
+size_t bytes_of(const SlotStates::State& state) { return static_cast<size_t>(product(state.line)) * item_size(state.dtype); }
+
+}  // namespace
+
+SessionKey SessionKey::of(const Bundle& bundle) {
+  const OpenedBundle& opened = bundle.opened();
+  const EngineEntry& entry = bundle.entry();
+  std::string weights = weights_of(opened, component::kTarget);
+  if (weights.empty()) {  // in the graphs themselves
+    std::vector<std::string> files, hashes;
+    for (const auto& each : entry.files) files.push_back(each.second);
+    std::sort(files.begin(), files.end());
+    for (const std::string& file : files) hashes.push_back(hash_of(opened, file));
+    weights = joined(hashes);
+  }
+  const std::string& kernels = bundle.kernels();
+  const bool has_kernels = !kernels.empty() && kernels != kNoKernels;
+  const std::string here = entry.name + " on " + processor().repr() + " with " + (kernels.empty() ? "its own kernels" : kernels);
+  Json::List graphs;
+  for (const char* const graph : {graph::kDraft, graph::kStep})
+    if (entry.has(graph)) graphs.push_back(hash_of(opened, entry.file(graph)));
+  return {{{"contract", std::to_string(kContract)},
+           {"version", kVersion},
+           {"build", spelled(opened.lock["versions"])},
+           {kTargetWeights, weights},
+           {"target", spelled(Json::List{checkpoint_of(opened), precision_of(entry, component::kTarget)})},
+           {"cache.dtype", cache_dtype(entry.graphs)},
+           {"max_length", std::to_string(bundle.manifest().max_length)},
+           {"tokenizer", bundle.tokenizer_hash()},
+           {"vocabulary", std::to_string(bundle.manifest().vocabulary_size)},
+           {"machine", bundle.is_invariant() && has_kernels ? "any" : here}},
+          spelled(Json::List{opened.manifest.json["plan"]["drafter"], precision_of(entry, component::kDrafter),
+                             weights_of(opened, component::kDrafter), graphs})};
+}
+
+SessionKey::Facts SessionKey::of_adapter(const std::string& adapter) const {
+  Facts facts = target;
+  for (auto& [name, value] : facts)
+    if (!adapter.empty() && name == kTargetWeights) value += " with " + adapter;
+  return facts;
+}
+
+void check_session(const std::string& path, int64_t sequences) {
+  if (sequences != 1)
+    refuse("session " + path + ": received " + std::to_string(sequences) + " sequences, expected one sequence that runs alone", "use Bundle.generate");
+  const std::string folder = parent_path(path);
+  std::error_code error;
+  const bool is_there = std::filesystem::is_directory(folder, error);
+  if (!is_there || access(folder.c_str(), W_OK) != 0)
+    refuse("session " + path + ": " + (is_there ? "nothing may be written in " : "there is no folder ") + folder, "create it, or give another file");
+}
+
+SavedSessions::SavedSessions(DecodeLoop& loop, const Manifest& manifest, SessionKey key)
+    : loop_(loop),
+      manifest_(manifest),
+      key_(std::move(key)),
+      target_moves_on_(has_recurrent_states(manifest.graphs, component::kTarget)),
+      drafter_moves_on_(has_recurrent_states(manifest.graphs, component::kDrafter)) {
+  for (const SlotStates::State& state : loop.states().all())
+    if (state.buffer == kEndsState) ends_ = *std::max_element(state.line.begin(), state.line.end());
+}
+
+void SavedSessions::save(const std::string& path) {
+  if (!loop_.left || loop_.left->tokens.empty())
+    refuse(path + ": there is no session to save: the last use of this bundle was no generation of one prompt", "generate from one prompt before");
+  SlotContent left = *loop_.left;
+  if (target_moves_on_ && left.target_position != static_cast<int64_t>(left.tokens.size())) left = read_again(left);
+  if (drafter_moves_on_ && left.drafter_position != left.drafter_length) left.drafter_length = 0;
+  const auto size = static_cast<int64_t>(left.tokens.size());
+  SessionFile file;
+  file.add(kSessionTokens, tokens_dtype(), {size}, std::string(reinterpret_cast<const char*>(left.tokens.data()), left.tokens.size() * sizeof(int64_t)));
+  for (const SlotStates::State& state : loop_.states().all()) {
+    if (!is_target(state.buffer) && !left.drafter_length) continue;
+    const Shape part = part_of(state, size, left.drafter_length);
+    file.add(state.buffer, dtype_named(state.dtype)->safetensors, part, loop_.states().read(state, left.slot, part));
+  }
+  for (const auto& [name, fact] : key_.of_adapter(left.adapter_key)) file.metadata[name] = fact;
+  file.metadata[kSessionDrafter] = key_.drafter;
+  file.metadata[kSessionDrafterLength] = std::to_string(left.drafter_length);
+  if (!left.adapter_key.empty()) file.metadata[kSessionAdapter] = left.adapter_key;
+  write_session(path, file);
+}
+
+TokenIds SavedSessions::load(const std::string& path, const std::optional<std::string>& adapter) {
+  loop_.resume = restore(path, adapter);
+  return loop_.resume->tokens;
+}
+
+TokenIds SavedSessions::start(const std::string& path) const {
+  const SessionFile file = read_session(path, 0, true);
+  check_key(file, path);
+  return tokens_of(file, path);
+}
+
+SlotContent SavedSessions::restore(const std::string& path, const std::optional<std::string>& adapter, bool trusted) {
+  const SlotStates& states = loop_.states();
+  size_t most = sizeof(int64_t) * static_cast<size_t>(manifest_.max_length);
+  for (const SlotStates::State& state : states.all()) most += bytes_of(state);
+  const SessionFile file = read_session(path, most, trusted);
+  check_key(file, path);
+  const std::string* const found = file.text(kSessionAdapter);
+  const std::string theirs = found ? *found : "";
+  if (adapter && *adapter != theirs)
+    refuse(path + ": received a session with the adapter " + (theirs.empty() ? "none" : theirs) + ", expected " +
+               (adapter->empty() ? "none" : *adapter) + ", as the generation has",
+           "continue it with its adapter, or give another file");
+  const TokenIds tokens = tokens_of(file, path);
+  const auto size = static_cast<int64_t>(tokens.size());
+  const int64_t length = drafter_length_of(file, size, path);
+  std::vector<std::pair<const SlotStates::State*, std::pair<Shape, std::string_view>>> written;
+  for (const SlotStates::State& state : states.all()) {
+    if (!is_target(state.buffer) && !length) continue;
+    const Shape part = part_of(state, size, length);
+    written.push_back({&state, {part, checked(file, state, part, path)}});
+  }
+  loop_.left.reset();  // should the engine fail
+  loop_.resume.reset();
+  for (const auto& [state, values] : written) states.write(*state, 0, values.first, values.second);
+  return {tokens, length, size, length, 0, 0, theirs};
+}
+
+// Read a text whose last round has moved recurrent states beyond it, and return what is held then.
+SlotContent SavedSessions::read_again(const SlotContent& content) {
+  TokenIds tokens = content.tokens;
+  tokens.resize(std::min(tokens.size(), static_cast<size_t>(manifest_.max_length - 1)));
+  Options one;
+  one.max_new_tokens = 1;
+  Rows rows;
+  rows.emplace_back(tokens, one, SamplingParams{}, manifest_.max_length, std::vector<int64_t>{}, nullptr, std::vector<std::string>{});
+  rows.back().adapter = content.adapter;
+  rows.back().adapter_key = content.adapter_key;
+  loop_.begin(rows, false, false);
+  while (rows.back().is_active()) loop_.step();
+  return loop_.left.value();
+}
+
+// The part of a line that a session holds: the rows of read tokens, or all of a recurrent state.
+Shape SavedSessions::part_of(const SlotStates::State& state, int64_t tokens, int64_t drafter_length) const {
+  Shape part = state.line;
+  if (is_recurrent_state(state.buffer) || (part.size() != 1 && part.size() != 3)) return part;
+  int64_t& rows = part[part.size() == 1 ? 0 : 1];
+  int64_t count = is_target(state.buffer) ? tokens : drafter_length;
+  // of a drafter with several tokens for one of the target
+  if (part.size() == 3 && ends_ && is_own_cache(state.buffer)) count *= rows / ends_;
+  rows = std::min(rows, count);
+  return part;
+}
+
+void SavedSessions::check_key(const SessionFile& file, const std::string& path) const {
+  const std::string* const adapter = file.text(kSessionAdapter);
+  for (const auto& [name, ours] : key_.of_adapter(adapter ? *adapter : "")) {
+    const std::string* const theirs = file.text(name);
+    if (!theirs || *theirs != ours)
+      refuse(path + ": received a session with " + name + " " + shortened(theirs) + ", expected " + shortened(&ours) + ", as this bundle has");
+  }
+}
+
+TokenIds SavedSessions::tokens_of(const SessionFile& file, const std::string& path) const {
+  const SessionFile::Tensor* const found = file.find(kSessionTokens);
+  const int64_t size = manifest_.vocabulary_size, most = manifest_.max_length - 1;
+  TokenIds tokens;
+  if (found && found->dtype == tokens_dtype() && found->shape.size() == 1) {
+    tokens.resize(found->values.size() / sizeof(int64_t));
+    std::memcpy(tokens.data(), found->values.data(), found->values.size());
+  }
+  if (tokens.empty() || std::any_of(tokens.begin(), tokens.end(), [size](int64_t id) { return id < 0 || id >= size; }))
+    refuse(path + ": expected token ids from 0 to " + std::to_string(size - 1) + " in " + kSessionTokens, "give another file");
+  if (static_cast<int64_t>(tokens.size()) > most)
+    refuse(path + ": this session has " + std::to_string(tokens.size()) + " tokens, expected at most " + std::to_string(most) +
+               ", the bundle's capacity less 1",
+           "build the bundle with a larger cache.max_length");
+  return tokens;
+}
+
+// The number of tokens that the drafter has read; 0, with a note, in a session with another drafter.
+int64_t SavedSessions::drafter_length_of(const SessionFile& file, int64_t tokens, const std::string& path) const {
+  const std::string* const drafter = file.text(kSessionDrafter);
+  if (!drafter || *drafter != key_.drafter) {
+    warn("note: " + path + " was written with another drafter: this one reads its text again");
+    return 0;
+  }
+  const std::string* const text = file.text(kSessionDrafterLength);
+  const bool is_number = text && !text->empty() && text->size() < 12 && text->find_first_not_of("0123456789") == std::string::npos;
+  if (is_number && std::stoll(*text) <= tokens) return std::stoll(*text);
+  refuse(path + ": received " + kSessionDrafterLength + " " + python_repr(first_characters(text ? *text : "", 20)) + ", expected 0 to " +
+             std::to_string(tokens),
+         "give another file");
+}
+
+// The values of a part of a state's line that a file has.
+std::string_view SavedSessions::checked(const SessionFile& file, const SlotStates::State& state, const Shape& part, const std::string& path) const {
+  const SessionFile::Tensor* const found = file.find(state.buffer);
+  const std::string dtype = dtype_named(state.dtype)->safetensors;
+  if (found && found->dtype == dtype && found->shape == part) return found->values;
+  const std::string received = found ? found->dtype + " " + list_of(found->shape).repr() : "nothing [0]";
+  refuse(path + ": received " + received + " for " + state.buffer + ", expected " + dtype + " " + list_of(part).repr() + ", as this bundle's states are");
+}
+
+}  // namespace spc

@@ -1,0 +1,30 @@
+// Prefixes that a bundle ships: session files that the build has made of texts with which many prompts begin
+// (runtime/shipped_prefixes.py). A prompt goes on from the longest of them without being asked.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "saved_sessions.h"
+
+namespace spc {
+
+// Prefixes of one engine of an open bundle, to be restored into the first slot.
+class ShippedPrefixes {
+ public:
+  // cuts: whether a prefix may be used in part, which recurrent states prevent. A prefix that does not fit this machine is passed
+  // over with a note.
+  ShippedPrefixes(const Bundle& bundle, SavedSessions& sessions, bool cuts);
+  // Return what the next sequence that is generated alone goes on from: `resume`, or a longer prefix, which is then in the slot.
+  std::optional<SlotContent> resume(const TokenIds& prompt, std::optional<SlotContent> resume) const;
+
+ private:
+  SavedSessions& sessions_;
+  const bool cuts_;
+  std::vector<std::pair<std::string, TokenIds>> texts_;  // by path
+};
+
+}  // namespace spc
