@@ -66,7 +66,6 @@ CONSTANTS = {
         "DOMAIN": "kKernelsDomain", "VARIABLE": "kKernelsVariable", "NONE": "kNoKernels",
         "ONNXRUNTIME": "kOnnxruntimeVariable",
     },
-    "speccompile.runtime.shipped_prefixes": {"PREFIXES": "kPrefixes", "SUFFIX": "kPrefixSuffix"},
     "speccompile.runtime.rounds.drafter_state": {
         "FORMAT": "kDrafterStateFormat", "METADATA": "kDrafterStateMetadata",
         "LENGTH_BYTES": "kDrafterStateLengthBytes", "ALIGNMENT": "kDrafterStateAlignment",

@@ -12,6 +12,7 @@ import click
 from speccompile.bundle.caches import cache_dtype, cache_token_bytes
 from speccompile.cli.heads import accuracy_rows, hit_title
 from speccompile.cli.options import SIGNED_BY
+from speccompile.cli.table_output import columns
 from speccompile.contract import ADAPTER_PREFIX, BATCH, COMPONENTS, DTYPES, FLOAT_CACHE, Buffer, buffers
 from speccompile.errors import BundleError
 
@@ -141,7 +142,7 @@ def _exactness(found: "WindowInvariance") -> dict[str, Any]:
 
 def _lines(bundle: "OpenedBundle", *, verified: bool) -> Iterator[str]:
     manifest = bundle.manifest
-    yield from _columns(facts(bundle, verified=verified))
+    yield from columns(facts(bundle, verified=verified))
     yield from _section("engines", [_engine_row(engine) for engine in manifest.engines])
     yield from _section("on this processor", [_here_row(*found) for found in _found_here(bundle).items()])
     for engine in manifest.engines:
@@ -342,10 +343,4 @@ def _short(data: object) -> str:
 
 
 def _section(title: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
-    return ["", title, *(f"  {line}" for line in _columns(rows))]
-
-
-def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    count = max((len(row) for row in rows), default=0)
-    widths = [max(len(row[column]) for row in rows if column < len(row)) for column in range(count)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows]
+    return ["", title, *(f"  {line}" for line in columns(rows))]

@@ -84,11 +84,6 @@ inline constexpr const char* kKernelsVariable = "SPECCOMPILE_KERNELS";
 inline constexpr const char* kNoKernels = "none";
 inline constexpr const char* kOnnxruntimeVariable = "SPECCOMPILE_ONNXRUNTIME";
 
-// speccompile.runtime.shipped_prefixes
-inline constexpr const char* kPrefixes = "prefixes";
-inline constexpr const char* kPrefixSuffix = ".session";
-inline constexpr double kWorth = 0.1;
-
 // speccompile.runtime.rounds.drafter_state
 inline constexpr const char* kDrafterStateFormat = "speccompile.kept.1";
 inline constexpr const char* kDrafterStateMetadata = "__metadata__";
@@ -109,6 +104,11 @@ inline constexpr const char* kSessionDrafterLength = "drafter_length";
 inline constexpr const char* kSessionAdapter = "adapter";
 inline constexpr const char* kUnreadKeys[] = {"facts", "reference", "commit", "revision", "files"};
 inline constexpr const char* kNoModel[] = {"tokenizer", "generation_config", "special_tokens_map", "chat_template"};
+
+// speccompile.runtime.shipped_prefixes
+inline constexpr const char* kPrefixes = "prefixes";
+inline constexpr const char* kPrefixSuffix = ".session";
+inline constexpr double kWorth = 0.1;
 
 // speccompile.runtime.devices.prepacked
 inline constexpr const char* kPrepackedFolder = "packed";

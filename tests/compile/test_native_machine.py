@@ -19,7 +19,8 @@ from speccompile.bundle.manifest import TensorRTBuild
 from tests.light.bundle_example import verify_graph, write_bundle
 from tests.light.fake_tensorrt import engine_entry
 from tests.light.test_bundle_reader import edit, hash_again
-from tests.native.native_api import KINDS, Log
+from tests.native.native_api import KINDS
+from tests.native.native_log import Log
 from tests.native.test_native_packaging import C_COMPILER
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -344,8 +344,5 @@ def test_a_stop_string_that_begins_the_held_text_ends_it_before_a_special_token(
     partial = text.encode("😀", special_tokens=False)[:-1]
     stream = IncrementalDetokenizer(text, text.encode("fox"), ["\ufffd"])
     end = text.encode("", special_tokens=True) or [1]
-    assert (
-        "".join([stream.push(partial[-1:]), stream.push([end[0]]), stream.push(text.encode("a")), stream.finish()])
-        == ""
-    )
+    assert not any([stream.push(partial[-1:]), stream.push(end[:1]), stream.push(text.encode("a")), stream.finish()])
     assert (stream.stopped, stream.kept) == (True, 2)
