@@ -12,7 +12,7 @@ from pathlib import Path
 from speccompile.compiler.checkpoints.weights import StoredTensor
 from speccompile.errors import CheckpointError
 
-_TABLE = re.compile(r"(?:.*\.)?(?:embed_tokens|wte|embed_in|word_embeddings|lm_head)\.weight")
+_TABLE = re.compile(r"(?:.*\.)?(?:embed_tokens|wte|embed_in|word_embeddings|backbone\.embeddings?|lm_head)\.weight")
 """Names of embedding and head in architectures. The head may lack the rows of tokens that are never generated."""
 
 _LAYER = re.compile(r"((?:.*?\.)?(?:layers|h|blocks)\.)(\d+)\.")
