@@ -5,6 +5,7 @@
 #include "../errors.h"
 #include "../runtime/window_invariance.h"
 #include "../runtime/ort.h"
+#include "../runtime/shipped_prefixes.h"
 #include "../system.h"
 #include "common.h"
 #include "exit_codes.h"
@@ -49,12 +50,15 @@ Json as_object(const OpenedBundle& bundle, bool is_verified, const std::string& 
   Json files{Json::Object{}};
   for (const auto& [path, file] : bundle.hashes.files)
     files.set(path, Json(Json::Object{{"blake3", file.blake3}, {"bytes", file.size}}));
+  Json prefixes{Json::Object{}};
+  for (const auto& [engine, names] : prefix_names(bundle.hashes)) prefixes.set(engine, list_of(names));
   return Json(Json::Object{{"digest", bundle.hashes.digest},
                            {"verified", is_verified},
                            {"manifest", bundle.manifest.json},
                            {"buffers", std::move(buffers)},
                            {"files", std::move(files)},
                            {"lock", bundle.lock},
+                           {"prefixes", std::move(prefixes)},
                            {"here", found_here(bundle, onnxruntime)},
                            {"proof", bundle.proof}});
 }

@@ -16,6 +16,7 @@ constexpr const char* kInspectHelp = R"help(  Show what BUNDLE holds: engines, g
               varies from run to run
     files     {path: {blake3, bytes}}
     lock      the content of lock.json
+    prefixes  {engine: [name]} of the prefixes that it ships
     here      {engine: {exact, reason, widths, differing, largest}}: whether
               windows of these widths give the logits of single tokens, bit
               for bit, on this processor; null where that was not tried yet,

@@ -155,6 +155,15 @@ Cells tensor_cells(const Json& tensor) {
   return {tensor["name"].text(), tensor["dtype"].text(), "[" + joined(plain_all(tensor["shape"].list()), ", ") + "]"};
 }
 
+std::vector<Cells> prefix_rows(const Json& prefixes) {
+  std::vector<Cells> rows;
+  for (const Json& each : prefixes.list()) {
+    const std::string proof = each["continuations"].integer() ? plain(each["continuations"]) + " continuations equal those without it" : "unproven";
+    rows.push_back({each["name"].text(), each["engine"].text(), plain(each["tokens"]) + " tokens", proof});
+  }
+  return rows;
+}
+
 std::vector<Cells> tensor_rows(const Json& graph) {
   std::vector<Cells> rows;
   const auto add = [&](const char* direction, const Json& tensor, const std::string& role) {
@@ -292,6 +301,7 @@ std::string describe(const Json& object) {
     page.section("engine " + engine["name"].text() + (is_deferred ? ", to be built with" : ", as built"),
                  flat(build[is_deferred ? "settings" : "reports"]));
   }
+  if (!proof["prefixes"].list().empty()) page.section("prefixes", prefix_rows(proof["prefixes"]));
   for (const Json& graph : manifest["graphs"].list()) page.section("graph " + graph["name"].text(), tensor_rows(graph));
   page.section("buffers, before an engine's precision", buffer_rows(object));
   page.section("files, with BLAKE3", files);
