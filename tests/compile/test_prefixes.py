@@ -1,6 +1,7 @@
 """Prefixes that a bundle ships: built, proven, listed and used; what a build refuses."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,20 @@ def test_the_runtime_in_c_goes_on_from_the_same(built_here, native_library, onnx
         expected = bundle.generate(text, max_new_tokens=12)
         (found,) = session.generate([text], max_new_tokens=12)
         assert (found["token_ids"], found["cached_tokens"]) == (expected.token_ids, expected.cached_tokens)
+
+
+def test_both_commands_list_them(built_here, native_build, cli):
+    for options in ([], ["--json"]):
+        done = subprocess.run(
+            [native_build / "speccompile-native", "inspect", built_here.path, *options],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        _, expected, _ = cli("inspect", built_here.path, *options)
+        if options:
+            assert json.loads(done.stdout)["prefixes"] == json.loads(expected)["prefixes"]
+        else:
+            assert next(line for line in expected.splitlines() if "continuations equal" in line) in done.stdout
 
 
 def test_they_are_hashed_listed_and_in_the_plan(built_here, cli):

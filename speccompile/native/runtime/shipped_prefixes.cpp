@@ -1,8 +1,10 @@
 #include "shipped_prefixes.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "../errors.h"
+#include "../files.h"
 #include "../progress.h"
 
 namespace spc {
@@ -12,21 +14,24 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-std::vector<std::string> files_of(const Bundle& bundle) {
-  const std::string folder = std::string(kPrefixes) + "/" + bundle.entry().name + "/";
-  std::vector<std::string> found;
-  for (const auto& each : bundle.opened().hashes.files)
-    if (each.first.rfind(folder, 0) == 0 && each.first.find('/', folder.size()) == std::string::npos && ends_with(each.first, kPrefixSuffix))
-      found.push_back(each.first);
-  std::sort(found.begin(), found.end());
+}  // namespace
+
+std::map<std::string, std::vector<std::string>> prefix_names(const Hashes& hashes) {
+  std::map<std::string, std::vector<std::string>> found;
+  for (const auto& each : hashes.files) {
+    const std::string &file = each.first, folder = parent_path(file), name = name_of(file);
+    if (parent_path(folder) != kPrefixes || !ends_with(name, kPrefixSuffix)) continue;
+    found[name_of(folder)].push_back(name.substr(0, name.size() - std::strlen(kPrefixSuffix)));
+  }
+  for (auto& each : found) std::sort(each.second.begin(), each.second.end());
   return found;
 }
 
-}  // namespace
-
 ShippedPrefixes::ShippedPrefixes(const Bundle& bundle, SavedSessions& sessions, bool cuts) : sessions_(sessions), cuts_(cuts) {
-  for (const std::string& file : files_of(bundle)) {
-    const std::string path = bundle.opened().path(file);
+  const std::string& engine = bundle.entry().name;
+  const std::vector<std::string> names = prefix_names(bundle.opened().hashes)[engine];
+  for (const std::string& name : names) {
+    const std::string path = bundle.opened().path(std::string(kPrefixes) + "/" + engine + "/" + name + kPrefixSuffix);
     try {
       texts_.emplace_back(path, sessions.start(path));
     } catch (const Error& error) {

@@ -2,7 +2,7 @@
 // (runtime/shipped_prefixes.py). A prompt goes on from the longest of them without being asked.
 #pragma once
 
-#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +11,9 @@
 #include "saved_sessions.h"
 
 namespace spc {
+
+// Return engine -> names of its prefixes, in order.
+std::map<std::string, std::vector<std::string>> prefix_names(const Hashes& hashes);
 
 // Prefixes of one engine of an open bundle, to be restored into the first slot.
 class ShippedPrefixes {
