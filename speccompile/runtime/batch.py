@@ -1,26 +1,52 @@
 """One call of an open bundle: its sequences, from the prompts to the generations."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from speccompile.runtime.adapters import adapter_key
-from speccompile.runtime.generation import Generation, GenerationTimes
+from speccompile.bundle.manifest import Manifest
+from speccompile.runtime.adapters import Adapters, adapter_key
+from speccompile.runtime.constraints import GrammarCompiler
+from speccompile.runtime.exclusive_use import ExclusiveUse
+from speccompile.runtime.generation import Generation, GenerationTimes, SequenceState
 from speccompile.runtime.generation_options import GenerationOptions
 from speccompile.runtime.options import check_prompts, check_truncate
+from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.sequences import make_sequences
-from speccompile.runtime.sessions import check_session
+from speccompile.runtime.sessions import Sessions, check_session
+from speccompile.runtime.shipped_prefixes import ShippedPrefixes
 from speccompile.runtime.text.prompts import TRUNCATE, Prompt
+from speccompile.runtime.text.tokenizer import Tokenizer
 
-if TYPE_CHECKING:
-    from speccompile.runtime.bundle import Bundle
+
+class Owner(Protocol):
+    """Bundle as a call sees it."""
+
+    manifest: Manifest
+    text: Tokenizer | None
+    grammars: GrammarCompiler
+    _use: ExclusiveUse
+    _loop: DecodeLoop
+    _sessions: Sessions
+    _prefixes: ShippedPrefixes
+    _adapters: Adapters
+
+    @property
+    def speculative(self) -> bool: ...
+
+    def _exclusive(self) -> AbstractContextManager[None]: ...
+
+    def _prompt(self, prompt: Prompt, *, chat: bool, hint: str | None) -> list[int]: ...
+
+    def _generation(self, row: SequenceState, spent: GenerationTimes, *, speculative: bool) -> Generation: ...
 
 
 class Batch:
     """One call: its sequences, and the time it took."""
 
     def __init__(
-        self, bundle: "Bundle", prompts: Sequence[Prompt], options: GenerationOptions, *, side_by_side: bool = True
+        self, bundle: Owner, prompts: Sequence[Prompt], options: GenerationOptions, *, side_by_side: bool = True
     ) -> None:
         """side_by_side: whether all sequences need a batch slot of the bundle at once."""
         bundle._use.check_open()

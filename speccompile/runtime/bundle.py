@@ -80,7 +80,6 @@ class Bundle(EngineOwner, Servable):
         kept = PersistentState(engine, manifest, entry.graphs, tokenizer)
         adapters = Adapters(engine, entry.graphs or manifest.graphs)
         super().__init__(engine, loop, kept, Sessions(loop, manifest, SessionKey({}, "")), adapters)
-        self._prefixes = ShippedPrefixes(self._sessions)
         self.manifest, self.entry, self.text, self.proposer = manifest, entry, text, proposer
         self.load_seconds = 0.0
         """Seconds that `open` took, the hashes of `verify` included."""

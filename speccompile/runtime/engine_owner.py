@@ -16,6 +16,7 @@ from speccompile.runtime.round_times import RecordedTimes
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.drafter_state import PersistentState
 from speccompile.runtime.sessions import Sessions
+from speccompile.runtime.shipped_prefixes import ShippedPrefixes
 from speccompile.runtime.text_stream import TextStream
 
 
@@ -27,6 +28,7 @@ class EngineOwner:
         self, engine: Engine, loop: DecodeLoop, kept: PersistentState, sessions: Sessions, adapters: Adapters
     ) -> None:
         self.engine, self._loop, self._sessions, self._adapters = engine, loop, sessions, adapters
+        self._prefixes = ShippedPrefixes(sessions)
         self.kept = kept
         """Persistent drafter state, which outlives a generation; false if the drafter has none."""
         self._times: RecordedTimes | None = None
@@ -51,7 +53,7 @@ class EngineOwner:
 
     def _release(self) -> None:
         closed: Any = Closed()
-        self.engine = self.kept = self._loop = self._sessions = self._adapters = closed
+        self.engine = self.kept = self._loop = self._sessions = self._prefixes = self._adapters = closed
         gc.collect()  # engines on a GPU keep runs that refer to them
         trim_heap()
 

@@ -26,6 +26,7 @@ from speccompile.compiler.build.inputs import open_plan
 from speccompile.compiler.models.load import ModelFiles
 from speccompile.contract import Graph
 from speccompile.drafters.context import DraftInputs
+from speccompile.drafters.token_map import Tokenizer
 from speccompile.plan.head import HeadPlan
 from speccompile.plan.plan import DrafterPlan, RetrievalPlan
 from speccompile.recipe import load_recipe, make_plan
@@ -65,7 +66,7 @@ class Examples:
         }  # fmt: skip
         if kind in known:
             return known[kind]
-        if kind in (ModelFiles, HeadPlan, RetrievalPlan):
+        if kind in (ModelFiles, HeadPlan, RetrievalPlan, Tokenizer):
             return self.record(kind, text, folder=self.file(text))
         if kind is DrafterPlan:
             return self.record(kind, text, models=())  # which come as files
@@ -106,6 +107,7 @@ def changed(record: Any, examples: Examples) -> Iterator[tuple[str, Any]]:
 @pytest.fixture
 def examples(tmp_path, monkeypatch) -> Examples:
     monkeypatch.setattr("speccompile.compiler.build.cache_key.weights_of", lambda _: ["file"])
+    monkeypatch.setattr("speccompile.compiler.build.cache_key.TOKENIZER", "file")
     return Examples(tmp_path)
 
 

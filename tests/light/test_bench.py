@@ -92,7 +92,7 @@ class SteppedEngine(ToyEngine):
 
 
 def test_rounds_are_timed_to_their_end(monkeypatch):
-    monkeypatch.setattr("speccompile.runtime.bundle.perf_counter", lambda: SteppedEngine.now)
+    monkeypatch.setattr("speccompile.runtime.batch.perf_counter", lambda: SteppedEngine.now)
     made = toy_manifest()
     bundle = Bundle(made, SteppedEngine(made), made.engines[0], None, None)
     prompt = [3, 1, 4] * 11  # three chunks, with drafts

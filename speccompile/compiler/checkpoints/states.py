@@ -19,7 +19,7 @@ MODEL_TYPES = (
 """Model types with such layers whose config has no list."""
 
 WITHOUT_ATTENTION = ("falcon_mamba", "mamba", "mamba2", "rwkv", "xlstm")
-"""Those of them that have no attention, and so no keys and values."""
+"""Model types of these without attention, and so without keys and values."""
 
 
 def recurrent_layers(config: dict[str, Any]) -> str | None:
