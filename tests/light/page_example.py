@@ -70,7 +70,7 @@ def speaking(
 ) -> Iterator[tuple[Running, Speaker]]:
     """Yield a server of a model that answers with what `says` gives for the prompt."""
     bundle, speaker, model = chat_bundle(**{"max_length": 200_000} | changes), Speaker(says), ServedModel("toy")
-    bundle.serve = lambda limits, observer: speaker
+    bundle.serve = lambda limits, observer, sessions: speaker
     model.start(bundle)
     with serving(model, settings) as running:
         yield running, speaker
