@@ -50,7 +50,8 @@ def test_either_goes_on_from_what_the_other_wrote(workshop, combination, native_
         theirs = both.python.generate(longer, **options)
         assert [ours[name] for name in EQUAL] == [getattr(expected, name) for name in EQUAL]
         assert [getattr(theirs, name) for name in EQUAL] == [getattr(expected, name) for name in EQUAL]
-        assert ours["cached_tokens"] == theirs.cached_tokens
+        if not options["adaptive"]:  # else what rounds cost decides whether the drafter reads the last tokens again
+            assert ours["cached_tokens"] == theirs.cached_tokens
         cached += theirs.cached_tokens
     assert cached or combination.pair
 

@@ -103,7 +103,7 @@ void test_wrong_calls(const Arguments& arguments) {
   refused(SPC_PROMPT, spc_session_start(session.get(), request.get()), "no prompts");
   check(spc_request_add_tokens(request.get(), nullptr, 0));
   refused(SPC_PROMPT, spc_session_start(session.get(), request.get()), "an empty prompt");
-  refused(SPC_MEMORY, spc_request_add_text(request.get(), "x", static_cast<size_t>(-1)), "a text larger than memory");
+  refused(SPC_USAGE, spc_request_add_text(request.get(), "x", static_cast<size_t>(-1)), "a text of a size below zero");
   CHECK(spc_session_rows(session.get()) == 0 && !opened && !ids && !result && !done, "a refused call has written something");
 }
 
