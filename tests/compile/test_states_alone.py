@@ -20,7 +20,7 @@ PAIRS = [
     ("mamba2", LOOKUP),
 ]  # fmt: skip
 CHUNK = 5
-"""Of the prefill: shorter than most prompts, and no multiple of a convolution's rows or of a scan's chunk."""
+"""Tokens of a part of the prefill: fewer than most prompts have, and no multiple of the rows or chunks of a state."""
 
 
 def make(folder: Path, name: str, drafter: str) -> Built:

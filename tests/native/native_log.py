@@ -1,4 +1,4 @@
-"""What the C ABI logs, in Python."""
+"""Log of the C ABI, in Python."""
 
 import ctypes
 from pathlib import Path

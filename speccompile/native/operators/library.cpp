@@ -27,8 +27,8 @@ OrtStatus* add_all(const OrtApi* api, OrtCustomOpDomain* domain) {
 OrtStatus* make_domain(const OrtApi* api, OrtCustomOpDomain** domain) {
   OrtStatus* status = ort::CreateCustomOpDomain(api, spc::kKernelsDomain, domain);
   if (status) return status;
-  return add_all<LinearFloat32, LinearBFloat16, LinearInt8, LinearInt4, LinearBlocks4, LinearBlocks8, EmbedFloat32, EmbedBFloat16,
-                 EmbedInt8, EmbedBlocks4, EmbedBlocks8, Attend, AttendSinks, AttendLatent, AttendLatentSinks, AttendInt8, AttendInt8Sinks,
+  return add_all<LinearFloat32, LinearBFloat16, LinearInt8, LinearInt4, LinearBlocks<4>, LinearBlocks<8>, EmbedFloat32, EmbedBFloat16,
+                 EmbedInt8, EmbedBlocks<4>, EmbedBlocks<8>, Attend, AttendSinks, AttendLatent, AttendLatentSinks, AttendInt8, AttendInt8Sinks,
                  EncodeInt8, DecodeInt8, SplitHeads, RotaryHeads, NormRotaryHeads, RotaryTables, RmsNorm, SkipRmsNorm, LayerNorm,
                  GatedSilu, GatedGelu, Softplus, Log, Convolve, Shift, After, Recur, RecurDelta, Advance, AdvanceDelta, LowRank>(api, *domain);
 }

@@ -150,7 +150,8 @@ LinearInt4::LinearInt4(const Info& info)
 
 BlockCodes::BlockCodes(const Info& info, int64_t bits)
     : weight(info, 4, 32 / bits), scales(info.constant(2, "the scales")), offsets(info.constant(3, "the offsets")),
-      block(info.integer("block_size")), zero_point(info.integer("zero_point")), deep(weight.tensor.shape()[1] * (32 / bits)) {
+      block(info.integer("block_size")), zero_point(info.integer("zero_point")) {
+  const int64_t deep = weight.tensor.shape()[1] * (32 / bits);
   if ((block != 16 && block != 32) || deep % block || deep != weight.depth)
     throw OperatorError("received blocks of " + std::to_string(block) + " codes, expected 16 or 32, and columns of whole ones");
   if (bits == 8 ? zero_point != 128 : zero_point < 0 || zero_point > 15)
@@ -189,10 +190,10 @@ namespace {
 void linear_of_codes(Context& context, const BlockCodes& codes, int64_t bits, void (*product)(const BlockProduct&, int64_t, int64_t)) {
   const Run run(context, codes.weight, 4);
   if (run.rows == 0) return;
-  const Quantized x(context, run, codes.deep, codes.block);
+  const Quantized x(context, run, codes.weight.depth, codes.block);
   const BlockProduct p{x.rows, codes.weight.tensor.data<uint8_t>(), codes.scales.data<float>(), codes.offsets_or_null(),
                        static_cast<float>(codes.zero_point), run.out};
-  context.parallel(tiles(codes.weight.columns), tiles_apart(codes.deep * bits / 8 * kTile), [&](int64_t first, int64_t last) {
+  context.parallel(tiles(codes.weight.columns), tiles_apart(codes.weight.depth * bits / 8 * kTile), [&](int64_t first, int64_t last) {
     product(p, first, last);
     return true;
   });
@@ -201,7 +202,7 @@ void linear_of_codes(Context& context, const BlockCodes& codes, int64_t bits, vo
 // code(row, k): the code at depth k of the column whose bytes begin at `row`.
 template <class Code>
 void embed_codes(Context& context, const BlockCodes& codes, int64_t bits, const Code& code) {
-  const int64_t blocks = codes.deep / codes.block, bytes = codes.deep * bits / 8;
+  const int64_t blocks = codes.weight.depth / codes.block, bytes = codes.weight.depth * bits / 8;
   const float *const scales = codes.scales.data<float>(), *const offsets = codes.offsets_or_null();
   embed(context, codes.weight, [&](int64_t token, float* y) {
     const uint8_t* const row = codes.weight.tensor.data<uint8_t>() + token / kTile * bytes * kTile + token % kTile * 4;
@@ -215,20 +216,26 @@ void embed_codes(Context& context, const BlockCodes& codes, int64_t bits, const 
 
 }  // namespace
 
-void LinearBlocks4::compute(Context& context) const { linear_of_codes(context, codes, 4, kernels().product_blocks4); }
+template <int64_t Bits>
+void LinearBlocks<Bits>::compute(Context& context) const {
+  linear_of_codes(context, codes, Bits, Bits == 4 ? kernels().product_blocks4 : kernels().product_blocks8);
+}
 
-void LinearBlocks8::compute(Context& context) const { linear_of_codes(context, codes, 8, kernels().product_blocks8); }
-
-void EmbedBlocks4::compute(Context& context) const {
+template <>
+void EmbedBlocks<4>::compute(Context& context) const {
   embed_codes(context, codes, 4, [](const uint8_t* row, int64_t k) {
     const int64_t both = row[k / 8 * 4 * kTile + k % 4];
     return k % 8 < 4 ? both & 15 : both >> 4;
   });
 }
 
-void EmbedBlocks8::compute(Context& context) const {
+template <>
+void EmbedBlocks<8>::compute(Context& context) const {
   embed_codes(context, codes, 8, [](const uint8_t* row, int64_t k) { return int64_t{row[k / 4 * 4 * kTile + k % 4]}; });
 }
+
+template struct LinearBlocks<4>;
+template struct LinearBlocks<8>;
 
 void EmbedFloat32::compute(Context& context) const {
   const float* numbers = weight.tensor.data<float>();

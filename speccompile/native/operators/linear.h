@@ -62,23 +62,15 @@ struct BlockCodes {
   const float* offsets_or_null() const { return offsets.shape().count() == 1 ? nullptr : offsets.data<float>(); }
   Weight weight;
   Tensor scales, offsets;  // offsets: a single zero for none
-  int64_t block, zero_point, deep;  // deep: codes of a column, filled up to blocks
+  int64_t block, zero_point;
 };
 
-struct LinearBlocks4 {
-  static constexpr const char* kName = "LinearBlocks4";
+template <int64_t Bits>
+struct LinearBlocks {
+  static constexpr const char* kName = Bits == 4 ? "LinearBlocks4" : "LinearBlocks8";
   static constexpr std::array kInputs{ort::kFloat, ort::kUint8, ort::kFloat, ort::kFloat, ort::kFloat};
   static constexpr std::array kOutputs{ort::kFloat};
-  explicit LinearBlocks4(const Info& info) : codes(info, 4) {}
-  void compute(Context& context) const;
-  BlockCodes codes;
-};
-
-struct LinearBlocks8 {
-  static constexpr const char* kName = "LinearBlocks8";
-  static constexpr std::array kInputs{ort::kFloat, ort::kUint8, ort::kFloat, ort::kFloat, ort::kFloat};
-  static constexpr std::array kOutputs{ort::kFloat};
-  explicit LinearBlocks8(const Info& info) : codes(info, 8) {}
+  explicit LinearBlocks(const Info& info) : codes(info, Bits) {}
   void compute(Context& context) const;
   BlockCodes codes;
 };
@@ -111,20 +103,12 @@ struct EmbedInt8 {
   Tensor scales;
 };
 
-struct EmbedBlocks4 {
-  static constexpr const char* kName = "EmbedBlocks4";
+template <int64_t Bits>
+struct EmbedBlocks {
+  static constexpr const char* kName = Bits == 4 ? "EmbedBlocks4" : "EmbedBlocks8";
   static constexpr std::array kInputs{ort::kInt64, ort::kUint8, ort::kFloat, ort::kFloat};
   static constexpr std::array kOutputs{ort::kFloat};
-  explicit EmbedBlocks4(const Info& info) : codes(info, 4) {}
-  void compute(Context& context) const;
-  BlockCodes codes;
-};
-
-struct EmbedBlocks8 {
-  static constexpr const char* kName = "EmbedBlocks8";
-  static constexpr std::array kInputs{ort::kInt64, ort::kUint8, ort::kFloat, ort::kFloat};
-  static constexpr std::array kOutputs{ort::kFloat};
-  explicit EmbedBlocks8(const Info& info) : codes(info, 8) {}
+  explicit EmbedBlocks(const Info& info) : codes(info, Bits) {}
   void compute(Context& context) const;
   BlockCodes codes;
 };

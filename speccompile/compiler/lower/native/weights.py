@@ -80,8 +80,8 @@ EMBED_INT8 = """
     y = Mul (centred, spread)
 """
 
-# Numbers from 0 to 15, and their zero points, are converted to eight bits, in blocks of 32 for every block size.
-INT4 = """
+# numbers in four bits [tiles, K / 8, 16, 4] -> [tiles, K / 8, 2, 16, 4].
+_HALVES = """
     low_bits = Constant <value = uint8 {15}> ()
     four = Constant <value = uint8 {4}> ()
     low = BitwiseAnd (numbers, low_bits)
@@ -90,6 +90,12 @@ INT4 = """
     low_5d = Unsqueeze (low, two)
     high_5d = Unsqueeze (high, two)
     halves = Concat <axis = 2> (low_5d, high_5d)
+"""
+
+# Numbers from 0 to 15, and their zero points, are converted to eight bits, in blocks of 32 for every block size.
+INT4 = (
+    _HALVES
+    + """
     by_column = Transpose <perm = [0, 3, 1, 2, 4]> (halves)
     filled_columns = Shape (factors)
     all = Constant <value_ints = [-1]> ()
@@ -137,6 +143,7 @@ INT4 = """
         (x, weight, weight_scales, weight_zeros)
     y = Add (product, bias)
 """
+)
 
 # Codes by block [tiles, blocks, block_size, 16], a scale and an offset a block (or the single offset zero) -> floats
 # [tiles, K, 16].
@@ -161,20 +168,6 @@ _CODES = """
     floats = Reshape (moved, as_floats)
 """
 
-BLOCKS8 = f"""
-    by_row = Transpose <perm = [0, 1, 3, 2]> (numbers)
-    {_CODES}
-"""
+BLOCKS8 = "    by_row = Transpose <perm = [0, 1, 3, 2]> (numbers)" + _CODES
 
-BLOCKS4 = f"""
-    low_bits = Constant <value = uint8 {{15}}> ()
-    four = Constant <value = uint8 {{4}}> ()
-    low = BitwiseAnd (numbers, low_bits)
-    high = BitShift <direction = "RIGHT"> (numbers, four)
-    two = Constant <value_ints = [2]> ()
-    low_5d = Unsqueeze (low, two)
-    high_5d = Unsqueeze (high, two)
-    halves = Concat <axis = 2> (low_5d, high_5d)
-    by_row = Transpose <perm = [0, 1, 2, 4, 3]> (halves)
-    {_CODES}
-"""
+BLOCKS4 = _HALVES + "    by_row = Transpose <perm = [0, 1, 2, 4, 3]> (halves)" + _CODES
