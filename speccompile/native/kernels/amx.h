@@ -101,7 +101,7 @@ static void spread(const Int4Product& p, int64_t tile, int8_t* out) {
     const __m512i four_each = _mm512_mullo_epi32(_mm512_cvtepu8_epi32(zeros), _mm512_set1_epi32(0x01010101));
     for (int64_t i = k; i < k + p.x.block; i += 8) {
       const Bytes both = load_bytes(numbers + i / 2 * kTile);
-      fetch_ahead(numbers + i / 2 * kTile);
+      fetch_ahead(numbers + i / 2 * kTile, ahead(1));
       _mm512_store_si512(out + i * kTile, _mm512_sub_epi8(low_nibbles(both).v, four_each));
       _mm512_store_si512(out + (i + 4) * kTile, _mm512_sub_epi8(high_nibbles(both).v, four_each));
     }

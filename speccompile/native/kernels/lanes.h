@@ -16,7 +16,8 @@
 //   ByteSum         the sum of x * (w - 128), x signed and w unsigned bytes, exact: start (with the sum of x), add (four
 //                   of x, and the four of each column), flush (after every 32), finish
 //   NibbleSum       the same of x * w, w from 0 to 15
-//   fetch_ahead     of a place in a weight that is read from its beginning to its end
+//   fetch_ahead     of a place in a weight that is read from its beginning to its end, what lies so many bytes, and four
+//                   times as many, behind it
 //
 // How wide a vector is decides nothing but speed. In products a lane is a column, whose sum is made in the order of its
 // rows. What is summed over lanes has sixteen of them on every path: `Lanes`, in sums.h.
@@ -28,7 +29,10 @@
 #error "path_NAME.cpp says which path is compiled, and includes its lanes"
 #endif
 
-constexpr int kSoon = 1024, kLater = 4096;  // bytes of a weight that are fetched ahead
+// Bytes that are fetched ahead of a single place that is read. Where several are read side by side the processor itself looks
+// ahead in each, and less of it is of use.
+constexpr int kAhead = 2048;
+constexpr int ahead(int places) { return places == 1 ? kAhead : kAhead / 2 / places; }
 
 #define SPC_INLINE static inline __attribute__((always_inline, unused))
 // Of loops over sums that are to stay in registers: clang leaves them in memory where it does not unroll all of it. GCC

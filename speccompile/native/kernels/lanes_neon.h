@@ -125,7 +125,7 @@ SPC_INLINE void add(NibbleSum& sum, Bytes w, const int8_t* x) {
 SPC_INLINE void flush(NibbleSum&) {}
 SPC_INLINE Integers finish(const NibbleSum& sum) { return {sum.v}; }
 
-SPC_INLINE void fetch_ahead(const void* p) { __builtin_prefetch(static_cast<const char*>(p) + kSoon); }
+SPC_INLINE void fetch_ahead(const void* p, int bytes) { __builtin_prefetch(static_cast<const char*>(p) + bytes); }
 
 }  // namespace SPECCOMPILE_PATH
 }  // namespace speccompile

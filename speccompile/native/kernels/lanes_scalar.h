@@ -172,7 +172,7 @@ SPC_INLINE Integers finish(const Integers& sum) { return sum; }
 SPC_INLINE void start(NibbleSum& sum) { sum = {}; }
 SPC_INLINE void flush(Integers&) {}
 
-SPC_INLINE void fetch_ahead(const void*) {}
+SPC_INLINE void fetch_ahead(const void*, int) {}
 
 }  // namespace SPECCOMPILE_PATH
 }  // namespace speccompile

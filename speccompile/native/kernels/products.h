@@ -44,6 +44,13 @@ SPC_INLINE Vector taken_up(const Output& out, int64_t row, int64_t vector) {
 SPC_INLINE Vector load_weight(const float* p) { return load(p); }
 SPC_INLINE Vector load_weight(const uint16_t* p) { return from_bfloat16(p); }
 
+// Fetch ahead what the vector c of C reads. Those of a tile lie in the same lines of the cache.
+template <int C>
+SPC_INLINE void fetch_line(const void* p, int c) {
+  constexpr int places = (C + kParts - 1) / kParts;
+  if (c % kParts == 0) fetch_ahead(p, ahead(places));
+}
+
 // Where a block of a product stands: rows of x, vectors of columns, and rows of the weight.
 struct Place {
   int64_t row, vector, begin, end;
@@ -61,7 +68,7 @@ static __attribute__((noinline)) void float_block(const FloatProduct& p, const P
     Vector columns[C];
     SPC_UNROLL for (int c = 0; c < C; ++c) {
       columns[c] = load_weight(w[c] + k * kTile);
-      fetch_ahead(w[c] + k * kTile);
+      fetch_line<C>(w[c] + k * kTile, c);
     }
     SPC_UNROLL for (int m = 0; m < M; ++m) {
       const Vector x = broadcast(panel[k * M + m]);
@@ -87,7 +94,7 @@ static __attribute__((noinline)) void int8_block(const Int8Product& p, const Pla
     for (int i = 0; i < 32; i += 4) {
       SPC_UNROLL for (int c = 0; c < C; ++c) {
         const Bytes numbers = load_bytes(w[c] + i * kTile);
-        fetch_ahead(w[c] + i * kTile);
+        fetch_line<C>(w[c] + i * kTile, c);
         SPC_UNROLL for (int m = 0; m < M; ++m) add(sums[m][c], numbers, x[m] + i);
       }
     }
@@ -111,9 +118,34 @@ SPC_INLINE Vector add_block(Vector total, Vector sum, Vector scale, float x_scal
   return fma(sum, multiply(scale, broadcast(x_scale)), total);
 }
 
+// Rows of a block [M, 32] times columns of a weight, behind which the pointers then stand.
 template <int M, int C>
-static __attribute__((noinline)) void int4_block(const Int4Product& p, const Place& at) {
-  const int64_t block = p.x.block, blocks = p.x.depth / block;
+SPC_INLINE void add_nibbles(NibbleSum (&sums)[M][C], const uint8_t* (&w)[C], const int8_t* (&x)[M]) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 32; i += 8) {
+    Bytes low[C], high[C];
+    SPC_UNROLL for (int c = 0; c < C; ++c) {
+      const Bytes both = load_bytes(w[c] + i / 2 * kTile);
+      fetch_line<C>(w[c] + i / 2 * kTile, c);
+      low[c] = low_nibbles(both);
+      high[c] = high_nibbles(both);
+    }
+    SPC_UNROLL for (int m = 0; m < M; ++m) {
+      SPC_UNROLL for (int c = 0; c < C; ++c) add(sums[m][c], low[c], x[m] + i);
+      SPC_UNROLL for (int c = 0; c < C; ++c) add(sums[m][c], high[c], x[m] + i + 4);
+    }
+  }
+  SPC_UNROLL for (int c = 0; c < C; ++c) {
+    SPC_UNROLL for (int m = 0; m < M; ++m) flush(sums[m][c]);
+    w[c] += 16 * kTile;
+  }
+  SPC_UNROLL for (int m = 0; m < M; ++m) x[m] += 32;
+}
+
+// kIsShort: blocks of 32, whose sums need not outlive a loop.
+template <int M, int C, bool kIsShort>
+static __attribute__((noinline)) void int4_columns_of(const Int4Product& p, const Place& at) {
+  const int64_t block = kIsShort ? 32 : p.x.block, blocks = p.x.depth / block;
   Vector totals[M][C];
   const uint8_t *w[C], *zero_points[C];
   const uint16_t* scales[C];
@@ -127,36 +159,27 @@ static __attribute__((noinline)) void int4_block(const Int4Product& p, const Pla
     scales[c] = at_vector(p.scales, at.vector + c, blocks, 1);
     zero_points[c] = at_vector(p.zero_points, at.vector + c, blocks, 1);
   }
-  for (int64_t b = 0; b < blocks; ++b) {
+  const float *row_sums = p.x.sums + at.row, *row_scales = p.x.scales + at.row;
+  for (int64_t b = 0; b < blocks; ++b, row_sums += p.x.rows, row_scales += p.x.rows) {
     NibbleSum sums[M][C];
     SPC_UNROLL for (int m = 0; m < M; ++m)
       SPC_UNROLL for (int c = 0; c < C; ++c) start(sums[m][c]);
-    for (int64_t k = 0; k < block; k += 32) {
-      SPC_UNROLL for (int c = 0; c < C; ++c) {
-#pragma GCC unroll 4
-        for (int i = 0; i < 32; i += 8) {
-          const Bytes both = load_bytes(w[c] + i / 2 * kTile);
-          fetch_ahead(w[c] + i / 2 * kTile);
-          const Bytes low = low_nibbles(both), high = high_nibbles(both);
-          SPC_UNROLL for (int m = 0; m < M; ++m) {
-            add(sums[m][c], low, x[m] + i);
-            add(sums[m][c], high, x[m] + i + 4);
-          }
-        }
-        SPC_UNROLL for (int m = 0; m < M; ++m) flush(sums[m][c]);
-        w[c] += 16 * kTile;
-      }
-      SPC_UNROLL for (int m = 0; m < M; ++m) x[m] += 32;
+    if constexpr (kIsShort) {
+      add_nibbles(sums, w, x);
+    } else {
+      for (int64_t k = 0; k < block; k += 32) add_nibbles(sums, w, x);
     }
     SPC_UNROLL for (int c = 0; c < C; ++c) {
       const Vector scale = from_float16(scales[c] + b * kTile), zero_point = from_bytes(zero_points[c] + b * kTile);
-      fetch_ahead(scales[c] + b * kTile);
-      fetch_ahead(zero_points[c] + b * kTile);
+      if (b % 4 == 0) {  // four blocks' zero points fill a line, and their scales two
+        fetch_line<C>(zero_points[c] + b * kTile, c);
+        fetch_line<C>(scales[c] + b * kTile, c);
+        fetch_line<C>(scales[c] + (b + 2) * kTile, c);
+      }
       SPC_UNROLL for (int m = 0; m < M; ++m) {
-        const int64_t of_x = b * p.x.rows + at.row + m;
         // Integers below 2^24, all three: nothing is rounded.
-        const Vector sum = fma_less(zero_point, broadcast(p.x.sums[of_x]), to_floats(finish(sums[m][c])));
-        totals[m][c] = add_block(totals[m][c], sum, scale, p.x.scales[of_x]);
+        const Vector sum = fma_less(zero_point, broadcast(row_sums[m]), to_floats(finish(sums[m][c])));
+        totals[m][c] = add_block(totals[m][c], sum, scale, row_scales[m]);
       }
     }
   }
@@ -164,6 +187,11 @@ static __attribute__((noinline)) void int4_block(const Int4Product& p, const Pla
     const Vector factor = load(p.factors + (at.vector + c) * kWidth);
     SPC_UNROLL for (int m = 0; m < M; ++m) put(p.out, at.row + m, at.vector + c, multiply(totals[m][c], factor));
   }
+}
+
+template <int M, int C>
+SPC_INLINE void int4_block(const Int4Product& p, const Place& at) {
+  p.x.block == 32 ? int4_columns_of<M, C, true>(p, at) : int4_columns_of<M, C, false>(p, at);
 }
 
 // Codes of a column in four bytes, and what is done with them: two in a byte, or one.
@@ -210,24 +238,27 @@ static __attribute__((noinline)) void code_block(const BlockProduct& p, const Pl
     Sum sums[M][C];
     SPC_UNROLL for (int m = 0; m < M; ++m)
       SPC_UNROLL for (int c = 0; c < C; ++c) begin(sums[m][c], row_sums[m]);
-    SPC_UNROLL for (int c = 0; c < C; ++c) {
-      for (int64_t i = 0; i < block; i += codes) {
-        const Bytes numbers = load_bytes(w[c]);
-        fetch_ahead(w[c]);
-        SPC_UNROLL for (int m = 0; m < M; ++m) add_codes(sums[m][c], numbers, x[m] + i);
+    for (int64_t i = 0; i < block; i += codes) {
+      Bytes numbers[C];
+      SPC_UNROLL for (int c = 0; c < C; ++c) {
+        numbers[c] = load_bytes(w[c]);
+        fetch_line<C>(w[c], c);
         w[c] += 4 * kTile;
       }
-      SPC_UNROLL for (int m = 0; m < M; ++m) flush(sums[m][c]);
+      SPC_UNROLL for (int m = 0; m < M; ++m)
+        SPC_UNROLL for (int c = 0; c < C; ++c) add_codes(sums[m][c], numbers[c], x[m] + i);
     }
+    SPC_UNROLL for (int m = 0; m < M; ++m)
+      SPC_UNROLL for (int c = 0; c < C; ++c) flush(sums[m][c]);
     SPC_UNROLL for (int m = 0; m < M; ++m) x[m] += block;
     SPC_UNROLL for (int c = 0; c < C; ++c) {
       const Vector scale = load(scales[c] + b * kTile);
-      fetch_ahead(scales[c] + b * kTile);
+      fetch_line<C>(scales[c] + b * kTile, c);
       SPC_UNROLL for (int m = 0; m < M; ++m)
         totals[m][c] = add_block(totals[m][c], centred(sums[m][c], p.zero_point, row_sums[m]), scale, row_scales[m]);
       if (p.offsets) {
         const Vector offset = load(offsets[c] + b * kTile);
-        fetch_ahead(offsets[c] + b * kTile);
+        fetch_line<C>(offsets[c] + b * kTile, c);
         SPC_UNROLL for (int m = 0; m < M; ++m)
           totals[m][c] = fma(offset, broadcast(row_sums[m] * row_scales[m]), totals[m][c]);
       }
@@ -242,7 +273,7 @@ template <class T>
 struct FloatBlocks {
   using Product = FloatProduct;
   static constexpr int kRows = kFloatRows;
-  static constexpr int columns(int rows) { return float_columns(rows); }
+  static constexpr int columns(int rows) { return float_columns(rows, sizeof(T)); }
   template <int M, int C>
   static void compute(const Product& p, const Place& at) {
     float_block<T, M, C>(p, at);
@@ -273,7 +304,7 @@ template <class Sum>
 struct CodeBlocks {
   using Product = BlockProduct;
   static constexpr int kRows = kInt4Rows;
-  static constexpr int columns(int rows) { return int4_columns(rows); }
+  static constexpr int columns(int rows) { return kCodes<Sum> == 8 ? int4_columns(rows) : bytes_columns(rows); }
   template <int M, int C>
   static void compute(const Product& p, const Place& at) {
     code_block<Sum, M, C>(p, at);
@@ -285,7 +316,9 @@ template <class Blocks, int M>
 static void compute_rows(const typename Blocks::Product& p, Place at, int64_t last) {
   constexpr int C = Blocks::columns(M);
   for (; at.vector + C <= last; at.vector += C) Blocks::template compute<M, C>(p, at);
-  for (; at.vector < last; ++at.vector) Blocks::template compute<M, 1>(p, at);
+  if constexpr (C > kParts) {  // tiles are whole
+    for (; at.vector < last; ++at.vector) Blocks::template compute<M, 1>(p, at);
+  }
 }
 
 template <class Blocks, int M = Blocks::kRows>
