@@ -1,0 +1,53 @@
+"""Measure the kernels: `roofline` and `instructions`."""
+
+import argparse
+import sys
+
+from scripts.performance.instructions import (
+    HISTORY,
+    compiler,
+    count_instructions,
+    grown,
+    read_history,
+    write_history,
+)
+from scripts.performance.program import PerfError, compiled
+from scripts.performance.roofline import as_json, measure_roofline, table
+
+
+def main() -> int:
+    """Return 0, 1 where instructions have grown, 2 for what cannot be measured."""
+    parser = argparse.ArgumentParser(prog="scripts/perf", description=__doc__)
+    parts = parser.add_subparsers(dest="part", required=True)
+    roofline = parts.add_parser("roofline", help="times of products beside what bounds them, on one core")
+    roofline.add_argument("--path", default="best", help="of the kernels: avx2, avx512_vnni, ..; the best by default")
+    roofline.add_argument("--seconds", type=float, default=0.1, help="of measuring each precision and window")
+    roofline.add_argument("--json", action="store_true")
+    counts = parts.add_parser("instructions", help="1 where a product takes over 8 %% more than was written down")
+    counts.add_argument("--write", action="store_true", help=f"write the counts into {HISTORY.name}")
+    asked = parser.parse_args()
+    try:
+        if asked.part == "roofline":
+            measured = measure_roofline(compiled(), asked.path, asked.seconds)
+            print(as_json(measured) if asked.json else table(measured))
+            return 0
+        return _instructions(write=asked.write)
+    except PerfError as error:
+        print(f"perf: {error}", file=sys.stderr)
+        return 2
+
+
+def _instructions(*, write: bool) -> int:
+    now = count_instructions(compiled())
+    if write:
+        write_history(compiler(), now)
+        return 0
+    found = grown(read_history(compiler()), now)
+    for each in found:
+        print(each)
+    print(f"{len(now)} products counted, {len(found)} of them above {compiler()}'s counts in {HISTORY.name}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

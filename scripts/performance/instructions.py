@@ -1,0 +1,113 @@
+"""Counts of the kernels' instructions, by valgrind: they depend on the compiler and the path alone."""
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+import tomllib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from scripts.performance.program import HERE, PerfError
+
+HISTORY = HERE / "instructions.toml"
+TOLERANCE = 0.08
+# Of one function, in two ways: callgrind keeps one option for each pattern.
+COLLECTED, DUMPED = "*measured_call*", "(anonymous namespace)::measured_call*"
+PATHS = ("avx2", "scalar")
+"""What valgrind knows the instructions of."""
+
+Key = tuple[str, str, int]
+"""Path, precision and window."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """Of one product: instructions, and bytes of its weight."""
+
+    instructions: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A count that is larger than the tolerance allows, or has no predecessor."""
+
+    key: Key
+    before: Count | None
+    now: Count
+
+    def __str__(self) -> str:
+        path, precision, window = self.key
+        name = f"{precision} on {path}, a window of {window}"
+        if self.before is None:
+            return f"{name}: {self.now.instructions} instructions, nothing known of before"
+        return (
+            f"{name}: {self.now.instructions} instructions and {self.now.bytes} bytes, "
+            f"before {self.before.instructions} and {self.before.bytes}"
+        )
+
+
+def count_instructions(program: Path, paths: tuple[str, ...] = PATHS) -> dict[Key, Count]:
+    """Run every case under callgrind. Raises PerfError where that is missing or fails."""
+    if shutil.which("valgrind") is None:
+        raise PerfError("found no valgrind; hint: apt install valgrind")
+    counts: dict[Key, Count] = {}
+    for path in paths:
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "out"
+            done = subprocess.run(
+                ["valgrind", "--tool=callgrind", f"--toggle-collect={COLLECTED}", f"--dump-after={DUMPED}",
+                 f"--callgrind-out-file={out}", str(program), "FOR_COUNTS", path],
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            if done.returncode:
+                raise PerfError(f"valgrind ended with {done.returncode}: {done.stderr[-2000:]}")
+            cases = [json.loads(line) for line in done.stdout.splitlines()]
+            for number, case in enumerate(cases, 1):
+                found = re.search(r"^totals: (\d+)", Path(f"{out}.{number}").read_text(encoding="utf-8"), re.M)
+                if not found or int(found[1]) == 0:
+                    raise PerfError(f"callgrind counted nothing of {case}; expected a dump after every product")
+                counts[path, case["precision"], case["window"]] = Count(int(found[1]), case["bytes"])
+    return counts
+
+
+def compiler() -> str:
+    """The compiler whose counts are compared: its name and major version."""
+    said = subprocess.run(["c++", "-dumpfullversion"], capture_output=True, text=True, check=True).stdout.strip()
+    return f"gcc-{said.partition('.')[0]}"
+
+
+def read_history(name: str) -> dict[Key, Count]:
+    """The counts that were written down for a compiler; none where it is not known."""
+    if not HISTORY.is_file():
+        return {}
+    rows = tomllib.loads(HISTORY.read_text(encoding="utf-8")).get(name, [])
+    return {(row["path"], row["precision"], row["window"]): Count(row["instructions"], row["bytes"]) for row in rows}
+
+
+def write_history(name: str, counts: dict[Key, Count]) -> None:
+    """Write the counts of a compiler down, beside those of others."""
+    others = tomllib.loads(HISTORY.read_text(encoding="utf-8")) if HISTORY.is_file() else {}
+    others[name] = [
+        dict(zip(("path", "precision", "window"), key, strict=True)) | asdict(count) for key, count in counts.items()
+    ]
+    lines = ["# Products with a weight of 512 by 64 numbers: scripts/perf instructions --write"]
+    for each, rows in sorted(others.items()):
+        lines += ["", f"{each} = ["]
+        for row in rows:
+            lines.append("  {" + ", ".join(f"{key} = {json.dumps(value)}" for key, value in row.items()) + "},")
+        lines += ["]"]
+    HISTORY.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def grown(before: dict[Key, Count], now: dict[Key, Count]) -> list[Grown]:
+    """What takes more than 8 % more instructions or bytes than before, or was not known."""
+
+    def is_grown(old: Count | None, new: Count) -> bool:
+        if old is None:
+            return True
+        return max(new.instructions / old.instructions, new.bytes / old.bytes) > 1 + TOLERANCE
+
+    return [Grown(key, before.get(key), count) for key, count in now.items() if is_grown(before.get(key), count)]
