@@ -10,8 +10,6 @@ namespace SPECCOMPILE_PATH {
 constexpr int kParts = kTile / kWidth;          // vectors of a tile
 constexpr bool kManyRegisters = kWidth != 8;    // 32 vector registers, 16 with AVX2
 
-constexpr bool kHalvesBytes = sizeof(ByteSum) > sizeof(Bytes);  // products of bytes are summed as two halves
-
 // The most rows of each kind of product: windows of so many read a weight once.
 constexpr int kFloatRows = kManyRegisters ? 12 : 6, kInt8Rows = kManyRegisters ? 8 : 5, kInt4Rows = kManyRegisters ? 8 : 5;
 
@@ -21,12 +19,9 @@ constexpr int float_columns(int rows, int bytes) {
   if (kWidth == 8 || rows > 6) return 2;
   return kWidth == 16 && rows < 3 && bytes == 4 ? 2 : 4;
 }
-constexpr int int8_columns(int rows) {
-  if (kWidth == 8) return rows < 2 || !kHalvesBytes ? 2 : 1;
-  return kWidth == 16 || rows > 5 ? 2 : 4;
-}
+constexpr int int8_columns(int rows) { return kWidth >= 8 || rows > 5 ? 2 : 4; }
 constexpr int int4_columns(int rows) { return kWidth == 8 || (kWidth < 8 && rows < 3) ? 2 : 1; }
-constexpr int bytes_columns(int rows) { return kWidth == 8 ? int8_columns(rows) : int4_columns(rows); }
+constexpr int bytes_columns(int rows) { return kWidth == 8 && rows > 3 ? 1 : int4_columns(rows); }
 
 // f(first, count) for groups of at most `most` rows, as equal as can be.
 template <class F>

@@ -145,30 +145,24 @@ SPC_INLINE Integers finish(const NibbleSum& sum) { return {sum.v}; }
 
 #else
 
-// Products of bytes are added in pairs in 16 bits, which 255 * 127 * 2 would saturate. Halves of bytes fit, and eight such
-// pairs: 8 * 2 * 15 * 127 = 30480.
+// Products of bytes are added in pairs in 16 bits, which 255 * 127 * 2 would saturate, but not 128 * 127 * 2: the weight less its
+// zero point, without its sign, which x takes.
 struct ByteSum {
-  __m256i low, high, v;
+  __m256i v;
 };
 
-SPC_INLINE void start(ByteSum& sum, int32_t row_sum) {
-  sum.low = sum.high = _mm256_setzero_si256();
-  sum.v = _mm256_set1_epi32(-128 * row_sum);
-}
+SPC_INLINE void start(ByteSum& sum, int32_t) { sum.v = _mm256_setzero_si256(); }
 SPC_INLINE void add(ByteSum& sum, Bytes w, const int8_t* x) {
-  const __m256i numbers = _mm256_set1_epi32(four(x));
-  sum.low = _mm256_add_epi16(sum.low, _mm256_maddubs_epi16(low_nibbles(w).v, numbers));
-  in_order(sum.low);
-  sum.high = _mm256_add_epi16(sum.high, _mm256_maddubs_epi16(high_nibbles(w).v, numbers));
-  in_order(sum.high);
+  const __m256i centred = _mm256_xor_si256(w.v, _mm256_set1_epi8(-128));
+  const __m256i signed_x = _mm256_sign_epi8(_mm256_set1_epi32(four(x)), centred);
+  const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(centred), signed_x);
+  sum.v = _mm256_add_epi32(sum.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  in_order(sum.v);
 }
-SPC_INLINE void flush(ByteSum& sum) {
-  const __m256i low = _mm256_madd_epi16(sum.low, _mm256_set1_epi16(1));
-  sum.v = _mm256_add_epi32(sum.v, _mm256_add_epi32(low, _mm256_madd_epi16(sum.high, _mm256_set1_epi16(16))));
-  sum.low = sum.high = _mm256_setzero_si256();
-}
+SPC_INLINE void flush(ByteSum&) {}
 SPC_INLINE Integers finish(const ByteSum& sum) { return {sum.v}; }
 
+// Halves of bytes fit, and eight such pairs: 8 * 2 * 15 * 127 = 30480.
 struct NibbleSum {
   __m256i words, v;
 };
