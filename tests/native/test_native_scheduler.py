@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from speccompile.runtime import Bundle
+from tests.native.conftest import run
 from tests.native.scheduler_operations import NativeSchedule, PythonSchedule
 from tests.native.toy_onnx import CHUNK, DRAFTS, write_arithmetic_bundle
 from tests.serving_schedules import PATIENCE, Alone, Asked, draw
@@ -194,3 +195,9 @@ def test_wrong_options_are_refused_alike(both, options, message):
         schedulers.submit(PROMPT, max_new_tokens=3)
         schedulers.finish()
         assert schedulers.ends == {(0, 0): "length"}
+
+
+@pytest.mark.parametrize("kind", [{}, {"has_slices": False}], ids=["slices", "whole"])
+def test_requests_of_several_threads_over_the_c_abi(native_build, onnxruntime_library, tmp_path, kind):
+    """And wrong calls, and what outlives its scheduler; tests/compile/test_native_sanitizers.py watches the memory."""
+    run(native_build / "test_schedulers", write_arithmetic_bundle(tmp_path / "b", **kind), onnxruntime_library)

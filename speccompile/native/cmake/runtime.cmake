@@ -21,7 +21,7 @@ if(NOT SPECCOMPILE_NO_LINKS)
   set_target_properties(speccompile PROPERTIES VERSION ${abi}.0.0)
 endif()
 
-file(GLOB sources CONFIGURE_DEPENDS ${native}/cli/*.cpp)
+file(GLOB sources CONFIGURE_DEPENDS ${native}/cli/*.cpp ${native}/serving/http/*.cpp)
 add_executable(speccompile-native ${sources} ${runtime_objects})
 
 foreach(target speccompile speccompile-native)
