@@ -36,7 +36,7 @@ CONSTANTS = {
     },
     "speccompile.bundle.manifest": {
         "FORMAT": "kFormat", "MANIFEST": "kManifest", "LOCK": "kLock", "PROOF": "kProof", "TOKENIZER": "kTokenizer",
-        "CHAT": "kChat",
+        "CHAT": "kChat", "DEFAULT_TEMPLATE": "kDefaultTemplate", "TOOL_TEMPLATE": "kToolTemplate",
     },
     "speccompile.bundle.signatures": {
         "MOST_TOKENS": "kMostTokenIds", "TOKENS_STATE": "kTokensState", "COMPONENT_STATES": "kComponentStates",

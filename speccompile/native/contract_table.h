@@ -31,6 +31,8 @@ inline constexpr const char* kLock = "lock.json";
 inline constexpr const char* kProof = "proof.json";
 inline constexpr const char* kTokenizer = "tokenizer/tokenizer.json";
 inline constexpr const char* kChat = "tokenizer/chat.json";
+inline constexpr const char* kDefaultTemplate = "default";
+inline constexpr const char* kToolTemplate = "tool_use";
 
 // speccompile.bundle.signatures
 inline constexpr int64_t kMostTokenIds = 2147483647;

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "../../errors.h"
+#include "conversation.h"
 #include "errors.h"
 #include "fields.h"
 #include "schema.h"
@@ -76,11 +77,9 @@ TokenIds tokens_of(const Json& ids, const Bundle& bundle) {
   return found;
 }
 
-TokenIds chat_prompt(const Json& /*fields*/, const Bundle& bundle) {
-  if (!bundle.opened().hashes.find(kChat))
-    throw RequestError(400, "this model has no chat template", "messages", "", "use /v1/completions");
-  throw RequestError(400, "messages: chat templates need Jinja, which speccompile-native does not have", "messages", "unsupported_parameter",
-                     "write the template's text yourself for /v1/completions, or serve the bundle with speccompile serve");
+TokenIds chat_prompt(const Json& fields, const Bundle& bundle) {
+  const std::string written = chat_text(fields, bundle.chat());
+  return encoded(written, bundle, false, "messages");  // the template writes special tokens itself
 }
 
 std::vector<TokenIds> prompts_of(const Json& prompt, const Bundle& bundle) {
