@@ -3,7 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "../../system.h"
 #include "value.h"
@@ -12,6 +15,22 @@ namespace spc::jinja {
 
 class Budget {
  public:
+  Budget() = default;
+  Budget(const Budget&) = delete;
+  Budget& operator=(const Budget&) = delete;
+  // Namespaces may hold each other, and themselves: they are emptied, or would stay.
+  ~Budget() {
+    for (const std::weak_ptr<Dict>& each : namespaces_)
+      if (const std::shared_ptr<Dict> held = each.lock()) *held = Dict();
+  }
+
+  // Return a namespace, which is empty once the prompt is written.
+  Value name_space(Dict values) {
+    count(sizeof(Dict));
+    Value made = Value::name_space(std::move(values));
+    namespaces_.push_back(made.watched());
+    return made;
+  }
   // Count a step. Throws TemplateError when the time is over.
   void step() {
     if (++steps_ % kStepsBetweenLooks == 0 && wall_seconds() > deadline_) throw TemplateError{"it takes more than " + std::to_string(static_cast<int64_t>(kSeconds)) + " seconds"};
@@ -38,6 +57,7 @@ class Budget {
     if (made_ > kMostBytes) throw TemplateError{"it makes more than " + std::to_string(kMostBytes >> 20) + " MiB of values"};
   }
 
+  std::vector<std::weak_ptr<Dict>> namespaces_;
   const double deadline_ = wall_seconds() + kSeconds;
   uint64_t steps_ = 0;
   size_t made_ = 0;

@@ -220,7 +220,8 @@ Expression Parser::postfix(Expression value) {
         parts.push_back(constant(static_cast<int64_t>(std::stoll(take().text)), line));
       else
         parts.push_back(constant(expect_name(), line));
-      value = made(parts[1].constant.is_text() ? Type::kAttribute : Type::kItem, line, "", std::move(parts));
+      const Type type = parts[1].constant.is_text() ? Type::kAttribute : Type::kItem;
+      value = made(type, line, "", std::move(parts));
     } else if (skip_operator("[")) {
       value = item(std::move(value));
     } else if (token().is_operator("(")) {

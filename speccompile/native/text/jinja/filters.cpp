@@ -144,11 +144,17 @@ Value indented(const Value& value, const Arguments& given, Budget& budget) {
 
 Value tojson(const Value& value, const Arguments& given, Budget& budget) {
   for (const auto& [name, asked] : given.named)
-    if (name != "indent" && name != "sort_keys" && name != "ensure_ascii") throw TemplateError{"it calls tojson with " + name + ", which is not supported here"};
+    if (name != "indent" && name != "sort_keys" && name != "ensure_ascii" && name != "separators") throw TemplateError{"it calls tojson with " + name + ", which is not supported here"};
   const Value* const ascii = given.find(0, "ensure_ascii");
   if (ascii && ascii->truth()) throw TemplateError{"it calls tojson with ensure_ascii, which is not supported here"};
   const int64_t indent = integer_argument(given, 1, "indent", -1);
-  std::string found = defined(value).json().dump(static_cast<int>(std::min<int64_t>(indent < 0 ? -1 : indent, 100)), flag_argument(given, 3, "sort_keys", false));
+  int way = static_cast<int>(std::min<int64_t>(indent < 0 ? -1 : indent, 100));
+  if (const Value* const separators = given.find(2, "separators"); separators && !separators->is_none()) {
+    const bool is_compact = separators->equals(Value::list({Value(","), Value(":")}, true)), is_usual = separators->equals(Value::list({Value(", "), Value(": ")}, true));
+    if (way >= 0 || (!is_compact && !is_usual)) throw TemplateError{"it calls tojson with other separators than (',', ':'), which is not supported here"};
+    if (is_compact) way = Json::kCompact;
+  }
+  std::string found = defined(value).json().dump(way, flag_argument(given, 3, "sort_keys", false));
   budget.text(found.size());
   return found;
 }

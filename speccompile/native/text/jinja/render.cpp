@@ -151,7 +151,7 @@ class Renderer {
   }
 
   // What a loop says of itself.
-  static Value state(const Values& all, size_t index) {
+  Value state(const Values& all, size_t index) {
     const auto place = static_cast<int64_t>(index), size = static_cast<int64_t>(all.size());
     Dict found;
     found.set("index", place + 1);
@@ -168,7 +168,7 @@ class Renderer {
                 if (given.positional.empty()) throw TemplateError{"no items for cycling given"};
                 return given.positional[index % given.positional.size()];
               }));
-    return Value::name_space(std::move(found));
+    return budget_.name_space(std::move(found));
   }
 
   // A macro, or the block of a call. The template and the scope outlive it.

@@ -113,7 +113,7 @@ bool apply_test(const std::string& name, const Value& value, const Arguments& ar
 Value global(const std::string& name, Budget& budget) {
   if (name == "range") return Function([&budget](const Arguments& given) { return range(given, budget); });
   if (name == "dict") return Function([](const Arguments& given) -> Value { return merged(given); });
-  if (name == "namespace") return Function([](const Arguments& given) { return Value::name_space(merged(given)); });
+  if (name == "namespace") return Function([&budget](const Arguments& given) { return budget.name_space(merged(given)); });
   if (name == "strftime_now") return Function(now);
   if (name == "raise_exception") return Function([](const Arguments& given) -> Value { throw TemplateError{given.positional.empty() ? "" : given.positional[0].str()}; });
   return Value::undefined(python_repr(name) + " is undefined");

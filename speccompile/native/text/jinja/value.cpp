@@ -7,14 +7,41 @@
 namespace spc::jinja {
 namespace {
 
-constexpr int kDeepest = 200;  // nesting of lists and mappings
-constexpr size_t kFew = 8;     // names that are looked for one after the other
-
-void check_depth(int depth) {
-  if (depth > kDeepest) throw TemplateError{"it has values that are nested deeper than " + std::to_string(kDeepest)};
-}
+constexpr size_t kFew = 8;  // names that are looked for one after the other
 
 }  // namespace
+
+class Value::Walk {
+ public:
+  static constexpr int kDeepest = 200;
+
+  static void check_depth(int depth) {
+    if (depth > kDeepest) throw TemplateError{"it has values that are nested deeper than " + std::to_string(kDeepest)};
+  }
+  // Meet a value inside of another one, and leave it.
+  class Step {
+   public:
+    explicit Step(Walk& walk) : walk_(walk) {
+      check_depth(++walk.depth_);
+      if (++walk.met_ > kMost) throw TemplateError{"it has a value with more than " + std::to_string(kMost) + " others inside"};
+    }
+    ~Step() { --walk_.depth_; }
+
+   private:
+    Walk& walk_;
+  };
+  // Throw TemplateError for a text that no prompt needs.
+  static void check(const std::string& written) {
+    if (written.size() > kLargest) throw TemplateError{"it makes a text of more than " + std::to_string(kLargest) + " bytes"};
+  }
+
+ private:
+  static constexpr int64_t kMost = 1 << 20;
+  static constexpr size_t kLargest = size_t{1} << 24;
+
+  int depth_ = 0;
+  int64_t met_ = 0;
+};
 
 const Value* Arguments::find(size_t place, std::string_view name) const {
   if (place < positional.size()) return &positional[place];
@@ -41,8 +68,16 @@ void Dict::set(const std::string& name, Value value) {
     items_[place->second].second = std::move(value);
 }
 
+Value::Value(Dict value) : kind_(Kind::kDict) {
+  for (const auto& item : value.items()) depth_ = std::max(depth_, item.second.depth_);
+  Walk::check_depth(++depth_);
+  dict_ = std::make_shared<Dict>(std::move(value));
+}
+
 Value Value::list(Values values, bool is_tuple) {
   Value made;
+  for (const Value& each : values) made.depth_ = std::max(made.depth_, each.depth_);
+  Walk::check_depth(++made.depth_);
   made.kind_ = is_tuple ? Kind::kTuple : Kind::kList;
   made.values_ = std::make_shared<const Values>(std::move(values));
   return made;
@@ -107,20 +142,25 @@ bool Value::truth() const {
   }
 }
 
-bool Value::equals(const Value& other, int depth) const {
-  check_depth(depth);
+bool Value::equals(const Value& other) const {
+  Walk walk;
+  return equals(other, walk);
+}
+
+bool Value::equals(const Value& other, Walk& walk) const {
+  const Walk::Step step(walk);
   if (is_number() && other.is_number()) return is_whole() && other.is_whole() ? integer_ == other.integer_ : real() == other.real();
   if (kind_ != other.kind_) return false;
   if (is_text()) return text() == other.text();
   if (is_list()) {
     const Values &one = values(), &two = other.values();
-    return one.size() == two.size() && std::equal(one.begin(), one.end(), two.begin(), [depth](const Value& left, const Value& right) { return left.equals(right, depth + 1); });
+    return one.size() == two.size() && std::equal(one.begin(), one.end(), two.begin(), [&walk](const Value& left, const Value& right) { return left.equals(right, walk); });
   }
   if (is_dict()) {
     if (dict().items().size() != other.dict().items().size()) return false;
     return std::all_of(dict().items().begin(), dict().items().end(), [&](const auto& item) {
       const Value* const found = other.dict().find(item.first);
-      return found && item.second.equals(*found, depth + 1);
+      return found && item.second.equals(*found, walk);
     });
   }
   return is_none() || is_undefined() || (dict_ && dict_ == other.dict_) || (function_ && function_ == other.function_);
@@ -131,35 +171,58 @@ std::string Value::str() const {
   return is_text() ? text() : repr();
 }
 
-std::string Value::repr(int depth) const {
-  check_depth(depth);
-  switch (kind_) {
-    case Kind::kUndefined: return "Undefined";
-    case Kind::kNone: return "None";
-    case Kind::kBool: return integer_ ? "True" : "False";
-    case Kind::kInteger: return std::to_string(integer_);
-    case Kind::kReal: return Json(real_).repr();
-    case Kind::kText: return python_repr(text());
-    case Kind::kList:
-    case Kind::kTuple: {
-      std::string found;
-      for (const Value& each : values()) found += (found.empty() ? "" : ", ") + each.repr(depth + 1);
-      if (kind_ == Kind::kList) return "[" + found + "]";
-      return "(" + found + (values().size() == 1 ? ",)" : ")");
-    }
-    case Kind::kDict:
-    case Kind::kNamespace: {
-      std::string found;
-      for (const auto& [name, each] : dict_->items()) found += (found.empty() ? "" : ", ") + python_repr(name) + ": " + each.repr(depth + 1);
-      return is_dict() ? "{" + found + "}" : "<Namespace {" + found + "}>";
-    }
-    case Kind::kFunction: break;
-  }
-  throw TemplateError{"it writes a function, which has no text"};
+std::string Value::repr() const {
+  Walk walk;
+  std::string found;
+  write(found, walk);
+  return found;
 }
 
-Json Value::json(int depth) const {
-  check_depth(depth);
+void Value::write(std::string& to, Walk& walk) const {
+  const Walk::Step step(walk);
+  bool is_first = true;
+  const auto separate = [&] {
+    to += is_first ? "" : ", ";
+    is_first = false;
+  };
+  switch (kind_) {
+    case Kind::kUndefined: to += "Undefined"; break;
+    case Kind::kNone: to += "None"; break;
+    case Kind::kBool: to += integer_ ? "True" : "False"; break;
+    case Kind::kInteger: to += std::to_string(integer_); break;
+    case Kind::kReal: to += Json(real_).repr(); break;
+    case Kind::kText: to += python_repr(text()); break;
+    case Kind::kList:
+    case Kind::kTuple:
+      to += is(Kind::kList) ? "[" : "(";
+      for (const Value& each : values()) {
+        separate();
+        each.write(to, walk);
+      }
+      to += is(Kind::kList) ? "]" : values().size() == 1 ? ",)" : ")";
+      break;
+    case Kind::kDict:
+    case Kind::kNamespace:
+      to += is_dict() ? "{" : "<Namespace {";
+      for (const auto& [name, each] : dict_->items()) {
+        separate();
+        to += python_repr(name) + ": ";
+        each.write(to, walk);
+      }
+      to += is_dict() ? "}" : "}>";
+      break;
+    case Kind::kFunction: throw TemplateError{"it writes a function, which has no text"};
+  }
+  Walk::check(to);
+}
+
+Json Value::json() const {
+  Walk walk;
+  return json(walk);
+}
+
+Json Value::json(Walk& walk) const {
+  const Walk::Step step(walk);
   switch (kind_) {
     case Kind::kNone: return {};
     case Kind::kBool: return integer_ != 0;
@@ -169,12 +232,12 @@ Json Value::json(int depth) const {
     case Kind::kList:
     case Kind::kTuple: {
       Json::List found;
-      for (const Value& each : values()) found.push_back(each.json(depth + 1));
+      for (const Value& each : values()) found.push_back(each.json(walk));
       return found;
     }
     case Kind::kDict: {
       Json::Object found;
-      for (const auto& [name, each] : dict().items()) found.emplace_back(name, each.json(depth + 1));
+      for (const auto& [name, each] : dict().items()) found.emplace_back(name, each.json(walk));
       return found;
     }
     default: throw TemplateError{std::string("Object of type ") + type() + " is not JSON serializable"};

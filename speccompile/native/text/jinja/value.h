@@ -21,7 +21,6 @@ struct TemplateError {
 };
 
 class Value;
-class Budget;
 using Values = std::vector<Value>;
 
 // Arguments of a call.
@@ -57,7 +56,8 @@ class Value {
   Value(double value) : kind_(Kind::kReal), real_(value) {}
   Value(std::string value) : kind_(Kind::kText), text_(std::make_shared<const std::string>(std::move(value))) {}
   Value(const char* value) : Value(std::string(value)) {}
-  Value(Dict value) : kind_(Kind::kDict), dict_(std::make_shared<Dict>(std::move(value))) {}
+  // Lists and mappings that are nested too deep cannot be made: their end would use up the stack.
+  Value(Dict value);
   Value(Function value) : kind_(Kind::kFunction), function_(std::make_shared<const Function>(std::move(value))) {}
   static Value list(Values values, bool is_tuple = false);
   static Value name_space(Dict values);
@@ -82,22 +82,30 @@ class Value {
   const Values& values() const;
   const Dict& dict() const { return *dict_; }
   Dict& changed() const { return *dict_; }  // of a namespace
+  std::weak_ptr<Dict> watched() const { return dict_; }
   Value call(const Arguments& arguments) const { return (*function_)(arguments); }
   const std::string& why() const { return *text_; }  // of an undefined value
 
   bool truth() const;
-  // Throws TemplateError for values that are nested too deep.
-  bool equals(const Value& other, int depth = 0) const;
-  // Return str() and repr() of Python. Throws TemplateError for what is nested too deep, and for an undefined value in repr.
+  // What follows throws TemplateError for values that are nested too deep, or have too many others inside: a list that holds a
+  // list twice, which holds one twice, and so on, is small until something walks through it.
+  bool equals(const Value& other) const;
+  // Return str() and repr() of Python.
   std::string str() const;
-  std::string repr(int depth = 0) const;
-  // json.dumps(ensure_ascii=False, indent=indent).
-  Json json(int depth = 0) const;
+  std::string repr() const;
+  Json json() const;
   // Python's name of the type.
   const char* type() const;
 
  private:
+  // How deep a walk through a value is, and how many values it has met.
+  class Walk;
+  bool equals(const Value& other, Walk& walk) const;
+  void write(std::string& to, Walk& walk) const;
+  Json json(Walk& walk) const;
+
   Kind kind_ = Kind::kNone;
+  int depth_ = 0;  // of lists and mappings inside each other
   int64_t integer_ = 0;
   double real_ = 0;
   std::shared_ptr<const std::string> text_;
