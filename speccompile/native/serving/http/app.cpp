@@ -149,7 +149,6 @@ void App::route(Exchange& exchange) {
   const int64_t max_length = model_->opened()->bundle->manifest().max_length;
   if (!name.empty()) {
     const std::string wanted = unquoted(name.substr(1));
-    if (wanted.empty()) refuse_route(head, 404);
     model_->check_name(wanted);
     return exchange.answer(200, described(wanted, *model_, max_length));
   }

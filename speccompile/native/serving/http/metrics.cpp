@@ -64,7 +64,7 @@ void add_process(std::string& to) {
 }  // namespace
 
 Metrics::Metrics(const std::string& model, const std::string& engine, int64_t positions)
-    : labels_("engine=\"" + escaped(engine) + "\",model_name=\"" + escaped(model) + "\""), accepted_(static_cast<size_t>(positions)) {
+    : labels_{{"engine", engine}, {"model_name", model}}, accepted_(static_cast<size_t>(positions)) {
   for (const HistogramText& each : kHistograms) distributions_[each.name].counts.resize(each.count + 1);
 }
 
@@ -144,7 +144,14 @@ void Metrics::observe(const char* name, double value, double times) {
   own.sum += value * times;
 }
 
-std::string Metrics::labels(const std::string& more) const { return "{" + labels_ + (more.empty() ? "" : "," + more) + "} "; }
+// Labels in the order of their names, as Prometheus' own client for Python writes them. name: of one more, "" for none.
+std::string Metrics::labels(const char* name, const std::string& value) const {
+  std::map<std::string, std::string> all = labels_;
+  if (*name) all[name] = value;
+  std::string found;
+  for (const auto& [key, each] : all) found += (found.empty() ? "{" : ",") + key + "=\"" + escaped(each) + "\"";
+  return found + "} ";
+}
 
 std::string Metrics::text() const {
   std::string found;
@@ -157,7 +164,7 @@ std::string Metrics::text() const {
   const auto by_label = [&](const char* name, const char* help, const char* label, const std::map<std::string, double>& values) {
     const std::string whole = std::string(kPrefix) + name + "_total";
     head(found, whole, help, "counter");
-    for (const auto& [key, value] : values) found += whole + labels(std::string(label) + "=\"" + escaped(key) + "\"") + number(value) + "\n";
+    for (const auto& [key, value] : values) found += whole + labels(label, key) + number(value) + "\n";
   };
   for (const MetricText& each : kCounters) {
     const std::string name = std::string(kPrefix) + each.name + "_total";
@@ -177,7 +184,7 @@ std::string Metrics::text() const {
     for (size_t bucket = 0; bucket <= each.count; ++bucket) {
       count += own.counts[bucket];
       const std::string end = bucket < each.count ? number(each.buckets[bucket]) : "+Inf";
-      found += name + "_bucket" + labels("le=\"" + end + "\"") + number(count) + "\n";
+      found += name + "_bucket" + labels("le", end) + number(count) + "\n";
     }
     found += name + "_count" + labels() + number(count) + "\n" + name + "_sum" + labels() + number(own.sum) + "\n";
   }

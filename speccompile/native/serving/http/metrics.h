@@ -36,9 +36,9 @@ class Metrics : public Observer {
   };
 
   void observe(const char* name, double value, double times = 1);
-  std::string labels(const std::string& more = "") const;
+  std::string labels(const char* name = "", const std::string& value = "") const;
 
-  const std::string labels_;
+  const std::map<std::string, std::string> labels_;
   mutable std::mutex mutex_;
   std::map<std::string, double> numbers_;  // counters and gauges, by name
   std::map<std::string, Distribution> distributions_;

@@ -71,7 +71,7 @@ std::vector<std::string> ServedModel::names() const {
 void ServedModel::check_name(const std::string& asked) const {
   constexpr size_t kShown = 80;
   const std::vector<std::string> served = names();
-  if (asked.empty() || std::find(served.begin(), served.end(), asked) != served.end()) return;
+  if (std::find(served.begin(), served.end(), asked) != served.end()) return;
   std::string expected;
   for (const std::string& each : served) expected += (expected.empty() ? "" : " or ") + python_repr(each);
   throw RequestError(404, "the model " + python_repr(first_characters(asked, kShown)) + " does not exist: expected " + expected, "model", "model_not_found").of_kind(kNotFound);

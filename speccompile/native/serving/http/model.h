@@ -48,7 +48,7 @@ class ServedModel {
   const char* status() const;
   // Return the names that requests may give: of the model, and of the model with each of its adapters.
   std::vector<std::string> names() const;
-  // Throw RequestError for a name that is not served; "" is the model itself.
+  // Throw RequestError for a name that is not served.
   void check_name(const std::string& asked) const;
   // Return the adapter that the name of a model says, served:adapter; "" for the model itself.
   std::string adapter_of(const std::string& asked) const;
