@@ -36,7 +36,7 @@ CONSTANTS = {
     },
     "speccompile.bundle.manifest": {
         "FORMAT": "kFormat", "MANIFEST": "kManifest", "LOCK": "kLock", "PROOF": "kProof", "TOKENIZER": "kTokenizer",
-        "CHAT": "kChat",
+        "CHAT": "kChat", "DEFAULT_TEMPLATE": "kDefaultTemplate", "TOOL_TEMPLATE": "kToolTemplate",
     },
     "speccompile.bundle.signatures": {
         "MOST_TOKENS": "kMostTokenIds", "TOKENS_STATE": "kTokensState", "COMPONENT_STATES": "kComponentStates",
@@ -117,6 +117,10 @@ CONSTANTS = {
         "WARM_UP_ROUNDS": "kWarmUpRounds",
         "MIN_TIMED_CATCH_UP": "kMinTimedCatchUp", "WIDTH_MARGIN": "kWidthMargin", "NEW_WIDTH_MARGIN": "kNewWidthMargin",
     },
+    "speccompile.serving.scheduler.latency": {
+        "ROUNDS": "kChunkRounds", "SMALLEST": "kSmallestChunk", "KEPT": "kKeptLatency",
+    },
+    "speccompile.serving.scheduler.slot_allocator": {"SIMILAR": "kSimilarPrefix"},
     "speccompile.measure.bench.costs": {
         "WARM_UP": "kWarmUpRuns", "GENERATIONS": "kHostGenerations", "NEW_TOKENS": "kHostNewTokens",
         "EVERY_WIDTH": "kEveryWidth", "WIDE": "kWideWidths", "ON_DEVICE": "kDeviceWidths",
@@ -330,19 +334,22 @@ def render() -> str:
     return "\n".join(lines)
 
 
-def main(arguments: list[str], header: Path = HEADER) -> int:
-    """Returns 1 where the header is checked, and stale."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def write_or_check(arguments: list[str], header: Path, text: str, script: str, says: str | None) -> int:
+    """Write a header, or with --check compare it. Return 1 where it is stale."""
+    parser = argparse.ArgumentParser(description=says, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
-    text = render()
     if not parser.parse_args(arguments).check:
         header.write_text(text, encoding="utf-8")
     elif not header.is_file() or header.read_text(encoding="utf-8") != text:
-        sys.stderr.write(
-            f"contract_header: {header.name} is stale\nhint: run scripts/contract_header.py, and commit it\n"
-        )
+        name = Path(script).stem
+        sys.stderr.write(f"{name}: {header.name} is stale\nhint: run {script}, and commit it\n")
         return 1
     return 0
+
+
+def main(arguments: list[str], header: Path = HEADER) -> int:
+    """Returns 1 where the header is checked, and stale."""
+    return write_or_check(arguments, header, render(), "scripts/contract_header.py", __doc__)
 
 
 if __name__ == "__main__":

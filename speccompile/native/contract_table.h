@@ -31,6 +31,8 @@ inline constexpr const char* kLock = "lock.json";
 inline constexpr const char* kProof = "proof.json";
 inline constexpr const char* kTokenizer = "tokenizer/tokenizer.json";
 inline constexpr const char* kChat = "tokenizer/chat.json";
+inline constexpr const char* kDefaultTemplate = "default";
+inline constexpr const char* kToolTemplate = "tool_use";
 
 // speccompile.bundle.signatures
 inline constexpr int64_t kMostTokenIds = 2147483647;
@@ -177,6 +179,14 @@ inline constexpr int64_t kWarmUpRounds = 1;
 inline constexpr int64_t kMinTimedCatchUp = 32;
 inline constexpr double kWidthMargin = 0.02;
 inline constexpr double kNewWidthMargin = 0.1;
+
+// speccompile.serving.scheduler.latency
+inline constexpr int64_t kChunkRounds = 3;
+inline constexpr int64_t kSmallestChunk = 8;
+inline constexpr double kKeptLatency = 0.9;
+
+// speccompile.serving.scheduler.slot_allocator
+inline constexpr double kSimilarPrefix = 0.1;
 
 // speccompile.measure.bench.costs
 inline constexpr int64_t kWarmUpRuns = 3;
@@ -374,6 +384,7 @@ enum class Kind : int {
   kCancelled = 13,  // spc_session_cancel; Python has no such error
   kMemory = 14,  // out of memory
   kTooSmall = 15,  // a buffer of the caller's; the size that it needs was written
+  kOverloaded = 16,  // OverloadedError: a service that cannot take a request now
   kDefect = 70,  // a defect of speccompile
 };
 constexpr int exit_code(Kind kind) {
@@ -386,6 +397,7 @@ constexpr int exit_code(Kind kind) {
     case Kind::kCancelled: return 1;
     case Kind::kMemory: return 1;
     case Kind::kTooSmall: return 1;
+    case Kind::kOverloaded: return 1;
     case Kind::kDefect: return 70;
   }
   return 1;

@@ -7,7 +7,6 @@
 #include "../files.h"
 #include "../operators/float_mode.h"
 #include "../system.h"
-#include "chat.h"
 #include "engines.h"
 #include "round_times.h"
 #include "sessions.h"
@@ -45,7 +44,7 @@ Bundle::Bundle(const std::string& folder, const OpenOptions& options)
       text_hint_ = error.hint;
     }
   }
-  if (opened_.hashes.find(kChat)) check_chat(opened_.path(kChat));
+  if (opened_.hashes.find(kChat)) chat_ = ChatTemplates(opened_.path(kChat));
   retrieval_ = open_index(opened_);
   if (entry_->provider == provider::kCpu) {
     kernels_ = kernels_in_use();
@@ -74,8 +73,9 @@ std::string Bundle::tokenizer_hash() const {
 
 TokenIds Bundle::encode(const std::string& prompt, bool chat) const {
   const Text& text = require_tokenizer("this bundle has no tokenizer, and the prompt is a text", "give token ids (--token-ids 1,2,3)");
-  if (chat) refuse_chat(opened_.hashes.find(kChat) != nullptr);
-  return text.encode(prompt);
+  if (!chat) return text.encode(prompt);
+  const Json message = Json::Object{{"role", "user"}, {"content", prompt}};
+  return text.encode(chat_.apply({message}, true, Json(Json::Object())), false);  // the template writes special tokens itself
 }
 
 TokenIds Bundle::token_ids(const Prompt& prompt, bool chat) const {
