@@ -17,6 +17,7 @@ from speccompile.bundle.writer import BundleWriter
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.calibration import is_calibrated
 from speccompile.compiler.build.distribution_proof import prove_distributions
+from speccompile.compiler.build.image_encoder import build_encoder
 from speccompile.compiler.build.inputs import ProofInputs, open_plan, open_round
 from speccompile.compiler.build.interrupts import Interrupts
 from speccompile.compiler.build.lowered import Lowered, LowerInputs, lower_all, lower_traced
@@ -76,6 +77,7 @@ def build(
         prompts = proof_prompts(stages.prompts, folder) if prove or is_calibrated(plan.engines) else []
         texts = quality_texts(stages.texts, folder, prompts) if prove else []
         parts = trace_graphs(stages.trace, folder, steps, prove=prove)
+        encoded = [] if stages.encoder is None else build_encoder(stages.encoder, folder, steps, prove=prove)
         _check(checkpoints, interrupts)
         lowered = lower_all(stages.lower, parts, folder, prompts, steps)
         if dump_graphs:  # also of a build whose proof fails: those are the graphs to look at
@@ -85,6 +87,7 @@ def build(
         proof: dict[str, Any] = {"proven": False}
         if prove:
             proof = _prove(stages.proof, stages.lower, parts, lowered, manifest, folder, prompts, texts, steps)
+            proof["graphs"] += encoded
         _check(checkpoints, interrupts)
         reduce_into = Path(f"{output}.reduced") if reduce else None
         built = build_engines(stages.engines, lowered, deferred, folder, reduce_into, manifest.catch_up)
