@@ -8,7 +8,7 @@ from typing import Any
 from speccompile.plan.adapters import AdaptersPlan
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.head import HeadPlan
-from speccompile.plan.images import ImagesPlan
+from speccompile.media import ImageSettings
 from speccompile.plan.prefixes import PrefixPlan
 
 RETRIEVAL = "retrieval"
@@ -323,7 +323,7 @@ class Plan:
     caches: CachePlan = field(default_factory=CachePlan)
     adapters: AdaptersPlan | None = None
     prefixes: tuple[PrefixPlan, ...] = ()
-    images: ImagesPlan | None = None
+    images: ImageSettings | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return every decided value and nothing that depends on the machine."""

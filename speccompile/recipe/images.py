@@ -6,7 +6,7 @@ from pathlib import Path
 
 from speccompile.compiler.checkpoints.images import PROCESSOR_FILES, read_images
 from speccompile.compiler.checkpoints.multimodal import TYPES
-from speccompile.plan.images import ImagesPlan
+from speccompile.media import ImageSettings
 from speccompile.plan.plan import DrafterPlan, EnginePlan, ModelPlan
 from speccompile.recipe.schema import Recipe
 
@@ -14,7 +14,7 @@ DRAFTERS = ("none", "prompt_lookup", "suffix", "model", "layer_skip")
 """Kinds whose drafts behind pictures are proven: they read tokens, or the target's caches."""
 
 
-def decide_images(recipe: Recipe, target: ModelPlan, draft: DrafterPlan, engines: Iterable[EnginePlan]) -> ImagesPlan | None:
+def decide_images(recipe: Recipe, target: ModelPlan, draft: DrafterPlan, engines: Iterable[EnginePlan]) -> ImageSettings | None:
     """Return the pictures of a target, None if the recipe asks for none. Raise RecipeError for what they do not go
     with, UnsupportedModelError and CheckpointError as `read_images`."""
     if not recipe.target.images:
@@ -42,7 +42,7 @@ def with_processor(target: ModelPlan) -> ModelPlan:
     return replace(target, files=(*target.files, *present))
 
 
-def _check_drafter(recipe: Recipe, draft: DrafterPlan, images: ImagesPlan) -> None:
+def _check_drafter(recipe: Recipe, draft: DrafterPlan, images: ImageSettings) -> None:
     origin, known = recipe.origin, ", ".join(DRAFTERS)
     if draft.kind not in DRAFTERS or draft.cascade is not None or draft.inner is not None:
         received = f"'{draft.kind}'" if draft.kind not in DRAFTERS else f"'{draft.kind}' with a lookup beside it"

@@ -21,6 +21,8 @@ from speccompile.runtime.engine_owner import EngineOwner
 from speccompile.runtime.first_times import prepare_rounds
 from speccompile.runtime.generation import Generation, GenerationTimes, SequenceState
 from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions, resolve_options
+from speccompile.runtime.images.bundle_prompts import open_reader, read_prompt
+from speccompile.runtime.images.reader import ImageReader, SeenPrompt
 from speccompile.runtime.options import check_flags, check_single, check_threads
 from speccompile.runtime.round_times import RecordedTimes
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
@@ -35,7 +37,6 @@ from speccompile.runtime.text.prompts import (
     Prompt,
     check_token_ids,
     conversation_token_ids,
-    prompt_token_ids,
 )
 from speccompile.runtime.text.tokenizer import Tokenizer
 from speccompile.runtime.text_bundle import TextBundle
@@ -87,6 +88,8 @@ class Bundle(EngineOwner, Servable):
         """Result of the check for window invariance on this machine; without widths if nothing was compared."""
         self.chat_template = chat
         """Chat template of the tokenizer, and its special tokens; None if there is none."""
+        self.vision: ImageReader | None = None
+        """Reader of prompts with pictures; None of a bundle that sees none."""
         self.grammars = GrammarCompiler(manifest, None, "")
         """Compiler of constraints."""
 
@@ -132,7 +135,7 @@ class Bundle(EngineOwner, Servable):
         bundle = cls(opened.manifest, running, entry, texts.text, texts.chat_template, found, tokenizer)
         if proposer is None and (seen := measured(opened.proof, entry.name, opened.manifest.depth)):
             bundle._loop.drafting.policy.expect(seen)
-        bundle.grammars = texts.grammars
+        bundle.grammars, bundle.vision = texts.grammars, open_reader(opened, running.threads, texts.text)
         key = engine_key(opened.folder, entry, running.threads)
         if entry.provider == "cpu":
             bundle.exactness = cached_invariance(key) or check_invariance(key, running, opened.manifest)
@@ -180,13 +183,13 @@ class Bundle(EngineOwner, Servable):
 
     def token_ids(self, prompt: Prompt, *, chat: bool = False) -> list[int]:
         """Return the prompt's tokens. Raise PromptError when it is empty, too long, or not of this vocabulary."""
-        return self._prompt(prompt, chat=chat, hint=SHORTEN)
+        return self._prompt(prompt, chat=chat, hint=SHORTEN).ids
 
-    def _prompt(self, prompt: Prompt, *, chat: bool, hint: str | None) -> list[int]:
-        """Return the prompt's tokens. hint: as for `check_token_ids`."""
-        ids = prompt_token_ids(prompt, self.text, self.chat_template, chat=chat)
-        check_token_ids(ids, self.manifest, self.text, hint=hint)
-        return ids
+    def _prompt(self, prompt: Prompt, *, chat: bool, hint: str | None, images: Sequence[Any] = ()) -> SeenPrompt:
+        """Return the prompt's tokens and pictures. hint: as for `check_token_ids`."""
+        seen = read_prompt(prompt, images, self.vision, self.text, self.chat_template, chat=chat)
+        check_token_ids(seen.ids, self.manifest, self.text, hint=hint)
+        return seen
 
     def chat_token_ids(
         self, messages: Sequence[Mapping[str, Any]], chat_template_kwargs: Mapping[str, Any] | None = None

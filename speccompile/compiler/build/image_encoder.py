@@ -14,8 +14,7 @@ from speccompile.compiler.lower.export_encoder import ENCODER_FILE, WEIGHTS_FILE
 from speccompile.compiler.models.image_encoder import ENCODERS, load_whole, tile_features
 from speccompile.compiler.models.load import ModelFiles
 from speccompile.errors import ProofError
-from speccompile.media import ENCODE_IMAGE, IMAGES_FOLDER, PIXELS
-from speccompile.plan.images import ImagesPlan
+from speccompile.media import ENCODE_IMAGE, IMAGES_FOLDER, PIXELS, ImageSettings
 from speccompile.progress import log_step
 
 TOLERANCE = 1e-4
@@ -28,7 +27,7 @@ class EncoderInputs:
     """Inputs of the image encoder."""
 
     target: ModelFiles
-    images: ImagesPlan
+    images: ImageSettings
 
 
 def build_encoder(inputs: EncoderInputs, folder: Path, steps: CachedSteps, *, prove: bool) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from speccompile.drafters.method import NOTHING, OWN
 from speccompile.drafters.token_map import TokenizerPair
 from speccompile.plan.adapters import AdaptersPlan
 from speccompile.plan.caches import CachePlan
-from speccompile.plan.images import ImagesPlan
+from speccompile.media import ImageSettings
 from speccompile.plan.plan import DrafterPlan, EnginePlan, VerifyPlan
 from speccompile.tree import ROOT, Tree, chain, from_parents, merged
 
@@ -47,7 +47,7 @@ class RoundPlan:
     caches: CachePlan
     tokenizers: TokenizerPair | None = None
     adapters: AdaptersPlan | None = None
-    images: ImagesPlan | None = None
+    images: ImageSettings | None = None
 
     @property
     def shape(self) -> CacheShape:

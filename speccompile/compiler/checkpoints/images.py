@@ -7,7 +7,7 @@ from typing import Any
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.machine.formats.json_files import read_json_object, wrong
-from speccompile.plan.images import ImagesPlan
+from speccompile.media import ImageSettings
 
 PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
 PROCESSOR_FILES = (PREPROCESSOR, PROCESSOR)
@@ -22,7 +22,7 @@ _STANDARD, _CLIP = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}, {
 }  # fmt: skip
 
 
-def read_images(folder: Path) -> ImagesPlan:
+def read_images(folder: Path) -> ImageSettings:
     """Return how a checkpoint's pictures are prepared. Raise UnsupportedModelError for a model whose pictures are not
     compiled, CheckpointError for files that are missing or that say something else than the family does."""
     config = read_json_object(folder / CONFIG) or {}
@@ -36,7 +36,7 @@ def read_images(folder: Path) -> ImagesPlan:
     return FAMILIES[model_type](folder, config, _processor(folder))
 
 
-def _idefics3(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImagesPlan:
+def _idefics3(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
     """Idefics3 and SmolVLM: tiles of one size row by row, each with a token for its place, and the whole picture."""
     numbers = {"resample": 1, "size": {"longest_edge": 1456}, "max_image_size": {"longest_edge": 364}, **given}
     tile, vision = int(numbers["max_image_size"]["longest_edge"]), config["vision_config"]
@@ -53,7 +53,7 @@ def _idefics3(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any])
     return _plan("idefics3", folder, config, numbers, _STANDARD, (tile, tile), (tile // patch // scale) ** 2, settings)
 
 
-def _internvl(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImagesPlan:
+def _internvl(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
     """InternVL: the grid of tiles nearest to the picture's shape, and the whole picture."""
     numbers = {"resample": 3, "size": {"height": 384, "width": 384}, **given}
     _expect(folder, numbers, do_resize=True, do_rescale=True, do_normalize=True)
@@ -82,13 +82,13 @@ FAMILIES = {"idefics3": _idefics3, "smolvlm": _idefics3, "internvl": _internvl}
 def _plan(
     family: str, folder: Path, config: Mapping[str, Any], numbers: Mapping[str, Any],
     usual: Mapping[str, tuple[float, ...]], tile: tuple[int, int], rows: int, settings: Mapping[str, Any],
-) -> ImagesPlan:  # fmt: skip
+) -> ImageSettings:  # fmt: skip
     token_id = config.get("image_token_id", config.get("image_token_index"))
     if type(token_id) is not int:
         raise wrong(folder / CONFIG, f"image_token_id: {token_id!r}", "the id of the placeholder for pictures")
     if (kind := numbers["resample"]) not in FILTERS:
         raise _other(folder, f"resample {kind!r}", f"one of {FILTERS}")
-    return ImagesPlan(
+    return ImageSettings(
         family, token_id, _token(folder, token_id), int(config["text_config"]["hidden_size"]), rows, tile,
         FILTERS[kind], float(numbers.get("rescale_factor", 1 / 255)),
         tuple(map(float, numbers.get("image_mean", usual["mean"]))),
@@ -145,5 +145,6 @@ def _pair(value: Any) -> tuple[int, int]:
 
 
 def _text(names: Mapping[str, Any], key: str, usual: str) -> str:
-    found = names.get(key, (names.get("extra_special_tokens") or {}).get(key, usual))
+    extra = names.get("extra_special_tokens")
+    found = names.get(key, extra.get(key, usual) if isinstance(extra, dict) else usual)
     return str(found.get("content", usual) if isinstance(found, dict) else found)
