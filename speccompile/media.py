@@ -32,6 +32,10 @@ IMAGES_FOLDER = "images"
 """Folder of a bundle with the encoder's graph and weights."""
 
 
+PROOF_SHAPES = ((56, 84), (90, 40), (30, 240), (240, 30), (64, 64))
+"""Height and width of the pictures of a proof: of other shapes than their transposes, but for the last."""
+
+
 @dataclass(frozen=True)
 class ImageSettings:
     """Preprocessing and placeholders of a target's pictures. A manifest has them in plan.images.

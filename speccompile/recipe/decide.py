@@ -16,7 +16,7 @@ from speccompile.recipe.caches import cache_notes, decide_caches
 from speccompile.recipe.cascade import decide_cascade
 from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_silent, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
-from speccompile.recipe.images import decide_images, with_processor
+from speccompile.recipe.images import check_images, decide_images, with_processor
 from speccompile.recipe.prefixes import decide_prefixes
 from speccompile.recipe.resolve import model_in, resolve_folder
 from speccompile.recipe.schema import Engine, Precision, Prove, Recipe
@@ -85,6 +85,7 @@ def make_plan(recipe: Recipe) -> Plan:
     cache, caches = recipe.cache or Cache(), decide_caches(recipe, target, draft, engines)
     notes += cache_notes(caches, prove)
     max_length = decide_max_length(recipe, target, draft.models)
+    check_images(recipe, images, caches, max_length)
     return Plan(
         name=recipe.name,
         target=target,

@@ -6,9 +6,15 @@ from pathlib import Path
 
 from speccompile.compiler.checkpoints.images import PROCESSOR_FILES, read_images
 from speccompile.compiler.checkpoints.multimodal import TYPES
-from speccompile.media import ImageSettings
+from speccompile.contract import FLOAT_CACHE
+from speccompile.media import PROOF_SHAPES, ImageSettings
+from speccompile.plan.caches import CachePlan
 from speccompile.plan.plan import DrafterPlan, EnginePlan, ModelPlan
 from speccompile.recipe.schema import Recipe
+from speccompile.runtime.images.tiles import FAMILIES
+
+ROOM = 32
+"""Tokens beside a picture's for which a cache has to have room."""
 
 DRAFTERS = ("none", "prompt_lookup", "suffix", "model", "layer_skip")
 """Kinds whose drafts behind pictures are proven: they read tokens, or the target's caches."""
@@ -34,6 +40,20 @@ def decide_images(recipe: Recipe, target: ModelPlan, draft: DrafterPlan, engines
             raise origin.refusal(key, "it beside target.images", "one of them", f"remove {key}, or target.images")
     _check_drafter(recipe, draft, images)
     return images
+
+
+def check_images(recipe: Recipe, images: ImageSettings | None, caches: CachePlan, max_length: int) -> None:
+    """Raise RecipeError for caches in which no picture has room, or whose rows are rounded."""
+    if images is None:
+        return
+    if caches.target != FLOAT_CACHE:
+        expected = "float beside target.images: pictures are not proven with rounded rows"
+        raise recipe.origin.refusal("cache.dtype", caches.target, expected, "remove cache.dtype, or target.images")
+    family = FAMILIES[images.family](images)
+    least = min(family.grid(*shape).count for shape in PROOF_SHAPES) * images.tile_rows
+    if max_length < least + ROOM:
+        expected = f"at least {least + ROOM}: the smallest picture has {least} tokens"
+        raise recipe.origin.refusal("cache.max_length", str(max_length), expected, f"set cache.max_length to {least + ROOM}")
 
 
 def with_processor(target: ModelPlan) -> ModelPlan:

@@ -68,10 +68,15 @@ ENCODERS: dict[str, Callable[[nn.Module, tuple[int, int]], nn.Module]] = {"idefi
 """Family -> module over a tile of its model: pixels float32 [3, height, width] -> rows float32 [rows, W]."""
 
 
+def pixel_inputs(whole: nn.Module, tiles: Tensor) -> dict[str, Tensor]:
+    """Return transformers' inputs for the tiles float32 [n, 3, height, width] of one prompt's pictures."""
+    several = whole.config.model_type in ("idefics3", "smolvlm")  # takes pictures of several prompts
+    return {"pixel_values": tiles[None] if several else tiles}
+
+
 @torch.no_grad()
 def tile_features(whole: nn.Module, pixels: Tensor) -> Tensor:
     """Return transformers' own features float32 [tiles, rows, W] of tiles float32 [tiles, 3, height, width]."""
-    several = whole.config.model_type in ("idefics3", "smolvlm")  # takes pictures of several prompts
-    features = whole.get_image_features(pixel_values=pixels[None] if several else pixels).pooler_output
+    features = whole.get_image_features(**pixel_inputs(whole, pixels)).pooler_output
     found = torch.cat(list(features)) if isinstance(features, list | tuple) else features
     return found.reshape(len(pixels), -1, found.shape[-1])
