@@ -1,16 +1,23 @@
 """Prompts of a bundle, with pictures or without."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from speccompile.bundle.reader import OpenedBundle
 from speccompile.errors import PromptError
 from speccompile.machine.system import available_cores
+from speccompile.runtime.images.conversations import read_conversation
 from speccompile.runtime.images.encoder import ENCODER_FILE, open_encoder
 from speccompile.runtime.images.prompts import marked, unused_mark
-from speccompile.runtime.images.reader import ImageReader, SeenPrompt, image_settings
-from speccompile.runtime.text.prompts import ChatTemplate, Prompt, prompt_token_ids, templated
+from speccompile.runtime.images.reader import ImageReader, SeenPrompt, image_settings, images_per_prompt
+from speccompile.runtime.text.prompts import (
+    ChatTemplate,
+    Prompt,
+    conversation_token_ids,
+    prompt_token_ids,
+    templated,
+)
 from speccompile.runtime.text.tokenizer import Tokenizer
 
 
@@ -41,6 +48,18 @@ def read_prompt(
     if chat:
         return _as_message(prompt, pictures, vision, template)
     return vision.prompt(prompt, pictures) if pictures else SeenPrompt(vision.encode(prompt), None)
+
+
+def read_messages(
+    messages: object, images: Any, vision: ImageReader | None, text: Tokenizer | None, template: ChatTemplate | None,
+    variables: Mapping[str, Any] | None,
+) -> tuple[list[int], Any]:  # fmt: skip
+    """Return the tokens of a conversation, and what the option `images` of their generation is. Raise PromptError for
+    what the bundle cannot take."""
+    if vision is None or text is None:
+        return conversation_token_ids(messages, text, template, variables), images
+    seen, pictures = read_conversation(messages, images_per_prompt(images, 1)[0], vision, template, variables)
+    return seen.ids, pictures or None
 
 
 def _as_message(

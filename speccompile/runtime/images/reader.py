@@ -56,8 +56,10 @@ class ImageReader:
         """Return the pictures of one prompt. Raise PromptError."""
         if len(sources) > MAX_IMAGES:
             raise PromptError(f"received {len(sources)} pictures, expected at most {MAX_IMAGES}", hint="give fewer")
-        named = enumerate(sources)
-        return [Picture.of(read_picture(each, f"images[{index}]"), self._family) for index, each in named]
+        return [self._picture(each, f"images[{index}]") for index, each in enumerate(sources)]
+
+    def _picture(self, source: Any, where: str) -> Picture:
+        return source if isinstance(source, Picture) else Picture.of(read_picture(source, where), self._family)
 
     def encode(self, text: str, *, special_tokens: bool = True) -> list[int]:
         """Return the ids of a text without pictures, in which no placeholder is a token. Raise PromptError without a
