@@ -1,13 +1,16 @@
 """Tiny models that see pictures, with the files of their image processors, and pictures to show them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from transformers import (
     AutoImageProcessor,
     AutoModelForImageTextToText,
@@ -99,17 +102,21 @@ def processor(folder: Path) -> Any:
     return AutoImageProcessor.from_pretrained(folder, backend="pil")
 
 
+@contextmanager
+def width_first() -> Iterator[None]:
+    """Let Pillow resize the width first inside a `with` block, as older versions always did."""
+    own = Image.Image.resize
+
+    def resize(self: Image.Image, size: tuple[int, int], *args: Any, **settings: Any) -> Image.Image:
+        return own(own(self, (size[0], self.height), *args, **settings), size, *args, **settings)
+
+    with patch.object(Image.Image, "resize", resize):
+        yield
+
+
 def picture(height: int, width: int, seed: int = 0) -> NDArray[np.uint8]:
     """Return a picture with edges, a gradient and noise, uint8 [height, width, 3]."""
     random = np.random.default_rng([height, width, seed])
     rows, columns = np.mgrid[:height, :width]
     smooth = np.stack([rows * 255 / height, columns * 255 / width, (rows + columns) % 64 * 4], 2)
     return np.clip(smooth + random.normal(0, 20, smooth.shape), 0, 255).astype(np.uint8)
-
-
-def reference_logits(whole: PreTrainedModel, ids: Sequence[int], pixels: dict[str, Any]) -> NDArray[np.float32]:
-    """Return transformers' logits float32 [n, V] after each token of a prompt with pictures."""
-    with torch.no_grad():
-        logits = whole(input_ids=torch.tensor([list(ids)]), use_cache=False, **pixels).logits
-    found: NDArray[np.float32] = logits[0].float().numpy()
-    return found

@@ -13,6 +13,7 @@ from speccompile.compiler.checkpoints.images import read_images
 from speccompile.errors import CheckpointError, PromptError, UnsupportedModelError, UsageError
 from speccompile.media import ImageSettings
 from speccompile.runtime.images import encoder as encoders
+from speccompile.runtime.images.bundle_prompts import read_prompt
 from speccompile.runtime.images.conversations import split_images
 from speccompile.runtime.images.encoder import Encoder
 from speccompile.runtime.images.media import SequenceMedia
@@ -35,23 +36,12 @@ def seen(request, tmp_path_factory) -> Any:
     return request.param, folder, settings, reader
 
 
-@pytest.fixture
-def width_first(monkeypatch) -> None:
-    """Let Pillow resize the width first, as older versions always did."""
-    own = Image.Image.resize
-
-    def resize(self: Image.Image, size: tuple[int, int], *args: Any, **settings: Any) -> Image.Image:
-        return own(own(self, (size[0], self.height), *args, **settings), size, *args, **settings)
-
-    monkeypatch.setattr(Image.Image, "resize", resize)
-
-
 def shown(name: str, images: list[Any]) -> Any:
     pictures = [Image.fromarray(each) for each in images]
     return pictures if name == "internvl" else [pictures]
 
 
-@pytest.mark.usefixtures("width_first")
+@vision.width_first()
 def test_pixels_are_those_of_transformers_bit_for_bit(seen):
     name, folder, settings, _ = seen
     family, processor = FAMILIES[settings.family](settings), vision.processor(folder)
@@ -218,3 +208,8 @@ def test_a_checkpoint_without_its_processor_or_of_another_type_is_refused(tmp_pa
     other = multimodal.save(multimodal.model("gemma3"), tmp_path / "b")
     with pytest.raises(UnsupportedModelError, match="received target.images for a model of type 'gemma3'"):
         read_images(other)
+
+
+def test_a_bundle_of_text_refuses_pictures():
+    with pytest.raises(PromptError, match="received 1 pictures for a bundle that sees none"):
+        read_prompt("what", ["a.png"], None, None, None, chat=False)
