@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from speccompile.media import ImageSettings
 from speccompile.plan.adapters import AdaptersPlan
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.head import HeadPlan
-from speccompile.media import ImageSettings
 from speccompile.plan.prefixes import PrefixPlan
 
 RETRIEVAL = "retrieval"

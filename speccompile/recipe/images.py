@@ -20,7 +20,9 @@ DRAFTERS = ("none", "prompt_lookup", "suffix", "model", "layer_skip")
 """Kinds whose drafts behind pictures are proven: they read tokens, or the target's caches."""
 
 
-def decide_images(recipe: Recipe, target: ModelPlan, draft: DrafterPlan, engines: Iterable[EnginePlan]) -> ImageSettings | None:
+def decide_images(
+    recipe: Recipe, target: ModelPlan, draft: DrafterPlan, engines: Iterable[EnginePlan]
+) -> ImageSettings | None:
     """Return the pictures of a target, None if the recipe asks for none. Raise RecipeError for what they do not go
     with, UnsupportedModelError and CheckpointError as `read_images`."""
     if not recipe.target.images:
@@ -53,7 +55,9 @@ def check_images(recipe: Recipe, images: ImageSettings | None, caches: CachePlan
     least = min(family.grid(*shape).count for shape in PROOF_SHAPES) * images.tile_rows
     if max_length < least + ROOM:
         expected = f"at least {least + ROOM}: the smallest picture has {least} tokens"
-        raise recipe.origin.refusal("cache.max_length", str(max_length), expected, f"set cache.max_length to {least + ROOM}")
+        raise recipe.origin.refusal(
+            "cache.max_length", str(max_length), expected, f"set cache.max_length to {least + ROOM}"
+        )
 
 
 def with_processor(target: ModelPlan) -> ModelPlan:
@@ -67,7 +71,9 @@ def _check_drafter(recipe: Recipe, draft: DrafterPlan, images: ImageSettings) ->
     if draft.kind not in DRAFTERS or draft.cascade is not None or draft.inner is not None:
         received = f"'{draft.kind}'" if draft.kind not in DRAFTERS else f"'{draft.kind}' with a lookup beside it"
         expected = f"{known}, alone: other drafters would read the rows of pictures, which is not compiled yet"
-        raise origin.refusal("drafter.kind", f"{received} beside target.images", expected, "set drafter.kind to prompt_lookup")
+        raise origin.refusal(
+            "drafter.kind", f"{received} beside target.images", expected, "set drafter.kind to prompt_lookup"
+        )
     if draft.tokenizer is not None:
         expected = "a drafter with the target's own tokens beside target.images"
         raise origin.refusal("drafter.tokenizer", "'map'", expected, "remove target.images, or take another drafter")
@@ -78,4 +84,6 @@ def _check_drafter(recipe: Recipe, draft: DrafterPlan, images: ImageSettings) ->
             raise origin.refusal("drafter.model", received, expected, "set drafter.kind to prompt_lookup")
     if draft.kind == "layer_skip" and images.axes:
         expected = "none, prompt_lookup, suffix or model: its positions behind pictures are not compiled yet"
-        raise origin.refusal("drafter.kind", "'layer_skip' beside target.images", expected, "set drafter.kind to prompt_lookup")
+        raise origin.refusal(
+            "drafter.kind", "'layer_skip' beside target.images", expected, "set drafter.kind to prompt_lookup"
+        )

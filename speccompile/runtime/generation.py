@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from speccompile.runtime.adapters import LoadedAdapter
 from speccompile.runtime.constraints import Constraint, Matcher
-from speccompile.runtime.images.media import SequenceMedia
 from speccompile.runtime.generation_html import as_html, id_spans, text_spans
+from speccompile.runtime.images.media import SequenceMedia
 from speccompile.runtime.logprobs import Logprobs
 from speccompile.runtime.options import GREEDY, SamplingParams
 from speccompile.runtime.text.tokenizer import IncrementalDetokenizer

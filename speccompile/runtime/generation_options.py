@@ -70,9 +70,9 @@ class GenerationOptions:
     """"left" drops the first tokens of a prompt that leaves no room for `max_new_tokens` in the bundle's capacity; a
     warning says how many. By default a prompt beyond the capacity is refused."""
     images: Any = None
-    """Pictures of the prompt, of a bundle that sees some: a list of paths, bytes of files or arrays uint8 [height, width,
-    3]. With several prompts a list of pictures for each. A text has the target's placeholder once for each picture, or
-    none at all: then they come first. See docs/how-to/images.md."""
+    """Pictures of the prompt, for a target that sees them: a list of paths, bytes of files or arrays uint8 [height,
+    width, 3]. With several prompts a list of pictures for each. A text has the target's placeholder once for each
+    picture, or none at all: then they come first. See docs/how-to/images.md."""
     adapter: Name = None
     """Name of an adapter of the target that `Bundle.load_adapter` has loaded: one for all prompts, or a sequence with
     one, or None, for each. By default the target is the base."""

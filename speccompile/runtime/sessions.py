@@ -159,7 +159,7 @@ class Sessions:
             )
         if min(left.tokens) < 0:
             raise UsageError(
-                f"{path}: the latest generation holds pictures, expected one of text alone: sessions do not save pictures",
+                f"{path}: the latest generation holds pictures, expected text alone: sessions do not save pictures",
                 hint="generate from a prompt of text before",
             )
         if self._moves_on["target"] and left.target_position != len(left.tokens):

@@ -14,7 +14,7 @@ from transformers import AutoModelForImageTextToText, AutoTokenizer, LlamaConfig
 
 from speccompile.compiler.build import build, image_proof
 from speccompile.compiler.models.image_encoder import load_whole
-from speccompile.errors import ProofError, PromptError, UsageError
+from speccompile.errors import PromptError, ProofError, UsageError
 from speccompile.media import ImageSettings
 from speccompile.recipe import make_plan
 from speccompile.recipe.load import parse_recipe
@@ -140,7 +140,7 @@ def test_the_proof_notices(idefics3, monkeypatch, wrong):
 
         monkeypatch.setattr(image_proof, "_generate", other)
     engine = SimpleNamespace(entry=bundle.entry, open=lambda *_, **__: bundle.engine)
-    with pytest.raises(ProofError, match="pictures: the logits|pictures: speculative decoding"):
+    with pytest.raises(ProofError, match=r"pictures: the logits|pictures: speculative decoding"):
         image_proof._prove(load_whole(idefics3.folder), images, bundle.manifest, engine, idefics3.path)
 
 
@@ -156,7 +156,10 @@ def test_a_picture_that_comes_again_is_neither_encoded_nor_read_again(seeing):
     other = bundle.generate(f"{text} and", images=[vision.picture(40, 90, 7)], max_new_tokens=6)
     assert bundle.vision.encoder.runs > runs
     assert other.cached_tokens < first.prompt_tokens // 2  # what stands before the picture
-    assert other.token_ids == bundle.generate(f"{text} and", images=[vision.picture(40, 90, 7)], max_new_tokens=6).token_ids
+    assert (
+        other.token_ids
+        == bundle.generate(f"{text} and", images=[vision.picture(40, 90, 7)], max_new_tokens=6).token_ids
+    )
 
 
 def test_rows_of_a_batch_see_their_own_pictures(idefics3):
@@ -228,7 +231,9 @@ def test_what_does_not_go_with_pictures_is_refused(seeing, tmp_path):
 def test_other_drafters_draft_behind_pictures(tmp_path, kind):
     drafter: dict[str, Any] = {"kind": kind}
     if kind == "model":
-        sizes = {key: zoo.SIZES[key] for key in ("hidden_size", "intermediate_size", "num_attention_heads", "pad_token_id")}
+        sizes = {
+            key: zoo.SIZES[key] for key in ("hidden_size", "intermediate_size", "num_attention_heads", "pad_token_id")
+        }
         config = LlamaConfig(
             **sizes, num_hidden_layers=1, num_key_value_heads=2, vocab_size=zoo.VOCABULARY + 32, eos_token_id=None
         )

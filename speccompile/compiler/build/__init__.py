@@ -148,7 +148,7 @@ def _prove_images(
     stages: StageInputs, parts: list[TracedGraph], lowered: dict[str, Lowered], manifest: Manifest, folder: Path,
     steps: CachedSteps,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return the rows of the proof of pictures, on the engines' graphs and on the same over the checkpoint's weights."""
+    """Return the rows of the proof of pictures: the engines' graphs, and the same over the checkpoint's weights."""
     assert stages.encoder is not None, "the target sees pictures"
     distinct = list(dict.fromkeys(lowered.values()))
     both = (*lower_traced(stages.lower, distinct, parts, folder, steps), *distinct)

@@ -122,7 +122,9 @@ def proof_pictures(family: Family, room: int) -> list[NDArray[np.uint8]]:
 def _prompt(images: ImageSettings, tiles: Sequence[int], vocabulary: int) -> list[int]:
     """Return random tokens with the placeholders of some pictures among them."""
     random = np.random.default_rng(0)
-    text = [int(token) for token in random.integers(0, vocabulary, _TEXT * (len(tiles) + 1)) if token != images.token_id]
+    text = [
+        int(token) for token in random.integers(0, vocabulary, _TEXT * (len(tiles) + 1)) if token != images.token_id
+    ]
     found = text[:_TEXT]
     for number, count in enumerate(tiles, 1):
         found += [images.token_id] * (count * images.tile_rows) + text[number * _TEXT : (number + 1) * _TEXT]
@@ -139,7 +141,12 @@ def whole_logits(whole: nn.Module, ids: Sequence[int], tiles: NDArray[np.float32
 
 def _generate(bundle: Bundle, ids: list[int], shown: Sequence[Any], *, autoregressive: bool) -> Generation:
     return bundle.generate(
-        ids, images=list(shown), max_new_tokens=_NEW_TOKENS, autoregressive=autoregressive, adaptive=False, ignore_eos=True
+        ids,
+        images=list(shown),
+        max_new_tokens=_NEW_TOKENS,
+        autoregressive=autoregressive,
+        adaptive=False,
+        ignore_eos=True,
     )
 
 
@@ -181,7 +188,7 @@ def _check_close(got: NDArray[np.float32], expected: NDArray[np.float32], where:
     largest, difference = float(np.abs(expected).max()), float(np.abs(got - expected).max())
     if not difference <= TOLERANCE[TRACED] * max(largest, 1.0):
         raise ProofError(
-            f"pictures: the logits {where}, differ from transformers' by {difference:.3g}, more than {TOLERANCE[TRACED]} of "
-            f"the largest {largest:.3g}",
+            f"pictures: the logits {where}, differ from transformers' by {difference:.3g}, more than "
+            f"{TOLERANCE[TRACED]} of the largest {largest:.3g}",
             hint="the graph computes something else than the model: please report it with the recipe",
         )

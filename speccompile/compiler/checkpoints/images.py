@@ -43,7 +43,9 @@ def _idefics3(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any])
     _expect(folder, numbers, do_resize=True, do_rescale=True, do_normalize=True)
     patch, scale = int(vision.get("patch_size", 32)), int(config.get("scale_factor", 2))
     if tile != vision.get("image_size", tile) or tile % (patch * scale):
-        raise _other(folder, f"max_image_size {tile}", f"the image_size of the vision tower, {vision.get('image_size')}")
+        raise _other(
+            folder, f"max_image_size {tile}", f"the image_size of the vision tower, {vision.get('image_size')}"
+        )
     settings = {
         "longest_edge": int(numbers["size"]["longest_edge"]),
         "split": bool(numbers.get("do_image_splitting", True)),
@@ -118,8 +120,8 @@ def _token(folder: Path, token_id: int) -> str | None:
     added = {each.get("id"): each.get("content") for each in tokenizer.get("added_tokens", ())}
     if not isinstance(text := added.get(token_id), str):
         raise CheckpointError(
-            f"{folder / 'tokenizer.json'}: received no added token with the id {token_id}, expected the placeholder for "
-            f"pictures, as {CONFIG} says",
+            f"{folder / 'tokenizer.json'}: received no added token with the id {token_id}, expected the placeholder "
+            f"for pictures, as {CONFIG} says",
             hint="check that tokenizer.json belongs to these weights",
         )
     return text

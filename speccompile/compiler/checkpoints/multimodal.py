@@ -3,7 +3,8 @@
 config.json describes the decoder in `text_config`. Tensors lie in one of two layouts, among those of vision towers and
 projectors: `language_model.model.*` with `language_model.lm_head`, as Gemma 3 and Mistral 3 are published and
 transformers 5 writes them again, or `model.language_model.*` with `lm_head`, as Gemma 3n, Gemma 4 and Qwen 3.5 are and
-transformers wrote all of them from 4.52 on (`model.text_model.*` of Idefics3 and SmolVLM). A causal language model of the decoder alone has `model.*` and `lm_head`.
+transformers wrote all of them from 4.52 on (`model.text_model.*` of Idefics3 and SmolVLM). A causal language model of
+the decoder alone has `model.*` and `lm_head`.
 """
 
 from collections.abc import Iterable, Mapping

@@ -33,7 +33,9 @@ class _Idefics3(nn.Module):
         self.tower, self.connector = whole.model.vision_model, whole.model.connector
         patch, found = self.tower.embeddings.patch_size, list[Tensor]()
         grid = torch.ones(1, tile[0] // patch, tile[1] // patch, dtype=torch.bool)
-        take = self.tower.embeddings.position_embedding.register_forward_pre_hook(lambda _, given: found.append(given[0]))
+        take = self.tower.embeddings.position_embedding.register_forward_pre_hook(
+            lambda _, given: found.append(given[0])
+        )
         with take, torch.no_grad():
             self.tower.embeddings(torch.zeros(1, 3, *tile), grid)
         self.register_buffer("positions", found[0], persistent=False)

@@ -1,6 +1,6 @@
 """Pictures for a target: decoded, cut into tiles, encoded, and put in the place of a prompt's placeholders.
 
-In: paths, bytes of files or arrays, and `plan.images` of a manifest. Out: rows of an encoder for the windows of a round.
+In: paths, bytes of files or arrays, and `plan.images` of a manifest. Out: an encoder's rows for the windows of a round.
 Imported by `runtime` and what is above; needs numpy, and Pillow for files.
 
 limits    largest files, pictures and numbers of them

@@ -62,9 +62,7 @@ def read_messages(
     return seen.ids, pictures or None
 
 
-def _as_message(
-    prompt: str, pictures: Sequence[Any], vision: ImageReader, template: ChatTemplate | None
-) -> SeenPrompt:
+def _as_message(prompt: str, pictures: Sequence[Any], vision: ImageReader, template: ChatTemplate | None) -> SeenPrompt:
     """Return a user's only message, its pictures before its text, in the chat template."""
     token, mark = vision.settings.token or "", unused_mark(prompt)
     own = marked(prompt, token, mark)

@@ -1,7 +1,7 @@
 """Files and arrays as pictures: uint8 [height, width, 3], in RGB.
 
-The decisions: the camera's orientation (EXIF) is applied; transparent pixels are laid on white; palettes and grey become
-RGB; 16 bits a channel are cut to the upper 8; an animation is refused, as it is more than one picture.
+The camera's orientation (EXIF) is applied; transparent pixels are laid on white; palettes and grey become RGB; 16 bits
+a channel are cut to the upper 8; an animation is refused, as it is more than one picture.
 """
 
 import warnings
@@ -100,11 +100,7 @@ def _decode(data: bytes, where: str) -> Pixels:
             warnings.simplefilter("ignore")  # sizes are checked here, and damaged metadata changes no pixel
             image = Image.open(BytesIO(data), formats=FORMATS)
             _check_size(*image.size, where)
-            if getattr(image, "n_frames", 1) > 1:
-                raise PromptError(
-                    f"{where}: received an animation of {image.n_frames} pictures, expected one picture",  # type: ignore[attr-defined]
-                    hint="save the picture that you mean",
-                )
+            _check_still(image, where)
             image.load()
             turned = ImageOps.exif_transpose(image)
             if turned.mode in _GREY_16:
@@ -116,11 +112,19 @@ def _decode(data: bytes, where: str) -> Pixels:
         raise PromptError(f"{where}: the picture cannot be decoded: {_first_line(error)}", hint=_hint()) from None
 
 
+def _check_still(image: "Image", where: str) -> None:
+    if (frames := getattr(image, "n_frames", 1)) > 1:
+        raise PromptError(
+            f"{where}: received an animation of {frames} pictures, expected one picture",
+            hint="save the picture that you mean",
+        )
+
+
 def _check_size(width: int, height: int, where: str) -> None:
     if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
         raise PromptError(
-            f"{where}: received a picture of {width} x {height} pixels, expected at most {MAX_PIXELS} pixels and sides of "
-            f"at most {MAX_SIDE}",
+            f"{where}: received a picture of {width} x {height} pixels, expected at most {MAX_PIXELS} pixels and sides "
+            f"of at most {MAX_SIDE}",
             hint="give a smaller picture",
         )
 

@@ -48,7 +48,9 @@ def open_encoder(folder: Path, threads: int) -> Run:
     from speccompile.runtime.devices.sessions import ERRORS, engine_error, session_options
 
     try:
-        session = ort.InferenceSession(folder / ENCODER_FILE, session_options(threads), providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(
+            folder / ENCODER_FILE, session_options(threads), providers=["CPUExecutionProvider"]
+        )
     except ERRORS as error:
         raise engine_error(f"{ENCODER_FILE}: ONNX Runtime does not open it", error) from error
     named = [each.name for each in session.get_inputs()], [each.name for each in session.get_outputs()]

@@ -25,8 +25,8 @@ class SequenceMedia:
         wanted = int(self._ends[-1])
         if int(is_row.sum()) != wanted:
             raise PromptError(
-                f"the prompt has {int(is_row.sum())} placeholders of pictures (token {images.token_id}), expected {wanted}, "
-                f"one for each row of {len(self._pictures)} pictures",
+                f"the prompt has {int(is_row.sum())} placeholders of pictures (token {images.token_id}), expected "
+                f"{wanted}, one for each row of {len(self._pictures)} pictures",
                 hint="give the ids that the target's processor makes of prompt and pictures, or a text",
             )
         self.places: NDArray[np.int64] = np.where(is_row, np.cumsum(is_row), 0)

@@ -49,5 +49,3 @@ def with_pictures(text: str, token: str, texts: Sequence[str]) -> str:
         )
     first, *rest = text.split(token)
     return first + "".join(picture + part for picture, part in zip(texts, rest, strict=True))
-
-

@@ -37,8 +37,8 @@ def image_settings(manifest: Manifest) -> ImageSettings | None:
     if takes != (settings is not None) or (settings is not None and settings.family not in FAMILIES):
         received = "none" if settings is None else settings.family
         raise BundleError(
-            f"plan.images: received {received!r}, expected one of {', '.join(FAMILIES)} of a bundle whose graphs have the "
-            "input 'media', and none of another",
+            f"plan.images: received {received!r}, expected one of {', '.join(FAMILIES)} of a bundle whose graphs have "
+            "the input 'media', and none of another",
             hint="build the bundle again with this speccompile",
         )
     return settings
@@ -70,7 +70,9 @@ class ImageReader:
         escaped = marked(text, token, mark) if token else text
         return encode_marked(escaped, mark, self._text, special_tokens=special_tokens) if text else []
 
-    def prompt(self, text: str, pictures: Sequence[Picture], *, special_tokens: bool = True, mark: str = "") -> SeenPrompt:
+    def prompt(
+        self, text: str, pictures: Sequence[Picture], *, special_tokens: bool = True, mark: str = ""
+    ) -> SeenPrompt:
         """Return a text with pictures at its placeholders. mark: a character inside placeholders that are none. Raise
         PromptError."""
         assert self._text is not None, "the caller has checked for a tokenizer"
@@ -110,7 +112,7 @@ def check_truncation(truncate: str | None, images: Sequence[Sequence[Any]]) -> N
     """Raise UsageError where a prompt with pictures may lose its first tokens."""
     if truncate is not None and any(images):
         raise UsageError(
-            f"truncate: received {truncate!r} for a prompt with pictures, expected none: a part of a picture cannot be read",
+            f"truncate: received {truncate!r} for a prompt with pictures, expected none: no part of one can be dropped",
             hint="leave truncate out, and shorten the prompt",
         )
 

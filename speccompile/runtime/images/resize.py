@@ -62,7 +62,8 @@ def _pass(image: Pixels, axis: int, size: int, resample: str) -> Pixels:
     shape = (-1, 1, 1) if axis == 0 else (-1, 1)
     for place, weight in zip(places.T, weights.T, strict=True):
         total += image.take(place, axis).astype(np.int32) * weight.reshape(shape)
-    return np.clip(total >> _BITS, 0, 255).astype(np.uint8)
+    resized: Pixels = np.clip(total >> _BITS, 0, 255).astype(np.uint8)
+    return resized
 
 
 @lru_cache(maxsize=64)

@@ -150,7 +150,9 @@ class InternVL(Family):
         if most <= 1:
             return 1, 1
         sizes = range(1, most + 1)
-        grids = sorted(((c, r) for c in sizes for r in sizes if least <= c * r <= most), key=lambda each: each[0] * each[1])
+        grids = sorted(
+            ((c, r) for c in sizes for r in sizes if least <= c * r <= most), key=lambda each: each[0] * each[1]
+        )
         ratio, best, distance = width / height, (1, 1), float("inf")
         for columns, rows in grids:
             away = abs(ratio - columns / rows)

@@ -79,7 +79,7 @@ class Verify(nn.Module):
     ) -> None:
         """shape: layout of a window, a chain by default; acceptance: exact by default; taps: hidden states of the
         target that the drafter reads, see `step.taps`; successors: number of the target's best tokens after every row
-        that it reads; adapters: slots of adapters that are chosen at run time; media: of a target that sees pictures."""
+        that it reads; adapters: slots of adapters that are chosen at run time; media: of a target with pictures."""
         super().__init__()
         if isinstance(shape, TreeLayout) and decoder.is_recurrent:
             raise no_tree(decoder, "the target")
