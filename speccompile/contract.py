@@ -94,7 +94,9 @@ Inputs of a drafter from the target, in addition to tokens:
 features        float32 [B, window, F]  its taps at the accepted tokens, in the order of the path
 successors      int64 [B, logit_rows, K]  the target's K best tokens behind each row of logits, the best first
 row_tokens      int64 [B, logit_rows]   the token at each of these rows, accepted or not; -1 where there is none
-media, media_rows, offsets              of a target that sees pictures: see `speccompile.media`
+media           float32 [media, W]      of a target that sees pictures: see `speccompile.bundle.media`
+media_rows      int64 [B, window]       which of them stand in the place of the window's tokens
+offsets         int64 [B, A, window]    of positions of A axes
 kept.table ..   any                     persistent states of a drafter, which last from one generation to the
                                         next, shared by all slots; they begin with zeros, and no token depends on them
 
@@ -128,12 +130,9 @@ COMPONENTS = ("target", "drafter")
 """Components with weights and caches. The names of a component's caches begin with its name."""
 
 NEXT_ROUND_INPUTS = {
-    "next_window": "window",
-    "next_total": "n_total",
-    "next_parents": "parents",
-    "next_ids": "draft_ids",
+    "next_window": "window", "next_total": "n_total", "next_parents": "parents", "next_ids": "draft_ids",
     "next_probs": "draft_probs",
-}
+}  # fmt: skip
 """Output of a draft -> buffer that the next round reads. `draft` writes there; `step`, which may write an output before
 it has read all inputs, writes to a buffer of the output's own name, and the host copies it."""
 

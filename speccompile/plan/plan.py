@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from speccompile.media import ImageSettings
+from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.plan.adapters import AdaptersPlan
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.head import HeadPlan

@@ -4,10 +4,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from speccompile.bundle.media import PROOF_SHAPES
 from speccompile.compiler.checkpoints.images import PROCESSOR_FILES, read_images
 from speccompile.compiler.checkpoints.multimodal import TYPES
 from speccompile.contract import FLOAT_CACHE
-from speccompile.media import PROOF_SHAPES, ImageSettings
+from speccompile.drafters import DRAFTING_METHODS
+from speccompile.drafters.method import TARGET
+from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.plan import DrafterPlan, EnginePlan, ModelPlan
 from speccompile.recipe.schema import Recipe
@@ -15,9 +18,6 @@ from speccompile.runtime.images.tiles import FAMILIES
 
 ROOM = 32
 """Tokens beside a picture's for which a cache has to have room."""
-
-DRAFTERS = ("none", "prompt_lookup", "suffix", "model", "layer_skip")
-"""Kinds whose drafts behind pictures are proven: they read tokens, or the target's caches."""
 
 
 def decide_images(
@@ -67,9 +67,10 @@ def with_processor(target: ModelPlan) -> ModelPlan:
 
 
 def _check_drafter(recipe: Recipe, draft: DrafterPlan, images: ImageSettings) -> None:
-    origin, known = recipe.origin, ", ".join(DRAFTERS)
-    if draft.kind not in DRAFTERS or draft.cascade is not None or draft.inner is not None:
-        received = f"'{draft.kind}'" if draft.kind not in DRAFTERS else f"'{draft.kind}' with a lookup beside it"
+    origin, method = recipe.origin, DRAFTING_METHODS[draft.kind]
+    known = ", ".join(kind for kind, each in DRAFTING_METHODS.items() if each.with_images)
+    if not method.with_images or draft.cascade is not None or draft.inner is not None:
+        received = f"'{draft.kind}'" if not method.with_images else f"'{draft.kind}' with a lookup beside it"
         expected = f"{known}, alone: other drafters would read the rows of pictures, which is not compiled yet"
         raise origin.refusal(
             "drafter.kind", f"{received} beside target.images", expected, "set drafter.kind to prompt_lookup"
@@ -82,8 +83,8 @@ def _check_drafter(recipe: Recipe, draft: DrafterPlan, images: ImageSettings) ->
             received = f"'{model.reference}' with {model.facts.vocabulary_size} tokens"
             expected = f"a drafter that knows the placeholder of pictures, token {images.token_id}"
             raise origin.refusal("drafter.model", received, expected, "set drafter.kind to prompt_lookup")
-    if draft.kind == "layer_skip" and images.axes:
-        expected = "none, prompt_lookup, suffix or model: its positions behind pictures are not compiled yet"
+    if method.weights == TARGET and images.axes:
+        expected = "a drafter that runs no layers of the target: its positions behind pictures are not compiled yet"
         raise origin.refusal(
-            "drafter.kind", "'layer_skip' beside target.images", expected, "set drafter.kind to prompt_lookup"
+            "drafter.kind", f"'{draft.kind}' beside target.images", expected, "set drafter.kind to prompt_lookup"
         )

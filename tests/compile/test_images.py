@@ -15,7 +15,7 @@ from transformers import AutoModelForImageTextToText, AutoTokenizer, LlamaConfig
 from speccompile.compiler.build import build, image_proof
 from speccompile.compiler.models.image_encoder import load_whole
 from speccompile.errors import PromptError, ProofError, UsageError
-from speccompile.media import ImageSettings
+from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.recipe import make_plan
 from speccompile.recipe.load import parse_recipe
 from speccompile.runtime import Bundle

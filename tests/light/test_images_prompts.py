@@ -11,7 +11,7 @@ from transformers.processing_utils import ProcessorMixin
 
 from speccompile.compiler.checkpoints.images import read_images
 from speccompile.errors import CheckpointError, PromptError, UnsupportedModelError, UsageError
-from speccompile.media import ImageSettings
+from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.runtime.images import encoder as encoders
 from speccompile.runtime.images.bundle_prompts import read_prompt
 from speccompile.runtime.images.conversations import split_images

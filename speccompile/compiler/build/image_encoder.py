@@ -8,13 +8,14 @@ import numpy as np
 import onnxruntime as ort
 import torch
 
+from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, PIXELS
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.memory import free_memory
 from speccompile.compiler.lower.export_encoder import ENCODER_FILE, WEIGHTS_FILE, export_encoder
 from speccompile.compiler.models.image_encoder import ENCODERS, load_whole, tile_features
 from speccompile.compiler.models.load import ModelFiles
 from speccompile.errors import ProofError
-from speccompile.media import ENCODE_IMAGE, IMAGES_FOLDER, PIXELS, ImageSettings
+from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.progress import log_step
 
 TOLERANCE = 1e-4

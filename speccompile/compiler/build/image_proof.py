@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from speccompile.bundle.manifest import Manifest
+from speccompile.bundle.media import MEDIA, MEDIA_ROWS, PROOF_SHAPES
 from speccompile.compiler.build.cache_key import GraphFiles
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.lowered_proof import ProofEngine
@@ -24,7 +25,7 @@ from speccompile.compiler.models.load import ModelFiles
 from speccompile.compiler.prove.reference import check_greedy
 from speccompile.compiler.prove.tolerance import TOLERANCE
 from speccompile.errors import ProofError
-from speccompile.media import MEDIA, MEDIA_ROWS, PROOF_SHAPES, ImageSettings
+from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.progress import log_step
 from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.images.encoder import ENCODER_FILE, open_encoder

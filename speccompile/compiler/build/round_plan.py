@@ -14,7 +14,7 @@ from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.context import DraftInputs
 from speccompile.drafters.method import NOTHING, OWN
 from speccompile.drafters.token_map import TokenizerPair
-from speccompile.media import ImageSettings
+from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.plan.adapters import AdaptersPlan
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.plan import DrafterPlan, EnginePlan, VerifyPlan

@@ -6,8 +6,8 @@ from typing import Any
 
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.errors import CheckpointError, UnsupportedModelError
+from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.machine.formats.json_files import read_json_object, wrong
-from speccompile.media import ImageSettings
 
 PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
 PROCESSOR_FILES = (PREPROCESSOR, PROCESSOR)

@@ -7,6 +7,7 @@ import torch
 from onnx_ir.passes import common
 from torch import nn
 
+from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, PIXELS, ROWS
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.decompose import quick_translation
 from speccompile.compiler.lower.export import translation, without_noise
@@ -15,7 +16,6 @@ from speccompile.compiler.models.load import first_line
 from speccompile.compiler.weights.graph import put_weights
 from speccompile.compiler.weights.tensor import without_numbers
 from speccompile.errors import UnsupportedModelError
-from speccompile.media import ENCODE_IMAGE, IMAGES_FOLDER, PIXELS, ROWS
 
 ENCODER_FILE = f"{IMAGES_FOLDER}/{ENCODE_IMAGE}.onnx"
 WEIGHTS_FILE = f"{ENCODE_IMAGE}.weights"

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from speccompile.bundle.media import MEDIA_INPUTS
 from speccompile.contract import ADAPTER_PREFIX, Tensor
-from speccompile.media import MEDIA_INPUTS
 from speccompile.runtime.devices.engine import Array
 from speccompile.tree import Tree
 

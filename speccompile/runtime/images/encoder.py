@@ -11,8 +11,8 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, PIXELS, ROWS
 from speccompile.errors import EngineError
-from speccompile.media import ENCODE_IMAGE, IMAGES_FOLDER, PIXELS, ROWS
 from speccompile.runtime.images.limits import ENCODER_BYTES
 from speccompile.runtime.images.resize import Pixels
 from speccompile.runtime.images.tiles import Family, Grid

@@ -7,7 +7,7 @@ import numpy as np
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.errors import BundleError, PromptError, UsageError
-from speccompile.media import ImageSettings
+from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.runtime.images.decode import read_picture
 from speccompile.runtime.images.encoder import Encoder, Picture, Run
 from speccompile.runtime.images.limits import MAX_IMAGES

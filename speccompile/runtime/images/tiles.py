@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from speccompile.media import ImageSettings
+from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.runtime.images.resize import Pixels, resize
 
 Tile = NDArray[np.float32]

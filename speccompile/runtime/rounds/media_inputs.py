@@ -1,9 +1,9 @@
-"""Inputs of a round for pictures: see `speccompile.media`."""
+"""Inputs of a round for pictures: see `speccompile.bundle.media`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from speccompile.bundle.media import MEDIA, MEDIA_ROWS
 from speccompile.contract import Graph
-from speccompile.media import MEDIA, MEDIA_ROWS
 from speccompile.runtime.devices.engine import Engine
 from speccompile.runtime.rounds.bound_graphs import VerifyPass
 from speccompile.runtime.rounds.slots import Slot
