@@ -6,8 +6,6 @@ that it gives stand where the prompt has placeholders: the round itself does not
 media           float32 [media, W]      the encoder's rows for this window, of all slots together; one row of zeros in a
                                         window without pictures
 media_rows      int64 [B, window]       0: the window's token; n: row n - 1 of media stands in its place
-offsets         int64 [B, A, window]    of targets with A axes of positions: what is added to a token's place among all
-                                        tokens, which masks go on using
 
 Zeros everywhere are a window of text, so that a host that knows no pictures runs texts by leaving the buffers alone.
 Drafts are always tokens.
@@ -21,7 +19,7 @@ ENCODE_IMAGE = "encode_image"
 PIXELS, ROWS = "pixels", "rows"
 """Its input and its output."""
 
-MEDIA, MEDIA_ROWS, OFFSETS = MEDIA_INPUTS = ("media", "media_rows", "offsets")
+MEDIA, MEDIA_ROWS = MEDIA_INPUTS = ("media", "media_rows")
 """Inputs of a round's graphs that pictures fill."""
 
 IMAGES_FOLDER = "images"

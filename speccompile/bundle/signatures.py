@@ -77,7 +77,6 @@ SIGNATURES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "adapter": _COUNT,
     "media": ("float32", ("media", "*"), "io"),
     "media_rows": ("int64", ("batch", "window"), "io"),
-    "offsets": ("int64", ("batch", "*", "window"), "io"),
     ADAPTER_MATRIX: ("float32", ("*", "*", "*"), "io"),
     "features": ("float32", ("batch", "window", "*"), "link"),
     "successors": ("int64", ("batch", "logit_rows", "*"), "link"),

@@ -233,8 +233,7 @@ inline constexpr const char* kRowTokens = "row_tokens";
 inline constexpr const char* kAdapter = "adapter";
 inline constexpr const char* kMedia = "media";
 inline constexpr const char* kMediaRows = "media_rows";
-inline constexpr const char* kOffsets = "offsets";
-inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter, kMedia, kMediaRows, kOffsets};
+inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter, kMedia, kMediaRows};
 }  // namespace names
 
 // speccompile.contract: GRAPHS
@@ -527,7 +526,6 @@ inline constexpr Signature kSignatures[] = {
     {"adapter", "int64", "batch", "io"},
     {"media", "float32", "media *", "io"},
     {"media_rows", "int64", "batch window", "io"},
-    {"offsets", "int64", "batch * window", "io"},
     {"lora.*", "float32", "* * *", "io"},
     {"features", "float32", "batch window *", "link"},
     {"successors", "int64", "batch logit_rows *", "link"},

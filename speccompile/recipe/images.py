@@ -9,7 +9,6 @@ from speccompile.compiler.checkpoints.images import PROCESSOR_FILES, read_images
 from speccompile.compiler.checkpoints.multimodal import TYPES
 from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters import DRAFTING_METHODS
-from speccompile.drafters.method import TARGET
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.plan import DrafterPlan, EnginePlan, ModelPlan
@@ -83,8 +82,3 @@ def _check_drafter(recipe: Recipe, draft: DrafterPlan, images: ImageSettings) ->
             received = f"'{model.reference}' with {model.facts.vocabulary_size} tokens"
             expected = f"a drafter that knows the placeholder of pictures, token {images.token_id}"
             raise origin.refusal("drafter.model", received, expected, "set drafter.kind to prompt_lookup")
-    if method.weights == TARGET and images.axes:
-        expected = "a drafter that runs no layers of the target: its positions behind pictures are not compiled yet"
-        raise origin.refusal(
-            "drafter.kind", f"'{draft.kind}' beside target.images", expected, "set drafter.kind to prompt_lookup"
-        )

@@ -8,6 +8,7 @@ from speccompile.bundle import manifest as names
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.reader import OpenedBundle, open_bundle
 from speccompile.runtime.constraints import Constraint, GrammarCompiler
+from speccompile.runtime.images.reader import image_settings
 from speccompile.runtime.text.chat import read_chat
 from speccompile.runtime.text.prompts import ChatTemplate
 from speccompile.runtime.text.tokenizer import Tokenizer
@@ -52,7 +53,8 @@ class TextBundle:
         path = opened.path(names.TOKENIZER) if opened.manifest.tokenizer else None
         hashed = "" if path is None else opened.hashes.files[names.TOKENIZER].blake3
         chat = read_chat(opened.path(names.CHAT)) if names.CHAT in opened.hashes.files else None
-        text = None if path is None else Tokenizer(path)
+        settings = image_settings(opened.manifest)
+        text = None if path is None else Tokenizer(path, None if settings is None else settings.token)
         return cls(opened.manifest, text, chat, GrammarCompiler(opened.manifest, path, hashed))
 
     @classmethod

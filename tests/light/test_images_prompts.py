@@ -32,7 +32,8 @@ def seen(request, tmp_path_factory) -> Any:
     """Folder, settings and reader of a family, without an encoder."""
     folder = vision.save(vision.model(request.param), request.param, tmp_path_factory.mktemp(request.param))
     settings = read_images(folder)
-    reader = ImageReader(settings, lambda: pytest.fail("nothing is encoded here"), Tokenizer(folder / "tokenizer.json"))
+    tokenizer = Tokenizer(folder / "tokenizer.json", settings.token)
+    reader = ImageReader(settings, lambda: pytest.fail("nothing is encoded here"), tokenizer)
     return request.param, folder, settings, reader
 
 
@@ -81,16 +82,23 @@ def test_prompts_are_those_of_transformers_processor(seen, monkeypatch):
 
 
 def test_a_placeholder_that_a_user_types_is_text(seen):
-    _, folder, settings, reader = seen
-    tokenizer = Tokenizer(folder / "tokenizer.json")
+    _, folder, settings, _ = seen
+    tokenizer, escaping = (Tokenizer(folder / "tokenizer.json", each) for each in (None, settings.token))
     typed = f"in {settings.token} the {settings.token}"
     assert settings.token_id in tokenizer.encode(typed)
-    ids = reader.encode(typed)
+    ids = escaping.encode(typed)
     assert settings.token_id not in ids
     assert tokenizer.decode(ids) == typed
     plain = "in the self = the"
-    assert reader.encode(plain) == tokenizer.encode(plain)
-    assert reader.encode("") == []
+    assert escaping.encode(plain) == tokenizer.encode(plain)
+    assert escaping.encode(settings.token * 3) == escaping.encode_parts(
+        [
+            settings.token[0],
+            f"{settings.token[1:]}{settings.token[0]}",
+            f"{settings.token[1:]}{settings.token[0]}",
+            settings.token[1:],
+        ]
+    )
 
 
 def test_pictures_and_placeholders_are_counted(seen):

@@ -94,7 +94,7 @@ class RoundPlan:
     @property
     def media(self) -> MediaRows | None:
         """Rows of pictures in the target's windows; None if it sees none."""
-        return None if self.images is None else MediaRows(self.images.width, self.images.axes)
+        return None if self.images is None else MediaRows(self.images.width)
 
     @property
     def _drafts(self) -> WindowDrafts:

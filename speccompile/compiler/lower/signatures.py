@@ -75,8 +75,7 @@ def media_inputs(verify: Verify, batch: Dimension) -> list[Spec]:
     merged = verify.media
     if merged is None:
         return []
-    inputs = [_io("media", ("media", merged.width), dtype="float32"), _io("media_rows", (batch, "window"))]
-    return [*inputs, _io("offsets", (batch, merged.axes, "window"))] if merged.axes else inputs
+    return [_io("media", ("media", merged.width), dtype="float32"), _io("media_rows", (batch, "window"))]
 
 
 def quantized_states(verify: Verify) -> list[str]:

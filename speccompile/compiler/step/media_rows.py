@@ -8,10 +8,9 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class MediaRows:
-    """Rows of pictures in a window. width: of a row; axes: of the positions that offsets shift, 0 without offsets."""
+    """Rows of pictures in a window. width: of a row."""
 
     width: int
-    axes: int = 0
 
     def __call__(self, model: nn.Module, window: Tensor, media: Tensor, rows: Tensor) -> Tensor:
         """Return float32 [B, T, H]: the embeddings of the window's tokens int64 [B, T], or the rows of media float32

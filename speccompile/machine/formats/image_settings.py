@@ -15,8 +15,7 @@ class ImageSettings:
     family: way of cutting a picture into tiles, one of `runtime.images.tiles`. token_id: of the placeholder that a
     row of the encoder replaces; token: its text, None without a tokenizer. width: of a row; tile_rows: rows of a tile;
     tile: height and width of a tile in pixels. resample: filter of resizing. rescale, mean, std: pixels become
-    (pixel * rescale - mean) / std for each channel. settings: what a family needs besides. axes: of the positions of
-    rotary embeddings, 0 if every token's position is its place.
+    (pixel * rescale - mean) / std for each channel. settings: what a family needs besides.
     """
 
     family: str
@@ -30,7 +29,6 @@ class ImageSettings:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
-    axes: int = 0
 
     def describe(self) -> str:
         """Describe the pictures in a line."""

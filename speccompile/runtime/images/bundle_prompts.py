@@ -47,7 +47,7 @@ def read_prompt(
         return vision.of_ids(prompt_token_ids(prompt, text, template, chat=chat), pictures)
     if chat:
         return _as_message(prompt, pictures, vision, template)
-    return vision.prompt(prompt, pictures) if pictures else SeenPrompt(vision.encode(prompt), None)
+    return vision.prompt(prompt, pictures) if pictures else SeenPrompt(prompt_token_ids(prompt, text, template), None)
 
 
 def read_messages(

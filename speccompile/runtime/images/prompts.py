@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from itertools import count
 
 from speccompile.errors import PromptError
-from speccompile.runtime.text.tokenizer import Tokenizer
 
 _PRIVATE = 0xE000
 """First character without a meaning (Unicode's private use area)."""
@@ -22,19 +21,6 @@ def unused_mark(*texts: str) -> str:
 def marked(text: str, token: str, mark: str) -> str:
     """Return the text with a mark inside each placeholder, so that it is none."""
     return text.replace(token, token[0] + mark + token[1:])
-
-
-def encode_marked(text: str, mark: str, tokenizer: Tokenizer, *, special_tokens: bool) -> list[int]:
-    """Return the ids of a text with marks, which separate what is encoded apart and are no part of it."""
-    if mark not in text:
-        return tokenizer.encode(text, special_tokens=special_tokens)
-    parts = [tokenizer.encode(part, special_tokens=False) for part in text.split(mark)]
-    ids = [token for part in parts for token in part]
-    if not special_tokens:
-        return ids
-    bare, whole = tokenizer.encode("a", special_tokens=False), tokenizer.encode("a")
-    start = next((place for place in range(len(whole)) if whole[place : place + len(bare)] == bare), 0)
-    return [*whole[:start], *ids, *whole[start + len(bare) :]]
 
 
 def with_pictures(text: str, token: str, texts: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from speccompile.runtime.images.decode import read_picture
 from speccompile.runtime.images.encoder import Encoder, Picture, Run
 from speccompile.runtime.images.limits import MAX_IMAGES
 from speccompile.runtime.images.media import SequenceMedia
-from speccompile.runtime.images.prompts import encode_marked, marked, unused_mark, with_pictures
+from speccompile.runtime.images.prompts import with_pictures
 from speccompile.runtime.images.tiles import FAMILIES
 from speccompile.runtime.text.tokenizer import Tokenizer
 
@@ -61,15 +61,6 @@ class ImageReader:
     def _picture(self, source: Any, where: str) -> Picture:
         return source if isinstance(source, Picture) else Picture.of(read_picture(source, where), self._family)
 
-    def encode(self, text: str, *, special_tokens: bool = True) -> list[int]:
-        """Return the ids of a text without pictures, in which no placeholder is a token. Raise PromptError without a
-        tokenizer, which the caller has checked for."""
-        assert self._text is not None, "the caller has checked for a tokenizer"
-        token = self.settings.token or ""
-        mark = unused_mark(text)
-        escaped = marked(text, token, mark) if token else text
-        return encode_marked(escaped, mark, self._text, special_tokens=special_tokens) if text else []
-
     def prompt(
         self, text: str, pictures: Sequence[Picture], *, special_tokens: bool = True, mark: str = ""
     ) -> SeenPrompt:
@@ -78,7 +69,7 @@ class ImageReader:
         assert self._text is not None, "the caller has checked for a tokenizer"
         assert self.settings.token is not None, "a bundle with a tokenizer has the placeholder's text"
         whole = with_pictures(text, self.settings.token, [self._family.text(picture.grid) for picture in pictures])
-        ids = encode_marked(whole, mark or unused_mark(whole), self._text, special_tokens=special_tokens)
+        ids = self._text.encode_parts(whole.split(mark) if mark else [whole], special_tokens)
         return self.of_ids(ids, pictures)
 
     def of_ids(self, ids: list[int], pictures: Sequence[Picture]) -> SeenPrompt:

@@ -28,7 +28,7 @@ class RoundInputs(NamedTuple):
     = 0, 1, ..; in sampling graphs settings and uniforms float32 [B, R]; if drafts are sampled, ids and probs [B, N, C],
     and accept_uniforms float32 [B, N]; parents int64 [B, N + 1] if the drafter makes the tree; in graphs with
     constraints allowed bool [B, R, V] or [B, R, 1]; with adapters adapter int64 [B], and matrices: see `low_rank`; of a
-    target that sees pictures media, media_rows and offsets: see `speccompile.bundle.media`."""
+    target that sees pictures media and media_rows: see `speccompile.bundle.media`."""
 
     window: Tensor
     n_given: Tensor
@@ -46,7 +46,6 @@ class RoundInputs(NamedTuple):
     matrices: Sequence[Tensor] = ()
     media: Tensor | None = None
     media_rows: Tensor | None = None
-    offsets: Tensor | None = None
 
 
 class Verified(NamedTuple):
