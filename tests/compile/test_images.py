@@ -1,7 +1,9 @@
 """Bundles of targets that see pictures, against transformers' whole models."""
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +22,9 @@ from speccompile.recipe import make_plan
 from speccompile.recipe.load import parse_recipe
 from speccompile.runtime import Bundle
 from speccompile.runtime.images.media import SequenceMedia
+from speccompile.serving.http.model import ServedModel
 from tests import vision, zoo
+from tests.light.serve_example import serving
 
 pytestmark = pytest.mark.builds(4)
 
@@ -183,7 +187,7 @@ def test_a_service_sees_pictures(idefics3):
 def test_a_conversation_has_pictures_in_its_parts(seeing, tmp_path):
     bundle, file = seeing.bundle, tmp_path / "wide.png"
     Image.fromarray(WIDE).save(file)
-    content = [{"type": "text", "text": "what"}, {"type": "image", "image": str(file)}, {"type": "text", "text": "and"}]
+    content = [{"type": "text", "text": "what"}, {"type": "image", "image": file}, {"type": "text", "text": "and"}]
     tokenizer, messages = AutoTokenizer.from_pretrained(seeing.folder), [{"role": "user", "content": content}]
     written = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     expected = seeing.expected(written, [WIDE])
@@ -193,8 +197,52 @@ def test_a_conversation_has_pictures_in_its_parts(seeing, tmp_path):
     assert found.token_ids == expected
     with pytest.raises(PromptError, match="messages: received 0 pictures for 1 parts of type image"):
         bundle.chat([{"role": "user", "content": content}])
+    content[1] = {"type": "image", "image": str(file)}
+    with pytest.raises(PromptError, match="as a picture, expected bytes, an array or a"):
+        bundle.chat(messages)
     typed = [{"role": "user", "content": f"a {seeing.token} b"}]
     assert bundle.vision.settings.token_id not in bundle.chat_token_ids(typed)
+
+
+def data_url(image: Any) -> str:
+    held = BytesIO()
+    Image.fromarray(image).save(held, "PNG")
+    return f"data:image/png;base64,{b64encode(held.getvalue()).decode()}"
+
+
+def test_a_server_takes_pictures_as_data_urls(idefics3):
+    tokenizer = AutoTokenizer.from_pretrained(idefics3.folder)
+    model = ServedModel("seeing")
+    model.start(Bundle.open(idefics3.path, threads=1), idefics3.path)
+    with serving(model) as server:
+        for size in ((40, 90), (300, 700)):  # read in a thread, and in a child process
+            image = vision.picture(*size)
+            content = [
+                {"type": "text", "text": f"a {idefics3.token} "},
+                {"type": "image_url", "image_url": {"url": data_url(image)}},
+            ]
+            answer = server.chat(content, max_tokens=NEW, temperature=0, return_token_ids=True)
+            assert answer.status == 200, answer.json
+            plain = [{"role": "user", "content": [{"type": "text", "text": "a TYPED "}, {"type": "image"}]}]
+            written = tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True)
+            mark = chr(0xE000)
+            pictures = idefics3.bundle.vision.pictures([image])
+            typed = written.replace("TYPED", idefics3.token[0] + mark + idefics3.token[1:])
+            ids = idefics3.bundle.vision.prompt(typed, pictures, special_tokens=False, mark=mark).ids
+            assert answer.json["usage"]["prompt_tokens"] == len(ids)
+            expected = idefics3.bundle.generate(ids, images=[image], max_new_tokens=NEW)
+            assert answer.json["choices"][0]["token_ids"] == expected.token_ids
+        for part, said in (
+            ({"url": "http://localhost/a.png"}, "expected data:image/..;base64"),
+            ({"url": "data:image/png;base64,aGVsbG8="}, "the picture cannot be decoded"),
+            ({"url": data_url(WIDE), "detail": "high"}, "expected auto"),
+            ({}, "received the URL None"),
+        ):
+            refused = server.chat([{"type": "image_url", "image_url": part}])
+            assert (refused.status, said in refused.error["message"]) == (400, True), refused.json
+        refused = server.chat([{"type": "image", "image": "/etc/hostname"}])
+        assert refused.status == 400
+        assert server.chat(f"a {idefics3.token} b", max_tokens=3, temperature=0).status == 200
 
 
 def test_the_command_line_takes_pictures(seeing, tmp_path, cli):

@@ -1,7 +1,7 @@
 """Conversations with pictures: parts of messages in OpenAI's form, and in that of chat templates.
 
-A part is {"type": "image"}, whose picture is the next one of `images`, or brings its own: {"type": "image", "image": a
-path, bytes or an array}, or {"type": "image_url", "image_url": {"url": "data:image/png;base64,.."}}.
+A part is {"type": "image"}, whose picture is the next one of `images`, or brings its own: {"type": "image", "image":
+bytes, an array or a pathlib.Path}, or {"type": "image_url", "image_url": {"url": "data:image/png;base64,.."}}.
 """
 
 import base64
@@ -40,10 +40,15 @@ def read_conversation(
             hint='write {"type": "image"} in a message\'s content where each picture belongs',
         )
     pictures = vision.pictures(chosen)
-    token, mark = vision.settings.token or "", unused_mark(*_strings(plain))
-    own = _mapped(plain, lambda text: marked(text, token, mark)) if token else plain
+    own, mark = mark_placeholders(plain, vision.settings.token)
     written = templated(own, template, variables)
     return vision.prompt(written, pictures, special_tokens=False, mark=mark), pictures
+
+
+def mark_placeholders(messages: list[dict[str, Any]], token: str | None) -> tuple[list[dict[str, Any]], str]:
+    """Return messages with a mark inside each placeholder that somebody has written, and the mark."""
+    mark = unused_mark(*_strings(messages))
+    return _mapped(messages, lambda text: marked(text, token, mark)) if token else messages, mark
 
 
 def split_images(messages: object) -> tuple[list[dict[str, Any]], list[Any]]:
@@ -96,8 +101,19 @@ def _part(part: Mapping[str, Any], sources: list[Any], where: str) -> dict[str, 
         given = part.get("image_url")
         sources.append(data_url(given.get("url") if isinstance(given, Mapping) else given, where))
     else:
-        sources.append(part.get("image"))
+        sources.append(_own(part.get("image"), where))
     return {"type": "image"}
+
+
+def _own(image: Any, where: str) -> Any:
+    """Return a part's own picture. Raise PromptError for a text: messages may come from the network, and would name any
+    file of this machine."""
+    if isinstance(image, str):
+        raise PromptError(
+            f"{where}: received the text {image[:40]!r} as a picture, expected bytes, an array or a pathlib.Path",
+            hint="write pathlib.Path(NAME) in messages of your own, or give the file by images=[NAME]",
+        )
+    return image
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
