@@ -61,12 +61,12 @@ def model(name: str, **settings: Any) -> PreTrainedModel:
     """Return the whole model in float32, eager; equal arguments give equal weights. settings: of its text decoder."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        built = AutoModelForImageTextToText.from_config(_config(name, settings), attn_implementation="eager")
+        built = AutoModelForImageTextToText.from_config(config(name, settings), attn_implementation="eager")
         zoo.enliven(built)
     return built.eval()
 
 
-def _config(name: str, settings: dict[str, Any]) -> PreTrainedConfig:
+def config(name: str, settings: dict[str, Any]) -> PreTrainedConfig:
     sizes = {key: zoo.SIZES[key] for key in (
         "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
         "pad_token_id", "bos_token_id", "eos_token_id",
