@@ -51,7 +51,7 @@ def check_images(recipe: Recipe, images: ImageSettings | None, caches: CachePlan
         expected = "float beside target.images: pictures are not proven with rounded rows"
         raise recipe.origin.refusal("cache.dtype", caches.target, expected, "remove cache.dtype, or target.images")
     family = FAMILIES[images.family](images)
-    least = min(family.grid(*shape).count for shape in PROOF_SHAPES) * images.tile_rows
+    least = min(family.grid(*shape).n_tiles for shape in PROOF_SHAPES) * images.tile_rows
     if max_length < least + ROOM:
         expected = f"at least {least + ROOM}: the smallest picture has {least} tokens"
         raise recipe.origin.refusal(

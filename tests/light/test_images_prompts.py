@@ -51,7 +51,7 @@ def test_pixels_are_those_of_transformers_bit_for_bit(seen):
         expected = np.asarray(processor(images=shown(name, [image]), return_tensors="np")["pixel_values"])
         found = np.stack(family.tiles(image))
         assert np.array_equal(found, expected.reshape(-1, *expected.shape[-3:])), (height, width)
-        assert family.grid(height, width).count == len(found)
+        assert family.grid(height, width).n_tiles == len(found)
 
 
 def test_prompts_are_those_of_transformers_processor(seen, monkeypatch):
@@ -78,7 +78,7 @@ def test_prompts_are_those_of_transformers_processor(seen, monkeypatch):
         pictures = reader.pictures(images)
         found = reader.prompt(text, pictures)
         assert found.ids == np.asarray(expected)[0].tolist()
-        assert int((found.media.places > 0).sum()) == sum(each.grid.count for each in pictures) * settings.tile_rows
+        assert int((found.media.places > 0).sum()) == sum(each.grid.n_tiles for each in pictures) * settings.tile_rows
 
 
 def test_a_placeholder_that_a_user_types_is_text(seen):
@@ -146,7 +146,7 @@ def test_rows_come_in_the_order_of_the_prompt_and_each_picture_is_encoded_once(s
     media = SequenceMedia(pictures, ids, encoder)
     whole = media.rows_between(0, len(ids))[1]
     assert whole is not None
-    tiles = sum(each.grid.count for each in pictures)
+    tiles = sum(each.grid.n_tiles for each in pictures)
     assert np.array_equal(whole[:, 0], np.repeat(np.arange(1, tiles + 1), settings.tile_rows))
     for size in (1, 3, 5):
         parts = [media.rows_between(start, start + size) for start in range(0, len(ids), size)]
@@ -160,8 +160,8 @@ def test_rows_come_in_the_order_of_the_prompt_and_each_picture_is_encoded_once(s
 def test_kept_rows_have_a_limit(seen):
     _, _, settings, reader = seen
     pictures = [reader.pictures([vision.picture(40, 90, seed)])[0] for seed in range(3)]
-    size = pictures[0].grid.count * settings.tile_rows * settings.width * 4
-    encoder, count = fake_encoder(settings, 2 * size), pictures[0].grid.count
+    size = pictures[0].grid.n_tiles * settings.tile_rows * settings.width * 4
+    encoder, count = fake_encoder(settings, 2 * size), pictures[0].grid.n_tiles
     for picture, runs in ((0, 1), (1, 2), (0, 2), (2, 3), (0, 3), (1, 4)):  # the least recently used one goes
         encoder.rows(pictures[picture])
         assert encoder.runs == runs * count

@@ -86,7 +86,7 @@ def _prove(
     bundle = Bundle(manifest, opened, engine.entry, None, None)
     bundle.vision = ImageReader(images, partial(open_encoder, folder, 1), None)
     shown = proof_pictures(FAMILIES[images.family](images), manifest.max_length - _NEW_TOKENS)
-    ids = _prompt(images, [bundle.vision.pictures([each])[0].grid.count for each in shown], manifest.vocabulary_size)
+    ids = _prompt(images, [bundle.vision.pictures([each])[0].grid.n_tiles for each in shown], manifest.vocabulary_size)
     is_exact = engine.entry.precision["target"] == TRACED
     row: dict[str, Any] = {"precision": engine.entry.precision, "pictures": len(shown), "prompt_tokens": len(ids)}
     tiles = np.concatenate([FAMILIES[images.family](images).tiles(each) for each in shown])
@@ -110,9 +110,9 @@ def _prove(
 
 def proof_pictures(family: Family, room: int) -> list[NDArray[np.uint8]]:
     """Return up to two pictures of different shapes whose rows, with some text, fit into `room` tokens."""
-    rows, found, left = family.images.tile_rows, [], room - 3 * _TEXT
-    for height, width in sorted(PROOF_SHAPES, key=lambda shape: family.grid(*shape).count):
-        needed = family.grid(height, width).count * rows
+    rows, left, found = family.images.tile_rows, room - 3 * _TEXT, list[NDArray[np.uint8]]()
+    for height, width in sorted(PROOF_SHAPES, key=lambda shape: family.grid(*shape).n_tiles):
+        needed = family.grid(height, width).n_tiles * rows
         if len(found) < 2 and needed <= left:
             random = np.random.default_rng([height, width])
             found.append(random.integers(0, 256, (height, width, 3), np.uint8))

@@ -59,12 +59,12 @@ def split_images(messages: object) -> tuple[list[dict[str, Any]], list[Any]]:
     contents = [message.get("content") if isinstance(message, Mapping) else None for message in messages]
     shown = [isinstance(each, list | tuple) and any(map(_is_image, each)) for each in contents]
     rest = [
-        {**message, "content": [part for part in content if not _is_image(part)]} if is_shown else message
+        {**message, "content": [part for part in content or () if not _is_image(part)]} if is_shown else message
         for message, content, is_shown in zip(messages, contents, shown, strict=True)
     ]
-    plain, sources = plain_messages(rest), []
+    plain, sources = plain_messages(rest), list[Any]()
     for index, (message, content, is_shown) in enumerate(zip(plain, contents, shown, strict=True)):
-        if is_shown:
+        if is_shown and content is not None:
             where = f"messages[{index}].content"
             message["content"] = [_part(part, sources, f"{where}[{number}]") for number, part in enumerate(content)]
     return plain, sources

@@ -20,7 +20,7 @@ class SequenceMedia:
         rows."""
         images = encoder.family.images
         self._pictures, self._encoder = list(pictures), encoder
-        self._ends = np.cumsum([picture.grid.count * images.tile_rows for picture in pictures])
+        self._ends = np.cumsum([picture.grid.n_tiles * images.tile_rows for picture in pictures])
         is_row = np.array(ids, np.int64) == images.token_id
         wanted = int(self._ends[-1])
         if int(is_row.sum()) != wanted:

@@ -22,7 +22,7 @@ class Grid(NamedTuple):
     whole: bool
 
     @property
-    def count(self) -> int:
+    def n_tiles(self) -> int:
         """Number of tiles."""
         return self.rows * self.columns + self.whole
 
@@ -142,7 +142,7 @@ class InternVL(Family):
 
     def text(self, grid: Grid) -> str:
         settings = self.images.settings
-        return f"{settings['begin']}{self._placeholders * grid.count}{settings['end']}"
+        return f"{settings['begin']}{self._placeholders * grid.n_tiles}{settings['end']}"
 
     def _nearest(self, height: int, width: int) -> tuple[int, int]:
         """Return columns and rows. Of equally near grids the larger one wins while half of it is filled."""
