@@ -32,11 +32,11 @@ NEW = 20
 WIDE, TALL = vision.picture(40, 90), vision.picture(90, 33, 1)
 
 
-def made(name: str, drafter: Any, folder: Path, **more: Any) -> Path:
-    """Build a bundle of a family in `folder`, and return it."""
+def made(name: str, drafter: Any, folder: Path, recipe: Any = None, **more: Any) -> Path:
+    """Build a bundle of a family in `folder`, and return it. recipe: more of it; more: of its cache."""
     if not (folder / name).exists():
         vision.save(vision.model(name), name, folder / name)
-    recipe = {
+    recipe = (recipe or {}) | {
         "name": "seeing", "target": {"model": str(folder / name), "images": True}, "drafter": drafter,
         "cache": {"max_length": 192, "prefill_chunk": 16, **more}, "prove": {"max_new_tokens": 8},
     }  # fmt: skip
@@ -292,6 +292,19 @@ def test_other_drafters_draft_behind_pictures(tmp_path, kind):
         text = text.format(seeing.token)
         found = seeing.bundle.generate(text, images=list(images), max_new_tokens=NEW, adaptive=False)
         assert found.token_ids == seeing.expected(text, images)
+
+
+@pytest.mark.sweep("builds in another precision, and that sample")
+def test_quantized_and_sampling_bundles_draft_behind_pictures(tmp_path):
+    recipe = {"precision": {"target": "int8"}, "decoding": "sampling"}
+    bundle = Bundle.open(made("internvl", {"kind": "prompt_lookup", "ngram": 1}, tmp_path, recipe), threads=1)
+    found = [
+        bundle.generate("what", images=[WIDE], max_new_tokens=NEW, autoregressive=each, adaptive=False).token_ids
+        for each in (True, False)
+    ]
+    assert found[0] == found[1]
+    drawn = [bundle.generate("what", images=[WIDE], temperature=1.0, seed=5, max_new_tokens=NEW) for _ in range(2)]
+    assert drawn[0].token_ids == drawn[1].token_ids
 
 
 def test_settings_are_in_the_manifest(seeing):
