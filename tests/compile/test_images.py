@@ -307,6 +307,10 @@ def test_quantized_and_sampling_bundles_draft_behind_pictures(tmp_path):
     assert drawn[0].token_ids == drawn[1].token_ids
 
 
-def test_settings_are_in_the_manifest(seeing):
+def test_inspect_and_the_manifest_tell_the_pictures(seeing, cli):
+    code, out, _ = cli("inspect", seeing.path)
+    assert code == 0
+    assert f"pictures    {seeing.bundle.vision.settings.describe()}" in out
+    assert "images" in out.partition("proof (proof.json)")[2]
     written = json.loads((seeing.path / "manifest.json").read_text())["plan"]["images"]
     assert ImageSettings.from_json(written) == seeing.bundle.vision.settings
