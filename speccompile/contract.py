@@ -94,13 +94,14 @@ Inputs of a drafter from the target, in addition to tokens:
 features        float32 [B, window, F]  its taps at the accepted tokens, in the order of the path
 successors      int64 [B, logit_rows, K]  the target's K best tokens behind each row of logits, the best first
 row_tokens      int64 [B, logit_rows]   the token at each of these rows, accepted or not; -1 where there is none
+media           float32 [media, W]      of a target that sees pictures: see `speccompile.bundle.media`
+media_rows      int64 [B, window]       which of them stand in the place of the window's tokens
 kept.table ..   any                     persistent states of a drafter, which last from one generation to the
                                         next, shared by all slots; they begin with zeros, and no token depends on them
 
 New tokens of a round in slot b: path[b, n_given[b] : n_path[b] + 1]. The host then adds n_path to length.
 
-Standard library only: this file is imported by the compiler and by the runtime. The tables below are C++'s too:
-`scripts/contract_header.py` writes them into speccompile/native/contract_table.h.
+Standard library only. The tables below are C++'s too: `scripts/contract_header.py` writes contract_table.h from them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -114,7 +115,7 @@ BUFFERS = (
     "window", "n_given", "n_total", "length", "logit_rows", "batch_rows", "path", "n_path", "logits", "catch_up",
     "pairs", "tokens", "parents", "nodes", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "history",
     "uniforms", "accept_uniforms", "draft_uniforms", "draft_ids", "draft_probs", "allowed", "features", "successors",
-    "row_tokens", "adapter",
+    "row_tokens", "adapter", "media", "media_rows",
 )  # fmt: skip
 """Names of buffers with a fixed name; states are named by their component and kind. Some are names of sizes as well."""
 
@@ -128,12 +129,9 @@ COMPONENTS = ("target", "drafter")
 """Components with weights and caches. The names of a component's caches begin with its name."""
 
 NEXT_ROUND_INPUTS = {
-    "next_window": "window",
-    "next_total": "n_total",
-    "next_parents": "parents",
-    "next_ids": "draft_ids",
+    "next_window": "window", "next_total": "n_total", "next_parents": "parents", "next_ids": "draft_ids",
     "next_probs": "draft_probs",
-}
+}  # fmt: skip
 """Output of a draft -> buffer that the next round reads. `draft` writes there; `step`, which may write an output before
 it has read all inputs, writes to a buffer of the output's own name, and the host copies it."""
 
@@ -347,4 +345,4 @@ def buffers(graphs: Iterable[Graph]) -> tuple[Buffer, ...]:
 
 def _width(text: str, widths: dict[str, int]) -> int:
     name, _, more = text.partition("+")
-    return widths[name] + int(more or 0)
+    return {"media": 1, **widths}[name] + int(more or 0)  # 1: a run without pictures

@@ -75,6 +75,8 @@ SIGNATURES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "draft_probs": ("float32", ("batch", "drafts", "*"), "io link"),
     "allowed": ("bool", ("batch", "logit_rows", "allowed"), "io"),
     "adapter": _COUNT,
+    "media": ("float32", ("media", "*"), "io"),
+    "media_rows": ("int64", ("batch", "window"), "io"),
     ADAPTER_MATRIX: ("float32", ("*", "*", "*"), "io"),
     "features": ("float32", ("batch", "window", "*"), "link"),
     "successors": ("int64", ("batch", "logit_rows", "*"), "link"),

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 @click.option("-p", "--prompt", metavar="TEXT", cls=Option, help="The prompt; - for stdin.")
 @click.option("--prompt-file", metavar="FILE", help="A file with the prompt, taken as it is; - for stdin.")
 @click.option("--token-ids", metavar="1,2,3", help="The prompt's token ids.")
+@click.option(
+    "--image", "images", metavar="FILE", multiple=True, help="A picture for the prompt. May be given several times."
+)
 @click.option("-n", "--max-new-tokens", default=128, show_default=True, help="At most this many.", **NEW_TOKENS)
 @sampling_options
 @constraint_options
@@ -64,6 +67,7 @@ def command(
     fixed_draft_length: bool,
     state: Path | None,
     reset: bool,
+    images: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Generate text with BUNDLE.
@@ -77,6 +81,9 @@ def command(
     Rounds verify as many drafts as pay by the times measured here, and none while drafting does not, which never
     changes a token: where drafts are drawn (at a temperature above 0), or the bundle's method is approximate, every
     round has all of them.
+
+    Pictures need a bundle of a target that sees them (target.images). A prompt has the target's own placeholder once
+    for each of them; without any they come first.
 
     Some drafters learn while they draft (token_recycling). What they know is gone with the process unless --state
     names a file for it. It never changes a token, only how many drafts are accepted.
@@ -116,8 +123,9 @@ def command(
       speccompile generate build/recycling --prompt 'def ' --state learned.safetensors
       speccompile generate build/demo --prompt-file long.txt --session long.session
       speccompile generate build/slots --prompt 'Roses' --adapter poet=adapters/poet
+      speccompile generate build/seeing --chat --prompt 'What is this?' --image photo.jpg
     """
-    options["adaptive"] = not fixed_draft_length
+    options["adaptive"], options["images"] = not fixed_draft_length, list(images) or None
     given = read_prompt(dict(zip(SOURCES, (prompt, prompt_file, token_ids), strict=True)), chat=options["chat"])
     if options["logprobs"] and not as_json:
         raise UsageError("received --logprobs without --json, expected both", hint="add --json")

@@ -125,6 +125,7 @@ def _rows(plan: "Plan", recipe: "Recipe", needs: "ResourceEstimate", room: "Avai
         *_drafter_rows(recipe, plan),
         *(_row(recipe, key, value) for key, value in decided),
         *_adapter_rows(recipe, plan),
+        *([] if plan.images is None else [_row(recipe, "target.images", plan.images.describe())]),
         *_cache_rows(recipe, plan),
         *(_row(recipe, key, value) for key, value in proof),
         *_engine_rows(recipe, plan),

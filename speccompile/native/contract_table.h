@@ -241,7 +241,9 @@ inline constexpr const char* kFeatures = "features";
 inline constexpr const char* kSuccessors = "successors";
 inline constexpr const char* kRowTokens = "row_tokens";
 inline constexpr const char* kAdapter = "adapter";
-inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter};
+inline constexpr const char* kMedia = "media";
+inline constexpr const char* kMediaRows = "media_rows";
+inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter, kMedia, kMediaRows};
 }  // namespace names
 
 // speccompile.contract: GRAPHS
@@ -534,6 +536,8 @@ inline constexpr Signature kSignatures[] = {
     {"draft_probs", "float32", "batch drafts *", "io link"},
     {"allowed", "bool", "batch logit_rows allowed", "io"},
     {"adapter", "int64", "batch", "io"},
+    {"media", "float32", "media *", "io"},
+    {"media_rows", "int64", "batch window", "io"},
     {"lora.*", "float32", "* * *", "io"},
     {"features", "float32", "batch window *", "link"},
     {"successors", "int64", "batch logit_rows *", "link"},

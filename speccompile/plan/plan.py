@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.plan.adapters import AdaptersPlan
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.head import HeadPlan
@@ -322,6 +323,7 @@ class Plan:
     caches: CachePlan = field(default_factory=CachePlan)
     adapters: AdaptersPlan | None = None
     prefixes: tuple[PrefixPlan, ...] = ()
+    images: ImageSettings | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return every decided value and nothing that depends on the machine."""
@@ -337,6 +339,7 @@ class Plan:
             **({"caches": self.caches.to_json()} if self.caches != CachePlan() else {}),
             **({} if self.adapters is None else {"adapters": self.adapters.to_json()}),
             **({"prefixes": [prefix.to_json() for prefix in self.prefixes]} if self.prefixes else {}),
+            **({} if self.images is None else {"images": self.images.to_json()}),
             "max_length": self.max_length,
             "batch_size": self.batch_size,
             "prefill_chunk": self.prefill_chunk,

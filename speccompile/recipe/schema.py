@@ -47,6 +47,7 @@ class Model(Section):
 class Target(Model):
     adapter: str | None = _optional("a folder with an adapter of PEFT", "adapter", min_length=1)
     tokenizer: str | None = _optional("a folder with a tokenizer.json, for a GGUF file", "tokenizer", min_length=1)
+    images: bool | None = _optional("true or false", "true")
 
 
 def _model_of_text(value: Any) -> Any:

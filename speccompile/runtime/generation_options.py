@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from speccompile.runtime.constraints import ConstraintOption
 from speccompile.runtime.options import NEW_TOKENS
@@ -69,6 +69,10 @@ class GenerationOptions:
     truncate: str | None = None
     """"left" drops the first tokens of a prompt that leaves no room for `max_new_tokens` in the bundle's capacity; a
     warning says how many. By default a prompt beyond the capacity is refused."""
+    images: Any = None
+    """Pictures of the prompt, for a target that sees them: a list of paths, bytes of files or arrays uint8 [height,
+    width, 3]. With several prompts a list of pictures for each. A text has the target's placeholder once for each
+    picture, or none at all: then they come first. See docs/how-to/images.md."""
     adapter: Name = None
     """Name of an adapter of the target that `Bundle.load_adapter` has loaded: one for all prompts, or a sequence with
     one, or None, for each. By default the target is the base."""
@@ -98,6 +102,7 @@ class GenerationKeywords(TypedDict, total=False):
     seed: Whole
     num_return_sequences: int
     truncate: str | None
+    images: Any
     adapter: Name
     session: str | Path | None
 

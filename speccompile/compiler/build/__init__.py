@@ -17,7 +17,9 @@ from speccompile.bundle.writer import BundleWriter
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.calibration import is_calibrated
 from speccompile.compiler.build.distribution_proof import prove_distributions
-from speccompile.compiler.build.inputs import ProofInputs, open_plan, open_round
+from speccompile.compiler.build.image_encoder import build_encoder
+from speccompile.compiler.build.image_proof import prove_images
+from speccompile.compiler.build.inputs import ProofInputs, StageInputs, open_plan, open_round
 from speccompile.compiler.build.interrupts import Interrupts
 from speccompile.compiler.build.lowered import Lowered, LowerInputs, lower_all, lower_traced
 from speccompile.compiler.build.lowered_proof import log_requantization, proof_engine, prove_graphs, prove_weights
@@ -76,6 +78,7 @@ def build(
         prompts = proof_prompts(stages.prompts, folder) if prove or is_calibrated(plan.engines) else []
         texts = quality_texts(stages.texts, folder, prompts) if prove else []
         parts = trace_graphs(stages.trace, folder, steps, prove=prove)
+        encoded = [] if stages.encoder is None else build_encoder(stages.encoder, folder, steps, prove=prove)
         _check(checkpoints, interrupts)
         lowered = lower_all(stages.lower, parts, folder, prompts, steps)
         if dump_graphs:  # also of a build whose proof fails: those are the graphs to look at
@@ -85,6 +88,9 @@ def build(
         proof: dict[str, Any] = {"proven": False}
         if prove:
             proof = _prove(stages.proof, stages.lower, parts, lowered, manifest, folder, prompts, texts, steps)
+            if stages.encoder is not None:
+                proof["graphs"] += encoded
+                proof["images"] = _prove_images(stages, parts, lowered, manifest, folder, steps)
         _check(checkpoints, interrupts)
         reduce_into = Path(f"{output}.reduced") if reduce else None
         built = build_engines(stages.engines, lowered, deferred, folder, reduce_into, manifest.catch_up)
@@ -136,6 +142,18 @@ def _prove(
     if texts:
         proof["quality"] = measure_quality(inputs.quality, engines, folder, texts, steps)
     return proof
+
+
+def _prove_images(
+    stages: StageInputs, parts: list[TracedGraph], lowered: dict[str, Lowered], manifest: Manifest, folder: Path,
+    steps: CachedSteps,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Return the rows of the proof of pictures: the engines' graphs, and the same over the checkpoint's weights."""
+    assert stages.encoder is not None, "the target sees pictures"
+    distinct = list(dict.fromkeys(lowered.values()))
+    both = (*lower_traced(stages.lower, distinct, parts, folder, steps), *distinct)
+    engines = [proof_engine(each, folder) for each in both]
+    return prove_images(stages.encoder.target, stages.encoder.images, manifest, engines, folder, steps)
 
 
 def _checkpoints(plan: Plan) -> list[ChangeGuard]:

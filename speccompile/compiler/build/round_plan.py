@@ -8,11 +8,13 @@ from speccompile.compiler.build.traced_graphs import TraceInputs, shares_weights
 from speccompile.compiler.lower.signatures import DraftWidth
 from speccompile.compiler.models.load import ModelFiles
 from speccompile.compiler.step.decoder import CacheShape
+from speccompile.compiler.step.media_rows import MediaRows
 from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.context import DraftInputs
 from speccompile.drafters.method import NOTHING, OWN
 from speccompile.drafters.token_map import TokenizerPair
+from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.plan.adapters import AdaptersPlan
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.plan import DrafterPlan, EnginePlan, VerifyPlan
@@ -45,6 +47,7 @@ class RoundPlan:
     caches: CachePlan
     tokenizers: TokenizerPair | None = None
     adapters: AdaptersPlan | None = None
+    images: ImageSettings | None = None
 
     @property
     def shape(self) -> CacheShape:
@@ -85,8 +88,13 @@ class RoundPlan:
         return VerifyInputs(
             self.target, self.shape, self.decoding, self.constraints, self.verify.method, self.verify.parameters, taps,
             self.drafter.successors, None if self.is_chain_independent else self._drafts,
-            self.adapters,
+            self.adapters, self.media,
         )  # fmt: skip
+
+    @property
+    def media(self) -> MediaRows | None:
+        """Rows of pictures in the target's windows; None if it sees none."""
+        return None if self.images is None else MediaRows(self.images.width)
 
     @property
     def _drafts(self) -> WindowDrafts:

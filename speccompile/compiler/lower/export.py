@@ -38,7 +38,7 @@ from speccompile.contract import Tensor as Spec
 from speccompile.errors import UnsupportedModelError
 
 # Sizes for the trace. All different, so that no two dynamic widths are unified.
-_TRACE_WIDTHS = {BATCH: 3, "window": 7, "logit_rows": 5, "catch_up": 4, "history": 11, "allowed": 6}
+_TRACE_WIDTHS = {BATCH: 3, "window": 7, "logit_rows": 5, "catch_up": 4, "history": 11, "allowed": 6, "media": 9}
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ def _export(graph: Graph, module: _Flat, quantized: Collection[str]) -> Exported
     )  # the source line of each node: removed below
     # A second description of each node's result, beside meta["val"], which nothing here reads.
     undescribed = patched_attribute(proxy_tensor, "_extract_tensor_metadata", lambda value: None)
-    with _without_noise(), uncached, untold, undescribed, without_numbers(module) as sources:
+    with without_noise(), uncached, untold, undescribed, without_numbers(module) as sources:
         model = _traced(graph, module).model
     put_weights(model, sources)
     _name(model, graph)
@@ -307,7 +307,7 @@ def _untraceable(graph: Graph, module: _Flat, reason: str) -> UnsupportedModelEr
 
 
 @contextmanager
-def _without_noise() -> Iterator[None]:
+def without_noise() -> Iterator[None]:
     """Suppress messages that the exporters print on every export and that need no action."""
 
     def is_news(record: logging.LogRecord) -> bool:

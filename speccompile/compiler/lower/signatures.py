@@ -51,6 +51,7 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constr
         inputs.append(_io("adapter", (batch,)))
         matrices = verify.adapters.shapes(verify.decoder.model)
         inputs += [_io(name, shape, dtype="float32") for name, shape in matrices.items()]
+    inputs += media_inputs(verify, batch)
     if constraints:
         inputs.append(_io("allowed", (batch, "logit_rows", "allowed"), dtype="bool"))
     outputs = [
@@ -67,6 +68,14 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constr
     if verify.successors:
         outputs += _ranked(batch, verify.successors)
     return Graph("verify", (*inputs, *caches), (*outputs, *map(_updated, caches)))
+
+
+def media_inputs(verify: Verify, batch: Dimension) -> list[Spec]:
+    """Return the inputs for pictures; none of a target that sees none."""
+    merged = verify.media
+    if merged is None:
+        return []
+    return [_io("media", ("media", merged.width), dtype="float32"), _io("media_rows", (batch, "window"))]
 
 
 def quantized_states(verify: Verify) -> list[str]:

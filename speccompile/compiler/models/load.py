@@ -123,11 +123,23 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _model_over(tensors: dict[str, Tensor], config: PretrainedConfig) -> tuple[nn.Module, dict[str, Any]]:
+def read_whole(folder: Path, kind: Any) -> tuple[nn.Module, dict[str, Any]]:
+    """Return the whole model in `folder` by a class of transformers such as AutoModelForImageTextToText, and what
+    transformers reports about its tensors. Raise CheckpointError and UnsupportedModelError."""
+    config = _config(folder)
+    try:
+        return _model_over(_tensors(folder), config, kind)
+    except _WRONG as error:
+        raise _unreadable(folder, config, error) from error
+
+
+def _model_over(
+    tensors: dict[str, Tensor], config: PretrainedConfig, kind: Any = AutoModelForCausalLM
+) -> tuple[nn.Module, dict[str, Any]]:
     """Return transformers' model over some tensors, renamed and combined as transformers does for a folder, and its
     report."""
     with torch.device("meta"):  # the class, and the config of the causal language model
-        empty = AutoModelForCausalLM.from_config(config)
+        empty = kind.from_config(config)
     with _as_loaded():
         model, report = type(empty).from_pretrained(
             None, config=empty.config, state_dict=tensors, dtype=torch.float32, attn_implementation="eager",

@@ -12,6 +12,7 @@ METHOD = DraftingMethod(
         greedy_draft_row(("chain",), ("lenience",)),
     ),
     looks_up=True,
+    with_images=True,
     aliases=("ngram", "lookup", "prompt_lookup_decoding"),
     compare_variants=(
         CompareVariant("prompt_lookup-4", {"tokens": 4}),

@@ -26,11 +26,20 @@ std::shared_ptr<const RetrievalProposer> open_index(const OpenedBundle& bundle) 
   return std::make_shared<const RetrievalProposer>(folder, static_cast<size_t>(manifest.tokens), depth);
 }
 
+// Texts could name the placeholders of pictures, which the runtime in Python alone keeps apart from what users write.
+OpenedBundle without_pictures(OpenedBundle opened) {
+  for (const Graph& graph : opened.manifest.graphs)
+    if (graph.input(names::kMedia))
+      throw Error(Kind::kEngine, opened.folder + ": received a bundle whose target sees pictures, expected one of text: the runtime in C++ has no pictures",
+                  "run it in Python (speccompile generate), or build the recipe without target.images");
+  return opened;
+}
+
 }  // namespace
 
 Bundle::Bundle(const std::string& folder, const OpenOptions& options)
     : start_(wall_seconds()),
-      opened_(open_bundle(folder, options.verify, options.signed_by)),
+      opened_(without_pictures(open_bundle(folder, options.verify, options.signed_by))),
       library_(Ort::load(options.onnxruntime)),
       entry_(&choose(library_, opened_.manifest, options.engine)) {
   const speccompile::FloatMode mode;  // threads of ONNX Runtime take over how the one that makes them rounds
