@@ -114,12 +114,13 @@ BUFFERS = (
     "window", "n_given", "n_total", "length", "logit_rows", "batch_rows", "path", "n_path", "logits", "catch_up",
     "pairs", "tokens", "parents", "nodes", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "history",
     "uniforms", "accept_uniforms", "draft_uniforms", "draft_ids", "draft_probs", "allowed", "features", "successors",
-    "row_tokens", "adapter",
+    "row_tokens", "adapter", "source", "source_length", "source_tokens",
 )  # fmt: skip
 """Names of buffers with a fixed name; states are named by their component and kind. Some are names of sizes as well."""
 
-GRAPHS = ("verify", "draft", "step")
-"""Names of a round's graphs."""
+ENCODE_SOURCE, ENCODE_DRAFT_SOURCE = SOURCE_ENCODERS = ("encode_source", "encode_draft_source")
+GRAPHS = ("verify", "draft", "step", *SOURCE_ENCODERS)
+"""Names of a round's graphs, and of those that encode a source before the first round: see `sources`."""
 
 ROLES = ("io", "index", "state", "optional", "link")
 """Roles of tensors: see `Tensor`."""
@@ -232,11 +233,7 @@ class Graph:
     def aliases(self) -> dict[str, str]:
         """Output name -> input name, for every state that is updated in place."""
         read = {tensor.buffer: tensor.name for tensor in self.inputs}
-        states = (
-            tensor
-            for tensor in self.outputs
-            if tensor.role == "state" and not tensor.buffer.startswith(OUT_OF_PLACE_PREFIX)
-        )
+        states = (t for t in self.outputs if t.role == "state" and not t.buffer.startswith(OUT_OF_PLACE_PREFIX))
         return {tensor.name: read[tensor.buffer] for tensor in states}
 
     @property

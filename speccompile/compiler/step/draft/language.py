@@ -100,7 +100,7 @@ class DecoderReading(DraftRound):
         self.last = text.last  # [B]: index of the bonus token in the catch-up
         self.bonus = accepted.path.gather(1, accepted.n_path[:, None])
 
-        self.current = self.decoder.begin(caches, text.begin)
+        self.current = self.decoder.begin(caches, text.begin, accepted.source_length)
         self.row_positions = self.decoder.clamp(text.begin[:, None] + text.steps)
         self.seen = text.steps <= self.last[:, None]  # [B, C]: without the padding
         causal = (text.steps[None, :] <= text.steps[:, None]).expand(text.tokens.shape[0], -1, -1)
