@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from speccompile.bundle.manifest import DECODINGS, TREES, EngineEntry, Manifest
+from speccompile.bundle.source_section import source_problems
 from speccompile.bundle.signatures import (
     ADAPTER_MATRIX,
     COMPONENT_STATES,
@@ -32,6 +33,7 @@ from speccompile.contract import (
     with_tensorrt_states,
 )
 from speccompile.errors import BundleError
+from speccompile.sources import round_only
 
 _REBUILD = "build the bundle again with this speccompile"
 
@@ -49,10 +51,13 @@ def _problems(manifest: Manifest) -> Iterator[str]:
     yield from _words(manifest)
     yield from _planned(manifest)
     yield from _round(manifest)
+    yield from source_problems(
+        manifest.source, {graph.name: graph for graph in manifest.graphs}, manifest.vocabulary_size
+    )
     graphs = [with_fixed_batch(graph, manifest.batch_size) for graph in manifest.graphs]
     for graph in graphs:
         yield from (f"graph {graph.name!r}: {problem}" for problem in _graph(graph, manifest))
-    yield from _features(manifest, graphs)
+    yield from _features(manifest, round_only(graphs))
     for engine in manifest.engines:
         yield from (f"engine {engine.name!r}: {problem}" for problem in _engine(engine, graphs, manifest.batch_size))
 
@@ -89,7 +94,7 @@ def _planned(manifest: Manifest) -> Iterator[str]:
 
 
 def _round(manifest: Manifest) -> Iterator[str]:
-    names = [graph.name for graph in manifest.graphs]
+    names = [graph.name for graph in round_only(manifest.graphs)]
     drafts = manifest.tokens > 0
     if sorted(names) not in [sorted(each) for each in ROUNDS] or (len(names) > 1 and not drafts):
         known = ", ".join(" and ".join(each) for each in ROUNDS)

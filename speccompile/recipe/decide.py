@@ -19,6 +19,7 @@ from speccompile.recipe.engines import PRECISION, Word, decide_engines
 from speccompile.recipe.prefixes import decide_prefixes
 from speccompile.recipe.resolve import model_in, resolve_folder
 from speccompile.recipe.schema import Engine, Precision, Prove, Recipe
+from speccompile.recipe.sources import decide_source
 from speccompile.recipe.states import check_states, graphs_beside
 from speccompile.recipe.stored_precision import StoredPrecision, stored_precision
 from speccompile.recipe.verification import decide_verification, verify_method
@@ -99,6 +100,7 @@ def make_plan(recipe: Recipe) -> Plan:
         caches=caches,
         adapters=adapters,
         prefixes=decide_prefixes(recipe, target, engines),
+        source=decide_source(recipe, target, draft, engines, graphs, caches),
     )
 
 

@@ -16,6 +16,7 @@ from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.sequences import make_sequences
 from speccompile.runtime.sessions import Sessions, check_session
 from speccompile.runtime.shipped_prefixes import ShippedPrefixes
+from speccompile.runtime.sources import resolve_sources
 from speccompile.runtime.text.prompts import TRUNCATE, Prompt
 from speccompile.runtime.text.tokenizer import Tokenizer
 
@@ -46,18 +47,20 @@ class Batch:
     """One call: its sequences, and the time it took."""
 
     def __init__(
-        self, bundle: Owner, prompts: Sequence[Prompt], options: GenerationOptions, *, side_by_side: bool = True
+        self, bundle: Owner, prompts: Sequence[Prompt | None], options: GenerationOptions, *, side_by_side: bool = True
     ) -> None:
         """side_by_side: whether all sequences need a batch slot of the bundle at once."""
         bundle._use.check_open()
         check_prompts(prompts)
+        sources, begun = resolve_sources(prompts, options, bundle.manifest, bundle.text)
         hint = None if check_truncate(options.truncate) else TRUNCATE
-        ids = [bundle._prompt(prompt, chat=options.chat, hint=hint) for prompt in prompts]
+        ids = [bundle._prompt(prompt, chat=options.chat, hint=hint) for prompt in begun]
         own = (bundle.manifest, bundle.text, bundle.grammars)
         self.rows = make_sequences(ids, options, *own, side_by_side=side_by_side)
         chosen, each = bundle._adapters.per_prompt(options.adapter, len(ids)), len(self.rows) // len(ids)
         for number, row in enumerate(self.rows):
             row.adapter = chosen[number // each]
+            row.source = None if sources is None else sources[number // each]
         self.session = check_session(options.session, len(self.rows), side_by_side=side_by_side)
         self.bundle, self.adaptive = bundle, options.adaptive
         self.speculative = bundle.speculative and not options.autoregressive

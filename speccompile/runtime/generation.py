@@ -207,6 +207,8 @@ class SequenceState:
         """Number of tokens that the prompt lost at its start."""
         self.adapter: LoadedAdapter | None = None
         """Adapter of the target; None for the base."""
+        self.source: list[int] | None = None
+        """Tokens of the source, for a target with an encoder."""
         self.error: Exception | None = None
         """Error in processing the tokens, which ended this sequence; other sequences of the batch go on."""
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from speccompile.compiler.prove.feeds import make_input
+from speccompile.compiler.prove.source_feeds import encode_sources, source_values
 from speccompile.contract import (
     BATCH,
     COMPONENTS,
@@ -42,7 +43,8 @@ class Schedule:
 
     tree: of the drafts. rounds: windows of decoding, each the tokens of a tree's nodes in every batch slot, over the
     text's first `rounds_at` tokens; none until `with_rounds` finds drafts that are accepted. overlap: tokens of a text
-    window that the next one repeats (see `pairs` in the contract). chunk: the widest window of text.
+    window that the next one repeats (see `pairs` in the contract). chunk: the widest window of text. sources: of all
+    batch slots, for a target with an encoder.
     """
 
     texts: list[list[int]]
@@ -52,6 +54,7 @@ class Schedule:
     rounds: tuple[tuple[tuple[int, ...], ...], ...] = ()
     overlap: int = 0
     chunk: int = 1
+    sources: tuple[list[int], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"tree": None if self.tree is None else list(self.tree.parents)}
@@ -66,6 +69,10 @@ class Schedule:
             starts = [start - more for start, more in zip(committed, again, strict=True)]
             yield max(fed), fed, starts
             committed = [a + b for a, b in zip(starts, fed, strict=True)]
+
+    def source(self, row: int) -> list[int] | None:
+        """Return the source of a batch slot, None without any."""
+        return self.sources[row] if self.sources else None
 
     @property
     def ends(self) -> list[int]:
@@ -242,6 +249,7 @@ def _window(
         "n_total": np.array(fed),
         "length": np.array(committed),
     }
+    values |= source_values(graphs, script.sources)
     inputs = (t for graph in graphs for t in graph.inputs if t.role in ("io", "link") and t.buffer not in values)
     for tensor in list(inputs):
         values[tensor.buffer] = make_input(tensor, tensor.concrete_shape(widths), step, path, script.tree or chain(1))
@@ -279,10 +287,12 @@ def drive(engine: Engine, script: Schedule, graphs: Sequence[Graph]) -> Outputs:
 def run_alone(engine: Engine, script: Schedule, graphs: Sequence[Graph], name: str) -> Outputs:
     """Run one graph over the windows of a round of `graphs`, text and drafts, and return its outputs."""
     (graph,) = (each for each in graphs if each.name == name)
+    encode_sources(engine, script.sources)
     return [_run_window(engine, window, [graph]) for window in windows(script, graphs)]
 
 
 def _run_all(engine: Engine, script: Schedule, graphs: Sequence[Graph]) -> Iterator[dict[str, Array]]:
+    encode_sources(engine, script.sources)
     title, count = " and ".join(graph.name for graph in graphs), sum(1 for _ in windows(script, graphs))
     with progress_counter(f"running {title}", count, "windows") as advance:
         for window in windows(script, graphs):

@@ -16,6 +16,7 @@ from speccompile.compiler.step.recurrence import recurring
 from speccompile.compiler.step.taps import Taps
 from speccompile.contract import FLOAT_CACHE
 from speccompile.errors import UnsupportedModelError
+from speccompile.sources import CROSS_KINDS
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,11 @@ class Decoder(nn.Module):
     @property
     def has_source(self) -> bool:
         """Return whether it attends to the source of an encoder."""
-        return any(layer.cross is not None for layer in self.layers)
+        return bool(self.cross_names())
+
+    def cross_names(self) -> list[str]:
+        """Return the names of the caches that hold rows of the source: those of all layers, in their order."""
+        return [f"{kind}.{index}" for index, layer in enumerate(self.layers) if layer.cross for kind in CROSS_KINDS]
 
     def begin(self, caches: list[Tensor], length: Tensor, source_length: Tensor | None = None) -> CachedPass:
         """Return a pass over caches of which `length` int64 [B] rows are committed, and over a source of

@@ -9,4 +9,5 @@ METHOD = DraftingMethod(
     (greedy_draft_row(("chain",), ("exact",)),),
     drafts=False,
     runs=NO_RUN,
+    reads_sources=True,
 )

@@ -19,4 +19,5 @@ METHOD = DraftingMethod(
         CompareVariant("prompt_lookup-tree", {"tree": [2, 1, 1, 1]}),
     ),
     runs=NO_RUN,
+    reads_sources=True,
 )

@@ -49,7 +49,7 @@ class DecoderReader(DraftNetwork):
         its tokenizer is another one; its caches then have E rows for each token of the target."""
         super().__init__()
         self.decoder, self.prefix, self.rows = decoder, prefix, decoder.model.config.vocab_size
-        self.is_recurrent = decoder.is_recurrent
+        self.is_recurrent, self.reads_source = decoder.is_recurrent, decoder.has_source
         self.can_commit_drafts = not self.is_recurrent  # a state that has read a draft cannot go back
         self.size = min(self.rows, target_size or self.rows)
         self.vocabulary = FirstTokens(self.rows) if target_size and target_size > self.rows else None

@@ -58,6 +58,7 @@ class LayersReader(DraftNetwork):
         """decoder: with these layers alone."""
         super().__init__()
         self.decoder, self.size = decoder, decoder.model.config.vocab_size
+        self.reads_source = decoder.has_source
 
     def states(self) -> list[State]:
         return []
