@@ -21,6 +21,7 @@ from speccompile.compiler.weights.graph import LINK_SUFFIX, Weight
 from speccompile.contract import Graph
 from speccompile.errors import BuildError
 from speccompile.progress import progress_counter
+from speccompile.sources import SOURCE
 
 GRAPHS = "graphs"
 """Folder of graphs and weights in a bundle."""
@@ -182,8 +183,8 @@ def write_lowered(model: ir.Model, graph: Graph, folder: Path, engine: str, form
 
     Return the number of rewrites of each pass.
     """
-    (length,) = (tensor for tensor in graph.inputs if tensor.name == "length")
-    if isinstance(rows := length.shape[0], int):
+    (batched,) = (tensor for tensor in graph.inputs if tensor.name in ("length", SOURCE))
+    if isinstance(rows := batched.shape[0], int):
         fix_batch(model, rows)
     fired = form.lower(model)
     ir.save(model, folder / engine_file(graph, engine))
