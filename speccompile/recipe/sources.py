@@ -53,6 +53,8 @@ def _refusals(
     if target.facts.source is None:
         if recipe.source is not None:
             yield "source", "a section for sources", f"none: {decoder_only}", "remove the section source"
+        if draft.options.get("over") is not None:
+            yield "drafter.over", "'source'", f"no such key: {decoder_only}", "remove drafter.over"
         for model in draft.models:
             if model.facts.source is not None:
                 received = f"'{model.reference}', which has an encoder"
