@@ -29,6 +29,7 @@ from speccompile.runtime.rounds.host_drafts import Proposer, find_proposer
 from speccompile.runtime.servable import Servable
 from speccompile.runtime.sessions import SessionKey, Sessions
 from speccompile.runtime.shipped_prefixes import ShippedPrefixes
+from speccompile.runtime.sources import source_tokens
 from speccompile.runtime.text.prompts import (
     SHORTEN,
     ChatTemplate,
@@ -181,6 +182,10 @@ class Bundle(EngineOwner, Servable):
     def token_ids(self, prompt: Prompt, *, chat: bool = False) -> list[int]:
         """Return the prompt's tokens. Raise PromptError when it is empty, too long, or not of this vocabulary."""
         return self._prompt(prompt, chat=chat, hint=SHORTEN)
+
+    def source_token_ids(self, source: Prompt, language: str | None = None) -> list[int]:
+        """Return the tokens of a source, for a target with an encoder. Raise as `generate`."""
+        return source_tokens(source, language, self.manifest, self.text)
 
     def _prompt(self, prompt: Prompt, *, chat: bool, hint: str | None) -> list[int]:
         """Return the prompt's tokens. hint: as for `check_token_ids`."""

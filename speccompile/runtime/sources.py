@@ -33,8 +33,13 @@ def resolve_sources(
     """
     about = manifest.source
     if about is None:
-        _refuse(options)
+        refuse_sources(options)
         return SourcedPrompts(None, [_given(prompt) for prompt in prompts])
+    if options.session is not None:
+        raise UsageError(
+            "session: received a file, but what a target with an encoder has read depends on its source",
+            hint="leave session out",
+        )
     written = _as_list(options.source)
     if not written:
         raise PromptError(
@@ -47,7 +52,7 @@ def resolve_sources(
             f"received {len(written)} sources for {len(asked)} prompts, expected one for each, or one for all",
             hint="give source=[...] with a source for each prompt",
         )
-    sources = [_tokens(each, options.source_language, about, manifest, text) for each in written]
+    sources = [source_tokens(each, options.source_language, manifest, text) for each in written]
     start = start_tokens(about, options.target_language)
     begun = [_answer(prompt, start, text) for prompt in asked]
     return SourcedPrompts(sources if len(sources) > 1 else sources * len(begun), begun)
@@ -66,7 +71,8 @@ def start_tokens(about: dict[str, Any], language: str | None = None) -> list[int
     return [start] if forced is None else [start, forced]
 
 
-def _refuse(options: GenerationOptions) -> None:
+def refuse_sources(options: GenerationOptions) -> None:
+    """Raise UsageError for options of a target with an encoder."""
     for name in ("source", "source_language", "target_language"):
         if getattr(options, name) is not None:
             raise UsageError(
@@ -91,9 +97,17 @@ def _as_list(source: Any) -> list[Prompt]:
     return [several] if several and not isinstance(several[0], str | Sequence) else several or [[]]
 
 
-def _tokens(
-    source: Prompt, language: str | None, about: dict[str, Any], manifest: Manifest, text: Tokenizer | None
+def source_tokens(
+    source: Prompt, language: str | None, manifest: Manifest, text: Tokenizer | None
 ) -> list[int]:
+    """Return the tokens of a source. language: that of the source; by default what the tokenizer writes. Raise as
+    `resolve_sources`."""
+    about = manifest.source
+    if about is None:
+        raise UsageError(
+            "received a source, but this bundle's target has no encoder that reads it",
+            hint="give a prompt, or a bundle whose target is an encoder-decoder",
+        )
     ids = prompt_token_ids(source, text, None)
     if language is not None:
         token = _language(about, language, "source_language")

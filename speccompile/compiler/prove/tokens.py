@@ -16,6 +16,7 @@ from speccompile.runtime import Bundle, Generation, first_difference
 from speccompile.runtime.devices.engine import Array
 from speccompile.runtime.rounds.acceptance_rate import count_rounds
 from speccompile.runtime.rounds.source_encoder import SourceEncoder
+from speccompile.runtime.sources import start_tokens
 
 Prompt = str | Sequence[int]
 Sources = Sequence[list[int]] | None
@@ -82,6 +83,18 @@ def default_prompts(vocabulary_size: int, max_length: int, chunk: int, seed: int
 
 def _groups(items: Sequence[T], size: int) -> list[Sequence[T]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def given_prompts(bundle: Bundle, given: Sequence[Prompt] | None) -> tuple[Sequence[Prompt], Sources]:
+    """Return the prompts of a proof by a bundle, and a source for each. given: what the user gave, for a target with an
+    encoder the sources; None for random ones."""
+    manifest = bundle.manifest
+    if manifest.source is None:
+        limits = manifest.vocabulary_size, manifest.max_length, manifest.prefill_chunk
+        return given or default_prompts(*limits, seed=1), None
+    sources = [bundle.source_token_ids(each) for each in given or ()]
+    sources = sources or default_sources(manifest.vocabulary_size, manifest.source["max_length"], seed=3)
+    return [start_tokens(manifest.source)] * len(sources), sources
 
 
 def default_sources(vocabulary_size: int, longest: int, seed: int = 2) -> list[list[int]]:

@@ -119,7 +119,9 @@ def _host(bundle: Bundle, context: int) -> float:
     manifest = replace(bundle.manifest, eos_token_ids=())
     endless = Bundle(manifest, bundle.engine, bundle.entry, bundle.text, None, bundle.proposer)
     prompt, new = context_tokens(bundle.manifest, context), min(NEW_TOKENS, bundle.manifest.max_length - context)
-    generations = [endless.generate(prompt, max_new_tokens=new, adaptive=False) for _ in range(GENERATIONS)]
+    source = None if manifest.source is None else prompt[: manifest.source["max_length"]]
+    asked = {"max_new_tokens": new, "adaptive": False, "source": source}
+    generations = [endless.generate(prompt, **asked) for _ in range(GENERATIONS)]
     return median(host_seconds(one) / one.rounds for one in generations)
 
 
