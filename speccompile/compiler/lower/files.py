@@ -112,9 +112,9 @@ def share_weights(path: Path, other: Path) -> int:
     model, shared = ir.load(path), 0
     own, others = _external(model), [tensor for _, tensor in _external(ir.load(other))]
     alike = {_form(tensor) for _, tensor in own} & {_form(tensor) for tensor in others}
-    known = {_content(tensor): tensor for tensor in others if _form(tensor) in alike}
+    known = {(_form(tensor), _content(tensor)): tensor for tensor in others if _form(tensor) in alike}
     for value, tensor in own:
-        if _form(tensor) in alike and (same := known.get(_content(tensor))) is not None:
+        if _form(tensor) in alike and (same := known.get((_form(tensor), _content(tensor)))) is not None:
             value.const_value = ir.ExternalTensor(
                 same.location, same.offset, same.length, same.dtype, shape=same.shape, name=value.name,
                 base_dir=path.parent,
