@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from speccompile.bundle.manifest import DECODINGS, TREES, EngineEntry, Manifest
-from speccompile.bundle.source_section import source_problems
 from speccompile.bundle.signatures import (
     ADAPTER_MATRIX,
     COMPONENT_STATES,
@@ -18,6 +17,8 @@ from speccompile.bundle.signatures import (
     SIGNATURES,
     TOKENS_STATE,
 )
+from speccompile.bundle.source_section import source_problems
+from speccompile.bundle.sources import round_only
 from speccompile.contract import (
     ADAPTER_PREFIX,
     CACHED_KINDS,
@@ -33,7 +34,6 @@ from speccompile.contract import (
     with_tensorrt_states,
 )
 from speccompile.errors import BundleError
-from speccompile.sources import round_only
 
 _REBUILD = "build the bundle again with this speccompile"
 

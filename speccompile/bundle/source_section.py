@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+from speccompile.bundle.sources import CROSS_KINDS, LANGUAGE_PLACES
 from speccompile.contract import ENCODE_SOURCE, SOURCE_ENCODERS
 from speccompile.errors import BundleError
-from speccompile.sources import CROSS_KINDS, LANGUAGE_PLACES
 
 _REBUILD = "build the bundle again with this speccompile"
 

@@ -34,10 +34,10 @@ def command(
 ) -> None:  # fmt: skip
     """Prove BUNDLE again: speculative decoding gives the tokens of autoregressive decoding, on these prompts.
 
-    Without --prompts random tokens are used. For a target with an encoder the prompts are its sources. A prompts line is {"prompt": "text"} or {"token_ids": [1, 2, 3]}.
-    Of a bundle that samples, the tokens that it draws are proven too: chi-square against the target's probabilities,
-    as its engine computes them or, with --target, as transformers does; and where drafts are certain, equal seeds must
-    give equal tokens both ways.
+    Without --prompts random tokens are used. For a target with an encoder the prompts are its sources. A prompts line
+    is {"prompt": "text"} or {"token_ids": [1, 2, 3]}. Of a bundle that samples, the tokens that it draws are proven
+    too: chi-square against the target's probabilities, as its engine computes them or, with --target, as transformers
+    does; and where drafts are certain, equal seeds must give equal tokens both ways.
 
     Speculation by an approximate method may give other tokens: they are counted, and those of autoregressive decoding
     are what must be transformers'.
@@ -87,9 +87,7 @@ def _against(target: Path, cases: list[Any], max_length: int, entry: "EngineEntr
         return check_cases(model, cases, judging_precision(model, entry))
 
 
-def _distributions(
-    bundle: "Bundle", case: "Case", samples: int | None, target: Path | None
-) -> list[dict[str, Any]]:
+def _distributions(bundle: "Bundle", case: "Case", samples: int | None, target: Path | None) -> list[dict[str, Any]]:
     from speccompile.compiler.prove.distribution import SETTINGS, Request, check, draw_all, make_prompt, sample_count
     from speccompile.progress import log_step
 

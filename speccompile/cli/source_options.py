@@ -22,7 +22,9 @@ def source_options(command: F) -> F:
     """Add the options to a command, by the names of `GIVEN` and of `GenerationOptions`."""
     for option in (
         click.option(
-            "--target-language", metavar="NAME", help="Language of the answer, for a target with an encoder for several."
+            "--target-language",
+            metavar="NAME",
+            help="Language of the answer, for a target with an encoder for several.",
         ),
         click.option("--source-language", metavar="NAME", help="Language of the source."),
         click.option("--source-ids", metavar="1,2,3", help="The source's token ids."),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+
 def without_none(data: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the data without an entry that is None: files of targets without an encoder do not mention it."""
     return {key: value for key, value in data.items() if key != name or value is not None}

@@ -299,7 +299,7 @@ class Recipe(Section):
     def origin(self) -> RecipeSource:
         return self._origin
 
-    def source(self, key: str) -> str:
+    def source_of(self, key: str) -> str:
         """Return the source of the value at a key path such as "cache.max_length": "recipe", "--set" or "default"."""
         value: Any = self
         for part in key.split("."):

@@ -80,8 +80,11 @@ def _refusals(
     for key, is_given in given.items():
         if is_given:
             received = f"it for '{target.reference}', which has an encoder"
-            yield key, received, "it for language models alone", f"remove {key}" + (
-                ", or set graphs to separate" if key == "graphs" else ""
+            yield (
+                key,
+                received,
+                "it for language models alone",
+                f"remove {key}" + (", or set graphs to separate" if key == "graphs" else ""),
             )
 
 

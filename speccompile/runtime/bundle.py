@@ -216,7 +216,10 @@ class Bundle(EngineOwner, Servable):
         return self.grammars.constraint(kind, text, limits or CompileLimits())
 
     def generate(
-        self, prompt: Prompt | None = None, options: GenerationOptions | None = None, **keywords: Unpack[GenerationKeywords]
+        self,
+        prompt: Prompt | None = None,
+        options: GenerationOptions | None = None,
+        **keywords: Unpack[GenerationKeywords],
     ) -> Generation:
         """Generate from one prompt, a text or token ids; of a target with an encoder from its `source`, see
         `GenerationOptions`. Options, here as in all methods below: fields of
@@ -256,7 +259,10 @@ class Bundle(EngineOwner, Servable):
         return self._one(self._conversation(messages, chat_template_kwargs), chosen)
 
     def stream(
-        self, prompt: Prompt | None = None, options: GenerationOptions | None = None, **keywords: Unpack[GenerationKeywords]
+        self,
+        prompt: Prompt | None = None,
+        options: GenerationOptions | None = None,
+        **keywords: Unpack[GenerationKeywords],
     ) -> TextStream:
         """Return an iterator over the pieces of text of one generation, which begins with its first piece. Raise as
         `generate_batch`."""

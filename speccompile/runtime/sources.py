@@ -5,11 +5,11 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from speccompile.bundle.manifest import Manifest
+from speccompile.bundle.sources import BEGIN
 from speccompile.errors import PromptError, UsageError
 from speccompile.runtime.generation_options import GenerationOptions
 from speccompile.runtime.text.prompts import Prompt, check_token_ids, prompt_token_ids
 from speccompile.runtime.text.tokenizer import Tokenizer
-from speccompile.sources import BEGIN
 
 _SHOWN = 6
 """Number of languages that a message names."""
@@ -27,9 +27,9 @@ def resolve_sources(
 ) -> SourcedPrompts:
     """Return the sources of a call, and its prompts: the beginnings of the answers.
 
-    A prompt that is None is what every answer begins with; a text follows it; token ids replace it. Raise UsageError for
-    sources, or languages, that the bundle has no use for, PromptError for a source that is missing, empty, too long or
-    not of the vocabulary, and for prompts of another number.
+    A prompt that is None is what every answer begins with; a text follows it; token ids replace it. Raise UsageError
+    for sources, or languages, that the bundle has no use for, PromptError for a source that is missing, empty, too long
+    or not of the vocabulary, and for prompts of another number.
     """
     about = manifest.source
     if about is None:
@@ -97,9 +97,7 @@ def _as_list(source: Any) -> list[Prompt]:
     return [several] if several and not isinstance(several[0], str | Sequence) else several or [[]]
 
 
-def source_tokens(
-    source: Prompt, language: str | None, manifest: Manifest, text: Tokenizer | None
-) -> list[int]:
+def source_tokens(source: Prompt, language: str | None, manifest: Manifest, text: Tokenizer | None) -> list[int]:
     """Return the tokens of a source. language: that of the source; by default what the tokenizer writes. Raise as
     `resolve_sources`."""
     about = manifest.source

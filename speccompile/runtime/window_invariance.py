@@ -23,8 +23,8 @@ from speccompile.machine.system import processor
 from speccompile.progress import LOGGER
 from speccompile.runtime.devices.engine import Array, Engine
 from speccompile.runtime.rounds.bound_graphs import BoundGraphs
-from speccompile.runtime.rounds.source_encoder import encode_example
 from speccompile.runtime.rounds.host_drafts import needs_proposer
+from speccompile.runtime.rounds.source_encoder import encode_example
 
 NAME = "checked"
 """Name of the cache of results."""

@@ -97,7 +97,8 @@ def prove_distributions(
     for number, engine in enumerate(engines):
         samples = SampleInputs(
             target, GraphFiles(folder, tuple(engine.entry.files.values())), engine.entry.precision, prompts[0],
-            max(100, most // _OTHERS) if number else most, inputs.retrieval, inputs.cascade, decided, None if sources is None else sources[0],
+            max(100, most // _OTHERS) if number else most, inputs.retrieval, inputs.cascade, decided, None if sources is
+            None else sources[0],
         )  # fmt: skip
         title = f"proving distributions on {engine.lowered.name}"
 
@@ -139,9 +140,7 @@ def _prove(
         proposer = proof_proposer(folder, manifest)
         opened = OnnxRuntimeEngine(folder, engine.entry, batch_size=manifest.batch_size)
         bundle = Bundle(manifest, opened, engine.entry, None, None, proposer)
-        drawn = distribution.draw_all(
-            bundle, distribution.make_prompt(bundle, prompt, source), request, source=source
-        )
+        drawn = distribution.draw_all(bundle, distribution.make_prompt(bundle, prompt, source), request, source=source)
         if engine.entry.precision["target"] != "float32":
             return distribution.check(manifest, drawn, engine_reference(bundle, source))
         del bundle  # before its model is loaded again

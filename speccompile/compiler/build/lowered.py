@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from speccompile.bundle.manifest import EngineEntry
+from speccompile.bundle.sources import ENCODED_COMPONENTS
 from speccompile.compiler.build.cache_key import FileContents
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.calibration import calibrated_ranges
@@ -24,7 +25,6 @@ from speccompile.compiler.lower.lowering_targets import (
 from speccompile.contract import ENCODE_DRAFT_SOURCE, ENCODE_SOURCE, Graph
 from speccompile.plan.plan import EnginePlan, PrecisionPlan
 from speccompile.progress import LOGGER, log_step
-from speccompile.sources import ENCODED_COMPONENTS
 
 GRAPH_COMPONENTS = {"verify": "target", "draft": "drafter", **ENCODED_COMPONENTS}
 """Graph -> the component whose weight format it has."""
@@ -170,8 +170,8 @@ def _lower(
     by_name = {part.graph.name: part.graph for part in parts}
     for name, other in _SHARING.items() if not lowered.in_place else ():
         if name in by_name:  # embeddings of both sides are often one matrix
-            files = (folder / neutral_file(by_name[each], lowered.weight_format(each)) for each in (name, other))
-            share_weights(*files)
+            pair = [folder / neutral_file(by_name[each], lowered.weight_format(each)) for each in (name, other)]
+            share_weights(*pair)
     for graph in lowered.graphs:
         title = f"lowering {graph.name} for {lowered.name}"
 
@@ -199,9 +199,7 @@ def _write_numbers(
     with log_step(f"writing {part.graph.name} in {numbers.name}"):
         target = folder / neutral_file(verify)
         stem = _STEMS.get(part.graph.name, GRAPH_COMPONENTS[part.graph.name])
-        report = write_quantized(
-            part.graph, stem, numbers, folder, ranges, target, steps.write
-        )
+        report = write_quantized(part.graph, stem, numbers, folder, ranges, target, steps.write)
     if report is not None:
         for line in report.lines():
             LOGGER.info("%s in %s: %s", part.graph.name, numbers.name, line)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.bundle.manifest import EngineEntry
+from speccompile.bundle.sources import round_only
 from speccompile.compiler.build.cache_key import GraphFiles
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.draft_proof import check_draft, reads_target
@@ -27,7 +28,6 @@ from speccompile.contract import SOURCE_ENCODERS, Graph
 from speccompile.drafters.context import DraftInputs
 from speccompile.progress import LOGGER, log_step
 from speccompile.runtime.devices.engine import Array
-from speccompile.sources import round_only
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class ProofEngine:
     entry: EngineEntry
 
     def open(self, folder: Path, *names: str, batch_size: int = 1) -> LinkedEngine:
-        """Open an engine over the graphs of these names, and those that encode sources. batch_size: of the bundle, if runs may use some batch slots
-        alone."""
+        """Open an engine over the graphs of these names, and those that encode sources. batch_size: of the bundle, if
+        runs may use some batch slots alone."""
         opened = {*names, *SOURCE_ENCODERS}
         files = {name: file for name, file in self.entry.files.items() if name in opened}
         graphs = tuple(graph for graph in self.entry.graphs if graph.name in opened)

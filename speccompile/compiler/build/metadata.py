@@ -28,7 +28,9 @@ class Description:
 
     @classmethod
     def of(cls, plan: Plan) -> "Description":
-        return cls(plan.name, plan.target.facts.eos_token_ids, plan.to_json(), plan.source.to_json() if plan.source else None)
+        return cls(
+            plan.name, plan.target.facts.eos_token_ids, plan.to_json(), plan.source.to_json() if plan.source else None
+        )
 
 
 def make_manifest(round_plan: RoundPlan, description: Description, parts: list[TracedGraph], folder: Path) -> Manifest:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from speccompile.bundle.sources import is_encoder
 from speccompile.compiler.build.cache_key import GraphFiles
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.lowered_proof import ProofEngine
@@ -23,7 +24,6 @@ from speccompile.contract import BATCH, Graph
 from speccompile.errors import ProofError
 from speccompile.progress import log_step
 from speccompile.runtime.devices.engine import Array, Engine
-from speccompile.sources import is_encoder
 
 Rows = list[dict[str, Array]]
 """Of every source of a schedule, the rows that an encoder writes for it, by buffer."""
@@ -42,8 +42,8 @@ def encoded_rows(engine: Engine, graph: Graph, sources: list[list[int]]) -> Rows
 
 @dataclass(frozen=True)
 class EncoderProofInputs:
-    """Inputs of the proof of a graph that encodes a source. files: the graph's, and the one that it is compared with; of
-    a traced graph, whose model is `of`, its own. sources: token ids."""
+    """Inputs of the proof of a graph that encodes a source. files: the graph's, and the one that it is compared with;
+    of a traced graph, whose model is `of`, its own. sources: token ids."""
 
     files: GraphFiles
     sources: tuple[list[int], ...]

@@ -224,9 +224,7 @@ def _prove_engine(
             speculative = tokens.written(bundle, prompts, most, False, sources)
             asked = generation(_OF_THE_TARGET, "verify", *([] if sources is None else [ENCODE_SOURCE]))
             alone = steps.result(f"decoding alone on {lowered.name}", asked, partial(decode_alone, bundle))
-            cases = list(tokens.cases(
-                bundle, prompts, speculative, [Generation(**each) for each in alone], sources
-            ))
+            cases = list(tokens.cases(bundle, prompts, speculative, [Generation(**each) for each in alone], sources))
             ties = [tie for case in cases if (tie := tokens.check_equal(bundle, case))]
             row = tokens.summary(cases, ties)
             if inputs.are_texts and manifest.tokens:  # random prompts tell nothing about texts

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from speccompile.bundle.sources import ENCODED_COMPONENTS
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.modules import VerifyInputs, load_decoder, make_drafter, make_verify
 from speccompile.compiler.lower.export import Exported, export_draft, export_encoder, export_verify
@@ -18,7 +19,6 @@ from speccompile.contract import ENCODE_DRAFT_SOURCE, ENCODE_SOURCE, Graph
 from speccompile.drafters.context import DraftInputs
 from speccompile.plan.head import HeadPlan
 from speccompile.progress import log_step, progress_counter
-from speccompile.sources import ENCODED_COMPONENTS
 
 WEIGHTS = {
     "verify": "target.traced.weights",
@@ -109,7 +109,11 @@ def trace_encoder(name: str, inputs: SourceTraceInputs, folder: Path, steps: Cac
 
 
 def _cached(
-    name: str, inputs: DraftInputs | VerifyInputs | SourceTraceInputs, folder: Path, steps: CachedSteps, make: Callable[[], dict[str, Any]]
+    name: str,
+    inputs: DraftInputs | VerifyInputs | SourceTraceInputs,
+    folder: Path,
+    steps: CachedSteps,
+    make: Callable[[], dict[str, Any]],
 ) -> dict[str, Any]:
     files = [f"{GRAPHS}/{name}.neutral.onnx", f"{GRAPHS}/{WEIGHTS[name]}"]
     return steps.files(f"tracing {name}", inputs, folder, files, make)

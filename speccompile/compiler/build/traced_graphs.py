@@ -26,6 +26,7 @@ from speccompile.compiler.models.eager import round_caches
 from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.prove import graphs as graph_proof
 from speccompile.compiler.prove import schedule as scripts
+from speccompile.compiler.prove.graph_traits import all_given
 from speccompile.compiler.prove.graphs import EAGER
 from speccompile.compiler.prove.source_feeds import make_sources
 from speccompile.compiler.weights.session import LinkedEngine
@@ -174,7 +175,7 @@ def _check_verify(
 ) -> list[dict[str, Any]]:
     model = round_caches(load_model(inputs.target.folder, inputs.shape.max_length), inputs.shape.dtype)
     eager, limit = graph_proof.eager_logits(model, script), graph_proof.noise_of(graph)
-    rows = [graph_proof.check_verify(outputs, script, eager, limit, all_given=scripts.all_given([graph]))]
+    rows = [graph_proof.check_verify(outputs, script, eager, limit, all_given=all_given([graph]))]
     if inputs.taps:
         features = [graph_proof.eager_taps(model, text[:-1], inputs.taps) for text in script.texts]
         rows.append(graph_proof.check_features(outputs, script, features, limit))

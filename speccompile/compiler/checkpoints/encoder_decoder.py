@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from speccompile.bundle.sources import BEGIN, FORCED
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.errors import UnsupportedModelError
 from speccompile.machine.formats.json_files import read_json_object, wrong
 from speccompile.plan.sources import SourceFacts
-from speccompile.sources import BEGIN, FORCED
 
 GENERATION_CONFIG = "generation_config.json"
 TOKENIZER = "tokenizer.json"
@@ -50,8 +50,8 @@ def read_source_facts(config: Mapping[str, Any], folder: Path) -> SourceFacts:
     model_type = config.get("model_type")
     if model_type not in TYPES:
         raise UnsupportedModelError(
-            f"{folder / CONFIG}: received an encoder-decoder model of type {model_type!r}, expected a language model, a "
-            f"decoder alone, or one of {', '.join(TYPES)}",
+            f"{folder / CONFIG}: received an encoder-decoder model of type {model_type!r}, expected a language model, "
+            f"a decoder alone, or one of {', '.join(TYPES)}",
             hint="choose a model of one of these types",
         )
     if config.get("decoder_vocab_size") not in (None, config.get("vocab_size")):

@@ -49,8 +49,8 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
     multimodal one those of its text decoder.
 
     Raise CheckpointError for files that are missing or invalid, UnsupportedModelError for an encoder-decoder model of
-    an unsupported kind, an unknown kind of layer, a multimodal checkpoint whose decoder is not supported, and an unsupported quantization
-    method.
+    an unsupported kind, an unknown kind of layer, a multimodal checkpoint whose decoder is not supported, and an
+    unsupported quantization method.
     """
     config = read_json_object(folder / CONFIG)
     refuse_other_kinds(folder, config)

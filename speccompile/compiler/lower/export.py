@@ -20,15 +20,16 @@ from torch.fx.experimental import proxy_tensor
 from torch.utils._sympy.functions import Max, Min, Mod, PythonMod
 
 from speccompile.bundle.caches import with_quantized_caches
+from speccompile.bundle.sources import SOURCE
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.complex_views import real_axis_moves
 from speccompile.compiler.lower.constant_folding import fold_unsupported
 from speccompile.compiler.lower.decompose import quick_translation
 from speccompile.compiler.lower.passes.store_codes import store_codes
 from speccompile.compiler.lower.signatures import DraftWidth, draft_graph, encoder_graph, quantized_states, verify_graph
+from speccompile.compiler.models.encode_source import EncodeSource, SourceInputs
 from speccompile.compiler.models.load import first_line
 from speccompile.compiler.step.draft import Accepted, Drafter
-from speccompile.compiler.models.encode_source import EncodeSource, SourceInputs
 from speccompile.compiler.step.monkeypatch import patched_attribute
 from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.verify import RoundInputs, Verify
@@ -37,7 +38,6 @@ from speccompile.compiler.weights.tensor import without_numbers
 from speccompile.contract import ADAPTER_PREFIX, BATCH, FLOAT_CACHE, Graph
 from speccompile.contract import Tensor as Spec
 from speccompile.errors import UnsupportedModelError
-from speccompile.sources import SOURCE
 
 # Sizes for the trace. All different, so that no two dynamic widths are unified.
 _TRACE_WIDTHS = {BATCH: 3, "window": 7, "logit_rows": 5, "catch_up": 4, "history": 11, "allowed": 6, SOURCE: 9}

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from blake3 import blake3
 from onnx_ir.passes import common
 
+from speccompile.bundle.sources import SOURCE
 from speccompile.compiler.lower.lowering_targets import NATIVE, LoweringTarget, WeightFormat
 from speccompile.compiler.lower.passes.fix_batch import fix_batch
 from speccompile.compiler.lower.passes.reduce_precision import reduce_precision
@@ -21,7 +22,6 @@ from speccompile.compiler.weights.graph import LINK_SUFFIX, Weight
 from speccompile.contract import Graph
 from speccompile.errors import BuildError
 from speccompile.progress import progress_counter
-from speccompile.sources import SOURCE
 
 GRAPHS = "graphs"
 """Folder of graphs and weights in a bundle."""

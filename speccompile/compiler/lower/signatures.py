@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from speccompile.compiler.step.draft import Drafter, State
+from speccompile.bundle.sources import ENCODED_COMPONENTS, SOURCE, is_cross_state, length_input, tokens_input
 from speccompile.compiler.models.encode_source import EncodeSource
+from speccompile.compiler.step.draft import Drafter, State
 from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.verify import Verify
 from speccompile.compiler.step.window import TreeLayout
 from speccompile.contract import BATCH, CACHED_KINDS, FLOAT_CACHE, NEXT_ROUND_INPUTS, Dimension, Graph
 from speccompile.contract import Tensor as Spec
-from speccompile.sources import ENCODED_COMPONENTS, SOURCE, is_cross_state, length_input, tokens_input
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,7 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constr
         _io("length", (batch,)),
         Spec("logit_rows", "int64", ("logit_rows",), "logit_rows", "index"),
     ]
-    if verify.decoder.has_source:
-        inputs.append(length_input(batch))
+    inputs += [length_input(batch)] if verify.decoder.has_source else []
     if is_sampling:
         inputs += [*_settings(batch), _io("uniforms", (batch, "logit_rows"), dtype="float32")]
     if verify.acceptance.speculative is not None:

@@ -10,8 +10,10 @@ from bisect import bisect_left
 import torch
 from torch import Tensor, nn
 
+from speccompile.bundle.sources import is_cross_state
 from speccompile.compiler.models.load import first_line
-from speccompile.compiler.models.sourced import EAGER, SourcedModel, fill_cross
+from speccompile.compiler.models.probed_source import cross_rows, empty_caches, source_length
+from speccompile.compiler.models.sourced import SourcedModel
 from speccompile.compiler.step.attention import (
     HOOK,
     AttentionCall,
@@ -21,7 +23,6 @@ from speccompile.compiler.step.attention import (
     attending_through,
     window_reference,
 )
-from speccompile.compiler.step.cross_attention import SourceRows
 from speccompile.compiler.step.decoder import CacheShape, Decoder, call
 from speccompile.compiler.step.layers import attending
 from speccompile.compiler.step.positions import at_positions
@@ -29,7 +30,6 @@ from speccompile.compiler.step.recurrence import recurring
 from speccompile.compiler.step.recurrent_state import RecurrentState
 from speccompile.errors import UnsupportedModelError
 from speccompile.progress import progress_counter
-from speccompile.sources import is_cross_state
 
 TOLERANCE = 3e-5
 """Largest difference of logits, hook against eager, relative to the largest logit. float32."""
@@ -182,7 +182,7 @@ def _layers(model: nn.Module, max_length: int) -> list[LayerAttention]:
     positions = torch.arange(3)[None]
     recorder.set_positions(positions, positions, torch.ones(1, 3, 3, dtype=torch.bool).tril())
     if isinstance(model, SourcedModel):
-        recorder.cross = dict(enumerate(_cross_rows(model)))
+        recorder.cross = dict(enumerate(cross_rows(model, HOOK)))
     model.set_attn_implementation(HOOK)
     with attending_through(recorder), recurring(model, recorder):
         call(model, torch.zeros_like(positions), recorder)
@@ -236,7 +236,7 @@ def _compare_windows(model: nn.Module, decoder: Decoder) -> None:
         "only models that count their positions from 0, one a token, can be compiled",
         how="given the positions 0, 1, ..",
     )
-    caches = _empty(decoder, n_tokens)
+    caches = empty_caches(decoder, n_tokens, HOOK)
     start = 0
     for part in tokens.tensor_split(sorted({n_tokens // 2, n_tokens - 1} - {0}), dim=1):
         end = start + part.shape[1]
@@ -253,7 +253,7 @@ def _compare_windows(model: nn.Module, decoder: Decoder) -> None:
 def _check_rows(decoder: Decoder, tokens: Tensor, expected: Tensor) -> None:
     """Check that logits of chosen rows equal those rows of all logits: rows are chosen before the head."""
     index = torch.tensor([[tokens.shape[1] - 1, 0]])
-    current = _begin(decoder, _empty(decoder, 1), 0, torch.arange(tokens.shape[1])[None])
+    current = _begin(decoder, empty_caches(decoder, 1, HOOK), 0, torch.arange(tokens.shape[1])[None])
     got = decoder.run(current, tokens, index)
     if got.shape[1] != 2:
         raise UnsupportedModelError(
@@ -276,7 +276,7 @@ def _compare_last_positions(model: nn.Module, decoder: Decoder) -> None:
     positions = torch.arange(start, start + n_tokens)[None]
     tokens = _random_tokens(model, n_tokens)
     expected = _eager(model, tokens, positions)
-    current = _begin(decoder, _empty(decoder, 1), 0, positions)
+    current = _begin(decoder, empty_caches(decoder, 1, HOOK), 0, positions)
     for rows in current.layers:
         rows.n_seen = start
     _check_equal(
@@ -317,27 +317,9 @@ def _eager(model: nn.Module, tokens: Tensor, positions: Tensor | None = None) ->
 def _begin(decoder: Decoder, caches: list[Tensor], length: int, positions: Tensor) -> CachedPass:
     """Return a pass over `length` committed rows with a causal window at `positions`."""
     width = positions.shape[1]
-    encoded = decoder.model.encoded if isinstance(decoder.model, SourcedModel) else None
-    current = decoder.begin(caches, torch.tensor([length]), None if encoded is None else torch.tensor(encoded.shape[1:2]))
+    current = decoder.begin(caches, torch.tensor([length]), source_length(decoder))
     current.set_positions(positions, positions, torch.ones(1, width, width, dtype=torch.bool).tril())
     return current
-
-
-def _empty(decoder: Decoder, rows: int) -> list[Tensor]:
-    """Return caches for `rows` tokens, with the rows of the source that the model has read."""
-    caches = decoder.empty(rows)
-    if isinstance(decoder.model, SourcedModel):
-        fill_cross(list(decoder.cache_shapes()), caches, _cross_rows(decoder.model))
-    return caches
-
-
-def _cross_rows(model: SourcedModel) -> list[SourceRows]:
-    """Return the rows of the source that the model has read; the hook is set again."""
-    assert model.encoded is not None
-    model.set_attn_implementation(EAGER)
-    rows = model.cross_rows(model.encoded)
-    model.set_attn_implementation(HOOK)
-    return rows
 
 
 def _tolerance(decoder: Decoder) -> float:

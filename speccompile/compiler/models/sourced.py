@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from transformers import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
+from speccompile.bundle.sources import is_cross_state
 from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.cross_attention import SourcedCache, SourceRows
 from speccompile.errors import UnsupportedModelError
-from speccompile.sources import is_cross_state
 
 _POSITIONS = "decoder_position_ids"
 
@@ -72,8 +72,8 @@ class SourcedModel(nn.Module):
         return [SourceRows(layer.keys, layer.values) for layer in cache.cross_attention_cache.layers]
 
     def forward(self, input_ids: Tensor, cache: Any = None, **more: Any) -> Any:
-        """Return transformers' output for tokens int64 [B, T]. position_ids: read by models that take any; for others see
-        `positions`."""
+        """Return transformers' output for tokens int64 [B, T]. position_ids: read by models that take any; for others
+        see `positions`."""
         positions = more.pop("position_ids", None)
         if _POSITIONS in signature(self.whole.forward).parameters and positions is not None:
             more[_POSITIONS] = positions
@@ -83,7 +83,9 @@ class SourcedModel(nn.Module):
                 decoder_input_ids=input_ids, encoder_outputs=BaseModelOutput(states), cache=SourcedCache(cache), **more
             )
         assert self.encoded is not None, "a source is read before a text"
-        return self.whole(decoder_input_ids=input_ids, encoder_outputs=BaseModelOutput(self.encoded), cache=cache, **more)
+        return self.whole(
+            decoder_input_ids=input_ids, encoder_outputs=BaseModelOutput(self.encoded), cache=cache, **more
+        )
 
 
 def sourced(whole: nn.Module) -> SourcedModel:

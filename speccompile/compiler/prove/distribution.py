@@ -81,8 +81,8 @@ def draw(
     while len(found) < request.count:
         first = seed + len(found)
         found += bundle.generate_batch(
-            [prompt] * batch, max_new_tokens=request.new_tokens, seed=range(first, first + batch), adaptive=False, source=source,
-            **options(sampling),
+            [prompt] * batch, max_new_tokens=request.new_tokens, seed=range(first, first + batch), adaptive=False,
+            source=source, **options(sampling),
         )  # fmt: skip
     return Drawn(prompt, sampling, found)
 

@@ -23,7 +23,8 @@ from speccompile.tree import Tree, merged_indices
 @dataclass(frozen=True)
 class DrafterInputs:
     """Inputs of a drafter so far. known: the text and the bonus token. For drafters that read features, of every
-    committed token: features float32 [n, F], and the token that followed it when it was committed, following. source: of a drafter with an encoder."""
+    committed token: features float32 [n, F], and the token that followed it when it was committed, following. source:
+    of a drafter with an encoder."""
 
     known: list[int]
     features: Array | None = None

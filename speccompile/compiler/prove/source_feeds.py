@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from speccompile.bundle.sources import SOURCE, SOURCE_LENGTH, SOURCE_TOKENS
 from speccompile.contract import BATCH, SOURCE_ENCODERS, Graph
 from speccompile.runtime.devices.engine import Array, Engine
-from speccompile.sources import SOURCE, SOURCE_LENGTH, SOURCE_TOKENS
 
 
 def make_sources(vocabulary_size: int, batch: int, longest: int, seed: int = 1) -> list[list[int]]:

@@ -110,11 +110,13 @@ def run(
 ) -> Iterator[Case]:
     """Continue every prompt speculatively and autoregressively, in batches of the bundle's size.
 
-    Every round has all drafts, so that counts are the same in every run. sources: one for each prompt, for a target with
-    an encoder. options: of sampling, as in `Bundle.generate`.
+    Every round has all drafts, so that counts are the same in every run. sources: one for each prompt, for a target
+    with an encoder. options: of sampling, as in `Bundle.generate`.
     """
-    both = (written(bundle, prompts, max_new_tokens, way, sources, **options) for way in (False, True))
-    yield from cases(bundle, prompts, *both, sources)
+    speculative, autoregressive = (
+        written(bundle, prompts, max_new_tokens, way, sources, **options) for way in (False, True)
+    )
+    yield from cases(bundle, prompts, speculative, autoregressive, sources)
 
 
 def written(
@@ -134,8 +136,8 @@ def written(
         f"decoding {'alone' if autoregressive else 'with drafts'}", len(prompts), "prompts"
     ) as advance:
         for group in _groups(range(len(prompts)), bundle.manifest.batch_size):
-            own = {} if sources is None else {"source": [sources[number] for number in group]}
-            found += bundle.generate_batch([prompts[number] for number in group], **way, **own, **options)
+            way["source"] = None if sources is None else [sources[number] for number in group]
+            found += bundle.generate_batch([prompts[number] for number in group], **way, **options)
             advance(len(group))
     return found
 
@@ -154,8 +156,9 @@ def cases(
     sources: Sources = None,
 ) -> Iterator[Case]:
     """Yield both continuations of every prompt, numbered from 1."""
-    for number, (prompt, *both) in enumerate(zip(prompts, speculative, autoregressive, strict=True), 1):
-        yield Case(number, bundle.token_ids(prompt), *both, None if sources is None else sources[number - 1])
+    for number, (prompt, ours, theirs) in enumerate(zip(prompts, speculative, autoregressive, strict=True), 1):
+        source = None if sources is None else sources[number - 1]
+        yield Case(number, bundle.token_ids(prompt), ours, theirs, source)
 
 
 def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:

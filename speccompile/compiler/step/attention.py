@@ -19,14 +19,14 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.masking_utils import AttentionMaskInterface
 
+from speccompile.bundle.sources import CROSS_KINDS
 from speccompile.compiler.step import ops
+from speccompile.compiler.step.cross_attention import SOURCE_ROWS, CrossRows
 from speccompile.compiler.step.latent import absorb_query, is_latent
 from speccompile.compiler.step.recurrent_state import RecurrentState, RecurrentStates, steps_of
 from speccompile.compiler.step.repeated import grouped_heads, of_half, repeated_heads
-from speccompile.compiler.step.cross_attention import SOURCE_ROWS, CrossRows
 from speccompile.contract import FLOAT_CACHE
 from speccompile.errors import UnsupportedModelError
-from speccompile.sources import CROSS_KINDS
 
 HOOK = "speccompile"
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
+from speccompile.bundle.sources import CROSS_KINDS, is_cross_state
 from speccompile.compiler.step import ops
-from speccompile.sources import CROSS_KINDS, is_cross_state
 
 SOURCE_ROWS = -2
 """Stands for the number of rows of a source in the shape of a state."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from speccompile.bundle.sources import CROSS_KINDS
 from speccompile.compiler.step.attention import CachedPass, LayerAttention, attending_through, cached_layers
 from speccompile.compiler.step.cross_attention import SOURCE_ROWS
 from speccompile.compiler.step.layers import skipping
@@ -16,7 +17,6 @@ from speccompile.compiler.step.recurrence import recurring
 from speccompile.compiler.step.taps import Taps
 from speccompile.contract import FLOAT_CACHE
 from speccompile.errors import UnsupportedModelError
-from speccompile.sources import CROSS_KINDS
 
 
 @dataclass(frozen=True)

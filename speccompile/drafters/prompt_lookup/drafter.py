@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
+from speccompile.bundle.sources import SOURCE
 from speccompile.compiler.step import ops
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
 from speccompile.compiler.step.draft.lookup import Lookup
 from speccompile.compiler.step.draft.source_lookup import SourceLookup
 from speccompile.drafters.context import DrafterContext
-from speccompile.sources import SOURCE
 from speccompile.tree import Tree
 
 

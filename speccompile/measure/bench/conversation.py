@@ -47,8 +47,8 @@ class ConversationPrompts:
         """Return the source of a plain prompt. Raise PromptError for a question, whose turns are a conversation."""
         if question.category is not None:
             raise PromptError(
-                f"received a question of category {question.category!r}, expected a source: this bundle's target has an "
-                "encoder, and no conversation",
+                f"received a question of category {question.category!r}, expected a source: this bundle's target has "
+                "an encoder, and no conversation",
                 hint='write sources as prompts: {"prompt": "text"}',
             )
         return self._bundle.source_token_ids(question.turns[0])

@@ -92,7 +92,7 @@ class DecodeLoop:
             assert reuse in (0, own.committed_length), "what states have read cannot be taken back"
         self.left = self.resume = None
         if self._sources is not None:
-            assert row.source is not None and not reuse, "an answer depends on its source from its first token on"
+            assert row.source is not None, "an answer of a target with an encoder has a source"
             self._sources.encode(slot, row.source)
         self.drafting.admit(own, row, reuse, speculative=speculative, adaptive=adaptive, others=self._active_slots())
         row.min_forced_tokens = self._min_forced_tokens(row, speculative)

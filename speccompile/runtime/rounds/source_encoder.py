@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from speccompile.bundle.manifest import Manifest
+from speccompile.bundle.sources import SOURCE, SOURCE_LENGTH, SOURCE_TOKENS
 from speccompile.contract import SOURCE_ENCODERS
 from speccompile.runtime.devices.engine import Engine
-from speccompile.sources import SOURCE, SOURCE_LENGTH, SOURCE_TOKENS
 
 
 class SourceEncoder:

@@ -39,7 +39,7 @@ class Service:
         cannot be kept, and for a target with an encoder."""
         if bundle.manifest.source is not None:
             raise UsageError(
-                "received a bundle whose target has an encoder, which a service does not run, expected a language model",
+                "received a bundle whose target has an encoder, expected a language model: a service runs no encoders",
                 hint="generate with the bundle itself: Bundle.generate_batch, or speccompile generate",
             )
         self.bundle = bundle

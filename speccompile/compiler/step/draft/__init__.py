@@ -108,8 +108,8 @@ class Drafter(nn.Module, ABC):
 
     @abstractmethod
     def states(self) -> list[State]:
-        """Return the buffers, in the order in which `forward` takes and returns them, but for those of a source, which it
-        leaves unchanged."""
+        """Return the buffers, in the order in which `forward` takes and returns them, but for those of a source, which
+        it leaves unchanged."""
 
     def target_caches(self) -> list[State]:
         """Return the caches of the target that it reads and leaves unchanged; they follow the states."""

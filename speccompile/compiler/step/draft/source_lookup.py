@@ -28,7 +28,9 @@ class SourceLookup(nn.Module):
         last token; source_length int64 [B]; is_first bool [B]: whether it has only the tokens with which it began, and
         the one after them."""
         size, aligned = source.shape[1], end - 1  # an answer begins with one token that is no part of it
-        lengths = torch.cat([self._in_source(text, end, source, source_length), match_lengths(text, end, self.ngram)], 1)
+        lengths = torch.cat(
+            [self._in_source(text, end, source, source_length), match_lengths(text, end, self.ngram)], 1
+        )
         age, scale = _ages(size, text, aligned)
         best, place = (lengths * scale + age).max(1, keepdim=True)
         matched = best // scale

@@ -26,8 +26,8 @@ class RoundInputs(NamedTuple):
     """Inputs of a round; see `contract`. window int64 [B, W]; n_given, n_total, length int64 [B]; logit_rows int64 [R]
     = 0, 1, ..; in sampling graphs settings and uniforms float32 [B, R]; if drafts are sampled, ids and probs [B, N, C],
     and accept_uniforms float32 [B, N]; parents int64 [B, N + 1] if the drafter makes the tree; in graphs with
-    constraints allowed bool [B, R, V] or [B, R, 1]; with adapters adapter int64 [B], and matrices: see `low_rank`; with an
-    encoder source_length int64 [B]."""
+    constraints allowed bool [B, R, V] or [B, R, 1]; with adapters adapter int64 [B], and matrices: see `low_rank`; with
+    an encoder source_length int64 [B]."""
 
     window: Tensor
     n_given: Tensor
