@@ -41,6 +41,9 @@ pairs           int64 [catch_up]        the same, of a drafter whose rows pair w
                                         the token behind it; where a text is given in chunks, the host writes the
                                         next token into path[b, n_path[b]] between verify and draft; to a step, which
                                         has completed the row by a guess, it gives each chunk's last token once more
+source          int64 [B, source]       the tokens of a source, read by an encoder's graph: see `bundle.sources`
+source_length   int64 [B]               rows that count of each source's keys and values, at least one
+source_tokens   int64 [B, E]            the same tokens, for lookups in the source
 tokens          int64 [B, S]            all committed tokens and the bonus token (lookups); float32 [B, 1, S, 1]
                                         where an engine updates only caches in place
 target.key.0 .. float [B, G, S, D]      caches, one pair a layer; `drafter.` for the drafter's own; float32, float16 or

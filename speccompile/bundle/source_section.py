@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
-from speccompile.bundle.sources import CROSS_KINDS, LANGUAGE_PLACES
+from speccompile.bundle.sources import CROSS_KINDS
 from speccompile.contract import ENCODE_SOURCE, SOURCE_ENCODERS
 from speccompile.errors import BundleError
 
 _REBUILD = "build the bundle again with this speccompile"
 
-FIELDS = ("forced_bos_token_id", "language_at", "languages", "max_length", "start_token_id")
-"""Its fields."""
+FIELDS = ("forced_bos_token_id", "language_is_start", "languages", "max_length", "start_token_id")
+"""Fields of the section."""
 
 
 def check_source(section: object, where: str) -> dict[str, Any] | None:
@@ -28,11 +28,9 @@ def check_source(section: object, where: str) -> dict[str, Any] | None:
     languages = section["languages"]
     if not isinstance(languages, dict) or any(type(token) is not int for token in languages.values()):
         raise BundleError(f"{where}: languages: expected names and token ids, got {languages!r}", hint=_REBUILD)
-    if section["language_at"] not in (*LANGUAGE_PLACES, None):
-        expected = ", ".join(LANGUAGE_PLACES)
-        raise BundleError(
-            f"{where}: language_at: expected {expected} or null, got {section['language_at']!r}", hint=_REBUILD
-        )
+    if type(section["language_is_start"]) is not bool:
+        found = section["language_is_start"]
+        raise BundleError(f"{where}: language_is_start: expected true or false, got {found!r}", hint=_REBUILD)
     return section
 
 

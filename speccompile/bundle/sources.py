@@ -28,9 +28,6 @@ CROSS_KINDS = ("cross_key", "cross_value")
 ENCODED_COMPONENTS = dict(zip(SOURCE_ENCODERS, COMPONENTS, strict=True))
 """Encoder's graph -> the component whose source it encodes."""
 
-BEGIN, FORCED = LANGUAGE_PLACES = ("start", "forced_bos")
-"""Where the token of an answer's language stands: it is the start token, or the token behind it."""
-
 SOURCE, SOURCE_LENGTH, SOURCE_TOKENS = "source", "source_length", "source_tokens"
 """Names of buffers; the first is a width as well."""
 

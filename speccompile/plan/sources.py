@@ -14,14 +14,14 @@ def without_none(data: dict[str, Any], name: str) -> dict[str, Any]:
 class SourceFacts:
     """Facts about an encoder-decoder from its checkpoint's files. positions: longest source, None without a limit.
     start: first token of every answer, which is never shown; forced_bos: token that follows it, None for any.
-    languages: name -> token of the languages that a text may be said to be in; language_at: place of the target
-    language's token, of `sources.LANGUAGE_PLACES`, None for models of one pair of languages."""
+    languages: name -> token of the languages that a text may be said to be in; language_is_start: the token of the
+    answer's language is the start token, not the one that follows it."""
 
     positions: int | None
     start: int
     forced_bos: int | None = None
     languages: Mapping[str, int] = field(default_factory=dict)
-    language_at: str | None = None
+    language_is_start: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -42,5 +42,5 @@ class SourcePlan:
             "start_token_id": facts.start,
             "forced_bos_token_id": facts.forced_bos,
             "languages": dict(facts.languages),
-            "language_at": facts.language_at,
+            "language_is_start": facts.language_is_start,
         }

@@ -5,7 +5,6 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.bundle.sources import BEGIN
 from speccompile.errors import PromptError, UsageError
 from speccompile.runtime.generation_options import GenerationOptions
 from speccompile.runtime.text.prompts import Prompt, check_token_ids, prompt_token_ids
@@ -16,7 +15,7 @@ _SHOWN = 6
 
 
 class SourcedPrompts(NamedTuple):
-    """What a call reads: the tokens of each source, None for a target without an encoder, and each prompt."""
+    """Tokens of each source of a call, None for a target without an encoder, and its prompts."""
 
     sources: list[list[int]] | None
     prompts: list[Prompt]
@@ -64,7 +63,7 @@ def start_tokens(about: dict[str, Any], language: str | None = None) -> list[int
     start, forced = about["start_token_id"], about["forced_bos_token_id"]
     if language is not None:
         token = _language(about, language, "target_language")
-        if about["language_at"] == BEGIN:
+        if about["language_is_start"]:
             start = token
         else:
             forced = token

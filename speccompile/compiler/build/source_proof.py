@@ -26,7 +26,7 @@ from speccompile.progress import log_step
 from speccompile.runtime.devices.engine import Array, Engine
 
 Rows = list[dict[str, Array]]
-"""Of every source of a schedule, the rows that an encoder writes for it, by buffer."""
+"""Rows that an encoder writes for each source of a schedule, by buffer."""
 
 
 def encoded_rows(engine: Engine, graph: Graph, sources: list[list[int]]) -> Rows:

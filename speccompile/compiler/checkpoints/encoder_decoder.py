@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from speccompile.bundle.sources import BEGIN, FORCED
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.errors import UnsupportedModelError
 from speccompile.machine.formats.json_files import read_json_object, wrong
@@ -18,7 +17,7 @@ TYPES = ("bart", "m2m_100", "marian", "mbart", "pegasus", "t5gemma")
 """Values of `model_type` of encoder-decoders that can be compiled."""
 
 OF_LANGUAGES = ("m2m_100", "mbart")
-"""Those whose texts begin with the token of a language."""
+"""Types whose texts begin with the token of a language."""
 
 _LANGUAGE = re.compile(r"__([a-z]{2,3})__|([a-z]{2}_[A-Z]{2})|([a-z]{3}_[A-Z][a-z]{3})")
 """Tokens of languages: M2M100's, mBART's and NLLB's."""
@@ -74,7 +73,7 @@ def read_source_facts(config: Mapping[str, Any], folder: Path) -> SourceFacts:
         start,
         _token(written, "forced_bos_token_id", folder),
         languages,
-        None if not languages else BEGIN if start in languages.values() else FORCED,
+        start in languages.values(),
     )
 
 

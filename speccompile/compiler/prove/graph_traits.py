@@ -1,4 +1,4 @@
-"""What the graphs of a round take, as far as a schedule of their proof depends on it."""
+"""Traits of the graphs of a round on which a schedule of their proof depends."""
 
 from collections.abc import Iterable, Sequence
 

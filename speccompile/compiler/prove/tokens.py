@@ -20,7 +20,7 @@ from speccompile.runtime.sources import start_tokens
 
 Prompt = str | Sequence[int]
 Sources = Sequence[list[int]] | None
-"""A source for each prompt, None for a target without an encoder."""
+"""Source of each prompt, None for a target without an encoder."""
 T = TypeVar("T")
 
 
