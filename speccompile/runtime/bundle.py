@@ -187,7 +187,7 @@ class Bundle(EngineOwner, Servable):
         """Return the tokens of a source, for a target with an encoder. Raise as `generate`."""
         return source_tokens(source, language, self.manifest, self.text)
 
-    def _prompt(self, prompt: Prompt, *, chat: bool, hint: str | None) -> list[int]:
+    def _prompt(self, prompt: Prompt | None, *, chat: bool, hint: str | None) -> list[int]:
         """Return the prompt's tokens. hint: as for `check_token_ids`."""
         ids = prompt_token_ids(prompt, self.text, self.chat_template, chat=chat)
         check_token_ids(ids, self.manifest, self.text, hint=hint)

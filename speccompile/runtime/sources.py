@@ -18,7 +18,7 @@ class SourcedPrompts(NamedTuple):
     """Tokens of each source of a call, None for a target without an encoder, and its prompts."""
 
     sources: list[list[int]] | None
-    prompts: list[Prompt]
+    prompts: list[Prompt | None]
 
 
 def resolve_sources(
@@ -33,7 +33,7 @@ def resolve_sources(
     about = manifest.source
     if about is None:
         refuse_sources(options)
-        return SourcedPrompts(None, [_given(prompt) for prompt in prompts])
+        return SourcedPrompts(None, list(prompts))
     if options.session is not None:
         raise UsageError(
             "session: received a file, but what a target with an encoder has read depends on its source",
@@ -75,15 +75,9 @@ def refuse_sources(options: GenerationOptions) -> None:
     for name in ("source", "source_language", "target_language"):
         if getattr(options, name) is not None:
             raise UsageError(
-                f"{name}: received one, but this bundle's target has no encoder that reads it",
+                f"{'received a source' if name == 'source' else name + ': received one'}, but this bundle's target has no encoder that reads it",
                 hint="give a prompt, or a bundle whose target is an encoder-decoder",
             )
-
-
-def _given(prompt: Prompt | None) -> Prompt:
-    if prompt is None:
-        raise PromptError("received no prompt, expected a text or token ids", hint="give a text or token ids")
-    return prompt
 
 
 def _as_list(source: Any) -> list[Prompt]:
