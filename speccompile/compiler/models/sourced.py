@@ -14,6 +14,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from speccompile.bundle.sources import is_cross_state
 from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.cross_attention import SourcedCache, SourceRows
+from speccompile.compiler.step.positions import counting_positions
 from speccompile.errors import UnsupportedModelError
 
 _POSITIONS = "decoder_position_ids"
@@ -60,7 +61,8 @@ class SourcedModel(nn.Module):
 
     def encode(self, source: Tensor) -> Tensor:
         """Return the encoder's states [B, n, H] for a source int64 [B, n], all of whose tokens count."""
-        found: Tensor = self.whole.get_encoder()(input_ids=source, attention_mask=torch.ones_like(source))[0]
+        with counting_positions(self.whole):
+            found: Tensor = self.whole.get_encoder()(input_ids=source, attention_mask=torch.ones_like(source))[0]
         return found
 
     def cross_rows(self, encoded: Tensor) -> list[SourceRows]:
@@ -68,7 +70,8 @@ class SourcedModel(nn.Module):
         for its own cache at its first token."""
         cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         start = torch.zeros(encoded.shape[0], 1, dtype=torch.int64, device=encoded.device)
-        self.whole(decoder_input_ids=start, encoder_outputs=BaseModelOutput(encoded), cache=cache, use_cache=True)
+        with counting_positions(self.whole):
+            self.whole(decoder_input_ids=start, encoder_outputs=BaseModelOutput(encoded), cache=cache, use_cache=True)
         return [SourceRows(layer.keys, layer.values) for layer in cache.cross_attention_cache.layers]
 
     def forward(self, input_ids: Tensor, cache: Any = None, **more: Any) -> Any:
@@ -83,9 +86,11 @@ class SourcedModel(nn.Module):
                 decoder_input_ids=input_ids, encoder_outputs=BaseModelOutput(states), cache=SourcedCache(cache), **more
             )
         assert self.encoded is not None, "a source is read before a text"
-        return self.whole(
-            decoder_input_ids=input_ids, encoder_outputs=BaseModelOutput(self.encoded), cache=cache, **more
-        )
+        given = {"decoder_input_ids": input_ids, "encoder_outputs": BaseModelOutput(self.encoded), "cache": cache}
+        if positions is not None:
+            return self.whole(**given, **more)
+        with counting_positions(self.whole, torch.arange(input_ids.shape[1])[None]):  # as with a cache: padding counts
+            return self.whole(**given, **more)
 
 
 def sourced(whole: nn.Module) -> SourcedModel:

@@ -1,7 +1,7 @@
 """Positions for models without `position_ids`, which count the rows of their cache instead.
 
 Their position embeddings do take `position_ids` (Bart, Whisper and similar): a hook on the embedding passes them.
-M2M100's count the tokens that are no padding instead: a hook reads their table at the positions.
+M2M100's count the tokens that are no padding instead: their tables are read at the positions.
 """
 
 import inspect
@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from speccompile.compiler.step.monkeypatch import patched_attribute
 
 _COUNTED = "cache_length"
 _GIVEN = "position_ids"
@@ -30,19 +32,30 @@ def at_positions(model: nn.Module, positions: Tensor) -> Iterator[None]:
         for table in _tables(model):
             hooks.enter_context(table.register_forward_pre_hook(give, with_kwargs=True))
             hooks.enter_context(table.register_forward_hook(shape))
-        for table in _counting_tables(model):
-            hooks.enter_context(table.register_forward_hook(_read_at(positions), with_kwargs=True))
+        hooks.enter_context(counting_positions(model, positions))
         yield
 
 
-def _read_at(positions: Tensor) -> Callable[..., Tensor]:
-    """Return a hook that replaces the rows of a table whose positions begin after that of padding, which has its own
-    row."""
+@contextmanager
+def counting_positions(model: nn.Module, positions: Tensor | None = None) -> Iterator[None]:
+    """Let tables that count tokens read their rows without making more for longer texts, inside a `with` block: such a
+    branch on a length cannot be traced. positions int64 [B, T]: see `_reader`."""
+    with ExitStack() as hooks:
+        for table in _counting_tables(model):
+            hooks.enter_context(patched_attribute(table, "forward", _reader(table, positions)))
+        yield
 
-    def read(table: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], found: Tensor) -> Tensor:
-        tokens: Tensor = args[0]
+
+def _reader(table: nn.Module, positions: Tensor | None) -> Callable[..., Tensor]:
+    """Return a function that reads a table whose positions begin after that of padding, which has its own row. positions
+    int64 [B, T]: of the tokens; None to count those that are no padding."""
+
+    def read(input_ids: Tensor, *_: Any, **__: Any) -> Tensor:
         padding: int = table.padding_idx
-        return table.weights[torch.where(tokens == padding, padding, positions + padding + 1)]
+        is_padding = input_ids == padding
+        places = (~is_padding).long().cumsum(1) - 1 if positions is None else positions
+        rows: Tensor = table.weights[torch.where(is_padding, padding, places + padding + 1)]
+        return rows
 
     return read
 
