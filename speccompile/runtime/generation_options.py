@@ -70,9 +70,9 @@ class GenerationOptions:
     """"left" drops the first tokens of a prompt that leaves no room for `max_new_tokens` in the bundle's capacity; a
     warning says how many. By default a prompt beyond the capacity is refused."""
     source: str | Sequence[Any] | None = None
-    """Source that a target with an encoder reads, a text or token ids: one for all prompts, or a sequence with one for each.
-    Such a target needs one, and others have no use for it. The prompt is then the beginning of the answer: None for
-    the tokens with which every answer begins, a text that follows these, or token ids that replace them."""
+    """Source that a target with an encoder reads, a text or token ids: one for all prompts, or a sequence with one for
+    each. Such a target needs one, and others have no use for it. The prompt is then the beginning of the answer: None
+    for the tokens with which every answer begins, a text that follows these, or token ids that replace them."""
     source_language: str | None = None
     """Language of the source, of those that a target for several languages knows: see `speccompile inspect`."""
     target_language: str | None = None

@@ -14,6 +14,14 @@ _SHOWN = 6
 """Number of languages that a message names."""
 
 
+_RECEIVED = {
+    "source": "received a source",
+    "source_language": "source_language: received one",
+    "target_language": "target_language: received one",
+}
+"""Option of targets with an encoder -> how a message about others begins."""
+
+
 class SourcedPrompts(NamedTuple):
     """Tokens of each source of a call, None for a target without an encoder, and its prompts."""
 
@@ -72,10 +80,10 @@ def start_tokens(about: dict[str, Any], language: str | None = None) -> list[int
 
 def refuse_sources(options: GenerationOptions) -> None:
     """Raise UsageError for options of a target with an encoder."""
-    for name in ("source", "source_language", "target_language"):
+    for name, received in _RECEIVED.items():
         if getattr(options, name) is not None:
             raise UsageError(
-                f"{'received a source' if name == 'source' else name + ': received one'}, but this bundle's target has no encoder that reads it",
+                f"{received}, but this bundle's target has no encoder that reads it",
                 hint="give a prompt, or a bundle whose target is an encoder-decoder",
             )
 

@@ -6,9 +6,12 @@ import pytest
 import torch
 import transformers
 
+from speccompile.bundle.sources import is_cross_state
 from speccompile.compiler.from_recipe import build
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.models.probe import probe
+from speccompile.compiler.models.sourced import fill_cross
+from speccompile.compiler.step.attention import HOOK
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft.source_lookup import SourceLookup
 from speccompile.errors import PromptError, UsageError
@@ -28,6 +31,12 @@ GEMMA = {
     "num_key_value_heads": 1, "head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 8, "pad_token_id": 0,
     "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
+T5 = {
+    "vocab_size": 120, "d_model": 32, "d_kv": 16, "d_ff": 48, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 2,
+    "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "pad_token_id": 0, "eos_token_id": 1,
+    "decoder_start_token_id": 0, "relative_attention_max_distance": 40, "relative_attention_num_buckets": 12,
+}  # fmt: skip
+T5_MODELS = {"t5": "T5", "mt5": "MT5", "umt5": "UMT5"}
 MODELS = {
     "bart": ("BartForConditionalGeneration", "BartConfig"),
     "mbart": ("MBartForConditionalGeneration", "MBartConfig"),
@@ -44,6 +53,9 @@ def make_model(name, folder, seed=0, **changes):
         sides = {"encoder": GEMMA, "decoder": GEMMA | {"cross_attention_hidden_size": 32}}
         config = transformers.T5GemmaConfig(**sides, vocab_size=120, tie_word_embeddings=False)
         model = transformers.T5GemmaForConditionalGeneration(config)
+    elif name in T5_MODELS:
+        config = getattr(transformers, f"{T5_MODELS[name]}Config")(**T5 | changes)
+        model = getattr(transformers, f"{T5_MODELS[name]}ForConditionalGeneration")(config)
     else:
         kind, config_kind = (getattr(transformers, each) for each in MODELS[name])
         model = kind(config_kind(**SIZES | ({"decoder_vocab_size": 120} if name == "marian" else {}) | changes))
@@ -54,7 +66,7 @@ def make_model(name, folder, seed=0, **changes):
     return model
 
 
-@pytest.mark.parametrize("name", [*MODELS, "t5gemma"])
+@pytest.mark.parametrize("name", [*MODELS, *T5_MODELS, "t5gemma"])
 def test_decoders_run_behind_the_hook(name, tmp_path):
     make_model(name, tmp_path)
     decoder = probe(load_model(tmp_path, 48), CacheShape(1, 80, 48, source=20))  # raises where it differs
@@ -63,6 +75,32 @@ def test_decoders_run_behind_the_hook(name, tmp_path):
         "cross_key", "cross_value", "cross_key", "cross_value"
     ]  # fmt: skip
     assert {name: shape[2] for name, shape in decoder.cache_shapes().items()}["cross_value.1"] == 20
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", T5_MODELS)
+def test_distances_beyond_the_table_have_its_last_bias(name, tmp_path):
+    model = make_model(name, tmp_path)
+    loaded = load_model(tmp_path, 160)
+    decoder = probe(loaded, CacheShape(1, 170, 160, source=9))
+    random = torch.Generator().manual_seed(1)
+    source, tokens = (torch.randint(2, 120, (1, size), generator=random) for size in (7, 90))
+    loaded.read(source[0].tolist())
+    encoded = loaded.encoded
+    caches, names = decoder.empty(170), list(decoder.cache_shapes())
+    fill_cross(names, caches, loaded.cross_rows(encoded))
+    expected = model(input_ids=source, decoder_input_ids=tokens).logits
+    loaded.set_attn_implementation(HOOK)
+    start = 0
+    for part in tokens.split([70, 1, 19], 1):
+        current = decoder.begin(caches, torch.tensor([start]), torch.tensor([7]))
+        width, places = part.shape[1], torch.arange(start, start + part.shape[1])[None]
+        current.set_positions(places, places, torch.ones(1, width, width, dtype=torch.bool).tril())
+        got = decoder.run(current, part)
+        assert torch.allclose(got, expected[:, start : start + width], atol=1e-4 * float(expected.abs().max()))
+        written = iter(current.commit(current.rows(), torch.tensor([width])))
+        caches = [cache if is_cross_state(each) else next(written) for each, cache in current.named.items()]
+        start += width
 
 
 def recipe(target, **keys):
@@ -210,10 +248,11 @@ def test_the_source_is_looked_up_before_the_answer():
 @pytest.mark.sweep("a bundle that samples also proves the distribution of a small model")
 @pytest.mark.builds(6)
 def test_sampling_is_proven(tmp_path):
-    make_model("marian", tmp_path / "target")
+    make_model("t5", tmp_path / "target")
     drafter = {"kind": "prompt_lookup", "over": "source", "tokens": 3}
     built = build(
-        recipe(tmp_path / "target", drafter=drafter, source={"max_length": 20}, decoding="sampling"), tmp_path / "bundle"
+        recipe(tmp_path / "target", drafter=drafter, source={"max_length": 20}, decoding="sampling"),
+        tmp_path / "bundle",
     )
     proof = json.loads((built / "proof.json").read_text())
     rows = [row for row in proof["distributions"] if row["model"] == "demo"]

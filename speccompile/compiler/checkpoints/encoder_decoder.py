@@ -13,11 +13,14 @@ from speccompile.plan.sources import SourceFacts
 GENERATION_CONFIG = "generation_config.json"
 TOKENIZER = "tokenizer.json"
 
-TYPES = ("bart", "m2m_100", "marian", "mbart", "pegasus", "t5gemma")
+TYPES = ("bart", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "t5gemma", "umt5")
 """Values of `model_type` of encoder-decoders that can be compiled."""
 
 OF_LANGUAGES = ("m2m_100", "mbart")
 """Types whose texts begin with the token of a language."""
+
+_NO_LIMIT = ("n_positions",)
+"""Keys of T5's configs that say how long its training texts were: its positions have no limit."""
 
 _LANGUAGE = re.compile(r"__([a-z]{2,3})__|([a-z]{2}_[A-Z]{2})|([a-z]{3}_[A-Z][a-z]{3})")
 """Tokens of languages: M2M100's, mBART's and NLLB's."""
@@ -34,13 +37,18 @@ def decoder_sizes(config: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(nested, dict):
         return {**nested, "vocab_size": config.get("vocab_size", nested.get("vocab_size"))}
     renamed = {
-        "num_hidden_layers": config.get("decoder_layers"),
-        "num_attention_heads": config.get("decoder_attention_heads"),
-        "intermediate_size": config.get("decoder_ffn_dim"),
+        "num_hidden_layers": config.get("decoder_layers") or config.get("num_decoder_layers"),
+        "num_attention_heads": config.get("decoder_attention_heads") or config.get("num_heads"),
+        "intermediate_size": config.get("decoder_ffn_dim") or config.get("d_ff"),
         "hidden_size": config.get("d_model"),
         "vocab_size": config.get("decoder_vocab_size") or config.get("vocab_size"),
     }
-    return {**config, **{name: value for name, value in renamed.items() if value is not None}}
+    known = {name: value for name, value in config.items() if name not in _NO_LIMIT or not _is_t5(config)}
+    return {**known, **{name: value for name, value in renamed.items() if value is not None}}
+
+
+def _is_t5(config: Mapping[str, Any]) -> bool:
+    return str(config.get("model_type")).endswith("t5")
 
 
 def read_source_facts(config: Mapping[str, Any], folder: Path) -> SourceFacts:

@@ -15,6 +15,7 @@ from speccompile.bundle.sources import is_cross_state
 from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.cross_attention import SourcedCache, SourceRows
 from speccompile.compiler.step.positions import counting_positions
+from speccompile.compiler.step.relative_bias import prepare_distances
 from speccompile.errors import UnsupportedModelError
 
 _POSITIONS = "decoder_position_ids"
@@ -95,6 +96,7 @@ class SourcedModel(nn.Module):
 
 def sourced(whole: nn.Module) -> SourcedModel:
     """Return an encoder-decoder as a `SourcedModel` that messages call by the name of its own class."""
+    prepare_distances(whole)
     kind = type(type(whole).__name__, (SourcedModel,), {})
     found: SourcedModel = kind(whole)
     return found

@@ -24,6 +24,7 @@ from speccompile.compiler.step import ops
 from speccompile.compiler.step.cross_attention import SOURCE_ROWS, CrossRows
 from speccompile.compiler.step.latent import absorb_query, is_latent
 from speccompile.compiler.step.recurrent_state import RecurrentState, RecurrentStates, steps_of
+from speccompile.compiler.step.relative_bias import RelativeBias
 from speccompile.compiler.step.repeated import grouped_heads, of_half, repeated_heads
 from speccompile.contract import FLOAT_CACHE
 from speccompile.errors import UnsupportedModelError
@@ -106,7 +107,8 @@ class AttentionCall:
     """Arguments of one attention besides its queries.
 
     layer: its number; source: number of the layer whose rows it attends to; tag: its mask from the mask interface;
-    shift: number of heads by which values are rolled against their keys; all other fields: see `ops.attend`.
+    shift: heads by which values are rolled against their keys; by_distance: attention module whose bias depends on
+    distances; all other fields: see `ops.attend`.
     """
 
     layer: int
@@ -117,11 +119,11 @@ class AttentionCall:
     sinks: Tensor | None = None
     is_latent: bool = False
     shift: int = 0
+    by_distance: nn.Module | None = None
 
 
 class InStepKV(CacheLayerMixin):
-    """In-step keys and values of one layer, in the order of the runs. n_attended: number of attentions since the last
-    update."""
+    """In-step keys and values of one layer, in the order of the runs. n_attended: attentions since the last update."""
 
     is_compileable = True
     is_sliding = False
@@ -156,7 +158,7 @@ class InStepKV(CacheLayerMixin):
         return -1
 
 
-class CachedPass(RecurrentStates, CrossRows, Cache):
+class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
     """One round of a decoder: in-step rows over committed caches. A drafter runs several windows in one pass."""
 
     def __init__(
@@ -197,7 +199,7 @@ class CachedPass(RecurrentStates, CrossRows, Cache):
         pass follows; None: all.
         """
         self.positions, self.row_positions, self.visible, self.biases = positions, row_positions, visible, {}
-        self.count = count
+        self.count, self.relative = count, None
 
     def bias(self, window: int) -> Tensor:
         """Return float32 [B, 1, T, R], added to the scores of in-step rows by a layer with this attention window."""
@@ -223,6 +225,8 @@ class CachedPass(RecurrentStates, CrossRows, Cache):
                 hint="remove cache.dtype, or set it to float",
             )
         own_keys, own = self._stored(rows.keys), self._stored(rows.values)
+        if asked.by_distance:
+            return self.attend_by_distance(asked.by_distance, query, (own_keys, own), (keys, values), asked.scale)
         if asked.shift:
             own, values = (each.roll(asked.shift, 1) for each in (own, values))
         return ops.attend(
@@ -290,6 +294,7 @@ def _attention(
     scaling: float | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
     **more: object,
 ) -> tuple[Tensor, None]:
     current = _current.get()
@@ -299,7 +304,7 @@ def _attention(
     cross = current.cross_layer(key)
     if cross is not None:
         return current.attend_source(query, cross, scaling, float(softcap or 0.0)).transpose(1, 2).contiguous(), None
-    asked = _asked(current, module, key, attention_mask)
+    asked = _asked(current, module, key, attention_mask, by_distance=position_bias is not None)
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     asked = replace(asked, scale=scale, softcap=float(softcap or 0.0), sinks=s_aux)
     rows = current.layers[asked.source]
@@ -320,8 +325,8 @@ def _attention(
     return context.transpose(1, 2).contiguous(), None
 
 
-def _asked(current: CachedPass, module: nn.Module, key: Tensor, tag: object) -> AttentionCall:
-    """Return which layer attends, and to whose rows.
+def _asked(current: CachedPass, module: nn.Module, key: Tensor, tag: object, *, by_distance: bool) -> AttentionCall:
+    """Return which layer attends, and to whose rows. by_distance: whether scores have a bias for each distance.
 
     Rows are found by the keys. They are an earlier layer's if this layer has put none into the cache (Gemma 3n). Else
     the layer is the one that put them there, whatever `layer_idx` its module has: HRM and Zamba 2 run some modules
@@ -333,7 +338,8 @@ def _asked(current: CachedPass, module: nn.Module, key: Tensor, tag: object) -> 
     if source is None or current.layers[source].keys is None:
         raise UnsupportedModelError(f"{type(module).__name__} attends without a cache of its own")
     is_shared = layer is not None and layer > source and current.layers[layer].keys is None
-    return AttentionCall(layer if is_shared and layer is not None else source, source, tag)
+    own = layer if is_shared and layer is not None else source
+    return AttentionCall(own, source, tag, by_distance=module if by_distance else None)
 
 
 def _mask(*args: object, mask_function: Callable[..., Tensor], **kwargs: object) -> MaskTag:

@@ -47,8 +47,8 @@ def counting_positions(model: nn.Module, positions: Tensor | None = None) -> Ite
 
 
 def _reader(table: nn.Module, positions: Tensor | None) -> Callable[..., Tensor]:
-    """Return a function that reads a table whose positions begin after that of padding, which has its own row. positions
-    int64 [B, T]: of the tokens; None to count those that are no padding."""
+    """Return a function that reads a table whose positions begin after that of padding, which has its own row.
+    positions int64 [B, T]: of the tokens; None to count those that are no padding."""
 
     def read(input_ids: Tensor, *_: Any, **__: Any) -> Tensor:
         padding: int = table.padding_idx
