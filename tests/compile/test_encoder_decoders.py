@@ -16,7 +16,8 @@ from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft.source_lookup import SourceLookup
 from speccompile.errors import PromptError, UsageError
 from speccompile.runtime import Bundle
-from tests.copy_edit import SIZE, corrected, make_corrector, make_sources
+from scripts.examples.corrector import corrected, make_corrector
+from tests.copy_edit import make_sources
 
 pytestmark = pytest.mark.builds(7)
 
@@ -170,7 +171,7 @@ def test_commands_take_sources(corrector, cli, tmp_path):
     code, _, err = cli("generate", corrector / "bundle", "--token-ids", "0")
     assert (code != 0, "received no source" in err) == (True, True)
     code, _, err = cli("generate", corrector / "bundle", "--source", "words")
-    assert "this bundle has no tokenizer" in err
+    assert (code != 0, "token" in err) == (True, True)
     code, out, _ = cli("prove", corrector / "bundle", "--target", corrector / "target", "--json")
     assert json.loads(out)["transformers"]["equal"] == 3
     prompts = tmp_path / "sources.jsonl"
@@ -241,7 +242,6 @@ def test_the_source_is_looked_up_before_the_answer():
             found = lookup(rows, torch.tensor([[size - 1]]), padded, torch.tensor([length]), torch.tensor([first]))
             drafts = found.tokens[0].tolist() if int(found.match_length) else []
             assert drafts == looked_up(answer, source, begin=begin, first=first), (answer, source)
-    assert SIZE > 6
 
 
 @pytest.mark.sweep("a bundle that samples also proves the distribution of a small model")
