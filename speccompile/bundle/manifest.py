@@ -139,7 +139,8 @@ class Manifest:
         wrong."""
         sections = {name: data[name] for name in SECTIONS if name in data} if isinstance(data, dict) else {}
         plain = dict(check_record("manifest", _without(data, sections), file))
-        plain["source"] = check_source(sections.get("source"), f"{file}: source")
+        if "source" in sections:
+            plain["source"] = check_source(sections["source"], f"{file}: source")
         written = plain.pop("buffers")
         plain["eos_token_ids"] = tuple(plain["eos_token_ids"])
         plain["graphs"] = tuple(_graph(*item) for item in _inner(plain["graphs"], f"{file}: graphs"))

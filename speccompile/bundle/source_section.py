@@ -13,11 +13,9 @@ FIELDS = ("forced_bos_token_id", "language_is_start", "languages", "max_length",
 """Fields of the section."""
 
 
-def check_source(section: object, where: str) -> dict[str, Any] | None:
-    """Return the section, None for a bundle without. Raise BundleError naming `where` for a field that is missing,
+def check_source(section: object, where: str) -> dict[str, Any]:
+    """Return the section. Raise BundleError naming `where` for a field that is missing,
     unknown or of another type."""
-    if section is None:
-        return None
     if not isinstance(section, dict) or sorted(section) != sorted(FIELDS):
         found = ", ".join(sorted(map(str, section))) if isinstance(section, dict) else type(section).__name__
         raise BundleError(f"{where}: expected the fields {', '.join(FIELDS)}, got {found}", hint=_REBUILD)
