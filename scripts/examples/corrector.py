@@ -1,4 +1,4 @@
-"""A corrector of spelling made by hand: a BART that copies its source word by word, and replaces misspelled words.
+"""A corrector of words made by hand: a BART that copies its source word by word, and replaces wrong forms.
 
     python scripts/examples/corrector.py FOLDER
 
@@ -15,26 +15,27 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BartConfig, BartForConditionalGeneration
 
 WORDS = (
-    "a and are as at be because before but by can could day do for friend from go good have he her him his house I in "
-    "is it letter like man many more my new no not of on one or people receive said see separate she so some that the "
-    "their them then there they this time to tomorrow until very was we weird were what when which who will with word "
-    "work would write year you"
-).split()
-MISSPELLED = {
-    "adn": "and", "becuase": "because", "freind": "friend", "recieve": "receive", "seperate": "separate", "teh": "the",
-    "thier": "their", "tommorow": "tomorrow", "untill": "until", "wich": "which", "wierd": "weird",
+    *("a", "and", "are", "as", "at", "be", "because", "before", "bought", "but", "by", "can", "caught", "children"),
+    *("could", "day", "feet", "for", "from", "good", "have", "he", "her", "home", "house", "I", "in", "is", "it"),
+    *("letter", "many", "men", "mice", "my", "new", "no", "not", "of", "on", "one", "people", "said", "see", "she"),
+    *("some", "taught", "that", "the", "their", "then", "there", "they", "this", "thought", "time", "to", "two"),
+    *("very", "was", "we", "went", "were", "when", "who", "will", "with", "women", "word", "wrote", "year", "you"),
+)
+WRONG_FORMS = {
+    "buyed": "bought", "catched": "caught", "childs": "children", "foots": "feet", "goed": "went", "mans": "men",
+    "mouses": "mice", "teached": "taught", "thinked": "thought", "womans": "women", "writed": "wrote",
 }  # fmt: skip
 SPECIAL = ["<s>", "</s>", "<unk>"]
-VOCABULARY = [*SPECIAL, *WORDS, *MISSPELLED]
+VOCABULARY = [*SPECIAL, *WORDS, *WRONG_FORMS]
 IDS = {word: number for number, word in enumerate(VOCABULARY)}
 START, END, FIRST, WRONG = 0, 1, len(SPECIAL), len(SPECIAL) + len(WORDS)
-"""Tokens from FIRST on are right, from WRONG on misspelled."""
+"""Tokens from FIRST on are right, from WRONG on wrong forms."""
 WIDTH, LONGEST = 256, 128
 
 
 def corrected(source: list[int]) -> list[int]:
     """Return what the corrector writes: the end of the source ends the answer."""
-    return [IDS[MISSPELLED.get(VOCABULARY[token], VOCABULARY[token])] for token in source]
+    return [IDS[WRONG_FORMS.get(VOCABULARY[token], VOCABULARY[token])] for token in source]
 
 
 @torch.no_grad()

@@ -61,7 +61,7 @@ def resolve_sources(
         )
     sources = [source_tokens(each, options.source_language, manifest, text) for each in written]
     start = start_tokens(about, options.target_language)
-    begun = [_answer(prompt, start, text) for prompt in asked]
+    begun: list[Prompt | None] = [_answer(prompt, start, text) for prompt in asked]
     return SourcedPrompts(sources if len(sources) > 1 else sources * len(begun), begun)
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers
 
+from scripts.examples.corrector import corrected, make_corrector
 from speccompile.bundle.sources import is_cross_state
 from speccompile.compiler.from_recipe import build
 from speccompile.compiler.models.load import load_model
@@ -16,7 +17,6 @@ from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft.source_lookup import SourceLookup
 from speccompile.errors import PromptError, UsageError
 from speccompile.runtime import Bundle
-from scripts.examples.corrector import corrected, make_corrector
 from tests.copy_edit import make_sources
 
 pytestmark = pytest.mark.builds(7)
