@@ -41,6 +41,9 @@ pairs           int64 [catch_up]        the same, of a drafter whose rows pair w
                                         the token behind it; where a text is given in chunks, the host writes the
                                         next token into path[b, n_path[b]] between verify and draft; to a step, which
                                         has completed the row by a guess, it gives each chunk's last token once more
+source          int64 [B, source]       the tokens of a source, read by an encoder's graph: see `bundle.sources`
+source_length   int64 [B]               rows that count of each source's keys and values, at least one
+source_tokens   int64 [B, E]            the same tokens, for lookups in the source
 tokens          int64 [B, S]            all committed tokens and the bonus token (lookups); float32 [B, 1, S, 1]
                                         where an engine updates only caches in place
 target.key.0 .. float [B, G, S, D]      caches, one pair a layer; `drafter.` for the drafter's own; float32, float16 or
@@ -115,12 +118,13 @@ BUFFERS = (
     "window", "n_given", "n_total", "length", "logit_rows", "batch_rows", "path", "n_path", "logits", "catch_up",
     "pairs", "tokens", "parents", "nodes", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "history",
     "uniforms", "accept_uniforms", "draft_uniforms", "draft_ids", "draft_probs", "allowed", "features", "successors",
-    "row_tokens", "adapter", "media", "media_rows",
+    "row_tokens", "adapter", "media", "media_rows", "source", "source_length", "source_tokens",
 )  # fmt: skip
 """Names of buffers with a fixed name; states are named by their component and kind. Some are names of sizes as well."""
 
-GRAPHS = ("verify", "draft", "step")
-"""Names of a round's graphs."""
+ENCODE_SOURCE, ENCODE_DRAFT_SOURCE = SOURCE_ENCODERS = ("encode_source", "encode_draft_source")
+GRAPHS = ("verify", "draft", "step", *SOURCE_ENCODERS)
+"""Names of a round's graphs, and of those that encode a source before the first round: see `sources`."""
 
 ROLES = ("io", "index", "state", "optional", "link")
 """Roles of tensors: see `Tensor`."""
@@ -230,11 +234,7 @@ class Graph:
     def aliases(self) -> dict[str, str]:
         """Output name -> input name, for every state that is updated in place."""
         read = {tensor.buffer: tensor.name for tensor in self.inputs}
-        states = (
-            tensor
-            for tensor in self.outputs
-            if tensor.role == "state" and not tensor.buffer.startswith(OUT_OF_PLACE_PREFIX)
-        )
+        states = (t for t in self.outputs if t.role == "state" and not t.buffer.startswith(OUT_OF_PLACE_PREFIX))
         return {tensor.name: read[tensor.buffer] for tensor in states}
 
     @property

@@ -9,8 +9,9 @@ from speccompile.cli.adapter_option import USED_ADAPTER, take_adapter
 from speccompile.cli.constraint_options import constraint_options, impose, take
 from speccompile.cli.generation_output import write_generations
 from speccompile.cli.options import NEW_TOKENS, SESSION, SIGNED_BY, THREADS, TRUNCATE, Option
-from speccompile.cli.prompt_input import SOURCES, read_prompt
+from speccompile.cli.prompt_input import SOURCES
 from speccompile.cli.sampling_options import sampling_options
+from speccompile.cli.source_options import read_beginning, source_options, take_source
 from speccompile.errors import UsageError
 from speccompile.progress import log_step
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--image", "images", metavar="FILE", multiple=True, help="A picture for the prompt. May be given several times."
 )
+@source_options
 @click.option("-n", "--max-new-tokens", default=128, show_default=True, help="At most this many.", **NEW_TOKENS)
 @sampling_options
 @constraint_options
@@ -88,6 +90,9 @@ def command(
     Some drafters learn while they draft (token_recycling). What they know is gone with the process unless --state
     names a file for it. It never changes a token, only how many drafts are accepted.
 
+    A target with an encoder (translation, correction, summaries) reads a source; a prompt is then the beginning of the
+    answer, and needs not be given.
+
     \b
     The JSON object, one a line where there are several sequences, has the keys
       text               the new text; null without a tokenizer
@@ -124,9 +129,12 @@ def command(
       speccompile generate build/demo --prompt-file long.txt --session long.session
       speccompile generate build/slots --prompt 'Roses' --adapter poet=adapters/poet
       speccompile generate build/seeing --chat --prompt 'What is this?' --image photo.jpg
+      speccompile generate build/corrector --source 'She go home.'
+      speccompile generate build/translator --source-file text.txt --source-language en --target-language de
     """
     options["adaptive"], options["images"] = not fixed_draft_length, list(images) or None
-    given = read_prompt(dict(zip(SOURCES, (prompt, prompt_file, token_ids), strict=True)), chat=options["chat"])
+    prompts = dict(zip(SOURCES, (prompt, prompt_file, token_ids), strict=True))
+    given = read_beginning(prompts, take_source(options), chat=options["chat"])
     if options["logprobs"] and not as_json:
         raise UsageError("received --logprobs without --json, expected both", hint="add --json")
     asked = take(options)

@@ -244,6 +244,10 @@ inline constexpr const char* kAdapter = "adapter";
 inline constexpr const char* kMedia = "media";
 inline constexpr const char* kMediaRows = "media_rows";
 inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter, kMedia, kMediaRows};
+inline constexpr const char* kSource = "source";
+inline constexpr const char* kSourceLength = "source_length";
+inline constexpr const char* kSourceTokens = "source_tokens";
+inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter, kSource, kSourceLength, kSourceTokens};
 }  // namespace names
 
 // speccompile.contract: GRAPHS
@@ -251,7 +255,9 @@ namespace graph {
 inline constexpr const char* kVerify = "verify";
 inline constexpr const char* kDraft = "draft";
 inline constexpr const char* kStep = "step";
-inline constexpr const char* kAll[] = {kVerify, kDraft, kStep};
+inline constexpr const char* kEncodeSource = "encode_source";
+inline constexpr const char* kEncodeDraftSource = "encode_draft_source";
+inline constexpr const char* kAll[] = {kVerify, kDraft, kStep, kEncodeSource, kEncodeDraftSource};
 }  // namespace graph
 
 // speccompile.contract: ROLES
@@ -539,6 +545,9 @@ inline constexpr Signature kSignatures[] = {
     {"media", "float32", "media *", "io"},
     {"media_rows", "int64", "batch window", "io"},
     {"lora.*", "float32", "* * *", "io"},
+    {"source", "int64", "batch source", "io"},
+    {"source_length", "int64", "batch", "io"},
+    {"source_tokens", "int64", "batch *", "io"},
     {"features", "float32", "batch window *", "link"},
     {"successors", "int64", "batch logit_rows *", "link"},
     {"row_tokens", "int64", "batch logit_rows", "link"},
@@ -552,6 +561,8 @@ inline constexpr RequiredTensors kRequired[] = {
     {"verify", "window n_given n_total length logit_rows", "path n_path logits"},
     {"draft", "path n_path length", "next_window next_total"},
     {"step", "window n_given n_total length logit_rows", "path n_path logits next_window next_total"},
+    {"encode_source", "source", ""},
+    {"encode_draft_source", "source", ""},
 };
 inline constexpr const char* kRounds[] = {"verify", "verify draft", "verify step"};
 

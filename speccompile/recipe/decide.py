@@ -20,6 +20,7 @@ from speccompile.recipe.images import check_images, decide_images, with_processo
 from speccompile.recipe.prefixes import decide_prefixes
 from speccompile.recipe.resolve import model_in, resolve_folder
 from speccompile.recipe.schema import Engine, Precision, Prove, Recipe
+from speccompile.recipe.sources import decide_source
 from speccompile.recipe.states import check_states, graphs_beside
 from speccompile.recipe.stored_precision import StoredPrecision, stored_precision
 from speccompile.recipe.verification import decide_verification, verify_method
@@ -104,6 +105,7 @@ def make_plan(recipe: Recipe) -> Plan:
         adapters=adapters,
         prefixes=decide_prefixes(recipe, target, engines),
         images=images,
+        source=decide_source(recipe, target, draft, engines, graphs, caches),
     )
 
 

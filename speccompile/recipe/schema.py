@@ -18,6 +18,7 @@ from speccompile.plan.section import required as _required
 from speccompile.recipe.adapter_slots_schema import Adapters
 from speccompile.recipe.cache_schema import Cache, DrafterCache
 from speccompile.recipe.prefix_schema import NAME, NAME_EXPECTED, Prefix
+from speccompile.recipe.source_schema import Source
 from speccompile.recipe.training_schema import HELD_OUT_FORMS, TRAIN_EXAMPLE, Train
 
 TREE_EXPECTED = (
@@ -289,6 +290,7 @@ class Recipe(Section):
         "a list of prefixes, each a mapping with the keys name and prompt_file",
         "[{name: system, prompt_file: system.txt}]",
     )
+    source: Source | None = _optional("a mapping with the key max_length", "{max_length: 512}")
     prove: Prove | None = _optional("a mapping with the key prompts", "{prompts: prompts.jsonl}")
     train: Train | None = _optional("a mapping with the keys data and schedule", TRAIN_EXAMPLE)
 
@@ -298,7 +300,7 @@ class Recipe(Section):
     def origin(self) -> RecipeSource:
         return self._origin
 
-    def source(self, key: str) -> str:
+    def source_of(self, key: str) -> str:
         """Return the source of the value at a key path such as "cache.max_length": "recipe", "--set" or "default"."""
         value: Any = self
         for part in key.split("."):

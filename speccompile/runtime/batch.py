@@ -17,6 +17,7 @@ from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.sequences import make_sequences
 from speccompile.runtime.sessions import Sessions, check_session
 from speccompile.runtime.shipped_prefixes import ShippedPrefixes
+from speccompile.runtime.sources import resolve_sources
 from speccompile.runtime.text.prompts import TRUNCATE, Prompt
 from speccompile.runtime.text.tokenizer import Tokenizer
 
@@ -38,7 +39,7 @@ class Owner(Protocol):
 
     def _exclusive(self) -> AbstractContextManager[None]: ...
 
-    def _prompt(self, prompt: Prompt, *, chat: bool, hint: str | None, images: Sequence[Any]) -> SeenPrompt: ...
+    def _prompt(self, prompt: Prompt | None, *, chat: bool, hint: str | None, images: Sequence[Any]) -> SeenPrompt: ...
 
     def _generation(self, row: SequenceState, spent: GenerationTimes, *, speculative: bool) -> Generation: ...
 
@@ -47,14 +48,15 @@ class Batch:
     """One call: its sequences, and the time it took."""
 
     def __init__(
-        self, bundle: Owner, prompts: Sequence[Prompt], options: GenerationOptions, *, side_by_side: bool = True
+        self, bundle: Owner, prompts: Sequence[Prompt | None], options: GenerationOptions, *, side_by_side: bool = True
     ) -> None:
         """side_by_side: whether all sequences need a batch slot of the bundle at once."""
         bundle._use.check_open()
         check_prompts(prompts)
+        sources, begun = resolve_sources(prompts, options, bundle.manifest, bundle.text)
         hint = None if check_truncate(options.truncate) else TRUNCATE
         images = images_per_prompt(options.images, len(prompts))
-        pairs = zip(prompts, images, strict=True)
+        pairs = zip(begun, images, strict=True)
         seen = [bundle._prompt(prompt, chat=options.chat, hint=hint, images=each) for prompt, each in pairs]
         check_truncation(options.truncate, images)
         ids = [each.ids for each in seen]
@@ -63,6 +65,8 @@ class Batch:
         chosen, each = bundle._adapters.per_prompt(options.adapter, len(ids)), len(self.rows) // len(ids)
         for number, row in enumerate(self.rows):
             row.adapter, row.media = chosen[number // each], seen[number // each].media
+            row.adapter = chosen[number // each]
+            row.source = None if sources is None else sources[number // each]
         self.session = check_session(options.session, len(self.rows), side_by_side=side_by_side)
         check_session_images(self.session, images)
         self.bundle, self.adaptive = bundle, options.adaptive

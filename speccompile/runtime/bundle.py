@@ -32,6 +32,7 @@ from speccompile.runtime.rounds.host_drafts import Proposer, find_proposer
 from speccompile.runtime.servable import Servable
 from speccompile.runtime.sessions import SessionKey, Sessions
 from speccompile.runtime.shipped_prefixes import ShippedPrefixes
+from speccompile.runtime.sources import source_tokens
 from speccompile.runtime.text.prompts import (
     SHORTEN,
     ChatTemplate,
@@ -185,7 +186,11 @@ class Bundle(EngineOwner, Servable):
         """Return the prompt's tokens. Raise PromptError when it is empty, too long, or not of this vocabulary."""
         return self._prompt(prompt, chat=chat, hint=SHORTEN).ids
 
-    def _prompt(self, prompt: Prompt, *, chat: bool, hint: str | None, images: Sequence[Any] = ()) -> SeenPrompt:
+    def source_token_ids(self, source: Prompt, language: str | None = None) -> list[int]:
+        """Return the tokens of a source, for a target with an encoder. Raise as `generate`."""
+        return source_tokens(source, language, self.manifest, self.text)
+
+    def _prompt(self, prompt: Prompt | None, *, chat: bool, hint: str | None, images: Sequence[Any] = ()) -> SeenPrompt:
         """Return the prompt's tokens and pictures. hint: as for `check_token_ids`."""
         seen = read_prompt(prompt, images, self.vision, self.text, self.chat_template, chat=chat)
         check_token_ids(seen.ids, self.manifest, self.text, hint=hint)
@@ -216,19 +221,23 @@ class Bundle(EngineOwner, Servable):
         return self.grammars.constraint(kind, text, limits or CompileLimits())
 
     def generate(
-        self, prompt: Prompt, options: GenerationOptions | None = None, **keywords: Unpack[GenerationKeywords]
+        self,
+        prompt: Prompt | None = None,
+        options: GenerationOptions | None = None,
+        **keywords: Unpack[GenerationKeywords],
     ) -> Generation:
-        """Generate from one prompt, a text or token ids. Options, here as in all methods below: fields of
+        """Generate from one prompt, a text or token ids; of a target with an encoder from its `source`, see
+        `GenerationOptions`. Options, here as in all methods below: fields of
         `GenerationOptions`, in one object or as keywords, which replace the object's. Raise as `generate_batch`."""
         return self._one(prompt, resolve_options("Bundle.generate", options, keywords))
 
     def generate_batch(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Sequence[Prompt | None] = (),
         options: GenerationOptions | None = None,
         **keywords: Unpack[GenerationKeywords],
     ) -> list[Generation]:
-        """Generate from up to `batch_size` prompts together, of any lengths.
+        """Generate from up to `batch_size` prompts, or sources, together, of any lengths.
 
         Raise PromptError for a prompt that the bundle cannot take, UsageError for a value that it cannot, TypeError for
         an unknown keyword, EngineError in the middle of a stream, while a service runs, and once closed.
@@ -255,7 +264,10 @@ class Bundle(EngineOwner, Servable):
         return self._one(*self._conversation(messages, chat_template_kwargs, chosen))
 
     def stream(
-        self, prompt: Prompt, options: GenerationOptions | None = None, **keywords: Unpack[GenerationKeywords]
+        self,
+        prompt: Prompt | None = None,
+        options: GenerationOptions | None = None,
+        **keywords: Unpack[GenerationKeywords],
     ) -> TextStream:
         """Return an iterator over the pieces of text of one generation, which begins with its first piece. Raise as
         `generate_batch`."""
@@ -273,17 +285,17 @@ class Bundle(EngineOwner, Servable):
         chosen = resolve_options("Bundle.stream_chat", options, keywords)
         return self._streamed(*self._conversation(messages, chat_template_kwargs, chosen))
 
-    def _one(self, prompt: Prompt, options: GenerationOptions) -> Generation:
+    def _one(self, prompt: Prompt | None, options: GenerationOptions) -> Generation:
         check_single(options.num_return_sequences)
         return self._all([prompt], options)[0]
 
-    def _all(self, prompts: Sequence[Prompt], options: GenerationOptions) -> list[Generation]:
+    def _all(self, prompts: Sequence[Prompt | None], options: GenerationOptions) -> list[Generation]:
         batch = Batch(self, prompts, options)
         for _ in batch.run():
             pass
         return batch.generations()
 
-    def _streamed(self, prompt: Prompt, options: GenerationOptions) -> TextStream:
+    def _streamed(self, prompt: Prompt | None, options: GenerationOptions) -> TextStream:
         check_single(options.num_return_sequences)
         if self.text is None:
             raise PromptError("this bundle has no tokenizer: there is no text to stream", hint="use generate")

@@ -210,6 +210,8 @@ class SequenceState:
         """Adapter of the target; None for the base."""
         self.media: SequenceMedia | None = None
         """Pictures of the prompt; None without."""
+        self.source: list[int] | None = None
+        """Tokens of the source, for a target with an encoder."""
         self.error: Exception | None = None
         """Error in processing the tokens, which ended this sequence; other sequences of the batch go on."""
 

@@ -73,6 +73,14 @@ class GenerationOptions:
     """Pictures of the prompt, for a target that sees them: a list of paths, bytes of files or arrays uint8 [height,
     width, 3]. With several prompts a list of pictures for each. A text has the target's placeholder once for each
     picture, or none at all: then they come first. See docs/how-to/images.md."""
+    source: str | Sequence[Any] | None = None
+    """Source that a target with an encoder reads, a text or token ids: one for all prompts, or a sequence with one for
+    each. Such a target needs one, and others have no use for it. The prompt is then the beginning of the answer: None
+    for the tokens with which every answer begins, a text that follows these, or token ids that replace them."""
+    source_language: str | None = None
+    """Language of the source, of those that a target for several languages knows: see `speccompile inspect`."""
+    target_language: str | None = None
+    """Language of the answer, as `source_language`."""
     adapter: Name = None
     """Name of an adapter of the target that `Bundle.load_adapter` has loaded: one for all prompts, or a sequence with
     one, or None, for each. By default the target is the base."""
@@ -103,6 +111,9 @@ class GenerationKeywords(TypedDict, total=False):
     num_return_sequences: int
     truncate: str | None
     images: Any
+    source: str | Sequence[Any] | None
+    source_language: str | None
+    target_language: str | None
     adapter: Name
     session: str | Path | None
 

@@ -70,7 +70,7 @@ def open_round(plan: Plan) -> RoundPlan:
         plan.decoding, plan.constraints, plan.graphs, plan.max_length, plan.batch_size, plan.prefill_chunk,
         replace(plan.caches, max_divergence=MAX_DIVERGENCE),
         tokenizer_pair(plan.target, plan.drafter.models[0]) if plan.drafter.tokenizer else None,
-        plan.adapters, plan.images,
+        plan.adapters, plan.images, plan.source.max_length if plan.source else 0,
     )  # fmt: skip
 
 
@@ -94,7 +94,10 @@ def _unnamed(drafter: DrafterPlan) -> DrafterPlan:
 
 def _prompts(plan: Plan) -> PromptInputs:
     facts = plan.target.facts
-    return PromptInputs(plan.prove.prompts, facts.vocabulary_size, plan.max_length, plan.prefill_chunk, facts.tokenizer)
+    return PromptInputs(
+        plan.prove.prompts, facts.vocabulary_size, plan.max_length, plan.prefill_chunk, facts.tokenizer,
+        plan.source,
+    )  # fmt: skip
 
 
 def _graph_proof(plan: Plan, round_plan: RoundPlan) -> GraphProofInputs:

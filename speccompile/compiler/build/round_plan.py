@@ -31,7 +31,8 @@ _LONG_ENOUGH = 64
 @dataclass(frozen=True)
 class RoundPlan:
     """Decisions on which the graphs of a round depend. models: the language models that draft. drafter: without these,
-    and without names that a recipe gives. tokenizers: of a drafter with another tokenizer. The other fields are the
+    and without names that a recipe gives. tokenizers: of a drafter with another tokenizer. source: most
+    tokens of a source, 0 without an encoder. The other fields are the
     plan's."""
 
     target: ModelFiles
@@ -48,6 +49,7 @@ class RoundPlan:
     tokenizers: TokenizerPair | None = None
     adapters: AdaptersPlan | None = None
     images: ImageSettings | None = None
+    source: int = 0
 
     @property
     def shape(self) -> CacheShape:
@@ -55,7 +57,7 @@ class RoundPlan:
         number of drafts is rounded up, so that the target's graph stays the same when a few are added."""
         nodes = -(-(self.drafter.tokens + 1) // _NODES) * _NODES
         rows = self.max_length + max(self.prefill_chunk, nodes) + nodes
-        return CacheShape(self.batch_size, rows, self.max_length, self.caches.target)
+        return CacheShape(self.batch_size, rows, self.max_length, self.caches.target, self.source)
 
     @property
     def trace(self) -> TraceInputs:

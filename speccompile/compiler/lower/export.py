@@ -20,12 +20,14 @@ from torch.fx.experimental import proxy_tensor
 from torch.utils._sympy.functions import Max, Min, Mod, PythonMod
 
 from speccompile.bundle.caches import with_quantized_caches
+from speccompile.bundle.sources import SOURCE
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.complex_views import real_axis_moves
 from speccompile.compiler.lower.constant_folding import fold_unsupported
 from speccompile.compiler.lower.decompose import quick_translation
 from speccompile.compiler.lower.passes.store_codes import store_codes
-from speccompile.compiler.lower.signatures import DraftWidth, draft_graph, quantized_states, verify_graph
+from speccompile.compiler.lower.signatures import DraftWidth, draft_graph, encoder_graph, quantized_states, verify_graph
+from speccompile.compiler.models.encode_source import EncodeSource, SourceInputs
 from speccompile.compiler.models.load import first_line
 from speccompile.compiler.step.draft import Accepted, Drafter
 from speccompile.compiler.step.monkeypatch import patched_attribute
@@ -38,7 +40,7 @@ from speccompile.contract import Tensor as Spec
 from speccompile.errors import UnsupportedModelError
 
 # Sizes for the trace. All different, so that no two dynamic widths are unified.
-_TRACE_WIDTHS = {BATCH: 3, "window": 7, "logit_rows": 5, "catch_up": 4, "history": 11, "allowed": 6, "media": 9}
+_TRACE_WIDTHS = {BATCH: 3, "window": 7, "logit_rows": 5, "catch_up": 4, "history": 11, "allowed": 6, SOURCE: 9, "media": 10}
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,12 @@ def export_draft(drafter: Drafter, batch: int, n_features: int = 0) -> Exported:
     graph = draft_graph(drafter, batch, n_features)
     stored = [state.name for state in (*drafter.states(), *drafter.target_caches()) if state.cache != FLOAT_CACHE]
     return _export(graph, _Flat(drafter, graph, Accepted), stored)
+
+
+def export_encoder(name: str, encoder: EncodeSource) -> Exported:
+    """Trace the encoder of a source as the graph of this name."""
+    graph = encoder_graph(name, encoder)
+    return _export(graph, _Flat(encoder, graph, SourceInputs), [])
 
 
 # Contract -> field, if an argument of a module has another name or its own index in a tuple.

@@ -15,4 +15,5 @@ METHOD = DraftingMethod(
     aliases=("draft", "draft_model"),
     elsewhere="and this version drafts for a drafter by looking up in the text alone",
     runs=ONE_A_DRAFT,
+    reads_sources=True,
 )

@@ -10,4 +10,5 @@ METHOD = DraftingMethod(
     drafts=False,
     with_images=True,
     runs=NO_RUN,
+    reads_sources=True,
 )

@@ -31,7 +31,7 @@ def open_reader(opened: OpenedBundle, threads: int | None, text: Tokenizer | Non
 
 
 def read_prompt(
-    prompt: Prompt, images: Sequence[Any], vision: ImageReader | None, text: Tokenizer | None,
+    prompt: Prompt | None, images: Sequence[Any], vision: ImageReader | None, text: Tokenizer | None,
     template: ChatTemplate | None, *, chat: bool,
 ) -> SeenPrompt:  # fmt: skip
     """Return a prompt's tokens and pictures. Raise PromptError for what the bundle cannot take."""

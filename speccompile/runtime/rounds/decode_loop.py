@@ -23,6 +23,7 @@ from speccompile.runtime.rounds.slots import (
     group_by_length,
     slot_range,
 )
+from speccompile.runtime.rounds.source_encoder import SourceEncoder
 from speccompile.runtime.rounds.token_masks import TokenMasks
 from speccompile.runtime.stopwatch import Stopwatch, clock
 
@@ -49,9 +50,9 @@ class DecodeLoop:
         self.tokens, self._depth = manifest.tokens, manifest.depth
         self.can_draft = engine.has("step") or engine.has("draft") or proposer is not None
         self._recurrent = [part for part in COMPONENTS if has_recurrent_states(manifest.graphs, part)]
-        self.supports_prefix_reuse = not self._recurrent
-        """True if a sequence may continue from tokens that another has left; recurrent states, which sum them up,
-        prevent it."""
+        self.supports_prefix_reuse = not self._recurrent and manifest.source is None
+        """True if a sequence may continue from tokens that another has left; recurrent states, which sum them up, and
+        sources, which they depend on, prevent it."""
         self.seconds = {"prefill": 0.0, "verify": 0.0, "draft": 0.0}
         self.rounds = BoundGraphs(engine, manifest)
         self._watch = Stopwatch(clock(on_device=on_device))
@@ -63,6 +64,7 @@ class DecodeLoop:
         self.masks = TokenMasks(engine, manifest) if "allowed" in inputs else None
         batch = (manifest.batch_size,)
         self._adapters = engine.host_view("adapter", batch) if "adapter" in inputs else None
+        self._sources = None if manifest.source is None else SourceEncoder(engine, manifest)
         self.sampler = SamplingInputs(engine, manifest, inputs) if "uniforms" in inputs else None
         self._media = None
         if "media" in inputs:
@@ -93,6 +95,9 @@ class DecodeLoop:
         if COMPONENTS[0] in self._recurrent:
             assert reuse in (0, own.committed_length), "what states have read cannot be taken back"
         self.left = self.resume = None
+        if self._sources is not None:
+            assert row.source is not None, "an answer of a target with an encoder has a source"
+            self._sources.encode(slot, row.source)
         self.drafting.admit(own, row, reuse, speculative=speculative, adaptive=adaptive, others=self._active_slots())
         row.min_forced_tokens = self._min_forced_tokens(row, speculative)
         if self.sampler is not None:
@@ -150,7 +155,8 @@ class DecodeLoop:
         adapter = own.sequence.adapter
         positions = own.committed_length, own.drafter_length
         committed = own.release()
-        self.left = SlotContent(*committed, *positions, slot, adapter)
+        if self._sources is None:
+            self.left = SlotContent(*committed, *positions, slot, adapter)
         return committed
 
     def hold_resumed(self) -> list[int]:

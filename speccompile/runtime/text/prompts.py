@@ -26,7 +26,7 @@ _LONGEST = 80
 
 
 def prompt_token_ids(
-    prompt: Prompt, text: Tokenizer | None, template: ChatTemplate | None, *, chat: bool = False
+    prompt: Prompt | None, text: Tokenizer | None, template: ChatTemplate | None, *, chat: bool = False
 ) -> list[int]:
     """Return the token ids of a prompt. chat: write a text as a user's only message into the template.
 

@@ -28,7 +28,8 @@ class RoundInputs(NamedTuple):
     = 0, 1, ..; in sampling graphs settings and uniforms float32 [B, R]; if drafts are sampled, ids and probs [B, N, C],
     and accept_uniforms float32 [B, N]; parents int64 [B, N + 1] if the drafter makes the tree; in graphs with
     constraints allowed bool [B, R, V] or [B, R, 1]; with adapters adapter int64 [B], and matrices: see `low_rank`; of a
-    target that sees pictures media and media_rows: see `speccompile.bundle.media`."""
+    target that sees pictures media and media_rows: see `speccompile.bundle.media`; with an encoder source_length int64
+    [B]."""
 
     window: Tensor
     n_given: Tensor
@@ -46,6 +47,7 @@ class RoundInputs(NamedTuple):
     matrices: Sequence[Tensor] = ()
     media: Tensor | None = None
     media_rows: Tensor | None = None
+    source_length: Tensor | None = None
 
 
 class Verified(NamedTuple):
@@ -96,7 +98,7 @@ class Verify(nn.Module):
         nodes = self.shape.nodes(given.parents, window.shape[0])
         layout = self.shape.layout(window, n_given, given.length, nodes)
         positions = self.decoder.clamp(layout.positions)
-        current = self.decoder.begin(caches, given.length)
+        current = self.decoder.begin(caches, given.length, given.source_length)
         current.set_positions(positions, positions, layout.visible)
         rows = (n_given[:, None] - 1 + n_rows).clamp(min=0, max=window.shape[1] - 1)  # [B, R]: rows of the nodes
         taps = Taps(self.decoder.model, self.taps) if self.taps else None
