@@ -1,10 +1,6 @@
-"""The tables that both runtimes read, as a C++ header: speccompile/native/contract_table.h, from the Python modules
-that have them.
+"""The tables that both runtimes read, as a C++ header, from the Python modules that have them.
 
-    scripts/contract_header.py            write it
-    scripts/contract_header.py --check    exit 1 where it is not what the modules say
-
-A constant is added by its name in CONSTANTS, a list of words in WORDS.
+scripts/contract_header.py [--check]    write it; or exit 1 where it is not what the modules say
 """
 
 import argparse
@@ -87,8 +83,8 @@ CONSTANTS = {
         "NAME": "kTimesFolder", "FORMAT": "kTimesFormat", "PROCESSES": "kTimesProcesses", "CHANGED": "kChangedTimes",
     },
     "speccompile.runtime.first_times": {
-        "LIMIT_SECONDS": "kTimingLimit", "MOST_RUNS": "kTimingRuns", "SMALL_SECONDS": "kSmallSeconds",
-        "SMALL_RUNS": "kSmallRuns",
+        "LIMIT_SECONDS": "kTimingLimit", "MOST_RUNS": "kTimingRuns",
+        "SMALL_SECONDS": "kSmallSeconds", "SMALL_RUNS": "kSmallRuns",
     },
     "speccompile.runtime.window_invariance": {
         "NAME": "kInvarianceFolder", "FORMAT": "kInvarianceFormat", "PREFIX": "kInvariancePrefix",
@@ -97,25 +93,23 @@ CONSTANTS = {
     "speccompile.runtime.rounds.bound_graphs": {"MAX_BINDINGS": "kMaxBindings"},
     "speccompile.runtime.rounds.host_drafts": {"INDEX": "kIndex", "GATE": "kRetrievalGate"},
     "speccompile.runtime.options": {
-        "NEW_TOKENS": "kNewTokens", "MOST_THREADS": "kMaxThreads",
-        "COLDEST": "kMinTemperature", "PENALTIES": "kPenalties",
+        "NEW_TOKENS": "kNewTokens", "MOST_THREADS": "kMaxThreads", "COLDEST": "kMinTemperature",
+        "PENALTIES": "kPenalties",
     },
     "speccompile.runtime.rounds.adaptive_length": {
-        "TRIAL_SHARE": "kTrialShare", "FIRST_MARGIN": "kFirstMargin",
-        "FIRST_TRIAL": "kFirstTrial", "FIRST_GAP": "kFirstGap", "LONGEST_GAP": "kLongestGap",
-        "PRIOR_ROUNDS": "kPriorRounds", "EXPECTED_NEW_TOKENS": "kExpectedNewTokens",
-        "LOSS_PATIENCE_ROUNDS": "kLossPatienceRounds",
-        "MAX_SAVED_ROUNDS": "kMaxSavedRounds", "REFRESH": "kRefresh",
-        "RARE_REFRESH": "kRareRefresh", "CLEAR_SPEEDUP": "kClearSpeedup",
-        "DECISION_ROUNDS": "kDecisionRounds", "LOSING_ROUNDS": "kLosingRounds",
+        "TRIAL_SHARE": "kTrialShare", "FIRST_MARGIN": "kFirstMargin", "FIRST_TRIAL": "kFirstTrial",
+        "FIRST_GAP": "kFirstGap", "LONGEST_GAP": "kLongestGap", "PRIOR_ROUNDS": "kPriorRounds",
+        "EXPECTED_NEW_TOKENS": "kExpectedNewTokens", "LOSS_PATIENCE_ROUNDS": "kLossPatienceRounds",
+        "MAX_SAVED_ROUNDS": "kMaxSavedRounds", "REFRESH": "kRefresh", "RARE_REFRESH": "kRareRefresh",
+        "CLEAR_SPEEDUP": "kClearSpeedup", "DECISION_ROUNDS": "kDecisionRounds", "LOSING_ROUNDS": "kLosingRounds",
     },
     "speccompile.runtime.rounds.acceptance_rate": {
         "MEMORY": "kMemory", "LONG_MEMORY": "kLongMemory", "PRIOR_WEIGHT": "kPriorWeight",
         "PRIOR_ACCEPTANCE": "kPriorAcceptance",
     },
     "speccompile.runtime.rounds.speedup_model": {
-        "WARM_UP_ROUNDS": "kWarmUpRounds",
-        "MIN_TIMED_CATCH_UP": "kMinTimedCatchUp", "WIDTH_MARGIN": "kWidthMargin", "NEW_WIDTH_MARGIN": "kNewWidthMargin",
+        "WARM_UP_ROUNDS": "kWarmUpRounds", "MIN_TIMED_CATCH_UP": "kMinTimedCatchUp",
+        "WIDTH_MARGIN": "kWidthMargin", "NEW_WIDTH_MARGIN": "kNewWidthMargin",
     },
     "speccompile.serving.scheduler.latency": {
         "ROUNDS": "kChunkRounds", "SMALLEST": "kSmallestChunk", "KEPT": "kKeptLatency",

@@ -1,5 +1,5 @@
-"""The tables of the HTTP server that both languages read, as a C++ header: speccompile/native/serving/http/tables.h, from
-the Python modules that have them.
+"""The tables of the HTTP server that both languages read, as a C++ header: speccompile/native/serving/http/tables.h,
+from the Python modules that have them.
 
     scripts/serving_header.py            write it
     scripts/serving_header.py --check    exit 1 where it is not what the modules say

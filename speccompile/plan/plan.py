@@ -294,11 +294,8 @@ class ProvePlan:
     held_out_reference: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "prompts": self.reference,
-            "held_out": self.held_out_reference,
-            "max_new_tokens": self.max_new_tokens,
-        }
+        named = {"prompts": self.reference, "held_out": self.held_out_reference}
+        return {**named, "max_new_tokens": self.max_new_tokens}
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,8 @@ MOST, BOTH = MATCH_FORMS = ("(most)", "(both)")
 FORMS = (*TREE_FORMS, *LAYERS_FORMS, *MATCH_FORMS, *HELD_OUT_FORMS)
 """Tags of union members in the locations of pydantic's errors; no key of the recipe has such a name."""
 
-
 Node = Annotated[int, Field(ge=-1, le=1_000_000)]
 """A number in a tree: a node, a rank or a branching factor. `make_plan` checks whether it fits the tree."""
-
 
 Match = Annotated[int, Field(ge=1, le=64)]
 """Number of last tokens of the text to search for."""

@@ -33,8 +33,15 @@ CYCLES = os.environ.get("SPECCOMPILE_CYCLES", "100")
 
 CHECKS = {"address": "address,undefined,float-cast-overflow", "thread": "thread"}
 PROGRAMS = {
-    "address": ("test_sessions", "test_calls", "test_memory_growth", "test_proposers", "test_schedulers", "slot_lines",
-                "fuzz"),
+    "address": (
+        "test_sessions",
+        "test_calls",
+        "test_memory_growth",
+        "test_proposers",
+        "test_schedulers",
+        "slot_lines",
+        "fuzz",
+    ),
     "thread": ("test_sessions", "test_schedulers"),
 }
 

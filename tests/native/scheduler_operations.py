@@ -1,4 +1,4 @@
-"""One schedule of requests, run by both languages' schedulers: events, deltas and numbers are compared after every step.
+"""One schedule of requests, run by both languages' schedulers: events, deltas and numbers are compared every step.
 
 Both have a clock that goes on by 1/1024 of a second whenever it is asked, so that all that depends on measured costs is
 the same: sizes of chunks, copies, times in events.

@@ -40,7 +40,9 @@ from speccompile.contract import Tensor as Spec
 from speccompile.errors import UnsupportedModelError
 
 # Sizes for the trace. All different, so that no two dynamic widths are unified.
-_TRACE_WIDTHS = {BATCH: 3, "window": 7, "logit_rows": 5, "catch_up": 4, "history": 11, "allowed": 6, SOURCE: 9, "media": 10}
+_TRACE_WIDTHS = {
+    BATCH: 3, "window": 7, "logit_rows": 5, "catch_up": 4, "history": 11, "allowed": 6, SOURCE: 9, "media": 10
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
