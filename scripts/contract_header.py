@@ -76,8 +76,10 @@ CONSTANTS = {
     },
     "speccompile.runtime.sessions": {
         "TOKENS": "kSessionTokens", "DRAFTER": "kSessionDrafter", "DRAFTER_LENGTH": "kSessionDrafterLength",
-        "ADAPTER": "kSessionAdapter", "UNREAD_KEYS": "kUnreadKeys", "NO_MODEL": "kNoModel",
+        "ADAPTER": "kSessionAdapter", "WRITTEN": "kSessionWritten", "SLIDING": "kSessionSliding",
+        "UNREAD_KEYS": "kUnreadKeys", "NO_MODEL": "kNoModel",
     },
+    "speccompile.runtime.rounds.rings": {"FULL": "kFullCaches"},
     "speccompile.runtime.shipped_prefixes": {"PREFIXES": "kPrefixes", "SUFFIX": "kPrefixSuffix", "WORTH": "kWorth"},
     "speccompile.runtime.devices.prepacked": {
         "NAME": "kPrepackedFolder", "FORMAT": "kPrepackedFormat", "SMALLEST_GRAPH": "kSmallestPackedGraph",
@@ -185,7 +187,7 @@ struct JsonField {
   const char* name;
   FieldType type, items;
   const JsonRecord* record;
-  bool is_nullable;
+  bool is_nullable, is_optional;
 };
 struct JsonRecord {
   const JsonField* fields;
@@ -280,7 +282,8 @@ def signatures() -> Iterator[str]:
 def _field(field: Field) -> str:
     record = f"&{camel(field.record)}Record" if field.record else "nullptr"
     kind, items = (f"FieldType::{TYPES[each]}" for each in ((field.kind,), field.items))
-    return f"    {{{literal(field.name)}, {kind}, {items}, {record}, {literal(field.nullable)}}},"
+    flags = f"{literal(field.nullable)}, {literal(field.optional)}"
+    return f"    {{{literal(field.name)}, {kind}, {items}, {record}, {flags}}},"
 
 
 def enum(name: str, kind: str, members: Mapping[str, int]) -> Iterator[str]:

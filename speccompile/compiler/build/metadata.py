@@ -55,6 +55,7 @@ def make_manifest(round_plan: RoundPlan, description: Description, parts: list[T
         graphs=round_graphs(round_plan.graphs, parts),
         engines=(),
         plan=description.plan,
+        rings=parts[0].rings,
     )
 
 

@@ -16,7 +16,6 @@ from speccompile.compiler.step.low_rank import AdapterSlots
 from speccompile.compiler.step.verify import Verify
 from speccompile.compiler.step.verify.methods import make_acceptance
 from speccompile.compiler.step.window import ChainLayout, TreeLayout
-from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters import module_of
 from speccompile.drafters.cascades import cascaded
 from speccompile.drafters.context import DrafterContext, DraftInputs
@@ -109,7 +108,8 @@ def load_decoder(model: ModelFiles, role: str, shape: CacheShape, steps: CachedS
 
     def find() -> list[dict[str, Any]]:
         with log_step(f"loading the {role} and probing its attention"):
-            probed.append(probe(loaded, replace(shape, dtype=FLOAT_CACHE)))  # compared with transformers in float
+            plain = CacheShape(shape.batch_size, shape.rows, shape.max_length)  # compared with transformers in float
+            probed.append(probe(loaded, plain))
         return [asdict(layer) for layer in probed[0].layers]
 
     inputs = ProbeInputs(model, shape.max_length)

@@ -1,7 +1,7 @@
 """The compiled graphs of a round, and the first level of the proof: traced graphs against eager torch."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,13 +68,15 @@ class EagerProofInputs:
 
 @dataclass(frozen=True)
 class TracedGraph:
-    """One compiled graph, and its proofs so far. drive: returns the outputs of its neutral graph over the schedule."""
+    """One compiled graph, and its proofs so far. drive: returns the outputs of its neutral graph over the schedule.
+    rings: see `Manifest`."""
 
     graph: Graph
     catch_up: int
     script: scripts.Schedule
     proofs: list[dict[str, Any]]
     drive: Callable[[], scripts.Outputs]
+    rings: dict[str, int] = field(default_factory=dict)
 
 
 def trace_graphs(inputs: TraceInputs, folder: Path, steps: CachedSteps, *, prove: bool) -> list[TracedGraph]:
@@ -86,19 +88,20 @@ def trace_graphs(inputs: TraceInputs, folder: Path, steps: CachedSteps, *, prove
     draft = trace_draft(inputs.draft, folder, steps) if inputs.draft else None
     free_memory()
     verified = inputs.verify.after(draft.width if draft else None)
-    verify, longest = trace_verify(verified, folder, steps)
+    verify, longest, rings = trace_verify(verified, folder, steps)
     free_memory()
     if draft and inputs.draft and shares_weights(inputs.draft.drafter):
         share_weights(folder / neutral_file(draft.graph), folder / neutral_file(verify))
-    shape = inputs.verify.shape
+    shape, states = inputs.verify.shape, {tensor.buffer: tensor for tensor in verify.inputs}
     script = scripts.make_script(
         inputs.verify.target.vocabulary_size, shape.batch_size, shape.max_length, inputs.prefill_chunk,
         max(longest, draft.longest_window if draft else 0), inputs.tree, inputs.vocabulary_size, repeats=inputs.repeats,
+        longest_ring=max((int(states[name].shape[2]) for name in rings), default=0),
     )  # fmt: skip
     if not prove:
-        graphs = [(verify, 0)] + ([(draft.graph, draft.catch_up)] if draft else [])
-        return [TracedGraph(graph, catch_up, script, [], list) for graph, catch_up in graphs]
-    parts = [_proven(verified, (verify,), 0, script, folder, steps)]
+        graphs = [(verify, 0, rings)] + ([(draft.graph, draft.catch_up, {})] if draft else [])
+        return [TracedGraph(graph, catch_up, script, [], list, its) for graph, catch_up, its in graphs]
+    parts = [replace(_proven(verified, (verify,), 0, script, folder, steps), rings=rings)]
     if draft and inputs.draft:
         read = (verify, draft.graph) if reads_target(inputs.draft.drafter) else (draft.graph,)
         parts.append(_proven(inputs.draft, read, draft.catch_up, parts[0].script, folder, steps))

@@ -79,6 +79,16 @@ def cached_layers(layers: Sequence[LayerAttention], skipped: Collection[int]) ->
     return sorted({*run, *(layer.source for layer in run.values() if layer.source is not None)})
 
 
+def cache_windows(layers: Sequence[LayerAttention]) -> dict[int, int]:
+    """Return the number of latest positions that are read from the caches of each layer that has some: of the layer's
+    own queries and of those of later layers that attend to its rows. 0: all."""
+    found: dict[int, list[int]] = {}
+    for index, layer in enumerate(layers):
+        if layer.key_shape[0]:
+            found.setdefault(index if layer.source is None else layer.source, []).append(abs(layer.window))
+    return {index: max(windows) if all(windows) else 0 for index, windows in found.items()}
+
+
 @dataclass(frozen=True)
 class MaskTag:
     """Replaces transformers' mask tensor: `visible(batch, head, query, key)`, on index tensors."""
@@ -159,11 +169,12 @@ class CachedPass(RecurrentStates, Cache):
         skipped: frozenset[int] = frozenset(),
         layers: Sequence[LayerAttention] = (),
         dtype: str = FLOAT_CACHE,
+        rings: Collection[int] = (),
     ) -> None:
         """caches: key and value of each layer that is not skipped, and, if `layers` say so, its recurrent states and
         the caches of layers that it reads; length int64 [B]; windows: attention window of every layer; skipped: layers
         whose output is unused. dtype: of the stored caches. Where that is int8, in-step rows are rounded as well before
-        anything attends to them: a row has one value in every window."""
+        anything attends to them: a row has one value in every window. rings: layers whose caches are rings."""
         Cache.__init__(self, layers=[InStepKV() for _ in windows])
         every = [layer for layer in range(len(windows)) if layer not in skipped]
         self.kept, self.skipped = cached_layers(layers, skipped) if layers else every, skipped
@@ -172,6 +183,7 @@ class CachedPass(RecurrentStates, Cache):
         self.named = dict(zip((name for layer in self.kept for name in names[layer]), caches, strict=True))
         RecurrentStates.__init__(self, self.named, [each.carried for each in layers], length)
         self.caches, self.length, self.windows, self.is_quantized = caches, length, windows, dtype != FLOAT_CACHE
+        self.rings = frozenset(rings)
         self.positions = self.row_positions = length[:, None]
         self.visible: Tensor | None = None
         self.biases: dict[int, Tensor] = {}
@@ -217,6 +229,7 @@ class CachedPass(RecurrentStates, Cache):
         return ops.attend(
             query, own_keys, own, keys, values, self.length, window_reference(self.positions, window),
             self.bias(window).to(query.dtype), asked.scale, asked.softcap, abs(window), asked.sinks, asked.is_latent,
+            asked.source in self.rings,
         )  # fmt: skip
 
     def commit(self, rows: list[Tensor], count: Tensor | None = None) -> list[Tensor]:
@@ -226,7 +239,8 @@ class CachedPass(RecurrentStates, Cache):
         for name, cache in self.named.items():
             carried = self.carried.get(name)
             if carried is None:
-                committed.append(ops.commit(cache, self._stored(next(left)), self.length, 2))
+                is_ring = int(name.rpartition(".")[2]) in self.rings
+                committed.append(ops.commit(cache, self._stored(next(left)), self.length, 2, is_ring))
             else:
                 assert count is not None, "states move on by a number of tokens"
                 its = list(islice(left, carried.rows))

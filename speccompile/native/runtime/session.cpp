@@ -19,7 +19,7 @@ Session::Session(std::shared_ptr<const Bundle> bundle)
       adapters_(*engine_, bundle_->entry().graphs),
       loop_(*engine_, bundle_->manifest(), bundle_->entry().graphs, bundle_->entry().provider != provider::kCpu),
       saved_(loop_, bundle_->manifest(), SessionKey::of(*bundle_)),
-      prefixes_(*bundle_, saved_, loop_.supports_prefix_reuse),
+      prefixes_(*bundle_, saved_, loop_),
       times_(bundle_->times_key()) {
   if (const auto known = measured(bundle_->opened().proof, bundle_->entry().name, bundle_->manifest().depth)) loop_.drafting().policy->expect(*known);
   if (bundle_->speculative() && !bundle_->times_key().is_null()) {

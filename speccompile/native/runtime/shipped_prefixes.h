@@ -18,16 +18,16 @@ std::map<std::string, std::vector<std::string>> prefix_names(const Hashes& hashe
 // Prefixes of one engine of an open bundle, to be restored into the first slot.
 class ShippedPrefixes {
  public:
-  // cuts: whether a prefix may be used in part, which recurrent states prevent. A prefix that does not fit this machine is passed
-  // over with a note.
-  ShippedPrefixes(const Bundle& bundle, SavedSessions& sessions, bool cuts);
+  // loop: says which parts of a prefix may be used: recurrent states and rings cannot be cut anywhere. A prefix that does not fit
+  // this machine is passed over with a note.
+  ShippedPrefixes(const Bundle& bundle, SavedSessions& sessions, const DecodeLoop& loop);
   // Return what the next sequence that is generated alone goes on from: `resume`, or a longer prefix, which is then in the slot.
   std::optional<SlotContent> resume(const TokenIds& prompt, std::optional<SlotContent> resume) const;
 
  private:
   SavedSessions& sessions_;
-  const bool cuts_;
-  std::vector<std::pair<std::string, TokenIds>> texts_;  // by path
+  const DecodeLoop& loop_;
+  std::vector<std::pair<std::string, SavedSessions::Start>> starts_;  // by path
 };
 
 }  // namespace spc

@@ -12,6 +12,7 @@ from speccompile.runtime.rounds.bound_graphs import BoundGraphs, RunInfo, Verify
 from speccompile.runtime.rounds.draft_controller import DraftController
 from speccompile.runtime.rounds.host_drafts import HostDrafts, Proposer
 from speccompile.runtime.rounds.resume import resume_slot
+from speccompile.runtime.rounds.rings import RingReach
 from speccompile.runtime.rounds.sampling_inputs import SamplingInputs
 from speccompile.runtime.rounds.slot_state import SlotStates
 from speccompile.runtime.rounds.slots import (
@@ -51,6 +52,7 @@ class DecodeLoop:
         self.supports_prefix_reuse = not self._recurrent
         """True if a sequence may continue from tokens that another has left; recurrent states, which sum them up,
         prevent it."""
+        self.rings = RingReach(manifest)
         self.seconds = {"prefill": 0.0, "verify": 0.0, "draft": 0.0}
         self.rounds = BoundGraphs(engine, manifest)
         self._watch = Stopwatch(clock(on_device=on_device))
@@ -80,7 +82,8 @@ class DecodeLoop:
         """Admit an active sequence, which may still add a token, to a free slot.
 
         adaptive: adapt the draft length wherever that changes no token. reuse: number of its first tokens that the
-        slot's caches hold, less than all of them. Return how many of these the target does not read again.
+        slot's caches hold, less than all of them. Return how many of these the target does not read again: none where
+        rings have lost what a token behind them reads.
         """
         own = self._slots[slot]
         assert own.sequence_or_none is None, f"slot {slot} is taken"
@@ -89,7 +92,12 @@ class DecodeLoop:
         if COMPONENTS[0] in self._recurrent:
             assert reuse in (0, own.committed_length), "what states have read cannot be taken back"
         self.left = self.resume = None
+        alone = not speculative or self.drafting.catches_up_alone
+        if not self.rings.holds(own.written, reuse if alone else self.drafting.kept_length(own, reuse)):
+            reuse = 0
         self.drafting.admit(own, row, reuse, speculative=speculative, adaptive=adaptive, others=self._active_slots())
+        if own.prefill_position == 0:
+            own.written = 0
         row.min_forced_tokens = self._min_forced_tokens(row, speculative)
         if self.sampler is not None:
             self.sampler.admit(slot, row, drafting=speculative)
@@ -146,7 +154,7 @@ class DecodeLoop:
         adapter = own.sequence.adapter
         positions = own.committed_length, own.drafter_length
         committed = own.release()
-        self.left = SlotContent(*committed, *positions, slot, adapter)
+        self.left = SlotContent(*committed, *positions, slot, adapter, own.written)
         return committed
 
     def hold_resumed(self) -> list[int]:
@@ -163,12 +171,22 @@ class DecodeLoop:
         own = self._slots[content.slot]
         assert own.sequence_or_none is None, f"slot {content.slot} is taken"
         own.committed_length, own.drafter_length = len(content.tokens), content.drafter_length
+        own.written = content.written
+
+    def usable(self, slot: int, count: int) -> int:
+        """Return how many of the first `count` tokens that a slot's caches hold serve another sequence: all or none."""
+        return count if self.supports_prefix_reuse and self.rings.holds(self._slots[slot].written, count) else 0
+
+    def serves(self, length: int, written: int, part: int) -> bool:
+        """Return whether of caches that hold `length` tokens the first `part` serve a sequence. written: see `Slot`."""
+        return part == length if self._recurrent else self.rings.holds(written, part)
 
     def copy(self, source: int, slot: int) -> None:
         """Copy the caches of slot `source` to a free slot. The sequence in `source` may go on."""
         own, other = self._slots[slot], self._slots[source]
         assert own.sequence_or_none is None, f"slot {slot} is taken"
         own.committed_length, own.drafter_length = other.committed_length, other.drafter_length
+        own.written = other.written
         self.states.copy(source, slot)
 
     def generate(self, rows: Sequence[SequenceState], speculative: bool, adaptive: bool = False) -> Iterator[None]:
@@ -258,6 +276,8 @@ class DecodeLoop:
         self.drafting.write_window(forward.window, width, decoding)
         self._constrain(forward, taking, width)
         seconds, is_first, forward.has_run = self._verify(forward, slots, taking), not forward.has_run, True
+        if self.rings:
+            self._note_written(forward)
         self._commit(forward, parts, begin)
         self.drafting.record_verify(seconds, begin, decoding, RunInfo(width, fed, again, is_first))
         if not taking or any(slot.sequence.is_active for slot in taking) or len(slots) > len(taking):
@@ -275,6 +295,12 @@ class DecodeLoop:
             counts.length[slot.index] = part.start
             counts.n_given[slot.index] = counts.n_total[slot.index] = len(part)
             forward.window[slot.index, : len(part)] = slot.sequence.all_token_ids[part.start : part.stop]
+
+    def _note_written(self, forward: VerifyPass) -> None:
+        """Note that a run has written its window's rows in all its slots, whatever was accepted."""
+        width, lengths = forward.window.shape[1], self.rounds.length.tolist()
+        for slot in self._slots[forward.rows.start : forward.rows.stop]:
+            slot.written = max(slot.written, lengths[slot.index] + width)
 
     def _verify(self, forward: VerifyPass, slots: Sequence[Slot], taking: Sequence[Slot]) -> float:
         """Run the target, and append the accepted tokens to the sequences in `taking`. Return the seconds since the
