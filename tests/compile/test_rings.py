@@ -110,3 +110,68 @@ def test_the_runtime_in_c_says_the_same(pair, native_library, onnxruntime_librar
     for start in (0, 2, 4):
         for way in ({"adaptive": False}, {}, {"autoregressive": True}):
             both.check(prompts()[start : start + 2], max_new_tokens=NEW, logprobs=True, **way)
+
+
+@pytest.mark.parametrize("asked", [{}, {"autoregressive": True}])
+def test_a_session_goes_on_as_far_as_the_ring_reaches(pair, tmp_path, asked):
+    prompt, path = prompts()[5], tmp_path / "session"
+    first = Bundle.open(pair / "ring").generate(prompt, session=path, max_new_tokens=NEW)
+    text = prompt + first.token_ids
+    for kept, is_reused in ((len(text), True), (len(text) - 12, True), (len(text) - 60, False), (20, False)):
+        longer = [*text[:kept], 7, 8]
+        expected = Bundle.open(pair / "full").generate(longer, max_new_tokens=NEW, **asked)
+        bundle = Bundle.open(pair / "ring")
+        bundle.load_session(path)
+        found = bundle.generate(longer, max_new_tokens=NEW, **asked)
+        assert found.token_ids == expected.token_ids
+        assert (found.cached_tokens > 0) == is_reused
+        assert not is_reused or found.cached_tokens >= kept - 1
+
+
+def test_sessions_of_other_caches_are_refused(pair, tmp_path):
+    for mine, other in (("ring", "full"), ("full", "ring")):
+        path = tmp_path / mine
+        Bundle.open(pair / mine).generate(prompts()[1], session=path, max_new_tokens=4)
+        words = {"ring": f"ring of {ROWS} rows", "full": "full"}
+        said = rf"received a session with cache\.sliding '{words[mine]}', expected '{words[other]}'"
+        with pytest.raises(UsageError, match=said):
+            Bundle.open(pair / other).load_session(path)
+
+
+def test_both_runtimes_take_each_others_sessions(pair, tmp_path, native_library, onnxruntime_library):
+    both, prompt = SideBySide(pair / "ring", native_library, onnxruntime_library), prompts()[6]
+    first = both.python.generate(prompt, session=tmp_path / "python", max_new_tokens=NEW)
+    both.session.generate([prompt], max_new_tokens=NEW)
+    both.session.save(tmp_path / "native")
+    assert (tmp_path / "native").read_bytes() == (tmp_path / "python").read_bytes()
+    text = prompt + first.token_ids
+    for kept, is_reused in ((len(text), True), (len(text) - 10, True), (len(text) - 60, False)):
+        longer = [*text[:kept], 9, 8]
+        for path in ("python", "native"):
+            both.python.load_session(tmp_path / path)
+            both.session.load(tmp_path / path)
+            expected = both.python.generate(longer, max_new_tokens=20)
+            (found,) = both.session.generate([longer], max_new_tokens=20)
+            assert (expected.cached_tokens > 0) == is_reused
+            assert (found["cached_tokens"], found["token_ids"]) == (expected.cached_tokens, expected.token_ids)
+            assert expected.token_ids == Bundle.open(pair / "full").generate(longer, max_new_tokens=20).token_ids
+
+
+@pytest.mark.parametrize("sequences", [1, 2])
+def test_a_service_reuses_what_the_rings_hold(pair, sequences):
+    """Prompts that leave an earlier text near its end, far before it, and at its beginning, in turn."""
+    dice, served = np.random.default_rng(sequences), Bundle.open(pair / "ring")
+    fresh, said, cached = Bundle.open(pair / "full"), list[list[int]](), 0
+    with served.serve() as service:
+        texts = [prompts()[5]]
+        for _ in range(12):
+            base = texts[dice.integers(len(texts))]
+            kept = len(base) - int(dice.choice([0, 3, 12, 40, 70]))
+            prompt = [*base[: max(1, kept)], *dice.integers(3, 200, 2).tolist()][-170:]
+            for request in [service.submit(prompt, max_new_tokens=30) for _ in range(sequences)]:
+                (found,) = request.generations()
+                said.append(found.token_ids)
+                cached += found.cached_tokens > 0
+                assert found.token_ids == fresh.generate(prompt, max_new_tokens=30).token_ids
+            texts.append(prompt + found.token_ids)
+    assert 0 < cached < len(said)
