@@ -175,3 +175,40 @@ def test_a_service_reuses_what_the_rings_hold(pair, sequences):
                 assert found.token_ids == fresh.generate(prompt, max_new_tokens=30).token_ids
             texts.append(prompt + found.token_ids)
     assert 0 < cached < len(said)
+
+
+LAYERS = "drafter={kind: layer_skip, layers: [0], tokens: 3}"
+CASES = {
+    "layer_skip, fused, int8": ("mistral", {}, [LAYERS, "graphs=fused", "cache.dtype=int8"]),
+    "layer_skip, separate": ("gemma2", {}, [LAYERS, "graphs=separate"]),
+    "tree": ("gemma3_text", {}, ["drafter.tokens=null", "drafter.tree=[2, 2]"]),
+    "sinks": ("gpt_oss", {}, []),
+    "more rows": ("exaone4", {}, ["cache.ring_rows=77", "cache.dtype=int8"]),
+    "chunked attention": ("llama4_chunked", {}, []),
+    "shared rows": ("gemma3n_text", {}, [LAYERS]),
+    "lookups": ("mimo_v2_flash", {}, ["drafter={kind: prompt_lookup, tokens: 5}"]),
+    **{f"window {size}": ("mistral", {"sliding_window": size}, []) for size in (1, 2, 3, 5, 33, 100)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", sweep_but(["layer_skip, fused, int8"], list(CASES), "other models, drafters and windows"))
+def test_rings_of_other_models(tmp_path, case):
+    """Proven by the build against transformers; here against full caches, over texts that go round the ring."""
+    name, settings, overrides = CASES[case]
+    save(zoo.model(name, **settings), tmp_path / "target", tokenizer=False)
+    save(noisy(name, 0.03), tmp_path / "drafter", tokenizer=False)
+    ring = Bundle.open(build(planned(tmp_path, *overrides), tmp_path / "ring"), threads=1)
+    full = Bundle.open(build(planned(tmp_path, *overrides, FULL, "cache.ring_rows=null"), tmp_path / "full", prove=False))
+    assert ring.manifest.rings
+    found = []
+    for bundle in (full, ring):
+        verify = next(graph for graph in bundle.manifest.graphs if graph.name == "verify")
+        blocks = dict(engine_logits(bundle.engine, verify, prompts(), 16 if bundle is full else 5, 2))
+        found.append(np.concatenate([blocks[start] for start in sorted(blocks)]))
+    assert (found[0].view(np.uint32) == found[1].view(np.uint32)).all()
+    for prompt in prompts()[1::2]:
+        expected = full.generate(prompt, max_new_tokens=NEW, adaptive=False)
+        for way in ({"adaptive": False}, {}, {"autoregressive": True}):
+            assert ring.generate(prompt, max_new_tokens=NEW, **way).token_ids == expected.token_ids
+        again = ring.generate(prompt, max_new_tokens=NEW, adaptive=False)
+        assert again.path_lengths == expected.path_lengths, "the drafter reads the same rows"
