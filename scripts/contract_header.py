@@ -76,10 +76,9 @@ CONSTANTS = {
     },
     "speccompile.runtime.sessions": {
         "TOKENS": "kSessionTokens", "DRAFTER": "kSessionDrafter", "DRAFTER_LENGTH": "kSessionDrafterLength",
-        "ADAPTER": "kSessionAdapter", "WRITTEN": "kSessionWritten", "SLIDING": "kSessionSliding",
+        "ADAPTER": "kSessionAdapter", "WRITTEN": "kSessionWritten", "SLIDING": "kSessionSliding", "FULL": "kFullCaches",
         "UNREAD_KEYS": "kUnreadKeys", "NO_MODEL": "kNoModel",
     },
-    "speccompile.runtime.rounds.rings": {"FULL": "kFullCaches"},
     "speccompile.runtime.shipped_prefixes": {"PREFIXES": "kPrefixes", "SUFFIX": "kPrefixSuffix", "WORTH": "kWorth"},
     "speccompile.runtime.devices.prepacked": {
         "NAME": "kPrepackedFolder", "FORMAT": "kPrepackedFormat", "SMALLEST_GRAPH": "kSmallestPackedGraph",
@@ -135,8 +134,7 @@ CONSTANTS = {
 WORDS = {
     "speccompile.contract": {
         "BUFFERS": "names", "GRAPHS": "graph", "ROLES": "role", "COMPONENTS": "component",
-        "RECURRENT_STATE_KINDS": "recurrent_state",
-        "DTYPES": "dtype",
+        "RECURRENT_STATE_KINDS": "recurrent_state", "DTYPES": "dtype",
     },
     "speccompile.bundle.manifest": {
         "BACKENDS": "backend", "PROVIDERS": "provider", "DECODINGS": "decoding", "TREES": "tree",
@@ -282,8 +280,8 @@ def signatures() -> Iterator[str]:
 def _field(field: Field) -> str:
     record = f"&{camel(field.record)}Record" if field.record else "nullptr"
     kind, items = (f"FieldType::{TYPES[each]}" for each in ((field.kind,), field.items))
-    flags = f"{literal(field.nullable)}, {literal(field.optional)}"
-    return f"    {{{literal(field.name)}, {kind}, {items}, {record}, {flags}}},"
+    name, *flags = map(literal, (field.name, field.nullable, field.optional))
+    return f"    {{{name}, {kind}, {items}, {record}, {', '.join(flags)}}},"
 
 
 def enum(name: str, kind: str, members: Mapping[str, int]) -> Iterator[str]:

@@ -104,11 +104,9 @@ inline constexpr const char* kSessionDrafterLength = "drafter_length";
 inline constexpr const char* kSessionAdapter = "adapter";
 inline constexpr const char* kSessionWritten = "written";
 inline constexpr const char* kSessionSliding = "cache.sliding";
+inline constexpr const char* kFullCaches = "full";
 inline constexpr const char* kUnreadKeys[] = {"facts", "reference", "commit", "revision", "files"};
 inline constexpr const char* kNoModel[] = {"tokenizer", "generation_config", "special_tokens_map", "chat_template"};
-
-// speccompile.runtime.rounds.rings
-inline constexpr const char* kFullCaches = "full";
 
 // speccompile.runtime.shipped_prefixes
 inline constexpr const char* kPrefixes = "prefixes";

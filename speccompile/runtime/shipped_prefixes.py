@@ -60,8 +60,7 @@ def longest_match(
 
 
 Serves = Callable[[int, int, int], bool]
-"""Whether of caches that hold so many tokens, with rows up to a position, so many first ones serve a sequence:
-`DecodeLoop.serves`."""
+"""`DecodeLoop.serves`: of (tokens that caches hold, end of their written rows, first tokens that a sequence wants)."""
 
 
 class ShippedPrefixes:

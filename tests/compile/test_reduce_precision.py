@@ -95,7 +95,9 @@ def test_every_kind_of_value_has_its_type():
 
 def test_a_cache_that_is_only_read_is_a_cache():
     borrowed = LAYER.replace(", float[1, 1, 8, 4] updated)", ")")
-    borrowed = borrowed.replace('    updated = speccompile.Commit<axis = 2, mode = "linear">(cache, rows, length)\n', "")
+    borrowed = borrowed.replace(
+        '    updated = speccompile.Commit<axis = 2, mode = "linear">(cache, rows, length)\n', ""
+    )
     _, after, kinds = reduced(borrowed)
     assert kinds["cache"] == FLOAT16
     assert "Commit" not in {node.op_type for node in after.graph.node}

@@ -191,14 +191,18 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", sweep_but(["layer_skip, fused, int8"], list(CASES), "other models, drafters and windows"))
+@pytest.mark.parametrize(
+    "case", sweep_but(["layer_skip, fused, int8"], list(CASES), "other models, drafters and windows")
+)
 def test_rings_of_other_models(tmp_path, case):
     """Proven by the build against transformers; here against full caches, over texts that go round the ring."""
     name, settings, overrides = CASES[case]
     save(zoo.model(name, **settings), tmp_path / "target", tokenizer=False)
     save(noisy(name, 0.03), tmp_path / "drafter", tokenizer=False)
     ring = Bundle.open(build(planned(tmp_path, *overrides), tmp_path / "ring"), threads=1)
-    full = Bundle.open(build(planned(tmp_path, *overrides, FULL, "cache.ring_rows=null"), tmp_path / "full", prove=False))
+    full = Bundle.open(
+        build(planned(tmp_path, *overrides, FULL, "cache.ring_rows=null"), tmp_path / "full", prove=False)
+    )
     assert ring.manifest.rings
     found = []
     for bundle in (full, ring):

@@ -79,6 +79,12 @@ class TracedGraph:
     rings: dict[str, int] = field(default_factory=dict)
 
 
+LONG_WINDOW, LONG_RING = 512, 1024
+"""Longest window, and last row of a ring, beyond which the texts of the proof go, in tokens."""
+_SEAM = 24
+"""Tokens behind the end of a ring, which lie in its first rows."""
+
+
 def trace_graphs(inputs: TraceInputs, folder: Path, steps: CachedSteps, *, prove: bool) -> list[TracedGraph]:
     """Trace every graph of the round into `folder`, and compare the neutral ones with eager torch.
 
@@ -92,11 +98,12 @@ def trace_graphs(inputs: TraceInputs, folder: Path, steps: CachedSteps, *, prove
     free_memory()
     if draft and inputs.draft and shares_weights(inputs.draft.drafter):
         share_weights(folder / neutral_file(draft.graph), folder / neutral_file(verify))
-    shape, states = inputs.verify.shape, {tensor.buffer: tensor for tensor in verify.inputs}
+    shape, windows = inputs.verify.shape, [longest, draft.longest_window if draft else 0]
+    ends = [int(each.shape[2]) + _SEAM for each in verify.inputs if each.buffer in rings]
     script = scripts.make_script(
         inputs.verify.target.vocabulary_size, shape.batch_size, shape.max_length, inputs.prefill_chunk,
-        max(longest, draft.longest_window if draft else 0), inputs.tree, inputs.vocabulary_size, repeats=inputs.repeats,
-        longest_ring=max((int(states[name].shape[2]) for name in rings), default=0),
+        max([0, *(n for n in windows if n <= LONG_WINDOW), *(n for n in ends if n <= LONG_RING)]), inputs.tree,
+        inputs.vocabulary_size, repeats=inputs.repeats,
     )  # fmt: skip
     if not prove:
         graphs = [(verify, 0, rings)] + ([(draft.graph, draft.catch_up, {})] if draft else [])

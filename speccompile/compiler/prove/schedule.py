@@ -31,9 +31,6 @@ DRAFTED = "next_"
 RARE = 7
 """Distance in a text between tokens that a drafter lacks, if it lacks any."""
 
-SHORT_RING = 1024
-"""Rows of the longest ring to whose end the text goes."""
-
 Outputs = list[dict[str, Array]]
 """Outputs of a graph for each window of a schedule; after the text, also the used part of its states."""
 
@@ -132,21 +129,18 @@ def make_script(
     batch: int,
     max_length: int,
     chunk: int,
-    longest_window: int,
+    far: int,
     tree: Tree | None = None,
     common: int | None = None,
     *,
     repeats: bool = False,
-    longest_ring: int = 0,
 ) -> Schedule:
-    """Return a schedule of random tokens: prefill, single tokens and drafts in turn, beyond any short attention window,
-    and beyond the end of any short ring of so many rows.
+    """Return a schedule of random tokens: prefill, single tokens and drafts in turn, 24 tokens beyond position `far`.
 
     common: first token that a drafter lacks; every text has some, to cover them. repeats: the second half of every text
     repeats the first, so that lookups find long matches.
     """
-    turned = longest_ring + 48 if longest_ring <= SHORT_RING else 0
-    wanted = min(max_length, max(40, longest_window + 24 if longest_window <= 512 else 0, turned))
+    wanted = min(max_length, max(40, far + 24))
     widths: list[int] = []
     for width in (min(chunk, 17), 1, 5, 1, 2):
         widths += [width] if sum(widths) + width <= wanted else []

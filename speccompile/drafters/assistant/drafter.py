@@ -43,9 +43,7 @@ class AssistantReader(DraftNetwork):
         self.windows = [config.sliding_window + 2 if kind == SLIDING else 0 for kind in self.kinds]
         self.places = {kind: self.kinds.index(kind) for kind in self.kinds}  # the first layer of each kind, in order
         theirs, rings = target.cache_shapes(), target.rings()
-        self.shapes = {
-            kind: [theirs[f"{name}.{self.borrows[kind]}"] for name in CACHED_KINDS] for kind in self.places
-        }
+        self.shapes = {kind: [theirs[f"{name}.{self.borrows[kind]}"] for name in CACHED_KINDS] for kind in self.places}
         self.rings = [place for kind, place in self.places.items() if self.borrows[kind] in rings]
         self._check(head)
 

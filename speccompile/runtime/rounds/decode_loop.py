@@ -15,14 +15,7 @@ from speccompile.runtime.rounds.resume import resume_slot
 from speccompile.runtime.rounds.rings import RingReach
 from speccompile.runtime.rounds.sampling_inputs import SamplingInputs
 from speccompile.runtime.rounds.slot_state import SlotStates
-from speccompile.runtime.rounds.slots import (
-    Committed,
-    Slot,
-    SlotContent,
-    check_path,
-    group_by_length,
-    slot_range,
-)
+from speccompile.runtime.rounds.slots import Committed, Slot, SlotContent, check_path, group_by_length, slot_range
 from speccompile.runtime.rounds.token_masks import TokenMasks
 from speccompile.runtime.stopwatch import Stopwatch, clock
 
@@ -82,8 +75,8 @@ class DecodeLoop:
         """Admit an active sequence, which may still add a token, to a free slot.
 
         adaptive: adapt the draft length wherever that changes no token. reuse: number of its first tokens that the
-        slot's caches hold, less than all of them. Return how many of these the target does not read again: none where
-        rings have lost what a token behind them reads.
+        slot's caches hold, less than all of them. Return how many of these the target does not read again: all or,
+        where rings have lost rows that the next token needs, none.
         """
         own = self._slots[slot]
         assert own.sequence_or_none is None, f"slot {slot} is taken"
