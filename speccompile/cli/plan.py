@@ -135,6 +135,7 @@ def _rows(plan: "Plan", recipe: "Recipe", needs: "ResourceEstimate", room: "Avai
 
 def _cache_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
     """Return the rows of stored keys and values: their dtypes, and the bytes of a token in all layers."""
+    from speccompile.bundle.caches import GIGABYTE, words_of_longest
     from speccompile.contract import FLOAT_CACHE
     from speccompile.plan.caches import FULL
     from speccompile.recipe.cache_sizes import cache_size, ring_rows, token_bytes
@@ -148,14 +149,13 @@ def _cache_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
             rows += [_row(recipe, key, dtype), ("  a token", f"{size / 1e3:.2f} KB", "checkpoint")]
     if caches.target != FLOAT_CACHE:
         rows.append(_row(recipe, "cache.max_divergence", f"{caches.max_divergence:g}"))
-    size, rings = cache_size(plan), ring_rows(plan)
+    whole = cache_size(plan)
     if caches.sliding != FULL:
-        sizes = ", ".join(f"{count} of {rows} rows" for rows, count in sorted(Counter(rings).items()))
-        rows += [_row(recipe, "cache.sliding", caches.sliding), ("  rings", sizes, "checkpoint")]
-        rows.append(("  a token beyond them", f"{size.token / 1e3:.2f} KB", "checkpoint"))
-    longest = size.longest(1e9)
-    rows.append(("  1 GB of caches", "any text" if longest is None else f"{longest} tokens", "estimate"))
-    return rows
+        sizes = sorted(Counter(ring_rows(plan)).items())
+        rings = ", ".join(f"{count} layer{'s' * (count > 1)} of {size} rows" for size, count in sizes)
+        rows += [_row(recipe, "cache.sliding", caches.sliding), ("  rings", rings, "checkpoint")]
+        rows.append(("  a token beyond them", f"{whole.token / 1e3:.2f} KB", "checkpoint"))
+    return [*rows, ("  1 GB holds", words_of_longest(whole.longest(GIGABYTE)), "estimate")]
 
 
 def _adapter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:

@@ -93,7 +93,7 @@ def test_so_do_the_bodies(op, data):
 @drawn(40, 200)
 def test_so_do_eager_torch_and_the_neutral_op(data):
     feeds, window, size, more = case(data.draw, "Attend", tame=True)
-    batch, groups, tokens, width = feeds["key_rows"].shape
+    batch, _, tokens, width = feeds["key_rows"].shape
     feeds["query"] = feeds["query"].reshape(batch, tokens, -1, width).transpose(0, 2, 1, 3)
     rings = {name: np.nan_to_num(each, nan=7.0) for name, each in turned(feeds, size, more).items()}
     settings = {"scale": 0.3, "softcap": 0.0, "window": window}

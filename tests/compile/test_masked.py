@@ -48,7 +48,8 @@ def attend_model(
     given = ", ".join(f"{TYPES[value.dtype]}{list(value.shape)} {name}" for name, value in inputs.items())
     kind = TYPES[inputs["query"].dtype]
     outputs = [f"{kind}{context_shape(inputs, op)} context"]
-    body = f"""context = speccompile.{op}<scale = 0.3, softcap = {softcap}, window = {window}, ring = 0>({", ".join(inputs)})"""
+    settings = f"scale = 0.3, softcap = {softcap}, window = {window}, ring = 0"
+    body = f"""context = speccompile.{op}<{settings}>({", ".join(inputs)})"""
     for part in ("key", "value") if commits else ():
         outputs.append(f"{kind}{list(inputs[f'{part}_cache'].shape)} {part}s")
         body += f'\n{part}s = speccompile.Commit<axis = 2, mode = "linear">({part}_cache, {part}_rows, length)'

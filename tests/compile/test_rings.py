@@ -1,7 +1,6 @@
-"""Caches that are rings: a bundle gives the bits of one with full caches, past the window several times over, whatever
-the windows, chunks, threads and rows of the batch; transformers' tokens; and what is reused stays within their reach."""
+"""Caches that are rings: a bundle gives the bits of one with full caches, past the window several times over, for all
+windows, chunks, threads and rows of the batch; transformers' tokens; and what is reused stays within their reach."""
 
-import json
 from pathlib import Path
 
 import numpy as np
