@@ -45,11 +45,9 @@ tokens          int64 [B, S]            all committed tokens and the bonus token
                                         where an engine updates only caches in place
 target.key.0 .. float [B, G, S, D]      caches, one pair a layer; `drafter.` for the drafter's own; float32, float16 or
                                         bfloat16, as the engine's precision says. A draft may read the target's, as
-                                        the round's commit leaves them
+                                        the round's commit leaves them. In a ring (`Manifest`) S is less than a text
 target.key_scale.0 .. float32 [B, G, S, 1]  of quantized caches, whose target.key.0 is int8: a row of a head is its
                                         codes times its scale. Both are committed at the same places
-                                        A cache that the manifest names among its rings has fewer rows than a text:
-                                        position p stands in row p mod S, in the codes and in the scales
 drafter.ends    int64 [B, S]            of a drafter with another tokenizer: the number of its own tokens up to each of
                                         the target's. Its caches have E rows for every token, at least as many
 target.conv.0 .. float32 [B, 1, K - 1, C]   of a convolution over K tokens: the last rows of its input; and
