@@ -15,12 +15,22 @@ from speccompile.plan.plan import ModelPlan, Plan
 
 @dataclass(frozen=True)
 class CacheSize:
-    """Bytes of the caches of one batch slot. token: of a token in the caches that have a row for every token; rings: of
-    all rows of rings; spare: rows that a cache has beyond its longest text."""
+    """Bytes of the caches of one batch slot. token: of a token in the caches that have a row for every token; row: of
+    one row of a ring; ring_rows: of each ring; spare: rows that a cache has beyond its longest text."""
 
     token: int
-    rings: int
+    row: int
+    ring_rows: tuple[int, ...]
     spare: int
+
+    @property
+    def rings(self) -> int:
+        """Return the bytes of all rings."""
+        return self.row * sum(self.ring_rows)
+
+    def held(self, tokens: int) -> int:
+        """Return the bytes of the rows that a text of so many tokens has."""
+        return self.token * tokens + self.row * sum(min(tokens, rows) for rows in self.ring_rows)
 
     def of(self, tokens: int) -> int:
         """Return the bytes of caches for a text of so many tokens."""
@@ -43,7 +53,7 @@ def cache_size(plan: Plan) -> CacheSize:
     rows, count = ring_rows(plan), max(1, plan.target.facts.layers or 0)
     whole = token_bytes(plan.target, plan.caches.target)
     each = whole // count
-    return CacheSize(whole - each * len(rows) + several * drafters, each * sum(rows), spare)
+    return CacheSize(whole - each * len(rows) + several * drafters, each, tuple(rows), spare)
 
 
 def ring_rows(plan: Plan) -> list[int]:

@@ -237,7 +237,7 @@ def adapter_bytes(plan: Plan) -> int:
 
 
 def prefix_bytes(plan: Plan) -> int:
-    """Return the bytes of the prefixes that the bundle ships, at most: the cache rows of their tokens, for every engine
+    """Return the bytes of the prefixes that the bundle ships: the cache rows of their tokens, for every engine
     on the processor. Raise CheckpointError for a file that is no tokenizer."""
     if not plan.prefixes:
         return 0
@@ -247,7 +247,7 @@ def prefix_bytes(plan: Plan) -> int:
     except BundleError as error:
         raise CheckpointError(str(error), hint="save the tokenizer beside the model again") from error
     size = cache_size(plan)
-    rows = sum(size.token * len(tokenizer.encode(prefix.text)) + size.rings for prefix in plan.prefixes)
+    rows = sum(size.held(len(tokenizer.encode(prefix.text))) for prefix in plan.prefixes)
     return rows * sum(engine.provider == "cpu" for engine in plan.engines)
 
 
