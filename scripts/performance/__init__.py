@@ -1,1 +1,1 @@
-"""What scripts/perf does: the kernels' times beside their bounds, and their instructions beside those of before."""
+"""Measure the kernels for scripts/perf: times beside their bounds, instructions beside those of before."""

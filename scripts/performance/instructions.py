@@ -16,7 +16,7 @@ TOLERANCE = 0.08
 # Of one function, in two ways: callgrind keeps one option for each pattern.
 COLLECTED, DUMPED = "*measured_call*", "(anonymous namespace)::measured_call*"
 PATHS = ("avx2", "scalar")
-"""What valgrind knows the instructions of."""
+"""Paths whose instructions valgrind knows."""
 
 Key = tuple[str, str, int]
 """Path, precision and window."""
@@ -24,7 +24,7 @@ Key = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Count:
-    """Of one product: instructions, and bytes of its weight."""
+    """Instructions of one product, and bytes of its weight."""
 
     instructions: int
     bytes: int
@@ -103,7 +103,7 @@ def write_history(name: str, counts: dict[Key, Count]) -> None:
 
 
 def grown(before: dict[Key, Count], now: dict[Key, Count]) -> list[Grown]:
-    """What takes more than 8 % more instructions or bytes than before, or was not known."""
+    """Return what takes more than 8 % more instructions or bytes than before, or was not known."""
 
     def is_grown(old: Count | None, new: Count) -> bool:
         if old is None:

@@ -11,7 +11,7 @@ BUILD = HERE.parents[1] / "build" / "performance"
 
 
 class PerfError(Exception):
-    """What cannot be measured here. The message says what is missing, and a hint."""
+    """Measurement that is impossible here. The message says what is missing, and a hint."""
 
 
 def compiled() -> Path:

@@ -27,7 +27,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Roofline:
-    """What one path of the kernels does on this processor."""
+    """Times of one path of the kernels on this processor."""
 
     processor: str
     path: str
