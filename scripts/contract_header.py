@@ -1,10 +1,6 @@
-"""The tables that both runtimes read, as a C++ header: speccompile/native/contract_table.h, from the Python modules
-that have them.
+"""The tables that both runtimes read, as a C++ header, from the Python modules that have them.
 
-    scripts/contract_header.py            write it
-    scripts/contract_header.py --check    exit 1 where it is not what the modules say
-
-A constant is added by its name in CONSTANTS, a list of words in WORDS.
+scripts/contract_header.py [--check]    write it; or exit 1 where it is not what the modules say
 """
 
 import argparse
@@ -36,7 +32,7 @@ CONSTANTS = {
     },
     "speccompile.bundle.manifest": {
         "FORMAT": "kFormat", "MANIFEST": "kManifest", "LOCK": "kLock", "PROOF": "kProof", "TOKENIZER": "kTokenizer",
-        "CHAT": "kChat",
+        "CHAT": "kChat", "DEFAULT_TEMPLATE": "kDefaultTemplate", "TOOL_TEMPLATE": "kToolTemplate",
     },
     "speccompile.bundle.signatures": {
         "MOST_TOKENS": "kMostTokenIds", "TOKENS_STATE": "kTokensState", "COMPONENT_STATES": "kComponentStates",
@@ -87,8 +83,8 @@ CONSTANTS = {
         "NAME": "kTimesFolder", "FORMAT": "kTimesFormat", "PROCESSES": "kTimesProcesses", "CHANGED": "kChangedTimes",
     },
     "speccompile.runtime.first_times": {
-        "LIMIT_SECONDS": "kTimingLimit", "MOST_RUNS": "kTimingRuns", "SMALL_SECONDS": "kSmallSeconds",
-        "SMALL_RUNS": "kSmallRuns",
+        "LIMIT_SECONDS": "kTimingLimit", "MOST_RUNS": "kTimingRuns",
+        "SMALL_SECONDS": "kSmallSeconds", "SMALL_RUNS": "kSmallRuns",
     },
     "speccompile.runtime.window_invariance": {
         "NAME": "kInvarianceFolder", "FORMAT": "kInvarianceFormat", "PREFIX": "kInvariancePrefix",
@@ -97,26 +93,28 @@ CONSTANTS = {
     "speccompile.runtime.rounds.bound_graphs": {"MAX_BINDINGS": "kMaxBindings"},
     "speccompile.runtime.rounds.host_drafts": {"INDEX": "kIndex", "GATE": "kRetrievalGate"},
     "speccompile.runtime.options": {
-        "NEW_TOKENS": "kNewTokens", "MOST_THREADS": "kMaxThreads",
-        "COLDEST": "kMinTemperature", "PENALTIES": "kPenalties",
+        "NEW_TOKENS": "kNewTokens", "MOST_THREADS": "kMaxThreads", "COLDEST": "kMinTemperature",
+        "PENALTIES": "kPenalties",
     },
     "speccompile.runtime.rounds.adaptive_length": {
-        "TRIAL_SHARE": "kTrialShare", "FIRST_MARGIN": "kFirstMargin",
-        "FIRST_TRIAL": "kFirstTrial", "FIRST_GAP": "kFirstGap", "LONGEST_GAP": "kLongestGap",
-        "PRIOR_ROUNDS": "kPriorRounds", "EXPECTED_NEW_TOKENS": "kExpectedNewTokens",
-        "LOSS_PATIENCE_ROUNDS": "kLossPatienceRounds",
-        "MAX_SAVED_ROUNDS": "kMaxSavedRounds", "REFRESH": "kRefresh",
-        "RARE_REFRESH": "kRareRefresh", "CLEAR_SPEEDUP": "kClearSpeedup",
-        "DECISION_ROUNDS": "kDecisionRounds", "LOSING_ROUNDS": "kLosingRounds",
+        "TRIAL_SHARE": "kTrialShare", "FIRST_MARGIN": "kFirstMargin", "FIRST_TRIAL": "kFirstTrial",
+        "FIRST_GAP": "kFirstGap", "LONGEST_GAP": "kLongestGap", "PRIOR_ROUNDS": "kPriorRounds",
+        "EXPECTED_NEW_TOKENS": "kExpectedNewTokens", "LOSS_PATIENCE_ROUNDS": "kLossPatienceRounds",
+        "MAX_SAVED_ROUNDS": "kMaxSavedRounds", "REFRESH": "kRefresh", "RARE_REFRESH": "kRareRefresh",
+        "CLEAR_SPEEDUP": "kClearSpeedup", "DECISION_ROUNDS": "kDecisionRounds", "LOSING_ROUNDS": "kLosingRounds",
     },
     "speccompile.runtime.rounds.acceptance_rate": {
         "MEMORY": "kMemory", "LONG_MEMORY": "kLongMemory", "PRIOR_WEIGHT": "kPriorWeight",
         "PRIOR_ACCEPTANCE": "kPriorAcceptance",
     },
     "speccompile.runtime.rounds.speedup_model": {
-        "WARM_UP_ROUNDS": "kWarmUpRounds",
-        "MIN_TIMED_CATCH_UP": "kMinTimedCatchUp", "WIDTH_MARGIN": "kWidthMargin", "NEW_WIDTH_MARGIN": "kNewWidthMargin",
+        "WARM_UP_ROUNDS": "kWarmUpRounds", "MIN_TIMED_CATCH_UP": "kMinTimedCatchUp",
+        "WIDTH_MARGIN": "kWidthMargin", "NEW_WIDTH_MARGIN": "kNewWidthMargin",
     },
+    "speccompile.serving.scheduler.latency": {
+        "ROUNDS": "kChunkRounds", "SMALLEST": "kSmallestChunk", "KEPT": "kKeptLatency",
+    },
+    "speccompile.serving.scheduler.slot_allocator": {"SIMILAR": "kSimilarPrefix"},
     "speccompile.measure.bench.costs": {
         "WARM_UP": "kWarmUpRuns", "GENERATIONS": "kHostGenerations", "NEW_TOKENS": "kHostNewTokens",
         "EVERY_WIDTH": "kEveryWidth", "WIDE": "kWideWidths", "ON_DEVICE": "kDeviceWidths",
@@ -330,19 +328,22 @@ def render() -> str:
     return "\n".join(lines)
 
 
-def main(arguments: list[str], header: Path = HEADER) -> int:
-    """Returns 1 where the header is checked, and stale."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def write_or_check(arguments: list[str], header: Path, text: str, script: str, says: str | None) -> int:
+    """Write a header, or with --check compare it. Return 1 where it is stale."""
+    parser = argparse.ArgumentParser(description=says, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
-    text = render()
     if not parser.parse_args(arguments).check:
         header.write_text(text, encoding="utf-8")
     elif not header.is_file() or header.read_text(encoding="utf-8") != text:
-        sys.stderr.write(
-            f"contract_header: {header.name} is stale\nhint: run scripts/contract_header.py, and commit it\n"
-        )
+        name = Path(script).stem
+        sys.stderr.write(f"{name}: {header.name} is stale\nhint: run {script}, and commit it\n")
         return 1
     return 0
+
+
+def main(arguments: list[str], header: Path = HEADER) -> int:
+    """Returns 1 where the header is checked, and stale."""
+    return write_or_check(arguments, header, render(), "scripts/contract_header.py", __doc__)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,9 @@ pairs           int64 [catch_up]        the same, of a drafter whose rows pair w
                                         the token behind it; where a text is given in chunks, the host writes the
                                         next token into path[b, n_path[b]] between verify and draft; to a step, which
                                         has completed the row by a guess, it gives each chunk's last token once more
+source          int64 [B, source]       the tokens of a source, read by an encoder's graph: see `bundle.sources`
+source_length   int64 [B]               rows that count of each source's keys and values, at least one
+source_tokens   int64 [B, E]            the same tokens, for lookups in the source
 tokens          int64 [B, S]            all committed tokens and the bonus token (lookups); float32 [B, 1, S, 1]
                                         where an engine updates only caches in place
 target.key.0 .. float [B, G, S, D]      caches, one pair a layer; `drafter.` for the drafter's own; float32, float16 or
@@ -94,13 +97,14 @@ Inputs of a drafter from the target, in addition to tokens:
 features        float32 [B, window, F]  its taps at the accepted tokens, in the order of the path
 successors      int64 [B, logit_rows, K]  the target's K best tokens behind each row of logits, the best first
 row_tokens      int64 [B, logit_rows]   the token at each of these rows, accepted or not; -1 where there is none
+media           float32 [media, W]      of a target that sees pictures: see `speccompile.bundle.media`
+media_rows      int64 [B, window]       which of them stand in the place of the window's tokens
 kept.table ..   any                     persistent states of a drafter, which last from one generation to the
                                         next, shared by all slots; they begin with zeros, and no token depends on them
 
 New tokens of a round in slot b: path[b, n_given[b] : n_path[b] + 1]. The host then adds n_path to length.
 
-Standard library only: this file is imported by the compiler and by the runtime. The tables below are C++'s too:
-`scripts/contract_header.py` writes them into speccompile/native/contract_table.h.
+Standard library only. The tables below are C++'s too: `scripts/contract_header.py` writes contract_table.h from them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -114,12 +118,13 @@ BUFFERS = (
     "window", "n_given", "n_total", "length", "logit_rows", "batch_rows", "path", "n_path", "logits", "catch_up",
     "pairs", "tokens", "parents", "nodes", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "history",
     "uniforms", "accept_uniforms", "draft_uniforms", "draft_ids", "draft_probs", "allowed", "features", "successors",
-    "row_tokens", "adapter",
+    "row_tokens", "adapter", "media", "media_rows", "source", "source_length", "source_tokens",
 )  # fmt: skip
 """Names of buffers with a fixed name; states are named by their component and kind. Some are names of sizes as well."""
 
-GRAPHS = ("verify", "draft", "step")
-"""Names of a round's graphs."""
+ENCODE_SOURCE, ENCODE_DRAFT_SOURCE = SOURCE_ENCODERS = ("encode_source", "encode_draft_source")
+GRAPHS = ("verify", "draft", "step", *SOURCE_ENCODERS)
+"""Names of a round's graphs, and of those that encode a source before the first round: see `sources`."""
 
 ROLES = ("io", "index", "state", "optional", "link")
 """Roles of tensors: see `Tensor`."""
@@ -128,12 +133,9 @@ COMPONENTS = ("target", "drafter")
 """Components with weights and caches. The names of a component's caches begin with its name."""
 
 NEXT_ROUND_INPUTS = {
-    "next_window": "window",
-    "next_total": "n_total",
-    "next_parents": "parents",
-    "next_ids": "draft_ids",
+    "next_window": "window", "next_total": "n_total", "next_parents": "parents", "next_ids": "draft_ids",
     "next_probs": "draft_probs",
-}
+}  # fmt: skip
 """Output of a draft -> buffer that the next round reads. `draft` writes there; `step`, which may write an output before
 it has read all inputs, writes to a buffer of the output's own name, and the host copies it."""
 
@@ -232,11 +234,7 @@ class Graph:
     def aliases(self) -> dict[str, str]:
         """Output name -> input name, for every state that is updated in place."""
         read = {tensor.buffer: tensor.name for tensor in self.inputs}
-        states = (
-            tensor
-            for tensor in self.outputs
-            if tensor.role == "state" and not tensor.buffer.startswith(OUT_OF_PLACE_PREFIX)
-        )
+        states = (t for t in self.outputs if t.role == "state" and not t.buffer.startswith(OUT_OF_PLACE_PREFIX))
         return {tensor.name: read[tensor.buffer] for tensor in states}
 
     @property
@@ -347,4 +345,4 @@ def buffers(graphs: Iterable[Graph]) -> tuple[Buffer, ...]:
 
 def _width(text: str, widths: dict[str, int]) -> int:
     name, _, more = text.partition("+")
-    return widths[name] + int(more or 0)
+    return {"media": 1, **widths}[name] + int(more or 0)  # 1: a run without pictures

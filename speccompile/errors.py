@@ -112,6 +112,7 @@ KINDS = {
     "cancelled": Kind(13, 1, "spc_session_cancel; Python has no such error"),
     "memory": Kind(14, 1, "out of memory"),
     "too_small": Kind(15, 1, "a buffer of the caller's; the size that it needs was written"),
+    "overloaded": Kind(16, 1, "OverloadedError: a service that cannot take a request now"),
     "defect": Kind(70, DEFECT_EXIT_CODE, "a defect of speccompile"),
 }
 """Kinds of errors of the C++ runtime, which `scripts/contract_header.py` writes into its header."""

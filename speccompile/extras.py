@@ -29,6 +29,7 @@ EXTRAS = {
     "serve": ("anyio", "h11", "prometheus_client", "starlette", "uvicorn"),
     "constraints": ("llguidance",),
     "ray": ("ray",),
+    "images": ("PIL",),
     "sign": ("cryptography",),
     "gpu": ("cuda",),
     "tensorrt-rtx": ("tensorrt_rtx",),

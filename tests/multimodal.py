@@ -21,10 +21,12 @@ from transformers import (
 )
 
 from tests import zoo
+from tests.vision import NAMES as SEEING
+from tests.vision import config as seeing_config
 
 VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
           "image_size": 28, "patch_size": 14}  # fmt: skip
-NAMES = ("gemma3", "gemma3n", "gemma4", "mistral3", "ministral3", "qwen3_5")
+NAMES = ("gemma3", "gemma3n", "gemma4", "mistral3", "ministral3", "qwen3_5", *SEEING)
 
 PUBLISHED = {
     "model.language_model.": "language_model.model.",
@@ -62,6 +64,8 @@ def model(name: str, **settings: Any) -> PreTrainedModel:
 
 
 def _config(name: str, settings: dict[str, Any]) -> PreTrainedConfig:
+    if name in SEEING:
+        return seeing_config(name, {"vocab_size": zoo.VOCABULARY, "max_position_embeddings": 256} | settings)
     if name == "gemma3":
         text = zoo.config("gemma3_text", **settings).to_dict()
         vision = {"model_type": "siglip_vision_model"} | VISION

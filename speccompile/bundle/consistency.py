@@ -17,6 +17,8 @@ from speccompile.bundle.signatures import (
     SIGNATURES,
     TOKENS_STATE,
 )
+from speccompile.bundle.source_section import source_problems
+from speccompile.bundle.sources import round_only
 from speccompile.contract import (
     ADAPTER_PREFIX,
     CACHED_KINDS,
@@ -49,10 +51,13 @@ def _problems(manifest: Manifest) -> Iterator[str]:
     yield from _words(manifest)
     yield from _planned(manifest)
     yield from _round(manifest)
+    yield from source_problems(
+        manifest.source, {graph.name: graph for graph in manifest.graphs}, manifest.vocabulary_size
+    )
     graphs = [with_fixed_batch(graph, manifest.batch_size) for graph in manifest.graphs]
     for graph in graphs:
         yield from (f"graph {graph.name!r}: {problem}" for problem in _graph(graph, manifest))
-    yield from _features(manifest, graphs)
+    yield from _features(manifest, round_only(graphs))
     for engine in manifest.engines:
         yield from (f"engine {engine.name!r}: {problem}" for problem in _engine(engine, graphs, manifest.batch_size))
 
@@ -89,7 +94,7 @@ def _planned(manifest: Manifest) -> Iterator[str]:
 
 
 def _round(manifest: Manifest) -> Iterator[str]:
-    names = [graph.name for graph in manifest.graphs]
+    names = [graph.name for graph in round_only(manifest.graphs)]
     drafts = manifest.tokens > 0
     if sorted(names) not in [sorted(each) for each in ROUNDS] or (len(names) > 1 and not drafts):
         known = ", ".join(" and ".join(each) for each in ROUNDS)

@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from speccompile.bundle.source_section import check_source
 from speccompile.contract import Graph, Tensor, buffers
 from speccompile.errors import BundleError
 
@@ -93,7 +95,7 @@ class Manifest:
     maximum number of drafts that a round can accept. sample: whether drafts are sampled instead of the drafter's best.
     catch_up: tokens of the drafter's catch-up while decoding, 0 without one. max_length and prefill_chunk are in
     tokens. graphs: the round's graphs, before any engine's precision. plan: every decided value of the recipe,
-    human-readable.
+    human-readable. source: see `source_section`.
     """
 
     format: int
@@ -117,6 +119,7 @@ class Manifest:
     graphs: tuple[Graph, ...]
     engines: tuple[EngineEntry, ...]
     plan: dict[str, Any]
+    source: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest in plain JSON values, as in the file."""
@@ -125,6 +128,8 @@ class Manifest:
             "engines": [engine.to_json() for engine in self.engines],
             "buffers": [dataclasses.asdict(buffer) for buffer in buffers(self.graphs)],
         }
+        if self.source is None:
+            del data["source"]
         plain: dict[str, Any] = json.loads(canonical_json(data))
         return plain
 
@@ -132,7 +137,10 @@ class Manifest:
     def from_json(cls, data: object, file: str = MANIFEST) -> "Manifest":
         """Parse the result of `to_json`. Raise BundleError naming `file` and the field that is missing, unknown or
         wrong."""
-        plain = dict(check_record("manifest", data, file))
+        sections = {name: data[name] for name in SECTIONS if name in data} if isinstance(data, dict) else {}
+        plain = dict(check_record("manifest", _without(data, sections), file))
+        if "source" in sections:
+            plain["source"] = check_source(sections["source"], f"{file}: source")
         written = plain.pop("buffers")
         plain["eos_token_ids"] = tuple(plain["eos_token_ids"])
         plain["graphs"] = tuple(_graph(*item) for item in _inner(plain["graphs"], f"{file}: graphs"))
@@ -165,6 +173,15 @@ _WRITTEN = {Graph: (Field("aliases", dict, (str,)),), Manifest: (Field("buffers"
 """Fields that `to_json` adds to those of a class, for other readers."""
 
 
+SECTIONS = ("source",)
+"""Fields of a manifest that only some bundles have. The runtime in C++ knows none of them, and refuses such bundles."""
+
+
+def _without(data: object, names: Container[str]) -> object:
+    """Return an object without some of its fields, any other value as it is."""
+    return {key: value for key, value in data.items() if key not in names} if isinstance(data, dict) else data
+
+
 def _field(name: str, hint: Any) -> Field:
     """Return the field for a class attribute of type `hint`."""
     inner = get_args(hint)
@@ -180,7 +197,7 @@ def _field(name: str, hint: Any) -> Field:
 
 
 RECORDS = {
-    name: (*(_field(*each) for each in get_type_hints(cls).items()), *_WRITTEN.get(cls, ()))
+    name: (*(_field(*each) for each in get_type_hints(cls).items() if each[0] not in SECTIONS), *_WRITTEN.get(cls, ()))
     for cls, name in _NAMES.items()
 }
 """Fields of the JSON objects of a manifest. They are checked here, and in C++ by a table that

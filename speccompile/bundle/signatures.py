@@ -1,7 +1,7 @@
 """Signatures of the tensors of a round, as `speccompile.contract` describes them, and the fields of a manifest that
 decide them. C++ reads these tables too: `scripts/contract_header.py` writes them."""
 
-from speccompile.contract import ADAPTER_PREFIX, COMPONENTS
+from speccompile.contract import ADAPTER_PREFIX, COMPONENTS, SOURCE_ENCODERS
 
 LARGEST = 2**31 - 1
 MOST_TOKENS = LARGEST
@@ -75,7 +75,12 @@ SIGNATURES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "draft_probs": ("float32", ("batch", "drafts", "*"), "io link"),
     "allowed": ("bool", ("batch", "logit_rows", "allowed"), "io"),
     "adapter": _COUNT,
+    "media": ("float32", ("media", "*"), "io"),
+    "media_rows": ("int64", ("batch", "window"), "io"),
     ADAPTER_MATRIX: ("float32", ("*", "*", "*"), "io"),
+    "source": ("int64", ("batch", "source"), "io"),
+    "source_length": _COUNT,
+    "source_tokens": ("int64", ("batch", "*"), "io"),
     "features": ("float32", ("batch", "window", "*"), "link"),
     "successors": ("int64", ("batch", "logit_rows", "*"), "link"),
     "row_tokens": ("int64", ("batch", "logit_rows"), "link"),
@@ -95,6 +100,7 @@ REQUIRED = {
     "verify": (_READ, _ACCEPTED),
     "draft": (("path", "n_path", "length"), _DRAFTED),
     "step": (_READ, (*_ACCEPTED, *_DRAFTED)),
+    **dict.fromkeys(SOURCE_ENCODERS, (("source",), ())),
 }
 """Graph -> inputs and outputs that it always has."""
 

@@ -9,8 +9,9 @@ from speccompile.cli.adapter_option import USED_ADAPTER, take_adapter
 from speccompile.cli.constraint_options import constraint_options, impose, take
 from speccompile.cli.generation_output import write_generations
 from speccompile.cli.options import NEW_TOKENS, SESSION, SIGNED_BY, THREADS, TRUNCATE, Option
-from speccompile.cli.prompt_input import SOURCES, read_prompt
+from speccompile.cli.prompt_input import SOURCES
 from speccompile.cli.sampling_options import sampling_options
+from speccompile.cli.source_options import read_beginning, source_options, take_source
 from speccompile.errors import UsageError
 from speccompile.progress import log_step
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 @click.option("-p", "--prompt", metavar="TEXT", cls=Option, help="The prompt; - for stdin.")
 @click.option("--prompt-file", metavar="FILE", help="A file with the prompt, taken as it is; - for stdin.")
 @click.option("--token-ids", metavar="1,2,3", help="The prompt's token ids.")
+@click.option(
+    "--image", "images", metavar="FILE", multiple=True, help="A picture for the prompt. May be given several times."
+)
+@source_options
 @click.option("-n", "--max-new-tokens", default=128, show_default=True, help="At most this many.", **NEW_TOKENS)
 @sampling_options
 @constraint_options
@@ -64,6 +69,7 @@ def command(
     fixed_draft_length: bool,
     state: Path | None,
     reset: bool,
+    images: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Generate text with BUNDLE.
@@ -78,8 +84,14 @@ def command(
     changes a token: where drafts are drawn (at a temperature above 0), or the bundle's method is approximate, every
     round has all of them.
 
+    Pictures need a bundle of a target that sees them (target.images). A prompt has the target's own placeholder once
+    for each of them; without any they come first.
+
     Some drafters learn while they draft (token_recycling). What they know is gone with the process unless --state
     names a file for it. It never changes a token, only how many drafts are accepted.
+
+    A target with an encoder (translation, correction, summaries) reads a source; a prompt is then the beginning of the
+    answer, and needs not be given.
 
     \b
     The JSON object, one a line where there are several sequences, has the keys
@@ -116,9 +128,13 @@ def command(
       speccompile generate build/recycling --prompt 'def ' --state learned.safetensors
       speccompile generate build/demo --prompt-file long.txt --session long.session
       speccompile generate build/slots --prompt 'Roses' --adapter poet=adapters/poet
+      speccompile generate build/seeing --chat --prompt 'What is this?' --image photo.jpg
+      speccompile generate build/corrector --source 'She go home.'
+      speccompile generate build/translator --source-file text.txt --source-language en --target-language de
     """
-    options["adaptive"] = not fixed_draft_length
-    given = read_prompt(dict(zip(SOURCES, (prompt, prompt_file, token_ids), strict=True)), chat=options["chat"])
+    options["adaptive"], options["images"] = not fixed_draft_length, list(images) or None
+    prompts = dict(zip(SOURCES, (prompt, prompt_file, token_ids), strict=True))
+    given = read_beginning(prompts, take_source(options), chat=options["chat"])
     if options["logprobs"] and not as_json:
         raise UsageError("received --logprobs without --json, expected both", hint="add --json")
     asked = take(options)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def write_generations(
-    bundle: "Bundle", prompt: "Prompt", options: dict[str, Any], *, count: int = 1, as_json: bool = False
+    bundle: "Bundle", prompt: "Prompt | None", options: dict[str, Any], *, count: int = 1, as_json: bool = False
 ) -> None:
     """Generate, and write the new text to stdout as it comes; several sequences, or JSON, at the end. options: of
     `Bundle.generate_batch`; count: number of sequences."""
@@ -39,7 +39,7 @@ def _shown(generation: "Generation") -> str:
     return ",".join(map(str, generation.token_ids)) if generation.text is None else generation.text
 
 
-def _show(bundle: "Bundle", prompt: "Prompt", options: dict[str, Any]) -> None:
+def _show(bundle: "Bundle", prompt: "Prompt | None", options: dict[str, Any]) -> None:
     """Stream the text, or print token ids without a tokenizer; then log the summary."""
     generation: Generation | None
     if bundle.text is None:

@@ -167,6 +167,8 @@ def _lines(bundle: "OpenedBundle", *, verified: bool) -> Iterator[str]:
 
 
 def facts(bundle: "OpenedBundle", *, verified: bool) -> list[tuple[str, str]]:
+    from speccompile.runtime.images.reader import image_settings
+
     manifest: Manifest = bundle.manifest
     return [
         ("name", manifest.name),
@@ -178,6 +180,7 @@ def facts(bundle: "OpenedBundle", *, verified: bool) -> list[tuple[str, str]]:
         ("max length", f"{manifest.max_length} tokens, prefilled {manifest.prefill_chunk} at a time"),
         ("caches", _caches(manifest)),
         *([("adapters", _adapters(manifest))] if "adapters" in manifest.plan else []),
+        *([("pictures", seen.describe())] if (seen := image_settings(manifest)) is not None else []),
         ("vocabulary", f"{manifest.vocabulary_size}, end tokens {_short(list(manifest.eos_token_ids))}"),
         ("tokenizer", "yes" if manifest.tokenizer else "no: token ids only"),
         ("versions", f"format {manifest.format}, contract {manifest.contract}, speccompile {manifest.speccompile}"),

@@ -125,6 +125,7 @@ def _rows(plan: "Plan", recipe: "Recipe", needs: "ResourceEstimate", room: "Avai
         *_drafter_rows(recipe, plan),
         *(_row(recipe, key, value) for key, value in decided),
         *_adapter_rows(recipe, plan),
+        *([] if plan.images is None else [_row(recipe, "target.images", plan.images.describe())]),
         *_cache_rows(recipe, plan),
         *(_row(recipe, key, value) for key, value in proof),
         *_engine_rows(recipe, plan),
@@ -179,7 +180,7 @@ def _needs_rows(needs: "ResourceEstimate", room: "AvailableResources") -> list[R
 
 
 def _row(recipe: "Recipe", key: str, value: object) -> Row:
-    return key, str(value), recipe.source(key)
+    return key, str(value), recipe.source_of(key)
 
 
 def _model_rows(recipe: "Recipe", section: str, model: "ModelPlan") -> list[Row]:
@@ -261,7 +262,7 @@ def _tree_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
     if len(drafter.models) > 1:
         value += f" ({len(drafter.models)} models)"
     shape = [tree.kind, *([f"top_k {tree.top_k}"] if tree.top_k else []), f"depth {tree.depth}"]
-    by_tree = recipe.source("drafter.tree")
+    by_tree = recipe.source_of("drafter.tree")
     return [
         (key, value, by_tree if source == "default" else source),
         ("drafter.tree", ", ".join(shape), by_tree),
@@ -293,6 +294,6 @@ def _precision_row(recipe: "Recipe", engine: "EnginePlan", part: str, word: str,
     """Return the row of a precision. Its source is the engine's key, or else the key for all engines."""
     key = f"engines.{engine.entry}.precision.{part}"
     block = f", {engine.precision.block_size} weights a scale" if word == "int4" else ""
-    source = recipe.source(key)
-    source = recipe.source(f"precision.{part}") if source == "default" else source
+    source = recipe.source_of(key)
+    source = recipe.source_of(f"precision.{part}") if source == "default" else source
     return key, f"{word}{block}", _source(source, word, model)

@@ -23,7 +23,7 @@ def read_prompt(sources: dict[str, str | None], *, chat: bool) -> "Prompt":
     if option == "--token-ids":
         if chat:
             raise UsageError("received --chat with --token-ids, expected a text", hint="leave one of them out")
-        return [_token_id(part) for part in value.split(",")]
+        return token_ids(option, value)
     is_file = option == "--prompt-file" or value == "-"
     where, text = (f"{option} {value}", read_text(option, value)) if is_file else (option, value)
     if not text:
@@ -48,11 +48,16 @@ def read_text(option: str, name: str) -> str:
         ) from error
 
 
-def _token_id(text: str) -> int:
+def token_ids(option: str, text: str) -> list[int]:
+    """Return the numbers of an option. Raise PromptError, naming it, for something else."""
+    return [_token_id(option, part) for part in text.split(",")]
+
+
+def _token_id(option: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
         raise PromptError(
-            f"--token-ids: received {text[:40]!r}, expected whole numbers with commas between them",
-            hint="write them as in --token-ids 1,2,3",
+            f"{option}: received {text[:40]!r}, expected whole numbers with commas between them",
+            hint=f"write them as in {option} 1,2,3",
         ) from None

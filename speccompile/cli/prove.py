@@ -11,6 +11,7 @@ from speccompile.cli.options import NEW_TOKENS, THREADS
 if TYPE_CHECKING:
     from speccompile.bundle.manifest import EngineEntry
     from speccompile.compiler.prove.filters import Reference
+    from speccompile.compiler.prove.tokens import Case
     from speccompile.runtime import Bundle
 
 
@@ -33,10 +34,10 @@ def command(
 ) -> None:  # fmt: skip
     """Prove BUNDLE again: speculative decoding gives the tokens of autoregressive decoding, on these prompts.
 
-    Without --prompts random tokens are used. A prompts line is {"prompt": "text"} or {"token_ids": [1, 2, 3]}.
-    Of a bundle that samples, the tokens that it draws are proven too: chi-square against the target's probabilities,
-    as its engine computes them or, with --target, as transformers does; and where drafts are certain, equal seeds must
-    give equal tokens both ways.
+    Without --prompts random tokens are used. For a target with an encoder the prompts are its sources. A prompts line
+    is {"prompt": "text"} or {"token_ids": [1, 2, 3]}. Of a bundle that samples, the tokens that it draws are proven
+    too: chi-square against the target's probabilities, as its engine computes them or, with --target, as transformers
+    does; and where drafts are certain, equal seeds must give equal tokens both ways.
 
     Speculation by an approximate method may give other tokens: they are counted, and those of autoregressive decoding
     are what must be transformers'.
@@ -57,18 +58,18 @@ def command(
     texts = read_prompts(prompts) if prompts else None
     opened = Bundle.open(bundle, engine=engine, threads=threads)
     manifest = opened.manifest
-    own = tokens.default_prompts(manifest.vocabulary_size, manifest.max_length, manifest.prefill_chunk, seed=1)
+    given, sources = tokens.given_prompts(opened, texts)
     with log_step("proving speculative against autoregressive"):
-        cases = list(tokens.run(opened, texts or own, max_new_tokens))
+        cases = list(tokens.run(opened, given, max_new_tokens, sources))
         ties = [tie for case in cases if (tie := tokens.check_equal(opened, case))]
     proof: dict[str, Any] = {"engine": opened.engine_name, **tokens.summary(cases, ties)}
     if seeds.applies(opened):
         with log_step("proving that equal seeds give equal tokens"):
-            proof["seeds"] = seeds.check(opened, texts or own, max_new_tokens)
+            proof["seeds"] = seeds.check(opened, given, max_new_tokens, sources)
     if target is not None:
         proof["transformers"] = _against(target, cases, manifest.max_length, opened.entry)
     if manifest.decoding == "sampling":
-        proof["distributions"] = _distributions(opened, cases[0].prompt_ids, samples, target)
+        proof["distributions"] = _distributions(opened, cases[0], samples, target)
     click.echo(json.dumps(proof, indent=2) if as_json else _text(proof))
 
 
@@ -86,31 +87,32 @@ def _against(target: Path, cases: list[Any], max_length: int, entry: "EngineEntr
         return check_cases(model, cases, judging_precision(model, entry))
 
 
-def _distributions(
-    bundle: "Bundle", prompt: list[int], samples: int | None, target: Path | None
-) -> list[dict[str, Any]]:
+def _distributions(bundle: "Bundle", case: "Case", samples: int | None, target: Path | None) -> list[dict[str, Any]]:
     from speccompile.compiler.prove.distribution import SETTINGS, Request, check, draw_all, make_prompt, sample_count
     from speccompile.progress import log_step
 
     count = samples or sample_count(bundle.manifest.plan["target"]["facts"]["weight_bytes"])
     with log_step(f"proving distributions: {count} samples at {len(SETTINGS)} settings"):
-        drawn = draw_all(bundle, make_prompt(bundle, prompt), Request(SETTINGS, count))
-        return check(bundle.manifest, drawn, _reference(bundle, target))
+        prompt = make_prompt(bundle, case.prompt_ids, case.source)
+        drawn = draw_all(bundle, prompt, Request(SETTINGS, count), source=case.source)
+        return check(bundle.manifest, drawn, _reference(bundle, target, case.source))
 
 
-def _reference(bundle: "Bundle", target: Path | None) -> "Reference":
+def _reference(bundle: "Bundle", target: Path | None, source: list[int] | None) -> "Reference":
     """Return transformers as reference if its folder is given and the engine is float32; else the engine itself."""
     from speccompile.compiler.prove.tokens import engine_reference
 
     if target is None or bundle.entry.precision["target"] != "float32":
-        return engine_reference(bundle)
+        return engine_reference(bundle, source)
     from speccompile.bundle.caches import cache_dtype
     from speccompile.compiler.models.eager import round_caches
     from speccompile.compiler.models.load import load_model
+    from speccompile.compiler.models.sourced import read_source
     from speccompile.compiler.prove.processors import eager_reference
     from speccompile.contract import COMPONENTS
 
     model = load_model(target, bundle.manifest.max_length)
+    read_source(model, source)
     return eager_reference(round_caches(model, cache_dtype(bundle.entry.graphs, COMPONENTS[0])))
 
 

@@ -21,7 +21,7 @@ _FILES = 3
 
 def training_rows(recipe: "Recipe", plan: "TrainingPlan") -> list[Row]:
     """Return (key, value, source of the decision) of all settings that apply to this training."""
-    rows: list[Row] = [("drafter.kind", plan.kind, recipe.source("drafter.kind"))]
+    rows: list[Row] = [("drafter.kind", plan.kind, recipe.source_of("drafter.kind"))]
     rows.append(("  output", str(plan.output), "recipe"))
     rows.append(("  work", str(plan.work), "default"))
     shape = {"begin": plan.begin, "depth": plan.depth, "vocabulary": plan.vocabulary or "(the target's)"}
@@ -57,7 +57,7 @@ def _loss(plan: "TrainingPlan") -> dict[str, Any]:
 def _of(recipe: "Recipe", section: str, values: dict[str, Any]) -> list[Row]:
     """Return rows of the settings that are not None."""
     return [
-        (f"{section}.{name}", _shown(value), recipe.source(f"{section}.{name}"))
+        (f"{section}.{name}", _shown(value), recipe.source_of(f"{section}.{name}"))
         for name, value in values.items()
         if value is not None
     ]

@@ -31,6 +31,8 @@ inline constexpr const char* kLock = "lock.json";
 inline constexpr const char* kProof = "proof.json";
 inline constexpr const char* kTokenizer = "tokenizer/tokenizer.json";
 inline constexpr const char* kChat = "tokenizer/chat.json";
+inline constexpr const char* kDefaultTemplate = "default";
+inline constexpr const char* kToolTemplate = "tool_use";
 
 // speccompile.bundle.signatures
 inline constexpr int64_t kMostTokenIds = 2147483647;
@@ -178,6 +180,14 @@ inline constexpr int64_t kMinTimedCatchUp = 32;
 inline constexpr double kWidthMargin = 0.02;
 inline constexpr double kNewWidthMargin = 0.1;
 
+// speccompile.serving.scheduler.latency
+inline constexpr int64_t kChunkRounds = 3;
+inline constexpr int64_t kSmallestChunk = 8;
+inline constexpr double kKeptLatency = 0.9;
+
+// speccompile.serving.scheduler.slot_allocator
+inline constexpr double kSimilarPrefix = 0.1;
+
 // speccompile.measure.bench.costs
 inline constexpr int64_t kWarmUpRuns = 3;
 inline constexpr int64_t kHostGenerations = 3;
@@ -231,7 +241,12 @@ inline constexpr const char* kFeatures = "features";
 inline constexpr const char* kSuccessors = "successors";
 inline constexpr const char* kRowTokens = "row_tokens";
 inline constexpr const char* kAdapter = "adapter";
-inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter};
+inline constexpr const char* kMedia = "media";
+inline constexpr const char* kMediaRows = "media_rows";
+inline constexpr const char* kSource = "source";
+inline constexpr const char* kSourceLength = "source_length";
+inline constexpr const char* kSourceTokens = "source_tokens";
+inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter, kMedia, kMediaRows, kSource, kSourceLength, kSourceTokens};
 }  // namespace names
 
 // speccompile.contract: GRAPHS
@@ -239,7 +254,9 @@ namespace graph {
 inline constexpr const char* kVerify = "verify";
 inline constexpr const char* kDraft = "draft";
 inline constexpr const char* kStep = "step";
-inline constexpr const char* kAll[] = {kVerify, kDraft, kStep};
+inline constexpr const char* kEncodeSource = "encode_source";
+inline constexpr const char* kEncodeDraftSource = "encode_draft_source";
+inline constexpr const char* kAll[] = {kVerify, kDraft, kStep, kEncodeSource, kEncodeDraftSource};
 }  // namespace graph
 
 // speccompile.contract: ROLES
@@ -374,6 +391,7 @@ enum class Kind : int {
   kCancelled = 13,  // spc_session_cancel; Python has no such error
   kMemory = 14,  // out of memory
   kTooSmall = 15,  // a buffer of the caller's; the size that it needs was written
+  kOverloaded = 16,  // OverloadedError: a service that cannot take a request now
   kDefect = 70,  // a defect of speccompile
 };
 constexpr int exit_code(Kind kind) {
@@ -386,6 +404,7 @@ constexpr int exit_code(Kind kind) {
     case Kind::kCancelled: return 1;
     case Kind::kMemory: return 1;
     case Kind::kTooSmall: return 1;
+    case Kind::kOverloaded: return 1;
     case Kind::kDefect: return 70;
   }
   return 1;
@@ -522,7 +541,12 @@ inline constexpr Signature kSignatures[] = {
     {"draft_probs", "float32", "batch drafts *", "io link"},
     {"allowed", "bool", "batch logit_rows allowed", "io"},
     {"adapter", "int64", "batch", "io"},
+    {"media", "float32", "media *", "io"},
+    {"media_rows", "int64", "batch window", "io"},
     {"lora.*", "float32", "* * *", "io"},
+    {"source", "int64", "batch source", "io"},
+    {"source_length", "int64", "batch", "io"},
+    {"source_tokens", "int64", "batch *", "io"},
     {"features", "float32", "batch window *", "link"},
     {"successors", "int64", "batch logit_rows *", "link"},
     {"row_tokens", "int64", "batch logit_rows", "link"},
@@ -536,6 +560,8 @@ inline constexpr RequiredTensors kRequired[] = {
     {"verify", "window n_given n_total length logit_rows", "path n_path logits"},
     {"draft", "path n_path length", "next_window next_total"},
     {"step", "window n_given n_total length logit_rows", "path n_path logits next_window next_total"},
+    {"encode_source", "source", ""},
+    {"encode_draft_source", "source", ""},
 };
 inline constexpr const char* kRounds[] = {"verify", "verify draft", "verify step"};
 

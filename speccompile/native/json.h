@@ -75,7 +75,8 @@ class Json {
   bool operator==(const Json& other) const;
   bool operator!=(const Json& other) const { return !(*this == other); }
 
-  // json.dumps(ensure_ascii=False): on one line with ", " and ": ", or with `indent` spaces a level.
+  // json.dumps(ensure_ascii=False): on one line with ", " and ": ", or with `indent` spaces a level; kCompact: without any blank.
+  static constexpr int kCompact = -2;
   std::string dump(int indent = -1, bool sort_keys = false) const;
   // Return the format of a bundle's files: sorted names, one space per level, a newline at the end.
   std::string canonical() const { return dump(1, true) + "\n"; }

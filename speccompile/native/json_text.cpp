@@ -85,7 +85,7 @@ class Writer {
     to_.append(static_cast<size_t>(indent_) * static_cast<size_t>(level), ' ');
   }
 
-  void comma() { to_ += indent_ < 0 ? ", " : ","; }
+  void comma() { to_ += indent_ == -1 ? ", " : ","; }
 
   void list(const Json::List& values, int level) {
     to_ += '[';
@@ -108,7 +108,7 @@ class Writer {
       if (i) comma();
       line(level + 1);
       write_text(to_, order[i]->first);
-      to_ += ": ";
+      to_ += indent_ == Json::kCompact ? ":" : ": ";
       write(order[i]->second, level + 1);
     }
     if (!order.empty()) line(level);

@@ -5,10 +5,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.plan.adapters import AdaptersPlan
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.head import HeadPlan
 from speccompile.plan.prefixes import PrefixPlan
+from speccompile.plan.sources import SourceFacts, SourcePlan, without_none
 
 RETRIEVAL = "retrieval"
 """Name of the kind whose drafts come from the host."""
@@ -21,7 +23,7 @@ class CheckpointFacts:
     quantization: readable description of the quantization. groups_of_4_bits: weights per scale, -1 for all inputs of an
     output, of 4-bit integers in contiguous groups; otherwise None. states: readable description of the recurrent state,
     None without any. dtype: the precision of most of its weights, if these are floats. has_codes: matrices are codes of
-    a GGUF file that kernels can read as they are; not those of experts, nor with an adapter merged into them."""
+    a GGUF file that kernels can read; no experts, no merged adapter. source: of an encoder-decoder."""
 
     architecture: str
     model_type: str
@@ -38,9 +40,10 @@ class CheckpointFacts:
     states: str | None = None
     dtype: str | None = None
     has_codes: bool = False
+    source: SourceFacts | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"eos_token_ids": list(self.eos_token_ids)}
+        return without_none(asdict(self) | {"eos_token_ids": list(self.eos_token_ids)}, "source")
 
 
 @dataclass(frozen=True)
@@ -291,11 +294,8 @@ class ProvePlan:
     held_out_reference: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "prompts": self.reference,
-            "held_out": self.held_out_reference,
-            "max_new_tokens": self.max_new_tokens,
-        }
+        named = {"prompts": self.reference, "held_out": self.held_out_reference}
+        return {**named, "max_new_tokens": self.max_new_tokens}
 
 
 @dataclass(frozen=True)
@@ -303,7 +303,7 @@ class Plan:
     """All decisions of a build. Lengths are in tokens. decoding: "greedy" or "sampling".
 
     graphs: "separate" (verify, draft) or "fused" (step; verify for autoregressive decoding). constraints: whether the
-    host may restrict the allowed tokens. adapters: None without slots for them.
+    host may restrict the allowed tokens. adapters: None without slots for them. source: of a target with an encoder.
     """
 
     name: str
@@ -322,6 +322,8 @@ class Plan:
     caches: CachePlan = field(default_factory=CachePlan)
     adapters: AdaptersPlan | None = None
     prefixes: tuple[PrefixPlan, ...] = ()
+    images: ImageSettings | None = None
+    source: SourcePlan | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return every decided value and nothing that depends on the machine."""
@@ -336,7 +338,9 @@ class Plan:
             **({"constraints": True} if self.constraints else {}),
             **({"caches": self.caches.to_json()} if self.caches != CachePlan() else {}),
             **({} if self.adapters is None else {"adapters": self.adapters.to_json()}),
+            **({} if self.source is None else {"source": self.source.to_json()}),
             **({"prefixes": [prefix.to_json() for prefix in self.prefixes]} if self.prefixes else {}),
+            **({} if self.images is None else {"images": self.images.to_json()}),
             "max_length": self.max_length,
             "batch_size": self.batch_size,
             "prefill_chunk": self.prefill_chunk,

@@ -16,9 +16,11 @@ from speccompile.recipe.caches import cache_notes, decide_caches
 from speccompile.recipe.cascade import decide_cascade
 from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_silent, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
+from speccompile.recipe.images import check_images, decide_images, with_processor
 from speccompile.recipe.prefixes import decide_prefixes
 from speccompile.recipe.resolve import model_in, resolve_folder
 from speccompile.recipe.schema import Engine, Precision, Prove, Recipe
+from speccompile.recipe.sources import decide_source
 from speccompile.recipe.states import check_states, graphs_beside
 from speccompile.recipe.stored_precision import StoredPrecision, stored_precision
 from speccompile.recipe.verification import decide_verification, verify_method
@@ -71,7 +73,9 @@ def make_plan(recipe: Recipe) -> Plan:
     draft = decide_cascade(recipe, target, draft, verify)
     graphs = graphs_beside(target, recipe, graphs)
     check_states(recipe, target, draft, graphs)
-    notes += filter(None, map(_multimodal_note, (target, *draft.models)))
+    images = decide_images(recipe, target, draft, engines)
+    target = target if images is None else with_processor(target)
+    notes += filter(None, map(_multimodal_note, ((target, *draft.models) if images is None else draft.models)))
     notes += adapter_notes("the target", target, written.adapter)
     stored = stored_precision(target.facts, [model.facts for model in draft.models])
     engines = decide_engines(recipe, words, kind, stored)
@@ -82,6 +86,7 @@ def make_plan(recipe: Recipe) -> Plan:
     cache, caches = recipe.cache or Cache(), decide_caches(recipe, target, draft, engines)
     notes += cache_notes(caches, prove)
     max_length = decide_max_length(recipe, target, draft.models)
+    check_images(recipe, images, caches, max_length)
     return Plan(
         name=recipe.name,
         target=target,
@@ -99,6 +104,8 @@ def make_plan(recipe: Recipe) -> Plan:
         caches=caches,
         adapters=adapters,
         prefixes=decide_prefixes(recipe, target, engines),
+        images=images,
+        source=decide_source(recipe, target, draft, engines, graphs, caches),
     )
 
 

@@ -18,6 +18,7 @@ from speccompile.plan.section import required as _required
 from speccompile.recipe.adapter_slots_schema import Adapters
 from speccompile.recipe.cache_schema import Cache, DrafterCache
 from speccompile.recipe.prefix_schema import NAME, NAME_EXPECTED, Prefix
+from speccompile.recipe.source_schema import Source
 from speccompile.recipe.training_schema import HELD_OUT_FORMS, TRAIN_EXAMPLE, Train
 
 TREE_EXPECTED = (
@@ -30,10 +31,8 @@ MOST, BOTH = MATCH_FORMS = ("(most)", "(both)")
 FORMS = (*TREE_FORMS, *LAYERS_FORMS, *MATCH_FORMS, *HELD_OUT_FORMS)
 """Tags of union members in the locations of pydantic's errors; no key of the recipe has such a name."""
 
-
 Node = Annotated[int, Field(ge=-1, le=1_000_000)]
 """A number in a tree: a node, a rank or a branching factor. `make_plan` checks whether it fits the tree."""
-
 
 Match = Annotated[int, Field(ge=1, le=64)]
 """Number of last tokens of the text to search for."""
@@ -47,6 +46,7 @@ class Model(Section):
 class Target(Model):
     adapter: str | None = _optional("a folder with an adapter of PEFT", "adapter", min_length=1)
     tokenizer: str | None = _optional("a folder with a tokenizer.json, for a GGUF file", "tokenizer", min_length=1)
+    images: bool | None = _optional("true or false", "true")
 
 
 def _model_of_text(value: Any) -> Any:
@@ -288,6 +288,7 @@ class Recipe(Section):
         "a list of prefixes, each a mapping with the keys name and prompt_file",
         "[{name: system, prompt_file: system.txt}]",
     )
+    source: Source | None = _optional("a mapping with the key max_length", "{max_length: 512}")
     prove: Prove | None = _optional("a mapping with the key prompts", "{prompts: prompts.jsonl}")
     train: Train | None = _optional("a mapping with the keys data and schedule", TRAIN_EXAMPLE)
 
@@ -297,7 +298,7 @@ class Recipe(Section):
     def origin(self) -> RecipeSource:
         return self._origin
 
-    def source(self, key: str) -> str:
+    def source_of(self, key: str) -> str:
         """Return the source of the value at a key path such as "cache.max_length": "recipe", "--set" or "default"."""
         value: Any = self
         for part in key.split("."):

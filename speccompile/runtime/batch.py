@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.runtime.adapters import Adapters, adapter_key
@@ -11,11 +11,13 @@ from speccompile.runtime.constraints import GrammarCompiler
 from speccompile.runtime.exclusive_use import ExclusiveUse
 from speccompile.runtime.generation import Generation, GenerationTimes, SequenceState
 from speccompile.runtime.generation_options import GenerationOptions
+from speccompile.runtime.images.reader import SeenPrompt, check_session_images, check_truncation, images_per_prompt
 from speccompile.runtime.options import check_prompts, check_truncate
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.sequences import make_sequences
 from speccompile.runtime.sessions import Sessions, check_session
 from speccompile.runtime.shipped_prefixes import ShippedPrefixes
+from speccompile.runtime.sources import resolve_sources
 from speccompile.runtime.text.prompts import TRUNCATE, Prompt
 from speccompile.runtime.text.tokenizer import Tokenizer
 
@@ -37,7 +39,7 @@ class Owner(Protocol):
 
     def _exclusive(self) -> AbstractContextManager[None]: ...
 
-    def _prompt(self, prompt: Prompt, *, chat: bool, hint: str | None) -> list[int]: ...
+    def _prompt(self, prompt: Prompt | None, *, chat: bool, hint: str | None, images: Sequence[Any]) -> SeenPrompt: ...
 
     def _generation(self, row: SequenceState, spent: GenerationTimes, *, speculative: bool) -> Generation: ...
 
@@ -46,19 +48,27 @@ class Batch:
     """One call: its sequences, and the time it took."""
 
     def __init__(
-        self, bundle: Owner, prompts: Sequence[Prompt], options: GenerationOptions, *, side_by_side: bool = True
+        self, bundle: Owner, prompts: Sequence[Prompt | None], options: GenerationOptions, *, side_by_side: bool = True
     ) -> None:
         """side_by_side: whether all sequences need a batch slot of the bundle at once."""
         bundle._use.check_open()
         check_prompts(prompts)
+        sources, begun = resolve_sources(prompts, options, bundle.manifest, bundle.text)
         hint = None if check_truncate(options.truncate) else TRUNCATE
-        ids = [bundle._prompt(prompt, chat=options.chat, hint=hint) for prompt in prompts]
+        images = images_per_prompt(options.images, len(prompts))
+        pairs = zip(begun, images, strict=True)
+        seen = [bundle._prompt(prompt, chat=options.chat, hint=hint, images=each) for prompt, each in pairs]
+        check_truncation(options.truncate, images)
+        ids = [each.ids for each in seen]
         own = (bundle.manifest, bundle.text, bundle.grammars)
         self.rows = make_sequences(ids, options, *own, side_by_side=side_by_side)
         chosen, each = bundle._adapters.per_prompt(options.adapter, len(ids)), len(self.rows) // len(ids)
         for number, row in enumerate(self.rows):
+            row.adapter, row.media = chosen[number // each], seen[number // each].media
             row.adapter = chosen[number // each]
+            row.source = None if sources is None else sources[number // each]
         self.session = check_session(options.session, len(self.rows), side_by_side=side_by_side)
+        check_session_images(self.session, images)
         self.bundle, self.adaptive = bundle, options.adaptive
         self.speculative = bundle.speculative and not options.autoregressive
         self.seconds: list[float] = []
@@ -79,7 +89,7 @@ class Batch:
             if self.session is not None and self.session.exists():
                 bundle._sessions.load(self.session, adapter_key(self.rows[0].adapter))
             if len(self.rows) == 1 and self.rows[0].adapter is None:
-                loop.resume = bundle._prefixes.resume(self.rows[0].prompt, loop.resume)
+                loop.resume = bundle._prefixes.resume(self.rows[0].prompt_identity, loop.resume)
             try:
                 for _ in loop.generate(self.rows, self.speculative, self.adaptive):
                     self.seconds.append(perf_counter() - start)

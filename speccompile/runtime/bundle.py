@@ -1,6 +1,7 @@
 """Open bundle: prompts in, text or tokens out."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Unpack
@@ -21,6 +22,8 @@ from speccompile.runtime.engine_owner import EngineOwner
 from speccompile.runtime.first_times import prepare_rounds
 from speccompile.runtime.generation import Generation, GenerationTimes, SequenceState
 from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions, resolve_options
+from speccompile.runtime.images.bundle_prompts import open_reader, read_messages, read_prompt
+from speccompile.runtime.images.reader import ImageReader, SeenPrompt
 from speccompile.runtime.options import check_flags, check_single, check_threads
 from speccompile.runtime.round_times import RecordedTimes
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
@@ -29,13 +32,12 @@ from speccompile.runtime.rounds.host_drafts import Proposer, find_proposer
 from speccompile.runtime.servable import Servable
 from speccompile.runtime.sessions import SessionKey, Sessions
 from speccompile.runtime.shipped_prefixes import ShippedPrefixes
+from speccompile.runtime.sources import source_tokens
 from speccompile.runtime.text.prompts import (
     SHORTEN,
     ChatTemplate,
     Prompt,
     check_token_ids,
-    conversation_token_ids,
-    prompt_token_ids,
 )
 from speccompile.runtime.text.tokenizer import Tokenizer
 from speccompile.runtime.text_bundle import TextBundle
@@ -87,6 +89,8 @@ class Bundle(EngineOwner, Servable):
         """Result of the check for window invariance on this machine; without widths if nothing was compared."""
         self.chat_template = chat
         """Chat template of the tokenizer, and its special tokens; None if there is none."""
+        self.vision: ImageReader | None = None
+        """Reader of prompts with pictures; None of a bundle that sees none."""
         self.grammars = GrammarCompiler(manifest, None, "")
         """Compiler of constraints."""
 
@@ -132,7 +136,7 @@ class Bundle(EngineOwner, Servable):
         bundle = cls(opened.manifest, running, entry, texts.text, texts.chat_template, found, tokenizer)
         if proposer is None and (seen := measured(opened.proof, entry.name, opened.manifest.depth)):
             bundle._loop.drafting.policy.expect(seen)
-        bundle.grammars = texts.grammars
+        bundle.grammars, bundle.vision = texts.grammars, open_reader(opened, running.threads, texts.text)
         key = engine_key(opened.folder, entry, running.threads)
         if entry.provider == "cpu":
             bundle.exactness = cached_invariance(key) or check_invariance(key, running, opened.manifest)
@@ -180,13 +184,17 @@ class Bundle(EngineOwner, Servable):
 
     def token_ids(self, prompt: Prompt, *, chat: bool = False) -> list[int]:
         """Return the prompt's tokens. Raise PromptError when it is empty, too long, or not of this vocabulary."""
-        return self._prompt(prompt, chat=chat, hint=SHORTEN)
+        return self._prompt(prompt, chat=chat, hint=SHORTEN).ids
 
-    def _prompt(self, prompt: Prompt, *, chat: bool, hint: str | None) -> list[int]:
-        """Return the prompt's tokens. hint: as for `check_token_ids`."""
-        ids = prompt_token_ids(prompt, self.text, self.chat_template, chat=chat)
-        check_token_ids(ids, self.manifest, self.text, hint=hint)
-        return ids
+    def source_token_ids(self, source: Prompt, language: str | None = None) -> list[int]:
+        """Return the tokens of a source, for a target with an encoder. Raise as `generate`."""
+        return source_tokens(source, language, self.manifest, self.text)
+
+    def _prompt(self, prompt: Prompt | None, *, chat: bool, hint: str | None, images: Sequence[Any] = ()) -> SeenPrompt:
+        """Return the prompt's tokens and pictures. hint: as for `check_token_ids`."""
+        seen = read_prompt(prompt, images, self.vision, self.text, self.chat_template, chat=chat)
+        check_token_ids(seen.ids, self.manifest, self.text, hint=hint)
+        return seen
 
     def chat_token_ids(
         self, messages: Sequence[Mapping[str, Any]], chat_template_kwargs: Mapping[str, Any] | None = None
@@ -197,33 +205,39 @@ class Bundle(EngineOwner, Servable):
         such as tools or enable_thinking. Raise PromptError for wrong messages, for what the template refuses, for a
         bundle without a template, and as `token_ids`.
         """
-        ids = self._conversation(messages, chat_template_kwargs)
+        ids, _ = self._conversation(messages, chat_template_kwargs, GenerationOptions())
         check_token_ids(ids, self.manifest, self.text)
         return ids
 
     def _conversation(
-        self, messages: Sequence[Mapping[str, Any]], chat_template_kwargs: Mapping[str, Any] | None
-    ) -> list[int]:
-        return conversation_token_ids(messages, self.text, self.chat_template, chat_template_kwargs)
+        self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any] | None, options: GenerationOptions
+    ) -> tuple[list[int], GenerationOptions]:
+        """Return the tokens of a conversation, and the options of its answer, with the pictures of the messages."""
+        ids, images = read_messages(messages, options.images, self.vision, self.text, self.chat_template, variables)
+        return ids, options if images is options.images else replace(options, images=images)
 
     def constraint(self, kind: str, text: Any = "", limits: CompileLimits | None = None) -> Constraint:
         """Return a constraint for any number of generations of this bundle: see `GrammarCompiler.constraint`."""
         return self.grammars.constraint(kind, text, limits or CompileLimits())
 
     def generate(
-        self, prompt: Prompt, options: GenerationOptions | None = None, **keywords: Unpack[GenerationKeywords]
+        self,
+        prompt: Prompt | None = None,
+        options: GenerationOptions | None = None,
+        **keywords: Unpack[GenerationKeywords],
     ) -> Generation:
-        """Generate from one prompt, a text or token ids. Options, here as in all methods below: fields of
+        """Generate from one prompt, a text or token ids; of a target with an encoder from its `source`, see
+        `GenerationOptions`. Options, here as in all methods below: fields of
         `GenerationOptions`, in one object or as keywords, which replace the object's. Raise as `generate_batch`."""
         return self._one(prompt, resolve_options("Bundle.generate", options, keywords))
 
     def generate_batch(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Sequence[Prompt | None] = (),
         options: GenerationOptions | None = None,
         **keywords: Unpack[GenerationKeywords],
     ) -> list[Generation]:
-        """Generate from up to `batch_size` prompts together, of any lengths.
+        """Generate from up to `batch_size` prompts, or sources, together, of any lengths.
 
         Raise PromptError for a prompt that the bundle cannot take, UsageError for a value that it cannot, TypeError for
         an unknown keyword, EngineError in the middle of a stream, while a service runs, and once closed.
@@ -247,10 +261,13 @@ class Bundle(EngineOwner, Servable):
         """Generate the answer to a conversation. messages, chat_template_kwargs: see `chat_token_ids`; the template is
         always applied. Raise as that and as `generate_batch`."""
         chosen = resolve_options("Bundle.chat", options, keywords)
-        return self._one(self._conversation(messages, chat_template_kwargs), chosen)
+        return self._one(*self._conversation(messages, chat_template_kwargs, chosen))
 
     def stream(
-        self, prompt: Prompt, options: GenerationOptions | None = None, **keywords: Unpack[GenerationKeywords]
+        self,
+        prompt: Prompt | None = None,
+        options: GenerationOptions | None = None,
+        **keywords: Unpack[GenerationKeywords],
     ) -> TextStream:
         """Return an iterator over the pieces of text of one generation, which begins with its first piece. Raise as
         `generate_batch`."""
@@ -266,19 +283,19 @@ class Bundle(EngineOwner, Servable):
     ) -> TextStream:
         """Return an iterator over the pieces of the answer to a conversation: `chat` as `stream`."""
         chosen = resolve_options("Bundle.stream_chat", options, keywords)
-        return self._streamed(self._conversation(messages, chat_template_kwargs), chosen)
+        return self._streamed(*self._conversation(messages, chat_template_kwargs, chosen))
 
-    def _one(self, prompt: Prompt, options: GenerationOptions) -> Generation:
+    def _one(self, prompt: Prompt | None, options: GenerationOptions) -> Generation:
         check_single(options.num_return_sequences)
         return self._all([prompt], options)[0]
 
-    def _all(self, prompts: Sequence[Prompt], options: GenerationOptions) -> list[Generation]:
+    def _all(self, prompts: Sequence[Prompt | None], options: GenerationOptions) -> list[Generation]:
         batch = Batch(self, prompts, options)
         for _ in batch.run():
             pass
         return batch.generations()
 
-    def _streamed(self, prompt: Prompt, options: GenerationOptions) -> TextStream:
+    def _streamed(self, prompt: Prompt | None, options: GenerationOptions) -> TextStream:
         check_single(options.num_return_sequences)
         if self.text is None:
             raise PromptError("this bundle has no tokenizer: there is no text to stream", hint="use generate")

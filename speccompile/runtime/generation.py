@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from speccompile.runtime.adapters import LoadedAdapter
 from speccompile.runtime.constraints import Constraint, Matcher
 from speccompile.runtime.generation_html import as_html, id_spans, text_spans
+from speccompile.runtime.images.media import SequenceMedia
 from speccompile.runtime.logprobs import Logprobs
 from speccompile.runtime.options import GREEDY, SamplingParams
 from speccompile.runtime.text.tokenizer import IncrementalDetokenizer
@@ -207,6 +208,10 @@ class SequenceState:
         """Number of tokens that the prompt lost at its start."""
         self.adapter: LoadedAdapter | None = None
         """Adapter of the target; None for the base."""
+        self.media: SequenceMedia | None = None
+        """Pictures of the prompt; None without."""
+        self.source: list[int] | None = None
+        """Tokens of the source, for a target with an encoder."""
         self.error: Exception | None = None
         """Error in processing the tokens, which ended this sequence; other sequences of the batch go on."""
 
@@ -221,6 +226,16 @@ class SequenceState:
     def all_token_ids(self) -> list[int]:
         """Prompt and new tokens."""
         return self.prompt + self.token_ids
+
+    @property
+    def prompt_identity(self) -> list[int]:
+        """Prompt, with ids of their content for pictures: equal for prompts that leave equal caches alone."""
+        return self.prompt if self.media is None else self.media.identity
+
+    @property
+    def identity(self) -> list[int]:
+        """Prompt and new tokens, with ids of their content for pictures."""
+        return self.prompt_identity + self.token_ids
 
     def append_tokens(self, tokens: list[int], drafts: int, logprobs: Logprobs | None = None) -> None:
         """Append the tokens of a round, and their logprobs if the sequence keeps these, up to whatever ends the

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from speccompile.runtime.constraints import ConstraintOption
 from speccompile.runtime.options import NEW_TOKENS
@@ -69,6 +69,18 @@ class GenerationOptions:
     truncate: str | None = None
     """"left" drops the first tokens of a prompt that leaves no room for `max_new_tokens` in the bundle's capacity; a
     warning says how many. By default a prompt beyond the capacity is refused."""
+    images: Any = None
+    """Pictures of the prompt, for a target that sees them: a list of paths, bytes of files or arrays uint8 [height,
+    width, 3]. With several prompts a list of pictures for each. A text has the target's placeholder once for each
+    picture, or none at all: then they come first. See docs/how-to/images.md."""
+    source: str | Sequence[Any] | None = None
+    """Source that a target with an encoder reads, a text or token ids: one for all prompts, or a sequence with one for
+    each. Such a target needs one, and others have no use for it. The prompt is then the beginning of the answer: None
+    for the tokens with which every answer begins, a text that follows these, or token ids that replace them."""
+    source_language: str | None = None
+    """Language of the source, of those that a target for several languages knows: see `speccompile inspect`."""
+    target_language: str | None = None
+    """Language of the answer, as `source_language`."""
     adapter: Name = None
     """Name of an adapter of the target that `Bundle.load_adapter` has loaded: one for all prompts, or a sequence with
     one, or None, for each. By default the target is the base."""
@@ -98,6 +110,10 @@ class GenerationKeywords(TypedDict, total=False):
     seed: Whole
     num_return_sequences: int
     truncate: str | None
+    images: Any
+    source: str | Sequence[Any] | None
+    source_language: str | None
+    target_language: str | None
     adapter: Name
     session: str | Path | None
 

@@ -157,6 +157,11 @@ class Sessions:
                 f"{path}: there is no session to save: the last use of this bundle was no generation of one prompt",
                 hint="generate from one prompt before",
             )
+        if min(left.tokens) < 0:
+            raise UsageError(
+                f"{path}: the latest generation holds pictures, expected text alone: sessions do not save pictures",
+                hint="generate from a prompt of text before",
+            )
         if self._moves_on["target"] and left.target_position != len(left.tokens):
             left = self._read_again(left.tokens, left.adapter)
         if self._moves_on["drafter"] and left.drafter_position != left.drafter_length:

@@ -8,6 +8,8 @@ from speccompile.bundle import manifest as names
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.reader import OpenedBundle, open_bundle
 from speccompile.runtime.constraints import Constraint, GrammarCompiler
+from speccompile.runtime.images.encoder import Run
+from speccompile.runtime.images.reader import ImageReader, image_settings
 from speccompile.runtime.text.chat import read_chat
 from speccompile.runtime.text.prompts import ChatTemplate
 from speccompile.runtime.text.tokenizer import Tokenizer
@@ -26,6 +28,9 @@ class Texts(Protocol):
     def chat_template(self) -> ChatTemplate | None: ...
 
     @property
+    def vision(self) -> ImageReader | None: ...
+
+    @property
     def grammars(self) -> GrammarCompiler: ...
 
     def constraint(self, kind: str, text: Any = "") -> Constraint:
@@ -41,6 +46,8 @@ class TextBundle:
     text: Tokenizer | None
     chat_template: ChatTemplate | None
     grammars: GrammarCompiler
+    vision: ImageReader | None = None
+    """Reader of prompts with pictures, which encodes none; None if the bundle sees none."""
 
     def constraint(self, kind: str, text: Any = "") -> Constraint:
         """Compile a constraint: see `GrammarCompiler.constraint`."""
@@ -52,10 +59,16 @@ class TextBundle:
         path = opened.path(names.TOKENIZER) if opened.manifest.tokenizer else None
         hashed = "" if path is None else opened.hashes.files[names.TOKENIZER].blake3
         chat = read_chat(opened.path(names.CHAT)) if names.CHAT in opened.hashes.files else None
-        text = None if path is None else Tokenizer(path)
-        return cls(opened.manifest, text, chat, GrammarCompiler(opened.manifest, path, hashed))
+        settings = image_settings(opened.manifest)
+        text = None if path is None else Tokenizer(path, None if settings is None else settings.token)
+        vision = None if settings is None else ImageReader(settings, _no_encoder, text)
+        return cls(opened.manifest, text, chat, GrammarCompiler(opened.manifest, path, hashed), vision)
 
     @classmethod
     def open(cls, folder: Path) -> "TextBundle":
         """Read the texts of a bundle folder whose hashes have been verified. Raise BundleError."""
         return cls.of(open_bundle(folder, verify=False))
+
+
+def _no_encoder() -> Run:
+    raise AssertionError("texts are read without an engine")

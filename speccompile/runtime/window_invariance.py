@@ -24,6 +24,7 @@ from speccompile.progress import LOGGER
 from speccompile.runtime.devices.engine import Array, Engine
 from speccompile.runtime.rounds.bound_graphs import BoundGraphs
 from speccompile.runtime.rounds.host_drafts import needs_proposer
+from speccompile.runtime.rounds.source_encoder import encode_example
 
 NAME = "checked"
 """Name of the cache of results."""
@@ -82,6 +83,7 @@ def compare_windows(engine: Engine, manifest: Manifest) -> WindowInvariance:
         return WindowInvariance()
     rounds = BoundGraphs(engine, manifest)
     write_neutral_inputs(engine, manifest)
+    encode_example(engine, manifest)
     is_chain = manifest.tree == "chain"
     depth = min(manifest.depth if not is_chain else manifest.tokens, manifest.max_length - 1)
     prefix = min(PREFIX, manifest.max_length - depth - 1, manifest.prefill_chunk)

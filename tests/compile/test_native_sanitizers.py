@@ -33,8 +33,16 @@ CYCLES = os.environ.get("SPECCOMPILE_CYCLES", "100")
 
 CHECKS = {"address": "address,undefined,float-cast-overflow", "thread": "thread"}
 PROGRAMS = {
-    "address": ("test_sessions", "test_calls", "test_memory_growth", "test_proposers", "slot_lines", "fuzz"),
-    "thread": ("test_sessions",),
+    "address": (
+        "test_sessions",
+        "test_calls",
+        "test_memory_growth",
+        "test_proposers",
+        "test_schedulers",
+        "slot_lines",
+        "fuzz",
+    ),
+    "thread": ("test_sessions", "test_schedulers"),
 }
 
 SLOW_TO_COMPILE = ("AVX_VNNI", "AVX512_VNNI", "AMX_INT8")
@@ -94,6 +102,13 @@ def checked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_sessions(checked, built, onnxruntime_library, name, kernels):
     """On several threads, cancelled, and outliving their bundle; on ONNX Runtime's own kernels, and on ours."""
     checked("test_sessions", built(name).path, onnxruntime_library, 10, SPECCOMPILE_KERNELS=kernels)
+
+
+@pytest.mark.parametrize("checked", CHECKS, indirect=True)
+@pytest.mark.parametrize("kind", [{}, {"fused": True}, {"has_slices": False}], ids=["slices", "fused", "whole"])
+def test_schedulers(checked, tmp_path, onnxruntime_library, kind):
+    """Requests of several threads at once, cancelled ones, and what outlives the scheduler."""
+    checked("test_schedulers", write_arithmetic_bundle(tmp_path / "b", **kind), onnxruntime_library, 15)
 
 
 @pytest.mark.parametrize("checked", ["address"], indirect=True)

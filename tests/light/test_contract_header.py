@@ -129,7 +129,7 @@ def test_no_source_in_c_repeats_a_name_of_the_table() -> None:
     own = {name for name in table if re.search(r"[._]|^[A-Z]+$", name)}
     own |= {*contract.DTYPES, *(each.safetensors for each in contract.DTYPES.values())}
     fields = {field.name for record in names.RECORDS.values() for field in record}
-    options = {"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens"}
+    options = {"temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens", "chat_template"}
     reports = {"draft_length", "float32", "bool"}  # columns and words of what is shown
     written = literals(".", "abi", "bundle", "cli", "index", "kernels", "operators", "runtime")
     assert written & (own - fields - options - reports) == set()

@@ -72,6 +72,7 @@ def test_keywords_replace_the_fields_of_the_object():
 
 
 WRONG = [
+    ("images", 7, "images: received int, expected a list of paths, bytes or arrays"),
     ("max_new_tokens", "4", "max_new_tokens is '4': expected at least 1"),
     ("stop", 5, "stop: received 5, expected a text, or several"),
     ("stop", ["a", 5], "stop: received 5, expected a text, or several"),
@@ -97,6 +98,9 @@ WRONG = [
     ("seed", 1.0, r"seed: received 1\.0, expected a whole number"),
     ("truncate", "right", "truncate: received 'right', expected 'left' or None"),
     ("adapter", 7, "adapter: received 7, expected the name of a loaded adapter"),
+    ("source", [1], "received a source, but this bundle's target has no encoder"),
+    ("source_language", "de", "source_language: received one, but this bundle's target has no encoder"),
+    ("target_language", "de", "target_language: received one, but this bundle's target has no encoder"),
     ("session", 7, "session: received 7, expected the path of a file"),
     ("num_return_sequences", "1", "num_return_sequences: received '1', expected"),
 ]

@@ -34,9 +34,10 @@ def test_the_text_decoder_says_what_the_whole_model_says(tmp_path, name, layout)
 def test_facts_are_the_decoder_s(tmp_path, name, layout):
     whole = multimodal.model(name)
     folder = multimodal.save(whole, tmp_path, layout)
-    decoder = sum(tensor.numel() for tensor in whole.model.language_model.state_dict().values())
+    inner = whole.model.text_model if name in ("idefics3", "smolvlm") else whole.model.language_model
+    decoder = sum(tensor.numel() for tensor in inner.state_dict().values())
     head = 0 if whole.config.tie_word_embeddings else whole.lm_head.weight.numel()
-    others = ("vision", "visual", "projector", "audio")
+    others = ("vision", "visual", "projector", "audio", "connector")
     beside = [each for each in multimodal.tensor_names(folder) if any(other in each for other in others)]
     _, facts = read_checkpoint(folder)
     assert facts.architecture == type(whole).__name__
@@ -102,7 +103,7 @@ def test_another_multimodal_model_is_refused_by_its_type(tmp_path, make_checkpoi
     folder = make_checkpoint(tmp_path / "model", vocab_size=None, model_type="llava", text_config=text)
     message = (
         r"config\.json: received a multimodal checkpoint of type 'llava', expected a language model, or one of gemma3, "
-        r"gemma3n, gemma4, mistral3, qwen3_5, whose text decoder is compiled$"
+        r"gemma3n, gemma4, idefics3, internvl, mistral3, qwen3_5, smolvlm, whose text decoder is compiled$"
     )
     with pytest.raises(UnsupportedModelError, match=message):
         read_checkpoint(folder)
@@ -117,7 +118,8 @@ def test_a_multimodal_checkpoint_without_its_decoder_is_refused(tmp_path, make_c
     folder = make_checkpoint(tmp_path / "model", model_type="gemma3", text_config={"vocab_size": 8})
     message = (
         r"received 2 tensors without the embedding of a text decoder, expected "
-        r"language_model\.model\.embed_tokens\.weight or model\.language_model\.embed_tokens\.weight$"
+        r"language_model\.model\.embed_tokens\.weight or model\.language_model\.embed_tokens\.weight or "
+        r"model\.text_model\.embed_tokens\.weight$"
     )
     with pytest.raises(CheckpointError, match=message):
         read_checkpoint(folder)

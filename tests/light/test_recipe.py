@@ -69,11 +69,11 @@ def test_dates_are_text(write):
 
 def test_a_recipe_knows_who_decided_a_value(write):
     recipe = load_recipe(write(COMPLETE), ["drafter.tokens=2", "verify={method: exact}"])
-    assert recipe.source("drafter.tokens") == "--set"
-    assert recipe.source("verify.method") == "--set"
-    assert recipe.source("drafter.kind") == "recipe"
-    assert recipe.source("drafter.ngram") == "default"
-    assert recipe.source("engines.0.name") == "recipe"
+    assert recipe.source_of("drafter.tokens") == "--set"
+    assert recipe.source_of("verify.method") == "--set"
+    assert recipe.source_of("drafter.kind") == "recipe"
+    assert recipe.source_of("drafter.ngram") == "default"
+    assert recipe.source_of("engines.0.name") == "recipe"
 
 
 @pytest.mark.parametrize(

@@ -164,9 +164,10 @@ def _has_one_shape(tensor: Tensor) -> bool:
 class NativeSlots:
     """The same in C++, in a process of its own."""
 
-    def __init__(self, program: Path, folder: Path, onnxruntime: Path, widths: list[int]) -> None:
+    def __init__(self, program: Path, folder: Path, onnxruntime: Path, widths: list[int], **more: Any) -> None:
+        """more: what else the program is told at first."""
         self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._say({"open": str(folder), "onnxruntime": str(onnxruntime), "widths": widths})
+        self._say({"open": str(folder), "onnxruntime": str(onnxruntime), "widths": widths} | more)
 
     def run(self, asked: Operation) -> dict[str, Any]:
         self._say(asked)

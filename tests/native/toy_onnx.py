@@ -8,6 +8,7 @@ The drafter says the same, but at every fourth place, from a cache of its own. W
 target says the first that is, counted on from what it would have said.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -290,10 +291,12 @@ def write_arithmetic_bundle(
     has_slices: bool = True,
     rows: int = 3,
     proof: Mapping[str, Any] | None = None,
+    chat: str | None = None,
     **changes: object,
 ) -> Path:
     """Write the folder of such a bundle. tells_windows: logits depend on how many rows a window has, and how wide it
-    is. has_slices: whether a run may cover a slice of the batch slots. changes: of its manifest."""
+    is. has_slices: whether a run may cover a slice of the batch slots. chat: a chat template. changes: of its
+    manifest."""
     graphs = _graphs(samples=samples, fused=fused, constrained=constrained, tells_windows=tells_windows)
     if not drafts:
         del graphs["step" if fused else "draft"]
@@ -315,5 +318,8 @@ def write_arithmetic_bundle(
             (writer.folder / files[name]).write_bytes(model)
         (writer.folder / "tokenizer").mkdir()
         toy_tokenizer().save(str(writer.folder / "tokenizer" / "tokenizer.json"))
+        if chat is not None:
+            said = {"template": chat, "special_tokens": {"bos_token": "<s>", "eos_token": "</s>"}}
+            (writer.folder / "tokenizer" / "chat.json").write_text(json.dumps(said))
         writer.finish(made, {}, dict(proof or {}))
     return output

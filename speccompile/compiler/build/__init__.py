@@ -17,17 +17,20 @@ from speccompile.bundle.writer import BundleWriter
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.calibration import is_calibrated
 from speccompile.compiler.build.distribution_proof import prove_distributions
-from speccompile.compiler.build.inputs import ProofInputs, open_plan, open_round
+from speccompile.compiler.build.image_encoder import build_encoder
+from speccompile.compiler.build.image_proof import prove_images
+from speccompile.compiler.build.inputs import StageInputs, open_plan, open_round
 from speccompile.compiler.build.interrupts import Interrupts
-from speccompile.compiler.build.lowered import Lowered, LowerInputs, lower_all, lower_traced
+from speccompile.compiler.build.lowered import Lowered, lower_all, lower_traced
 from speccompile.compiler.build.lowered_proof import log_requantization, proof_engine, prove_graphs, prove_weights
 from speccompile.compiler.build.memory import settled_heap
 from speccompile.compiler.build.metadata import Description, make_lock, make_manifest
 from speccompile.compiler.build.prefixes import add_prefixes, prefix_token_ids
 from speccompile.compiler.build.proposals import put_index
 from speccompile.compiler.build.quality import measure_quality, quality_texts
+from speccompile.compiler.build.source_proof import prove_encoders, prove_traced_encoders
 from speccompile.compiler.build.tensorrt import build_engines, check_builders, combined_error
-from speccompile.compiler.build.token_proof import proof_prompts, prove_tokens
+from speccompile.compiler.build.token_proof import proof_prompts, proof_sources, prove_tokens
 from speccompile.compiler.build.traced_graphs import TracedGraph, trace_graphs
 from speccompile.compiler.checkpoints.change_guard import ChangeGuard
 from speccompile.compiler.lower.files import GRAPHS, delete_unreferenced
@@ -76,6 +79,7 @@ def build(
         prompts = proof_prompts(stages.prompts, folder) if prove or is_calibrated(plan.engines) else []
         texts = quality_texts(stages.texts, folder, prompts) if prove else []
         parts = trace_graphs(stages.trace, folder, steps, prove=prove)
+        encoded = [] if stages.encoder is None else build_encoder(stages.encoder, folder, steps, prove=prove)
         _check(checkpoints, interrupts)
         lowered = lower_all(stages.lower, parts, folder, prompts, steps)
         if dump_graphs:  # also of a build whose proof fails: those are the graphs to look at
@@ -84,7 +88,10 @@ def build(
         manifest = make_manifest(open_round(plan), Description.of(plan), parts, folder)
         proof: dict[str, Any] = {"proven": False}
         if prove:
-            proof = _prove(stages.proof, stages.lower, parts, lowered, manifest, folder, prompts, texts, steps)
+            proof = _prove(stages, parts, lowered, manifest, folder, prompts, texts, steps)
+            if stages.encoder is not None:
+                proof["graphs"] += encoded
+                proof["images"] = _prove_images(stages, parts, lowered, manifest, folder, steps)
         _check(checkpoints, interrupts)
         reduce_into = Path(f"{output}.reduced") if reduce else None
         built = build_engines(stages.engines, lowered, deferred, folder, reduce_into, manifest.catch_up)
@@ -108,8 +115,7 @@ def build(
 
 
 def _prove(
-    inputs: ProofInputs,
-    lower: LowerInputs,
+    stages: StageInputs,
     parts: list[TracedGraph],
     lowered: dict[str, Lowered],
     manifest: Manifest,
@@ -118,7 +124,9 @@ def _prove(
     texts: list[list[int]],
     steps: CachedSteps,
 ) -> dict[str, Any]:
+    inputs, lower, sources = stages.proof, stages.lower, proof_sources(stages.prompts)
     rows = [row for part in parts for row in part.proofs]
+    rows += prove_traced_encoders(stages.trace.encoders, parts, folder, steps)
     distinct = list(dict.fromkeys(lowered.values()))
     traced = [proof_engine(each, folder) for each in lower_traced(lower, distinct, parts, folder, steps)]
     engines = [proof_engine(each, folder) for each in distinct]
@@ -127,15 +135,30 @@ def _prove(
     rows += weights
     for engine in (*traced, *engines):
         rows += prove_graphs(inputs.graphs, engine, parts, folder, steps)
-    tokens, hits = prove_tokens(inputs.tokens, manifest, engines, folder, prompts, steps)
+        rows += prove_encoders(engine, parts, folder, steps)
+    tokens, hits = prove_tokens(inputs.tokens, manifest, engines, folder, prompts, steps, sources)
     proof: dict[str, Any] = {"proven": True, "graphs": rows, "engines": tokens}
     if hits is not None:
         proof["drafter"] = hits
     if inputs.distributions is not None:
-        proof["distributions"] = prove_distributions(inputs.distributions, manifest, engines, folder, prompts, steps)
+        proof["distributions"] = prove_distributions(
+            inputs.distributions, manifest, engines, folder, prompts, steps, sources
+        )
     if texts:
         proof["quality"] = measure_quality(inputs.quality, engines, folder, texts, steps)
     return proof
+
+
+def _prove_images(
+    stages: StageInputs, parts: list[TracedGraph], lowered: dict[str, Lowered], manifest: Manifest, folder: Path,
+    steps: CachedSteps,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Return the rows of the proof of pictures: the engines' graphs, and the same over the checkpoint's weights."""
+    assert stages.encoder is not None, "the target sees pictures"
+    distinct = list(dict.fromkeys(lowered.values()))
+    both = (*lower_traced(stages.lower, distinct, parts, folder, steps), *distinct)
+    engines = [proof_engine(each, folder) for each in both]
+    return prove_images(stages.encoder.target, stages.encoder.images, manifest, engines, folder, steps)
 
 
 def _checkpoints(plan: Plan) -> list[ChangeGuard]:

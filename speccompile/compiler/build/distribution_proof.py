@@ -20,10 +20,11 @@ from speccompile.compiler.build.tiny_model import tiny_round
 from speccompile.compiler.build.traced_graphs import trace_graphs
 from speccompile.compiler.models.eager import round_caches
 from speccompile.compiler.models.load import ModelFiles, load_model
+from speccompile.compiler.models.sourced import read_source
 from speccompile.compiler.prove import distribution
 from speccompile.compiler.prove.distribution import MORE_SETTINGS, SETTINGS, Request, sample_count
 from speccompile.compiler.prove.processors import eager_reference
-from speccompile.compiler.prove.tokens import engine_reference
+from speccompile.compiler.prove.tokens import Sources, engine_reference
 from speccompile.contract import COMPONENTS
 from speccompile.plan.plan import CascadePlan, EnginePlan, PrecisionPlan, RetrievalPlan
 from speccompile.progress import log_step
@@ -70,6 +71,7 @@ class SampleInputs:
     retrieval: RetrievalPlan | None
     cascade: CascadePlan | None
     manifest: Mapping[str, Any]
+    source: list[int] | None = None
 
 
 def prove_distributions(
@@ -79,6 +81,7 @@ def prove_distributions(
     folder: Path,
     prompts: Sequence[list[int]],
     steps: CachedSteps,
+    sources: Sources = None,
 ) -> list[dict[str, Any]]:
     """Prove the distributions that all bundles sample, against the target's own probabilities. Return rows of the
     proof.
@@ -94,13 +97,14 @@ def prove_distributions(
     for number, engine in enumerate(engines):
         samples = SampleInputs(
             target, GraphFiles(folder, tuple(engine.entry.files.values())), engine.entry.precision, prompts[0],
-            max(100, most // _OTHERS) if number else most, inputs.retrieval, inputs.cascade, decided,
+            max(100, most // _OTHERS) if number else most, inputs.retrieval, inputs.cascade, decided, None if sources is
+            None else sources[0],
         )  # fmt: skip
         title = f"proving distributions on {engine.lowered.name}"
 
         def prove(samples: SampleInputs = samples, engine: ProofEngine = engine) -> list[dict[str, Any]]:
             request = Request(SETTINGS, samples.samples)
-            return _prove(samples.target, manifest, engine, folder, samples.prompt, request)
+            return _prove(samples.target, manifest, engine, folder, samples.prompt, request, source=samples.source)
 
         found = steps.result(title, samples, prove)
         rows += [{"model": inputs.name, "engines": engines_of(engine.lowered, inputs.engines)} | row for row in found]
@@ -126,20 +130,22 @@ def prove_small(inputs: SmallProofInputs) -> list[dict[str, Any]]:
 
 def _prove(
     target: ModelFiles, manifest: Manifest, engine: ProofEngine, folder: Path, prompt: list[int], request: Request,
-    name: str = "",
+    name: str = "", source: list[int] | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Compare samples with transformers in float32. Other precisions have other weights: compare with the engine's
-    logits. name: of the model in messages, by default the engine's."""
+    logits. name: of the model in messages, by default the engine's; source: of a target with an
+    encoder."""
     name, settings = name or engine.lowered.name, len(request.settings)
     with log_step(f"proving distributions on {name}: {request.count} samples at {settings} settings"):
         proposer = proof_proposer(folder, manifest)
         opened = OnnxRuntimeEngine(folder, engine.entry, batch_size=manifest.batch_size)
         bundle = Bundle(manifest, opened, engine.entry, None, None, proposer)
-        drawn = distribution.draw_all(bundle, distribution.make_prompt(bundle, prompt), request)
+        drawn = distribution.draw_all(bundle, distribution.make_prompt(bundle, prompt, source), request, source=source)
         if engine.entry.precision["target"] != "float32":
-            return distribution.check(manifest, drawn, engine_reference(bundle))
+            return distribution.check(manifest, drawn, engine_reference(bundle, source))
         del bundle  # before its model is loaded again
         free_memory()
         model = load_model(target.folder, manifest.max_length)
+        read_source(model, source)
         round_caches(model, cache_dtype(manifest.graphs, COMPONENTS[0]))
         return distribution.check(manifest, drawn, eager_reference(model))

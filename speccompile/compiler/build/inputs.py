@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from speccompile.compiler.build.distribution_proof import DistributionInputs
+from speccompile.compiler.build.image_encoder import EncoderInputs
 from speccompile.compiler.build.lowered import LowerInputs
 from speccompile.compiler.build.lowered_proof import GraphProofInputs
 from speccompile.compiler.build.quality import QualityInputs, TextInputs
@@ -41,6 +42,7 @@ class StageInputs:
     lower: LowerInputs
     proof: ProofInputs
     engines: tuple[EngineInputs, ...]
+    encoder: EncoderInputs | None
 
 
 def open_plan(plan: Plan) -> StageInputs:
@@ -57,6 +59,7 @@ def open_plan(plan: Plan) -> StageInputs:
             _quality(plan, round_plan),
         ),
         _engines(plan),
+        None if plan.images is None else EncoderInputs(round_plan.target, plan.images),
     )  # fmt: skip
 
 
@@ -67,7 +70,7 @@ def open_round(plan: Plan) -> RoundPlan:
         plan.decoding, plan.constraints, plan.graphs, plan.max_length, plan.batch_size, plan.prefill_chunk,
         replace(plan.caches, max_divergence=MAX_DIVERGENCE),
         tokenizer_pair(plan.target, plan.drafter.models[0]) if plan.drafter.tokenizer else None,
-        plan.adapters,
+        plan.adapters, plan.images, plan.source.max_length if plan.source else 0,
     )  # fmt: skip
 
 
@@ -91,7 +94,10 @@ def _unnamed(drafter: DrafterPlan) -> DrafterPlan:
 
 def _prompts(plan: Plan) -> PromptInputs:
     facts = plan.target.facts
-    return PromptInputs(plan.prove.prompts, facts.vocabulary_size, plan.max_length, plan.prefill_chunk, facts.tokenizer)
+    return PromptInputs(
+        plan.prove.prompts, facts.vocabulary_size, plan.max_length, plan.prefill_chunk, facts.tokenizer,
+        plan.source,
+    )  # fmt: skip
 
 
 def _graph_proof(plan: Plan, round_plan: RoundPlan) -> GraphProofInputs:
@@ -118,6 +124,7 @@ def _token_proof(plan: Plan, round_plan: RoundPlan) -> TokenProofInputs:
 def _distributions(plan: Plan, round_plan: RoundPlan) -> DistributionInputs | None:
     if plan.decoding != "sampling":
         return None
+    round_plan = replace(round_plan, images=None)  # of a small model of text, whose rows would have another width
     return DistributionInputs(round_plan, plan.target.facts.weight_bytes, plan.name, *_host_drafts(plan), plan.engines)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from speccompile.bundle.manifest import EngineEntry
+from speccompile.bundle.sources import ENCODED_COMPONENTS
 from speccompile.compiler.build.cache_key import FileContents
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.calibration import calibrated_ranges
@@ -21,12 +22,18 @@ from speccompile.compiler.lower.lowering_targets import (
     numbers_in_place,
     weight_format,
 )
-from speccompile.contract import Graph
+from speccompile.contract import ENCODE_DRAFT_SOURCE, ENCODE_SOURCE, Graph
 from speccompile.plan.plan import EnginePlan, PrecisionPlan
 from speccompile.progress import LOGGER, log_step
 
-GRAPH_COMPONENTS = {"verify": "target", "draft": "drafter"}
+GRAPH_COMPONENTS = {"verify": "target", "draft": "drafter", **ENCODED_COMPONENTS}
 """Graph -> the component whose weight format it has."""
+
+
+_STEMS = {ENCODE_SOURCE: "encoder", ENCODE_DRAFT_SOURCE: "draft_encoder"}
+"""Graph -> the stem of its file of weights, where that is not its component."""
+_SHARING = {ENCODE_SOURCE: "verify", ENCODE_DRAFT_SOURCE: "draft"}
+"""Graph -> the graph in whose file lie the weights that both read."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,7 @@ def round_graphs(kind: str, parts: Iterable[TracedGraph]) -> tuple[Graph, ...]:
     """Return the graphs of a round, in order. kind: "separate" or "fused": a fused step comes with `verify`, which
     autoregressive decoding runs alone."""
     graphs = {part.graph.name: part.graph for part in parts}
-    if kind == "fused":
+    if kind == "fused":  # the plan refuses it for a target with an encoder
         return step_graph(graphs["verify"], graphs["draft"]), graphs["verify"]
     return tuple(graphs.values())
 
@@ -160,6 +167,11 @@ def _lower(
     if lowered.shares_weights and not lowered.in_place:
         verify, draft = (folder / neutral_file(part.graph, lowered.weight_format(part.graph.name)) for part in parts)
         share_weights(draft, verify)
+    by_name = {part.graph.name: part.graph for part in parts}
+    for name, other in _SHARING.items() if not lowered.in_place else ():
+        if name in by_name:  # embeddings of both sides are often one matrix
+            pair = [folder / neutral_file(by_name[each], lowered.weight_format(each)) for each in (name, other)]
+            share_weights(*pair)
     for graph in lowered.graphs:
         title = f"lowering {graph.name} for {lowered.name}"
 
@@ -186,9 +198,8 @@ def _write_numbers(
     ranges = calibrated_ranges(part.graph, numbers, folder, prompts, verify, steps)
     with log_step(f"writing {part.graph.name} in {numbers.name}"):
         target = folder / neutral_file(verify)
-        report = write_quantized(
-            part.graph, GRAPH_COMPONENTS[part.graph.name], numbers, folder, ranges, target, steps.write
-        )
+        stem = _STEMS.get(part.graph.name, GRAPH_COMPONENTS[part.graph.name])
+        report = write_quantized(part.graph, stem, numbers, folder, ranges, target, steps.write)
     if report is not None:
         for line in report.lines():
             LOGGER.info("%s in %s: %s", part.graph.name, numbers.name, line)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.bundle.manifest import EngineEntry
+from speccompile.bundle.sources import round_only
 from speccompile.compiler.build.cache_key import GraphFiles
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.draft_proof import check_draft, reads_target
@@ -23,7 +24,7 @@ from speccompile.compiler.prove.schedule import Outputs, Recording, Schedule, dr
 from speccompile.compiler.prove.tolerance import TOLERANCE, arithmetic_over, tolerance
 from speccompile.compiler.prove.weights import check_weights
 from speccompile.compiler.weights.session import LinkedEngine
-from speccompile.contract import Graph
+from speccompile.contract import SOURCE_ENCODERS, Graph
 from speccompile.drafters.context import DraftInputs
 from speccompile.progress import LOGGER, log_step
 from speccompile.runtime.devices.engine import Array
@@ -69,10 +70,11 @@ class ProofEngine:
     entry: EngineEntry
 
     def open(self, folder: Path, *names: str, batch_size: int = 1) -> LinkedEngine:
-        """Open an engine over the graphs of these names. batch_size: of the bundle, if runs may use some batch slots
-        alone."""
-        files = {name: self.entry.files[name] for name in names}
-        graphs = tuple(graph for graph in self.entry.graphs if graph.name in names)
+        """Open an engine over the graphs of these names, and those that encode sources. batch_size: of the bundle, if
+        runs may use some batch slots alone."""
+        opened = {*names, *SOURCE_ENCODERS}
+        files = {name: file for name, file in self.entry.files.items() if name in opened}
+        graphs = tuple(graph for graph in self.entry.graphs if graph.name in opened)
         return LinkedEngine(folder, replace(self.entry, files=files, graphs=graphs), batch_size=batch_size)
 
 
@@ -131,14 +133,15 @@ def prove_graphs(
     traced graph's must still be the drafter's own.
     """
     known, rows = {part.graph.name: part for part in parts}, []
-    for graph in engine.entry.graphs:
+    for graph in round_only(engine.entry.graphs):
         level = f"{engine.lowered.name} against neutral"
 
-        files = [neutral_file(part.graph, engine.lowered.weight_format(name)) for name, part in known.items()]
-        draft = inputs.draft
+        numbers = {name: neutral_file(part.graph, engine.lowered.weight_format(name)) for name, part in known.items()}
+        draft, encoders = inputs.draft, [name for name in known if name in SOURCE_ENCODERS]
         if graph.name == "verify":  # checked without the drafter
-            files, draft = files[:1], None
-        read = GraphFiles(folder, (*files, engine.entry.files[graph.name]))
+            numbers, draft = {name: numbers[name] for name in ("verify", *encoders)}, None
+        lowered = (engine.entry.files[name] for name in (graph.name, *encoders))
+        read = GraphFiles(folder, (*numbers.values(), *lowered))
         own = LoweredProofInputs(draft, inputs.layers, graph, read, known["verify"].script)
 
         def prove(own: LoweredProofInputs = own, level: str = level) -> list[dict[str, Any]]:
@@ -182,7 +185,7 @@ def _check_drafts(
         if draft.drafter.successors:  # the engine's own arithmetic decides between equal choices
             both = run_alone(engine.open(folder, verify.name), script, engine.entry.graphs, verify.name)
         else:
-            both = _round(list(known.values()), numbers, folder, overlapped(script, graphs))
+            both = _round(list(known.values()), numbers, folder, overlapped(script, graphs), [])
         links = tuple({name: one[name] for name in names} for one in both if names and names <= one.keys())
     return check_draft(draft, Recording(graph, level, script, outputs, tuple(graphs), links))
 
@@ -212,7 +215,7 @@ def _drive(
     expected = (
         parts[0].drive()
         if len(parts) == 1 and is_traced and word == TRACED
-        else _round(parts, numbers, folder, overlapped(script, [graph]))
+        else _round(parts, numbers, folder, overlapped(script, [graph]), _encoders(engine, known, folder))
     )
     expected = [{name: each for name, each in one.items() if name not in links} for one in expected]
     if word != TRACED:
@@ -220,8 +223,21 @@ def _drive(
     return graph_proof.check_same(outputs, expected, graph.name, level, word)
 
 
-def _round(parts: list[TracedGraph], numbers: dict[str, WeightFormat], folder: Path, script: Schedule) -> Outputs:
+def _encoders(engine: ProofEngine, known: dict[str, TracedGraph], folder: Path) -> list[tuple[Graph, str]]:
+    """Return the neutral graphs that encode sources, in the engine's weight formats, with their files."""
+    names = [name for name in known if name in SOURCE_ENCODERS]
+    return [neutral(known[name].graph, engine.lowered.weight_format(name), folder) for name in names]
+
+
+def _round(
+    parts: list[TracedGraph],
+    numbers: dict[str, WeightFormat],
+    folder: Path,
+    script: Schedule,
+    encoders: list[tuple[Graph, str]],
+) -> Outputs:
     """Run the neutral graphs one after the other over a schedule, in the engine's weight formats, and return their
-    outputs."""
-    engine = neutral_engine([neutral(part.graph, numbers[part.graph.name], folder) for part in parts], folder)
+    outputs. encoders: run before them."""
+    own = [neutral(part.graph, numbers[part.graph.name], folder) for part in parts]
+    engine = neutral_engine([*own, *encoders], folder)
     return drive(engine, script, [part.graph for part in parts])

@@ -19,15 +19,18 @@ from speccompile.plan.plan import ModelPlan, Plan, RetrievalPlan
 
 @dataclass(frozen=True)
 class Description:
-    """Properties of a bundle beside its round. plan: all decisions, for people."""
+    """Properties of a bundle beside its round. plan: all decisions, for people. source: the manifest's section."""
 
     name: str
     eos_token_ids: tuple[int, ...]
     plan: dict[str, Any]
+    source: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, plan: Plan) -> "Description":
-        return cls(plan.name, plan.target.facts.eos_token_ids, plan.to_json())
+        return cls(
+            plan.name, plan.target.facts.eos_token_ids, plan.to_json(), plan.source.to_json() if plan.source else None
+        )
 
 
 def make_manifest(round_plan: RoundPlan, description: Description, parts: list[TracedGraph], folder: Path) -> Manifest:
@@ -55,6 +58,7 @@ def make_manifest(round_plan: RoundPlan, description: Description, parts: list[T
         graphs=round_graphs(round_plan.graphs, parts),
         engines=(),
         plan=description.plan,
+        source=description.source,
     )
 
 

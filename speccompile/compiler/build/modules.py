@@ -13,6 +13,7 @@ from speccompile.compiler.step.attention import LayerAttention
 from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.compiler.step.draft import Drafter
 from speccompile.compiler.step.low_rank import AdapterSlots
+from speccompile.compiler.step.media_rows import MediaRows
 from speccompile.compiler.step.verify import Verify
 from speccompile.compiler.step.verify.methods import make_acceptance
 from speccompile.compiler.step.window import ChainLayout, TreeLayout
@@ -51,7 +52,7 @@ class WindowDrafts:
 class VerifyInputs:
     """Inputs of the target's graph. shape: of its caches. method, parameters: of the verification. taps, successors:
     hidden states, and number of best tokens, that the drafter reads. drafts: None if the graph is the same for any
-    chain of drafts. adapters: None without slots for them."""
+    chain of drafts. adapters: None without slots for them. media: None of a target that sees no pictures."""
 
     target: ModelFiles
     shape: CacheShape
@@ -63,6 +64,7 @@ class VerifyInputs:
     successors: int
     drafts: WindowDrafts | None
     adapters: AdaptersPlan | None = None
+    media: MediaRows | None = None
 
     @property
     def is_sampling(self) -> bool:
@@ -87,7 +89,7 @@ def make_verify(inputs: VerifyInputs, decoder: Decoder) -> Verify:
     layout = TreeLayout(drafts.tree, drafts.tokens + 1, drafts.depth) if drafts and has_branches else ChainLayout()
     given = inputs.adapters
     slots = None if given is None else AdapterSlots(given.rank, given.modules, given.slots)
-    return Verify(decoder, layout, acceptance, inputs.taps, inputs.successors, slots)
+    return Verify(decoder, layout, acceptance, inputs.taps, inputs.successors, slots, inputs.media)
 
 
 def make_drafter(inputs: DraftInputs, steps: CachedSteps | None = None) -> Drafter:

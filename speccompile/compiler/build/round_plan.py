@@ -8,11 +8,13 @@ from speccompile.compiler.build.traced_graphs import TraceInputs, shares_weights
 from speccompile.compiler.lower.signatures import DraftWidth
 from speccompile.compiler.models.load import ModelFiles
 from speccompile.compiler.step.decoder import CacheShape
+from speccompile.compiler.step.media_rows import MediaRows
 from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.context import DraftInputs
 from speccompile.drafters.method import NOTHING, OWN
 from speccompile.drafters.token_map import TokenizerPair
+from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.plan.adapters import AdaptersPlan
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.plan import DrafterPlan, EnginePlan, VerifyPlan
@@ -29,7 +31,8 @@ _LONG_ENOUGH = 64
 @dataclass(frozen=True)
 class RoundPlan:
     """Decisions on which the graphs of a round depend. models: the language models that draft. drafter: without these,
-    and without names that a recipe gives. tokenizers: of a drafter with another tokenizer. The other fields are the
+    and without names that a recipe gives. tokenizers: of a drafter with another tokenizer. source: most
+    tokens of a source, 0 without an encoder. The other fields are the
     plan's."""
 
     target: ModelFiles
@@ -45,6 +48,8 @@ class RoundPlan:
     caches: CachePlan
     tokenizers: TokenizerPair | None = None
     adapters: AdaptersPlan | None = None
+    images: ImageSettings | None = None
+    source: int = 0
 
     @property
     def shape(self) -> CacheShape:
@@ -52,7 +57,7 @@ class RoundPlan:
         number of drafts is rounded up, so that the target's graph stays the same when a few are added."""
         nodes = -(-(self.drafter.tokens + 1) // _NODES) * _NODES
         rows = self.max_length + max(self.prefill_chunk, nodes) + nodes
-        return CacheShape(self.batch_size, rows, self.max_length, self.caches.target)
+        return CacheShape(self.batch_size, rows, self.max_length, self.caches.target, self.source)
 
     @property
     def trace(self) -> TraceInputs:
@@ -85,8 +90,13 @@ class RoundPlan:
         return VerifyInputs(
             self.target, self.shape, self.decoding, self.constraints, self.verify.method, self.verify.parameters, taps,
             self.drafter.successors, None if self.is_chain_independent else self._drafts,
-            self.adapters,
+            self.adapters, self.media,
         )  # fmt: skip
+
+    @property
+    def media(self) -> MediaRows | None:
+        """Rows of pictures in the target's windows; None if it sees none."""
+        return None if self.images is None else MediaRows(self.images.width)
 
     @property
     def _drafts(self) -> WindowDrafts:

@@ -45,6 +45,7 @@ def tiny_round(round_plan: RoundPlan, folder: Path) -> RoundPlan:
         target=_saved(target, folder / "target"),
         models=models,
         drafter=replace(drafter, layers=layers, head=head, mask_token=mask_token),
+        source=0,  # a rule reads logits, whatever they depend on
         max_length=MAX_LENGTH,
         batch_size=BATCH_SIZE,
         prefill_chunk=MAX_LENGTH // 2,

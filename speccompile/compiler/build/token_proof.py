@@ -21,10 +21,13 @@ from speccompile.compiler.build.proposals import proof_proposer
 from speccompile.compiler.models.eager import round_caches
 from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.prove import reference, seeds, tokens
+from speccompile.compiler.prove.tokens import Sources
+from speccompile.contract import ENCODE_SOURCE
 from speccompile.drafters.context import DraftInputs
 from speccompile.drafters.probe import Text, compare_interpretations
 from speccompile.errors import PromptError
 from speccompile.plan.plan import CascadePlan, EnginePlan, RetrievalPlan
+from speccompile.plan.sources import SourcePlan
 from speccompile.progress import log_step
 from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.text.tokenizer import Tokenizer
@@ -33,13 +36,14 @@ from speccompile.runtime.text.tokenizer import Tokenizer
 @dataclass(frozen=True)
 class PromptInputs:
     """Inputs of the proof's prompts. file: of prompts, None for random ones. max_length, prefill_chunk: tokens.
-    has_tokenizer: the bundle has one, for prompts that are text."""
+    has_tokenizer: the bundle has one, for prompts that are text. source: of a target with an encoder."""
 
     file: Path | None
     vocabulary_size: int
     max_length: int
     prefill_chunk: int
     has_tokenizer: bool
+    source: SourcePlan | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,7 @@ class GenerationInputs:
     prompts: list[list[int]]
     max_new_tokens: int
     manifest: Mapping[str, Any]
+    sources: Sources = None
 
 
 @dataclass(frozen=True)
@@ -105,9 +110,20 @@ def proof_prompts(inputs: PromptInputs, folder: Path) -> list[list[int]]:
 
     Raise PromptError, naming file and prompt, for one that is longer than the buffers.
     """
+    if inputs.source is not None:
+        facts = inputs.source.facts
+        start = [facts.start, *([] if facts.forced_bos is None else [facts.forced_bos])]
+        return [start for _ in proof_sources(inputs) or ()]
     if inputs.file is None:
         return tokens.default_prompts(inputs.vocabulary_size, inputs.max_length, inputs.prefill_chunk)
     return token_ids(inputs, inputs.file, folder)
+
+
+def proof_sources(inputs: PromptInputs) -> Sources:
+    """Return a source for each of the proof's prompts, None for a target without an encoder."""
+    if inputs.source is None:
+        return None
+    return tokens.default_sources(inputs.vocabulary_size, inputs.source.max_length)
 
 
 def token_ids(inputs: PromptInputs, file: Path, folder: Path) -> list[list[int]]:
@@ -135,6 +151,7 @@ def prove_tokens(
     folder: Path,
     prompts: list[list[int]],
     steps: CachedSteps,
+    sources: Sources = None,
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
     """Prove the tokens of all lowered graphs: speculative against autoregressive, both against transformers. Also
     return a head's accuracy on the target's text (`drafters.probe`), None for other drafters.
@@ -152,7 +169,7 @@ def prove_tokens(
         return loaded[0]
 
     for engine in engines:
-        row, written = _prove_engine(inputs, manifest, engine, folder, prompts, steps)
+        row, written = _prove_engine(inputs, manifest, engine, folder, prompts, steps, sources)
         found.append(written)
 
         def against(engine: ProofEngine = engine, written: list[tokens.GeneratedTokens] = written) -> dict[str, Any]:
@@ -184,6 +201,7 @@ def _prove_engine(
     folder: Path,
     prompts: list[list[int]],
     steps: CachedSteps,
+    sources: Sources,
 ) -> tuple[dict[str, Any], list[tokens.GeneratedTokens]]:
     """Return the row of one engine's graphs, and its tokens for the reference to check."""
     lowered, entry = engine.lowered, engine.entry
@@ -192,25 +210,27 @@ def _prove_engine(
 
     def generation(fields: Iterable[str], *graphs: str) -> GenerationInputs:
         files = GraphFiles(folder, tuple(entry.files[name] for name in graphs))
-        return GenerationInputs(files, entry.precision, prompts, most, {name: whole[name] for name in fields})
+        return GenerationInputs(
+            files, entry.precision, prompts, most, {name: whole[name] for name in fields if name in whole}, sources
+        )
 
     def decode_alone(bundle: Bundle) -> list[dict[str, Any]]:
-        return [asdict(each) for each in tokens.written(bundle, prompts, most, True)]
+        return [asdict(each) for each in tokens.written(bundle, prompts, most, True, sources)]
 
     def prove() -> dict[str, Any]:
         with log_step(title):
             opened = engine.open(folder, *names, batch_size=manifest.batch_size)
             bundle = Bundle(manifest, opened, entry, None, None, proof_proposer(folder, manifest))
-            speculative = tokens.written(bundle, prompts, most, False)
-            asked = generation(_OF_THE_TARGET, "verify")
+            speculative = tokens.written(bundle, prompts, most, False, sources)
+            asked = generation(_OF_THE_TARGET, "verify", *([] if sources is None else [ENCODE_SOURCE]))
             alone = steps.result(f"decoding alone on {lowered.name}", asked, partial(decode_alone, bundle))
-            cases = list(tokens.cases(bundle, prompts, speculative, [Generation(**each) for each in alone]))
+            cases = list(tokens.cases(bundle, prompts, speculative, [Generation(**each) for each in alone], sources))
             ties = [tie for case in cases if (tie := tokens.check_equal(bundle, case))]
             row = tokens.summary(cases, ties)
             if inputs.are_texts and manifest.tokens:  # random prompts tell nothing about texts
                 row[acceptance.KEY] = tokens.acceptance_of(speculative, manifest).to_json()
             if seeds.applies(bundle):
-                row["seeds"] = seeds.check(bundle, prompts, most)
+                row["seeds"] = seeds.check(bundle, prompts, most, sources)
             del bundle
             free_memory()
             return {"row": row, "written": _json([case.written for case in cases])}
@@ -226,6 +246,7 @@ def _prove_engine(
 
 _OF_THE_TARGET = (
     "batch_size", "max_length", "prefill_chunk", "decoding", "method", "eos_token_ids", "vocabulary_size",
+    "source",
 )  # fmt: skip
 """Fields of a manifest on which autoregressive decoding depends."""
 

@@ -5,20 +5,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from speccompile.bundle.sources import ENCODED_COMPONENTS
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.modules import VerifyInputs, load_decoder, make_drafter, make_verify
-from speccompile.compiler.lower.export import Exported, export_draft, export_verify
+from speccompile.compiler.lower.export import Exported, export_draft, export_encoder, export_verify
 from speccompile.compiler.lower.files import GRAPHS, write_neutral
 from speccompile.compiler.lower.signatures import DraftWidth
+from speccompile.compiler.models.encode_source import EncodeSource
 from speccompile.compiler.models.load import WEIGHT_SUFFIXES, ModelFiles
-from speccompile.compiler.step.decoder import Decoder
+from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.compiler.weights.graph import link_file
-from speccompile.contract import Graph
+from speccompile.contract import ENCODE_DRAFT_SOURCE, ENCODE_SOURCE, Graph
 from speccompile.drafters.context import DraftInputs
 from speccompile.plan.head import HeadPlan
 from speccompile.progress import log_step, progress_counter
 
-WEIGHTS = {"verify": "target.traced.weights", "draft": "drafter.traced.weights"}
+WEIGHTS = {
+    "verify": "target.traced.weights",
+    "draft": "drafter.traced.weights",
+    ENCODE_SOURCE: "encoder.traced.weights",
+    ENCODE_DRAFT_SOURCE: "draft_encoder.traced.weights",
+}
 """Graph -> the file of its constants that do not stay in a checkpoint."""
 
 
@@ -82,8 +89,31 @@ def trace_verify(inputs: VerifyInputs, folder: Path, steps: CachedSteps) -> tupl
     return Graph.from_json(found["graph"]), found["window"]
 
 
+@dataclass(frozen=True)
+class SourceTraceInputs:
+    """Inputs of the graph that encodes a source. model: of which it is the encoder; shape: of its decoder's caches."""
+
+    model: ModelFiles
+    shape: CacheShape
+
+
+def trace_encoder(name: str, inputs: SourceTraceInputs, folder: Path, steps: CachedSteps) -> Graph:
+    """Trace the graph of this name that encodes a source into `folder`. Return the contract."""
+
+    def make() -> dict[str, Any]:
+        decoder = load_decoder(inputs.model, ENCODED_COMPONENTS[name], inputs.shape, steps)
+        graph = _trace(name, lambda: export_encoder(name, EncodeSource(decoder)), folder)
+        return {"graph": graph.to_json()}
+
+    return Graph.from_json(_cached(name, inputs, folder, steps, make)["graph"])
+
+
 def _cached(
-    name: str, inputs: DraftInputs | VerifyInputs, folder: Path, steps: CachedSteps, make: Callable[[], dict[str, Any]]
+    name: str,
+    inputs: DraftInputs | VerifyInputs | SourceTraceInputs,
+    folder: Path,
+    steps: CachedSteps,
+    make: Callable[[], dict[str, Any]],
 ) -> dict[str, Any]:
     files = [f"{GRAPHS}/{name}.neutral.onnx", f"{GRAPHS}/{WEIGHTS[name]}"]
     return steps.files(f"tracing {name}", inputs, folder, files, make)

@@ -1,6 +1,6 @@
 """The compiled graphs of a round, and the first level of the proof: traced graphs against eager torch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,13 @@ from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.draft_proof import check_draft, reads_target
 from speccompile.compiler.build.memory import free_memory
 from speccompile.compiler.build.modules import VerifyInputs
-from speccompile.compiler.build.traced import link_checkpoints, trace_draft, trace_verify
+from speccompile.compiler.build.traced import (
+    SourceTraceInputs,
+    link_checkpoints,
+    trace_draft,
+    trace_encoder,
+    trace_verify,
+)
 from speccompile.compiler.lower.emulated_graph import stand_in
 from speccompile.compiler.lower.files import neutral_file, share_weights
 from speccompile.compiler.lower.lowering_targets import WeightFormat
@@ -20,9 +26,11 @@ from speccompile.compiler.models.eager import round_caches
 from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.prove import graphs as graph_proof
 from speccompile.compiler.prove import schedule as scripts
+from speccompile.compiler.prove.graph_traits import all_given
 from speccompile.compiler.prove.graphs import EAGER
+from speccompile.compiler.prove.source_feeds import make_sources
 from speccompile.compiler.weights.session import LinkedEngine
-from speccompile.contract import COMPONENTS, Graph, with_cache_dtypes
+from speccompile.contract import COMPONENTS, ENCODE_DRAFT_SOURCE, ENCODE_SOURCE, Graph, with_cache_dtypes
 from speccompile.drafters.context import DraftInputs
 from speccompile.plan.head import HeadPlan
 from speccompile.plan.plan import DrafterPlan
@@ -44,6 +52,16 @@ class TraceInputs:
     vocabulary_size: int
     prefill_chunk: int
     repeats: bool
+
+    @property
+    def encoders(self) -> dict[str, SourceTraceInputs]:
+        """Inputs of the graphs that encode sources, by name: the target's, and that of a drafter's own encoder."""
+        if not self.verify.shape.source:
+            return {}
+        found = {ENCODE_SOURCE: SourceTraceInputs(self.verify.target, self.verify.shape)}
+        if self.draft is not None and self.draft.models:
+            found[ENCODE_DRAFT_SOURCE] = SourceTraceInputs(self.draft.models[0], self.draft.shape)
+        return found
 
     @property
     def models(self) -> Iterator[ModelFiles | HeadPlan]:
@@ -83,6 +101,8 @@ def trace_graphs(inputs: TraceInputs, folder: Path, steps: CachedSteps, *, prove
     Raise UnsupportedModelError, CheckpointError or ProofError.
     """
     link_checkpoints(inputs.models, folder)
+    encoders = {name: trace_encoder(name, of, folder, steps) for name, of in inputs.encoders.items()}
+    free_memory()
     draft = trace_draft(inputs.draft, folder, steps) if inputs.draft else None
     free_memory()
     verified = inputs.verify.after(draft.width if draft else None)
@@ -95,14 +115,19 @@ def trace_graphs(inputs: TraceInputs, folder: Path, steps: CachedSteps, *, prove
         inputs.verify.target.vocabulary_size, shape.batch_size, shape.max_length, inputs.prefill_chunk,
         max(longest, draft.longest_window if draft else 0), inputs.tree, inputs.vocabulary_size, repeats=inputs.repeats,
     )  # fmt: skip
+    if shape.source:
+        size = inputs.verify.target.vocabulary_size
+        script = replace(script, sources=tuple(make_sources(size, shape.batch_size, shape.source)))
     if not prove:
         graphs = [(verify, 0)] + ([(draft.graph, draft.catch_up)] if draft else [])
+        graphs += [(graph, 0) for graph in encoders.values()]
         return [TracedGraph(graph, catch_up, script, [], list) for graph, catch_up in graphs]
-    parts = [_proven(verified, (verify,), 0, script, folder, steps)]
+    parts = [_proven(verified, (verify,), 0, script, folder, steps, encoders)]
     if draft and inputs.draft:
         read = (verify, draft.graph) if reads_target(inputs.draft.drafter) else (draft.graph,)
-        parts.append(_proven(inputs.draft, read, draft.catch_up, parts[0].script, folder, steps))
-    return parts
+        parts.append(_proven(inputs.draft, read, draft.catch_up, parts[0].script, folder, steps, encoders))
+    script = parts[0].script
+    return [*parts, *(TracedGraph(graph, 0, script, [], list) for graph in encoders.values())]
 
 
 def shares_weights(drafter: DrafterPlan) -> bool:
@@ -112,28 +137,29 @@ def shares_weights(drafter: DrafterPlan) -> bool:
 
 def _proven(
     of: VerifyInputs | DraftInputs, graphs: tuple[Graph, ...], catch_up: int, script: scripts.Schedule, folder: Path,
-    steps: CachedSteps,
+    steps: CachedSteps, encoders: Mapping[str, Graph],
 ) -> TracedGraph:  # fmt: skip
-    """Return the last of the graphs with its proof; the target's adds rounds to the schedule."""
+    """Return the last of the graphs with its proof; the target's adds rounds to the schedule. encoders: of sources,
+    which run before it."""
     graph, driven = graphs[-1], list[scripts.Outputs]()
 
     def drive(script: scripts.Schedule) -> scripts.Outputs:
         """Run the graph over the schedule, once, at the first call."""
         if not driven:
-            engine = neutral_engine([(graph, neutral_file(graph))], folder)
+            engine = neutral_engine([(each, neutral_file(each)) for each in (graph, *encoders.values())], folder)
             driven.append(scripts.drive(engine, script, [graph]))
             del engine
             free_memory()
         return driven[0]
 
-    files = GraphFiles(folder, tuple(map(neutral_file, graphs)))
+    files = GraphFiles(folder, tuple(map(neutral_file, (*graphs, *encoders.values()))))
     inputs = EagerProofInputs(of, graphs, files, script)
 
     def prove() -> dict[str, Any]:
         with log_step(f"proving {graph.name}: {EAGER}"):
             if isinstance(of, DraftInputs):
                 return {"rounds": script.rounds, "rows": [_check_draft(of, inputs, drive)]}
-            engine = neutral_engine([(graph, neutral_file(graph))], folder)
+            engine = neutral_engine([(each, neutral_file(each)) for each in (graph, *encoders.values())], folder)
             whole = scripts.with_rounds(engine, script, graph)
             del engine
             return {"rounds": whole.rounds, "rows": _check_verify(of, graph, drive(whole), whole)}
@@ -149,7 +175,7 @@ def _check_verify(
 ) -> list[dict[str, Any]]:
     model = round_caches(load_model(inputs.target.folder, inputs.shape.max_length), inputs.shape.dtype)
     eager, limit = graph_proof.eager_logits(model, script), graph_proof.noise_of(graph)
-    rows = [graph_proof.check_verify(outputs, script, eager, limit, all_given=scripts.all_given([graph]))]
+    rows = [graph_proof.check_verify(outputs, script, eager, limit, all_given=all_given([graph]))]
     if inputs.taps:
         features = [graph_proof.eager_taps(model, text[:-1], inputs.taps) for text in script.texts]
         rows.append(graph_proof.check_features(outputs, script, features, limit))

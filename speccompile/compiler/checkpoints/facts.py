@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from speccompile.compiler.checkpoints.encoder_decoder import decoder_sizes, is_encoder_decoder, read_source_facts
 from speccompile.compiler.checkpoints.gguf.block_types import EXPERTS, QUANTIZED
 from speccompile.compiler.checkpoints.gguf.conversion import read_index
 from speccompile.compiler.checkpoints.json_files import CONFIG
@@ -18,7 +19,7 @@ from speccompile.compiler.checkpoints.quantization import quantization_of
 from speccompile.compiler.checkpoints.shapes import check_shapes
 from speccompile.compiler.checkpoints.states import recurrent_layers
 from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES, StoredTensor, files_of, stored_tensors
-from speccompile.errors import CheckpointError, UnsupportedModelError
+from speccompile.errors import CheckpointError
 from speccompile.machine.formats.json_files import is_present, read_json_object, wrong
 from speccompile.machine.formats.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, MERGED
 from speccompile.plan.plan import CheckpointFacts
@@ -47,9 +48,9 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
     """Return the files of a checkpoint that will be read (relative to `folder`, which exists) and its facts; for a
     multimodal one those of its text decoder.
 
-    Raise CheckpointError for files that are missing or invalid, UnsupportedModelError for an encoder-decoder model, an
-    unknown kind of layer, a multimodal checkpoint whose decoder is not supported, and an unsupported quantization
-    method.
+    Raise CheckpointError for files that are missing or invalid, UnsupportedModelError for an encoder-decoder model of
+    an unsupported kind, an unknown kind of layer, a multimodal checkpoint whose decoder is not supported, and an
+    unsupported quantization method.
     """
     config = read_json_object(folder / CONFIG)
     refuse_other_kinds(folder, config)
@@ -58,12 +59,13 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
             f"{folder}: received a folder without {CONFIG}, expected a model in Hugging Face layout",
             hint="give the folder that holds config.json, model.safetensors and tokenizer.json",
         )
-    _check_kind(config, folder)
+    source = read_source_facts(config, folder) if is_encoder_decoder(config) else None
     stored, decoder = stored_tensors(folder), text_config(config, folder)
     tensors = stored if decoder is None else decoder_tensors(stored, folder)
     check_layer_types(decoder or config, folder / CONFIG)
     _check_sizes(decoder or config, folder / CONFIG)
-    sizes, quantized = decoder or config, quantization_of(config, folder / CONFIG)
+    sizes = decoder or (config if source is None else decoder_sizes(config))
+    quantized = quantization_of(config, folder / CONFIG)
     if quantized is not None:
         quantized = with_layer_widths(quantized, tensors, folder)
     facts = CheckpointFacts(
@@ -82,8 +84,10 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
         states=recurrent_layers(sizes),
         dtype=None if quantized else _float_dtype(tensors.values()),
         has_codes=_has_codes(folder, tensors),
+        source=source,
     )
-    check_shapes(folder, tensors, facts.vocabulary_size, _count(sizes, STORED_LAYER_KEYS))
+    # The layers of an encoder are numbered as the decoder's are.
+    check_shapes(folder, tensors, facts.vocabulary_size, None if source else _count(sizes, STORED_LAYER_KEYS))
     if quantized is None:  # else their shapes are those of a packed form
         check_layers(folder, sizes, tensors)
     return (
@@ -135,15 +139,6 @@ def _float_dtype(tensors: Iterable[StoredTensor]) -> str | None:
     for tensor in tensors:
         sizes[tensor.dtype] += tensor.size
     return FLOAT_DTYPES.get(max(sizes, key=sizes.__getitem__, default=""))
-
-
-def _check_kind(config: dict[str, Any], folder: Path) -> None:
-    """Refuse an encoder-decoder: transformers would make an untrained language model of its decoder."""
-    if config.get("is_encoder_decoder"):
-        raise UnsupportedModelError(
-            f"{folder / CONFIG}: received an encoder-decoder model, expected a language model, a decoder alone",
-            hint="only decoder-only causal language models can be compiled",
-        )
 
 
 def _architecture(config: dict[str, Any], folder: Path) -> str:

@@ -3,7 +3,8 @@
 config.json describes the decoder in `text_config`. Tensors lie in one of two layouts, among those of vision towers and
 projectors: `language_model.model.*` with `language_model.lm_head`, as Gemma 3 and Mistral 3 are published and
 transformers 5 writes them again, or `model.language_model.*` with `lm_head`, as Gemma 3n, Gemma 4 and Qwen 3.5 are and
-transformers wrote all of them from 4.52 on. A causal language model of the decoder alone has `model.*` and `lm_head`.
+transformers wrote all of them from 4.52 on (`model.text_model.*` of Idefics3 and SmolVLM). A causal language model of
+the decoder alone has `model.*` and `lm_head`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,13 +18,14 @@ from speccompile.machine.formats.json_files import wrong
 
 TEXT = "text_config"
 
-TYPES = ("gemma3", "gemma3n", "gemma4", "mistral3", "qwen3_5")
+TYPES = ("gemma3", "gemma3n", "gemma4", "idefics3", "internvl", "mistral3", "qwen3_5", "smolvlm")
 """`model_type` of models whose decoder is known to give, on text, the whole model's output."""
 
 PREFIXES = {
     "language_model.model.": "model.",
     "language_model.lm_head.": "lm_head.",
     "model.language_model.": "model.",
+    "model.text_model.": "model.",
     "lm_head.": "lm_head.",
 }
 """Prefix of names in the checkpoint -> prefix in the decoder."""

@@ -20,12 +20,14 @@ from torch.fx.experimental import proxy_tensor
 from torch.utils._sympy.functions import Max, Min, Mod, PythonMod
 
 from speccompile.bundle.caches import with_quantized_caches
+from speccompile.bundle.sources import SOURCE
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.complex_views import real_axis_moves
 from speccompile.compiler.lower.constant_folding import fold_unsupported
 from speccompile.compiler.lower.decompose import quick_translation
 from speccompile.compiler.lower.passes.store_codes import store_codes
-from speccompile.compiler.lower.signatures import DraftWidth, draft_graph, quantized_states, verify_graph
+from speccompile.compiler.lower.signatures import DraftWidth, draft_graph, encoder_graph, quantized_states, verify_graph
+from speccompile.compiler.models.encode_source import EncodeSource, SourceInputs
 from speccompile.compiler.models.load import first_line
 from speccompile.compiler.step.draft import Accepted, Drafter
 from speccompile.compiler.step.monkeypatch import patched_attribute
@@ -38,7 +40,9 @@ from speccompile.contract import Tensor as Spec
 from speccompile.errors import UnsupportedModelError
 
 # Sizes for the trace. All different, so that no two dynamic widths are unified.
-_TRACE_WIDTHS = {BATCH: 3, "window": 7, "logit_rows": 5, "catch_up": 4, "history": 11, "allowed": 6}
+_TRACE_WIDTHS = {
+    BATCH: 3, "window": 7, "logit_rows": 5, "catch_up": 4, "history": 11, "allowed": 6, SOURCE: 9, "media": 10
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,12 @@ def export_draft(drafter: Drafter, batch: int, n_features: int = 0) -> Exported:
     graph = draft_graph(drafter, batch, n_features)
     stored = [state.name for state in (*drafter.states(), *drafter.target_caches()) if state.cache != FLOAT_CACHE]
     return _export(graph, _Flat(drafter, graph, Accepted), stored)
+
+
+def export_encoder(name: str, encoder: EncodeSource) -> Exported:
+    """Trace the encoder of a source as the graph of this name."""
+    graph = encoder_graph(name, encoder)
+    return _export(graph, _Flat(encoder, graph, SourceInputs), [])
 
 
 # Contract -> field, if an argument of a module has another name or its own index in a tuple.
@@ -214,7 +224,7 @@ def _export(graph: Graph, module: _Flat, quantized: Collection[str]) -> Exported
     )  # the source line of each node: removed below
     # A second description of each node's result, beside meta["val"], which nothing here reads.
     undescribed = patched_attribute(proxy_tensor, "_extract_tensor_metadata", lambda value: None)
-    with _without_noise(), uncached, untold, undescribed, without_numbers(module) as sources:
+    with without_noise(), uncached, untold, undescribed, without_numbers(module) as sources:
         model = _traced(graph, module).model
     put_weights(model, sources)
     _name(model, graph)
@@ -307,7 +317,7 @@ def _untraceable(graph: Graph, module: _Flat, reason: str) -> UnsupportedModelEr
 
 
 @contextmanager
-def _without_noise() -> Iterator[None]:
+def without_noise() -> Iterator[None]:
     """Suppress messages that the exporters print on every export and that need no action."""
 
     def is_news(record: logging.LogRecord) -> bool:

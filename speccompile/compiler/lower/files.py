@@ -9,6 +9,7 @@ import onnx_ir as ir
 from blake3 import blake3
 from onnx_ir.passes import common
 
+from speccompile.bundle.sources import SOURCE
 from speccompile.compiler.lower.lowering_targets import NATIVE, LoweringTarget, WeightFormat
 from speccompile.compiler.lower.passes.fix_batch import fix_batch
 from speccompile.compiler.lower.passes.reduce_precision import reduce_precision
@@ -111,9 +112,9 @@ def share_weights(path: Path, other: Path) -> int:
     model, shared = ir.load(path), 0
     own, others = _external(model), [tensor for _, tensor in _external(ir.load(other))]
     alike = {_form(tensor) for _, tensor in own} & {_form(tensor) for tensor in others}
-    known = {_content(tensor): tensor for tensor in others if _form(tensor) in alike}
+    known = {(_form(tensor), _content(tensor)): tensor for tensor in others if _form(tensor) in alike}
     for value, tensor in own:
-        if _form(tensor) in alike and (same := known.get(_content(tensor))) is not None:
+        if _form(tensor) in alike and (same := known.get((_form(tensor), _content(tensor)))) is not None:
             value.const_value = ir.ExternalTensor(
                 same.location, same.offset, same.length, same.dtype, shape=same.shape, name=value.name,
                 base_dir=path.parent,
@@ -182,8 +183,8 @@ def write_lowered(model: ir.Model, graph: Graph, folder: Path, engine: str, form
 
     Return the number of rewrites of each pass.
     """
-    (length,) = (tensor for tensor in graph.inputs if tensor.name == "length")
-    if isinstance(rows := length.shape[0], int):
+    (batched,) = (tensor for tensor in graph.inputs if tensor.name in ("length", SOURCE))
+    if isinstance(rows := batched.shape[0], int):
         fix_batch(model, rows)
     fired = form.lower(model)
     ir.save(model, folder / engine_file(graph, engine))

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from speccompile.bundle.sources import ENCODED_COMPONENTS, SOURCE, is_cross_state, length_input, tokens_input
+from speccompile.compiler.models.encode_source import EncodeSource
 from speccompile.compiler.step.draft import Drafter, State
 from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.verify import Verify
@@ -41,6 +43,7 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constr
         _io("length", (batch,)),
         Spec("logit_rows", "int64", ("logit_rows",), "logit_rows", "index"),
     ]
+    inputs += [length_input(batch)] if verify.decoder.has_source else []
     if is_sampling:
         inputs += [*_settings(batch), _io("uniforms", (batch, "logit_rows"), dtype="float32")]
     if verify.acceptance.speculative is not None:
@@ -51,6 +54,7 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constr
         inputs.append(_io("adapter", (batch,)))
         matrices = verify.adapters.shapes(verify.decoder.model)
         inputs += [_io(name, shape, dtype="float32") for name, shape in matrices.items()]
+    inputs += media_inputs(verify, batch)
     if constraints:
         inputs.append(_io("allowed", (batch, "logit_rows", "allowed"), dtype="bool"))
     outputs = [
@@ -66,7 +70,15 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constr
         outputs.append(Spec("features", "float32", (batch, "window", verify.n_features), "features", "link"))
     if verify.successors:
         outputs += _ranked(batch, verify.successors)
-    return Graph("verify", (*inputs, *caches), (*outputs, *map(_updated, caches)))
+    return Graph("verify", (*inputs, *caches), (*outputs, *_updates(caches)))
+
+
+def media_inputs(verify: Verify, batch: Dimension) -> list[Spec]:
+    """Return the inputs for pictures; none of a target that sees none."""
+    merged = verify.media
+    if merged is None:
+        return []
+    return [_io("media", ("media", merged.width), dtype="float32"), _io("media_rows", (batch, "window"))]
 
 
 def quantized_states(verify: Verify) -> list[str]:
@@ -81,6 +93,10 @@ def draft_graph(drafter: Drafter, rows: int, n_features: int = 0) -> Graph:
     width, batch = DraftWidth.of(drafter), rows_of(rows)
     states, borrowed = (_states(its, batch) for its in (drafter.states(), drafter.target_caches()))
     inputs = [_io("path", (batch, "window+1")), _io("n_path", (batch,)), _io("length", (batch,))]
+    if drafter.reads_source or drafter.source_rows:
+        inputs.append(length_input(batch))
+    if drafter.source_rows:
+        inputs.append(tokens_input(batch, drafter.source_rows))
     if drafter.reads_whole_batch and batch == BATCH:
         inputs.append(Spec("batch_rows", "int64", (batch,), "batch_rows", "index"))
     if drafter.catch_up:
@@ -97,7 +113,17 @@ def draft_graph(drafter: Drafter, rows: int, n_features: int = 0) -> Graph:
         inputs += [*_settings(batch), _io("draft_uniforms", (batch, drafter.tokens), dtype="float32")]
         outputs += _proposals(("next_ids", "next_probs"), batch, width)
     outputs = [replace(spec, buffer=NEXT_ROUND_INPUTS[spec.name]) for spec in outputs]
-    return Graph("draft", (*inputs, *states, *borrowed), (*outputs, *map(_updated, states)))
+    return Graph("draft", (*inputs, *states, *borrowed), (*outputs, *_updates(states)))
+
+
+def encoder_graph(name: str, encoder: EncodeSource) -> Graph:
+    """Return the contract of a graph that encodes a source, of this name."""
+    batch = rows_of(encoder.shape.batch_size)
+    caches = [
+        _state(f"{ENCODED_COMPONENTS[name]}.{each}", "float32", (batch, *shape[1:]))
+        for each, shape in encoder.shapes.items()
+    ]
+    return Graph(name, (_io(SOURCE, (batch, SOURCE)), *caches), tuple(map(_updated, caches)))
 
 
 def rows_of(batch_size: int) -> Dimension:
@@ -144,6 +170,11 @@ def _states(states: Iterable[State], batch: Dimension) -> list[Spec]:
 
 def _state(name: str, dtype: str, shape: tuple[Dimension, ...]) -> Spec:
     return Spec(name, dtype, shape, name, "state")
+
+
+def _updates(states: Iterable[Spec]) -> tuple[Spec, ...]:
+    """Return the outputs that update states: those with rows of a source are only read."""
+    return tuple(_updated(state) for state in states if not is_cross_state(state.buffer))
 
 
 def _updated(state: Spec) -> Spec:

@@ -9,12 +9,20 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
-from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import (
+    CONFIG_MAPPING,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    PretrainedConfig,
+    PreTrainedModel,
+)
 from transformers.utils import logging
 
 from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.checkpoints.quantization import KEYS
 from speccompile.compiler.models.adapter import merge_adapter
+from speccompile.compiler.models.sourced import sourced
 from speccompile.compiler.models.text_decoder import text_decoder
 from speccompile.compiler.step.frequencies import freeze_positions
 from speccompile.compiler.step.monkeypatch import patched_attribute
@@ -93,7 +101,13 @@ def assemble(
         )
     merge_adapter(model, folder)
     freeze_positions(model, max_length)
-    return model.eval().requires_grad_(False), sorted(report["unexpected_keys"])
+    whole = model.eval().requires_grad_(False)
+    return sourced(whole) if config.is_encoder_decoder else whole, sorted(report["unexpected_keys"])
+
+
+def _auto_class(config: PretrainedConfig) -> Any:
+    """Return transformers' class that makes the model of a config."""
+    return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
 
 
 def _compare_shapes(folder: Path, config: PretrainedConfig, tensors: dict[str, Tensor]) -> None:
@@ -101,7 +115,7 @@ def _compare_shapes(folder: Path, config: PretrainedConfig, tensors: dict[str, T
     weights that cannot be loaded: loading may change shapes."""
     try:
         with torch.device("meta"):
-            wanted = AutoModelForCausalLM.from_config(config).state_dict()
+            wanted = _auto_class(config).from_config(config).state_dict()
     except _WRONG:
         return
     for name, tensor in tensors.items():
@@ -123,11 +137,23 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _model_over(tensors: dict[str, Tensor], config: PretrainedConfig) -> tuple[nn.Module, dict[str, Any]]:
+def read_whole(folder: Path, kind: Any) -> tuple[nn.Module, dict[str, Any]]:
+    """Return the whole model in `folder` by a class of transformers such as AutoModelForImageTextToText, and what
+    transformers reports about its tensors. Raise CheckpointError and UnsupportedModelError."""
+    config = _config(folder)
+    try:
+        return _model_over(_tensors(folder), config, kind)
+    except _WRONG as error:
+        raise _unreadable(folder, config, error) from error
+
+
+def _model_over(
+    tensors: dict[str, Tensor], config: PretrainedConfig, kind: Any = None
+) -> tuple[nn.Module, dict[str, Any]]:
     """Return transformers' model over some tensors, renamed and combined as transformers does for a folder, and its
     report."""
     with torch.device("meta"):  # the class, and the config of the causal language model
-        empty = AutoModelForCausalLM.from_config(config)
+        empty = (kind or _auto_class(config)).from_config(config)
     with _as_loaded():
         model, report = type(empty).from_pretrained(
             None, config=empty.config, state_dict=tensors, dtype=torch.float32, attn_implementation="eager",

@@ -10,7 +10,10 @@ from bisect import bisect_left
 import torch
 from torch import Tensor, nn
 
+from speccompile.bundle.sources import is_cross_state
 from speccompile.compiler.models.load import first_line
+from speccompile.compiler.models.probed_source import cross_rows, empty_caches, source_length
+from speccompile.compiler.models.sourced import SourcedModel
 from speccompile.compiler.step.attention import (
     HOOK,
     AttentionCall,
@@ -59,6 +62,7 @@ class _Recorder(CachedPass):
         self.tags: dict[int, MaskTag] = {}
         self.sources: dict[int, int] = {}
         self.found: dict[int, list[RecurrentState]] = {}
+        self.crossed: dict[int, tuple[int, int]] = {}
 
     def attend(self, query: Tensor, asked: AttentionCall) -> Tensor:
         rows = self.layers[asked.source]
@@ -68,6 +72,13 @@ class _Recorder(CachedPass):
             raise UnsupportedModelError(f"layer {asked.layer} attends without a mask from transformers' mask interface")
         self.tags[asked.layer], self.sources[asked.layer] = asked.tag, asked.source
         return query.new_zeros((*query.shape[:3], (rows.keys if asked.is_latent else rows.values).shape[3]))
+
+    def attend_source(self, query: Tensor, layer: int, scaling: float | None, softcap: float) -> Tensor:
+        keys, values = self.cross[layer]
+        if keys.shape != values.shape:
+            raise UnsupportedModelError(f"keys and values of layer {layer} over the source have other widths")
+        self.crossed[layer] = keys.shape[1], keys.shape[3]
+        return torch.zeros_like(query)
 
     def convolve(self, rows: Tensor, weight: Tensor) -> Tensor:
         self._carries("conv", (1, weight.shape[1] - 1, weight.shape[0]), 1)
@@ -94,7 +105,8 @@ class _Recorder(CachedPass):
         rows = self.layers[source]
         key, value = ((each.shape[1], each.shape[3]) for each in (rows.keys, rows.values))
         window = attention_window(self.tags[index], max_length)
-        return LayerAttention(key, value, window, carried, None if source == index else source)
+        shared = None if source == index else source
+        return LayerAttention(key, value, window, carried, shared, self.crossed.get(index))
 
 
 @torch.no_grad()
@@ -113,6 +125,8 @@ def probe(model: nn.Module, shape: CacheShape) -> Decoder:
             progress_counter(f"probing {name}", _RUNS, "runs") as advance,
             model.register_forward_hook(lambda *_: advance(1)),
         ):
+            if isinstance(model, SourcedModel):
+                model.read(_random_tokens(model, min(PROBE_TOKENS, shape.source))[0].tolist())
             decoder = Decoder(model, _layers(model, shape.max_length), shape)
             _compare_windows(model, decoder)
             _compare_last_positions(model, decoder)
@@ -167,6 +181,8 @@ def _layers(model: nn.Module, max_length: int) -> list[LayerAttention]:
     recorder = _Recorder(n_layers, zero)
     positions = torch.arange(3)[None]
     recorder.set_positions(positions, positions, torch.ones(1, 3, 3, dtype=torch.bool).tril())
+    if isinstance(model, SourcedModel):
+        recorder.cross = dict(enumerate(cross_rows(model, HOOK)))
     model.set_attn_implementation(HOOK)
     with attending_through(recorder), recurring(model, recorder):
         call(model, torch.zeros_like(positions), recorder)
@@ -220,7 +236,7 @@ def _compare_windows(model: nn.Module, decoder: Decoder) -> None:
         "only models that count their positions from 0, one a token, can be compiled",
         how="given the positions 0, 1, ..",
     )
-    caches = decoder.empty(n_tokens)
+    caches = empty_caches(decoder, n_tokens, HOOK)
     start = 0
     for part in tokens.tensor_split(sorted({n_tokens // 2, n_tokens - 1} - {0}), dim=1):
         end = start + part.shape[1]
@@ -229,14 +245,15 @@ def _compare_windows(model: nn.Module, decoder: Decoder) -> None:
         _check_equal(got, expected[:, start:end], "some of its attention happens elsewhere", _tolerance(decoder))
         if start == 0:
             _check_rows(decoder, part, expected)
-        caches = current.commit(current.rows(), torch.tensor([part.shape[1]]))
+        committed = iter(current.commit(current.rows(), torch.tensor([part.shape[1]])))
+        caches = [cache if is_cross_state(name) else next(committed) for name, cache in current.named.items()]
         start = end
 
 
 def _check_rows(decoder: Decoder, tokens: Tensor, expected: Tensor) -> None:
     """Check that logits of chosen rows equal those rows of all logits: rows are chosen before the head."""
     index = torch.tensor([[tokens.shape[1] - 1, 0]])
-    current = _begin(decoder, decoder.empty(1), 0, torch.arange(tokens.shape[1])[None])
+    current = _begin(decoder, empty_caches(decoder, 1, HOOK), 0, torch.arange(tokens.shape[1])[None])
     got = decoder.run(current, tokens, index)
     if got.shape[1] != 2:
         raise UnsupportedModelError(
@@ -259,7 +276,7 @@ def _compare_last_positions(model: nn.Module, decoder: Decoder) -> None:
     positions = torch.arange(start, start + n_tokens)[None]
     tokens = _random_tokens(model, n_tokens)
     expected = _eager(model, tokens, positions)
-    current = _begin(decoder, decoder.empty(1), 0, positions)
+    current = _begin(decoder, empty_caches(decoder, 1, HOOK), 0, positions)
     for rows in current.layers:
         rows.n_seen = start
     _check_equal(
@@ -300,7 +317,7 @@ def _eager(model: nn.Module, tokens: Tensor, positions: Tensor | None = None) ->
 def _begin(decoder: Decoder, caches: list[Tensor], length: int, positions: Tensor) -> CachedPass:
     """Return a pass over `length` committed rows with a causal window at `positions`."""
     width = positions.shape[1]
-    current = decoder.begin(caches, torch.tensor([length]))
+    current = decoder.begin(caches, torch.tensor([length]), source_length(decoder))
     current.set_positions(positions, positions, torch.ones(1, width, width, dtype=torch.bool).tril())
     return current
 

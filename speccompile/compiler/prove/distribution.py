@@ -48,32 +48,41 @@ def sample_count(weight_bytes: int) -> int:
     return int(max(100, 1000 * math.sqrt(min(1.0, 16e6 / max(1, weight_bytes)))))
 
 
-def make_prompt(bundle: Bundle, prompt: Sequence[int]) -> list[int]:
+def make_prompt(bundle: Bundle, prompt: Sequence[int], source: list[int] | None = None) -> list[int]:
     """Return the beginning of a prompt and the bundle's greedy continuation, so that lookups find matches; less if the
     buffers hold no more."""
     room = max(1, bundle.manifest.max_length - Request.new_tokens)
     begin = list(prompt[: min(8, room)])
     if len(begin) == room:
         return begin
-    return begin + bundle.generate(begin, max_new_tokens=min(16, room - len(begin))).token_ids
+    return begin + bundle.generate(begin, max_new_tokens=min(16, room - len(begin)), source=source).token_ids
 
 
-def draw_all(bundle: Bundle, prompt: list[int], request: Request, seed: int = 0) -> list[Drawn]:
+def draw_all(
+    bundle: Bundle, prompt: list[int], request: Request, seed: int = 0, source: list[int] | None = None
+) -> list[Drawn]:
     """Sample the bundle after a prompt, for each of the settings; equal bundles give equal samples."""
     return [
-        draw(bundle, prompt, sampling, request, seed + number * 1_000_000)
+        draw(bundle, prompt, sampling, request, seed + number * 1_000_000, source)
         for number, sampling in enumerate(request.settings)
     ]
 
 
-def draw(bundle: Bundle, prompt: list[int], sampling: SamplingParams, request: Request, seed: int) -> Drawn:
+def draw(
+    bundle: Bundle,
+    prompt: list[int],
+    sampling: SamplingParams,
+    request: Request,
+    seed: int,
+    source: list[int] | None = None,
+) -> Drawn:
     """Generate by the bundle's own loop, in full batches; each generation has its own seed, from `seed` on."""
     found, batch = list[Generation](), bundle.manifest.batch_size
     while len(found) < request.count:
         first = seed + len(found)
         found += bundle.generate_batch(
             [prompt] * batch, max_new_tokens=request.new_tokens, seed=range(first, first + batch), adaptive=False,
-            **options(sampling),
+            source=source, **options(sampling),
         )  # fmt: skip
     return Drawn(prompt, sampling, found)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from speccompile.compiler.models.sourced import read_source
 from speccompile.compiler.prove.drawn import check_drawn
 from speccompile.compiler.prove.reference import Logits, sequence_logits
 from speccompile.compiler.prove.schedule import Recording, ScheduledWindow
@@ -22,11 +23,13 @@ from speccompile.tree import Tree, merged_indices
 @dataclass(frozen=True)
 class DrafterInputs:
     """Inputs of a drafter so far. known: the text and the bonus token. For drafters that read features, of every
-    committed token: features float32 [n, F], and the token that followed it when it was committed, following."""
+    committed token: features float32 [n, F], and the token that followed it when it was committed, following. source:
+    of a drafter with an encoder."""
 
     known: list[int]
     features: Array | None = None
     following: Sequence[int] = ()
+    source: Sequence[int] | None = None
 
 
 ReferenceLogits = Callable[[DrafterInputs, list[int]], Logits]
@@ -72,6 +75,7 @@ def teacher(model: nn.Module) -> ReferenceLogits:
     """Return the logits function of transformers eager."""
 
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
+        read_source(model, fed.source)
         return sequence_logits(model, [*fed.known, *drafts])[-1 - len(drafts) :]
 
     return logits
@@ -85,7 +89,8 @@ def cases(driven: Recording) -> Iterator[Case]:
         for row, (n, start) in enumerate(zip(window.fed, window.committed, strict=True)):
             where = f"{driven.graph.name}, {driven.level}, window {step}, row {row}"
             known = [*driven.script.texts[row][:start], *window.values["path"][row, : n + 1].tolist()]
-            fed = DrafterInputs(known, *pairs[number][row]) if pairs else DrafterInputs(known)
+            source = driven.script.source(row)
+            fed = DrafterInputs(known, *pairs[number][row]) if pairs else DrafterInputs(known, source=source)
             case = Case(where, row, fed, window, outputs, arithmetic)
             if n == 0:
                 check_equal(case, "the number of tokens in the next window", int(case.outputs["next_total"][row]), 1)

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from speccompile.bundle.media import MEDIA_INPUTS
 from speccompile.contract import ADAPTER_PREFIX, Tensor
 from speccompile.runtime.devices.engine import Array
 from speccompile.tree import Tree
@@ -30,6 +31,7 @@ def make_input(tensor: Tensor, shape: tuple[int, ...], step: int, path: Array, t
         "accept_uniforms": lambda: random.random(shape, np.float32),
         "draft_uniforms": lambda: random.random(shape, np.float32),
         "adapter": lambda: np.zeros(shape, np.int64),  # the reference has none
+        **dict.fromkeys(MEDIA_INPUTS, lambda: np.zeros(shape)),  # texts: pictures have a proof of their own
         "allowed": lambda: _allowed(shape, random),
         "features": lambda: random.standard_normal(shape, np.float32),
         "successors": lambda: np.resize(path, shape),

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from speccompile.compiler.models.eager import attend_eagerly
+from speccompile.compiler.models.sourced import read_source
 from speccompile.compiler.prove.reference import Logits, sequence_logits
 from speccompile.compiler.prove.schedule import DRAFTED, Outputs, Recording, Schedule, committed_part
 from speccompile.compiler.prove.tolerance import CARRIED_NOISE, TOLERANCE, arithmetic_over, tolerance
@@ -33,7 +34,11 @@ _HINT = "the graph computes something else than the model: please report it with
 def eager_logits(model: nn.Module, script: Schedule) -> list[Logits]:
     """Run transformers eager over each whole text, and return float32 [n, V] for each batch slot."""
     with counting_layers(model, "running transformers", len(script.texts)):
-        return [sequence_logits(model, text[:-1]) for text in script.texts]
+        found = []
+        for row, text in enumerate(script.texts):
+            read_source(model, script.source(row))
+            found.append(sequence_logits(model, text[:-1]))
+        return found
 
 
 def noise_of(graph: Graph) -> float:
@@ -71,6 +76,7 @@ def check_nodes(model: nn.Module, outputs: Outputs, script: Schedule, limit: flo
     compared, step = 0, len(script.widths) + 1  # after the text and the states
     leaves = [node for node, children in enumerate(script.tree.children) if not children]
     for row, tokens in enumerate(script.rounds[0]):
+        read_source(model, script.source(row))
         for leaf in leaves:
             lineage = list(script.tree.root_paths[leaf])
             text = script.texts[row][: script.rounds_at] + [tokens[node] for node in lineage]
@@ -131,6 +137,8 @@ def module_drafts(drafter: Drafter, driven: Recording) -> Outputs:
         read = (torch.tensor(each) for each in (window.values["path"], window.fed, window.committed))
         links = {**outputs, **driven.links[number]} if driven.links else outputs
         ranked = {n: torch.tensor(links[n]) for n in ("successors", "row_tokens") if drafter.target_top_k}
+        for name in ("source_length", "source_tokens") if drafter.source_rows else ():
+            ranked[name] = torch.tensor(window.values[name])
         if drafter.reads_whole_batch and len(window.fed) > 1:
             ranked["batch_rows"] = torch.arange(len(window.fed))
         drafted = drafter(Accepted(*read, **ranked), states)

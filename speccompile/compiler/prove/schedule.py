@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 
 from speccompile.compiler.prove.feeds import make_input
+from speccompile.compiler.prove.graph_traits import all_given, allowed_width, carries, pairs_next
+from speccompile.compiler.prove.source_feeds import encode_sources, source_values
 from speccompile.contract import (
     BATCH,
-    COMPONENTS,
     OUT_OF_PLACE_PREFIX,
     PERSISTENT_PREFIX,
     Graph,
     Tensor,
-    has_recurrent_states,
     is_recurrent_state,
-    vocabulary_size,
 )
 from speccompile.progress import progress_counter
 from speccompile.runtime.devices.engine import Array, Engine
@@ -42,7 +41,8 @@ class Schedule:
 
     tree: of the drafts. rounds: windows of decoding, each the tokens of a tree's nodes in every batch slot, over the
     text's first `rounds_at` tokens; none until `with_rounds` finds drafts that are accepted. overlap: tokens of a text
-    window that the next one repeats (see `pairs` in the contract). chunk: the widest window of text.
+    window that the next one repeats (see `pairs` in the contract). chunk: the widest window of text. sources: of all
+    batch slots, for a target with an encoder.
     """
 
     texts: list[list[int]]
@@ -52,6 +52,7 @@ class Schedule:
     rounds: tuple[tuple[tuple[int, ...], ...], ...] = ()
     overlap: int = 0
     chunk: int = 1
+    sources: tuple[list[int], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"tree": None if self.tree is None else list(self.tree.parents)}
@@ -66,6 +67,10 @@ class Schedule:
             starts = [start - more for start, more in zip(committed, again, strict=True)]
             yield max(fed), fed, starts
             committed = [a + b for a, b in zip(starts, fed, strict=True)]
+
+    def source(self, row: int) -> list[int] | None:
+        """Return the source of a batch slot, None without any."""
+        return self.sources[row] if self.sources else None
 
     @property
     def ends(self) -> list[int]:
@@ -196,7 +201,7 @@ def windows(script: Schedule, graphs: Sequence[Graph]) -> Iterator[ScheduledWind
         batch = len(tokens)
         path = np.concatenate([np.array(tokens), np.zeros((batch, 1), np.int64)], 1)
         counts = [1] * batch, [path.shape[1] - 1] * batch, [script.rounds_at] * batch
-        before = tuple(_from_the_beginning(graphs, script)) if _carries(graphs) else ()
+        before = tuple(_from_the_beginning(graphs, script)) if carries(graphs) else ()
         yield replace(_window(graphs, script, step, path, *counts), drafted=True, before=before, is_told=False)
 
 
@@ -210,16 +215,11 @@ def _from_the_beginning(graphs: Sequence[Graph], script: Schedule) -> Iterator[S
         start += width
 
 
-def all_given(graphs: Sequence[Graph]) -> bool:
-    """Return whether these graphs receive every token of the text as given, and compute only the last one's logits."""
-    return {graph.name for graph in graphs} != {"verify"} or _has_tree(graphs) or _carries(graphs)
-
-
 def overlapped(script: Schedule, graphs: Iterable[Graph]) -> Schedule:
     """Return the schedule as the runtime feeds a drafter that pairs features with the next token: if one graph makes
     the path and drafts, a window ends with the target's guess, which the next window repeats."""
     is_fused = any(graph.name == "step" for graph in graphs)
-    return replace(script, overlap=1) if is_fused and _pairs(graphs) else script
+    return replace(script, overlap=1) if is_fused and pairs_next(graphs) else script
 
 
 def _window(
@@ -242,28 +242,12 @@ def _window(
         "n_total": np.array(fed),
         "length": np.array(committed),
     }
+    values |= source_values(graphs, script.sources)
     inputs = (t for graph in graphs for t in graph.inputs if t.role in ("io", "link") and t.buffer not in values)
     for tensor in list(inputs):
         values[tensor.buffer] = make_input(tensor, tensor.concrete_shape(widths), step, path, script.tree or chain(1))
-    is_told = _pairs(graphs) and not script.overlap
+    is_told = pairs_next(graphs) and not script.overlap
     return ScheduledWindow(widths, values, fed, committed, drafted=False, is_told=is_told)
-
-
-def allowed_width(graphs: Iterable[Graph], step: int) -> int:
-    """Return the width of a window's `allowed`: all tokens in every second window, else 1, which allows everything."""
-    return vocabulary_size(graphs) if step % 2 else 1
-
-
-def _pairs(graphs: Iterable[Graph]) -> bool:
-    return any(tensor.name == "pairs" for graph in graphs for tensor in graph.inputs)
-
-
-def _has_tree(graphs: Iterable[Graph]) -> bool:
-    return any(tensor.name == "nodes" for graph in graphs for tensor in graph.outputs)
-
-
-def _carries(graphs: Sequence[Graph]) -> bool:
-    return any(has_recurrent_states(graphs, part) for part in COMPONENTS)
 
 
 def drive(engine: Engine, script: Schedule, graphs: Sequence[Graph]) -> Outputs:
@@ -279,10 +263,12 @@ def drive(engine: Engine, script: Schedule, graphs: Sequence[Graph]) -> Outputs:
 def run_alone(engine: Engine, script: Schedule, graphs: Sequence[Graph], name: str) -> Outputs:
     """Run one graph over the windows of a round of `graphs`, text and drafts, and return its outputs."""
     (graph,) = (each for each in graphs if each.name == name)
+    encode_sources(engine, script.sources)
     return [_run_window(engine, window, [graph]) for window in windows(script, graphs)]
 
 
 def _run_all(engine: Engine, script: Schedule, graphs: Sequence[Graph]) -> Iterator[dict[str, Array]]:
+    encode_sources(engine, script.sources)
     title, count = " and ".join(graph.name for graph in graphs), sum(1 for _ in windows(script, graphs))
     with progress_counter(f"running {title}", count, "windows") as advance:
         for window in windows(script, graphs):

@@ -32,9 +32,11 @@ def applies(bundle: Bundle) -> bool:
     return manifest.decoding == "sampling" and manifest.exact and not manifest.sample and bundle.speculative
 
 
-def check(bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int) -> dict[str, Any]:
+def check(
+    bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int, sources: tokens.Sources = None
+) -> dict[str, Any]:
     """Return the proof's entry on equal seeds. Raise ProofError at a difference that is no near-tie, or at too many."""
-    cases = list(tokens.run(bundle, prompts, max_new_tokens, seed=SAMPLING.seed, **options(SAMPLING)))
+    cases = list(tokens.run(bundle, prompts, max_new_tokens, sources, seed=SAMPLING.seed, **options(SAMPLING)))
     ties = [tie for case in cases if (tie := check_equal(bundle, case))]
     if rounding(bundle.entry) == "float32" and len(ties) > max(1, MOST_TIES * len(cases)):
         raise ProofError(
@@ -56,7 +58,7 @@ def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
         raise ProofError(
             f"{case.where}: with equal seeds speculative sampling gives {len(a)} new tokens, autoregressive {len(b)}"
         )
-    logits = tokens.next_logits(bundle, case.prompt_ids + a[:index])
+    logits = tokens.next_logits(bundle, case.prompt_ids + a[:index], case.source)
     ends = unfiltered(logits, case.prompt_ids, SAMPLING).cumsum()
     uniform = float(Uniforms(SAMPLING.seed, 0, Purpose.NEW_TOKEN).draw(index + 1)[index])
     distance = max(_distance(uniform, ends, token) for token in (a[index], b[index]))

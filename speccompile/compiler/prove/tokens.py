@@ -15,8 +15,12 @@ from speccompile.progress import progress_counter
 from speccompile.runtime import Bundle, Generation, first_difference
 from speccompile.runtime.devices.engine import Array
 from speccompile.runtime.rounds.acceptance_rate import count_rounds
+from speccompile.runtime.rounds.source_encoder import SourceEncoder
+from speccompile.runtime.sources import start_tokens
 
 Prompt = str | Sequence[int]
+Sources = Sequence[list[int]] | None
+"""Source of each prompt, None for a target without an encoder."""
 T = TypeVar("T")
 
 
@@ -28,6 +32,7 @@ class Case:
     prompt_ids: list[int]
     speculative: Generation
     autoregressive: Generation
+    source: list[int] | None = None
 
     @property
     def exact_generation(self) -> Generation:
@@ -44,18 +49,20 @@ class Case:
     def written(self) -> "GeneratedTokens":
         """Return the tokens that a reference judges."""
         return GeneratedTokens(
-            self.number, self.prompt_ids, self.exact_generation.token_ids, self.exact_generation.mode
+            self.number, self.prompt_ids, self.exact_generation.token_ids, self.exact_generation.mode, self.source
         )
 
 
 @dataclass(frozen=True)
 class GeneratedTokens:
-    """Tokens of a bundle after a prompt that must be the target's own. mode: of decoding."""
+    """Tokens of a bundle after a prompt that must be the target's own. mode: of decoding; source: of a target
+    with an encoder."""
 
     number: int
     prompt_ids: list[int]
     token_ids: list[int]
     mode: str
+    source: list[int] | None = None
 
     @property
     def where(self) -> str:
@@ -78,18 +85,47 @@ def _groups(items: Sequence[T], size: int) -> list[Sequence[T]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def run(bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int, **options: Any) -> Iterator[Case]:
+def given_prompts(bundle: Bundle, given: Sequence[Prompt] | None) -> tuple[Sequence[Prompt], Sources]:
+    """Return the prompts of a proof by a bundle, and a source for each. given: what the user gave, for a target with an
+    encoder the sources; None for random ones."""
+    manifest = bundle.manifest
+    if manifest.source is None:
+        limits = manifest.vocabulary_size, manifest.max_length, manifest.prefill_chunk
+        return given or default_prompts(*limits, seed=1), None
+    sources = [bundle.source_token_ids(each) for each in given or ()]
+    sources = sources or default_sources(manifest.vocabulary_size, manifest.source["max_length"], seed=3)
+    return [start_tokens(manifest.source)] * len(sources), sources
+
+
+def default_sources(vocabulary_size: int, longest: int, seed: int = 2) -> list[list[int]]:
+    """Return sources for a recipe without prompts: random tokens; one alone, a repeated text, a longer one."""
+    random = np.random.default_rng(seed)
+    sources = [random.integers(0, vocabulary_size, n).tolist() for n in (1, 7, 40)]
+    sources[1] *= 3
+    return [source[:longest] for source in sources]
+
+
+def run(
+    bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int, sources: Sources = None, **options: Any
+) -> Iterator[Case]:
     """Continue every prompt speculatively and autoregressively, in batches of the bundle's size.
 
-    Every round has all drafts, so that counts are the same in every run. options: of sampling, as in `Bundle.generate`.
+    Every round has all drafts, so that counts are the same in every run. sources: one for each prompt, for a target
+    with an encoder. options: of sampling, as in `Bundle.generate`.
     """
-    yield from cases(
-        bundle, prompts, *(written(bundle, prompts, max_new_tokens, way, **options) for way in (False, True))
+    speculative, autoregressive = (
+        written(bundle, prompts, max_new_tokens, way, sources, **options) for way in (False, True)
     )
+    yield from cases(bundle, prompts, speculative, autoregressive, sources)
 
 
 def written(
-    bundle: Bundle, prompts: Sequence[Prompt], max_new_tokens: int, autoregressive: bool, **options: Any
+    bundle: Bundle,
+    prompts: Sequence[Prompt],
+    max_new_tokens: int,
+    autoregressive: bool,
+    sources: Sources = None,
+    **options: Any,
 ) -> list[Generation]:
     """Continue every prompt speculatively or autoregressively, as in `run`. Persistent states are empty at the
     first."""
@@ -99,8 +135,9 @@ def written(
     with progress_counter(
         f"decoding {'alone' if autoregressive else 'with drafts'}", len(prompts), "prompts"
     ) as advance:
-        for group in _groups(prompts, bundle.manifest.batch_size):
-            found += bundle.generate_batch(group, **way, **options)
+        for group in _groups(range(len(prompts)), bundle.manifest.batch_size):
+            way["source"] = None if sources is None else [sources[number] for number in group]
+            found += bundle.generate_batch([prompts[number] for number in group], **way, **options)
             advance(len(group))
     return found
 
@@ -112,11 +149,16 @@ def acceptance_of(speculative: Sequence[Generation], manifest: Manifest) -> Meas
 
 
 def cases(
-    bundle: Bundle, prompts: Sequence[Prompt], speculative: Sequence[Generation], autoregressive: Sequence[Generation]
+    bundle: Bundle,
+    prompts: Sequence[Prompt],
+    speculative: Sequence[Generation],
+    autoregressive: Sequence[Generation],
+    sources: Sources = None,
 ) -> Iterator[Case]:
     """Yield both continuations of every prompt, numbered from 1."""
-    for number, (prompt, *both) in enumerate(zip(prompts, speculative, autoregressive, strict=True), 1):
-        yield Case(number, bundle.token_ids(prompt), *both)
+    for number, (prompt, ours, theirs) in enumerate(zip(prompts, speculative, autoregressive, strict=True), 1):
+        source = None if sources is None else sources[number - 1]
+        yield Case(number, bundle.token_ids(prompt), ours, theirs, source)
 
 
 def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
@@ -133,7 +175,7 @@ def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
         return None
     if index == min(len(a), len(b)):
         raise ProofError(f"{case.where}: speculative decoding gives {len(a)} new tokens, autoregressive {len(b)}")
-    logits = next_logits(bundle, case.prompt_ids + a[:index])
+    logits = next_logits(bundle, case.prompt_ids + a[:index], case.source)
     margin, best = abs(float(logits[a[index]] - logits[b[index]])), int(logits.argmax())
     second, first = np.partition(logits, -2)[-2:]
     precision = rounding(bundle.entry)
@@ -148,9 +190,12 @@ def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
     )
 
 
-def next_logits(bundle: Bundle, tokens: Sequence[int]) -> Array:
-    """Return float32 [V]: the engine's logits after `tokens`, computed in chunks from an empty cache."""
+def next_logits(bundle: Bundle, tokens: Sequence[int], source: list[int] | None = None) -> Array:
+    """Return float32 [V]: the engine's logits after `tokens`, computed in chunks from an empty cache. source: of a
+    target with an encoder."""
     manifest, engine = bundle.manifest, bundle.engine
+    if source is not None:
+        SourceEncoder(engine, manifest).encode(0, source)
     batch = (manifest.batch_size,)
     n_given, n_total, length = (engine.host_view(name, batch) for name in ("n_given", "n_total", "length"))
     n_given[:] = n_total[:] = length[:] = 0
@@ -165,15 +210,16 @@ def next_logits(bundle: Bundle, tokens: Sequence[int]) -> Array:
     return found
 
 
-def engine_reference(bundle: Bundle) -> Reference:
-    """Return a reference: the engine's own logits of autoregressive decoding, and the filters in numpy."""
+def engine_reference(bundle: Bundle, source: list[int] | None = None) -> Reference:
+    """Return a reference: the engine's own logits of autoregressive decoding, and the filters in numpy. source: of all
+    texts."""
 
     known: dict[tuple[int, ...], Array] = {}
 
     def after(texts: Sequence[Sequence[int]]) -> list[Array]:
         for text in map(tuple, texts):
             if text not in known:
-                known[text] = next_logits(bundle, text)
+                known[text] = next_logits(bundle, text, source)
         return [known[tuple(text)] for text in texts]
 
     return Reference("the engine's own logits", after)

@@ -19,9 +19,12 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.masking_utils import AttentionMaskInterface
 
+from speccompile.bundle.sources import CROSS_KINDS
 from speccompile.compiler.step import ops
+from speccompile.compiler.step.cross_attention import SOURCE_ROWS, CrossRows
 from speccompile.compiler.step.latent import absorb_query, is_latent
 from speccompile.compiler.step.recurrent_state import RecurrentState, RecurrentStates, steps_of
+from speccompile.compiler.step.relative_bias import RelativeBias
 from speccompile.compiler.step.repeated import grouped_heads, of_half, repeated_heads
 from speccompile.contract import FLOAT_CACHE
 from speccompile.errors import UnsupportedModelError
@@ -50,7 +53,8 @@ class LayerAttention:
 
     key_shape, value_shape: heads and width, no heads in a layer that does not attend. window: number of latest
     positions that are seen, 0 for all, -n for those of the position's own chunk of n (Llama 4). source: the earlier
-    layer whose keys and values it attends to, None for its own.
+    layer whose keys and values it attends to, None for its own. cross: heads and width of a row of its attention to
+    the source of an encoder, None without.
     """
 
     key_shape: tuple[int, int]
@@ -58,18 +62,23 @@ class LayerAttention:
     window: int
     carried: tuple[RecurrentState, ...] = ()
     source: int | None = None
+    cross: tuple[int, int] | None = None
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "LayerAttention":
         """Return the layer with these fields."""
         carried = tuple(map(RecurrentState.from_json, data["carried"]))
-        return cls(tuple(data["key_shape"]), tuple(data["value_shape"]), data["window"], carried, data["source"])
+        shapes = tuple(data["key_shape"]), tuple(data["value_shape"])
+        return cls(*shapes, data["window"], carried, data["source"], tuple(data["cross"]) if data["cross"] else None)
 
     def states(self, layer: int) -> dict[str, tuple[int, int, int]]:
         """Return the cached buffers of this layer by name, in the order of the caches: the shape for one batch slot,
-        whose second size is -1 if there is a row for every token."""
+        whose second size is -1 if there is a row for every token, SOURCE_ROWS if there is one for each of a source."""
         shapes = {"key": self.key_shape, "value": self.value_shape} if self.source is None else {}
         rows = {f"{kind}.{layer}": (heads, -1, width) for kind, (heads, width) in shapes.items() if heads}
+        if self.cross is not None:
+            heads, width = self.cross
+            rows |= {f"{kind}.{layer}": (heads, SOURCE_ROWS, width) for kind in CROSS_KINDS}
         return rows | {each.name(layer): each.shape for each in self.carried}
 
 
@@ -98,7 +107,8 @@ class AttentionCall:
     """Arguments of one attention besides its queries.
 
     layer: its number; source: number of the layer whose rows it attends to; tag: its mask from the mask interface;
-    shift: number of heads by which values are rolled against their keys; all other fields: see `ops.attend`.
+    shift: heads by which values are rolled against their keys; by_distance: attention module whose bias depends on
+    distances; all other fields: see `ops.attend`.
     """
 
     layer: int
@@ -109,11 +119,11 @@ class AttentionCall:
     sinks: Tensor | None = None
     is_latent: bool = False
     shift: int = 0
+    by_distance: nn.Module | None = None
 
 
 class InStepKV(CacheLayerMixin):
-    """In-step keys and values of one layer, in the order of the runs. n_attended: number of attentions since the last
-    update."""
+    """In-step keys and values of one layer, in the order of the runs. n_attended: attentions since the last update."""
 
     is_compileable = True
     is_sliding = False
@@ -148,7 +158,7 @@ class InStepKV(CacheLayerMixin):
         return -1
 
 
-class CachedPass(RecurrentStates, Cache):
+class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
     """One round of a decoder: in-step rows over committed caches. A drafter runs several windows in one pass."""
 
     def __init__(
@@ -159,17 +169,20 @@ class CachedPass(RecurrentStates, Cache):
         skipped: frozenset[int] = frozenset(),
         layers: Sequence[LayerAttention] = (),
         dtype: str = FLOAT_CACHE,
+        source_length: Tensor | None = None,
     ) -> None:
         """caches: key and value of each layer that is not skipped, and, if `layers` say so, its recurrent states and
         the caches of layers that it reads; length int64 [B]; windows: attention window of every layer; skipped: layers
         whose output is unused. dtype: of the stored caches. Where that is int8, in-step rows are rounded as well before
-        anything attends to them: a row has one value in every window."""
+        anything attends to them: a row has one value in every window. source_length int64 [B]: rows of the source that
+        count, of a decoder that attends to one."""
         Cache.__init__(self, layers=[InStepKV() for _ in windows])
         every = [layer for layer in range(len(windows)) if layer not in skipped]
         self.kept, self.skipped = cached_layers(layers, skipped) if layers else every, skipped
         pairs = [[f"key.{layer}", f"value.{layer}"] for layer in range(len(windows))]
         names = [list(each.states(layer)) for layer, each in enumerate(layers)] if layers else pairs
         self.named = dict(zip((name for layer in self.kept for name in names[layer]), caches, strict=True))
+        CrossRows.__init__(self, self.named, source_length)
         RecurrentStates.__init__(self, self.named, [each.carried for each in layers], length)
         self.caches, self.length, self.windows, self.is_quantized = caches, length, windows, dtype != FLOAT_CACHE
         self.positions = self.row_positions = length[:, None]
@@ -186,7 +199,7 @@ class CachedPass(RecurrentStates, Cache):
         pass follows; None: all.
         """
         self.positions, self.row_positions, self.visible, self.biases = positions, row_positions, visible, {}
-        self.count = count
+        self.count, self.relative = count, None
 
     def bias(self, window: int) -> Tensor:
         """Return float32 [B, 1, T, R], added to the scores of in-step rows by a layer with this attention window."""
@@ -212,6 +225,8 @@ class CachedPass(RecurrentStates, Cache):
                 hint="remove cache.dtype, or set it to float",
             )
         own_keys, own = self._stored(rows.keys), self._stored(rows.values)
+        if asked.by_distance:
+            return self.attend_by_distance(asked.by_distance, query, (own_keys, own), (keys, values), asked.scale)
         if asked.shift:
             own, values = (each.roll(asked.shift, 1) for each in (own, values))
         return ops.attend(
@@ -223,7 +238,7 @@ class CachedPass(RecurrentStates, Cache):
         """Return the caches with rows [B, G, R, D] written after the committed ones, in the order of the caches, and
         states advanced by the first `count` int64 [B] rows. `count` is required if there are states."""
         left, committed = iter(rows), []
-        for name, cache in self.named.items():
+        for name, cache in self.updated.items():
             carried = self.carried.get(name)
             if carried is None:
                 committed.append(ops.commit(cache, self._stored(next(left)), self.length, 2))
@@ -241,7 +256,7 @@ class CachedPass(RecurrentStates, Cache):
         """Return the in-step rows [B, G, R, D] of all caches, in the order of the caches: keys, values, and rows that
         advance states."""
         found = list[Tensor]()
-        for name in self.named:
+        for name in self.updated:
             if name in self.carried:
                 found += self.steps[name].rows
             else:
@@ -279,13 +294,17 @@ def _attention(
     scaling: float | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
     **more: object,
 ) -> tuple[Tensor, None]:
     current = _current.get()
     unknown = sorted(name for name, given in more.items() if given is not None and name not in _WITHOUT_EFFECT)
     if unknown:
         raise UnsupportedModelError(f"{type(module).__name__} passes {', '.join(unknown)} to its attention")
-    asked = _asked(current, module, key, attention_mask)
+    cross = current.cross_layer(key)
+    if cross is not None:
+        return current.attend_source(query, cross, scaling, float(softcap or 0.0)).transpose(1, 2).contiguous(), None
+    asked = _asked(current, module, key, attention_mask, by_distance=position_bias is not None)
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     asked = replace(asked, scale=scale, softcap=float(softcap or 0.0), sinks=s_aux)
     rows = current.layers[asked.source]
@@ -306,8 +325,8 @@ def _attention(
     return context.transpose(1, 2).contiguous(), None
 
 
-def _asked(current: CachedPass, module: nn.Module, key: Tensor, tag: object) -> AttentionCall:
-    """Return which layer attends, and to whose rows.
+def _asked(current: CachedPass, module: nn.Module, key: Tensor, tag: object, *, by_distance: bool) -> AttentionCall:
+    """Return which layer attends, and to whose rows. by_distance: whether scores have a bias for each distance.
 
     Rows are found by the keys. They are an earlier layer's if this layer has put none into the cache (Gemma 3n). Else
     the layer is the one that put them there, whatever `layer_idx` its module has: HRM and Zamba 2 run some modules
@@ -319,7 +338,8 @@ def _asked(current: CachedPass, module: nn.Module, key: Tensor, tag: object) -> 
     if source is None or current.layers[source].keys is None:
         raise UnsupportedModelError(f"{type(module).__name__} attends without a cache of its own")
     is_shared = layer is not None and layer > source and current.layers[layer].keys is None
-    return AttentionCall(layer if is_shared and layer is not None else source, source, tag)
+    own = layer if is_shared and layer is not None else source
+    return AttentionCall(own, source, tag, by_distance=module if by_distance else None)
 
 
 def _mask(*args: object, mask_function: Callable[..., Tensor], **kwargs: object) -> MaskTag:

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from speccompile.bundle.sources import CROSS_KINDS
 from speccompile.compiler.step.attention import CachedPass, LayerAttention, attending_through, cached_layers
+from speccompile.compiler.step.cross_attention import SOURCE_ROWS
 from speccompile.compiler.step.layers import skipping
 from speccompile.compiler.step.positions import at_positions
 from speccompile.compiler.step.recurrence import recurring
@@ -20,12 +22,13 @@ from speccompile.errors import UnsupportedModelError
 @dataclass(frozen=True)
 class CacheShape:
     """Shapes of a decoder's caches. `rows` is the length of the static buffers; every shape includes the batch. dtype:
-    of stored keys and values, one of `contract.CACHE_DTYPES`."""
+    of stored keys and values, one of `contract.CACHE_DTYPES`. source: rows of the longest source, 0 without any."""
 
     batch_size: int
     rows: int
     max_length: int
     dtype: str = FLOAT_CACHE
+    source: int = 0
 
 
 class Decoder(nn.Module):
@@ -66,14 +69,17 @@ class Decoder(nn.Module):
         """Return the shapes of caches by name, for each layer whose attention runs or whose keys and values such a
         layer reads: `key.0`, `value.0`, .. [B, G, S, D], one row per token, and its recurrent states."""
         return {
-            name: (self.shape.batch_size, heads, self.shape.rows if size < 0 else size, width)
+            name: (self.shape.batch_size, heads, self._size(size, self.shape.rows), width)
             for name, (heads, size, width) in self._states().items()
         }
 
     def empty(self, rows: int) -> list[Tensor]:
         """Return zero-filled caches of one batch slot for `rows` tokens, in the order of `cache_shapes`."""
         shapes = self._states().values()
-        return [torch.zeros(1, heads, rows if size < 0 else size, width) for heads, size, width in shapes]
+        return [torch.zeros(1, heads, self._size(size, rows), width) for heads, size, width in shapes]
+
+    def _size(self, size: int, rows: int) -> int:
+        return self.shape.source if size == SOURCE_ROWS else rows if size < 0 else size
 
     def _states(self) -> dict[str, tuple[int, int, int]]:
         kept = cached_layers(self.layers, self.skipped)
@@ -84,10 +90,20 @@ class Decoder(nn.Module):
         """Return whether a layer that is not skipped has a recurrent state."""
         return any(layer.carried for index, layer in enumerate(self.layers) if index not in self.skipped)
 
-    def begin(self, caches: list[Tensor], length: Tensor) -> CachedPass:
-        """Return a pass over caches of which `length` int64 [B] rows are committed."""
+    @property
+    def has_source(self) -> bool:
+        """Return whether it attends to the source of an encoder."""
+        return bool(self.cross_names())
+
+    def cross_names(self) -> list[str]:
+        """Return the names of the caches that hold rows of the source: those of all layers, in their order."""
+        return [f"{kind}.{index}" for index, layer in enumerate(self.layers) if layer.cross for kind in CROSS_KINDS]
+
+    def begin(self, caches: list[Tensor], length: Tensor, source_length: Tensor | None = None) -> CachedPass:
+        """Return a pass over caches of which `length` int64 [B] rows are committed, and over a source of
+        `source_length` int64 [B] rows for a decoder that attends to one."""
         windows = [layer.window for layer in self.layers]
-        return CachedPass(caches, length, windows, self.skipped, self.layers, self.shape.dtype)
+        return CachedPass(caches, length, windows, self.skipped, self.layers, self.shape.dtype, source_length)
 
     def clamp(self, positions: Tensor) -> Tensor:
         """Keep padding after the last token of the longest sequence inside the model's positions."""

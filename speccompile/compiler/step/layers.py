@@ -55,7 +55,7 @@ def find_norm(model: nn.Module) -> nn.Module:
 def _holder(model: nn.Module) -> tuple[nn.Module, nn.ModuleList]:
     """Return the module that holds the list of layers as a child, and the list."""
     wanted = model.config.num_hidden_layers
-    for holder in model.modules():
+    for holder in _decoder_part(model).modules():
         for child in holder.children():
             if (
                 isinstance(child, nn.ModuleList)
@@ -72,8 +72,13 @@ def _holder(model: nn.Module) -> tuple[nn.Module, nn.ModuleList]:
 def attending(model: nn.Module) -> set[int]:
     """Return the layers that hold an attention module. A module that several layers share has no layer number
     (Zamba)."""
-    found = {getattr(module, "layer_idx", None) for module in model.modules() if _is_attention(module)}
+    found = {getattr(module, "layer_idx", None) for module in _decoder_part(model).modules() if _is_attention(module)}
     return {layer for layer in found if isinstance(layer, int) and layer >= 0}
+
+
+def _decoder_part(model: nn.Module) -> nn.Module:
+    """Return the model without an encoder that has layers of its own."""
+    return getattr(model, "decoder_part", model)
 
 
 def _is_attention(module: nn.Module) -> bool:

@@ -11,6 +11,7 @@ from transformers.cache_utils import Cache
 
 from speccompile.compiler.step import ops
 from speccompile.compiler.step.attention import AttentionCall, CachedPass, InStepKV, window_reference
+from speccompile.compiler.step.cross_attention import CrossRows
 
 
 class TrainingPass(CachedPass):
@@ -20,6 +21,7 @@ class TrainingPass(CachedPass):
         """windows: attention window of every layer, as in `CachedPass`."""
         Cache.__init__(self, layers=[InStepKV() for _ in windows])
         self.windows, self.skipped, self.named = windows, frozenset(), {}
+        CrossRows.__init__(self, self.named, None)
         self.visible: Tensor | None = None
         self.biases: dict[int, Tensor] = {}
         self.n_own = 0

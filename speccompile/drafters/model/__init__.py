@@ -9,9 +9,11 @@ METHOD = DraftingMethod(
     ("model", "revision", "adapter", "tokenizer", "tokens", "sample", "tree", "drafter"),
     (*DYNAMIC_TREE_ROWS, greedy_draft_row(("chain",), ("bild",))),
     weights=OWN,
+    with_images=True,
     required_keys={"model": ("the model", "demo/drafter")},
     training=Training(sizes=SIZES, dialects=("Hugging Face",), is_depth_independent=True, own_text=True),
     aliases=("draft", "draft_model"),
     elsewhere="and this version drafts for a drafter by looking up in the text alone",
     runs=ONE_A_DRAFT,
+    reads_sources=True,
 )

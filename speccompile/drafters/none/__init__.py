@@ -8,5 +8,7 @@ METHOD = DraftingMethod(
     (),
     (greedy_draft_row(("chain",), ("exact",)),),
     drafts=False,
+    with_images=True,
     runs=NO_RUN,
+    reads_sources=True,
 )

@@ -3,9 +3,12 @@
 import torch
 from torch import Tensor
 
+from speccompile.bundle.sources import SOURCE
 from speccompile.compiler.step import ops
+from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
 from speccompile.compiler.step.draft.lookup import Lookup
+from speccompile.compiler.step.draft.source_lookup import SourceLookup
 from speccompile.drafters.context import DrafterContext
 from speccompile.tree import Tree
 
@@ -14,6 +17,9 @@ def make(site: DrafterContext) -> Drafter:
     """Return the drafter, whose only state is the text."""
     ngram = site.drafter.ngram
     assert ngram is not None, "the plan decides it"
+    if site.drafter.options.get("over") == SOURCE and site.shape.source:
+        begin = site.drafter.options.get("begin") is not False
+        return SourceDrafter(site.tree, SourceLookup(site.tree.drafts, ngram, begin=begin), site.shape)
     return PromptLookup(site.tree, ngram, site.shape.batch_size, site.shape.rows)
 
 
@@ -36,4 +42,28 @@ class PromptLookup(Drafter):
         end = (accepted.length + accepted.n_path)[:, None]  # [B, 1]: position of the bonus token
         looked = self.lookup(text, end)
         n_total = torch.where(looked.match_length > 0, 1 + self.tokens, 1)
+        return Drafted(torch.cat([text.gather(1, end), looked.tokens], 1), n_total, [text])
+
+
+class SourceDrafter(Drafter):
+    """Drafts the tokens that a lookup finds in the source or in the answer; its only state is the answer."""
+
+    shape: Tree
+
+    def __init__(self, tree: Tree, lookup: SourceLookup, shape: CacheShape) -> None:
+        super().__init__()
+        self.shape, self.tokens, self.lookup = tree, tree.drafts, lookup
+        self.batch_size, self.rows, self.source_rows = shape.batch_size, shape.rows, shape.source
+
+    def states(self) -> list[State]:
+        return [State("tokens", torch.int64, (self.batch_size, self.rows))]
+
+    def forward(self, accepted: Accepted, states: list[Tensor]) -> Drafted:
+        assert accepted.source_tokens is not None
+        assert accepted.source_length is not None
+        text = ops.commit(states[0], accepted.path, accepted.length, 1)  # [B, S]
+        end = (accepted.length + accepted.n_path)[:, None]  # [B, 1]: position of the bonus token
+        source, is_first = (accepted.source_tokens, accepted.source_length), accepted.length == 0
+        looked = self.lookup(text, end, *source, is_first)
+        n_total = torch.where((looked.match_length > 0) & (accepted.n_path > 0), 1 + self.tokens, 1)
         return Drafted(torch.cat([text.gather(1, end), looked.tokens], 1), n_total, [text])

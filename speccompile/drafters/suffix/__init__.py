@@ -15,6 +15,7 @@ METHOD = DraftingMethod(
     ),
     threshold=0.1,  # SuffixDecoding's
     decide=decide,
+    with_images=True,
     elsewhere="which is a drafter of its own and does not look up for another one yet",
     compare_variants=(
         CompareVariant("suffix-8", {"tokens": 8}),

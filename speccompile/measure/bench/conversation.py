@@ -26,6 +26,8 @@ class ConversationPrompts:
 
     def token_ids(self, question: Question, answers: Sequence[str] = ()) -> list[int]:
         """Return the prompt of the turn after these answers. Raise PromptError if the bundle cannot take it."""
+        if self._bundle.manifest.source is not None:
+            return self._source(question)
         if question.category is None:
             return self._bundle.token_ids(question.turns[0])
         said = [str(turn) for turn in question.turns[: len(answers) + 1]]
@@ -41,8 +43,21 @@ class ConversationPrompts:
         written = apply_chat_template(template, messages, special_tokens)
         return self._bundle.token_ids(text.encode(written, special_tokens=False))
 
+    def _source(self, question: Question) -> list[int]:
+        """Return the source of a plain prompt. Raise PromptError for a question, whose turns are a conversation."""
+        if question.category is not None:
+            raise PromptError(
+                f"received a question of category {question.category!r}, expected a source: this bundle's target has "
+                "an encoder, and no conversation",
+                hint='write sources as prompts: {"prompt": "text"}',
+            )
+        return self._bundle.source_token_ids(question.turns[0])
+
     def check(self, question: Question) -> None:
         """Raise PromptError if a turn may leave no room for its answer. Earlier answers count at their longest."""
+        if self._bundle.manifest.source is not None:
+            self._source(question)
+            return
         most = self._bundle.manifest.max_length
         for turn in range(len(question.turns)):
             needed = len(self.token_ids(question, [""] * turn)) + turn * self._longest

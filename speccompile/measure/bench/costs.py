@@ -16,6 +16,7 @@ from speccompile.measure.bench.measure import host_seconds
 from speccompile.progress import log_step
 from speccompile.runtime import Bundle
 from speccompile.runtime.devices.engine import Run
+from speccompile.runtime.generation_options import GenerationOptions
 from speccompile.runtime.rounds.host_drafts import needs_proposer
 
 WARM_UP = 3
@@ -119,7 +120,9 @@ def _host(bundle: Bundle, context: int) -> float:
     manifest = replace(bundle.manifest, eos_token_ids=())
     endless = Bundle(manifest, bundle.engine, bundle.entry, bundle.text, None, bundle.proposer)
     prompt, new = context_tokens(bundle.manifest, context), min(NEW_TOKENS, bundle.manifest.max_length - context)
-    generations = [endless.generate(prompt, max_new_tokens=new, adaptive=False) for _ in range(GENERATIONS)]
+    source = None if manifest.source is None else prompt[: manifest.source["max_length"]]
+    options = GenerationOptions(max_new_tokens=new, adaptive=False, source=source)
+    generations = [endless.generate(prompt, options) for _ in range(GENERATIONS)]
     return median(host_seconds(one) / one.rounds for one in generations)
 
 

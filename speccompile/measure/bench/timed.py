@@ -25,7 +25,10 @@ class Timed:
 
 
 def generate_timed(bundle: Bundle, prompt: Prompt, **options: Any) -> Timed:
-    """Run `Bundle.generate` and return its result with the times."""
-    generation = bundle.generate(prompt, **options)
+    """Run `Bundle.generate` and return its result with the times. prompt: for a target with an encoder its source."""
+    if bundle.manifest.source is None:
+        generation = bundle.generate(prompt, **options)
+    else:
+        generation = bundle.generate(source=prompt, **options)
     gaps = generation.round_seconds
     return Timed(generation, generation.seconds - sum(gaps), tuple(gaps))

@@ -63,6 +63,13 @@ spc_error* spc_request_add_stop(spc_request* request, const char* text, size_t s
   });
 }
 
+spc_error* spc_request_add_stop_token(spc_request* request, int64_t id) {
+  return spc::call_guarded([&] {
+    spc::require_pointer(request, "request");
+    request->request.stop_token_ids.push_back(id);
+  });
+}
+
 spc_error* spc_request_set_number(spc_request* request, size_t prompt, const char* name, double value) {
   return spc::call_guarded([&] {
     spc::require_pointer(request, "request");

@@ -211,6 +211,10 @@ const std::string& EngineEntry::file(const std::string& graph) const {
 }
 
 Manifest Manifest::from_json(const Json& data, const std::string& file) {
+  if (data.is_object() && data.find("source"))
+    throw Error(Kind::kBundle,
+                file + ": the target of this bundle has an encoder, which reads a source, expected a language model",
+                "run it in Python: speccompile generate --source TEXT, or speccompile.load");
   check_record(kManifestRecord, data, file);
   Manifest manifest;
   manifest.speccompile = data["speccompile"].text();

@@ -18,6 +18,7 @@ struct Subcommand {
 Subcommand generate_command();
 Subcommand bench_command();
 Subcommand inspect_command();
+Subcommand serve_command();
 
 // The options of sampling with others before and behind them, as --help lists them.
 std::vector<Option> with_sampling(std::vector<Option> before, const std::vector<Option>& behind);

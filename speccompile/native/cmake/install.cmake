@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 set(packages ${CMAKE_INSTALL_LIBDIR}/cmake/speccompile)
 
 target_include_directories(speccompile INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-install(FILES ${native}/include/speccompile.h ${native}/include/speccompile.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${native}/include/speccompile.h ${native}/include/speccompile.hpp ${native}/include/speccompile_scheduler.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS speccompile-native RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 if(TARGET triton_speccompile)  # beside the library, which it loads from its own folder
   install(TARGETS triton_speccompile LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -4,7 +4,8 @@ find_package(Threads REQUIRED)
 set(native ${PROJECT_SOURCE_DIR})
 
 # Compiled once for the library, the command and the tests.
-file(GLOB sources CONFIGURE_DEPENDS ${native}/*.cpp ${native}/bundle/*.cpp ${native}/index/*.cpp ${native}/runtime/*.cpp ${native}/text/*.cpp)
+file(GLOB sources CONFIGURE_DEPENDS ${native}/*.cpp ${native}/bundle/*.cpp ${native}/index/*.cpp ${native}/runtime/*.cpp ${native}/serving/scheduler/*.cpp
+  ${native}/text/*.cpp ${native}/text/jinja/*.cpp)
 add_library(speccompile_runtime OBJECT ${sources})
 set(runtime_objects
   $<TARGET_OBJECTS:speccompile_runtime> $<TARGET_OBJECTS:speccompile_operators> $<TARGET_OBJECTS:speccompile_paths>)
@@ -20,7 +21,7 @@ if(NOT SPECCOMPILE_NO_LINKS)
   set_target_properties(speccompile PROPERTIES VERSION ${abi}.0.0)
 endif()
 
-file(GLOB sources CONFIGURE_DEPENDS ${native}/cli/*.cpp)
+file(GLOB sources CONFIGURE_DEPENDS ${native}/cli/*.cpp ${native}/serving/http/*.cpp)
 add_executable(speccompile-native ${sources} ${runtime_objects})
 
 foreach(target speccompile speccompile-native)

@@ -32,6 +32,9 @@ typedef struct spc_bundle spc_bundle;   /* manifest, weights, tokenizer: never c
 typedef struct spc_session spc_session; /* buffers and a generation, for one thread at a time */
 typedef struct spc_request spc_request; /* prompts and options, for one thread at a time */
 typedef struct spc_result spc_result;   /* what came out of a row: never changes */
+typedef struct spc_scheduler spc_scheduler;   /* a thread that decodes many requests at once, for any thread */
+typedef struct spc_submission spc_submission; /* a request that a scheduler has taken, for any thread */
+typedef struct spc_delta spc_delta;           /* what a sequence has got of late: never changes */
 
 /* Kinds of errors, and the exit code that a program should end with. */
 enum {
@@ -43,6 +46,7 @@ enum {
   SPC_CANCELLED = 13, /* 1: spc_session_cancel was called */
   SPC_MEMORY = 14,    /* 1: out of memory */
   SPC_TOO_SMALL = 15, /* 1: the caller's buffer is too small; the size that is needed was written */
+  SPC_OVERLOADED = 16, /* 1: a scheduler that cannot take a request now */
   SPC_DEFECT = 70     /* 70: a defect of speccompile */
 };
 
@@ -81,10 +85,12 @@ SPC_API void spc_request_free(spc_request *request);
 SPC_API spc_error *spc_request_add_text(spc_request *request, const char *text, size_t size);
 SPC_API spc_error *spc_request_add_tokens(spc_request *request, const int64_t *ids, size_t count);
 SPC_API spc_error *spc_request_add_stop(spc_request *request, const char *text, size_t size);
+/* A token that ends a sequence, which keeps it, like an end token of the target's. */
+SPC_API spc_error *spc_request_add_stop_token(spc_request *request, int64_t id);
 /* Options by the names and with the defaults of Python's `Bundle.generate_batch`.
  * numbers:  temperature 0, top_p 1, min_p 0, repetition_penalty 1
- * integers: max_new_tokens 128, top_k 0, seed (by default drawn), num_return_sequences 1; and 0 or 1: autoregressive 0,
- *           adaptive 1, logprobs 0, chat 0
+ * integers: max_new_tokens 128, top_k 0, seed (by default drawn), num_return_sequences 1, top_logprobs 0; and 0 or 1:
+ *           autoregressive 0, adaptive 1, logprobs 0, ignore_eos 0, chat 0
  * prompt: the option of that prompt alone (0 is the first), SPC_ALL for all. */
 #define SPC_ALL ((size_t)-1)
 SPC_API spc_error *spc_request_set_number(spc_request *request, size_t prompt, const char *name, double value);
@@ -142,6 +148,46 @@ SPC_API spc_error *spc_session_result(spc_session *session, size_t row, spc_resu
 SPC_API const char *spc_result_json(const spc_result *result);
 SPC_API void spc_result_tokens(const spc_result *result, const int64_t **ids, size_t *count);
 SPC_API void spc_result_free(spc_result *result);
+
+/* Continuous batching: requests of any threads share the bundle's batch slots, and each has the tokens that it has alone. What
+ * one has read serves others with the same beginning.
+ * options: names and values in turn, closed by NULL; NULL for none. "requests" (64) and "tokens" (65536) of prompts: that may wait
+ * for a slot. "sequences" (16): of one request. "queue_seconds": until its first slot; "seconds": in all; by default for ever.
+ * "client_rows": slots that one client may have at once. "reuse": "false" reads every prompt anew. "adapter": NAME=FOLDER of an
+ * adapter of the target, any number of times. */
+SPC_API spc_error *spc_scheduler_create(const spc_bundle *bundle, const char *const *options, spc_scheduler **scheduler);
+/* What is left ends as cancelled, after the round in progress; submissions keep what they need. */
+SPC_API void spc_scheduler_free(spc_scheduler *scheduler);
+/* Takes no more requests, and waits until the present ones have ended, for at most `seconds` (below 0: for ever); the rest end as
+ * cancelled. From one thread at a time. */
+SPC_API spc_error *spc_scheduler_close(spc_scheduler *scheduler, double seconds);
+/* Checks a request with one prompt, copies it and puts it into the queue. terms: names and values as above. "client": its name, for
+ * client_rows. "salt": only requests with the same one share what they have read. "reuse": "false" shares with none.
+ * SPC_OVERLOADED if the queue is full or the scheduler is closing, SPC_ENGINE after a failure of the engine. */
+SPC_API spc_error *spc_scheduler_submit(spc_scheduler *scheduler, const spc_request *request, const char *const *terms, spc_submission **submission);
+/* Numbers since the beginning, as a result whose JSON is an object: waiting, running, submitted, refused, finished, cancelled,
+ * failed, prompt_tokens, cached_tokens, new_tokens, rounds, draft_tokens, accepted_tokens. */
+SPC_API spc_error *spc_scheduler_stats(const spc_scheduler *scheduler, spc_result **stats);
+
+/* Its sequences: num_return_sequences. */
+SPC_API size_t spc_submission_sequences(const spc_submission *submission);
+/* The next delta of any sequence, for which it waits for at most `seconds` (0: not at all; below 0: for ever). delta: NULL where
+ * none has come, and after the last one; then done is 1. An error of the request comes after the deltas before it. */
+SPC_API spc_error *spc_submission_next(spc_submission *submission, double seconds, spc_delta **delta, int *done);
+/* wake: called now, and on the scheduler's thread whenever there is something for spc_submission_next; it must not block or throw,
+ * and may call it. NULL: nobody. Once this has returned, none that was there before is called any more. */
+SPC_API spc_error *spc_submission_on_ready(spc_submission *submission, void (*wake)(void *user), void *user);
+/* From any thread: its sequences end after the round in progress, as cancelled. */
+SPC_API void spc_submission_cancel(spc_submission *submission);
+SPC_API void spc_submission_free(spc_submission *submission); /* cancels what has not ended */
+
+SPC_API size_t spc_delta_sequence(const spc_delta *delta); /* from 0 on */
+/* New text that may be shown, and new tokens, possibly none. They stay until the delta is freed. */
+SPC_API void spc_delta_text(const spc_delta *delta, const char **text, size_t *size);
+SPC_API void spc_delta_tokens(const spc_delta *delta, const int64_t **ids, size_t *count);
+/* The whole sequence, with its last delta; NULL with another one. */
+SPC_API spc_error *spc_delta_result(const spc_delta *delta, spc_result **result);
+SPC_API void spc_delta_free(spc_delta *delta);
 
 #ifdef __cplusplus
 }

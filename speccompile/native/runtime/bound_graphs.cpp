@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "../errors.h"
-#include "logprobs.h"
 
 namespace spc {
 namespace {
@@ -82,16 +81,16 @@ void VerifyPass::copy_next_inputs() const {
   }
 }
 
-std::vector<double> VerifyPass::logprobs(size_t row, const int64_t* tokens, size_t count) const {
+Logprobs VerifyPass::logprobs(size_t row, const int64_t* tokens, size_t count, int64_t n_best) const {
   const int64_t rows = logits.shape[1], vocabulary = logits.shape[2], line = static_cast<int64_t>(row) - key.rows.start;
-  std::vector<double> found;
+  Logprobs found;
   for (size_t i = 0; i < count; ++i) {
     const int64_t at = static_cast<int64_t>(i);
     const int64_t node = nodes_.data && at < rows ? nodes_.ints()[static_cast<int64_t>(row) * rows + at] : at;
     if (node < 0 || node >= rows || tokens[i] < 0 || tokens[i] >= vocabulary)
       throw Error(Kind::kEngine, "the graph gave token " + std::to_string(tokens[i]) + " at node " + std::to_string(node), "build the bundle again");
     const int64_t place = line * rows + node;
-    found.push_back(chosen_logprob(logits.floats() + place * vocabulary, static_cast<size_t>(vocabulary), tokens[i]));
+    found.add(logits.floats() + place * vocabulary, static_cast<size_t>(vocabulary), tokens[i], n_best);
   }
   return found;
 }

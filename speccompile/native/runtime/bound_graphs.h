@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine.h"
+#include "logprobs.h"
 
 namespace spc {
 
@@ -35,8 +36,8 @@ class VerifyPass {
   const Run& draft();
   // Copy the drafts of a fused `step` into the window of the next round.
   void copy_next_inputs() const;
-  // Return the log-probabilities of a row's new tokens of this round. row: number in the batch.
-  std::vector<double> logprobs(size_t row, const int64_t* tokens, size_t count) const;
+  // Return the log-probabilities of a row's new tokens of this round, and of the `n_best` best ones. row: number in the batch.
+  Logprobs logprobs(size_t row, const int64_t* tokens, size_t count, int64_t n_best) const;
 
   const Key key;
   const Widths widths;

@@ -7,7 +7,6 @@
 #include "../files.h"
 #include "../operators/float_mode.h"
 #include "../system.h"
-#include "chat.h"
 #include "engines.h"
 #include "round_times.h"
 #include "sessions.h"
@@ -27,11 +26,20 @@ std::shared_ptr<const RetrievalProposer> open_index(const OpenedBundle& bundle) 
   return std::make_shared<const RetrievalProposer>(folder, static_cast<size_t>(manifest.tokens), depth);
 }
 
+// Texts could name the placeholders of pictures, which the runtime in Python alone keeps apart from what users write.
+OpenedBundle without_pictures(OpenedBundle opened) {
+  for (const Graph& graph : opened.manifest.graphs)
+    if (graph.input(names::kMedia))
+      throw Error(Kind::kEngine, opened.folder + ": received a bundle whose target sees pictures, expected one of text: the runtime in C++ has no pictures",
+                  "run it in Python (speccompile generate), or build the recipe without target.images");
+  return opened;
+}
+
 }  // namespace
 
 Bundle::Bundle(const std::string& folder, const OpenOptions& options)
     : start_(wall_seconds()),
-      opened_(open_bundle(folder, options.verify, options.signed_by)),
+      opened_(without_pictures(open_bundle(folder, options.verify, options.signed_by))),
       library_(Ort::load(options.onnxruntime)),
       entry_(&choose(library_, opened_.manifest, options.engine)) {
   const speccompile::FloatMode mode;  // threads of ONNX Runtime take over how the one that makes them rounds
@@ -45,7 +53,7 @@ Bundle::Bundle(const std::string& folder, const OpenOptions& options)
       text_hint_ = error.hint;
     }
   }
-  if (opened_.hashes.find(kChat)) check_chat(opened_.path(kChat));
+  if (opened_.hashes.find(kChat)) chat_ = ChatTemplates(opened_.path(kChat));
   retrieval_ = open_index(opened_);
   if (entry_->provider == provider::kCpu) {
     kernels_ = kernels_in_use();
@@ -74,8 +82,9 @@ std::string Bundle::tokenizer_hash() const {
 
 TokenIds Bundle::encode(const std::string& prompt, bool chat) const {
   const Text& text = require_tokenizer("this bundle has no tokenizer, and the prompt is a text", "give token ids (--token-ids 1,2,3)");
-  if (chat) refuse_chat(opened_.hashes.find(kChat) != nullptr);
-  return text.encode(prompt);
+  if (!chat) return text.encode(prompt);
+  const Json message = Json::Object{{"role", "user"}, {"content", prompt}};
+  return text.encode(chat_.apply({message}, true, Json(Json::Object())), false);  // the template writes special tokens itself
 }
 
 TokenIds Bundle::token_ids(const Prompt& prompt, bool chat) const {

@@ -7,6 +7,7 @@
 #include "../bundle/reader.h"
 #include "../index/retrieval.h"
 #include "../text/text.h"
+#include "chat.h"
 #include "engine.h"
 #include "window_invariance.h"
 #include "options.h"
@@ -37,6 +38,8 @@ class Bundle {
   const Text& require_tokenizer(const std::string& otherwise, const std::string& hint) const;
   // Return the prompt's tokens. Throws Error(kPrompt) if it is empty, too long, or not of this vocabulary.
   TokenIds token_ids(const Prompt& prompt, bool chat) const;
+
+  const ChatTemplates& chat() const { return chat_; }
 
   // Return the hash of the tokenizer, "" without one.
   std::string tokenizer_hash() const;
@@ -70,6 +73,7 @@ class Bundle {
   const EngineEntry* const entry_;
   std::shared_ptr<SharedEngine> program_;
   std::shared_ptr<const Text> text_;
+  ChatTemplates chat_;
   std::string text_refusal_, text_hint_, kernels_;
   std::shared_ptr<const RetrievalProposer> retrieval_;
   WindowInvariance exactness_;

@@ -4,6 +4,7 @@
 
 #include "../bundle/hashes.h"
 #include "../errors.h"
+#include "../text/jinja/render.h"
 
 namespace spc {
 namespace {
@@ -18,25 +19,59 @@ Json read(const std::string& path) {
   }
 }
 
-}  // namespace
-
-void check_chat(const std::string& path) {
-  const Json data = read(path);
-  const Json::Object& tokens = data["special_tokens"].object();
-  const Json::Object& named = data["templates"].object();
-  const auto are_texts = [](const Json::Object& texts) {
-    return std::all_of(texts.begin(), texts.end(), [](const Json::Member& each) { return each.second.is_text(); });
-  };
-  const bool has_any = data["template"].is_text() || (!named.empty() && are_texts(named));
-  if (!has_any || !data["special_tokens"].is_object() || !are_texts(tokens))
-    throw Error(Kind::kBundle, path + ": expected {\"template\": text, \"special_tokens\": {name: text}}, or \"templates\": {name: text}",
-                kRebuild);
+bool are_texts(const Json::Object& texts) {
+  return std::all_of(texts.begin(), texts.end(), [](const Json::Member& each) { return each.second.is_text(); });
 }
 
-void refuse_chat(bool has_template) {
-  if (!has_template) throw Error(Kind::kPrompt, "this bundle's tokenizer has no chat template", "leave --chat out");
-  throw Error(Kind::kEngine, "chat templates need Jinja, which the native runtime does not have",
-              "write the template's text yourself (it is in the bundle's tokenizer/chat.json), use the Python runtime, or leave --chat out");
+}  // namespace
+
+ChatTemplates::ChatTemplates(const std::string& path) {
+  const Json data = read(path);
+  if (data["template"].is_text())
+    templates_ = {{kDefaultTemplate, data["template"]}};
+  else if (are_texts(data["templates"].object()))
+    templates_ = data["templates"].object();
+  special_tokens_ = data["special_tokens"].object();
+  if (templates_.empty() || !data["special_tokens"].is_object() || !are_texts(special_tokens_))
+    throw Error(Kind::kBundle, path + ": expected {\"template\": text, \"special_tokens\": {name: text}}, or \"templates\": {name: text}", kRebuild);
+}
+
+// The template of a conversation as transformers chooses it: by its name, `tool_use` with tools, else `default`. A tokenizer's only
+// template is always it.
+const std::string& ChatTemplates::chosen(const Json& variables) const {
+  const Json all(templates_);
+  const bool has_tools = !variables["tools"].is_null() && all.find(kToolTemplate);
+  const Json* const asked = variables.find("chat_template");
+  const std::string wanted = asked && asked->is_text() ? asked->text() : has_tools ? kToolTemplate : kDefaultTemplate;
+  const bool is_text = !asked || asked->is_null() || asked->is_text();
+  for (const auto& [name, text] : templates_)
+    if (is_text && name == wanted) return text.text();
+  std::vector<std::string> names;
+  for (const auto& each : templates_) names.push_back(each.first);
+  std::sort(names.begin(), names.end());
+  std::string known;
+  for (const std::string& name : names) known += (known.empty() ? "" : ", ") + name;
+  throw Error(Kind::kPrompt, "this bundle's tokenizer has no chat template " + (is_text ? python_repr(wanted) : asked->repr()) + ", only " + known,
+              "name one of them as chat_template among the template's variables");
+}
+
+std::string ChatTemplates::apply(const Json::List& messages, bool add_generation_prompt, const Json& variables) const {
+  if (!is_there()) throw Error(Kind::kPrompt, "this bundle's tokenizer has no chat template", "leave --chat out");
+  const std::string& source = chosen(variables);
+  try {
+    jinja::Dict given;
+    given.set("tools", {});
+    given.set("documents", {});
+    for (const auto& [name, value] : variables.object())
+      if (name != "chat_template") given.set(name, jinja::Value::of(value));
+    for (const auto& [name, text] : special_tokens_) given.set(name, text.text());
+    given.set("add_generation_prompt", add_generation_prompt);
+    given.set("messages", jinja::Value::of(messages));
+    return jinja::render(source, given);
+  } catch (const jinja::TemplateError& error) {
+    const std::string line = error.line ? " (its line " + std::to_string(error.line) + ")" : "";
+    throw Error(Kind::kPrompt, "the chat template does not take these messages: " + error.message + line, "change the messages, or leave --chat out");
+  }
 }
 
 }  // namespace spc

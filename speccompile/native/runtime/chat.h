@@ -1,14 +1,31 @@
-// Refusal of chat templates: they are Jinja, which this runtime does not support (runtime/text/chat.py).
+// Chat templates: write the messages of a conversation as the model saw them in its training (runtime/text/chat.py).
 #pragma once
 
 #include <string>
+#include <vector>
+
+#include "../json.h"
 
 namespace spc {
 
-// Throws Error(kBundle) when a `tokenizer/chat.json` holds no template.
-void check_chat(const std::string& path);
+// The templates of a tokenizer, by name, and its special tokens.
+class ChatTemplates {
+ public:
+  ChatTemplates() = default;
+  // Read a `tokenizer/chat.json`. Throws Error(kBundle) when it holds no template.
+  explicit ChatTemplates(const std::string& path);
+  bool is_there() const { return !templates_.empty(); }
 
-// Throws the error of a request for a chat template. has_template: whether the bundle has one.
-[[noreturn]] void refuse_chat(bool has_template);
+  // Return the prompt for some messages, special tokens included: encode it without adding any. add_generation_prompt: end where
+  // the model's answer begins. variables: an object of further ones, such as enable_thinking; of named templates `chat_template`
+  // says which. Throws Error(kPrompt) when there is no template, or it does not take the messages.
+  std::string apply(const Json::List& messages, bool add_generation_prompt, const Json& variables) const;
+
+ private:
+  const std::string& chosen(const Json& variables) const;
+
+  Json::Object templates_;
+  Json::Object special_tokens_;
+};
 
 }  // namespace spc

@@ -94,6 +94,12 @@ Committed DecodeLoop::release(int64_t slot) {
   return held;
 }
 
+void DecodeLoop::hold(const SlotContent& content) {
+  Slot& own = free_slot(content.slot);
+  own.committed_length = static_cast<int64_t>(content.tokens.size());
+  own.drafter_length = content.drafter_length;
+}
+
 void DecodeLoop::copy(int64_t source, int64_t slot) {
   Slot& own = free_slot(slot);
   const Slot& other = slots_.at(static_cast<size_t>(source));
@@ -270,7 +276,7 @@ double DecodeLoop::verify(VerifyPass& forward, const SlotList& taking) {
     const size_t count = static_cast<size_t>(end + 1 - given);
     SequenceState& row = *slot->sequence;
     row.append_tokens(tokens, count, total - given,
-                      row.wants_logprobs ? forward.logprobs(static_cast<size_t>(slot->index), tokens, count) : std::vector<double>());
+                      row.wants_logprobs ? forward.logprobs(static_cast<size_t>(slot->index), tokens, count, row.n_best) : Logprobs());
     slot->is_prefilled = true;
   }
   return watch_.lap();

@@ -45,6 +45,8 @@ class DecodeLoop {
   void decode();
   // Release a slot, whether its sequence has ended or not. Return what its caches hold until the next admission.
   Committed release(int64_t slot);
+  // Record that the caches of a free slot hold `content`, for its next sequence.
+  void hold(const SlotContent& content);
   // Copy the caches of slot `source` to a free slot. The sequence in `source` may go on.
   void copy(int64_t source, int64_t slot);
   // Record that the first slot of the batch holds what its sequence has until now, and end the batch.

@@ -9,7 +9,8 @@ SequenceState::SequenceState(TokenIds prompt, const Options& options, const Samp
          std::shared_ptr<const Text> text, std::vector<std::string> stop)
     : prompt(std::move(prompt)),
       sampling(sampling),
-      wants_logprobs(options.logprobs),
+      wants_logprobs(options.logprobs || options.top_logprobs),
+      n_best(options.top_logprobs),
       ends_(std::move(ends)),
       tokenizer_(std::move(text)),
       stop_(std::move(stop)) {
@@ -31,7 +32,7 @@ TokenIds SequenceState::all_token_ids() const {
   return all;
 }
 
-void SequenceState::append_tokens(const int64_t* tokens, size_t count, int64_t drafts, const std::vector<double>& new_logprobs) {
+void SequenceState::append_tokens(const int64_t* tokens, size_t count, int64_t drafts, const Logprobs& new_logprobs) {
   path_lengths.push_back(static_cast<int64_t>(count));
   draft_lengths.push_back(drafts);
   count = std::min(count, static_cast<size_t>(max_new_tokens) - token_ids.size());
@@ -41,10 +42,26 @@ void SequenceState::append_tokens(const int64_t* tokens, size_t count, int64_t d
     finish_reason = finish::kStop;
   }
   token_ids.insert(token_ids.end(), tokens, tokens + count);
-  if (wants_logprobs) logprobs.insert(logprobs.end(), new_logprobs.begin(), new_logprobs.begin() + static_cast<std::ptrdiff_t>(count));
+  if (wants_logprobs) {
+    const auto kept = static_cast<std::ptrdiff_t>(count);
+    logprobs.insert(logprobs.end(), new_logprobs.chosen.begin(), new_logprobs.chosen.begin() + kept);
+    top_logprobs.insert(top_logprobs.end(), new_logprobs.best.begin(), new_logprobs.best.begin() + kept);
+  }
   if (stream_ && stream_->has_stop()) read();
   if (is_active() && static_cast<int64_t>(token_ids.size()) == max_new_tokens) finish_reason = length_finish_reason_;
   if (!is_active()) read();
+}
+
+void SequenceState::finish(const std::string& reason) {
+  finish_reason = reason;
+  read();
+}
+
+void SequenceState::cut(size_t count) {
+  token_ids.resize(count);
+  if (!wants_logprobs) return;
+  logprobs.resize(count);
+  top_logprobs.resize(count);
 }
 
 void SequenceState::read() {
@@ -54,8 +71,7 @@ void SequenceState::read() {
     text += stream_->push(TokenIds(token_ids.begin() + static_cast<std::ptrdiff_t>(n_read_), token_ids.end()));
   n_read_ = token_ids.size();
   if (stream_->stopped()) {
-    token_ids.resize(stream_->kept());
-    if (wants_logprobs) logprobs.resize(token_ids.size());
+    cut(stream_->kept());
     n_read_ = token_ids.size();
   }
   if (has_ended || stream_->stopped()) text += stream_->finish();
@@ -63,10 +79,9 @@ void SequenceState::read() {
 }
 
 void SequenceState::restore(const Snapshot& mark) {
-  token_ids.resize(mark.tokens);
+  cut(mark.tokens);
   path_lengths.resize(mark.rounds);
   draft_lengths.resize(mark.rounds);
-  if (wants_logprobs) logprobs.resize(mark.tokens);
   finish_reason = mark.finish_reason.empty() ? finish::kCancelled : mark.finish_reason;
   if (!stream_ || !mark.finish_reason.empty()) return;
   stream_.emplace(tokenizer_, prompt, stop_);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../text/text.h"
+#include "logprobs.h"
 #include "options.h"
 
 namespace spc {
@@ -25,7 +26,9 @@ class SequenceState {
   int64_t token(int64_t place) const;
   TokenIds all_token_ids() const;
   // Append the tokens of a round, up to the end of the generation, and their logprobs. drafts: number of verified drafts.
-  void append_tokens(const int64_t* tokens, size_t count, int64_t drafts, const std::vector<double>& new_logprobs);
+  void append_tokens(const int64_t* tokens, size_t count, int64_t drafts, const Logprobs& new_logprobs);
+  // End the sequence for an external reason.
+  void finish(const std::string& reason);
   // Decode the remaining tokens: `text` is then complete.
   void read();
   bool has_text() const { return stream_.has_value(); }
@@ -41,6 +44,7 @@ class SequenceState {
   const TokenIds prompt;
   const SamplingParams sampling;
   const bool wants_logprobs;
+  const int64_t n_best;  // most probable tokens to keep at each position
   int64_t adapter = 0;      // slot of the adapter of the target, 0 for the base
   std::string adapter_key;  // of that adapter: see `Adapters`; "" for the base
   TokenIds token_ids;
@@ -48,9 +52,13 @@ class SequenceState {
   std::string finish_reason;  // "" while the row is active; length | stop | capacity, or cancelled
   std::string text;           // decoded so far
   std::vector<double> logprobs;
+  std::vector<BestTokens> top_logprobs;
   std::vector<int64_t> path_lengths, draft_lengths;  // per round; the prefill's single token comes first
 
  private:
+  // Keep the first `count` tokens alone.
+  void cut(size_t count);
+
   const std::vector<int64_t> ends_;
   const std::shared_ptr<const Text> tokenizer_;
   const std::vector<std::string> stop_;

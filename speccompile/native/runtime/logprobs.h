@@ -1,19 +1,29 @@
-// Log-probabilities of chosen tokens (runtime/logprobs.py).
+// Log-probabilities of chosen tokens, and of the best ones (runtime/logprobs.py).
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "../json.h"
 
 namespace spc {
 
-// Return the natural logarithm of a token's probability under logits [count], at temperature 1.
-inline double chosen_logprob(const float* logits, size_t count, int64_t token) {
-  const double most = *std::max_element(logits, logits + count);
-  double sum = 0;
-  for (size_t i = 0; i < count; ++i) sum += std::exp(logits[i] - most);
-  return logits[token] - most - std::log(sum);
-}
+// The most probable tokens at one position with their log-probabilities, the best first, the lower token first of two that are
+// equal.
+using BestTokens = std::vector<std::pair<int64_t, double>>;
+
+// Log-probabilities of a round. chosen: of every token; best: at each of their positions, empty unless requested.
+struct Logprobs {
+  std::vector<double> chosen;
+  std::vector<BestTokens> best;
+
+  // Append the natural logarithm of a token's probability under logits [count], at temperature 1, and the `n_best` best tokens.
+  void add(const float* logits, size_t count, int64_t token, int64_t n_best);
+};
+
+// Return lists of [token, log-probability], one for each position.
+Json to_json(const std::vector<BestTokens>& best);
 
 }  // namespace spc

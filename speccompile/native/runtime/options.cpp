@@ -44,7 +44,8 @@ struct Whole {
 };
 constexpr Whole kWholes[] = {{"max_new_tokens", &Request::max_new_tokens}, {"num_return_sequences", &Request::num_return_sequences},
                              {"autoregressive", &Request::autoregressive}, {"adaptive", &Request::adaptive},
-                             {"logprobs", &Request::logprobs},             {"chat", &Request::chat}};
+                             {"logprobs", &Request::logprobs},             {"top_logprobs", &Request::top_logprobs},
+                             {"ignore_eos", &Request::ignore_eos},         {"chat", &Request::chat}};
 
 // A whole number that is below zero comes as a double, but is shown as what it was.
 std::string whole_repr(const Value& value) {
@@ -92,10 +93,11 @@ void refuse(const Request& request, size_t prompts, int64_t sequences) {
                 "leave these options out, or build the bundle with decoding: sampling");
 }
 
-int64_t check_sequences(const Request& request, const Manifest& manifest) {
+int64_t check_sequences(const Request& request, const Manifest& manifest, bool side_by_side) {
   const Value asked = request.num_return_sequences.all.value_or(Value::of(uint64_t{1}));
   if (!asked.is_whole || asked.whole < 1)
     throw Error(Kind::kUsage, "num_return_sequences: received " + whole_repr(asked) + ", expected a whole number from 1 on", "give 1 or more");
+  if (!side_by_side) return static_cast<int64_t>(std::min<uint64_t>(asked.whole, std::numeric_limits<int32_t>::max()));
   const uint64_t prompts = request.prompts.size(), most = static_cast<uint64_t>(manifest.batch_size);
   if (prompts < 1 || asked.whole > most || prompts * asked.whole > most) {
     const std::string each = asked.whole > 1 ? " with " + asked.repr() + " sequences each" : "";
@@ -110,6 +112,27 @@ bool check_flag(const char* name, const Setting& setting, bool otherwise) {
   if (!setting.all->is_whole || setting.all->whole > 1)
     throw Error(Kind::kUsage, std::string(name) + ": received " + whole_repr(*setting.all) + ", expected 0 or 1", "1 switches it on");
   return setting.all->whole == 1;
+}
+
+int64_t check_top_logprobs(const Request& request, const Manifest& manifest) {
+  const Value asked = request.top_logprobs.all.value_or(Value::of(uint64_t{0}));
+  if (!asked.is_whole || asked.whole > static_cast<uint64_t>(manifest.vocabulary_size))
+    throw Error(Kind::kUsage,
+                "top_logprobs: received " + whole_repr(asked) + ", expected a whole number from 0 to " + std::to_string(manifest.vocabulary_size),
+                "0 keeps none");
+  return static_cast<int64_t>(asked.whole);
+}
+
+// Return the tokens that end a sequence: those asked for, and the target's own unless they are ignored.
+std::vector<int64_t> resolve_ends(const Request& request, const Manifest& manifest) {
+  for (const int64_t token : request.stop_token_ids)
+    if (token < 0 || token >= manifest.vocabulary_size)
+      throw Error(Kind::kUsage,
+                  "stop_token_ids: received " + std::to_string(token) + ", expected token ids from 0 to " + std::to_string(manifest.vocabulary_size - 1),
+                  "give texts as stop");
+  std::vector<int64_t> ends = request.stop_token_ids;
+  if (!check_flag("ignore_eos", request.ignore_eos, false)) ends.insert(ends.end(), manifest.eos_token_ids.begin(), manifest.eos_token_ids.end());
+  return ends;
 }
 
 SamplingParams row_sampling(const Request& request, size_t prompt, int64_t vocabulary) {
@@ -173,9 +196,9 @@ void Request::set(size_t prompt, const std::string& name, Value value) {
   }
 }
 
-Options check_options(const Request& request, const Manifest& manifest) {
+Options check_options(const Request& request, const Manifest& manifest, bool side_by_side) {
   Options made;
-  made.sequences = check_sequences(request, manifest);
+  made.sequences = check_sequences(request, manifest, side_by_side);
   check_all(request, request.prompts.size());
   if (manifest.decoding == decoding::kGreedy) refuse(request, request.prompts.size(), made.sequences);
   for (size_t prompt = 0; prompt < request.prompts.size(); ++prompt) {
@@ -193,6 +216,8 @@ Options check_options(const Request& request, const Manifest& manifest) {
   made.autoregressive = check_flag("autoregressive", request.autoregressive, false);
   made.adaptive = check_flag("adaptive", request.adaptive, true);
   made.logprobs = check_flag("logprobs", request.logprobs, false);
+  made.top_logprobs = check_top_logprobs(request, manifest);
+  made.ends = resolve_ends(request, manifest);
   made.chat = check_flag("chat", request.chat, false);
   return made;
 }

@@ -52,21 +52,24 @@ class Request {
 
   std::vector<Prompt> prompts;
   std::vector<std::string> stop;
+  std::vector<int64_t> stop_token_ids;
   // Names of adapters: for all prompts, and per prompt; "" is the base.
   std::string adapter;
   std::map<size_t, std::string> adapters;
   Setting temperature, top_k, top_p, min_p, repetition_penalty, seed;
-  Setting max_new_tokens, num_return_sequences, autoregressive, adaptive, logprobs, chat;
+  Setting max_new_tokens, num_return_sequences, autoregressive, adaptive, logprobs, top_logprobs, ignore_eos, chat;
 };
 
-// Checked options. sequences: number per prompt; samplings: parameters of every row.
+// Checked options. sequences: number per prompt; ends: tokens that end a sequence; samplings: parameters of every row.
 struct Options {
-  int64_t max_new_tokens = kNewTokens, sequences = 1;
+  int64_t max_new_tokens = kNewTokens, sequences = 1, top_logprobs = 0;
+  std::vector<int64_t> ends;
   bool autoregressive = false, adaptive = true, logprobs = false, chat = false;
   std::vector<SamplingParams> samplings;
 };
 
-// Check a request. Throws Error(kUsage) or Error(kPrompt), in the order and wording of the Python runtime.
-Options check_options(const Request& request, const Manifest& manifest);
+// Check a request. side_by_side: whether all sequences need a batch slot of the bundle at once. Throws Error(kUsage) or
+// Error(kPrompt), in the order and wording of the Python runtime.
+Options check_options(const Request& request, const Manifest& manifest, bool side_by_side = true);
 
 }  // namespace spc

@@ -166,7 +166,7 @@ void SavedSessions::save(const std::string& path) {
 }
 
 TokenIds SavedSessions::load(const std::string& path, const std::optional<std::string>& adapter) {
-  loop_.resume = restore(path, adapter);
+  loop_.resume = restore(path, 0, adapter);
   return loop_.resume->tokens;
 }
 
@@ -176,7 +176,7 @@ TokenIds SavedSessions::start(const std::string& path) const {
   return tokens_of(file, path);
 }
 
-SlotContent SavedSessions::restore(const std::string& path, const std::optional<std::string>& adapter, bool trusted) {
+SlotContent SavedSessions::restore(const std::string& path, int64_t slot, const std::optional<std::string>& adapter, bool trusted) {
   const SlotStates& states = loop_.states();
   size_t most = sizeof(int64_t) * static_cast<size_t>(manifest_.max_length);
   for (const SlotStates::State& state : states.all()) most += bytes_of(state);
@@ -199,8 +199,8 @@ SlotContent SavedSessions::restore(const std::string& path, const std::optional<
   }
   loop_.left.reset();  // should the engine fail
   loop_.resume.reset();
-  for (const auto& [state, values] : written) states.write(*state, 0, values.first, values.second);
-  return {tokens, length, size, length, 0, 0, theirs};
+  for (const auto& [state, values] : written) states.write(*state, slot, values.first, values.second);
+  return {tokens, length, size, length, slot, 0, theirs};
 }
 
 // Read a text whose last round has moved recurrent states beyond it, and return what is held then.

@@ -40,9 +40,9 @@ class SavedSessions {
   void save(const std::string& path);
   // Return the tokens of a file of the bundle. Throws Error(kUsage) for one that does not fit.
   TokenIds start(const std::string& path) const;
-  // Write the states of a file into the first slot, and return what it holds then. trusted: as for `read_session`. Throws as
+  // Write the states of a file into a free slot, and return what it holds then. trusted: as for `read_session`. Throws as
   // `load` does.
-  SlotContent restore(const std::string& path, const std::optional<std::string>& adapter, bool trusted = false);
+  SlotContent restore(const std::string& path, int64_t slot, const std::optional<std::string>& adapter, bool trusted = false);
   // Restore the first slot for the next generation of one prompt. Return the tokens that it holds. adapter: key of that
   // generation's, "" for the base; none if it is not known yet. Throws Error(kUsage), with nothing changed, for a file that is
   // damaged, of another bundle or of another adapter.

@@ -8,100 +8,60 @@
 #include "../files.h"
 #include "../operators/float_mode.h"
 #include "../progress.h"
-#include "first_times.h"
 
 namespace spc {
 
-Session::Session(std::shared_ptr<const Bundle> bundle)
-    : bundle_(std::move(bundle)),
-      engine_(bundle_->program().open()),
-      kept_(*engine_, bundle_->manifest(), bundle_->entry(), bundle_->tokenizer_hash()),
-      adapters_(*engine_, bundle_->entry().graphs),
-      loop_(*engine_, bundle_->manifest(), bundle_->entry().graphs, bundle_->entry().provider != provider::kCpu),
-      saved_(loop_, bundle_->manifest(), SessionKey::of(*bundle_)),
-      prefixes_(*bundle_, saved_, loop_.supports_prefix_reuse),
-      times_(bundle_->times_key()) {
-  if (const auto known = measured(bundle_->opened().proof, bundle_->entry().name, bundle_->manifest().depth)) loop_.drafting().policy->expect(*known);
-  if (bundle_->speculative() && !bundle_->times_key().is_null()) {
-    prepare_rounds(loop_, times_);
-    kept_.reset();
-  }
-  if (needs_proposer(bundle_->manifest()) || !gate_config(bundle_->manifest()).is_null()) set_proposer({});
-}
+Session::Session(std::shared_ptr<const Bundle> bundle) : decoder_(std::move(bundle)) {}
 
 void Session::set_proposer(Proposer proposer) {
-  const Manifest& manifest = bundle_->manifest();
-  if (!needs_proposer(manifest) && gate_config(manifest).is_null()) {
-    const Json& kind = manifest.json["plan"]["drafter"]["kind"];
-    throw Error(Kind::kUsage,
-                "proposer: received one for a bundle of drafter.kind " + (kind.is_text() ? kind.text() : "none") +
-                    ", expected none: its graphs draft themselves",
-                "build the recipe with drafter.kind or drafter.gate.kind retrieval, or leave the proposer out");
-  }
-  if (!proposer) proposer = bundle_->proposer();
+  decoder_.set_proposer(std::move(proposer));
   state_ = State::kIdle;
-  has_proposer_ = static_cast<bool>(proposer);
-  loop_.drafting().set_proposer(std::move(proposer));
 }
 
 void Session::load_adapter(const std::string& name, const std::string& folder) {
-  adapters_.load(name, folder);
+  decoder_.adapters.load(name, folder);
   state_ = State::kIdle;
 }
 
 void Session::unload_adapter(const std::string& name) {
-  adapters_.unload(name);
+  decoder_.adapters.unload(name);
   state_ = State::kIdle;
 }
 
 void Session::save(const std::string& path) {
   if (state_ == State::kRunning && steps_) {
-    loop_.leave();
+    decoder_.loop.leave();
     state_ = State::kFinished;
   }
   const speccompile::FloatMode mode;  // states that cannot go back are made again
-  saved_.save(plain_path(path));
+  decoder_.saved.save(plain_path(path));
 }
 
 const TokenIds& Session::load(const std::string& path, const std::optional<std::string>& adapter) {
   std::optional<std::string> key;
-  if (adapter) key = adapter->empty() ? "" : adapters_.find(*adapter).key;
-  loaded_ = saved_.load(plain_path(path), key);
+  if (adapter) key = adapter->empty() ? "" : decoder_.adapters.find(*adapter).key;
+  loaded_ = decoder_.saved.load(plain_path(path), key);
   state_ = State::kIdle;
   return loaded_;
 }
 
 void Session::start(const Request& request) {
-  const Manifest& manifest = bundle_->manifest();
+  const Manifest& manifest = decoder_.bundle->manifest();
   const Options options = check_options(request, manifest);
-  if (!request.stop.empty()) bundle_->require_tokenizer("this bundle has no tokenizer, so no text to stop at", "leave --stop out");
-  Rows rows;
-  if (!request.adapters.empty() && request.adapters.rbegin()->first >= request.prompts.size())
-    throw Error(Kind::kUsage, "adapter: received one for prompt " + std::to_string(request.adapters.rbegin()->first + 1) + " of " + std::to_string(request.prompts.size()),
-                "the first prompt is 0; SPC_ALL is all");
-  for (size_t number = 0; number < request.prompts.size(); ++number) {
-    const TokenIds ids = bundle_->token_ids(request.prompts[number], options.chat);
-    const auto own = request.adapters.find(number);
-    const std::string& adapter = own == request.adapters.end() ? request.adapter : own->second;
-    const Adapters::Loaded loaded = adapter.empty() ? Adapters::Loaded{0, ""} : adapters_.find(adapter);
-    for (int64_t i = 0; i < options.sequences; ++i) {
-      rows.emplace_back(ids, options, options.samplings[rows.size()], manifest.max_length, manifest.eos_token_ids, bundle_->text(), request.stop);
-      rows.back().adapter = loaded.slot;
-      rows.back().adapter_key = loaded.key;
-    }
-  }
+  Rows rows = decoder_.make_sequences(request, options);
   state_ = State::kIdle;
   rows_.swap(rows);
   shown_.assign(rows_.size(), {});
   seconds_.clear();
   steps_ = 0;
-  speculative_ = (bundle_->speculative() || has_proposer_) && !options.autoregressive;
-  if (needs_proposer(manifest) && !has_proposer_ && !options.autoregressive)
+  speculative_ = decoder_.can_draft() && !options.autoregressive;
+  if (needs_proposer(manifest) && !decoder_.has_proposer && !options.autoregressive)
     warn("note: this bundle drafts by a proposer, and none is given: one token a round\n"
          "hint: spc_session_propose gives one, or build with drafter.index");
-  engine_->resume();
-  if (rows_.size() == 1 && !rows_[0].adapter) loop_.resume = prefixes_.resume(rows_[0].prompt, std::move(loop_.resume));
-  loop_.begin(rows_, speculative_, options.adaptive);
+  decoder_.engine->resume();
+  DecodeLoop& loop = decoder_.loop;
+  if (rows_.size() == 1 && !rows_[0].adapter) loop.resume = decoder_.prefixes.resume(rows_[0].prompt, std::move(loop.resume));
+  loop.begin(rows_, speculative_, options.adaptive);
   state_ = State::kRunning;
 }
 
@@ -118,7 +78,7 @@ bool Session::step() {
     for (size_t i = 0; i < rows_.size(); ++i) rows_[i].restore(marks[i]);
   };
   try {
-    loop_.step();
+    decoder_.loop.step();
   } catch (const Error& error) {
     if (error.kind == Kind::kCancelled) state_ = State::kFinished;
     undo();
@@ -131,7 +91,7 @@ bool Session::step() {
   seconds_.push_back(wall_seconds() - start);
   if (std::any_of(rows_.begin(), rows_.end(), [](const SequenceState& row) { return row.is_active(); })) return true;
   state_ = State::kFinished;
-  times_.update(loop_.drafting().policy->measured_times());
+  decoder_.times.update(decoder_.loop.drafting().policy->measured_times());
   return false;
 }
 
@@ -168,36 +128,20 @@ Json Session::result(size_t index) {
   at(index);
   SequenceState& row = rows_[index];
   row.read();
-  const size_t rounds = row.path_lengths.empty() ? 0 : row.path_lengths.size() - 1;
-  const double seconds = std::accumulate(seconds_.begin(), seconds_.end(), 0.0), count = static_cast<double>(row.token_ids.size());
-  Json found(Json::Object{
-      {"text", row.has_text() ? Json(row.text) : Json()},
-      {"token_ids", list_of(row.token_ids)},
-      {"prompt_tokens", Json(static_cast<int64_t>(row.prompt.size()))},
-      {"rounds", Json(static_cast<int64_t>(rounds))},
-      {"mean_accepted", rounds ? Json((count - 1) / static_cast<double>(rounds)) : Json()},
-      {"seconds", seconds},
-      {"tokens_per_second", seconds > 0 ? count / seconds : 0.0},
-      {"finish_reason", row.finish_reason},
-      {"mode", speculative_ ? mode::kSpeculative : mode::kAutoregressive},
-      {"engine", bundle_->entry().name},
-      {"exact", bundle_->exact()},
-      {"kernels", bundle_->kernels().empty() ? Json() : Json(bundle_->kernels())},
-      {"seed", row.sampling.temperature > 0 ? Json(row.sampling.seed) : Json()},
-  });
-  if (row.wants_logprobs) found.set("logprobs", list_of(row.logprobs));
-  found.set("prefill_seconds", loop_.seconds.prefill);
-  found.set("cached_tokens", rows_.size() == 1 ? loop_.reused : int64_t{0});
-  std::optional<double> speedup;
-  if (rows_.size() == 1 && rounds)
-    speedup = loop_.drafting().policy->estimated_speedup({row.draft_lengths.begin() + 1, row.draft_lengths.end()}, count - 1);
-  found.set("estimated_speedup", speedup ? Json(*speedup) : Json());
-  found.set("verify_seconds", loop_.seconds.verify);
-  found.set("draft_seconds", loop_.seconds.draft);
-  found.set("path_lengths", list_of(row.path_lengths, 1));
-  found.set("draft_lengths", list_of(row.draft_lengths, 1));
-  found.set("round_seconds", list_of(seconds_, 1, rounds));
-  return found;
+  DecodeLoop& loop = decoder_.loop;
+  const size_t rounds = row.path_lengths.empty() ? 0 : row.path_lengths.size() - 1, ran = std::min(seconds_.size(), rounds + 1);
+  GenerationTimes spent;
+  spent.seconds = std::accumulate(seconds_.begin(), seconds_.end(), 0.0);
+  spent.prefill = loop.seconds.prefill;
+  spent.verify = loop.seconds.verify;
+  spent.draft = loop.seconds.draft;
+  if (ran > 1) spent.rounds.assign(seconds_.begin() + 1, seconds_.begin() + static_cast<std::ptrdiff_t>(ran));
+  if (rows_.size() == 1) {
+    spent.cached_tokens = loop.reused;
+    const std::vector<int64_t> drafted(row.draft_lengths.begin() + (rounds ? 1 : 0), row.draft_lengths.end());
+    if (rounds) spent.estimated_speedup = loop.drafting().policy->estimated_speedup(drafted, static_cast<int64_t>(row.token_ids.size()) - 1);
+  }
+  return generation_json(*decoder_.bundle, row, spent, speculative_);
 }
 
 }  // namespace spc

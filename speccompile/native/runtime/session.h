@@ -7,13 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "adapters.h"
-#include "bundle.h"
-#include "drafter_state.h"
-#include "decode_loop.h"
-#include "round_times.h"
-#include "saved_sessions.h"
-#include "shipped_prefixes.h"
+#include "decoder.h"
+#include "generation_result.h"
 
 namespace spc {
 
@@ -26,10 +21,10 @@ class Session {
   // Error(kUsage) if only graphs draft in this bundle.
   void set_proposer(Proposer proposer);
   // Return the maximum number of drafts that a round verifies.
-  size_t max_draft_tokens() const { return static_cast<size_t>(bundle_->manifest().tokens); }
+  size_t max_draft_tokens() const { return static_cast<size_t>(decoder_.bundle->manifest().tokens); }
 
   // Return the drafter's persistent state; valid between two steps.
-  const PersistentState& kept() const { return kept_; }
+  const PersistentState& kept() const { return decoder_.kept; }
 
   // Load or unload an adapter of the target: see `Adapters`. Drops the current generation.
   void load_adapter(const std::string& name, const std::string& folder);
@@ -50,7 +45,7 @@ class Session {
   // round leaves no trace, and the generation is over.
   bool step();
   // Cancel the current step, or the next one. Thread-safe.
-  void cancel() { engine_->stop(); }
+  void cancel() { decoder_.engine->stop(); }
 
   size_t rows() const { return rows_.size(); }
   // Return what the last step added, and what earlier steps added if it was not fetched then. Throws Error(kUsage) for an
@@ -73,20 +68,13 @@ class Session {
   };
   enum class State { kIdle, kRunning, kFinished };
 
-  const std::shared_ptr<const Bundle> bundle_;
-  const std::unique_ptr<Engine> engine_;
-  const PersistentState kept_;
-  Adapters adapters_;
-  DecodeLoop loop_;
-  SavedSessions saved_;
-  ShippedPrefixes prefixes_;
+  Decoder decoder_;
   TokenIds loaded_;
-  RecordedTimes times_;
   Rows rows_;
   std::vector<Delivered> shown_;
   std::vector<double> seconds_;
   size_t steps_ = 0;
-  bool has_proposer_ = false, speculative_ = false;
+  bool speculative_ = false;
   State state_ = State::kIdle;
 };
 

@@ -40,10 +40,9 @@ ShippedPrefixes::ShippedPrefixes(const Bundle& bundle, SavedSessions& sessions, 
   }
 }
 
-std::optional<SlotContent> ShippedPrefixes::resume(const TokenIds& prompt, std::optional<SlotContent> resume) const {
+std::optional<SlotContent> ShippedPrefixes::restore(const TokenIds& prompt, int64_t slot, int64_t held) const {
   const TokenIds wanted(prompt.begin(), prompt.end() - 1);  // the last token is always read
-  int64_t held = resume ? common_prefix_length(resume->tokens, prompt) : 0, longest = 0;
-  if (resume && !cuts_ && held < static_cast<int64_t>(resume->tokens.size())) held = 0;
+  int64_t longest = 0;
   const std::string* best = nullptr;
   for (const auto& [path, text] : texts_) {
     const int64_t length = common_prefix_length(text, wanted), size = static_cast<int64_t>(text.size());
@@ -53,7 +52,15 @@ std::optional<SlotContent> ShippedPrefixes::resume(const TokenIds& prompt, std::
     longest = length;
     best = &path;
   }
-  return best ? sessions_.restore(*best, "", true) : std::move(resume);
+  if (!best) return std::nullopt;
+  return sessions_.restore(*best, slot, "", true);
+}
+
+std::optional<SlotContent> ShippedPrefixes::resume(const TokenIds& prompt, std::optional<SlotContent> resume) const {
+  int64_t held = resume ? common_prefix_length(resume->tokens, prompt) : 0;
+  if (resume && !cuts_ && held < static_cast<int64_t>(resume->tokens.size())) held = 0;
+  std::optional<SlotContent> found = restore(prompt, 0, held);
+  return found ? std::move(found) : std::move(resume);
 }
 
 }  // namespace spc

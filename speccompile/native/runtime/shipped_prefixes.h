@@ -15,12 +15,15 @@ namespace spc {
 // Return engine -> names of its prefixes, in order.
 std::map<std::string, std::vector<std::string>> prefix_names(const Hashes& hashes);
 
-// Prefixes of one engine of an open bundle, to be restored into the first slot.
+// Prefixes of one engine of an open bundle, to be restored into free slots.
 class ShippedPrefixes {
  public:
   // cuts: whether a prefix may be used in part, which recurrent states prevent. A prefix that does not fit this machine is passed
   // over with a note.
   ShippedPrefixes(const Bundle& bundle, SavedSessions& sessions, bool cuts);
+  // Restore the longest prefix of a prompt into a free slot. Return what the slot holds then; nullopt, with the slot unchanged,
+  // if it already holds `held` tokens of the prompt and no prefix has enough more.
+  std::optional<SlotContent> restore(const TokenIds& prompt, int64_t slot, int64_t held) const;
   // Return what the next sequence that is generated alone goes on from: `resume`, or a longer prefix, which is then in the slot.
   std::optional<SlotContent> resume(const TokenIds& prompt, std::optional<SlotContent> resume) const;
 

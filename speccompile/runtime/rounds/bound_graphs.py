@@ -48,7 +48,7 @@ class BoundGraphs:
         counts = (self.batch,)
         self.length, self.n_path = engine.host_view("length", counts), engine.host_view("n_path", counts)
         self.n_given, self.n_total = engine.host_view("n_given", counts), engine.host_view("n_total", counts)
-        self._forwards: dict[tuple[int, int, int, bool, bool, bool, range, int], VerifyPass] = {}
+        self._forwards: dict[tuple[int, int, int, bool, bool, bool, range, int, int], VerifyPass] = {}
         self._catch_ups: dict[tuple[int, int, range], CatchUp] = {}
 
     def forward(
@@ -62,10 +62,12 @@ class BoundGraphs:
         rows: range | None = None,
         fed: bool = False,
         allowed: int = 1,
+        media: int = 1,
     ) -> "VerifyPass":
         """Return the target's pass at these widths. fused: the pass of the `step` graph, which also drafts; rows: its
         batch slots, by default all; fed: the pass is part of a prefill, all of whose tokens the drafter reads."""
-        key = (window, logit_rows, history, fused, logprobs, fed, range(self.batch) if rows is None else rows, allowed)
+        rows = range(self.batch) if rows is None else rows
+        key = (window, logit_rows, history, fused, logprobs, fed, rows, allowed, media)
         return _recent(self._forwards, key, lambda: VerifyPass(self, *key))
 
     def catch_up(self, tokens: int, history: int, rows: range) -> CatchUp:
@@ -105,10 +107,11 @@ class VerifyPass:
         fed: bool,
         rows: range,
         allowed: int,
+        media: int,
     ) -> None:
         catch_up = rounds.decoding_catch_up if logit_rows > 1 and not fed else window + 1
         widths = {"window": window, "logit_rows": logit_rows, "catch_up": catch_up, "history": history}
-        widths["allowed"] = allowed
+        widths |= {"allowed": allowed, "media": media}
         engine, graph = rounds.engine, rounds.graphs["step" if fused else "verify"]
         self._engine, self._widths, self.history, self.fused, self.rows = engine, widths, history, fused, rows
         self.verify: Run = engine.bind(graph.name, widths, ("logits",) if logprobs else (), rows)

@@ -11,6 +11,7 @@ from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.rounds.bound_graphs import BoundGraphs, RunInfo, VerifyPass, right_aligned_chunks
 from speccompile.runtime.rounds.draft_controller import DraftController
 from speccompile.runtime.rounds.host_drafts import HostDrafts, Proposer
+from speccompile.runtime.rounds.media_inputs import MediaInputs
 from speccompile.runtime.rounds.resume import resume_slot
 from speccompile.runtime.rounds.sampling_inputs import SamplingInputs
 from speccompile.runtime.rounds.slot_state import SlotStates
@@ -22,6 +23,7 @@ from speccompile.runtime.rounds.slots import (
     group_by_length,
     slot_range,
 )
+from speccompile.runtime.rounds.source_encoder import SourceEncoder
 from speccompile.runtime.rounds.token_masks import TokenMasks
 from speccompile.runtime.stopwatch import Stopwatch, clock
 
@@ -48,9 +50,9 @@ class DecodeLoop:
         self.tokens, self._depth = manifest.tokens, manifest.depth
         self.can_draft = engine.has("step") or engine.has("draft") or proposer is not None
         self._recurrent = [part for part in COMPONENTS if has_recurrent_states(manifest.graphs, part)]
-        self.supports_prefix_reuse = not self._recurrent
-        """True if a sequence may continue from tokens that another has left; recurrent states, which sum them up,
-        prevent it."""
+        self.supports_prefix_reuse = not self._recurrent and manifest.source is None
+        """True if a sequence may continue from tokens that another has left; recurrent states, which sum them up, and
+        sources, which they depend on, prevent it."""
         self.seconds = {"prefill": 0.0, "verify": 0.0, "draft": 0.0}
         self.rounds = BoundGraphs(engine, manifest)
         self._watch = Stopwatch(clock(on_device=on_device))
@@ -62,7 +64,11 @@ class DecodeLoop:
         self.masks = TokenMasks(engine, manifest) if "allowed" in inputs else None
         batch = (manifest.batch_size,)
         self._adapters = engine.host_view("adapter", batch) if "adapter" in inputs else None
+        self._sources = None if manifest.source is None else SourceEncoder(engine, manifest)
         self.sampler = SamplingInputs(engine, manifest, inputs) if "uniforms" in inputs else None
+        self._media = None
+        if "media" in inputs:
+            self._media = MediaInputs(engine, manifest.graphs, manifest.batch_size, manifest.prefill_chunk)
         self.states = SlotStates(engine, graphs or manifest.graphs, manifest.batch_size)
         self._slots = [Slot(index) for index in range(manifest.batch_size)]
         self.left: SlotContent | None = None
@@ -89,6 +95,9 @@ class DecodeLoop:
         if COMPONENTS[0] in self._recurrent:
             assert reuse in (0, own.committed_length), "what states have read cannot be taken back"
         self.left = self.resume = None
+        if self._sources is not None:
+            assert row.source is not None, "an answer of a target with an encoder has a source"
+            self._sources.encode(slot, row.source)
         self.drafting.admit(own, row, reuse, speculative=speculative, adaptive=adaptive, others=self._active_slots())
         row.min_forced_tokens = self._min_forced_tokens(row, speculative)
         if self.sampler is not None:
@@ -146,7 +155,8 @@ class DecodeLoop:
         adapter = own.sequence.adapter
         positions = own.committed_length, own.drafter_length
         committed = own.release()
-        self.left = SlotContent(*committed, *positions, slot, adapter)
+        if self._sources is None:
+            self.left = SlotContent(*committed, *positions, slot, adapter)
         return committed
 
     def hold_resumed(self) -> list[int]:
@@ -251,9 +261,12 @@ class DecodeLoop:
         wanted = self.drafting.window_limit(present)
         width = self.drafting.width(decoding, wanted)
         fed = max(map(len, parts.values()), default=0)
+        shown = 1 if self._media is None else self._media.count(parts)
         forward = self._forward(
-            max(width, fed), width, slots, taking, fused=self.drafting.runs_fused(begin, wanted), fed=fed
+            max(width, fed), width, slots, taking, fused=self.drafting.runs_fused(begin, wanted), fed=fed, media=shown
         )
+        if self._media is not None:
+            self._media.write(forward, parts, shown)
         self._write_inputs(forward, parts, decoding)
         self.drafting.write_window(forward.window, width, decoding)
         self._constrain(forward, taking, width)
@@ -310,8 +323,9 @@ class DecodeLoop:
                 forward.path[slot.index, len(parts[slot])] = slot.sequence.all_token_ids[end]
 
     def _forward(
-        self, window: int, logit_rows: int, slots: Sequence[Slot], taking: Sequence[Slot], *, fused: bool, fed: int
-    ) -> VerifyPass:
+        self, window: int, logit_rows: int, slots: Sequence[Slot], taking: Sequence[Slot], *, fused: bool, fed: int,
+        media: int,
+    ) -> VerifyPass:  # fmt: skip
         """Return the pass at these widths over these slots, with the inputs for sampling written."""
         rows = slot_range(slots) if self.rounds.supports_batch_slices else range(len(self._slots))
         history, allowed, logprobs = 1, 1, any(slot.sequence.logprobs is not None for slot in taking)
@@ -320,8 +334,9 @@ class DecodeLoop:
         if self.sampler is not None:
             history = self.sampler.write(rows, {slot.index: slot.sequence for slot in taking}, logit_rows)
         return self.rounds.forward(
-            window, logit_rows, history, fused=fused, logprobs=logprobs, allowed=allowed, rows=rows, fed=bool(fed)
-        )
+            window, logit_rows, history, fused=fused, logprobs=logprobs, allowed=allowed, rows=rows, fed=bool(fed),
+            media=media,
+        )  # fmt: skip
 
     def _constrain(self, forward: VerifyPass, taking: Sequence[Slot], logit_rows: int) -> None:
         """Write the mask of allowed tokens, if the graphs take one."""

@@ -25,7 +25,7 @@ def resume_slot(
     """
     if adapter_key(content.adapter) != adapter_key(row.adapter):
         return 0
-    reuse = min(common_prefix_length(content.tokens, row.prompt), len(row) - 1)
+    reuse = min(common_prefix_length(content.tokens, row.prompt_identity), len(row) - 1)
     slot.committed_length, slot.drafter_length = len(content.tokens), content.drafter_length
     target, drafter = COMPONENTS
     if drafter in recurrent and drafting.kept_length(slot, reuse) != slot.drafter_length:

@@ -97,7 +97,7 @@ class Slot:
 
     def release(self) -> Committed:
         """Remove the sequence and return its committed tokens, without those cut at its end or at a stop string."""
-        text = self.sequence.all_token_ids
+        text = self.sequence.identity
         self.committed_length = min(self.committed_length, len(text))
         self.drafter_length = min(self.drafter_length, self.committed_length)
         self.sequence_or_none, self.is_prefilled, self.has_drafts = None, False, False

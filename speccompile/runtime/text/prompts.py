@@ -26,7 +26,7 @@ _LONGEST = 80
 
 
 def prompt_token_ids(
-    prompt: Prompt, text: Tokenizer | None, template: ChatTemplate | None, *, chat: bool = False
+    prompt: Prompt | None, text: Tokenizer | None, template: ChatTemplate | None, *, chat: bool = False
 ) -> list[int]:
     """Return the token ids of a prompt. chat: write a text as a user's only message into the template.
 
@@ -54,10 +54,18 @@ def conversation_token_ids(
     PromptError.
     """
     tokenizer = _tokenizer(text)
+    written = templated(plain_messages(messages), template, variables, instead=instead)
+    return tokenizer.encode(written, special_tokens=False)  # the template writes them itself
+
+
+def templated(
+    messages: Sequence[Mapping[str, Any]], template: ChatTemplate | None, variables: Mapping[str, Any] | None = None, *,
+    instead: str = "give a text to generate",
+) -> str:  # fmt: skip
+    """Return the text of a conversation of plain messages. Raise PromptError as `conversation_token_ids`."""
     if template is None:
         raise PromptError("this bundle's tokenizer has no chat template", hint=instead)
-    written = apply_chat_template(template[0], plain_messages(messages), template[1], variables=variables)
-    return tokenizer.encode(written, special_tokens=False)  # the template writes them itself
+    return apply_chat_template(template[0], messages, template[1], variables=variables)
 
 
 def check_token_ids(

@@ -33,8 +33,10 @@ class Tokenizer:
     Raises BundleError when the file is no tokenizer, EngineError without the tokenizers package.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, placeholder: str | None = None) -> None:
+        """placeholder: text of the token that stands for pictures, which `encode` takes as any other text."""
         self._tokenizer = tokenizer = _load(path)
+        self._placeholder = placeholder
         tokenizer.no_truncation()
         tokenizer.no_padding()
         added = tokenizer.get_added_tokens_decoder().items()
@@ -60,12 +62,29 @@ class Tokenizer:
                 f"the prompt is not UTF-8 text: character {error.start} is {prompt[error.start]!r}",
                 hint="save the prompt as UTF-8",
             ) from None
+        if self._placeholder and self._placeholder in prompt:
+            first, rest = self._placeholder[0], self._placeholder[1:]
+            before, *others = prompt.split(self._placeholder)
+            pieces = [before, *(rest + other for other in others)]
+            return self.encode_parts([*(f"{piece}{first}" for piece in pieces[:-1]), pieces[-1]], special_tokens)
         if len(prompt) < _LARGE:
             return self._encode(prompt, special_tokens)
         with self._alone:
             ids = self._encode(prompt, special_tokens)
             trim_heap()
         return ids
+
+    def encode_parts(self, parts: Sequence[str], special_tokens: bool = True) -> list[int]:
+        """Return the token ids of a text whose parts are encoded apart: no token reaches from one into the next. Here a
+        placeholder of pictures is its token."""
+        found = [self._encode(part, False) for part in parts]
+        if not special_tokens:
+            return [token for ids in found for token in ids]
+        if len(found) == 1:
+            return self._encode(parts[0], True)
+        bare, whole = self._encode("a", False), self._encode("a", True)
+        start = next((place for place in range(len(whole)) if whole[place : place + len(bare)] == bare), 0)
+        return [*whole[:start], *(token for ids in found for token in ids), *whole[start + len(bare) :]]
 
     def most_bytes(self, tokens: int) -> int | None:
         """Return the bytes of the longest text that so many tokens can hold, in UTF-8. None if the tokenizer may drop

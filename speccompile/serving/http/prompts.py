@@ -7,6 +7,7 @@ from speccompile.errors import PromptError
 from speccompile.runtime.text.chat import apply_chat_template
 from speccompile.runtime.text.messages import plain_message
 from speccompile.serving.http.errors import RequestError
+from speccompile.serving.http.images import ShownMessages
 from speccompile.serving.http.tools import Tools
 
 if TYPE_CHECKING:
@@ -14,20 +15,26 @@ if TYPE_CHECKING:
     from speccompile.runtime.text_bundle import Texts
 
 
-def chat_prompt(body: dict[str, Any], bundle: "Texts", tools: Tools | None = None, *, fits: bool = False) -> list[int]:
+def chat_prompt(
+    body: dict[str, Any], bundle: "Texts", tools: Tools | None = None, *, fits: bool = False,
+    shown: ShownMessages | None = None,
+) -> list[int]:  # fmt: skip
     """Return the token ids of a conversation in the bundle's chat template, with its tools. fits: refuse a text that is
-    too long for the model before it is tokenized. Raise RequestError."""
+    too long for the model before it is tokenized; shown: its messages with pictures. Raise RequestError."""
     text = require_tokenizer(bundle)
     try:
-        written = _chat_text(body, bundle, tools)
+        written = _chat_text(body, bundle, tools, shown)
         if fits:
             _check_bytes(written, bundle, "messages")
+        if shown is not None and bundle.vision is not None:
+            pictures = bundle.vision.pictures(shown.images)
+            return bundle.vision.prompt(written, pictures, special_tokens=False, mark=shown.mark).ids
         return text.encode(written, special_tokens=False)  # the template writes them itself
     except PromptError as error:
         raise RequestError(str(error), param="messages") from error
 
 
-def _chat_text(body: dict[str, Any], bundle: "Texts", tools: Tools | None) -> str:
+def _chat_text(body: dict[str, Any], bundle: "Texts", tools: Tools | None, shown: ShownMessages | None) -> str:
     if bundle.chat_template is None:
         raise RequestError("this model has no chat template", param="messages", hint="use /v1/completions")
     template, special_tokens = bundle.chat_template
@@ -39,6 +46,7 @@ def _chat_text(body: dict[str, Any], bundle: "Texts", tools: Tools | None) -> st
             param="continue_final_message",
         )
     messages = [_plain(message, f"messages[{index}]") for index, message in enumerate(body["messages"])]
+    messages = messages if shown is None else shown.messages
     variables = body.get("chat_template_kwargs", {}) | ({} if tools is None else {"tools": tools.declared})
     written = apply_chat_template(template, messages, special_tokens, opening, variables)
     return _until_end_of(str(messages[-1]["content"]).strip(), written) if going_on else written

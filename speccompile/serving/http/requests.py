@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from speccompile.serving.http import prompts
 from speccompile.serving.http.errors import NOT_FOUND, RequestError
 from speccompile.serving.http.fields import CHAT, COMPLETION, validate
+from speccompile.serving.http.images import shown_messages
 from speccompile.serving.http.schema import shown
 from speccompile.serving.http.structured_outputs import constraint_of
 from speccompile.serving.http.tools import Tools
@@ -54,10 +55,11 @@ class ParsedRequest:
 
 class TokenizedBody(NamedTuple):
     """Body of a request whose texts have been tokenized. fields: those that are set, without the texts; prompts: token
-    ids of each."""
+    ids of each; images: files of the pictures of the only prompt."""
 
     fields: dict[str, Any]
     prompts: list[list[int]]
+    images: Sequence[bytes] = ()
 
 
 def check_model(name: Any, served: Sequence[str]) -> None:
@@ -107,24 +109,28 @@ def read_completion(body: Any, bundle: "Texts") -> ParsedRequest:
 
 def chat_fields(body: Any, bundle: "Texts") -> TokenizedBody:
     """Check a body of /v1/chat/completions and tokenize its messages. Raise RequestError."""
-    fields = validate(body, CHAT)
+    with_images = shown_messages(body, bundle.vision)
+    fields = validate(body if with_images is None else with_images.rest, CHAT)
     top = fields.get("top_logprobs")
     if top is not None and not fields.get("logprobs"):
         raise RequestError(f"top_logprobs: received {top} without logprobs", param="top_logprobs", hint="set logprobs")
-    prompt = prompts.chat_prompt(fields, bundle, Tools.of(fields, bundle), fits=True)
+    prompt = prompts.chat_prompt(fields, bundle, Tools.of(fields, bundle), fits=True, shown=with_images)
     prompts.check_length(prompt, bundle, "messages")
-    return TokenizedBody(_without(fields, "messages", "chat_template_kwargs"), [prompt])
+    images = [] if with_images is None else with_images.images
+    return TokenizedBody(_without(fields, "messages", "chat_template_kwargs"), [prompt], images)
 
 
 def chat_request(body: TokenizedBody, bundle: "Texts") -> ParsedRequest:
     """Return the request of a checked body of /v1/chat/completions. Raise RequestError for options and constraints that
     this bundle cannot take."""
-    fields, (prompt,) = body
+    fields, (prompt,), images = body
     tools, top = Tools.of(fields, bundle), fields.get("top_logprobs")
     room = bundle.manifest.max_length - len(prompt)
     most = int(fields.get("max_completion_tokens", fields.get("max_tokens", room)))
     logprobs = int(top or 0) if fields.get("logprobs") else None
     options = _options(fields, bundle, most, logprobs)
+    if images:
+        options["images"] = list(images)
     if tools is not None:
         options |= _call(tools, options, bundle)
     return ParsedRequest(True, [prompt], options, logprobs=logprobs, tools=tools, **_common(fields))
@@ -154,7 +160,7 @@ def completion_fields(body: Any, bundle: "Texts") -> TokenizedBody:
 def completion_request(body: TokenizedBody, bundle: "Texts") -> ParsedRequest:
     """Return the request of a checked body of /v1/completions. Raise RequestError for options and constraints that this
     bundle cannot take."""
-    fields, tokens = body
+    fields, tokens, _ = body
     logprobs = None if fields.get("logprobs") is None else int(fields["logprobs"])
     if fields.get("echo") and logprobs is not None:
         raise RequestError(

@@ -47,7 +47,7 @@ class ScheduledSequence:
     @property
     def cached_token_ids(self) -> list[int]:
         """Tokens in the caches after the prefill: all but the last token, which the next round reads."""
-        return self.row.all_token_ids[:-1]
+        return self.row.identity[:-1]
 
     @property
     def has_new_tokens(self) -> bool:

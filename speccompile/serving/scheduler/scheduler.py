@@ -191,7 +191,7 @@ class Scheduler:
     def _restored(self, served: ScheduledSequence, place: SlotAssignment) -> int | None:
         """Restore a longer prefix of the prompt than a slot holds, from the folder of sessions or from the bundle.
         Return the number of cached tokens, None if none was restored."""
-        prompt, found, held = served.row.prompt, None, place.reuse
+        prompt, found, held = served.row.prompt_identity, None, place.reuse
         if not served.reuse or not self._loop.supports_prefix_reuse:
             return None
         if self._kept is not None and (found := self._kept.restore(prompt, served.sharing, place.slot, held)):

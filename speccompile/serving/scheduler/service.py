@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
 
+from speccompile.errors import UsageError
 from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions
 from speccompile.serving.scheduler.events import Observer
 from speccompile.serving.scheduler.limits import Limits
@@ -35,7 +36,12 @@ class Service:
     ) -> None:
         """Wait until other threads release the bundle. sessions: where texts are kept, so that their prefixes serve
         later services too. Raise EngineError if this thread or another service uses the bundle, UsageError if its texts
-        cannot be kept."""
+        cannot be kept, and for a target with an encoder."""
+        if bundle.manifest.source is not None:
+            raise UsageError(
+                "received a bundle whose target has an encoder, expected a language model: a service runs no encoders",
+                hint="generate with the bundle itself: Bundle.generate_batch, or speccompile generate",
+            )
         self.bundle = bundle
         with ExitStack() as holding:
             holding.enter_context(bundle._exclusive(serving=True))

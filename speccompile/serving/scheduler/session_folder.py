@@ -122,7 +122,7 @@ class KeptSessions:
         """Keep the text of the slot that was released last, unless most of it is in a file. sharing: as for
         `restore`."""
         left, (salt, adapter) = self._sessions.left, sharing
-        if left is None or len(left.tokens) < SHORTEST:
+        if left is None or len(left.tokens) < SHORTEST or min(left.tokens) < 0:  # negative: of pictures
             return
         tokens, salted = np.array(left.tokens, np.int64), _salt_hash(salt)
         self._look()

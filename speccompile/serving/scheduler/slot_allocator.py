@@ -28,7 +28,7 @@ class SlotEntry:
     def cached_prefix_length(self, wanted: ScheduledSequence) -> int:
         """Return the number of cached prompt tokens here. The last prompt token is always read: it gives the next
         token."""
-        return common_prefix_length(self._shared_with(wanted), wanted.row.prompt[:-1])
+        return common_prefix_length(self._shared_with(wanted), wanted.row.prompt_identity[:-1])
 
     def _shared_with(self, wanted: ScheduledSequence) -> list[int]:
         if self.served is None:

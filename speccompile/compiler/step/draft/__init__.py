@@ -24,6 +24,7 @@ candidates  C, among which it samples each draft; 0 if its drafts are determinis
 states      its buffers, which keep their content between rounds: (name, dtype, shape, is_batched)
 reads_whole_batch  true if it reads all batch slots of a state in every run, and needs the slots of the run's rows
 target_caches  caches of the target that it reads, after the round's commit
+reads_source  true if it attends to a source, whose states it reads alone; source_rows: E, if it looks up in one
 forward     (Accepted, states and target caches) -> Drafted
 """
 
@@ -56,7 +57,8 @@ class Accepted(NamedTuple):
     path int64 [B, W + 1]; n_path, length (before this round) int64 [B]; catch_up int64 [C] = 0, 1, .., with caches;
     features float32 [B, W, F], with taps; successors int64 [B, R, K] and row_tokens int64 [B, R], if requested;
     settings and uniforms float32 [B, N], if it samples; batch_rows int64 [B], the batch slot of each row, if it reads
-    all batch slots of a state and there are several.
+    all batch slots of a state and there are several; source_length int64 [B], if it reads a source; source_tokens int64
+    [B, E], if it looks up in one.
     """
 
     path: Tensor
@@ -69,6 +71,8 @@ class Accepted(NamedTuple):
     settings: Settings | None = None
     uniforms: Tensor | None = None
     batch_rows: Tensor | None = None
+    source_length: Tensor | None = None
+    source_tokens: Tensor | None = None
 
 
 class Drafted(NamedTuple):
@@ -99,10 +103,13 @@ class Drafter(nn.Module, ABC):
     reads_whole_batch: bool = False
     shape: Tree | None
     candidates: int = 0
+    reads_source: bool = False
+    source_rows: int = 0
 
     @abstractmethod
     def states(self) -> list[State]:
-        """Return the buffers, in the order in which `forward` takes and returns them."""
+        """Return the buffers, in the order in which `forward` takes and returns them, but for those of a source, which
+        it leaves unchanged."""
 
     def target_caches(self) -> list[State]:
         """Return the caches of the target that it reads and leaves unchanged; they follow the states."""

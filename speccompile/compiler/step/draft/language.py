@@ -49,7 +49,7 @@ class DecoderReader(DraftNetwork):
         its tokenizer is another one; its caches then have E rows for each token of the target."""
         super().__init__()
         self.decoder, self.prefix, self.rows = decoder, prefix, decoder.model.config.vocab_size
-        self.is_recurrent = decoder.is_recurrent
+        self.is_recurrent, self.reads_source = decoder.is_recurrent, decoder.has_source
         self.can_commit_drafts = not self.is_recurrent  # a state that has read a draft cannot go back
         self.size = min(self.rows, target_size or self.rows)
         self.vocabulary = FirstTokens(self.rows) if target_size and target_size > self.rows else None
@@ -100,7 +100,7 @@ class DecoderReading(DraftRound):
         self.last = text.last  # [B]: index of the bonus token in the catch-up
         self.bonus = accepted.path.gather(1, accepted.n_path[:, None])
 
-        self.current = self.decoder.begin(caches, text.begin)
+        self.current = self.decoder.begin(caches, text.begin, accepted.source_length)
         self.row_positions = self.decoder.clamp(text.begin[:, None] + text.steps)
         self.seen = text.steps <= self.last[:, None]  # [B, C]: without the padding
         causal = (text.steps[None, :] <= text.steps[:, None]).expand(text.tokens.shape[0], -1, -1)

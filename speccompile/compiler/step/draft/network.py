@@ -46,6 +46,7 @@ class DraftNetwork(nn.Module, ABC):
     has_cache      it has its own caches, and so catches up
     is_recurrent   it has recurrent states, which must read every token once: it reads whole paths
     pairs_next_token  its rows hold a feature and the next token
+    reads_source   it attends to the source of an encoder
     """
 
     size: int
@@ -55,6 +56,7 @@ class DraftNetwork(nn.Module, ABC):
     has_cache: bool = True
     is_recurrent: bool = False
     pairs_next_token: bool = False
+    reads_source: bool = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ class TargetLayers:
 
     def __init__(self, decoder: Decoder, accepted: Accepted, caches: list[Tensor], taps: Taps | None = None) -> None:
         self.decoder, self.taps, self.end = decoder, taps, accepted.length + accepted.n_path
-        self.current = decoder.begin(caches, self.end)
+        self.current = decoder.begin(caches, self.end, accepted.source_length)
         self.positions = self.row_positions = self.end[:, None][:, :0]
 
     def run(self, tokens: Tensor, depth: int, visible: Tensor) -> Tensor:
@@ -58,6 +58,7 @@ class LayersReader(DraftNetwork):
         """decoder: with these layers alone."""
         super().__init__()
         self.decoder, self.size = decoder, decoder.model.config.vocab_size
+        self.reads_source = decoder.has_source
 
     def states(self) -> list[State]:
         return []

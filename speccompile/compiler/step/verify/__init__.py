@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from speccompile.compiler.step.decoder import Decoder, no_tree
 from speccompile.compiler.step.low_rank import AdapterSlots, adapting
+from speccompile.compiler.step.media_rows import MediaRows
 from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.taps import Taps
 from speccompile.compiler.step.verify.rules import Drafts, Exact, Rule
@@ -26,7 +27,9 @@ class RoundInputs(NamedTuple):
     """Inputs of a round; see `contract`. window int64 [B, W]; n_given, n_total, length int64 [B]; logit_rows int64 [R]
     = 0, 1, ..; in sampling graphs settings and uniforms float32 [B, R]; if drafts are sampled, ids and probs [B, N, C],
     and accept_uniforms float32 [B, N]; parents int64 [B, N + 1] if the drafter makes the tree; in graphs with
-    constraints allowed bool [B, R, V] or [B, R, 1]; with adapters adapter int64 [B], and matrices: see `low_rank`."""
+    constraints allowed bool [B, R, V] or [B, R, 1]; with adapters adapter int64 [B], and matrices: see `low_rank`; of a
+    target that sees pictures media and media_rows: see `speccompile.bundle.media`; with an encoder source_length int64
+    [B]."""
 
     window: Tensor
     n_given: Tensor
@@ -42,6 +45,9 @@ class RoundInputs(NamedTuple):
     allowed: Tensor | None = None
     adapter: Tensor | None = None
     matrices: Sequence[Tensor] = ()
+    media: Tensor | None = None
+    media_rows: Tensor | None = None
+    source_length: Tensor | None = None
 
 
 class Verified(NamedTuple):
@@ -70,15 +76,16 @@ class Verify(nn.Module):
         taps: Sequence[str] = (),
         successors: int = 0,
         adapters: AdapterSlots | None = None,
+        media: MediaRows | None = None,
     ) -> None:
         """shape: layout of a window, a chain by default; acceptance: exact by default; taps: hidden states of the
         target that the drafter reads, see `step.taps`; successors: number of the target's best tokens after every row
-        that it reads; adapters: slots of adapters that are chosen at run time."""
+        that it reads; adapters: slots of adapters that are chosen at run time; media: of a target with pictures."""
         super().__init__()
         if isinstance(shape, TreeLayout) and decoder.is_recurrent:
             raise no_tree(decoder, "the target")
         self.decoder, self.shape, self.taps, self.successors = decoder, shape or ChainLayout(), tuple(taps), successors
-        self.adapters = adapters
+        self.adapters, self.media = adapters, media
         self.acceptance = acceptance or Acceptance(Exact())
 
     @property
@@ -91,12 +98,12 @@ class Verify(nn.Module):
         nodes = self.shape.nodes(given.parents, window.shape[0])
         layout = self.shape.layout(window, n_given, given.length, nodes)
         positions = self.decoder.clamp(layout.positions)
-        current = self.decoder.begin(caches, given.length)
+        current = self.decoder.begin(caches, given.length, given.source_length)
         current.set_positions(positions, positions, layout.visible)
         rows = (n_given[:, None] - 1 + n_rows).clamp(min=0, max=window.shape[1] - 1)  # [B, R]: rows of the nodes
         taps = Taps(self.decoder.model, self.taps) if self.taps else None
         with adapting(self.decoder.model, self.adapters, given.matrices, given.adapter):
-            logits = self.decoder.run(current, window, rows, taps)
+            logits = self.decoder.run(current, self._read(given), rows, taps)
 
         walk, bonus = self.acceptance(given, logits, _preceding_tokens(given, rows, layout.visible), self.shape, nodes)
         n_path = torch.where(n_given > 0, n_given + walk.n_accepted, 0)
@@ -108,6 +115,13 @@ class Verify(nn.Module):
         best, tokens = self._successors(given, rows, logits)
         features = _features(taps, walk.order)
         return Verified(path, n_path, logits, committed, _nodes(walk, n_rows), features, best, tokens)
+
+    def _read(self, given: RoundInputs) -> Tensor:
+        """Return the window's tokens, or embeddings with the rows of pictures among them."""
+        if self.media is None:
+            return given.window
+        assert given.media is not None and given.media_rows is not None  # noqa: PT018
+        return self.media(self.decoder.model, given.window, given.media, given.media_rows)
 
     def _successors(self, given: RoundInputs, rows: Tensor, logits: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Return the best tokens after the rows int64 [B, R], and the tokens at the rows."""

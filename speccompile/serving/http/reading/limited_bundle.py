@@ -13,6 +13,7 @@ from speccompile.runtime.text.chat import apply_chat_template
 
 if TYPE_CHECKING:
     from speccompile.bundle.manifest import Manifest
+    from speccompile.runtime.images.reader import ImageReader
     from speccompile.runtime.text.prompts import ChatTemplate
     from speccompile.runtime.text.tokenizer import Tokenizer
     from speccompile.runtime.text_bundle import Texts
@@ -58,6 +59,10 @@ class LimitedBundle:
     @property
     def chat_template(self) -> "ChatTemplate | None":
         return self._texts.chat_template
+
+    @property
+    def vision(self) -> "ImageReader | None":
+        return self._texts.vision
 
     @property
     def grammars(self) -> GrammarCompiler:

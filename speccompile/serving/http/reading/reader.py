@@ -1,6 +1,7 @@
 """Reading of requests in a thread if they are small, else in a child process."""
 
 import json
+from base64 import b64decode
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -78,7 +79,9 @@ class Reader:
         process."""
         read = json.loads(found)
         compile_ = partial(self._kept.compile, keep=read["grammar_bytes"] <= _SMALL_GRAMMAR)
-        return self._reading(compile_, speculative).finished(task, TokenizedBody(read["fields"], read["prompts"]))
+        return self._reading(compile_, speculative).finished(
+            task, TokenizedBody(read["fields"], read["prompts"], list(map(b64decode, read["images"])))
+        )
 
     def _reading(self, compile_: Compile, speculative: bool = True) -> Reading:
         return Reading(LimitedBundle(self._bundle, self._limits.grammar_bytes, compile_), self._name, speculative)

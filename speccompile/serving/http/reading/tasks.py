@@ -2,8 +2,9 @@
 
 import resource
 import time
+from base64 import b64encode
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,12 +57,17 @@ class Reading:
         size = _resident() - before
         if constraint is not None:
             _check_cost(constraint, size)
-        return dumps({"fields": body.fields, "prompts": body.prompts, "grammar_bytes": size})
+        images = [b64encode(each).decode() for each in body.images]
+        return dumps({"fields": body.fields, "prompts": body.prompts, "images": images, "grammar_bytes": size})
 
     def finished(self, task: str, body: TokenizedBody) -> ParsedRequest:
         """Return the request of a tokenized body."""
-        body = TokenizedBody(with_default_speculative(body.fields, speculative=self.speculative), body.prompts)
-        return with_adapter((chat_request if task == CHAT else completion_request)(body, self.bundle), self.name)
+        body = body._replace(fields=with_default_speculative(body.fields, speculative=self.speculative))
+        asked = (chat_request if task == CHAT else completion_request)(body, self.bundle)
+        if body.images and self.bundle.vision is not None:  # decoded here, not where the event loop waits
+            pictures = self.bundle.vision.pictures(body.images)
+            asked = replace(asked, options=asked.options | {"images": pictures})
+        return with_adapter(asked, self.name)
 
     def tokens(self, data: bytes) -> bytes:
         """Return the answer of /tokenize."""

@@ -1,0 +1,30 @@
+"""The contract's inputs of a target that sees pictures.
+
+An encoder, `ENCODE_IMAGE`, is one more graph, which runs before the rounds, once for each tile of a picture. The rows
+that it gives stand where the prompt has placeholders: the round itself does not change.
+
+media           float32 [media, W]      the encoder's rows for this window, of all slots together; one row of zeros in a
+                                        window without pictures
+media_rows      int64 [B, window]       0: the window's token; n: row n - 1 of media stands in its place
+
+Zeros everywhere are a window of text, so that a host that knows no pictures runs texts by leaving the buffers alone.
+Drafts are always tokens.
+
+The bundle's part is here; numbers and texts of a target are in `machine.formats.image_settings`.
+"""
+
+ENCODE_IMAGE = "encode_image"
+"""Name of the graph that encodes a tile: pixels float32 [3, height, width] -> rows float32 [rows, W]."""
+
+PIXELS, ROWS = "pixels", "rows"
+"""Its input and its output."""
+
+MEDIA, MEDIA_ROWS = MEDIA_INPUTS = ("media", "media_rows")
+"""Inputs of a round's graphs that pictures fill."""
+
+IMAGES_FOLDER = "images"
+"""Folder of a bundle with the encoder's graph and weights."""
+
+
+PROOF_SHAPES = ((56, 84), (90, 40), (30, 240), (240, 30), (64, 64))
+"""Height and width of the pictures of a proof: of other shapes than their transposes, but for the last."""

@@ -1,0 +1,195 @@
+"""The proof of pictures: prompts with two synthetic ones, against transformers' whole model.
+
+Logits are compared at every place of a prompt, read in chunks of several sizes, and new tokens with and without drafts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from speccompile.bundle.manifest import Manifest
+from speccompile.bundle.media import MEDIA, MEDIA_ROWS, PROOF_SHAPES
+from speccompile.compiler.build.cache_key import GraphFiles
+from speccompile.compiler.build.cached_steps import CachedSteps
+from speccompile.compiler.build.lowered_proof import ProofEngine
+from speccompile.compiler.build.memory import free_memory
+from speccompile.compiler.models.image_encoder import load_whole, pixel_inputs
+from speccompile.compiler.models.load import ModelFiles
+from speccompile.compiler.prove.reference import check_greedy
+from speccompile.compiler.prove.tolerance import TOLERANCE
+from speccompile.errors import ProofError
+from speccompile.machine.formats.image_settings import ImageSettings
+from speccompile.progress import log_step
+from speccompile.runtime import Bundle, Generation
+from speccompile.runtime.images.encoder import ENCODER_FILE, open_encoder
+from speccompile.runtime.images.reader import ImageReader, SeenPrompt
+from speccompile.runtime.images.tiles import FAMILIES, Family
+
+TRACED = "float32"
+_TEXT, _CHUNK = 5, 5
+"""Tokens of text around the pictures, and of a chunk that is no divisor of anything."""
+_NEW_TOKENS = 16
+
+
+@dataclass(frozen=True)
+class ImageProofInputs:
+    """Inputs of the proof of pictures. files: of the graphs and the encoder; manifest: the fields on which tokens
+    depend."""
+
+    target: ModelFiles
+    images: ImageSettings
+    files: GraphFiles
+    precision: Mapping[str, str]
+    manifest: Mapping[str, Any]
+
+
+def prove_images(
+    target: ModelFiles, images: ImageSettings, manifest: Manifest, engines: Sequence[ProofEngine], folder: Path,
+    steps: CachedSteps,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Prove the pictures of all lowered graphs, and return a row for each. Raise ProofError."""
+    whole: list[nn.Module] = []
+
+    def reference() -> nn.Module:
+        """Return the whole model, loaded at first use."""
+        if not whole:
+            whole.append(load_whole(target.folder))
+        return whole[0]
+
+    fields, rows = manifest.to_json(), []
+    for engine in engines:
+        decided = {name: value for name, value in fields.items() if name not in ("name", "plan", "engines")}
+        files = GraphFiles(folder, (*engine.entry.files.values(), ENCODER_FILE))
+        inputs = ImageProofInputs(target, images, files, engine.entry.precision, decided)
+        title = f"proving pictures on {engine.lowered.name}"
+
+        def prove(engine: ProofEngine = engine, title: str = title) -> dict[str, Any]:
+            with log_step(title):
+                return _prove(reference(), images, manifest, engine, folder)
+
+        rows.append({"engine": engine.lowered.name} | steps.result(title, inputs, prove))
+        free_memory()
+    return rows
+
+
+def _prove(
+    whole: nn.Module, images: ImageSettings, manifest: Manifest, engine: ProofEngine, folder: Path
+) -> dict[str, Any]:
+    opened = engine.open(folder, *(graph.name for graph in engine.entry.graphs), batch_size=manifest.batch_size)
+    bundle = Bundle(manifest, opened, engine.entry, None, None)
+    bundle.vision = ImageReader(images, partial(open_encoder, folder, 1), None)
+    shown = proof_pictures(FAMILIES[images.family](images), manifest.max_length - _NEW_TOKENS)
+    ids = _prompt(images, [bundle.vision.pictures([each])[0].grid.n_tiles for each in shown], manifest.vocabulary_size)
+    is_exact = engine.entry.precision["target"] == TRACED
+    row: dict[str, Any] = {"precision": engine.entry.precision, "pictures": len(shown), "prompt_tokens": len(ids)}
+    tiles = np.concatenate([FAMILIES[images.family](images).tiles(each) for each in shown])
+    if is_exact:
+        expected = whole_logits(whole, ids, tiles)
+        sizes = sorted({1, min(_CHUNK, manifest.prefill_chunk), manifest.prefill_chunk})
+        seen = bundle.vision.of_ids(ids, bundle.vision.pictures(shown))
+        row |= {"chunks": sizes, "tolerance": TOLERANCE[TRACED]}
+        row["values"] = sum(_check_chunks(bundle, seen, expected, size) for size in sizes)
+    found = [_generate(bundle, ids, shown, autoregressive=each) for each in (True, False)]
+    if found[0].token_ids != found[1].token_ids and manifest.exact and is_exact:
+        raise ProofError(
+            f"pictures: speculative decoding gives {found[1].token_ids}, autoregressive {found[0].token_ids}",
+            hint="speculation changed the output: please report it with the recipe",
+        )
+    if is_exact:
+        logits = whole_logits(whole, [*ids, *found[0].token_ids[:-1]], tiles)[len(ids) - 1 :]
+        check_greedy(logits, found[0].token_ids, TRACED, "pictures", "autoregressive decoding")
+    return row | {"new_tokens": len(found[0].token_ids), "equal": found[0].token_ids == found[1].token_ids}
+
+
+def proof_pictures(family: Family, room: int) -> list[NDArray[np.uint8]]:
+    """Return up to two pictures of different shapes whose rows, with some text, fit into `room` tokens."""
+    rows, left, found = family.images.tile_rows, room - 3 * _TEXT, list[NDArray[np.uint8]]()
+    for height, width in sorted(PROOF_SHAPES, key=lambda shape: family.grid(*shape).n_tiles):
+        needed = family.grid(height, width).n_tiles * rows
+        if len(found) < 2 and needed <= left:
+            random = np.random.default_rng([height, width])
+            found.append(random.integers(0, 256, (height, width, 3), np.uint8))
+            left -= needed
+    return found
+
+
+def _prompt(images: ImageSettings, tiles: Sequence[int], vocabulary: int) -> list[int]:
+    """Return random tokens with the placeholders of some pictures among them."""
+    random = np.random.default_rng(0)
+    text = [
+        int(token) for token in random.integers(0, vocabulary, _TEXT * (len(tiles) + 1)) if token != images.token_id
+    ]
+    found = text[:_TEXT]
+    for number, count in enumerate(tiles, 1):
+        found += [images.token_id] * (count * images.tile_rows) + text[number * _TEXT : (number + 1) * _TEXT]
+    return found
+
+
+@torch.no_grad()
+def whole_logits(whole: nn.Module, ids: Sequence[int], tiles: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return transformers' logits float32 [n, V] after each token of a prompt whose pictures have these tiles."""
+    given = torch.tensor([list(ids)])
+    logits = whole(input_ids=given, use_cache=False, **pixel_inputs(whole, torch.from_numpy(tiles))).logits
+    return np.asarray(logits[0].float().numpy())
+
+
+def _generate(bundle: Bundle, ids: list[int], shown: Sequence[Any], *, autoregressive: bool) -> Generation:
+    return bundle.generate(
+        ids,
+        images=list(shown),
+        max_new_tokens=_NEW_TOKENS,
+        autoregressive=autoregressive,
+        adaptive=False,
+        ignore_eos=True,
+    )
+
+
+def _check_chunks(bundle: Bundle, seen: SeenPrompt, expected: NDArray[np.float32], size: int) -> int:
+    """Read a prompt in chunks from an empty cache, and compare the logits at every token of a chain, after every chunk
+    of a tree. Return the number of compared values. Raise ProofError."""
+    engine, manifest, media = bundle.engine, bundle.manifest, seen.media
+    assert media is not None, "the prompt has pictures"
+    batch, compared = manifest.batch_size, 0
+    n_given, n_total, length = (engine.host_view(name, (batch,)) for name in ("n_given", "n_total", "length"))
+    n_given[:] = n_total[:] = length[:] = 0
+    for start in range(0, len(seen.ids), size):
+        part = seen.ids[start : start + size]
+        places, rows = media.rows_between(start, start + size)
+        count = 1 if rows is None else len(rows)
+        widths = {"window": len(part), "logit_rows": len(part), "history": 1, "allowed": 1, MEDIA: count}
+        verify = engine.bind("verify", widths, ("logits",))
+        engine.host_view("window", (batch, len(part)))[0] = part
+        numbers = engine.host_view(MEDIA_ROWS, (batch, len(part)))
+        numbers[:] = 0
+        numbers[0] = np.where(places > 0, np.cumsum(places > 0), 0)
+        if rows is not None:
+            engine.host_view(MEDIA, rows.shape)[:] = rows
+        logits = engine.host_view("logits", (batch, len(part), manifest.vocabulary_size))
+        n_total[0] = len(part)
+        wanted = expected[start : start + len(part)]
+        for n_given[0] in (1, len(part)):  # as drafts, for their logits; then given, for the caches
+            verify()
+            if n_given[0] == len(part):
+                _check_close(logits[0, :1], wanted[-1:], f"after token {start + len(part)}, in chunks of {size}")
+            elif manifest.tree == "chain":
+                _check_close(logits[0], wanted, f"at tokens {start} to {start + len(part)}, in chunks of {size}")
+        compared += wanted.size if manifest.tree == "chain" else wanted[-1:].size
+        length[0] += len(part)
+    return compared
+
+
+def _check_close(got: NDArray[np.float32], expected: NDArray[np.float32], where: str) -> None:
+    largest, difference = float(np.abs(expected).max()), float(np.abs(got - expected).max())
+    if not difference <= TOLERANCE[TRACED] * max(largest, 1.0):
+        raise ProofError(
+            f"pictures: the logits {where}, differ from transformers' by {difference:.3g}, more than "
+            f"{TOLERANCE[TRACED]} of the largest {largest:.3g}",
+            hint="the graph computes something else than the model: please report it with the recipe",
+        )

@@ -1,0 +1,54 @@
+"""torch -> ONNX of an image encoder: one tile in, its rows out."""
+
+from pathlib import Path
+
+import onnx_ir as ir
+import torch
+from onnx_ir.passes import common
+from torch import nn
+
+from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, PIXELS, ROWS
+from speccompile.compiler.lower import neutral
+from speccompile.compiler.lower.decompose import quick_translation
+from speccompile.compiler.lower.export import translation, without_noise
+from speccompile.compiler.lower.files import save
+from speccompile.compiler.models.load import first_line
+from speccompile.compiler.weights.graph import put_weights
+from speccompile.compiler.weights.tensor import without_numbers
+from speccompile.errors import UnsupportedModelError
+
+ENCODER_FILE = f"{IMAGES_FOLDER}/{ENCODE_IMAGE}.onnx"
+WEIGHTS_FILE = f"{ENCODE_IMAGE}.weights"
+
+
+@torch.no_grad()
+def export_encoder(encoder: nn.Module, tile: tuple[int, int], folder: Path) -> None:
+    """Write the graph of an encoder, and its weights, into the folder of a bundle. Raise UnsupportedModelError if it
+    cannot be traced."""
+    with without_noise(), without_numbers(encoder) as sources:
+        try:
+            program = torch.export.export(encoder, (torch.zeros(3, *tile),), strict=False)
+            with quick_translation():
+                model = torch.onnx.export(
+                    program, dynamo=True, opset_version=neutral.OPSET, optimize=False, verbose=False,
+                    custom_translation_table=translation(),
+                ).model  # fmt: skip
+        except RuntimeError as error:  # the base of all errors of torch's exporters
+            raise UnsupportedModelError(
+                f"{type(encoder).__name__}: the image encoder cannot be traced: {first_line(error)}",
+                hint="remove target.images: the text decoder alone is compiled",
+            ) from error
+    put_weights(model, sources)
+    for value, name in ((model.graph.inputs[0], PIXELS), (model.graph.outputs[0], ROWS)):
+        value.name = name
+    common.ClearMetadataAndDocStringPass()(model)  # stack traces hold paths of the tracing machine
+    model.producer_name = model.producer_version = None
+    model.graph.name = ENCODE_IMAGE
+    _tidy(model)
+    save(model, folder / ENCODER_FILE, WEIGHTS_FILE)
+
+
+def _tidy(model: ir.Model) -> None:
+    common.IdentityEliminationPass()(model)
+    common.CommonSubexpressionEliminationPass()(model)
+    common.RemoveUnusedNodesPass()(model)

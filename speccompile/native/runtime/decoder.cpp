@@ -1,0 +1,61 @@
+#include "decoder.h"
+
+#include <utility>
+
+#include "../errors.h"
+#include "first_times.h"
+
+namespace spc {
+
+Decoder::Decoder(std::shared_ptr<const Bundle> opened)
+    : bundle(std::move(opened)),
+      engine(bundle->program().open()),
+      kept(*engine, bundle->manifest(), bundle->entry(), bundle->tokenizer_hash()),
+      adapters(*engine, bundle->entry().graphs),
+      loop(*engine, bundle->manifest(), bundle->entry().graphs, bundle->entry().provider != provider::kCpu),
+      saved(loop, bundle->manifest(), SessionKey::of(*bundle)),
+      prefixes(*bundle, saved, loop.supports_prefix_reuse),
+      times(bundle->times_key()) {
+  if (const auto known = measured(bundle->opened().proof, bundle->entry().name, bundle->manifest().depth)) loop.drafting().policy->expect(*known);
+  if (bundle->speculative() && !bundle->times_key().is_null()) {
+    prepare_rounds(loop, times);
+    kept.reset();
+  }
+  if (needs_proposer(bundle->manifest()) || !gate_config(bundle->manifest()).is_null()) set_proposer({});
+}
+
+void Decoder::set_proposer(Proposer proposer) {
+  const Manifest& manifest = bundle->manifest();
+  if (!needs_proposer(manifest) && gate_config(manifest).is_null()) {
+    const Json& kind = manifest.json["plan"]["drafter"]["kind"];
+    throw Error(Kind::kUsage,
+                "proposer: received one for a bundle of drafter.kind " + (kind.is_text() ? kind.text() : "none") +
+                    ", expected none: its graphs draft themselves",
+                "build the recipe with drafter.kind or drafter.gate.kind retrieval, or leave the proposer out");
+  }
+  if (!proposer) proposer = bundle->proposer();
+  has_proposer = static_cast<bool>(proposer);
+  loop.drafting().set_proposer(std::move(proposer));
+}
+
+Rows Decoder::make_sequences(const Request& request, const Options& options) const {
+  if (!request.stop.empty()) bundle->require_tokenizer("this bundle has no tokenizer, so no text to stop at", "leave --stop out");
+  if (!request.adapters.empty() && request.adapters.rbegin()->first >= request.prompts.size())
+    throw Error(Kind::kUsage, "adapter: received one for prompt " + std::to_string(request.adapters.rbegin()->first + 1) + " of " + std::to_string(request.prompts.size()),
+                "the first prompt is 0; SPC_ALL is all");
+  Rows rows;
+  for (size_t number = 0; number < request.prompts.size(); ++number) {
+    const TokenIds ids = bundle->token_ids(request.prompts[number], options.chat);
+    const auto own = request.adapters.find(number);
+    const std::string& adapter = own == request.adapters.end() ? request.adapter : own->second;
+    const Adapters::Loaded loaded = adapter.empty() ? Adapters::Loaded{0, ""} : adapters.find(adapter);
+    for (int64_t i = 0; i < options.sequences; ++i) {
+      rows.emplace_back(ids, options, options.samplings[rows.size()], bundle->manifest().max_length, options.ends, bundle->text(), request.stop);
+      rows.back().adapter = loaded.slot;
+      rows.back().adapter_key = loaded.key;
+    }
+  }
+  return rows;
+}
+
+}  // namespace spc

@@ -1,0 +1,75 @@
+// OpenAI's endpoints, and endpoints for monitoring (serving/http/app.py).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "channel.h"
+#include "keys.h"
+#include "model.h"
+#include "requests.h"
+
+namespace spc::http {
+
+// keys: accepted API keys. max_body_bytes: of one request. speculative: default of requests that do not set it. access_log: write a
+// line for every request.
+struct Settings {
+  Keys keys;
+  int64_t max_body_bytes = kMaxBodyBytes;
+  bool speculative = true, access_log = false;
+};
+
+// One request, and the answer to it.
+class Exchange {
+ public:
+  // is_last: whether the connection ends with this answer. on_whole: called when the body has come.
+  Exchange(Channel& channel, const RequestHead& head, bool is_last, std::function<void()> on_whole)
+      : head(head), is_last_(is_last), channel_(channel), on_whole_(std::move(on_whole)) {}
+
+  // Read the body, of at most `most` bytes. Throws RequestError.
+  std::string read_body(int64_t most);
+  void answer(int status, const std::string& type, const std::string& body, const Headers& more = {});
+  void answer(int status, const Json& body, const Headers& more = {});
+  // An answer in parts, as they come.
+  void begin_events();
+  void send_event(const Json& data);
+  void end_events();
+  // See `Channel::wait_for`.
+  void wait_for(int descriptor) { channel_.wait_for(descriptor); }
+  // Return whether another request may follow: not behind a body that was not read.
+  bool is_kept() const { return !is_last_ && (has_read_ || (head.length && *head.length == 0)); }
+  // The status of the answer, 0 as long as none has begun.
+  int status() const { return status_; }
+
+  const RequestHead& head;
+
+ private:
+  std::string top(int status, const std::string& type, const Headers& more);
+  void send_part(const std::string& part);
+
+  const bool is_last_;
+  Channel& channel_;
+  const std::function<void()> on_whole_;
+  bool has_read_ = false;
+  int status_ = 0;
+};
+
+class App {
+ public:
+  App(std::shared_ptr<ServedModel> model, Settings settings) : model_(std::move(model)), settings_(std::move(settings)) {}
+  // Answer a request; whatever goes wrong is an answer as well, but for Gone.
+  void handle(Exchange& exchange);
+
+ private:
+  void route(Exchange& exchange);
+  void generate(Exchange& exchange, bool is_chat);
+  void answer_whole(Exchange& exchange, const ParsedRequest& asked, const std::vector<std::shared_ptr<ServedRequest>>& requests, int ready);
+  void answer_events(Exchange& exchange, const ParsedRequest& asked, const std::vector<std::shared_ptr<ServedRequest>>& requests, int ready);
+  std::string authenticate(const Exchange& exchange) const { return settings_.keys.authenticate(exchange.head.find("authorization")); }
+
+  const std::shared_ptr<ServedModel> model_;
+  const Settings settings_;
+};
+
+}  // namespace spc::http

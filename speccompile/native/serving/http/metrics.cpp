@@ -1,0 +1,201 @@
+#include "metrics.h"
+
+#include <dirent.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "../../system.h"
+#include "tables.h"
+
+namespace spc::http {
+namespace {
+
+constexpr const char* kPrefix = "vllm:";
+
+// As Prometheus' own client for Python writes numbers.
+std::string number(double value) {
+  if (std::isinf(value)) return value < 0 ? "-Inf" : "+Inf";
+  return python_repr(value);
+}
+
+std::string escaped(const std::string& text) {
+  std::string found;
+  for (const char each : text) {
+    if (each == '\\' || each == '"') found += '\\';
+    found += each == '\n' ? std::string("\\n") : std::string(1, each);
+  }
+  return found;
+}
+
+void head(std::string& to, const std::string& name, const char* help, const char* type) {
+  to += "# HELP " + name + " " + help + "\n# TYPE " + name + " " + type + "\n";
+}
+
+int64_t open_descriptors() {
+  DIR* const folder = opendir("/proc/self/fd");
+  if (!folder) return 0;
+  int64_t count = -3;  // ".", "..", and the one that reads the others
+  while (readdir(folder)) ++count;
+  closedir(folder);
+  return count;
+}
+
+void add_process(std::string& to) {
+  const auto add = [&](const char* name, const char* help, const char* type, double value) {
+    head(to, name, help, type);
+    to += std::string(name) + " " + number(value) + "\n";
+  };
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6; };
+  const std::map<std::string, int64_t> memory = process_memory();
+  if (const auto resident = memory.find("resident"); resident != memory.end())
+    add("process_resident_memory_bytes", "Resident memory size in bytes.", "gauge", static_cast<double>(resident->second));
+  add("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.", "counter", seconds(used.ru_utime) + seconds(used.ru_stime));
+  add("process_open_fds", "Number of open file descriptors.", "gauge", static_cast<double>(open_descriptors()));
+  add("process_max_fds", "Maximum number of open file descriptors.", "gauge", static_cast<double>(files.rlim_cur));
+}
+
+}  // namespace
+
+Metrics::Metrics(const std::string& model, const std::string& engine, int64_t positions)
+    : labels_{{"engine", engine}, {"model_name", model}}, accepted_(static_cast<size_t>(positions)) {
+  for (const HistogramText& each : kHistograms) distributions_[each.name].counts.resize(each.count + 1);
+}
+
+void Metrics::refused(const char* reason) {
+  const std::lock_guard<std::mutex> held(mutex_);
+  ++refusals_[reason];
+}
+
+void Metrics::queued(int64_t waiting, int64_t running) {
+  const std::lock_guard<std::mutex> held(mutex_);
+  numbers_["num_requests_waiting"] = static_cast<double>(waiting);
+  numbers_["num_requests_running"] = static_cast<double>(running);
+}
+
+void Metrics::admitted(int64_t prompt_tokens, int64_t cached_tokens, double queue_seconds) {
+  const std::lock_guard<std::mutex> held(mutex_);
+  for (const char* const name : {"prompt_tokens", "prefix_cache_queries"}) numbers_[name] += static_cast<double>(prompt_tokens);
+  for (const char* const name : {"prompt_tokens_cached", "prefix_cache_hits"}) numbers_[name] += static_cast<double>(cached_tokens);
+  observe("request_queue_time_seconds", queue_seconds);
+}
+
+void Metrics::first_token(double seconds) {
+  const std::lock_guard<std::mutex> held(mutex_);
+  observe("time_to_first_token_seconds", seconds);
+}
+
+void Metrics::inter_token_latency(double seconds, int64_t tokens) {
+  if (tokens <= 0) return;
+  const std::lock_guard<std::mutex> held(mutex_);
+  observe("inter_token_latency_seconds", seconds / static_cast<double>(tokens), static_cast<double>(tokens));
+}
+
+void Metrics::round(int64_t /*tokens*/, const std::vector<int64_t>& drafts, const std::vector<int64_t>& accepted) {
+  const std::lock_guard<std::mutex> held(mutex_);
+  for (const int64_t count : drafts) {
+    numbers_["spec_decode_num_drafts"] += count ? 1 : 0;
+    numbers_["spec_decode_num_draft_tokens"] += static_cast<double>(count);
+  }
+  for (const int64_t count : accepted) {
+    numbers_["spec_decode_num_accepted_tokens"] += static_cast<double>(count);
+    for (size_t place = 0; place < accepted_.size() && static_cast<int64_t>(place) < count; ++place) ++accepted_[place];
+  }
+}
+
+void Metrics::stepped(int64_t tokens, double used) {
+  const std::lock_guard<std::mutex> held(mutex_);
+  if (tokens) observe("iteration_tokens_total", static_cast<double>(tokens));
+  numbers_["kv_cache_usage_perc"] = used;
+}
+
+void Metrics::ended(const FinishedSequence& sequence) {
+  const double count = static_cast<double>(sequence.token_ids.size()), whole = sequence.queue_seconds + sequence.seconds;
+  const bool is_aborted = sequence.finish_reason == finish::kCancelled || sequence.finish_reason == finish::kTimeout;
+  const std::lock_guard<std::mutex> held(mutex_);
+  numbers_["generation_tokens"] += count;
+  observe("e2e_request_latency_seconds", whole);
+  observe("request_prefill_time_seconds", sequence.prefill_seconds);
+  observe("request_decode_time_seconds", std::max(0.0, sequence.seconds - sequence.prefill_seconds));
+  observe("request_prompt_tokens", static_cast<double>(sequence.prompt_tokens));
+  observe("request_generation_tokens", count);
+  if (sequence.first_token_seconds && count > 1)
+    observe("request_time_per_output_token_seconds", std::max(0.0, whole - *sequence.first_token_seconds) / (count - 1));
+  ++ends_[is_aborted ? "abort" : sequence.finish_reason == finish::kCapacity ? finish::kLength : sequence.finish_reason];
+}
+
+void Metrics::failed() {
+  const std::lock_guard<std::mutex> held(mutex_);
+  ++failures_;
+}
+
+// The lock is held. times: how often the value is counted.
+void Metrics::observe(const char* name, double value, double times) {
+  const auto found = std::find_if(std::begin(kHistograms), std::end(kHistograms), [name](const HistogramText& each) { return std::string(each.name) == name; });
+  Distribution& own = distributions_[name];
+  const double* const end = found->buckets + found->count;
+  own.counts[static_cast<size_t>(std::lower_bound(found->buckets, end, value) - found->buckets)] += times;
+  own.sum += value * times;
+}
+
+// Labels in the order of their names, as Prometheus' own client for Python writes them. name: of one more, "" for none.
+std::string Metrics::labels(const char* name, const std::string& value) const {
+  std::map<std::string, std::string> all = labels_;
+  if (*name) all[name] = value;
+  std::string found;
+  for (const auto& [key, each] : all) found += (found.empty() ? "{" : ",") + key + "=\"" + escaped(each) + "\"";
+  return found + "} ";
+}
+
+std::string Metrics::text() const {
+  std::string found;
+  add_process(found);
+  const std::lock_guard<std::mutex> held(mutex_);
+  const auto value_of = [this](const char* name) {
+    const auto own = numbers_.find(name);
+    return own == numbers_.end() ? 0.0 : own->second;
+  };
+  const auto by_label = [&](const char* name, const char* help, const char* label, const std::map<std::string, double>& values) {
+    const std::string whole = std::string(kPrefix) + name + "_total";
+    head(found, whole, help, "counter");
+    for (const auto& [key, value] : values) found += whole + labels(label, key) + number(value) + "\n";
+  };
+  for (const MetricText& each : kCounters) {
+    const std::string name = std::string(kPrefix) + each.name + "_total";
+    head(found, name, each.help, "counter");
+    found += name + labels() + number(value_of(each.name)) + "\n";
+  }
+  for (const MetricText& each : kGauges) {
+    const std::string name = std::string(kPrefix) + each.name;
+    head(found, name, each.help, "gauge");
+    found += name + labels() + number(value_of(each.name)) + "\n";
+  }
+  for (const HistogramText& each : kHistograms) {
+    const std::string name = std::string(kPrefix) + each.name;
+    const Distribution& own = distributions_.at(each.name);
+    head(found, name, each.help, "histogram");
+    double count = 0;
+    for (size_t bucket = 0; bucket <= each.count; ++bucket) {
+      count += own.counts[bucket];
+      const std::string end = bucket < each.count ? number(each.buckets[bucket]) : "+Inf";
+      found += name + "_bucket" + labels("le", end) + number(count) + "\n";
+    }
+    found += name + "_count" + labels() + number(count) + "\n" + name + "_sum" + labels() + number(own.sum) + "\n";
+  }
+  std::map<std::string, double> places;
+  for (size_t place = 0; place < accepted_.size(); ++place) places[std::to_string(place)] = accepted_[place];
+  by_label("request_success", "Sequences that have ended.", "finished_reason", ends_);
+  by_label("admission_rejections", "Requests that were not taken.", "reason", refusals_);
+  by_label("spec_decode_num_accepted_tokens_per_pos", "Accepted drafts by place.", "position", places);
+  const std::string failures = std::string(kPrefix) + "request_failures_total";
+  head(found, failures, "Requests that failed.", "counter");
+  return found + failures + labels() + number(failures_) + "\n";
+}
+
+}  // namespace spc::http

@@ -1,0 +1,242 @@
+#include "requests.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "../../errors.h"
+#include "conversation.h"
+#include "errors.h"
+#include "fields.h"
+#include "schema.h"
+#include "tables.h"
+
+namespace spc::http {
+namespace {
+
+// A whole number of JSON that a schema has seen, which may be written as 3.0.
+int64_t whole_of(const Json& value) {
+  if (value.type() == Json::Type::kBig) return value.text()[0] == '-' ? INT64_MIN : INT64_MAX;
+  if (value.is_integer()) return value.integer();
+  return static_cast<int64_t>(std::max(-9.2e18, std::min(value.number(), 9.2e18)));
+}
+
+int64_t whole_or(const Json& fields, const char* name, int64_t otherwise) {
+  const Json* const value = fields.find(name);
+  return value ? whole_of(*value) : otherwise;
+}
+
+double real_or(const Json& fields, const char* name, double otherwise) {
+  const Json* const value = fields.find(name);
+  return value ? value->number() : otherwise;
+}
+
+// Equal seeds below zero and above: modulo 2**64.
+uint64_t seed_of(const Json& value) {
+  if (value.type() == Json::Type::kBig) return std::strtoull(value.text().c_str(), nullptr, 10);
+  if (value.is_integer()) return static_cast<uint64_t>(value.integer());
+  return value.number() < 0 ? static_cast<uint64_t>(static_cast<int64_t>(value.number())) : static_cast<uint64_t>(value.number());
+}
+
+// Throws RequestError, in OpenAI's words, if a prompt leaves no capacity for a new token.
+void check_length(size_t size, const Bundle& bundle, const char* field) {
+  const int64_t most = bundle.manifest().max_length;
+  if (static_cast<int64_t>(size) < most) return;
+  throw RequestError(400, "This model's maximum context length is " + std::to_string(most) + " tokens, and " + field + " has " + std::to_string(size) +
+                              ": no token would fit behind them",
+                     field, "context_length_exceeded", "shorten it");
+}
+
+const Text& tokenizer_of(const Bundle& bundle) {
+  if (bundle.text()) return *bundle.text();
+  try {
+    return bundle.require_tokenizer("this model has no tokenizer", "send token ids to /v1/completions");
+  } catch (const Error& error) {
+    throw RequestError(400, error.message, "", "", error.hint);
+  }
+}
+
+TokenIds encoded(const std::string& text, const Bundle& bundle, bool special_tokens, const char* field) {
+  try {
+    return tokenizer_of(bundle).encode(text, special_tokens);
+  } catch (const Error& error) {
+    if (error.kind != Kind::kPrompt) throw;
+    throw RequestError(400, error.message, field);
+  }
+}
+
+TokenIds tokens_of(const Json& ids, const Bundle& bundle) {
+  check_length(ids.list().size(), bundle, "prompt");
+  TokenIds found;
+  const int64_t size = bundle.manifest().vocabulary_size;
+  for (const Json& id : ids.list()) {
+    found.push_back(whole_of(id));
+    if (found.back() >= size || found.back() < 0)
+      throw RequestError(400, "prompt: token id " + id.dump() + " is out of range: expected 0 to " + std::to_string(size - 1), "prompt");
+  }
+  return found;
+}
+
+TokenIds chat_prompt(const Json& fields, const Bundle& bundle) {
+  const std::string written = chat_text(fields, bundle.chat());
+  return encoded(written, bundle, false, "messages");  // the template writes special tokens itself
+}
+
+std::vector<TokenIds> prompts_of(const Json& prompt, const Bundle& bundle) {
+  const bool is_several = prompt.is_list() && !prompt.list()[0].is_number();
+  std::vector<TokenIds> found;
+  for (const Json& each : is_several ? prompt.list() : Json::List{prompt}) {
+    found.push_back(each.is_text() ? encoded(each.text(), bundle, true, "prompt") : tokens_of(each, bundle));
+    check_length(found.back().size(), bundle, "prompt");
+  }
+  return found;
+}
+
+[[noreturn]] void refuse_without_stream(const char* name) {
+  throw RequestError(400, std::string(name) + ": received it without stream", name, "", "set stream to true");
+}
+
+void read_common(const Json& fields, ParsedRequest& made) {
+  made.stream = fields["stream"].boolean();
+  const Json& wanted = fields["stream_options"];
+  if (fields.find("stream_options") && !made.stream) refuse_without_stream("stream_options");
+  made.sequences = whole_or(fields, "n", 1);
+  made.usage = wanted["include_usage"].boolean();
+  made.continuous_usage = made.usage && wanted["continuous_usage_stats"].boolean();
+  made.token_ids = fields["return_token_ids"].boolean();
+  made.salt = fields["cache_salt"].text();
+  made.model = fields["model"].text();
+}
+
+// Throws RequestError for `min_tokens` if an answer may end before.
+void check_least(const Json& fields, const Request& options, int64_t most) {
+  const int64_t least = whole_or(fields, "min_tokens", 0);
+  const bool has_end = !fields["ignore_eos"].boolean() || !options.stop.empty() || !options.stop_token_ids.empty();
+  if (least && (has_end || least > most))
+    throw RequestError(400, "min_tokens: received " + fields["min_tokens"].dump() + ", which is only supported where nothing ends an answer before max_tokens",
+                       "min_tokens", "unsupported_parameter", "set ignore_eos, and no stop");
+}
+
+// Throws RequestError for sampling that a greedy bundle cannot do. Limits of sampling such as top_p leave its choice unchanged.
+void check_greedy(const Json& fields) {
+  const auto refuse = [&](const char* name) {
+    throw RequestError(400, std::string(name) + ": received " + shown(fields[name]) + ", but this model was compiled for greedy decoding", name,
+                       "unsupported_value", "leave it out; a bundle with decoding: sampling takes it");
+  };
+  if (real_or(fields, "temperature", 0) >= kColdest) refuse("temperature");
+  if (whole_or(fields, "n", 1) > 1) refuse("n");
+  if (real_or(fields, "repetition_penalty", 1) != 1) refuse("repetition_penalty");
+}
+
+void set_sampling(const Json& fields, Request& options) {
+  constexpr double kLeastTopP = 1e-6;  // less also keeps one token, and underflows float32
+  const auto set = [&](const char* name, Value value) { options.set(Request::kAll, name, value); };
+  const double temperature = real_or(fields, "temperature", 1);
+  set("temperature", Value::of(temperature >= kColdest ? temperature : 0.0));
+  set("top_k", Value::of(static_cast<uint64_t>(std::max<int64_t>(0, whole_or(fields, "top_k", 0)))));
+  set("top_p", Value::of(std::max(real_or(fields, "top_p", 1), kLeastTopP)));
+  set("min_p", Value::of(real_or(fields, "min_p", 0)));
+  set("repetition_penalty", Value::of(real_or(fields, "repetition_penalty", 1)));
+  set("num_return_sequences", Value::of(static_cast<uint64_t>(whole_or(fields, "n", 1))));
+  if (const Json* const seed = fields.find("seed")) set("seed", Value::of(seed_of(*seed)));
+}
+
+void set_options(const Json& fields, const Bundle& bundle, int64_t most, bool speculative, ParsedRequest& made) {
+  Request& options = made.options;
+  const Json& stop = fields["stop"];
+  const auto flag = [&](const char* name, bool value) { options.set(Request::kAll, name, Value::of(static_cast<uint64_t>(value))); };
+  if (stop.is_text()) options.stop = {stop.text()};
+  for (const Json& each : stop.list()) options.stop.push_back(each.text());
+  if (!options.stop.empty() && !bundle.text())
+    throw RequestError(400, "stop: this model has no tokenizer, so no text to stop at", "stop", "", "use stop_token_ids");
+  for (const Json& each : fields["stop_token_ids"].list()) options.stop_token_ids.push_back(whole_of(each));
+  options.set(Request::kAll, "max_new_tokens", Value::of(static_cast<uint64_t>(most)));
+  flag("ignore_eos", fields["ignore_eos"].boolean());
+  flag("autoregressive", fields.find("speculative") ? !fields["speculative"].boolean() : !speculative);
+  flag("logprobs", made.logprobs.has_value());
+  if (made.logprobs.value_or(0)) options.set(Request::kAll, "top_logprobs", Value::of(static_cast<uint64_t>(*made.logprobs)));
+  check_least(fields, options, most);
+  if (bundle.manifest().decoding == decoding::kGreedy)
+    check_greedy(fields);
+  else
+    set_sampling(fields, options);
+}
+
+// Return the name of a value that Python's json would read, and JSON does not have; "" where all are numbers.
+std::string odd_number(const Json& value) {
+  if (value.type() == Json::Type::kNumber && !std::isfinite(value.number())) return value.dump();
+  std::string found;
+  for (const Json& each : value.list())
+    if (found.empty()) found = odd_number(each);
+  for (const auto& each : value.object())
+    if (found.empty()) found = odd_number(each.second);
+  return found;
+}
+
+void check_unicode(const Json& value, const std::string& where) {
+  const auto refuse = [&](const std::string& text) {
+    if (is_utf8(text)) return;
+    const std::string named = is_utf8(where) ? where : "";
+    throw RequestError(400, (named.empty() ? "the body" : named) + ": received a text with half a surrogate pair, expected Unicode text", named, "",
+                       "send both halves, or the character itself");
+  };
+  if (value.is_text()) refuse(value.text());
+  for (size_t index = 0; index < value.list().size(); ++index) check_unicode(value.list()[index], where + "[" + std::to_string(index) + "]");
+  for (const auto& [name, each] : value.object()) {
+    refuse(name);
+    check_unicode(each, where.empty() ? name : where + "." + name);
+  }
+}
+
+}  // namespace
+
+ParsedRequest read_completion(const Json& body, const Bundle& bundle, bool speculative) {
+  const Json fields = validate_completion(body);
+  ParsedRequest made;
+  made.prompts = prompts_of(fields["prompt"], bundle);
+  if (fields.find("logprobs")) made.logprobs = whole_of(fields["logprobs"]);
+  const bool echoes = fields["echo"].boolean();
+  if (echoes && made.logprobs)
+    throw RequestError(400, "echo: received true with logprobs: log-probabilities of a prompt are not supported", "echo", "unsupported_parameter",
+                       "leave one of them out");
+  const int64_t sequences = whole_or(fields, "n", 1);
+  if (whole_or(fields, "best_of", sequences) != sequences)
+    throw RequestError(400, "best_of: received " + fields["best_of"].dump() + ", expected n, which is " + std::to_string(sequences), "best_of",
+                       "unsupported_parameter", "leave it out");
+  read_common(fields, made);
+  set_options(fields, bundle, whole_or(fields, "max_tokens", kCompletionTokens), speculative, made);
+  if (echoes)
+    for (const TokenIds& prompt : made.prompts) made.echo.push_back(tokenizer_of(bundle).decode(prompt));
+  return made;
+}
+
+ParsedRequest read_chat(const Json& body, const Bundle& bundle, bool speculative) {
+  const Json fields = validate_chat(body);
+  ParsedRequest made;
+  made.is_chat = true;
+  const bool wants_logprobs = fields["logprobs"].boolean();
+  if (const Json* const top = fields.find("top_logprobs"); top && !wants_logprobs)
+    throw RequestError(400, "top_logprobs: received " + top->dump() + " without logprobs", "top_logprobs", "", "set logprobs");
+  if (wants_logprobs) made.logprobs = whole_or(fields, "top_logprobs", 0);
+  made.prompts = {chat_prompt(fields, bundle)};
+  check_length(made.prompts[0].size(), bundle, "messages");
+  const int64_t room = bundle.manifest().max_length - static_cast<int64_t>(made.prompts[0].size());
+  read_common(fields, made);
+  set_options(fields, bundle, whole_or(fields, "max_completion_tokens", whole_or(fields, "max_tokens", room)), speculative, made);
+  return made;
+}
+
+Json parse_body(const std::string& data) {
+  Json value;
+  try {
+    value = Json::parse(data);
+  } catch (const JsonError& error) {
+    throw RequestError(400, std::string("the body is no JSON: ") + error.what(), "", "invalid_json");
+  }
+  const std::string odd = odd_number(value);
+  if (!odd.empty()) throw RequestError(400, "the body is no JSON: " + odd + " is no number of JSON", "", "invalid_json");
+  check_unicode(value, "");
+  return value;
+}
+
+}  // namespace spc::http

@@ -1,0 +1,173 @@
+#include "response.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <random>
+
+#include "errors.h"
+
+namespace spc::http {
+namespace {
+
+constexpr double kImpossible = -9999.0;  // OpenAI's value for a log-probability that JSON cannot express
+
+std::string fresh_id(const char* kind) {
+  std::random_device system;
+  char digits[33];
+  for (int part = 0; part < 4; ++part) std::snprintf(digits + 8 * part, 9, "%08x", system());
+  return std::string(kind) + "-" + digits;
+}
+
+// Return the finish reason in OpenAI's words, which have none for a full context.
+std::string reason_of(const FinishedSequence& sequence) {
+  return sequence.finish_reason == finish::kCapacity ? finish::kLength : sequence.finish_reason;
+}
+
+void check_finished(const FinishedSequence& sequence) {
+  if (sequence.finish_reason == finish::kCancelled || sequence.finish_reason == finish::kTimeout)
+    throw cancelled_error(sequence.finish_reason, sequence.token_ids.size());
+}
+
+}  // namespace
+
+ResponseBuilder::ResponseBuilder(const ParsedRequest& asked, const std::string& model, const Manifest& manifest, const TokenTexts& texts)
+    : asked_(asked),
+      texts_(texts),
+      drafts_(manifest.tokens),
+      created_(static_cast<int64_t>(std::time(nullptr))),
+      model_(model),
+      id_(fresh_id(asked.is_chat ? "chatcmpl" : "cmpl")) {
+  for (const TokenIds& prompt : asked.prompts) prompt_tokens_ += static_cast<int64_t>(prompt.size());
+  if (!asked.logprobs || asked.is_chat) return;
+  for (size_t index = 0; index < asked.choices(); ++index) offsets_.emplace_back(texts, asked.prompt_of(index), characters(asked.echo_of(index)));
+}
+
+Json ResponseBuilder::full(const Finished& sequences) {
+  for (const auto& each : sequences) check_finished(*each);
+  Json::List choices;
+  for (size_t index = 0; index < sequences.size(); ++index) choices.push_back(choice(index, *sequences[index]));
+  Json found = head(asked_.is_chat ? "chat.completion" : "text_completion");
+  found.set("choices", choices);
+  add_ending(found, sequences);
+  if (asked_.token_ids) found.set("prompt_token_ids", list_of(asked_.prompts[0]));
+  return found;
+}
+
+std::vector<Json> ResponseBuilder::first_chunks() {
+  std::vector<Json> found;
+  for (size_t index = 0; index < asked_.choices(); ++index) {
+    if (asked_.is_chat)
+      found.push_back(chunk(index, {{"delta", Json::Object{{"role", "assistant"}, {"content", ""}}}}));
+    else if (!asked_.echo.empty())
+      found.push_back(chunk(index, {{"text", asked_.echo_of(index)}}));
+  }
+  if (asked_.token_ids && !found.empty()) found[0].set("prompt_token_ids", list_of(asked_.prompts[0]));
+  return found;
+}
+
+std::vector<Json> ResponseBuilder::chunks(size_t choice, const OutputDelta& delta) {
+  new_tokens_ += static_cast<int64_t>(delta.token_ids.size());
+  std::vector<Json> found;
+  const bool says_tokens = asked_.logprobs || asked_.token_ids;  // also of those that have no text yet
+  if (!delta.text.empty() || (!delta.token_ids.empty() && says_tokens)) {
+    Json::Object parts;
+    if (asked_.is_chat)
+      parts.emplace_back("delta", Json::Object{{"content", delta.text}});
+    else
+      parts.emplace_back("text", delta.text);
+    parts.emplace_back("logprobs", logprobs(choice, delta.token_ids, delta.logprobs, delta.top_logprobs, delta.finished.get()));
+    if (asked_.token_ids) parts.emplace_back("token_ids", list_of(delta.token_ids));
+    found.push_back(chunk(choice, std::move(parts)));
+  }
+  if (!delta.finished) return found;
+  check_finished(*delta.finished);
+  Json::Object last;
+  if (asked_.is_chat)
+    last.emplace_back("delta", Json::Object{});
+  else
+    last.emplace_back("text", "");
+  last.emplace_back("finish_reason", reason_of(*delta.finished));
+  found.push_back(chunk(choice, std::move(last)));
+  return found;
+}
+
+std::vector<Json> ResponseBuilder::last_chunks(const Finished& sequences) {
+  if (!asked_.usage) return {};
+  Json found = head(chunk_object());
+  found.set("choices", Json::List());
+  add_ending(found, sequences);
+  return {found};
+}
+
+Json ResponseBuilder::head(const char* object) const {
+  return Json::Object{{"id", id_}, {"object", object}, {"created", created_}, {"model", model_}};
+}
+
+Json ResponseBuilder::chunk(size_t choice, Json::Object parts) const {
+  Json made = Json::Object{{"index", static_cast<int64_t>(choice)}, {"logprobs", Json()}, {"finish_reason", Json()}};
+  for (auto& [name, value] : parts) made.set(name, std::move(value));
+  Json found = head(chunk_object());
+  found.set("choices", Json::List{made});
+  if (asked_.usage) found.set("usage", asked_.continuous_usage ? usage(prompt_tokens_, new_tokens_) : Json());
+  return found;
+}
+
+Json ResponseBuilder::choice(size_t index, const FinishedSequence& sequence) {
+  Json found = Json::Object{{"index", static_cast<int64_t>(index)}, {"finish_reason", reason_of(sequence)}};
+  found.set("logprobs", logprobs(index, sequence.token_ids, sequence.logprobs, sequence.top_logprobs, &sequence));
+  if (asked_.token_ids) found.set("token_ids", list_of(sequence.token_ids));
+  if (asked_.is_chat)
+    found.set("message", Json::Object{{"role", "assistant"}, {"refusal", Json()}, {"content", sequence.text}});
+  else
+    found.set("text", asked_.echo_of(index) + sequence.text);
+  return found;
+}
+
+// The usage and, for a single sequence, its metrics.
+void ResponseBuilder::add_ending(Json& to, const Finished& sequences) const {
+  to.set("usage", final_usage(sequences, asked_.sequences));
+  if (sequences.size() == 1) to.set("metrics", metrics(*sequences[0], drafts_));
+}
+
+Json ResponseBuilder::logprobs(size_t choice, const TokenIds& tokens, const std::vector<double>& logprobs, const std::vector<BestTokens>& best,
+                               const FinishedSequence* finished) {
+  if (!asked_.logprobs) return {};
+  if (asked_.is_chat) {
+    Json::List content;
+    for (size_t place = 0; place < tokens.size(); ++place) {
+      Json::List tops;
+      if (place < best.size())
+        for (const auto& [token, logprob] : best[place]) tops.push_back(entry(token, logprob));
+      content.push_back(entry(tokens[place], logprobs[place]));
+      content.back().set("top_logprobs", tops);
+    }
+    return Json::Object{{"content", content}, {"refusal", Json()}};
+  }
+  Json found = columns(tokens, logprobs, best);
+  std::optional<int64_t> most;
+  if (finished) most = characters(asked_.echo_of(choice)) + characters(finished->text);
+  found.set("text_offset", list_of(offsets_[choice].take(tokens, most)));
+  return found;
+}
+
+Json ResponseBuilder::entry(int64_t token, double logprob) const {
+  const TokenText& written = texts_.of(token);
+  return Json::Object{{"token", written.text}, {"logprob", std::max(logprob, kImpossible)}, {"bytes", written.bytes ? list_of(*written.bytes) : Json()}};
+}
+
+// The log-probabilities in the form of /v1/completions, without the offsets.
+Json ResponseBuilder::columns(const TokenIds& tokens, const std::vector<double>& logprobs, const std::vector<BestTokens>& best) const {
+  Json::List texts, values, tops;
+  for (size_t place = 0; place < tokens.size(); ++place) {
+    texts.emplace_back(texts_.of(tokens[place]).text);
+    values.emplace_back(std::max(logprobs[place], kImpossible));
+    Json top{Json::Object{}};
+    if (place < best.size())
+      for (const auto& [token, logprob] : best[place]) top.set(texts_.of(token).text, std::max(logprob, kImpossible));
+    tops.push_back(std::move(top));
+  }
+  return Json::Object{{"tokens", texts}, {"token_logprobs", values}, {"top_logprobs", *asked_.logprobs ? Json(tops) : Json()}};
+}
+
+}  // namespace spc::http

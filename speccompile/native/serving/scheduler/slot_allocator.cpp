@@ -1,0 +1,80 @@
+#include "slot_allocator.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "../../runtime/slots.h"
+
+namespace spc {
+
+bool SlotAllocator::is_full() const {
+  return std::all_of(seats_.begin(), seats_.end(), [](const Seat& seat) { return seat.served != nullptr; });
+}
+
+std::vector<Scheduled> SlotAllocator::running() const {
+  std::vector<Scheduled> found;
+  for (const Seat& seat : seats_)
+    if (seat.served) found.push_back(seat.served);
+  return found;
+}
+
+SlotAssignment SlotAllocator::choose(const ScheduledSequence& wanted) const {
+  std::vector<int64_t> held;
+  for (int64_t slot = 0; slot < size(); ++slot) held.push_back(cached_prefix_length(slot, wanted));
+  const double least = kSimilarPrefix * static_cast<double>(wanted.row.prompt.size());
+  const auto rank = [&](int64_t slot) {
+    const int64_t length = held[static_cast<size_t>(slot)];
+    return std::make_tuple(span(slot), static_cast<double>(length) >= least ? -length : 0, seats_[static_cast<size_t>(slot)].used);
+  };
+  int64_t chosen = -1;
+  for (int64_t slot = 0; slot < size(); ++slot)
+    if (!seats_[static_cast<size_t>(slot)].served && (chosen < 0 || rank(slot) < rank(chosen))) chosen = slot;
+  const int64_t source = std::max_element(held.begin(), held.end()) - held.begin();
+  const int64_t most = held[static_cast<size_t>(source)];
+  SlotAssignment found{chosen, most, std::nullopt};
+  if (most > held[static_cast<size_t>(chosen)]) found.source = source;
+  return found;
+}
+
+int64_t SlotAllocator::cached_prefix_length(int64_t slot, const ScheduledSequence& wanted) const {
+  const Seat& seat = seats_[static_cast<size_t>(slot)];
+  const TokenIds before(wanted.row.prompt.begin(), wanted.row.prompt.end() - 1);
+  if (!can_reuse_) return 0;
+  if (!seat.served) {
+    const bool shares = wanted.terms.reuse && seat.salt == wanted.terms.salt && seat.adapter == wanted.row.adapter_key;
+    return shares ? common_prefix_length(seat.text, before) : 0;
+  }
+  const bool shares = seat.served->terms.reuse && wanted.terms.reuse && seat.served->shares_with(wanted);
+  return shares || seat.served->request == wanted.request ? common_prefix_length(seat.served->cached_token_ids(), before) : 0;
+}
+
+void SlotAllocator::assign(int64_t slot, const Scheduled& served) {
+  Seat& seat = seats_[static_cast<size_t>(slot)];
+  seat = Seat();
+  seat.served = served;
+  served->slot = slot;
+}
+
+void SlotAllocator::release(ScheduledSequence& served, TokenIds text) {
+  Seat& seat = seats_[static_cast<size_t>(served.slot.value())];
+  if (!served.terms.reuse) text.clear();
+  seat = {nullptr, std::move(text), served.terms.salt, served.row.adapter_key, ++ended_};
+}
+
+void SlotAllocator::clear() {
+  std::fill(seats_.begin(), seats_.end(), Seat());
+  ended_ = 0;
+}
+
+// Return the number of slots in the range of a round once this slot is occupied too.
+int64_t SlotAllocator::span(int64_t slot) const {
+  int64_t first = slot, last = slot;
+  for (int64_t place = 0; place < size(); ++place) {
+    if (!seats_[static_cast<size_t>(place)].served) continue;
+    first = std::min(first, place);
+    last = std::max(last, place);
+  }
+  return last - first + 1;
+}
+
+}  // namespace spc

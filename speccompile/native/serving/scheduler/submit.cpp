@@ -1,0 +1,62 @@
+// What a scheduler does on the threads that submit.
+#include <utility>
+
+#include "scheduler.h"
+
+namespace spc {
+namespace {
+
+void check_sequences(const Request& asked, const Limits& limits) {
+  const std::optional<Value>& count = asked.num_return_sequences.all;
+  if (!count || !count->is_whole || count->whole <= static_cast<uint64_t>(limits.sequences)) return;
+  throw Error(Kind::kUsage,
+              "num_return_sequences: received " + count->repr() + ", expected at most " + std::to_string(limits.sequences) + ", the service's limit",
+              "ask several times, or serve with larger limits (Limits.sequences)");
+}
+
+}  // namespace
+
+std::shared_ptr<ServedRequest> Scheduler::submit(const Request& asked, const Terms& terms) {
+  if (asked.prompts.size() != 1)
+    throw Error(Kind::kUsage, "received " + std::to_string(asked.prompts.size()) + " prompts, expected one", "submit one request for each prompt");
+  check_sequences(asked, limits_);
+  const Options options = check_options(asked, decoder_.bundle->manifest(), false);
+  Rows rows = decoder_.make_sequences(asked, options);
+  const auto request = std::make_shared<ServedRequest>(static_cast<int64_t>(rows.size()));
+  const double now = clock_();
+  const bool speculative = decoder_.can_draft() && !options.autoregressive;
+  Terms own = terms;
+  own.reuse = own.reuse && limits_.reuse;
+  std::vector<Scheduled> sequences;
+  for (size_t index = 0; index < rows.size(); ++index)
+    sequences.push_back(std::make_shared<ScheduledSequence>(request, static_cast<int64_t>(index), std::move(rows[index]), speculative, options.adaptive, own, now));
+  {
+    const std::lock_guard<std::mutex> held(mutex_);
+    refuse(static_cast<int64_t>(sequences[0]->row.prompt.size()));
+    waiting_.add(sequences);
+  }
+  changed_.notify_all();
+  tell_queue();
+  return request;
+}
+
+// Throw Error(kEngine) or OverloadedError if a request with this number of prompt tokens cannot be taken now. The lock is held.
+void Scheduler::refuse(int64_t tokens) {
+  if (failure_) {
+    observer_.refused("failed");
+    throw Error(Kind::kEngine, "the service has ended: " + failure_->message, "open the bundle again");
+  }
+  if (closing_) {
+    observer_.refused("draining");
+    throw OverloadedError("the service is closing: it takes no more requests", std::nullopt);
+  }
+  const char* const reason = waiting_.exceeded_limit(tokens, seats_.size() - running_);
+  if (!reason) return;
+  observer_.refused(reason);
+  const int64_t most = std::string(reason) == "requests" ? limits_.requests : limits_.tokens;
+  throw OverloadedError(std::to_string(waiting_.requests()) + " requests with " + std::to_string(waiting_.tokens()) + " tokens wait already: expected at most " +
+                            std::to_string(most) + " " + reason,
+                        retry_after(waiting_.tokens()));
+}
+
+}  // namespace spc

@@ -1,0 +1,51 @@
+#include "waiting_queue.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace spc {
+namespace {
+
+int64_t prompt_tokens(const Scheduled& served) { return static_cast<int64_t>(served->row.prompt.size()); }
+
+}  // namespace
+
+int64_t WaitingQueue::requests() const {
+  return std::count_if(line_.begin(), line_.end(), [](const Scheduled& served) { return served->index == 0; });
+}
+
+int64_t WaitingQueue::tokens() const {
+  return std::accumulate(line_.begin(), line_.end(), int64_t{0}, [](int64_t sum, const Scheduled& served) {
+    return served->index == 0 ? sum + prompt_tokens(served) : sum;
+  });
+}
+
+const char* WaitingQueue::exceeded_limit(int64_t tokens, int64_t free) const {
+  if (requests() >= free + limits_.requests) return "requests";
+  int64_t left = 0, number = 0;
+  bool has_left = false;
+  for (const Scheduled& served : line_) {
+    if (served->index != 0 || number++ < free) continue;
+    left += prompt_tokens(served);
+    has_left = true;
+  }
+  return has_left && left + tokens > limits_.tokens ? "tokens" : nullptr;
+}
+
+Scheduled WaitingQueue::pop(const std::function<bool(const ScheduledSequence&)>& may) {
+  const auto found = std::find_if(line_.begin(), line_.end(), [&](const Scheduled& served) { return may(*served); });
+  if (found == line_.end()) return nullptr;
+  Scheduled served = *found;
+  line_.erase(found);
+  return served;
+}
+
+std::vector<Scheduled> WaitingQueue::pop_expired(const std::function<bool(const ScheduledSequence&)>& is_over) {
+  std::vector<Scheduled> found;
+  std::deque<Scheduled> kept;
+  for (Scheduled& served : line_) (is_over(*served) ? static_cast<void>(found.push_back(served)) : kept.push_back(served));
+  line_ = std::move(kept);
+  return found;
+}
+
+}  // namespace spc

@@ -1,0 +1,40 @@
+// Queue of sequences that wait for a batch slot: first come, first served (serving/scheduler/waiting_queue.py).
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "limits.h"
+#include "scheduled.h"
+
+namespace spc {
+
+using Scheduled = std::shared_ptr<ScheduledSequence>;
+
+// Sequences without a batch slot, in order of arrival. The caller ensures that one thread at a time uses it.
+class WaitingQueue {
+ public:
+  explicit WaitingQueue(const Limits& limits) : limits_(limits) {}
+
+  bool is_empty() const { return line_.empty(); }
+  // Return the number of requests none of whose sequences has had a slot, and of the prompt tokens of these.
+  int64_t requests() const;
+  int64_t tokens() const;
+  // Return the limit that one more request with `tokens` prompt tokens would exceed, or null. free: free slots, which the first
+  // requests get as soon as those before them are prefilled.
+  const char* exceeded_limit(int64_t tokens, int64_t free) const;
+  // Add all sequences of one request.
+  void add(const std::vector<Scheduled>& sequences) { line_.insert(line_.end(), sequences.begin(), sequences.end()); }
+  // Remove and return the first sequence that may begin, or null.
+  Scheduled pop(const std::function<bool(const ScheduledSequence&)>& may);
+  // Remove and return all sequences that need not wait any longer.
+  std::vector<Scheduled> pop_expired(const std::function<bool(const ScheduledSequence&)>& is_over);
+
+ private:
+  const Limits& limits_;
+  std::deque<Scheduled> line_;
+};
+
+}  // namespace spc

@@ -1,0 +1,200 @@
+// Operators, attributes and items, with Python's words for what they do not take.
+#include <algorithm>
+#include <cmath>
+
+#include "../unicode.h"
+#include "builtins.h"
+
+namespace spc::jinja {
+namespace {
+
+std::string quoted(const Value& value) { return std::string("'") + value.type() + "'"; }
+
+[[noreturn]] void unsupported(const std::string& name, const Value& left, const Value& right) {
+  throw TemplateError{"unsupported operand type(s) for " + name + ": " + quoted(left) + " and " + quoted(right)};
+}
+
+[[noreturn]] void too_large() { throw TemplateError{"it makes an integer of more than 64 bits"}; }
+
+int64_t floor_quotient(int64_t left, int64_t right) { return left / right - (left % right != 0 && (left < 0) != (right < 0)); }
+
+Value whole_result(const std::string& name, int64_t left, int64_t right) {
+  int64_t found = 0;
+  bool is_over = false;
+  if (name == "+") is_over = __builtin_add_overflow(left, right, &found);
+  if (name == "-") is_over = __builtin_sub_overflow(left, right, &found);
+  if (name == "*") is_over = __builtin_mul_overflow(left, right, &found);
+  if (name == "//" || name == "%") {
+    if (right == 0) throw TemplateError{"integer division or modulo by zero"};
+    if (right == -1) return name == "%" ? Value(int64_t{0}) : whole_result("-", 0, left);
+    const int64_t quotient = floor_quotient(left, right);
+    found = name == "//" ? quotient : left - quotient * right;
+  }
+  if (is_over) too_large();
+  return found;
+}
+
+Value power_of(int64_t base, int64_t exponent) {
+  Value found(int64_t{1});
+  if (exponent < 0) return std::pow(static_cast<double>(base), static_cast<double>(exponent));
+  if (base == 1 || base == 0) return exponent ? base : int64_t{1};
+  if (exponent > 64) too_large();
+  for (int64_t i = 0; i < exponent; ++i) found = whole_result("*", found.integer(), base);
+  return found;
+}
+
+Value arithmetic(const std::string& name, const Value& left, const Value& right) {
+  const double one = left.real(), other = right.real();
+  if (name == "/") {
+    if (other == 0) throw TemplateError{"division by zero"};
+    return one / other;
+  }
+  if (left.is_whole() && right.is_whole()) return name == "**" ? power_of(left.integer(), right.integer()) : whole_result(name, left.integer(), right.integer());
+  if (name == "+") return one + other;
+  if (name == "-") return one - other;
+  if (name == "*") return one * other;
+  if (name == "**") return std::pow(one, other);
+  if (other == 0) throw TemplateError{"float floor division by zero"};
+  return name == "//" ? std::floor(one / other) : one - std::floor(one / other) * other;
+}
+
+Value repeated(const Value& value, int64_t count, Budget& budget) {
+  const auto times = static_cast<size_t>(std::max<int64_t>(0, count));
+  if (value.is_text()) {
+    if (times && value.text().size() > (size_t{1} << 24) / times) budget.text((size_t{1} << 24) + 1);
+    std::string found;
+    for (size_t i = 0; i < times; ++i) found += value.text();
+    budget.text(found.size());
+    return found;
+  }
+  if (times && value.values().size() > (size_t{1} << 20) / times) budget.list((size_t{1} << 20) + 1);
+  Values found;
+  for (size_t i = 0; i < times; ++i) found.insert(found.end(), value.values().begin(), value.values().end());
+  budget.list(found.size());
+  return Value::list(std::move(found), value.is(Value::Kind::kTuple));
+}
+
+Value added(const Value& left, const Value& right, Budget& budget) {
+  if (left.is_text() && right.is_text()) {
+    budget.text(left.text().size() + right.text().size());
+    return left.text() + right.text();
+  }
+  if (left.is_text()) throw TemplateError{"can only concatenate str (not \"" + std::string(right.type()) + "\") to str"};
+  if (left.is_list() && left.kind() == right.kind()) {
+    budget.list(left.values().size() + right.values().size());
+    Values found = left.values();
+    found.insert(found.end(), right.values().begin(), right.values().end());
+    return Value::list(std::move(found), left.is(Value::Kind::kTuple));
+  }
+  if (left.is_list()) throw TemplateError{"can only concatenate " + std::string(left.type()) + " (not \"" + right.type() + "\") to " + left.type()};
+  unsupported("+", left, right);
+}
+
+bool contains(const Value& container, const Value& value) {
+  if (container.is_text()) {
+    if (!value.is_text()) throw TemplateError{"'in <string>' requires string as left operand, not " + std::string(value.type())};
+    return container.text().find(value.text()) != std::string::npos;
+  }
+  if (container.is_dict()) return value.is_text() && container.dict().find(value.text());
+  if (container.is_list()) return std::any_of(container.values().begin(), container.values().end(), [&](const Value& each) { return each.equals(value); });
+  if (container.is_undefined()) return false;
+  throw TemplateError{"argument of type " + quoted(container) + " is not iterable"};
+}
+
+int64_t bound_of(const Value& value, int64_t otherwise) {
+  if (value.is_none()) return otherwise;
+  if (!defined(value).is_whole()) throw TemplateError{"slice indices must be integers or None or have an __index__ method"};
+  return value.integer();
+}
+
+}  // namespace
+
+Value binary(const std::string& name, const Value& left, const Value& right, Budget& budget) {
+  defined(left);
+  defined(right);
+  if (left.is_number() && right.is_number()) return arithmetic(name, left, right);
+  if (name == "+") return added(left, right, budget);
+  if (name == "*" && (left.is_text() || left.is_list()) && right.is_whole()) return repeated(left, right.integer(), budget);
+  if (name == "*" && (right.is_text() || right.is_list()) && left.is_whole()) return repeated(right, left.integer(), budget);
+  if (name == "%" && left.is_text()) throw TemplateError{"it writes a text with %, which is not supported here"};
+  unsupported(name == "**" ? "** or pow()" : name, left, right);
+}
+
+bool is_less(const Value& left, const Value& right, const char* sign) {
+  defined(left);
+  defined(right);
+  if (left.is_whole() && right.is_whole()) return left.integer() < right.integer();
+  if (left.is_number() && right.is_number()) return left.real() < right.real();
+  if (left.is_text() && right.is_text()) return left.text() < right.text();
+  if (left.is_list() && left.kind() == right.kind()) {
+    const Values &one = left.values(), &other = right.values();
+    for (size_t i = 0; i < std::min(one.size(), other.size()); ++i)
+      if (!one[i].equals(other[i])) return is_less(one[i], other[i], sign);
+    return one.size() < other.size();
+  }
+  throw TemplateError{std::string("'") + sign + "' not supported between instances of " + quoted(left) + " and " + quoted(right)};
+}
+
+bool compare(const std::string& name, const Value& left, const Value& right) {
+  if (name == "==") return left.equals(right);
+  if (name == "!=") return !left.equals(right);
+  if (name == "in") return contains(right, left);
+  if (name == "not in") return !contains(right, left);
+  if (name == "<") return is_less(left, right, "<");
+  if (name == ">") return is_less(right, left, ">");
+  if (name == "<=") return !is_less(right, left, "<=");
+  return !is_less(left, right, ">=");
+}
+
+Value attribute(const Value& value, const std::string& name, Budget& budget) {
+  defined(value);
+  if (value.is(Value::Kind::kNamespace)) {
+    const Value* const found = value.dict().find(name);
+    if (found) return *found;
+  }
+  Value own = method(value, name, budget);
+  if (!own.is_undefined()) return own;
+  if (value.is_dict())
+    if (const Value* const found = value.dict().find(name)) return *found;
+  const std::string of = value.is_none() ? "None" : std::string("'") + value.type() + " object'";
+  return Value::undefined(of + " has no attribute " + python_repr(name));
+}
+
+Value item(const Value& value, const Value& index, Budget& budget) {
+  defined(value);
+  if (value.is_dict() && index.is_text()) {
+    const Value* const found = value.dict().find(index.text());
+    if (found) return *found;
+  }
+  if ((value.is_list() || value.is_text()) && index.is_whole()) {
+    const int64_t size = length_of(value), place = index.integer() < 0 ? index.integer() + size : index.integer();
+    if (place < 0 || place >= size) return Value::undefined(std::string(value.type()) + " object has no element " + std::to_string(index.integer()));
+    if (value.is_list()) return value.values()[static_cast<size_t>(place)];
+    budget.text(value.text().size());
+    return std::string(characters_of(value.text())[static_cast<size_t>(place)]);
+  }
+  if (index.is_text()) return attribute(value, index.text(), budget);
+  return Value::undefined(std::string("'") + value.type() + " object' has no element " + (index.is_undefined() ? "Undefined" : index.repr()));
+}
+
+Value slice(const Value& value, const Value& first, const Value& last, const Value& step, Budget& budget) {
+  defined(value);
+  if (!value.is_list() && !value.is_text()) throw TemplateError{quoted(value) + " object is not subscriptable"};
+  const int64_t by = bound_of(step, 1), size = length_of(value);
+  if (by == 0) throw TemplateError{"slice step cannot be zero"};
+  const auto placed = [&](int64_t at) { return std::max<int64_t>(by < 0 ? -1 : 0, std::min(at < 0 ? at + size : at, by < 0 ? size - 1 : size)); };
+  const int64_t begin = first.is_none() ? (by < 0 ? size - 1 : 0) : placed(bound_of(first, 0));
+  const int64_t end = last.is_none() ? (by < 0 ? -1 : size) : placed(bound_of(last, 0));
+  budget.list(static_cast<size_t>(size));
+  if (value.is_text()) {
+    const std::vector<std::string_view> characters = characters_of(value.text());
+    std::string found;
+    for (int64_t at = begin; by > 0 ? at < end : at > end; at += by) found += characters[static_cast<size_t>(at)];
+    return found;
+  }
+  Values found;
+  for (int64_t at = begin; by > 0 ? at < end : at > end; at += by) found.push_back(value.values()[static_cast<size_t>(at)]);
+  return Value::list(std::move(found), value.is(Value::Kind::kTuple));
+}
+
+}  // namespace spc::jinja

@@ -1,0 +1,296 @@
+#include "value.h"
+
+#include <algorithm>
+
+#include "../unicode.h"
+
+namespace spc::jinja {
+namespace {
+
+constexpr size_t kFew = 8;  // names that are looked for one after the other
+
+}  // namespace
+
+class Value::Walk {
+ public:
+  static constexpr int kDeepest = 200;
+
+  static void check_depth(int depth) {
+    if (depth > kDeepest) throw TemplateError{"it has values that are nested deeper than " + std::to_string(kDeepest)};
+  }
+  // Meet a value inside of another one, and leave it.
+  class Step {
+   public:
+    explicit Step(Walk& walk) : walk_(walk) {
+      check_depth(++walk.depth_);
+      if (++walk.met_ > kMost) throw TemplateError{"it has a value with more than " + std::to_string(kMost) + " others inside"};
+    }
+    ~Step() { --walk_.depth_; }
+
+   private:
+    Walk& walk_;
+  };
+  // Throw TemplateError for a text that no prompt needs.
+  static void check(const std::string& written) {
+    if (written.size() > kLargest) throw TemplateError{"it makes a text of more than " + std::to_string(kLargest) + " bytes"};
+  }
+
+ private:
+  static constexpr int64_t kMost = 1 << 20;
+  static constexpr size_t kLargest = size_t{1} << 24;
+
+  int depth_ = 0;
+  int64_t met_ = 0;
+};
+
+const Value* Arguments::find(size_t place, std::string_view name) const {
+  if (place < positional.size()) return &positional[place];
+  for (const auto& [own, value] : named)
+    if (own == name) return &value;
+  return nullptr;
+}
+
+const Value* Dict::find(const std::string& name) const {
+  if (items_.size() > kFew) {
+    const auto found = places_.find(name);
+    return found == places_.end() ? nullptr : &items_[found->second].second;
+  }
+  for (const auto& [own, value] : items_)
+    if (own == name) return &value;
+  return nullptr;
+}
+
+void Dict::set(const std::string& name, Value value) {
+  const auto [place, is_new] = places_.emplace(name, items_.size());
+  if (is_new)
+    items_.emplace_back(name, std::move(value));
+  else
+    items_[place->second].second = std::move(value);
+}
+
+Value::Value(Dict value) : kind_(Kind::kDict) {
+  for (const auto& item : value.items()) depth_ = std::max(depth_, item.second.depth_);
+  Walk::check_depth(++depth_);
+  dict_ = std::make_shared<Dict>(std::move(value));
+}
+
+Value Value::list(Values values, bool is_tuple) {
+  Value made;
+  for (const Value& each : values) made.depth_ = std::max(made.depth_, each.depth_);
+  Walk::check_depth(++made.depth_);
+  made.kind_ = is_tuple ? Kind::kTuple : Kind::kList;
+  made.values_ = std::make_shared<const Values>(std::move(values));
+  return made;
+}
+
+Value Value::name_space(Dict values) {
+  Value made(std::move(values));
+  made.kind_ = Kind::kNamespace;
+  return made;
+}
+
+Value Value::undefined(std::string why) {
+  Value made(std::move(why));
+  made.kind_ = Kind::kUndefined;
+  return made;
+}
+
+Value Value::of(const Json& json) {
+  switch (json.type()) {
+    case Json::Type::kNull: return {};
+    case Json::Type::kBool: return json.boolean();
+    case Json::Type::kInteger: return json.integer();
+    case Json::Type::kBig: throw TemplateError{"it has integers of more than 64 bits"};
+    case Json::Type::kNumber: return json.number();
+    case Json::Type::kText: return json.text();
+    case Json::Type::kList: {
+      Values found;
+      for (const Json& each : json.list()) found.push_back(of(each));
+      return list(std::move(found));
+    }
+    case Json::Type::kObject: {
+      Dict found;
+      for (const auto& [name, each] : json.object()) found.set(name, of(each));
+      return found;
+    }
+  }
+  return {};
+}
+
+const std::string& Value::text() const {
+  static const std::string none;
+  return text_ ? *text_ : none;
+}
+
+const Values& Value::values() const {
+  static const Values none;
+  return values_ ? *values_ : none;
+}
+
+bool Value::truth() const {
+  switch (kind_) {
+    case Kind::kUndefined:
+    case Kind::kNone: return false;
+    case Kind::kBool:
+    case Kind::kInteger: return integer_ != 0;
+    case Kind::kReal: return real_ != 0;
+    case Kind::kText: return !text_->empty();
+    case Kind::kList:
+    case Kind::kTuple: return !values_->empty();
+    case Kind::kDict: return !dict_->items().empty();
+    default: return true;
+  }
+}
+
+bool Value::equals(const Value& other) const {
+  Walk walk;
+  return equals(other, walk);
+}
+
+bool Value::equals(const Value& other, Walk& walk) const {
+  const Walk::Step step(walk);
+  if (is_number() && other.is_number()) return is_whole() && other.is_whole() ? integer_ == other.integer_ : real() == other.real();
+  if (kind_ != other.kind_) return false;
+  if (is_text()) return text() == other.text();
+  if (is_list()) {
+    const Values &one = values(), &two = other.values();
+    return one.size() == two.size() && std::equal(one.begin(), one.end(), two.begin(), [&walk](const Value& left, const Value& right) { return left.equals(right, walk); });
+  }
+  if (is_dict()) {
+    if (dict().items().size() != other.dict().items().size()) return false;
+    return std::all_of(dict().items().begin(), dict().items().end(), [&](const auto& item) {
+      const Value* const found = other.dict().find(item.first);
+      return found && item.second.equals(*found, walk);
+    });
+  }
+  return is_none() || is_undefined() || (dict_ && dict_ == other.dict_) || (function_ && function_ == other.function_);
+}
+
+std::string Value::str() const {
+  if (is_undefined()) return "";
+  return is_text() ? text() : repr();
+}
+
+std::string Value::repr() const {
+  Walk walk;
+  std::string found;
+  write(found, walk);
+  return found;
+}
+
+void Value::write(std::string& to, Walk& walk) const {
+  const Walk::Step step(walk);
+  bool is_first = true;
+  const auto separate = [&] {
+    to += is_first ? "" : ", ";
+    is_first = false;
+  };
+  switch (kind_) {
+    case Kind::kUndefined: to += "Undefined"; break;
+    case Kind::kNone: to += "None"; break;
+    case Kind::kBool: to += integer_ ? "True" : "False"; break;
+    case Kind::kInteger: to += std::to_string(integer_); break;
+    case Kind::kReal: to += Json(real_).repr(); break;
+    case Kind::kText: to += python_repr(text()); break;
+    case Kind::kList:
+    case Kind::kTuple:
+      to += is(Kind::kList) ? "[" : "(";
+      for (const Value& each : values()) {
+        separate();
+        each.write(to, walk);
+      }
+      to += is(Kind::kList) ? "]" : values().size() == 1 ? ",)" : ")";
+      break;
+    case Kind::kDict:
+    case Kind::kNamespace:
+      to += is_dict() ? "{" : "<Namespace {";
+      for (const auto& [name, each] : dict_->items()) {
+        separate();
+        to += python_repr(name) + ": ";
+        each.write(to, walk);
+      }
+      to += is_dict() ? "}" : "}>";
+      break;
+    case Kind::kFunction: throw TemplateError{"it writes a function, which has no text"};
+  }
+  Walk::check(to);
+}
+
+Json Value::json() const {
+  Walk walk;
+  return json(walk);
+}
+
+Json Value::json(Walk& walk) const {
+  const Walk::Step step(walk);
+  switch (kind_) {
+    case Kind::kNone: return {};
+    case Kind::kBool: return integer_ != 0;
+    case Kind::kInteger: return integer_;
+    case Kind::kReal: return real_;
+    case Kind::kText: return text();
+    case Kind::kList:
+    case Kind::kTuple: {
+      Json::List found;
+      for (const Value& each : values()) found.push_back(each.json(walk));
+      return found;
+    }
+    case Kind::kDict: {
+      Json::Object found;
+      for (const auto& [name, each] : dict().items()) found.emplace_back(name, each.json(walk));
+      return found;
+    }
+    default: throw TemplateError{std::string("Object of type ") + type() + " is not JSON serializable"};
+  }
+}
+
+const char* Value::type() const {
+  static constexpr const char* kTypes[] = {"Undefined", "NoneType", "bool", "int", "float", "str", "list", "tuple", "dict", "Namespace", "function"};
+  return kTypes[static_cast<size_t>(kind_)];
+}
+
+Values iterated(const Value& value) {
+  Values found;
+  switch (value.kind()) {
+    case Value::Kind::kUndefined: break;
+    case Value::Kind::kList:
+    case Value::Kind::kTuple: return value.values();
+    case Value::Kind::kText:
+      for (const std::string_view each : characters_of(value.text())) found.emplace_back(std::string(each));
+      break;
+    case Value::Kind::kDict:
+      for (const auto& item : value.dict().items()) found.emplace_back(item.first);
+      break;
+    default: throw TemplateError{std::string("'") + value.type() + "' object is not iterable"};
+  }
+  return found;
+}
+
+const Value& defined(const Value& value) {
+  if (value.is_undefined()) throw TemplateError{value.why()};
+  return value;
+}
+
+int64_t length_of(const Value& value) {
+  switch (value.kind()) {
+    case Value::Kind::kUndefined: return 0;
+    case Value::Kind::kText:
+      return std::count_if(value.text().begin(), value.text().end(), [](char c) { return !unicode::continues(c); });
+    case Value::Kind::kList:
+    case Value::Kind::kTuple: return static_cast<int64_t>(value.values().size());
+    case Value::Kind::kDict: return static_cast<int64_t>(value.dict().items().size());
+    default: throw TemplateError{std::string("object of type '") + value.type() + "' has no len()"};
+  }
+}
+
+std::vector<std::string_view> characters_of(const std::string& text) {
+  std::vector<std::string_view> found;
+  for (size_t at = 0; at < text.size();) {
+    const size_t size = unicode::length(text[at]);
+    found.push_back(std::string_view(text).substr(at, size));
+    at += size;
+  }
+  return found;
+}
+
+}  // namespace spc::jinja

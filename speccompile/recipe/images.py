@@ -1,0 +1,84 @@
+"""Decide the pictures of a target, and refuse what does not go with them."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from speccompile.bundle.media import PROOF_SHAPES
+from speccompile.compiler.checkpoints.images import PROCESSOR_FILES, read_images
+from speccompile.compiler.checkpoints.multimodal import TYPES
+from speccompile.contract import FLOAT_CACHE
+from speccompile.drafters import DRAFTING_METHODS
+from speccompile.machine.formats.image_settings import ImageSettings
+from speccompile.plan.caches import CachePlan
+from speccompile.plan.plan import DrafterPlan, EnginePlan, ModelPlan
+from speccompile.recipe.schema import Recipe
+from speccompile.runtime.images.tiles import FAMILIES
+
+ROOM = 32
+"""Tokens beside a picture's for which a cache has to have room."""
+
+
+def decide_images(
+    recipe: Recipe, target: ModelPlan, draft: DrafterPlan, engines: Iterable[EnginePlan]
+) -> ImageSettings | None:
+    """Return the pictures of a target, None if the recipe asks for none. Raise RecipeError for what they do not go
+    with, UnsupportedModelError and CheckpointError as `read_images`."""
+    if not recipe.target.images:
+        return None
+    origin = recipe.origin
+    if target.facts.model_type not in TYPES:
+        received, expected = f"true, but '{target.reference}' is no multimodal model", "false"
+        raise origin.refusal("target.images", received, expected, "remove target.images")
+    images = read_images(target.folder)
+    for engine in engines:
+        if engine.provider != "cpu":
+            received = f"true and the engine '{engine.name}', {engine.backend} on {engine.provider}"
+            expected = "engines of onnxruntime on cpu: pictures are not compiled for others yet"
+            raise origin.refusal("target.images", received, expected, "remove target.images, or the engine")
+    for key, found in (("target.adapter", recipe.target.adapter), ("adapters", recipe.adapters)):
+        if found is not None:
+            raise origin.refusal(key, "it beside target.images", "one of them", f"remove {key}, or target.images")
+    _check_drafter(recipe, draft, images)
+    return images
+
+
+def check_images(recipe: Recipe, images: ImageSettings | None, caches: CachePlan, max_length: int) -> None:
+    """Raise RecipeError for caches in which no picture has room, or whose rows are rounded."""
+    if images is None:
+        return
+    if caches.target != FLOAT_CACHE:
+        expected = "float beside target.images: pictures are not proven with rounded rows"
+        raise recipe.origin.refusal("cache.dtype", caches.target, expected, "remove cache.dtype, or target.images")
+    family = FAMILIES[images.family](images)
+    least = min(family.grid(*shape).n_tiles for shape in PROOF_SHAPES) * images.tile_rows
+    if max_length < least + ROOM:
+        expected = f"at least {least + ROOM}: the smallest picture has {least} tokens"
+        raise recipe.origin.refusal(
+            "cache.max_length", str(max_length), expected, f"set cache.max_length to {least + ROOM}"
+        )
+
+
+def with_processor(target: ModelPlan) -> ModelPlan:
+    """Return the target with the files of its image processor among those that a build reads."""
+    present = (Path(name) for name in PROCESSOR_FILES if (target.folder / name).is_file())
+    return replace(target, files=(*target.files, *present))
+
+
+def _check_drafter(recipe: Recipe, draft: DrafterPlan, images: ImageSettings) -> None:
+    origin, method = recipe.origin, DRAFTING_METHODS[draft.kind]
+    known = ", ".join(kind for kind, each in DRAFTING_METHODS.items() if each.with_images)
+    if not method.with_images or draft.cascade is not None or draft.inner is not None:
+        received = f"'{draft.kind}'" if not method.with_images else f"'{draft.kind}' with a lookup beside it"
+        expected = f"{known}, alone: other drafters would read the rows of pictures, which is not compiled yet"
+        raise origin.refusal(
+            "drafter.kind", f"{received} beside target.images", expected, "set drafter.kind to prompt_lookup"
+        )
+    if draft.tokenizer is not None:
+        expected = "a drafter with the target's own tokens beside target.images"
+        raise origin.refusal("drafter.tokenizer", "'map'", expected, "remove target.images, or take another drafter")
+    for model in draft.models:
+        if model.facts.vocabulary_size <= images.token_id:
+            received = f"'{model.reference}' with {model.facts.vocabulary_size} tokens"
+            expected = f"a drafter that knows the placeholder of pictures, token {images.token_id}"
+            raise origin.refusal("drafter.model", received, expected, "set drafter.kind to prompt_lookup")

@@ -1,0 +1,107 @@
+"""Decide the source of a target with an encoder, and refuse what such targets lack."""
+
+from collections.abc import Iterator, Sequence
+
+from speccompile.contract import FLOAT_CACHE
+from speccompile.drafters import DRAFTING_METHODS
+from speccompile.plan.caches import CachePlan
+from speccompile.plan.plan import DrafterPlan, EnginePlan, ModelPlan
+from speccompile.plan.recipe_source import one_of
+from speccompile.plan.sources import SourcePlan
+from speccompile.recipe.schema import Recipe
+from speccompile.recipe.source_schema import Source
+
+MAX_LENGTH = 512
+"""Default of source.max_length, in tokens."""
+
+Refused = tuple[str, str, str, str]
+"""Key, what was received, what was expected, hint."""
+
+
+def decide_source(
+    recipe: Recipe, target: ModelPlan, draft: DrafterPlan, engines: Sequence[EnginePlan], graphs: str, caches: CachePlan
+) -> SourcePlan | None:
+    """Return the plan of the source, None for a target without an encoder. Raise RecipeError for a section `source`
+    that the target has no use for or no positions for, and for what a target with an encoder cannot have."""
+    facts, written = target.facts.source, recipe.source or Source()
+    for refused in _refusals(recipe, target, draft, engines, graphs, caches):
+        raise recipe.origin.refusal(*refused)
+    if facts is None:
+        return None
+    limits = [
+        (model.facts.source.positions, role)
+        for role, model in (("target", target), *(("drafter", model) for model in draft.models))
+        if model.facts.source is not None and model.facts.source.positions is not None
+    ]
+    longest = min((positions for positions, _ in limits), default=None)
+    if written.max_length is None:
+        return SourcePlan(MAX_LENGTH if longest is None else min(MAX_LENGTH, longest), facts)
+    for positions, role in limits:
+        if written.max_length > positions:
+            raise recipe.origin.refusal(
+                "source.max_length", str(written.max_length),
+                f"at most {positions}, the positions of the encoder of the {role}",
+                f"set source.max_length to {positions} or less",
+            )  # fmt: skip
+    return SourcePlan(written.max_length, facts)
+
+
+def _refusals(
+    recipe: Recipe, target: ModelPlan, draft: DrafterPlan, engines: Sequence[EnginePlan], graphs: str, caches: CachePlan
+) -> Iterator[Refused]:
+    decoder_only = f"'{target.reference}' has no encoder (its model type is {target.facts.model_type})"
+    if target.facts.source is None:
+        if recipe.source is not None:
+            yield "source", "a section for sources", f"none: {decoder_only}", "remove the section source"
+        if draft.options.get("over") is not None:
+            yield "drafter.over", "'source'", f"no such key: {decoder_only}", "remove drafter.over"
+        for model in draft.models:
+            if model.facts.source is not None:
+                received = f"'{model.reference}', which has an encoder"
+                yield "drafter.model", received, f"a language model: the target {decoder_only}", "give another drafter"
+        return
+    yield from _drafter_refusals(draft)
+    for engine in engines:
+        if (engine.backend, engine.provider) != ("onnxruntime", "cpu"):
+            yield (
+                f"engines.{engine.entry}", f"{engine.backend} on {engine.provider} for a target with an encoder",
+                "onnxruntime on cpu", "remove the engine",
+            )  # fmt: skip
+    given = {
+        "graphs": graphs != "separate",
+        "cache.dtype": caches.target != FLOAT_CACHE,
+        "drafter_cache.dtype": caches.drafter != FLOAT_CACHE,
+        "adapters": recipe.adapters is not None,
+        "prefixes": bool(recipe.prefixes),
+        "train": recipe.train is not None,
+        "prove.prompts": recipe.prove is not None and recipe.prove.prompts is not None,
+        "prove.held_out": recipe.prove is not None and recipe.prove.held_out is not None,
+    }
+    for key, is_given in given.items():
+        if is_given:
+            received = f"it for '{target.reference}', which has an encoder"
+            yield (
+                key,
+                received,
+                "it for language models alone",
+                f"remove {key}" + (", or set graphs to separate" if key == "graphs" else ""),
+            )
+
+
+def _drafter_refusals(draft: DrafterPlan) -> Iterator[Refused]:
+    kinds = [kind for kind, method in DRAFTING_METHODS.items() if method.reads_sources]
+    if draft.kind not in kinds:
+        received = f"'{draft.kind}' for a target with an encoder"
+        yield "drafter.kind", received, one_of(kinds), "set drafter.kind to one of these"
+    for key, given in (
+        ("drafter.then", draft.cascade is not None and draft.cascade.then is not None),
+        ("drafter.gate", draft.cascade is not None and draft.cascade.gate is not None),
+        ("drafter.drafter", draft.inner is not None),
+        ("drafter.tokenizer", draft.tokenizer is not None),
+    ):
+        if given:
+            yield key, "it for a target with an encoder", "it for language models alone", f"remove {key}"
+    for model in draft.models:
+        if model.facts.source is None:
+            received = f"'{model.reference}', which has no encoder"
+            yield "drafter.model", received, "an encoder-decoder, as the target is", "give another drafter"

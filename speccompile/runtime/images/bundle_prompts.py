@@ -1,0 +1,71 @@
+"""Prompts of a bundle, with pictures or without."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from speccompile.bundle.reader import OpenedBundle
+from speccompile.errors import PromptError
+from speccompile.machine.system import available_cores
+from speccompile.runtime.images.conversations import read_conversation
+from speccompile.runtime.images.encoder import ENCODER_FILE, open_encoder
+from speccompile.runtime.images.prompts import marked, unused_mark
+from speccompile.runtime.images.reader import ImageReader, SeenPrompt, image_settings, images_per_prompt
+from speccompile.runtime.text.prompts import (
+    ChatTemplate,
+    Prompt,
+    conversation_token_ids,
+    prompt_token_ids,
+    templated,
+)
+from speccompile.runtime.text.tokenizer import Tokenizer
+
+
+def open_reader(opened: OpenedBundle, threads: int | None, text: Tokenizer | None) -> ImageReader | None:
+    """Return the reader of a bundle's pictures; None if it sees none. Raise BundleError."""
+    settings = image_settings(opened.manifest)
+    if settings is None:
+        return None
+    opened.path(ENCODER_FILE)
+    return ImageReader(settings, partial(open_encoder, opened.folder, threads or available_cores()), text)
+
+
+def read_prompt(
+    prompt: Prompt | None, images: Sequence[Any], vision: ImageReader | None, text: Tokenizer | None,
+    template: ChatTemplate | None, *, chat: bool,
+) -> SeenPrompt:  # fmt: skip
+    """Return a prompt's tokens and pictures. Raise PromptError for what the bundle cannot take."""
+    if vision is None:
+        if images:
+            raise PromptError(
+                f"received {len(images)} pictures for a bundle that sees none, expected a prompt of text",
+                hint="build the recipe with target: {images: true}, of a target that sees pictures",
+            )
+        return SeenPrompt(prompt_token_ids(prompt, text, template, chat=chat), None)
+    pictures = vision.pictures(images)
+    if not isinstance(prompt, str) or text is None:
+        return vision.of_ids(prompt_token_ids(prompt, text, template, chat=chat), pictures)
+    if chat:
+        return _as_message(prompt, pictures, vision, template)
+    return vision.prompt(prompt, pictures) if pictures else SeenPrompt(prompt_token_ids(prompt, text, template), None)
+
+
+def read_messages(
+    messages: object, images: Any, vision: ImageReader | None, text: Tokenizer | None, template: ChatTemplate | None,
+    variables: Mapping[str, Any] | None,
+) -> tuple[list[int], Any]:  # fmt: skip
+    """Return the tokens of a conversation, and what the option `images` of their generation is. Raise PromptError for
+    what the bundle cannot take."""
+    if vision is None or text is None:
+        return conversation_token_ids(messages, text, template, variables), images
+    seen, pictures = read_conversation(messages, images_per_prompt(images, 1)[0], vision, template, variables)
+    return seen.ids, pictures or None
+
+
+def _as_message(prompt: str, pictures: Sequence[Any], vision: ImageReader, template: ChatTemplate | None) -> SeenPrompt:
+    """Return a user's only message, its pictures before its text, in the chat template."""
+    token, mark = vision.settings.token or "", unused_mark(prompt)
+    own = marked(prompt, token, mark)
+    parts: Any = own if not pictures else [*({"type": "image"} for _ in pictures), {"type": "text", "text": own}]
+    written = templated([{"role": "user", "content": parts}], template, instead="leave --chat out")
+    return vision.prompt(written, pictures, special_tokens=False, mark=mark)

@@ -1,0 +1,134 @@
+"""Conversations with pictures: parts of messages in OpenAI's form, and in that of chat templates.
+
+A part is {"type": "image"}, whose picture is the next one of `images`, or brings its own: {"type": "image", "image":
+bytes, an array or a pathlib.Path}, or {"type": "image_url", "image_url": {"url": "data:image/png;base64,.."}}.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from speccompile.errors import PromptError
+from speccompile.runtime.images.encoder import Picture
+from speccompile.runtime.images.limits import MAX_BYTES
+from speccompile.runtime.images.prompts import marked, unused_mark
+from speccompile.runtime.images.reader import ImageReader, SeenPrompt
+from speccompile.runtime.text.messages import plain_messages
+from speccompile.runtime.text.prompts import ChatTemplate, templated
+
+IMAGE_PARTS = ("image", "image_url")
+_DATA = re.compile(r"data:image/[a-z0-9.+-]+;base64,")
+
+
+def read_conversation(
+    messages: object, images: Sequence[Any], vision: ImageReader, template: ChatTemplate | None,
+    variables: Mapping[str, Any] | None = None,
+) -> tuple[SeenPrompt, list[Picture]]:  # fmt: skip
+    """Return the tokens of a conversation in the chat template, and its pictures. images: those of parts without their
+    own. Raise PromptError."""
+    plain, sources = split_images(messages)
+    waiting = iter(images)
+    chosen = [next(waiting, None) if source is None else source for source in sources]
+    left = len(list(waiting))
+    if left or any(each is None for each in chosen):
+        received, expected = len(images), sum(source is None for source in sources)
+        raise PromptError(
+            f"messages: received {received} pictures for {expected} parts of type image without their own, expected "
+            "one for each",
+            hint='write {"type": "image"} in a message\'s content where each picture belongs',
+        )
+    pictures = vision.pictures(chosen)
+    own, mark = mark_placeholders(plain, vision.settings.token)
+    written = templated(own, template, variables)
+    return vision.prompt(written, pictures, special_tokens=False, mark=mark), pictures
+
+
+def mark_placeholders(messages: list[dict[str, Any]], token: str | None) -> tuple[list[dict[str, Any]], str]:
+    """Return messages with a mark inside each placeholder that somebody has written, and the mark."""
+    mark = unused_mark(*_strings(messages))
+    return _mapped(messages, lambda text: marked(text, token, mark)) if token else messages, mark
+
+
+def split_images(messages: object) -> tuple[list[dict[str, Any]], list[Any]]:
+    """Return messages as templates know them, with parts {"type": "image"} for pictures, and the source of each, None
+    for a part without its own. Raise PromptError."""
+    if not isinstance(messages, list | tuple):
+        return plain_messages(messages), []
+    contents = [message.get("content") if isinstance(message, Mapping) else None for message in messages]
+    shown = [isinstance(each, list | tuple) and any(map(_is_image, each)) for each in contents]
+    rest = [
+        {**message, "content": [part for part in content or () if not _is_image(part)]} if is_shown else message
+        for message, content, is_shown in zip(messages, contents, shown, strict=True)
+    ]
+    plain, sources = plain_messages(rest), list[Any]()
+    for index, (message, content, is_shown) in enumerate(zip(plain, contents, shown, strict=True)):
+        if is_shown and content is not None:
+            where = f"messages[{index}].content"
+            message["content"] = [_part(part, sources, f"{where}[{number}]") for number, part in enumerate(content)]
+    return plain, sources
+
+
+def data_url(url: object, where: str) -> bytes:
+    """Return the bytes of a data: URL. Raise PromptError for another URL and for one that is no base64."""
+    if not isinstance(url, str) or not (found := _DATA.match(url[:80].lower())):
+        shown = repr(url[:40] if isinstance(url, str) else url)
+        raise PromptError(
+            f"{where}: received the URL {shown}, expected data:image/..;base64,.. with the picture itself",
+            hint="nothing is fetched from the network: encode the file, for example by base64 -w0 FILE",
+        )
+    if len(url) > MAX_BYTES * 4 // 3 + len(found.group()) + 4:
+        raise PromptError(
+            f"{where}: received a URL of {len(url)} characters, expected at most {MAX_BYTES} bytes",
+            hint="give a smaller picture",
+        )
+    try:
+        return base64.b64decode(url[found.end() :], validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise PromptError(f"{where}: the picture is no base64: {error}", hint="encode the whole file") from None
+
+
+def _is_image(part: object) -> bool:
+    return isinstance(part, Mapping) and part.get("type") in IMAGE_PARTS
+
+
+def _part(part: Mapping[str, Any], sources: list[Any], where: str) -> dict[str, Any]:
+    """Return a part as templates know it, and note the source of a picture."""
+    if not _is_image(part):
+        return {"type": "text", "text": part["text"]}
+    if part["type"] == "image_url":
+        given = part.get("image_url")
+        sources.append(data_url(given.get("url") if isinstance(given, Mapping) else given, where))
+    else:
+        sources.append(_own(part.get("image"), where))
+    return {"type": "image"}
+
+
+def _own(image: Any, where: str) -> Any:
+    """Return a part's own picture. Raise PromptError for a text: messages may come from the network, and would name any
+    file of this machine."""
+    if isinstance(image, str):
+        raise PromptError(
+            f"{where}: received the text {image[:40]!r} as a picture, expected bytes, an array or a pathlib.Path",
+            hint="write pathlib.Path(NAME) in messages of your own, or give the file by images=[NAME]",
+        )
+    return image
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """Return a value of JSON with each of its texts changed."""
+    match value:
+        case str():
+            return change(value)
+        case Mapping():
+            return {key: _mapped(each, change) for key, each in value.items()}
+        case list() | tuple():
+            return [_mapped(each, change) for each in value]
+    return value
+
+
+def _strings(value: Any) -> Iterator[str]:
+    found: list[str] = []
+    _mapped(value, lambda text: found.append(text) or text)  # type: ignore[func-returns-value]
+    yield from found

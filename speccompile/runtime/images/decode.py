@@ -1,0 +1,137 @@
+"""Files and arrays as pictures: uint8 [height, width, 3], in RGB.
+
+The camera's orientation (EXIF) is applied; transparent pixels are laid on white; palettes and grey become RGB; 16 bits
+a channel are cut to the upper 8; an animation is refused, as it is more than one picture.
+"""
+
+import warnings
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from speccompile.errors import PromptError
+from speccompile.extras import naming_extra
+from speccompile.machine.plain_files import read_plain
+from speccompile.runtime.images.limits import MAX_BYTES, MAX_PIXELS, MAX_SIDE
+from speccompile.runtime.images.resize import Pixels
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+ImageSource = "str | Path | bytes | np.ndarray[Any, Any]"
+"""A picture: the path of a file, the bytes of one, or uint8 [height, width], [height, width, 1], [.., 3] or [.., 4]."""
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+"""Formats that are decoded: Pillow's other decoders are seldom tested against damaged files."""
+_GREY_16 = ("I;16", "I;16L", "I;16B", "I;16N", "I")
+
+
+def read_picture(source: Any, where: str = "image") -> Pixels:
+    """Return a picture. where: its name in messages. Raise PromptError for a file that cannot be read or decoded, an
+    array of another kind, and for what is beyond the limits; MissingPackageError for a file without Pillow."""
+    if isinstance(source, np.ndarray):
+        return _of_array(source, where)
+    if isinstance(source, str | Path):
+        where = f"{where} {source}"
+        source = _read(Path(source), where)
+    if not isinstance(source, bytes | bytearray | memoryview):
+        raise PromptError(
+            f"{where}: received {type(source).__name__}, expected a path, the bytes of a file or an array of uint8",
+            hint="numpy.asarray makes an array of a picture of Pillow",
+        )
+    return _decode(bytes(source), where)
+
+
+def _read(path: Path, where: str) -> bytes:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise _too_large(where, path.stat().st_size)
+        return read_plain(path)
+    except OSError as error:
+        raise PromptError(f"{where}: {error.strerror}", hint="give a file that can be read") from error
+
+
+def _too_large(where: str, size: int) -> PromptError:
+    return PromptError(f"{where}: received {size} bytes, expected at most {MAX_BYTES}", hint="give a smaller picture")
+
+
+def _of_array(array: np.ndarray[Any, Any], where: str) -> Pixels:
+    shape = f"{array.dtype} {list(array.shape)}"
+    channels = array.shape[2] if array.ndim == 3 else 1
+    if array.dtype != np.uint8 or array.ndim not in (2, 3) or channels not in (1, 3, 4) or not array.size:
+        raise PromptError(
+            f"{where}: received an array {shape}, expected uint8 [height, width, 3]",
+            hint="channels come last, and values from 0 to 255",
+        )
+    _check_size(array.shape[1], array.shape[0], where)
+    array = array.reshape(*array.shape[:2], channels)
+    if channels == 4:
+        array = _on_white(array)
+    return np.ascontiguousarray(np.broadcast_to(array, (*array.shape[:2], 3)))
+
+
+def _on_white(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    with naming_extra("a picture with transparency"):
+        from PIL import Image
+    return np.asarray(_flattened(Image.fromarray(array)))
+
+
+def _flattened(image: "Image") -> "Image":
+    """Return an RGB picture, transparent pixels on white."""
+    from PIL import Image
+
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, (255, 255, 255, 255)), image).convert("RGB")
+    return image.convert("RGB")
+
+
+def _decode(data: bytes, where: str) -> Pixels:
+    if len(data) > MAX_BYTES:
+        raise _too_large(where, len(data))
+    if not data:
+        raise PromptError(f"{where}: received an empty file, expected a picture", hint=_hint())
+    with naming_extra("a picture in a file"):
+        from PIL import Image, ImageOps
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # sizes are checked here, and damaged metadata changes no pixel
+            image = Image.open(BytesIO(data), formats=FORMATS)
+            _check_size(*image.size, where)
+            _check_still(image, where)
+            image.load()
+            turned = ImageOps.exif_transpose(image)
+            if turned.mode in _GREY_16:
+                turned = Image.fromarray((np.asarray(turned).astype(np.int64).clip(0, 0xFFFF) >> 8).astype(np.uint8))
+            return np.array(_flattened(turned), np.uint8)
+    except PromptError:
+        raise
+    except Exception as error:  # noqa: BLE001 -- decoders of damaged files may raise anything
+        raise PromptError(f"{where}: the picture cannot be decoded: {_first_line(error)}", hint=_hint()) from None
+
+
+def _check_still(image: "Image", where: str) -> None:
+    if (frames := getattr(image, "n_frames", 1)) > 1:
+        raise PromptError(
+            f"{where}: received an animation of {frames} pictures, expected one picture",
+            hint="save the picture that you mean",
+        )
+
+
+def _check_size(width: int, height: int, where: str) -> None:
+    if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
+        raise PromptError(
+            f"{where}: received a picture of {width} x {height} pixels, expected at most {MAX_PIXELS} pixels and sides "
+            f"of at most {MAX_SIDE}",
+            hint="give a smaller picture",
+        )
+
+
+def _hint() -> str:
+    return f"give a whole file in one of the formats {', '.join(FORMATS)}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

@@ -1,0 +1,108 @@
+"""The encoder of a bundle: tiles of pictures -> rows, kept by content for pictures that come again."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, PIXELS, ROWS
+from speccompile.errors import EngineError
+from speccompile.runtime.images.limits import ENCODER_BYTES
+from speccompile.runtime.images.resize import Pixels
+from speccompile.runtime.images.tiles import Family, Grid
+
+Rows = NDArray[np.float32]
+"""Rows of a picture: float32 [n, W]."""
+
+Run = Callable[[NDArray[np.float32]], Rows]
+
+ENCODER_FILE = f"{IMAGES_FOLDER}/{ENCODE_IMAGE}.onnx"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture of a prompt. key: hash of its pixels; grid: its tiles."""
+
+    image: Pixels
+    key: bytes
+    grid: Grid
+
+    @classmethod
+    def of(cls, image: Pixels, family: Family) -> "Picture":
+        """Return the picture of these pixels."""
+        hashed = blake3(np.array(image.shape, np.int64).tobytes())
+        hashed.update(np.ascontiguousarray(image).data)
+        return cls(image, hashed.digest(), family.grid(*image.shape[:2]))
+
+
+def open_encoder(folder: Path, threads: int) -> Run:
+    """Return a function over one tile that runs the encoder's graph in a bundle folder. Raise EngineError."""
+    import onnxruntime as ort
+
+    from speccompile.runtime.devices.sessions import ERRORS, engine_error, session_options
+
+    try:
+        session = ort.InferenceSession(
+            folder / ENCODER_FILE, session_options(threads), providers=["CPUExecutionProvider"]
+        )
+    except ERRORS as error:
+        raise engine_error(f"{ENCODER_FILE}: ONNX Runtime does not open it", error) from error
+    named = [each.name for each in session.get_inputs()], [each.name for each in session.get_outputs()]
+    if named != ([PIXELS], [ROWS]):
+        raise EngineError(f"{ENCODER_FILE}: received inputs and outputs {named}, expected {PIXELS} and {ROWS}")
+
+    def run(tile: NDArray[np.float32]) -> Rows:
+        try:
+            rows: Rows = session.run(None, {PIXELS: tile})[0]
+        except ERRORS as error:
+            raise engine_error(f"{ENCODER_FILE}: ONNX Runtime cannot run it", error) from error
+        return rows
+
+    return run
+
+
+class Encoder:
+    """Rows of pictures. Safe for several threads; the graph is opened at the first picture."""
+
+    def __init__(self, family: Family, open_run: Callable[[], Run], limit: int = ENCODER_BYTES) -> None:
+        """limit: bytes of rows that are kept."""
+        self.family, self.seconds, self.runs = family, 0.0, 0
+        """seconds, runs: time of all encoding so far, and number of tiles."""
+        self._open_run, self._limit = open_run, limit
+        self._run: Run | None = None
+        self._kept = OrderedDict[bytes, Rows]()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def rows(self, picture: Picture) -> Rows:
+        """Return the rows of a picture, kept ones if its pixels came before. Raise EngineError."""
+        with self._lock:
+            if picture.key in self._kept:
+                self._kept.move_to_end(picture.key)
+                return self._kept[picture.key]
+            start = perf_counter()
+            found = self._encode(picture)
+            self.seconds += perf_counter() - start
+            self._keep(picture.key, found)
+            return found
+
+    def _encode(self, picture: Picture) -> Rows:
+        if self._run is None:
+            self._run = self._open_run()
+        tiles = self.family.tiles(picture.image)
+        self.runs += len(tiles)
+        return np.concatenate([self._run(tile) for tile in tiles])
+
+    def _keep(self, key: bytes, rows: Rows) -> None:
+        if rows.nbytes > self._limit:
+            return
+        self._kept[key] = rows
+        self._size += rows.nbytes
+        while self._size > self._limit:
+            self._size -= self._kept.popitem(last=False)[1].nbytes

@@ -1,0 +1,12 @@
+"""Limits on pictures, checked before they are decoded."""
+
+MAX_BYTES = 32 << 20
+"""Bytes of a file."""
+MAX_PIXELS = 64_000_000
+"""Pixels of a picture, by the size that its file names: a file of a few kilobytes may name any."""
+MAX_SIDE = 16_384
+"""Pixels of a side."""
+MAX_IMAGES = 64
+"""Pictures of one prompt."""
+ENCODER_BYTES = 256 << 20
+"""Bytes of encoder rows that a bundle keeps for pictures that come again."""

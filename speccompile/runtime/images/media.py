@@ -1,0 +1,67 @@
+"""Pictures of one sequence: which rows stand at which places of its prompt."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speccompile.errors import PromptError
+from speccompile.runtime.images.encoder import Encoder, Picture, Rows
+
+_IDENTITIES = 1 << 62
+"""Number of ids that stand for rows of pictures: all negative, so that none is a token's."""
+
+
+class SequenceMedia:
+    """Pictures in the prompt of one sequence. Each is encoded when a window first needs one of its rows."""
+
+    def __init__(self, pictures: Sequence[Picture], ids: Sequence[int], encoder: Encoder) -> None:
+        """ids: the prompt, with the placeholder for every row. Raise PromptError if their number is not that of the
+        rows."""
+        images = encoder.family.images
+        self._pictures, self._encoder = list(pictures), encoder
+        self._ends = np.cumsum([picture.grid.n_tiles * images.tile_rows for picture in pictures])
+        is_row = np.array(ids, np.int64) == images.token_id
+        wanted = int(self._ends[-1])
+        if int(is_row.sum()) != wanted:
+            raise PromptError(
+                f"the prompt has {int(is_row.sum())} placeholders of pictures (token {images.token_id}), expected "
+                f"{wanted}, one for each row of {len(self._pictures)} pictures",
+                hint="give the ids that the target's processor makes of prompt and pictures, or a text",
+            )
+        self.places: NDArray[np.int64] = np.where(is_row, np.cumsum(is_row), 0)
+        """For each token of the prompt 0, or the number of the row that stands in its place, from 1 on."""
+        self.identity = self._identities(ids)
+        """The prompt with an id of a picture's content for each of its rows: equal for equal pictures alone."""
+        self._rows: list[Rows | None] = [None] * len(self._pictures)
+
+    def _identities(self, ids: Sequence[int]) -> list[int]:
+        found, starts = list(ids), [0, *self._ends[:-1].tolist()]
+        bases = [int.from_bytes(picture.key[:8], "little") for picture in self._pictures]
+        for place in np.flatnonzero(self.places).tolist():
+            row = int(self.places[place]) - 1
+            number = int(np.searchsorted(self._ends, row, "right"))
+            found[place] = -1 - (bases[number] + row - starts[number]) % _IDENTITIES
+        return found
+
+    def has_rows(self, part: range) -> bool:
+        """Return whether a row of a picture stands among these tokens of the prompt."""
+        return bool(self.places[part.start : part.stop].any())
+
+    def rows_between(self, start: int, stop: int) -> tuple[NDArray[np.int64], Rows | None]:
+        """Return for the prompt's tokens from `start` to `stop` their numbers in `places`, and rows float32 [n, W] for
+        those that are not 0, in order; None if all are."""
+        places = self.places[start:stop]
+        wanted = places[places > 0] - 1
+        if not wanted.size:
+            return places, None
+        first, last = (int(np.searchsorted(self._ends, row, "right")) for row in (wanted[0], wanted[-1]))
+        rows = np.concatenate([self._encoded(number) for number in range(first, last + 1)])
+        begin = int(self._ends[first - 1]) if first else 0
+        return places, rows[wanted - begin]
+
+    def _encoded(self, number: int) -> Rows:
+        rows = self._rows[number]
+        if rows is None:
+            rows = self._rows[number] = self._encoder.rows(self._pictures[number])
+        return rows

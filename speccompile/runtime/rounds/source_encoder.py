@@ -1,0 +1,40 @@
+"""Encoding of a sequence's source when the sequence is admitted to a slot."""
+
+from collections.abc import Sequence
+
+from speccompile.bundle.manifest import Manifest
+from speccompile.bundle.sources import SOURCE, SOURCE_LENGTH, SOURCE_TOKENS
+from speccompile.contract import SOURCE_ENCODERS
+from speccompile.runtime.devices.engine import Engine
+
+
+class SourceEncoder:
+    """Runs the graphs that encode sources, and writes what a round needs to know of them."""
+
+    def __init__(self, engine: Engine, manifest: Manifest) -> None:
+        self._engine, self._batch = engine, manifest.batch_size
+        self._names = [name for name in SOURCE_ENCODERS if engine.has(name)]
+        self._length = engine.host_view(SOURCE_LENGTH, (self._batch,))
+        self._length[:] = 1  # in a slot without a sequence as well: nothing attends to nothing
+        inputs = {tensor.name: tensor for graph in manifest.graphs for tensor in graph.inputs}
+        rows = int(inputs[SOURCE_TOKENS].shape[1]) if SOURCE_TOKENS in inputs else 0
+        self._tokens = engine.host_view(SOURCE_TOKENS, (self._batch, rows)) if rows else None
+
+    def encode(self, slot: int, source: Sequence[int]) -> None:
+        """Encode the source of a slot's next sequence."""
+        size = len(source)
+        self._length[slot] = size
+        if self._tokens is not None:
+            self._tokens[slot], self._tokens[slot, :size] = 0, source
+        self._engine.host_view(SOURCE, (self._batch, size))[slot] = source
+        for name in self._names:
+            self._engine.bind(name, {SOURCE: size}, rows=range(slot, slot + 1))()
+
+
+def encode_example(engine: Engine, manifest: Manifest) -> None:
+    """Encode some source in every slot, for runs of the round that measure or compare something."""
+    if manifest.source is None:
+        return
+    encoder, size = SourceEncoder(engine, manifest), min(8, int(manifest.source["max_length"]))
+    for slot in range(manifest.batch_size):
+        encoder.encode(slot, [(7 * place + 3) % manifest.vocabulary_size for place in range(size)])

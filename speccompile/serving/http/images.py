@@ -1,0 +1,70 @@
+"""Pictures in the messages of a request: parts of type image_url with data: URLs. Nothing is fetched."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from speccompile.errors import PromptError
+from speccompile.runtime.images.conversations import mark_placeholders, split_images
+from speccompile.serving.http.errors import RequestError
+from speccompile.serving.http.schema import shown
+
+if TYPE_CHECKING:
+    from speccompile.runtime.images.reader import ImageReader
+
+PART = "image_url"
+
+
+class ShownMessages(NamedTuple):
+    """Messages with pictures. rest: the body without its pictures; messages: with a part for each picture, as templates
+    know them, and marked placeholders; images: the pictures' files."""
+
+    rest: dict[str, Any]
+    messages: list[dict[str, Any]]
+    mark: str
+    images: list[bytes]
+
+
+def shown_messages(body: Any, vision: "ImageReader | None") -> ShownMessages | None:
+    """Return the messages of a body with pictures; None of a body without. Raise RequestError for a picture that is not
+    taken; the rest of the body is checked later."""
+    messages = body.get("messages") if isinstance(body, dict) else None
+    if vision is None or not isinstance(messages, list) or not any(_pictures(message) for message in messages):
+        return None
+    if body.get("continue_final_message"):
+        raise RequestError(
+            "continue_final_message: received true beside pictures, expected false", param="continue_final_message",
+            code="unsupported_parameter", hint="leave it out",
+        )  # fmt: skip
+    for number, message in enumerate(messages):
+        for index, part in _pictures(message):
+            _check_part(part, f"messages[{number}].content[{index}]")
+    rest = [
+        {**message, "content": [each for each in message["content"] if not _is_picture(each)]}
+        if _pictures(message)
+        else message
+        for message in messages
+    ]
+    try:
+        plain, sources = split_images(messages)
+    except PromptError as error:
+        raise RequestError(str(error), param="messages", hint=error.hint) from error
+    marked, mark = mark_placeholders(plain, vision.settings.token)
+    return ShownMessages({**body, "messages": rest}, marked, mark, sources)
+
+
+def _pictures(message: Any) -> list[tuple[int, dict[str, Any]]]:
+    content = message.get("content") if isinstance(message, dict) else None
+    return [(i, each) for i, each in enumerate(content if isinstance(content, list) else ()) if _is_picture(each)]
+
+
+def _is_picture(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == PART
+
+
+def _check_part(part: dict[str, Any], where: str) -> None:
+    given = part.get(PART)
+    detail = given.get("detail", "auto") if isinstance(given, dict) else "auto"
+    if detail != "auto":
+        raise RequestError(
+            f"{where}.image_url.detail: received {shown(detail)}, expected auto: the target decides the tiles itself",
+            param=f"{where}.image_url.detail", code="unsupported_value", hint="leave it out",
+        )  # fmt: skip

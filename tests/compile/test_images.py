@@ -1,0 +1,316 @@
+"""Bundles of targets that see pictures, against transformers' whole models."""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoModelForImageTextToText, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from speccompile.compiler.build import build, image_proof
+from speccompile.compiler.models.image_encoder import load_whole
+from speccompile.errors import PromptError, ProofError, UsageError
+from speccompile.machine.formats.image_settings import ImageSettings
+from speccompile.recipe import make_plan
+from speccompile.recipe.load import parse_recipe
+from speccompile.runtime import Bundle
+from speccompile.runtime.images.media import SequenceMedia
+from speccompile.serving.http.model import ServedModel
+from tests import vision, zoo
+from tests.light.serve_example import serving
+
+pytestmark = pytest.mark.builds(4)
+
+NEW = 20
+WIDE, TALL = vision.picture(40, 90), vision.picture(90, 33, 1)
+
+
+def made(name: str, drafter: Any, folder: Path, recipe: Any = None, **more: Any) -> Path:
+    """Build a bundle of a family in `folder`, and return it. recipe: more of it; more: of its cache."""
+    if not (folder / name).exists():
+        vision.save(vision.model(name), name, folder / name)
+    recipe = (recipe or {}) | {
+        "name": "seeing", "target": {"model": str(folder / name), "images": True}, "drafter": drafter,
+        "cache": {"max_length": 192, "prefill_chunk": 16, **more}, "prove": {"max_new_tokens": 8},
+    }  # fmt: skip
+    kind = drafter["kind"]
+    return build(make_plan(parse_recipe(recipe, Path("recipe"), [])), folder / f"{name}.{kind}")
+
+
+class Seeing:
+    """An open bundle, and transformers' whole model."""
+
+    def __init__(self, name: str, bundle: Path, folder: Path) -> None:
+        self.name, self.folder, self.path = name, folder / name, bundle
+        self.bundle = Bundle.open(bundle, threads=1)
+        self.whole = AutoModelForImageTextToText.from_pretrained(self.folder, attn_implementation="eager").eval()
+        self.token = vision.placeholder(name)
+
+    def expected(self, text: str, images: Sequence[Any]) -> list[int]:
+        """Return transformers' plain greedy tokens, of its own pixels."""
+        ids = torch.tensor([self.bundle._prompt(text, chat=False, hint=None, images=images).ids])
+        pixels = {}
+        if images:
+            shown: list[Any] = [Image.fromarray(each) for each in images]
+            with vision.width_first():
+                given = vision.processor(self.folder)(
+                    images=shown if self.name == "internvl" else [shown], return_tensors="pt"
+                )
+            pixels = {key: given[key] for key in ("pixel_values", "pixel_attention_mask") if key in given}
+        found = self.whole.generate(
+            input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW, eos_token_id=None,
+            **pixels,
+        )  # fmt: skip
+        return found[0, ids.shape[1] :].tolist()
+
+
+@pytest.fixture(scope="module")
+def idefics3(tmp_path_factory) -> Iterator[Seeing]:
+    folder = tmp_path_factory.mktemp("idefics3")
+    drafter = {"kind": "prompt_lookup", "ngram": 1, "tokens": 3}
+    seeing = Seeing("idefics3", made("idefics3", drafter, folder, batch_size=2), folder)
+    yield seeing
+    seeing.bundle.close()
+
+
+@pytest.fixture(scope="module")
+def internvl(tmp_path_factory) -> Iterator[Seeing]:
+    folder = tmp_path_factory.mktemp("internvl")
+    seeing = Seeing("internvl", made("internvl", {"kind": "layer_skip", "layers": [0], "tokens": 3}, folder), folder)
+    yield seeing
+    seeing.bundle.close()
+
+
+@pytest.fixture(params=["idefics3", "internvl"])
+def seeing(request) -> Seeing:
+    return request.getfixturevalue(request.param)
+
+
+PROMPTS = [
+    ("in the {0}self{0} = the", (WIDE, TALL)),
+    ("{0}in the self = the", (TALL,)),
+    ("in the self = the{0}", (WIDE,)),
+    ("in the self = the", ()),
+]
+
+
+@pytest.mark.parametrize(("text", "images"), PROMPTS, ids=["two", "first", "last", "none"])
+def test_tokens_are_those_of_the_whole_model(seeing, text, images):
+    text = text.format(seeing.token)
+    expected = seeing.expected(text, images)
+    for autoregressive in (True, False):
+        found = seeing.bundle.generate(
+            text, images=list(images), max_new_tokens=NEW, autoregressive=autoregressive, adaptive=False
+        )
+        assert found.token_ids == expected
+
+
+def test_the_proof_tells_what_was_compared(seeing):
+    proof = json.loads((seeing.path / "proof.json").read_text())
+    assert [row["graph"] for row in proof["graphs"] if row["graph"] == "encode_image"] == ["encode_image"]
+    (row,) = proof["images"]
+    assert (row["pictures"], row["chunks"], row["equal"], row["new_tokens"]) == (2, [1, 5, 16], True, 16)
+    assert row["values"] == 3 * row["prompt_tokens"] * seeing.bundle.manifest.vocabulary_size
+
+
+@pytest.mark.parametrize("wrong", ["rows of another place", "tiles of another order", "a draft too many"])
+def test_the_proof_notices(idefics3, monkeypatch, wrong):
+    bundle, images = idefics3.bundle, idefics3.bundle.vision.settings
+    own = SequenceMedia.rows_between
+
+    def shifted(self: SequenceMedia, start: int, stop: int) -> Any:
+        places, rows = own(self, start, stop)
+        return places, None if rows is None else np.roll(rows, 1, 0)
+
+    if wrong == "rows of another place":
+        monkeypatch.setattr(SequenceMedia, "rows_between", shifted)
+    elif wrong == "tiles of another order":
+        real = image_proof.open_encoder
+        flipped = lambda *given: (lambda run: lambda tile: run(tile[:, :, ::-1].copy()))(real(*given))  # noqa: E731
+        monkeypatch.setattr(image_proof, "open_encoder", flipped)
+    else:
+        generate = image_proof._generate
+
+        def other(*given: Any, autoregressive: bool) -> Any:
+            found = generate(*given, autoregressive=autoregressive)
+            return found if autoregressive else SimpleNamespace(token_ids=found.token_ids[::-1])
+
+        monkeypatch.setattr(image_proof, "_generate", other)
+    engine = SimpleNamespace(entry=bundle.entry, open=lambda *_, **__: bundle.engine)
+    with pytest.raises(ProofError, match=r"pictures: the logits|pictures: speculative decoding"):
+        image_proof._prove(load_whole(idefics3.folder), images, bundle.manifest, engine, idefics3.path)
+
+
+def test_a_picture_that_comes_again_is_neither_encoded_nor_read_again(seeing):
+    bundle, text = seeing.bundle, f"in the {seeing.token} self ="
+    first = bundle.generate(text, images=[WIDE], max_new_tokens=6)
+    runs = bundle.vision.encoder.runs
+    bundle.reuse_last()
+    again = bundle.generate(f"{text} and", images=[WIDE], max_new_tokens=6)
+    assert bundle.vision.encoder.runs == runs
+    assert again.cached_tokens >= first.prompt_tokens - 1
+    bundle.reuse_last()
+    other = bundle.generate(f"{text} and", images=[vision.picture(40, 90, 7)], max_new_tokens=6)
+    assert bundle.vision.encoder.runs > runs
+    assert other.cached_tokens < first.prompt_tokens // 2  # what stands before the picture
+    assert (
+        other.token_ids
+        == bundle.generate(f"{text} and", images=[vision.picture(40, 90, 7)], max_new_tokens=6).token_ids
+    )
+
+
+def test_rows_of_a_batch_see_their_own_pictures(idefics3):
+    texts = [f"in {idefics3.token} the", "in the self = the"]
+    expected = [idefics3.expected(texts[0], [WIDE]), idefics3.expected(texts[1], [])]
+    for images in ([[WIDE], []], [[WIDE], None]):
+        found = idefics3.bundle.generate_batch(texts, images=images, max_new_tokens=NEW)
+        assert [each.token_ids for each in found] == expected
+    both = idefics3.bundle.generate_batch(texts[:1] * 2, images=[[WIDE], [TALL]], max_new_tokens=NEW)
+    assert [each.token_ids for each in both] == [expected[0], idefics3.expected(texts[0], [TALL])]
+
+
+def test_a_service_sees_pictures(idefics3):
+    text = f"in {idefics3.token} the"
+    expected = [idefics3.expected(text, [each]) for each in (WIDE, TALL, WIDE)]
+    with idefics3.bundle.serve() as service:
+        requests = [service.submit(text, images=[each], max_new_tokens=NEW) for each in (WIDE, TALL, WIDE)]
+        assert [request.generations()[0].token_ids for request in requests] == expected
+
+
+def test_a_conversation_has_pictures_in_its_parts(seeing, tmp_path):
+    bundle, file = seeing.bundle, tmp_path / "wide.png"
+    Image.fromarray(WIDE).save(file)
+    content = [{"type": "text", "text": "what"}, {"type": "image", "image": file}, {"type": "text", "text": "and"}]
+    tokenizer, messages = AutoTokenizer.from_pretrained(seeing.folder), [{"role": "user", "content": content}]
+    written = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    expected = seeing.expected(written, [WIDE])
+    assert bundle.chat(messages, max_new_tokens=NEW).token_ids == expected
+    content[1] = {"type": "image"}
+    found = bundle.chat([{"role": "user", "content": content}], images=[file], max_new_tokens=NEW)
+    assert found.token_ids == expected
+    with pytest.raises(PromptError, match="messages: received 0 pictures for 1 parts of type image"):
+        bundle.chat([{"role": "user", "content": content}])
+    content[1] = {"type": "image", "image": str(file)}
+    with pytest.raises(PromptError, match="as a picture, expected bytes, an array or a"):
+        bundle.chat(messages)
+    typed = [{"role": "user", "content": f"a {seeing.token} b"}]
+    assert bundle.vision.settings.token_id not in bundle.chat_token_ids(typed)
+
+
+def data_url(image: Any) -> str:
+    held = BytesIO()
+    Image.fromarray(image).save(held, "PNG")
+    return f"data:image/png;base64,{b64encode(held.getvalue()).decode()}"
+
+
+def test_a_server_takes_pictures_as_data_urls(idefics3):
+    tokenizer = AutoTokenizer.from_pretrained(idefics3.folder)
+    model = ServedModel("seeing")
+    model.start(Bundle.open(idefics3.path, threads=1), idefics3.path)
+    with serving(model) as server:
+        for size in ((40, 90), (300, 700)):  # read in a thread, and in a child process
+            image = vision.picture(*size)
+            content = [
+                {"type": "text", "text": f"a {idefics3.token} "},
+                {"type": "image_url", "image_url": {"url": data_url(image)}},
+            ]
+            answer = server.chat(content, max_tokens=NEW, temperature=0, return_token_ids=True)
+            assert answer.status == 200, answer.json
+            plain = [{"role": "user", "content": [{"type": "text", "text": "a TYPED "}, {"type": "image"}]}]
+            written = tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True)
+            mark = chr(0xE000)
+            pictures = idefics3.bundle.vision.pictures([image])
+            typed = written.replace("TYPED", idefics3.token[0] + mark + idefics3.token[1:])
+            ids = idefics3.bundle.vision.prompt(typed, pictures, special_tokens=False, mark=mark).ids
+            assert answer.json["usage"]["prompt_tokens"] == len(ids)
+            expected = idefics3.bundle.generate(ids, images=[image], max_new_tokens=NEW)
+            assert answer.json["choices"][0]["token_ids"] == expected.token_ids
+        for part, said in (
+            ({"url": "http://localhost/a.png"}, "expected data:image/..;base64"),
+            ({"url": "data:image/png;base64,aGVsbG8="}, "the picture cannot be decoded"),
+            ({"url": data_url(WIDE), "detail": "high"}, "expected auto"),
+            ({}, "received the URL None"),
+        ):
+            refused = server.chat([{"type": "image_url", "image_url": part}])
+            assert (refused.status, said in refused.error["message"]) == (400, True), refused.json
+        refused = server.chat([{"type": "image", "image": "/etc/hostname"}])
+        assert refused.status == 400
+        assert server.chat(f"a {idefics3.token} b", max_tokens=3, temperature=0).status == 200
+
+
+def test_the_command_line_takes_pictures(seeing, tmp_path, cli):
+    files = [tmp_path / "wide.png", tmp_path / "tall.png"]
+    for file, image in zip(files, (WIDE, TALL), strict=True):
+        Image.fromarray(image).save(file)
+    asked = ["generate", str(seeing.path), "-p", "what is it", "-n", str(NEW), "--json", "--threads", "1"]
+    code, out, err = cli(*asked, *(part for file in files for part in ("--image", str(file))))
+    assert code == 0, err
+    expected = seeing.expected(f"{seeing.token * 2}what is it", [WIDE, TALL])
+    assert json.loads(out.splitlines()[-1])["token_ids"] == expected
+    code, _, err = cli(*asked, "--image", tmp_path / "none.png")
+    assert code == 2
+    assert "No such file" in err
+
+
+def test_what_does_not_go_with_pictures_is_refused(seeing, tmp_path):
+    bundle = seeing.bundle
+    with pytest.raises(UsageError, match="truncate: received 'left' for a prompt with pictures"):
+        bundle.generate("what", images=[WIDE], truncate="left")
+    with pytest.raises(UsageError, match="received pictures, expected a prompt of text: pictures are not saved"):
+        bundle.generate("what", images=[WIDE], session=tmp_path / "a.session")
+    with pytest.raises(PromptError, match="the prompt has 0 placeholders of pictures"):
+        bundle.generate([5, 9, 7], images=[WIDE])
+    with pytest.raises(PromptError, match=r"the prompt has \d+ tokens, more than this bundle's capacity"):
+        bundle.generate("what", images=[vision.picture(56, 56, seed) for seed in range(40)])
+    bundle.generate("what", images=[WIDE], max_new_tokens=3)
+    with pytest.raises(UsageError, match="holds pictures"):
+        bundle.save_session(tmp_path / "a.session")
+
+
+@pytest.mark.sweep("builds of drafters that read tokens alone")
+@pytest.mark.parametrize("kind", ["model", "suffix", "none"])
+def test_other_drafters_draft_behind_pictures(tmp_path, kind):
+    drafter: dict[str, Any] = {"kind": kind}
+    if kind == "model":
+        sizes = {
+            key: zoo.SIZES[key] for key in ("hidden_size", "intermediate_size", "num_attention_heads", "pad_token_id")
+        }
+        config = LlamaConfig(
+            **sizes, num_hidden_layers=1, num_key_value_heads=2, vocab_size=zoo.VOCABULARY + 32, eos_token_id=None
+        )
+        vision.save(LlamaForCausalLM(config), "smolvlm", tmp_path / "small")
+        drafter |= {"model": str(tmp_path / "small"), "tokens": 3}
+    seeing = Seeing("smolvlm", made("smolvlm", drafter, tmp_path), tmp_path)
+    for text, images in PROMPTS:
+        text = text.format(seeing.token)
+        found = seeing.bundle.generate(text, images=list(images), max_new_tokens=NEW, adaptive=False)
+        assert found.token_ids == seeing.expected(text, images)
+
+
+@pytest.mark.sweep("builds in another precision, and that sample")
+def test_quantized_and_sampling_bundles_draft_behind_pictures(tmp_path):
+    recipe = {"precision": {"target": "int8"}, "decoding": "sampling"}
+    bundle = Bundle.open(made("internvl", {"kind": "prompt_lookup", "ngram": 1}, tmp_path, recipe), threads=1)
+    found = [
+        bundle.generate("what", images=[WIDE], max_new_tokens=NEW, autoregressive=each, adaptive=False).token_ids
+        for each in (True, False)
+    ]
+    assert found[0] == found[1]
+    drawn = [bundle.generate("what", images=[WIDE], temperature=1.0, seed=5, max_new_tokens=NEW) for _ in range(2)]
+    assert drawn[0].token_ids == drawn[1].token_ids
+
+
+def test_inspect_and_the_manifest_tell_the_pictures(seeing, cli):
+    code, out, _ = cli("inspect", seeing.path)
+    assert code == 0
+    assert f"pictures    {seeing.bundle.vision.settings.describe()}" in out
+    assert "images" in out.partition("proof (proof.json)")[2]
+    written = json.loads((seeing.path / "manifest.json").read_text())["plan"]["images"]
+    assert ImageSettings.from_json(written) == seeing.bundle.vision.settings

@@ -1,0 +1,128 @@
+"""Pictures from files and arrays, and their resizing, against Pillow and transformers."""
+
+import re
+from io import BytesIO
+from zlib import crc32
+
+import numpy as np
+import pytest
+from PIL import Image
+from PIL.PngImagePlugin import PngImageFile
+from transformers.image_transforms import convert_to_rgb
+from transformers.image_utils import load_image
+
+from speccompile.errors import PromptError
+from speccompile.runtime.images import decode, limits
+from speccompile.runtime.images.decode import read_picture
+from speccompile.runtime.images.resize import FILTERS, resize
+from tests import vision
+
+PILLOW = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC,
+          "lanczos": Image.Resampling.LANCZOS}  # fmt: skip
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **settings: object) -> bytes:
+    held = BytesIO()
+    image.save(held, kind, **settings)
+    return held.getvalue()
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_resizing_is_pillows_width_first_bit_for_bit(name):
+    random = np.random.default_rng(0)
+    sizes = [[int(2 ** random.uniform(0, 8)) for _ in range(4)] for _ in range(60)]
+    for height, width, high, wide in [[1, 1, 9, 4], [5, 7, 5, 7], [255, 3, 2, 200], *sizes]:
+        image = random.integers(0, 256, (height, width, 3), np.uint8)
+        expected = Image.fromarray(image).resize((wide, height), PILLOW[name]).resize((wide, high), PILLOW[name])
+        assert np.array_equal(resize(image, high, wide, name), np.asarray(expected)), (height, width, high, wide)
+
+
+def test_a_file_a_path_its_bytes_and_an_array_are_one_picture(tmp_path):
+    image = vision.picture(40, 90)
+    path = tmp_path / "a.png"
+    path.write_bytes(encoded(Image.fromarray(image)))
+    for source in (image, path, str(path), path.read_bytes(), bytearray(path.read_bytes())):
+        assert np.array_equal(read_picture(source), image)
+
+
+def test_the_cameras_orientation_is_applied_as_transformers_does(tmp_path):
+    path, exif = tmp_path / "turned.jpg", Image.Exif()
+    exif[0x0112] = 6  # a quarter to the right
+    path.write_bytes(encoded(Image.fromarray(vision.picture(40, 90)), "JPEG", exif=exif))
+    found = read_picture(path)
+    assert found.shape == (90, 40, 3)
+    assert np.array_equal(found, np.asarray(load_image(str(path))))
+
+
+def test_transparency_is_laid_on_white_as_transformers_does():
+    alpha = np.random.default_rng(0).integers(0, 256, (9, 7, 1), np.uint8)
+    image = np.concatenate([vision.picture(9, 7), alpha], 2)
+    expected = convert_to_rgb(Image.fromarray(image), return_numpy=True)
+    assert np.array_equal(read_picture(image), expected)
+    assert np.array_equal(read_picture(encoded(Image.fromarray(image))), expected)
+
+
+def test_palettes_and_grey_become_rgb():
+    palette = Image.fromarray(vision.picture(20, 30)).quantize(16)
+    assert np.array_equal(read_picture(encoded(palette)), np.asarray(palette.convert("RGB")))
+    grey = vision.picture(20, 30)[..., 0]
+    for source in (grey, grey[..., None], encoded(Image.fromarray(grey))):
+        assert np.array_equal(read_picture(source), np.repeat(grey[..., None], 3, 2))
+
+
+def test_sixteen_bits_are_cut_to_the_upper_eight():
+    wide = np.arange(0, 65536, 97, np.uint16)[:600].reshape(20, 30)
+    found = read_picture(encoded(Image.fromarray(wide)))
+    assert np.array_equal(found[..., 0], (wide >> 8).astype(np.uint8))
+
+
+def test_an_animation_is_refused():
+    frames = [Image.fromarray(vision.picture(8, 8, seed)) for seed in range(3)]
+    data = encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])
+    with pytest.raises(PromptError, match="received an animation of 3 pictures, expected one picture"):
+        read_picture(data)
+
+
+def test_a_file_that_names_a_huge_size_is_refused_before_it_is_decoded(monkeypatch):
+    small, wide = encoded(Image.new("RGB", (9, 9))), encoded(Image.new("1", (limits.MAX_SIDE + 1, 1)))
+    monkeypatch.setattr(PngImageFile, "load", lambda self: pytest.fail("it was decoded"))
+    for side in (9000, 60000):
+        header = b"IHDR" + side.to_bytes(4, "big") * 2 + small[24:29]
+        bomb = small[:12] + header + crc32(header).to_bytes(4, "big") + small[33:]
+        with pytest.raises(PromptError, match=f"received a picture of {side} x {side} pixels|exceeds limit"):
+            read_picture(bomb)
+    with pytest.raises(PromptError, match=f"received a picture of {limits.MAX_SIDE + 1} x 1 pixels, expected at most"):
+        read_picture(wide)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (b"", "received an empty file"),
+        (b"GIF89a", "the picture cannot be decoded"),
+        (b"not a picture at all", "the picture cannot be decoded"),
+        (encoded(Image.new("RGB", (50, 50)))[:60], "the picture cannot be decoded"),
+        (encoded(Image.new("RGB", (9, 9)), "PDF"), "the picture cannot be decoded"),
+        (np.zeros((4, 4, 3), np.float32), r"received an array float32 \[4, 4, 3\], expected uint8"),
+        (np.zeros((4, 4, 2), np.uint8), "received an array uint8"),
+        (np.zeros((0, 4, 3), np.uint8), "received an array uint8"),
+        (np.zeros((1, 1, 4, 3), np.uint8), "received an array uint8"),
+        (7, "received int, expected a path"),
+        ("no/such.png", "No such file"),
+        (".", "Is a directory|expected a file|not a regular file"),
+    ],
+)
+def test_what_is_no_picture_is_refused(source, said):
+    with pytest.raises(PromptError, match=said) as caught:
+        read_picture(source, "images[3]")
+    assert str(caught.value).startswith("images[3]")
+    assert caught.value.hint
+
+
+def test_too_many_bytes_are_refused_before_they_are_read(monkeypatch, tmp_path):
+    monkeypatch.setattr(decode, "MAX_BYTES", 10)
+    path = tmp_path / "large.png"
+    path.write_bytes(b"0123456789a")
+    for source in (path, path.read_bytes()):
+        with pytest.raises(PromptError, match=re.escape("received 11 bytes, expected at most 10")):
+            read_picture(source)

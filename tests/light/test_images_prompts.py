@@ -1,0 +1,228 @@
+"""Tiles and placeholders of pictures against transformers' own processors, and pictures told apart by content."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from transformers import AutoTokenizer, Idefics3Processor, InternVLProcessor, SmolVLMProcessor
+from transformers.models.smolvlm import processing_smolvlm
+from transformers.processing_utils import ProcessorMixin
+
+from speccompile.compiler.checkpoints.images import read_images
+from speccompile.errors import CheckpointError, PromptError, UnsupportedModelError, UsageError
+from speccompile.machine.formats.image_settings import ImageSettings
+from speccompile.runtime.images import encoder as encoders
+from speccompile.runtime.images.bundle_prompts import read_prompt
+from speccompile.runtime.images.conversations import split_images
+from speccompile.runtime.images.encoder import Encoder
+from speccompile.runtime.images.media import SequenceMedia
+from speccompile.runtime.images.reader import ImageReader, images_per_prompt
+from speccompile.runtime.images.tiles import FAMILIES
+from speccompile.runtime.text.tokenizer import Tokenizer
+from tests import multimodal, vision
+
+PROCESSORS = {"idefics3": Idefics3Processor, "smolvlm": SmolVLMProcessor, "internvl": InternVLProcessor}
+SIZES = [(1, 1), (1, 40), (40, 1), (7, 300), (300, 7), (56, 56), (57, 56), (64, 200), (200, 64), (33, 30), (112, 113),
+         (480, 640), (640, 480)]  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=vision.NAMES)
+def seen(request, tmp_path_factory) -> Any:
+    """Folder, settings and reader of a family, without an encoder."""
+    folder = vision.save(vision.model(request.param), request.param, tmp_path_factory.mktemp(request.param))
+    settings = read_images(folder)
+    tokenizer = Tokenizer(folder / "tokenizer.json", settings.token)
+    reader = ImageReader(settings, lambda: pytest.fail("nothing is encoded here"), tokenizer)
+    return request.param, folder, settings, reader
+
+
+def shown(name: str, images: list[Any]) -> Any:
+    pictures = [Image.fromarray(each) for each in images]
+    return pictures if name == "internvl" else [pictures]
+
+
+@vision.width_first()
+def test_pixels_are_those_of_transformers_bit_for_bit(seen):
+    name, folder, settings, _ = seen
+    family, processor = FAMILIES[settings.family](settings), vision.processor(folder)
+    for height, width in SIZES:
+        image = vision.picture(height, width)
+        expected = np.asarray(processor(images=shown(name, [image]), return_tensors="np")["pixel_values"])
+        found = np.stack(family.tiles(image))
+        assert np.array_equal(found, expected.reshape(-1, *expected.shape[-3:])), (height, width)
+        assert family.grid(height, width).n_tiles == len(found)
+
+
+def test_prompts_are_those_of_transformers_processor(seen, monkeypatch):
+    monkeypatch.setattr(processing_smolvlm, "num2words", str)  # for videos, as torchvision is
+    monkeypatch.setattr(ProcessorMixin, "check_argument_for_proper_class", lambda *_: None)
+    name, folder, settings, reader = seen
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    rows = {"image_seq_length" if name == "internvl" else "image_seq_len": settings.tile_rows}
+    if name == "internvl":
+        for key, value in {"start_image_token": "<img>", "end_image_token": "</img>", "video_token": "<video>",
+                           "context_image_token": settings.token, "start_image_token_id": 273,
+                           "end_image_token_id": 274, "context_image_token_id": settings.token_id}.items():  # fmt: skip
+            setattr(tokenizer, key, value)
+    video = {} if name == "idefics3" else {"video_processor": None}
+    processor = PROCESSORS[name](image_processor=vision.processor(folder), tokenizer=tokenizer, **video, **rows)
+    token = settings.token
+    for text, sizes in (
+        (f"in{token} the", [(40, 90)]),
+        (f"{token}{token}", [(90, 40), (56, 56)]),
+        (f"a{token}", [(7, 300)]),
+    ):
+        images = [vision.picture(*size) for size in sizes]
+        expected = processor(images=shown(name, images), text=[text], return_tensors="np")["input_ids"]
+        pictures = reader.pictures(images)
+        found = reader.prompt(text, pictures)
+        assert found.ids == np.asarray(expected)[0].tolist()
+        assert int((found.media.places > 0).sum()) == sum(each.grid.n_tiles for each in pictures) * settings.tile_rows
+
+
+def test_a_placeholder_that_a_user_types_is_text(seen):
+    _, folder, settings, _ = seen
+    tokenizer, escaping = (Tokenizer(folder / "tokenizer.json", each) for each in (None, settings.token))
+    typed = f"in {settings.token} the {settings.token}"
+    assert settings.token_id in tokenizer.encode(typed)
+    ids = escaping.encode(typed)
+    assert settings.token_id not in ids
+    assert tokenizer.decode(ids) == typed
+    plain = "in the self = the"
+    assert escaping.encode(plain) == tokenizer.encode(plain)
+    assert escaping.encode(settings.token * 3) == escaping.encode_parts(
+        [
+            settings.token[0],
+            f"{settings.token[1:]}{settings.token[0]}",
+            f"{settings.token[1:]}{settings.token[0]}",
+            settings.token[1:],
+        ]
+    )
+
+
+def test_pictures_and_placeholders_are_counted(seen):
+    _, _, settings, reader = seen
+    pictures, token = reader.pictures([vision.picture(40, 90), vision.picture(30, 33)]), settings.token
+    first = reader.prompt("what", pictures)
+    assert first.ids == reader.prompt(f"{token}{token}what", pictures).ids
+    for text in (f"{token}what", f"{token}{token}{token}"):
+        with pytest.raises(PromptError, match=f"received 2 pictures and {text.count(token)} placeholders {token}"):
+            reader.prompt(text, pictures)
+    with pytest.raises(PromptError, match=f"the prompt has {len(first.ids) - 5} placeholders|the prompt has"):
+        reader.of_ids(first.ids[3:], pictures)
+    with pytest.raises(PromptError, match="received 65 pictures, expected at most 64"):
+        reader.pictures([vision.picture(3, 3)] * 65)
+
+
+def test_a_picture_is_told_by_its_content(seen):
+    _, _, settings, reader = seen
+    one, same, other = (reader.pictures([vision.picture(40, 90, seed)]) for seed in (0, 0, 1))
+    first, again, differs = (reader.prompt("what is it", each).media.identity for each in (one, same, other))
+    ids = reader.prompt("what is it", one).ids
+    assert first == again
+    place = ids.index(settings.token_id)
+    assert first[:place] == differs[:place] == ids[:place]
+    assert all(a != b for a, b, token in zip(first, differs, ids, strict=True) if token == settings.token_id)
+    assert all(each < 0 for each, token in zip(first, ids, strict=True) if token == settings.token_id)
+    assert len(set(first)) >= ids.count(settings.token_id)
+
+
+def fake_encoder(settings: ImageSettings, limit: int = encoders.ENCODER_BYTES) -> Encoder:
+    """Return an encoder whose rows are the numbers of its runs."""
+    runs: list[int] = []
+
+    def run(tile: np.ndarray) -> np.ndarray:
+        runs.append(1)
+        return np.full((settings.tile_rows, settings.width), len(runs), np.float32)
+
+    return Encoder(FAMILIES[settings.family](settings), lambda: run, limit)
+
+
+def test_rows_come_in_the_order_of_the_prompt_and_each_picture_is_encoded_once(seen):
+    _, _, settings, reader = seen
+    encoder, pictures = fake_encoder(settings), reader.pictures([vision.picture(90, 40), vision.picture(40, 90)])
+    ids = reader.prompt("ab", pictures).ids
+    media = SequenceMedia(pictures, ids, encoder)
+    whole = media.rows_between(0, len(ids))[1]
+    assert whole is not None
+    tiles = sum(each.grid.n_tiles for each in pictures)
+    assert np.array_equal(whole[:, 0], np.repeat(np.arange(1, tiles + 1), settings.tile_rows))
+    for size in (1, 3, 5):
+        parts = [media.rows_between(start, start + size) for start in range(0, len(ids), size)]
+        assert np.array_equal(np.concatenate([rows for _, rows in parts if rows is not None]), whole)
+        assert sum(int((places > 0).sum()) for places, _ in parts) == len(whole)
+    assert encoder.runs == tiles
+    assert SequenceMedia(pictures, ids, encoder).rows_between(0, len(ids))[1] is not None
+    assert encoder.runs == tiles  # kept
+
+
+def test_kept_rows_have_a_limit(seen):
+    _, _, settings, reader = seen
+    pictures = [reader.pictures([vision.picture(40, 90, seed)])[0] for seed in range(3)]
+    size = pictures[0].grid.n_tiles * settings.tile_rows * settings.width * 4
+    encoder, count = fake_encoder(settings, 2 * size), pictures[0].grid.n_tiles
+    for picture, runs in ((0, 1), (1, 2), (0, 2), (2, 3), (0, 3), (1, 4)):  # the least recently used one goes
+        encoder.rows(pictures[picture])
+        assert encoder.runs == runs * count
+
+
+@pytest.mark.parametrize(
+    ("asked", "prompts", "found"),
+    [(None, 2, [[], []]), ("a.png", 1, [["a.png"]]), (["a", b"b"], 1, [["a", b"b"]]), ([["a"], []], 2, [["a"], []]),
+     ([["a", "b"]], 1, [["a", "b"]]), ([None, ["a"]], 2, [[], ["a"]])],
+)  # fmt: skip
+def test_pictures_belong_to_prompts(asked, prompts, found):
+    assert images_per_prompt(asked, prompts) == found
+
+
+@pytest.mark.parametrize(("asked", "prompts"), [(7, 1), (["a", "b"], 2), ([["a"]], 2), ({"a": 1}, 1)])
+def test_pictures_of_no_prompt_are_refused(asked, prompts):
+    with pytest.raises(UsageError, match=r"images: received"):
+        images_per_prompt(asked, prompts)
+
+
+def test_parts_of_messages_are_pictures_in_their_order():
+    url = "data:image/png;base64,aGVsbG8="
+    plain, sources = split_images(
+        [{"role": "system", "content": "be brief"},
+         {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "and"},
+                                      {"type": "image_url", "image_url": {"url": url}}]},
+         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
+    )  # fmt: skip
+    assert sources == [None, b"hello"]
+    assert plain[0]["content"] == "be brief"
+    assert plain[1]["content"] == [{"type": "image"}, {"type": "text", "text": "and"}, {"type": "image"}]
+    assert plain[2]["content"] == "a\nb"
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [("https://example.com/a.png", "received the URL 'https://example.com/a.png', expected data:"),
+     ("file:///etc/passwd", "received the URL"), (7, "received the URL 7"), (None, "received the URL None"),
+     ("data:image/png;base64,????", "the picture is no base64"),
+     ("data:text/html;base64,aGVsbG8=", "received the URL")],
+)  # fmt: skip
+def test_other_urls_are_refused(url, said):
+    with pytest.raises(PromptError, match=said):
+        split_images([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}])
+
+
+def test_settings_come_back_from_a_manifest(seen):
+    assert ImageSettings.from_json(seen[2].to_json()) == seen[2]
+    assert seen[2].describe().startswith(f"{seen[2].family}, {seen[2].tile_rows} tokens")
+
+
+def test_a_checkpoint_without_its_processor_or_of_another_type_is_refused(tmp_path):
+    folder = vision.save(vision.model("idefics3"), "idefics3", tmp_path / "a")
+    (folder / "preprocessor_config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"received a folder without preprocessor_config\.json"):
+        read_images(folder)
+    other = multimodal.save(multimodal.model("gemma3"), tmp_path / "b")
+    with pytest.raises(UnsupportedModelError, match=r"received target\.images for a model of type 'gemma3'"):
+        read_images(other)
+
+
+def test_a_bundle_of_text_refuses_pictures():
+    with pytest.raises(PromptError, match="received 1 pictures for a bundle that sees none"):
+        read_prompt("what", ["a.png"], None, None, None, chat=False)

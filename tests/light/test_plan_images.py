@@ -1,0 +1,136 @@
+"""Recipes with target.images: what they decide, and what is refused by name."""
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from speccompile.bundle.media import MEDIA
+from speccompile.cli import exit_codes
+from speccompile.cli.main import group
+from speccompile.compiler.models.image_encoder import load_whole
+from speccompile.errors import BundleError, CheckpointError, RecipeError, UnsupportedModelError
+from speccompile.plan.plan import Plan
+from speccompile.recipe import make_plan
+from speccompile.recipe.load import parse_recipe
+from speccompile.runtime.images.reader import image_settings
+from tests import multimodal, vision, zoo
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("seeing")
+    vision.save(vision.model("idefics3"), "idefics3", folder / "target")
+    zoo.save("llama", folder / "text")
+    zoo.save("llama", folder / "small")  # with fewer rows than its tokenizer has tokens
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(folder / "target" / name, folder / "small" / name)
+    multimodal.save(multimodal.model("gemma3"), folder / "gemma3", tokenizer=True)
+    return folder
+
+
+def planned(folder: Path, model: str = "target", drafter: Any = None, **more: Any) -> Plan:
+    target = {"model": str(folder / model), "images": True, **more.pop("target", {})}
+    recipe = {"name": "seeing", "target": target, "drafter": drafter or {"kind": "prompt_lookup"}} | more
+    return make_plan(parse_recipe(recipe, folder / "recipe.yaml", []))
+
+
+def test_a_plan_has_the_pictures_and_locks_their_processor(folder):
+    plan = planned(folder)
+    assert plan.images is not None
+    assert plan.to_json()["images"]["family"] == "idefics3"
+    assert Path("preprocessor_config.json") in plan.target.files
+    assert not [note for note in plan.notes if "multimodal" in note]
+
+
+def test_the_command_shows_the_pictures(folder, tmp_path, capsys):
+    recipe = {"name": "seeing", "target": {"model": str(folder / "target"), "images": True}}
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    assert exit_codes.run(group, ["-q", "plan", str(tmp_path / "recipe.yaml")]) == 0
+    assert "idefics3, 4 tokens for a tile of 56 x 56 pixels" in capsys.readouterr().out
+
+
+def test_text_alone_stays_the_default(folder):
+    plan = planned(folder, target={"images": None})
+    assert plan.images is None
+    assert "images" not in plan.to_json()
+    assert [note for note in plan.notes if "is multimodal: its text decoder is compiled" in note]
+
+
+REFUSED = [
+    ({"model": "text"}, r"target\.images: received true, but .* is no multimodal model"),
+    ({"drafter": {"kind": "token_recycling"}}, r"drafter\.kind: received 'token_recycling' beside target\.images"),
+    ({"drafter": {"kind": "model", "model": "small", "then": "prompt_lookup"}}, "with a lookup beside it"),
+    ({"drafter": {"kind": "model", "model": "small"}}, "a drafter that knows the placeholder of pictures"),
+    ({"cache": {"dtype": "int8"}}, r"cache\.dtype: received int8, expected float beside target\.images"),
+    ({"cache": {"max_length": 40}}, r"cache\.max_length: received 40, expected at least \d+: the smallest picture has"),
+    ({"adapters": {"modules": ["q_proj"]}}, r"adapters: received it beside target\.images"),
+    ({"engines": [{"backend": "onnxruntime", "provider": "cuda"}]}, r"target\.images: received true and the engine"),
+]
+
+
+@pytest.mark.parametrize(("changes", "said"), REFUSED)
+def test_what_does_not_go_with_pictures_is_refused(folder, changes, said):
+    changes = dict(changes)
+    if "model" in changes.get("drafter", {}):
+        changes["drafter"] = changes["drafter"] | {"model": str(folder / changes["drafter"]["model"])}
+    with pytest.raises(RecipeError, match=said) as caught:
+        planned(folder, **changes)
+    assert caught.value.hint
+
+
+def test_another_multimodal_model_is_refused_with_its_pictures_alone(folder):
+    with pytest.raises(UnsupportedModelError, match=r"received target\.images for a model of type 'gemma3'"):
+        planned(folder, "gemma3")
+    assert planned(folder, "gemma3", target={"images": False}).images is None
+
+
+WRONG = [
+    ("preprocessor_config.json", {"do_resize": False}, "received do_resize False, expected True"),
+    ("preprocessor_config.json", {"resample": 0}, r"received resample 0, expected one of"),
+    ("preprocessor_config.json", {"max_image_size": {"longest_edge": 28}}, "received max_image_size 28, expected"),
+    ("config.json", {"image_token_id": None}, r"received image_token_id: None, expected the id of the placeholder"),
+    ("config.json", {"image_token_id": 5}, "received no added token with the id 5, expected the placeholder"),
+]
+
+
+@pytest.mark.parametrize(("file", "changes", "said"), WRONG)
+def test_a_processor_that_does_something_else_is_refused(tmp_path, file, changes, said):
+    vision.save(vision.model("idefics3"), "idefics3", tmp_path / "target")
+    path = tmp_path / "target" / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises((CheckpointError, UnsupportedModelError), match=said):
+        planned(tmp_path)
+
+
+def test_another_size_of_internvl_is_refused(tmp_path):
+    vision.save(vision.model("internvl"), "internvl", tmp_path / "target")
+    path = tmp_path / "target" / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"size": {"height": 28, "width": 56}}))
+    with pytest.raises(UnsupportedModelError, match=r"received size \[28, 56\], expected the image_size of the vision"):
+        planned(tmp_path)
+
+
+def test_a_checkpoint_without_its_tower_is_refused(tmp_path):
+    vision.save(vision.model("idefics3"), "idefics3", tmp_path)
+    file = tmp_path / "model.safetensors"
+    kept = {name: tensor for name, tensor in load_file(file).items() if "vision" not in name}
+    save_file(kept, file, metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"lacks \d+ tensors of Idefics3ForConditionalGeneration"):
+        load_whole(tmp_path)
+
+
+def test_a_manifest_that_contradicts_its_graphs_is_refused(folder):
+    written = planned(folder).to_json()["images"]
+    seeing = SimpleNamespace(inputs=[SimpleNamespace(name=MEDIA)])
+    for plan, graphs in (
+        ({}, [seeing]), ({"images": written}, []), ({"images": written | {"family": "other"}}, [seeing]),
+        ({"images": {"family": "idefics3"}}, [seeing]), ({"images": written | {"more": 1}}, [seeing]),
+    ):  # fmt: skip
+        with pytest.raises(BundleError, match=r"plan\.images: "):
+            image_settings(SimpleNamespace(plan=plan, graphs=graphs))
+    assert image_settings(SimpleNamespace(plan={}, graphs=[])) is None

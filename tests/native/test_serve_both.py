@@ -1,0 +1,235 @@
+"""One client, two servers: `speccompile serve` and `speccompile-native serve` over one bundle answer alike.
+
+Bodies, in order and as streams, are compared between the two; texts and log-probabilities with what the bundle
+generates by itself.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from speccompile.runtime import Bundle
+from tests.light.serve_example import Running
+from tests.light.test_cli_serve import ready
+from tests.light.test_serve_requests import REFUSED
+from tests.native.served import CHAT, COMPLETIONS, client_of, folders, started
+from tests.native.toy_onnx import MAX_LENGTH
+
+__all__ = ["folders"]
+
+KINDS = ("python", "native")
+HELLO = [{"role": "user", "content": "def"}]
+
+
+@pytest.fixture(scope="module")
+def servers(folders, native_build, onnxruntime_library) -> Iterator[dict[tuple[str, str], Running]]:
+    """Both servers over both bundles."""
+    with ExitStack() as held:
+        found = {}
+        for kind in KINDS:
+            for name, folder in folders.items():
+                own = started(kind, native_build, onnxruntime_library, folder, "--served-model-name", "toy")
+                found[kind, name] = ready(held.enter_context(own)[1])
+        yield found
+
+
+@pytest.fixture(params=KINDS)
+def greedy(request, servers) -> Running:
+    return servers[request.param, "greedy"]
+
+
+@pytest.fixture(scope="module")
+def alone(folders) -> Bundle:
+    return Bundle.open(folders["greedy"], threads=1)
+
+
+def test_the_models_are_listed(greedy):
+    client = client_of(greedy)
+    (model,) = client.models.list().data
+    assert (model.id, model.object, model.owned_by) == ("toy", "model", "speccompile")
+    assert client.models.retrieve("toy") == model
+    with pytest.raises(openai.NotFoundError, match="the model 'other/one' does not exist: expected 'toy'"):
+        client.models.retrieve("other/one")
+
+
+@pytest.mark.parametrize("prompt", ["def main(", [256, 7, 9], ["def", "é"], [[1, 2], [3]]])
+def test_a_completion_is_what_the_bundle_generates(greedy, alone, prompt):
+    answered = client_of(greedy).completions.create(model="toy", prompt=prompt, max_tokens=24)
+    prompts = prompt if isinstance(prompt, list) and not isinstance(prompt[0], int) else [prompt]
+    expected = [alone.generate(each, max_new_tokens=24) for each in prompts]
+    assert [choice.text for choice in answered.choices] == [each.text for each in expected]
+    assert answered.usage.prompt_tokens == sum(each.prompt_tokens for each in expected)
+    assert answered.usage.completion_tokens == 24 * len(prompts)
+
+
+@pytest.mark.parametrize("stop", [None, "a", ["zz", "b", "\x01"]])
+def test_a_stream_is_the_same_in_pieces(greedy, stop):
+    client, ask = client_of(greedy), {"model": "toy", "prompt": "def", "max_tokens": 60, "stop": stop}
+    whole = client.completions.create(**ask)
+    *pieces, last = client.completions.create(**ask, stream=True, stream_options={"include_usage": True})
+    assert "".join(chunk.choices[0].text for chunk in pieces) == whole.choices[0].text
+    assert pieces[-1].choices[0].finish_reason == whole.choices[0].finish_reason
+    assert (last.choices, last.usage.total_tokens) == ([], whole.usage.total_tokens)
+
+
+def test_a_chat_is_what_the_bundle_generates(greedy, alone):
+    client = client_of(greedy)
+    text = alone.text.encode("<s>user:def\nassistant:", special_tokens=False)
+    expected = alone.generate(text, max_new_tokens=20, logprobs=True)
+    found = client.chat.completions.create(model="toy", messages=HELLO, max_tokens=20, logprobs=True, top_logprobs=2)
+    assert (found.choices[0].message.content, found.usage.prompt_tokens) == (expected.text, len(text))
+    assert [entry.logprob for entry in found.choices[0].logprobs.content] == pytest.approx(expected.logprobs)
+    assert {len(entry.top_logprobs) for entry in found.choices[0].logprobs.content} == {2}
+    stop = expected.text[12]
+    with client.chat.completions.stream(model="toy", messages=HELLO, max_tokens=20, stop=stop) as stream:
+        final = stream.get_final_completion().choices[0]
+    ended = alone.generate(text, max_new_tokens=20, stop=stop)
+    assert (final.message.content, final.finish_reason) == (ended.text, ended.finish_reason)
+    full = client.chat.completions.create(model="toy", messages=HELLO)
+    assert full.usage.total_tokens == MAX_LENGTH
+
+
+def test_many_clients_at_once_get_what_each_gets_alone(greedy, alone):
+    prompts = ["def", "é", "def main(", "x" * 30, "yes", "no", "def main(a", "z"]
+    expected = {prompt: alone.generate(prompt, max_new_tokens=40).text for prompt in prompts}
+    with ExitStack() as held:
+        client = client_of(greedy)
+        streams = {
+            prompt: held.enter_context(
+                client.completions.create(model="toy", prompt=prompt, max_tokens=40, stream=True)
+            )
+            for prompt in prompts
+        }
+        for prompt, stream in streams.items():
+            assert "".join(chunk.choices[0].text for chunk in stream) == expected[prompt]
+
+
+VARYING = {"id", "created", "metrics", "completion_tokens_details", "prompt_tokens_details"}
+"""Keys whose values depend on the time, or on what a slot held."""
+
+
+def plain(value: Any) -> Any:
+    """Return a body without what varies, and log-probabilities without their last digits."""
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items() if name not in VARYING}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return round(value, 9) if isinstance(value, float) and math.isfinite(value) else value
+
+
+BODIES = json.loads(Path(__file__).with_name("served_bodies.json").read_text())
+WRONG = [
+    *((path, body) for path, body, _, _ in REFUSED if "chat_template" not in body),
+    *BODIES["wrong"],
+    (COMPLETIONS, {"prompt": "x", "top_k": 1e400}),
+]
+
+
+def shown(body: Any) -> str:
+    return json.dumps(body)[:60]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(("path", "body"), BODIES["taken"], ids=shown)
+def test_both_answer_alike(servers, path, body, stream):
+    found = []
+    for kind in KINDS:
+        more = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+        answered = servers[kind, "greedy"].ask("POST", path, body | more)
+        assert answered.status == 200, answered.data
+        found.append(joined(answered.events) if stream else plain(answered.json))
+    assert found[0] == found[1]
+
+
+def joined(events: list[Any]) -> Any:
+    """Return what a stream says in all: how a text is cut into pieces is a matter of time."""
+    parts: dict[int, dict[str, Any]] = {}
+    for event in events[:-1]:
+        assert {"id", "object", "created", "model", "choices", "usage"} <= event.keys()
+        (choice,) = event["choices"]
+        own = parts.setdefault(choice["index"], {"text": "", "keys": set(), "logprobs": []})
+        own["text"] += choice.get("text") or choice.get("delta", {}).get("content") or ""
+        own["reason"] = choice["finish_reason"]
+        own["keys"] |= choice.keys()
+        said = choice["logprobs"] or {}
+        own["logprobs"] += said.get("content") or list(
+            zip(said.get("tokens", []), said.get("text_offset", []), strict=True)
+        )
+    return plain([parts, events[-1]])
+
+
+@pytest.mark.parametrize("body", BODIES["drawn"], ids=shown)
+def test_both_draw_alike(servers, body):
+    asked = {"prompt": "def", "max_tokens": 12, "speculative": False} | body
+    one, other = (servers[kind, "sampling"].ask("POST", COMPLETIONS, asked) for kind in KINDS)
+    assert (one.status, plain(one.json)) == (other.status, plain(other.json)) == (200, plain(other.json))
+
+
+@pytest.mark.parametrize(("path", "body"), WRONG, ids=shown)
+def test_both_refuse_alike(servers, path, body):
+    data = body if isinstance(body, dict) else json.dumps(body).encode()
+    one, other = (servers[kind, "greedy"].ask("POST", path, data) for kind in KINDS)
+    assert (other.status, other.error) == (one.status, one.error)
+    assert one.status in (400, 404)
+
+
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+
+
+@pytest.mark.parametrize(("path", "body", "name"), [
+    *((COMPLETIONS, {"prompt": "x"} | form, next(iter(form))) for form in BODIES["forms"]),
+    *((CHAT, {"messages": HELLO} | form, next(iter(form))) for form in BODIES["forms"]),
+    (CHAT, {"messages": HELLO, "tools": TOOLS}, "tools"),
+    (CHAT, {"messages": HELLO, "tools": TOOLS, "tool_choice": "required"}, "tools"),
+    (CHAT, {"messages": HELLO, "tool_choice": "required"}, "tool_choice"),
+    (COMPLETIONS, {"prompt": "x", "stream": True, "return_drafts": True}, "return_drafts"),
+], ids=shown)  # fmt: skip
+def test_what_the_native_server_lacks_is_refused_by_name(servers, path, body, name):
+    answered = servers["native", "greedy"].ask("POST", path, body)
+    assert (answered.status, answered.error["param"], answered.error["code"]) == (400, name, "unsupported_parameter")
+    assert "but speccompile-native" in answered.error["message"]
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"{", b"[1", b"nul", b"\xff\xfe", b'{"prompt": NaN}', b'{"a": 1e400', b"[" * 9000,
+    b'{"prompt": ' + b"9" * 5000 + b"}", b'{"prompt": "\\ud800"}', b'{"prompt": "x", "prompt": 5}',
+])  # fmt: skip
+def test_both_refuse_what_is_no_json(servers, body):
+    one, other = (servers[kind, "greedy"].ask("POST", COMPLETIONS, body) for kind in KINDS)
+    assert (other.status, other.error["code"], other.error["param"]) == (
+        one.status,
+        one.error["code"],
+        one.error["param"],
+    )
+
+
+ROUTES = [("GET", "/nothing"), ("GET", CHAT), ("POST", "/health"), ("GET", "/v1/models/"), ("GET", "/v1/modelsx"),
+          ("DELETE", "/v1/models"), ("GET", "/v1/models/%74oy"), ("GET", "/version"), ("GET", "/health?x=1"),
+          ("GET", "/v1/models/toy")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_both_route_alike(servers, method, path):
+    one, other = (servers[kind, "greedy"].ask(method, path) for kind in KINDS)
+    assert (other.status, plain(other.json)) == (one.status, plain(one.json))
+
+
+def test_metrics_have_the_names_of_pythons(servers):
+    """And the same help, types, labels and buckets."""
+
+    def series(running: Running) -> set[str]:
+        running.complete(max_tokens=9)
+        lines = running.ask("GET", "/metrics").data.decode().splitlines()
+        return {
+            line.rpartition(" ")[0] if line[0] != "#" else line
+            for line in lines
+            if "vllm:" in line and "_created" not in line
+        }
+
+    assert series(servers["python", "greedy"]) == series(servers["native", "greedy"])

@@ -1,0 +1,122 @@
+"""Tiny models that see pictures, with the files of their image processors, and pictures to show them."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForImageTextToText,
+    Idefics3Config,
+    InternVLConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    SmolVLMConfig,
+)
+
+from tests import zoo
+
+TILE = 56
+_VIT = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+_TOKENS = {
+    "idefics3": ("<image>", "<fake_token_around_image>", "<global-img>",
+                 *(f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5))),
+    "internvl": ("<IMG_CONTEXT>", "<img>", "</img>"),
+}  # fmt: skip
+_PROCESSORS = {
+    "idefics3": {"image_processor_type": "Idefics3ImageProcessor", "size": {"longest_edge": 2 * TILE},
+                 "max_image_size": {"longest_edge": TILE}},
+    "internvl": {"image_processor_type": "GotOcr2ImageProcessor", "size": {"height": TILE, "width": TILE},
+                 "crop_to_patches": True, "min_patches": 1, "max_patches": 4},
+}  # fmt: skip
+NAMES = ("idefics3", "smolvlm", "internvl")
+CHAT = (
+    "{% for m in messages %}{{ m['role'] }}:{% if m['content'] is string %}{{ m['content'] }}{% else %}"
+    "{% for p in m['content'] %}{% if p['type'] == 'image' %}IMAGE{% else %}{{ p['text'] }}{% endif %}{% endfor %}"
+    "{% endif %}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+)
+
+
+def family(name: str) -> str:
+    return {"smolvlm": "idefics3"}.get(name, name)
+
+
+def placeholder(name: str) -> str:
+    return _TOKENS[family(name)][0]
+
+
+def first_id() -> int:
+    """Return the id of the placeholder: the first after the byte tokens."""
+    return zoo.VOCABULARY
+
+
+def model(name: str, **settings: Any) -> PreTrainedModel:
+    """Return the whole model in float32, eager; equal arguments give equal weights. settings: of its text decoder."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        built = AutoModelForImageTextToText.from_config(config(name, settings), attn_implementation="eager")
+        zoo.enliven(built)
+    return built.eval()
+
+
+def config(name: str, settings: dict[str, Any]) -> PreTrainedConfig:
+    sizes = {key: zoo.SIZES[key] for key in (
+        "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+        "pad_token_id", "bos_token_id", "eos_token_id",
+    )}  # fmt: skip
+    text = sizes | {"max_position_embeddings": 512, "vocab_size": zoo.VOCABULARY + 32, "eos_token_id": None} | settings
+    if name == "internvl":
+        sides = {"image_size": [TILE, TILE], "patch_size": [14, 14]}
+        return InternVLConfig(
+            text_config=text | {"model_type": "qwen2"}, vision_config=_VIT | sides, image_token_id=first_id(),
+            image_seq_length=4,
+        )  # fmt: skip
+    kind = {"idefics3": Idefics3Config, "smolvlm": SmolVLMConfig}[name]
+    vision = _VIT | {"image_size": TILE, "patch_size": 14}
+    return kind(
+        text_config=text | {"model_type": "llama"}, vision_config=vision, image_token_id=first_id(), scale_factor=2,
+        pad_token_id=0,
+    )  # fmt: skip
+
+
+def save(built: PreTrainedModel, name: str, folder: Path) -> Path:
+    """Write a model with its image processor, a tokenizer that knows its placeholders, and a chat template."""
+    built.save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text(json.dumps(_PROCESSORS[family(name)]))
+    tokenizer = zoo.byte_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": list(_TOKENS[family(name)])})
+    tokenizer.chat_template = CHAT.replace("IMAGE", placeholder(name))
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def processor(folder: Path) -> Any:
+    """Return transformers' own image processor, which computes with Pillow."""
+    return AutoImageProcessor.from_pretrained(folder, backend="pil")
+
+
+@contextmanager
+def width_first() -> Iterator[None]:
+    """Let Pillow resize the width first inside a `with` block, as older versions always did."""
+    own = Image.Image.resize
+
+    def resize(self: Image.Image, size: tuple[int, int], *args: Any, **settings: Any) -> Image.Image:
+        return own(own(self, (size[0], self.height), *args, **settings), size, *args, **settings)
+
+    with patch.object(Image.Image, "resize", resize):
+        yield
+
+
+def picture(height: int, width: int, seed: int = 0) -> NDArray[np.uint8]:
+    """Return a picture with edges, a gradient and noise, uint8 [height, width, 3]."""
+    random = np.random.default_rng([height, width, seed])
+    rows, columns = np.mgrid[:height, :width]
+    smooth = np.stack([rows * 255 / height, columns * 255 / width, (rows + columns) % 64 * 4], 2)
+    return np.clip(smooth + random.normal(0, 20, smooth.shape), 0, 255).astype(np.uint8)
