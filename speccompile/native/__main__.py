@@ -12,7 +12,7 @@ from speccompile.native.locate import HINT, locations
 
 OPTIONS = {
     "--library": ("library", "libspeccompile, with the C ABI"),
-    "--include-dir": ("include", "the folder with speccompile.h and speccompile.hpp"),
+    "--include-dir": ("include", "the folder with speccompile.h, speccompile.hpp and speccompile_scheduler.hpp"),
     "--cmake-dir": ("cmake", "the folder for speccompile_DIR, or on CMAKE_PREFIX_PATH"),
     "--pkgconfig-dir": ("pkgconfig", "the folder for PKG_CONFIG_PATH"),
     "--command": ("command", "the program speccompile-native"),

@@ -22,7 +22,7 @@ _DARWIN = sys.platform == "darwin"
 class Locations:
     """Files and folders of the runtime; None if it was not compiled.
 
-    library: library with the C ABI. include: folder of speccompile.h and speccompile.hpp. cmake: for CMAKE_PREFIX_PATH
+    library: library with the C ABI. include: folder of the C and C++ headers. cmake: for CMAKE_PREFIX_PATH
     or speccompile_DIR. pkgconfig: for PKG_CONFIG_PATH. command: speccompile-native. triton: the backend for Triton,
     next to the library. onnxruntime: library of the installed package, for $SPECCOMPILE_ONNXRUNTIME, or None.
     """

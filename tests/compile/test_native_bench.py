@@ -141,9 +141,14 @@ def test_bench_refuses_what_it_does_not_have(both, lookup, tmp_path):
     assert "prompt 2: the prompt has 9" in both.same("bench", lookup, "--prompts", prompts).err
 
 
-def test_questions_to_a_bundle_with_a_chat_template_are_refused(both, chatty, tmp_path):
-    prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text(json.dumps(QUESTIONS[0]) + "\n")
-    run = both.native("-q", "bench", chatty, "--prompts", prompts)
-    assert (run.returncode, run.stdout) == (1, b"")
-    assert run.stderr.startswith(b"error: questions are asked in the bundle's chat template, which needs Jinja")
+def test_questions_are_asked_in_the_chat_template(bench, chatty, both, tmp_path):
+    """With the messages before: the template writes how many there are."""
+    (ours, theirs), tables = bench(chatty, QUESTIONS[:2])
+    assert ours["conversation"] == theirs["conversation"] == "chat_template"
+    assert "questions are written as chat template" in (*tables[0], *tables[1])
+    for way in ("speculative", "autoregressive"):
+        assert [ours[way][name] for name in COUNTS] == [theirs[way][name] for name in COUNTS]
+    prompts = tmp_path / "long.jsonl"
+    prompts.write_text(json.dumps({"question_id": 1, "category": "a", "turns": ["a" * 40, "b"]}) + "\n")
+    said = both.same("bench", chatty, "--prompts", prompts, "--max-new-tokens", 80)
+    assert (said.code, "the answers before turn 2 may have" in said.err) == (2, True)

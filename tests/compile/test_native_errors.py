@@ -4,6 +4,7 @@ both have them. The library itself prints nothing.
 Broken manifests and hashes are compared one by one in test_native_bundle.py; here they are opened as a bundle is.
 """
 
+import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -208,8 +209,10 @@ def test_a_chat_file_that_is_none(two, copied, content):
         assert ours == theirs
 
 
-def test_chat_templates_are_what_this_runtime_lacks(two, copied):
-    write(CHAT, b'{"special_tokens": {}, "template": "{{ messages[0].content }}"}')(copied)
-    kind, message, hint = two.in_native(lambda: two.native(copied).session().start(["text"], chat=True))
-    assert (kind, message) == ("ENGINE", "chat templates need Jinja, which the native runtime does not have")
-    assert "tokenizer/chat.json" in hint
+def test_a_chat_template_that_does_not_take_a_message(two, copied):
+    """Its own words, and where; tests/native/test_native_templates.py compares the engines of templates."""
+    template = b"{% if messages[0].content %}\n{{ raise_exception('no ' + messages[0].role) }}\n{% endif %}"
+    write(CHAT, b'{"special_tokens": {}, "template": ' + json.dumps(template.decode()).encode() + b"}")(copied)
+    ours, theirs = two.refuse(copied, ["text"], chat=True)
+    assert ours == theirs
+    assert "does not take these messages: no user (its line 2)" in ours[1]

@@ -5,13 +5,16 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "c-api.md").read_text(encoding="utf-8")
 HEADER = (ROOT / "speccompile" / "native" / "include" / "speccompile.h").read_text(encoding="utf-8")
 ABI: dict[str, Any] = runpy.run_path(str(ROOT / "scripts" / "abi.py"))
+SCHEDULER = (ROOT / "speccompile" / "native" / "abi" / "scheduler.cpp").read_text(encoding="utf-8")
 DECLARED = ABI["read_header"]()
 SECTIONS = {found[1]: found[2] for found in re.finditer(r"^### (spc_\w+)\n(.*?)(?=^##|\Z)", PAGE, re.M | re.S)}
-HANDLES = {"request", "session", "bundle", "result", "void"}
+HANDLES = {"request", "session", "bundle", "result", "scheduler", "submission", "delta", "void"}
 """Parameters that need no words: the object that a function is about."""
 ASPECTS = ["Parameters", "Ownership", "Errors", "Threads"]
 
@@ -66,4 +69,25 @@ def test_options_and_their_defaults_are_those_of_the_header() -> None:
     assert {name: value for name, value in defaults.items() if name != "seed"} == dict(known)
     opened = re.search(r"\| option \| value \| default.*?\n\n", PAGE, re.S)
     assert opened is not None
-    assert set(re.findall(r"^\| `(\w+)` \|", opened[0], re.M)) == set(re.findall(r'"(\w+)":', HEADER))
+    assert set(re.findall(r"^\| `(\w+)` \|", opened[0], re.M)) == set(
+        re.findall(r'"(\w+)":', before("spc_bundle_open"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "head"), [("spc_scheduler_create", "scheduler option"), ("spc_scheduler_submit", "term")]
+)
+def test_options_of_schedulers_are_those_of_the_header(function: str, head: str) -> None:
+    table = re.search(rf"\| {head} \| value \| default.*?(\n\n|\Z)", SECTIONS[function], re.S)
+    assert table is not None
+    known = re.findall(r'"(\w+)"(?= \(|:| and)', before(function))
+    assert set(re.findall(r"^\| `(\w+)` \|", table[0], re.M)) == set(known)
+    assert f'"{", ".join(known)}"' in SCHEDULER, "the message that refuses another one lists them"
+    defaults = dict(re.findall(r"^\| `(\w+)` \| .* \| (\d+) \|$", table[0], re.M))
+    assert defaults == dict(re.findall(r'"(\w+)" \((\d+)\)', before(function)))
+
+
+def before(function: str) -> str:
+    """Return the comment before a declaration."""
+    text = HEADER.partition(f"SPC_API spc_error *{function}(")[0]
+    return text[text.rindex("/*") :]

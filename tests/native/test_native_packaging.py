@@ -73,7 +73,7 @@ def test_what_is_installed(prefix: Path) -> None:
     lib = min(libraries).parent
     assert {path.name for path in libraries} == {f"libspeccompile.so{end}" for end in ("", ".1", ".1.0.0")}
     assert {path.resolve().name for path in libraries} == {"libspeccompile.so.1.0.0"}
-    assert names_in(prefix / "include") == {"speccompile.h", "speccompile.hpp"}
+    assert names_in(prefix / "include") == {"speccompile.h", "speccompile.hpp", "speccompile_scheduler.hpp"}
     assert names_in(prefix / "bin") == {"speccompile-native"}
     assert names_in(lib / "cmake") == {f"speccompile/{name}" for name in package}
     assert names_in(lib / "pkgconfig") == {"speccompile.pc"}
@@ -105,7 +105,7 @@ def test_header_is_plain_c(prefix: Path, tmp_path: Path) -> None:
     run(*command, "-I", prefix / "include")
 
 
-@pytest.mark.parametrize("header", ["speccompile.h", "speccompile.hpp"])
+@pytest.mark.parametrize("header", ["speccompile.h", "speccompile.hpp", "speccompile_scheduler.hpp"])
 def test_headers_are_cpp_17_and_stand_alone(prefix: Path, tmp_path: Path, header: str) -> None:
     for name in ("one", "other"):  # included twice in one program
         (tmp_path / f"{name}.cpp").write_text(f"#include <{header}>\n#include <{header}>\nvoid {name}() {{}}\n")

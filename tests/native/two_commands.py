@@ -1,6 +1,7 @@
 """Both commands on the same command line: `speccompile` in this process, `speccompile-native` as a program."""
 
 import io
+import json
 import os
 import re
 import shutil
@@ -109,6 +110,7 @@ def chatty(lookup, tmp_path) -> Path:
     """Return one with a chat template."""
     folder = tmp_path / "chatty"
     shutil.copytree(lookup, folder)
-    (folder / CHAT).write_text('{"special_tokens": {}, "template": "{{ messages[0].content }}"}')
+    template = "{{ messages[0].content }}{{ messages | length }}{{ messages[-1].role }}"
+    (folder / CHAT).write_text(json.dumps({"special_tokens": {}, "template": template}))
     write_hashes(folder, hash_folder(folder))
     return folder

@@ -14,10 +14,9 @@ constexpr const char* kBenchHelp = R"help(  Measure speculative beside autoregre
   FILE has one prompt a line: {"prompt": "text"} or {"token_ids": [1, 2, 3]}.
   Or one question a line, as in the question.jsonl of Spec-Bench and MT-Bench:
     {"question_id": 81, "category": "writing", "turns": ["text", "text"]}
-  Each turn is asked behind the answers to those before it, in plain text:
-  what was said, joined by newlines. Questions to a bundle with a chat template
-  are for `speccompile bench`. MT-Bench's eight categories are one group,
-  mt_bench.
+  Each turn is asked behind the answers to those before it, in the bundle's
+  chat template, or, where it has none, in plain text: what was said, joined
+  by newlines. MT-Bench's eight categories are one group, mt_bench.
 
   The JSON object has the keys
     bundle, exact, method, decoding, temperature, seed, limits, engine,
@@ -29,8 +28,8 @@ constexpr const char* kBenchHelp = R"help(  Measure speculative beside autoregre
     memory               {resident, anonymous, mapped, peak, proportional}:
                          bytes of the process behind the generations, as far
                          as the system tells
-    conversation         how questions were written: plain; null without
-                         questions
+    conversation         how questions were written: chat_template or plain;
+                         null without questions
     full_prompts         prompts that ended because the buffers were full
     draft_length         adaptive or fixed; null without a drafter
     speculative          null without a drafter, else an object with

@@ -92,12 +92,10 @@ Choice choice_of(const Arguments& given, const Manifest& manifest) {
   return made;
 }
 
-// Throws where questions would need the bundle's chat template.
-void check_conversation(const Bundle& bundle, bool asks) {
-  if (asks && bundle.opened().hashes.find(kChat))
-    throw Error(Kind::kEngine,
-                "questions are asked in the bundle's chat template, which needs Jinja: the native runtime does not have it",
-                "`speccompile bench` asks them; prompts need no template");
+// How questions are written; null without any.
+Json conversation_of(const Bundle& bundle, bool asks) {
+  if (!asks) return {};
+  return bundle.chat().is_there() ? "chat_template" : "plain";
 }
 
 }  // namespace
@@ -108,7 +106,6 @@ Json make_report(const Arguments& given) {
       std::any_of(questions.begin(), questions.end(), [](const Question& each) { return each.category.has_value(); });
   const std::shared_ptr<const Bundle> bundle = bundle_of(given, true);
   const Manifest& manifest = bundle->manifest();
-  check_conversation(*bundle, asks);
   const Choice choice = choice_of(given, manifest);
   const int64_t most = given.count("--max-new-tokens", kNewTokens), repeats = given.count("--repeats", 3);
   Request request = request_of(given);
@@ -145,7 +142,7 @@ Json make_report(const Arguments& given) {
       {"load_seconds", bundle->description()["load_seconds"]},
       {"memory", memory},
       {"prompts", count},
-      {"conversation", asks ? Json("plain") : Json()},
+      {"conversation", conversation_of(*bundle, asks)},
       {"max_new_tokens", most},
       {"repeats", repeats},
       {"full_prompts", static_cast<int64_t>(std::count_if(cases.begin(), cases.end(), is_full))},

@@ -12,11 +12,23 @@ namespace spc::cli {
 namespace {
 
 // What was said in its order, everything on lines of its own: a turn, its answer, .., the last turn.
-std::string conversation(const Question& question, const std::vector<std::string>& answers) {
+std::string in_lines(const Question& question, const std::vector<std::string>& answers) {
   std::string text;
   for (size_t turn = 0; turn < answers.size(); ++turn)
     text += std::get<std::string>(question.turns[turn]) + "\n" + answers[turn] + "\n";
   return text + std::get<std::string>(question.turns[answers.size()]);
+}
+
+// The same as messages of a chat template.
+Json::List in_messages(const Question& question, const std::vector<std::string>& answers) {
+  Json::List messages;
+  const auto add = [&](const char* role, const std::string& text) { messages.push_back(Json::Object{{"role", role}, {"content", text}}); };
+  for (size_t turn = 0; turn < answers.size(); ++turn) {
+    add("user", std::get<std::string>(question.turns[turn]));
+    add("assistant", answers[turn]);
+  }
+  add("user", std::get<std::string>(question.turns[answers.size()]));
+  return messages;
 }
 
 class Runs {
@@ -65,7 +77,9 @@ class Runs {
  private:
   // The prompt of the turn that follows these answers.
   TokenIds token_ids(const Question& question, const std::vector<std::string>& answers) const {
-    return bundle_->token_ids(question.category ? Prompt(conversation(question, answers)) : question.turns[0], false);
+    if (!question.category) return bundle_->token_ids(question.turns[0], false);
+    if (!bundle_->chat().is_there()) return bundle_->token_ids(in_lines(question, answers), false);
+    return bundle_->token_ids(bundle_->chat_tokens(in_messages(question, answers)), false);
   }
 
   const std::shared_ptr<const Bundle> bundle_;

@@ -1,4 +1,5 @@
 // The report as people read it in a terminal.
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -67,7 +68,11 @@ std::string head(const Json& report) {
   text += report["prompts"].dump() + " prompts, up to " + report["max_new_tokens"].dump() + " new tokens, " +
           report["repeats"].dump() + " repeats; medians over prompts and repeats, milliseconds per generation\n";
   text += choices(report) + "\n";
-  if (report["conversation"].is_text()) text += "questions are written as " + report["conversation"].text() + "\n";
+  if (report["conversation"].is_text()) {
+    std::string form = report["conversation"].text();
+    std::replace(form.begin(), form.end(), '_', ' ');
+    text += "questions are written as " + form + "\n";
+  }
   if (report["full_prompts"].integer())
     text += report["full_prompts"].dump() + " prompts ended where the bundle's buffers were full\n";
   text += "opened in " + cell(report["load_seconds"], "%.2f s");

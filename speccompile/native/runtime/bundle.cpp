@@ -80,11 +80,20 @@ std::string Bundle::tokenizer_hash() const {
   return record ? record->blake3 : "";
 }
 
+namespace {
+
+constexpr const char *kNoTokenizer = "this bundle has no tokenizer, and the prompt is a text", *kGiveIds = "give token ids (--token-ids 1,2,3)";
+
+}  // namespace
+
+TokenIds Bundle::chat_tokens(const Json::List& messages) const {
+  // the template writes special tokens itself
+  return require_tokenizer(kNoTokenizer, kGiveIds).encode(chat_.apply(messages, true, Json(Json::Object())), false);
+}
+
 TokenIds Bundle::encode(const std::string& prompt, bool chat) const {
-  const Text& text = require_tokenizer("this bundle has no tokenizer, and the prompt is a text", "give token ids (--token-ids 1,2,3)");
-  if (!chat) return text.encode(prompt);
-  const Json message = Json::Object{{"role", "user"}, {"content", prompt}};
-  return text.encode(chat_.apply({message}, true, Json(Json::Object())), false);  // the template writes special tokens itself
+  if (chat) return chat_tokens({Json::Object{{"role", "user"}, {"content", prompt}}});
+  return require_tokenizer(kNoTokenizer, kGiveIds).encode(prompt);
 }
 
 TokenIds Bundle::token_ids(const Prompt& prompt, bool chat) const {

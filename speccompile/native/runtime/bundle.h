@@ -40,6 +40,8 @@ class Bundle {
   TokenIds token_ids(const Prompt& prompt, bool chat) const;
 
   const ChatTemplates& chat() const { return chat_; }
+  // Return the tokens of a conversation in the bundle's chat template, where the answer begins. Throws Error(kPrompt).
+  TokenIds chat_tokens(const Json::List& messages) const;
 
   // Return the hash of the tokenizer, "" without one.
   std::string tokenizer_hash() const;
