@@ -55,7 +55,7 @@ class Batch:
         check_prompts(prompts)
         sources, begun = resolve_sources(prompts, options, bundle.manifest, bundle.text)
         hint = None if check_truncate(options.truncate) else TRUNCATE
-        images = images_per_prompt(options.images, len(prompts))
+        images = images_per_prompt(options.images, len(begun))
         pairs = zip(begun, images, strict=True)
         seen = [bundle._prompt(prompt, chat=options.chat, hint=hint, images=each) for prompt, each in pairs]
         check_truncation(options.truncate, images)
@@ -65,7 +65,6 @@ class Batch:
         chosen, each = bundle._adapters.per_prompt(options.adapter, len(ids)), len(self.rows) // len(ids)
         for number, row in enumerate(self.rows):
             row.adapter, row.media = chosen[number // each], seen[number // each].media
-            row.adapter = chosen[number // each]
             row.source = None if sources is None else sources[number // each]
         self.session = check_session(options.session, len(self.rows), side_by_side=side_by_side)
         check_session_images(self.session, images)

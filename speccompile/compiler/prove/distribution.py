@@ -14,6 +14,7 @@ from speccompile.compiler.prove import counts
 from speccompile.compiler.prove.chi_square import ChiSquare, chi_square
 from speccompile.compiler.prove.counts import Counts, Drawn
 from speccompile.compiler.prove.filters import Reference, described, options
+from speccompile.compiler.prove.source_feeds import given
 from speccompile.errors import ProofError
 from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.options import SamplingParams
@@ -55,7 +56,7 @@ def make_prompt(bundle: Bundle, prompt: Sequence[int], source: list[int] | None 
     begin = list(prompt[: min(8, room)])
     if len(begin) == room:
         return begin
-    return begin + bundle.generate(begin, max_new_tokens=min(16, room - len(begin)), source=source).token_ids
+    return begin + bundle.generate(begin, max_new_tokens=min(16, room - len(begin)), **given(source)).token_ids
 
 
 def draw_all(
@@ -82,7 +83,7 @@ def draw(
         first = seed + len(found)
         found += bundle.generate_batch(
             [prompt] * batch, max_new_tokens=request.new_tokens, seed=range(first, first + batch), adaptive=False,
-            source=source, **options(sampling),
+            **given(source), **options(sampling),
         )  # fmt: skip
     return Drawn(prompt, sampling, found)
 

@@ -1,6 +1,7 @@
 """Sources in the schedule of a proof: a text for each batch slot, encoded before the schedule runs."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,11 @@ def source_values(graphs: Iterable[Graph], sources: Sequence[Sequence[int]]) -> 
         rows = int(inputs[SOURCE_TOKENS].shape[1])
         values[SOURCE_TOKENS] = np.array([[*each, *[0] * (rows - len(each))] for each in sources])
     return values
+
+
+def given(source: Any) -> dict[str, Any]:
+    """Return the option of `Bundle.generate` with a source, or one for each prompt; none for None."""
+    return {} if source is None else {"source": source}
 
 
 def encode_sources(engine: Engine, sources: Sequence[Sequence[int]]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from speccompile.bundle.acceptance import MeasuredAcceptance
 from speccompile.bundle.manifest import Manifest
 from speccompile.compiler.prove.filters import Reference
+from speccompile.compiler.prove.source_feeds import given
 from speccompile.compiler.prove.tolerance import rounding, within_noise
 from speccompile.errors import ProofError
 from speccompile.progress import progress_counter
@@ -136,7 +137,7 @@ def written(
         f"decoding {'alone' if autoregressive else 'with drafts'}", len(prompts), "prompts"
     ) as advance:
         for group in _groups(range(len(prompts)), bundle.manifest.batch_size):
-            way["source"] = None if sources is None else [sources[number] for number in group]
+            way |= given(None if sources is None else [sources[number] for number in group])
             found += bundle.generate_batch([prompts[number] for number in group], **way, **options)
             advance(len(group))
     return found
