@@ -1,0 +1,195 @@
+// Blocks of products with weights in integers: a scale a column (int8), or a scale a block of rows (int4, stored codes).
+#pragma once
+
+#include "places.h"
+
+namespace speccompile {
+namespace SPECCOMPILE_PATH {
+
+template <int M, int C>
+static __attribute__((noinline)) void int8_block(const Int8Product& p, const Place& at) {
+  ByteSum sums[M][C];
+  const uint8_t* w[C];
+  const int8_t* x[M];
+  SPC_UNROLL for (int c = 0; c < C; ++c) w[c] = at_vector(p.numbers, at.vector + c, p.x.depth / 4, 4);
+  SPC_UNROLL for (int m = 0; m < M; ++m) {
+    x[m] = p.x.numbers + (at.row + m) * p.x.depth;
+    SPC_UNROLL for (int c = 0; c < C; ++c) start(sums[m][c], static_cast<int32_t>(p.x.sums[at.row + m]));
+  }
+  for (int64_t k = 0; k < p.x.depth; k += 32) {
+#pragma GCC unroll 8
+    for (int i = 0; i < 32; i += 4) {
+      SPC_UNROLL for (int c = 0; c < C; ++c) {
+        const Bytes numbers = load_bytes(w[c] + i * kTile);
+        fetch_line<C>(w[c] + i * kTile, c);
+        SPC_UNROLL for (int m = 0; m < M; ++m) add(sums[m][c], numbers, x[m] + i);
+      }
+    }
+    SPC_UNROLL for (int c = 0; c < C; ++c) {
+      SPC_UNROLL for (int m = 0; m < M; ++m) flush(sums[m][c]);
+      w[c] += 32 * kTile;
+    }
+    SPC_UNROLL for (int m = 0; m < M; ++m) x[m] += 32;
+  }
+  SPC_UNROLL for (int c = 0; c < C; ++c) {
+    const Vector scales = load(p.scales + (at.vector + c) * kWidth);
+    SPC_UNROLL for (int m = 0; m < M; ++m) {
+      const Vector scale = multiply(broadcast(p.x.scales[at.row + m]), scales);
+      put(p.out, at.row + m, at.vector + c, multiply(to_floats(finish(sums[m][c])), scale));
+    }
+  }
+}
+
+// sum: of a block, without its zero point.
+SPC_INLINE Vector add_block(Vector total, Vector sum, Vector scale, float x_scale) {
+  return fma(sum, multiply(scale, broadcast(x_scale)), total);
+}
+
+// Rows of a block [M, 32] times columns of a weight, behind which the pointers then stand.
+template <int M, int C>
+SPC_INLINE void add_nibbles(NibbleSum (&sums)[M][C], const uint8_t* (&w)[C], const int8_t* (&x)[M]) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 32; i += 8) {
+    Bytes low[C], high[C];
+    SPC_UNROLL for (int c = 0; c < C; ++c) {
+      const Bytes both = load_bytes(w[c] + i / 2 * kTile);
+      fetch_line<C>(w[c] + i / 2 * kTile, c);
+      low[c] = low_nibbles(both);
+      high[c] = high_nibbles(both);
+    }
+    SPC_UNROLL for (int m = 0; m < M; ++m) {
+      SPC_UNROLL for (int c = 0; c < C; ++c) add(sums[m][c], low[c], x[m] + i);
+      SPC_UNROLL for (int c = 0; c < C; ++c) add(sums[m][c], high[c], x[m] + i + 4);
+    }
+  }
+  SPC_UNROLL for (int c = 0; c < C; ++c) {
+    SPC_UNROLL for (int m = 0; m < M; ++m) flush(sums[m][c]);
+    w[c] += 16 * kTile;
+  }
+  SPC_UNROLL for (int m = 0; m < M; ++m) x[m] += 32;
+}
+
+// kIsShort: blocks of 32, whose sums need not outlive a loop.
+template <int M, int C, bool kIsShort>
+static __attribute__((noinline)) void int4_columns_of(const Int4Product& p, const Place& at) {
+  const int64_t block = kIsShort ? 32 : p.x.block, blocks = p.x.depth / block;
+  Vector totals[M][C];
+  const uint8_t *w[C], *zero_points[C];
+  const uint16_t* scales[C];
+  const int8_t* x[M];
+  SPC_UNROLL for (int m = 0; m < M; ++m) {
+    x[m] = p.x.numbers + (at.row + m) * p.x.depth;
+    SPC_UNROLL for (int c = 0; c < C; ++c) totals[m][c] = zero();
+  }
+  SPC_UNROLL for (int c = 0; c < C; ++c) {
+    w[c] = at_vector(p.numbers, at.vector + c, p.x.depth / 8, 4);
+    scales[c] = at_vector(p.scales, at.vector + c, blocks, 1);
+    zero_points[c] = at_vector(p.zero_points, at.vector + c, blocks, 1);
+  }
+  const float *row_sums = p.x.sums + at.row, *row_scales = p.x.scales + at.row;
+  for (int64_t b = 0; b < blocks; ++b, row_sums += p.x.rows, row_scales += p.x.rows) {
+    NibbleSum sums[M][C];
+    SPC_UNROLL for (int m = 0; m < M; ++m)
+      SPC_UNROLL for (int c = 0; c < C; ++c) start(sums[m][c]);
+    for (int64_t k = 0; k < block; k += 32) add_nibbles(sums, w, x);
+    SPC_UNROLL for (int c = 0; c < C; ++c) {
+      const Vector scale = from_float16(scales[c] + b * kTile), zero_point = from_bytes(zero_points[c] + b * kTile);
+      if (b % 4 == 0) {  // four blocks' zero points fill a line, and their scales two
+        fetch_line<C>(zero_points[c] + b * kTile, c);
+        fetch_line<C>(scales[c] + b * kTile, c);
+        fetch_line<C>(scales[c] + (b + 2) * kTile, c);
+      }
+      SPC_UNROLL for (int m = 0; m < M; ++m) {
+        // Integers below 2^24, all three: nothing is rounded.
+        const Vector sum = fma_less(zero_point, broadcast(row_sums[m]), to_floats(finish(sums[m][c])));
+        totals[m][c] = add_block(totals[m][c], sum, scale, row_scales[m]);
+      }
+    }
+  }
+  SPC_UNROLL for (int c = 0; c < C; ++c) {
+    const Vector factor = load(p.factors + (at.vector + c) * kWidth);
+    SPC_UNROLL for (int m = 0; m < M; ++m) put(p.out, at.row + m, at.vector + c, multiply(totals[m][c], factor));
+  }
+}
+
+template <int M, int C>
+SPC_INLINE void int4_block(const Int4Product& p, const Place& at) {
+  p.x.block == 32 ? int4_columns_of<M, C, true>(p, at) : int4_columns_of<M, C, false>(p, at);
+}
+
+// Codes of a column in four bytes, and what is done with them: two in a byte, or one.
+template <class Sum>
+constexpr int64_t kCodes = 0;
+template <>
+constexpr int64_t kCodes<NibbleSum> = 8;
+template <>
+constexpr int64_t kCodes<ByteSum> = 4;
+
+SPC_INLINE void begin(NibbleSum& sum, float) { start(sum); }
+SPC_INLINE void begin(ByteSum& sum, float row_sum) { start(sum, static_cast<int32_t>(row_sum)); }
+SPC_INLINE void add_codes(NibbleSum& sum, Bytes both, const int8_t* x) {
+  add(sum, low_nibbles(both), x);
+  add(sum, high_nibbles(both), x + 4);
+}
+SPC_INLINE void add_codes(ByteSum& sum, Bytes numbers, const int8_t* x) { add(sum, numbers, x); }
+// The sum without the zero point: integers below 2^24, so nothing is rounded. Bytes begin without it.
+SPC_INLINE Vector centred(const NibbleSum& sum, float zero_point, float row_sum) {
+  return fma_less(broadcast(zero_point), broadcast(row_sum), to_floats(finish(sum)));
+}
+SPC_INLINE Vector centred(const ByteSum& sum, float, float) { return to_floats(finish(sum)); }
+
+template <class Sum, int M, int C>
+static __attribute__((noinline)) void code_block(const BlockProduct& p, const Place& at) {
+  constexpr int64_t codes = kCodes<Sum>;
+  const int64_t block = p.x.block, blocks = p.x.depth / block;
+  Vector totals[M][C];
+  const uint8_t* w[C];
+  const float *scales[C], *offsets[C];
+  const int8_t* x[M];
+  SPC_UNROLL for (int m = 0; m < M; ++m) {
+    x[m] = p.x.numbers + (at.row + m) * p.x.depth;
+    SPC_UNROLL for (int c = 0; c < C; ++c) totals[m][c] = zero();
+  }
+  SPC_UNROLL for (int c = 0; c < C; ++c) {
+    w[c] = at_vector(p.numbers, at.vector + c, p.x.depth / codes, 4);
+    scales[c] = at_vector(p.scales, at.vector + c, blocks, 1);
+    offsets[c] = p.offsets ? at_vector(p.offsets, at.vector + c, blocks, 1) : nullptr;
+  }
+  for (int64_t b = 0; b < blocks; ++b) {
+    const float* const row_sums = p.x.sums + b * p.x.rows + at.row;
+    const float* const row_scales = p.x.scales + b * p.x.rows + at.row;
+    Sum sums[M][C];
+    SPC_UNROLL for (int m = 0; m < M; ++m)
+      SPC_UNROLL for (int c = 0; c < C; ++c) begin(sums[m][c], row_sums[m]);
+    for (int64_t i = 0; i < block; i += codes) {
+      Bytes numbers[C];
+      SPC_UNROLL for (int c = 0; c < C; ++c) {
+        numbers[c] = load_bytes(w[c]);
+        fetch_line<C>(w[c], c);
+        w[c] += 4 * kTile;
+      }
+      SPC_UNROLL for (int m = 0; m < M; ++m)
+        SPC_UNROLL for (int c = 0; c < C; ++c) add_codes(sums[m][c], numbers[c], x[m] + i);
+    }
+    SPC_UNROLL for (int m = 0; m < M; ++m)
+      SPC_UNROLL for (int c = 0; c < C; ++c) flush(sums[m][c]);
+    SPC_UNROLL for (int m = 0; m < M; ++m) x[m] += block;
+    SPC_UNROLL for (int c = 0; c < C; ++c) {
+      const Vector scale = load(scales[c] + b * kTile);
+      fetch_line<C>(scales[c] + b * kTile, c);
+      SPC_UNROLL for (int m = 0; m < M; ++m)
+        totals[m][c] = add_block(totals[m][c], centred(sums[m][c], p.zero_point, row_sums[m]), scale, row_scales[m]);
+      if (p.offsets) {
+        const Vector offset = load(offsets[c] + b * kTile);
+        fetch_line<C>(offsets[c] + b * kTile, c);
+        SPC_UNROLL for (int m = 0; m < M; ++m)
+          totals[m][c] = fma(offset, broadcast(row_sums[m] * row_scales[m]), totals[m][c]);
+      }
+    }
+  }
+  SPC_UNROLL for (int c = 0; c < C; ++c)
+    SPC_UNROLL for (int m = 0; m < M; ++m) put(p.out, at.row + m, at.vector + c, totals[m][c]);
+}
+
+}  // namespace SPECCOMPILE_PATH
+}  // namespace speccompile
