@@ -162,10 +162,10 @@ def test_an_architecture_that_nobody_knows(recipe, refused):
 
 
 def test_an_architecture_that_is_no_language_model(recipe, refused):
-    edit_config(recipe / "target", model_type="t5", architectures=["T5ForConditionalGeneration"])
+    edit_config(recipe / "target", model_type="vit", architectures=["ViTModel"])
     code, err = refused()
     assert code == 1
-    assert "target: T5Config has no causal language model in transformers" in err
+    assert "target: ViTConfig has no causal language model in transformers" in err
 
 
 @pytest.mark.parametrize("wrong", [{"pre_tokenizer": {"type": "Nonesuch"}}, {"added_tokens": 1}])

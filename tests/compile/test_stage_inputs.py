@@ -4,7 +4,7 @@ import dataclasses
 import shutil
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +74,8 @@ class Examples:
             return kind(self.file(text), ("file",))
         if dataclasses.is_dataclass(kind):
             return self.record(kind, text)
-        if origin in (tuple, list):
-            return origin([self.of(inner[0], text)])
+        if origin in (tuple, list, Sequence):
+            return (tuple if origin is Sequence else origin)([self.of(inner[0], text)])
         if origin in (Mapping, dict):
             return {"key": self.of(inner[1], text)}
         assert origin in (typing.Union, types.UnionType), kind

@@ -298,13 +298,16 @@ def _attention(
     **more: object,
 ) -> tuple[Tensor, None]:
     current = _current.get()
+    by_distance = position_bias is not None and hasattr(module, "has_relative_attention_bias")
+    if not by_distance:
+        more["position_bias"] = position_bias
     unknown = sorted(name for name, given in more.items() if given is not None and name not in _WITHOUT_EFFECT)
     if unknown:
         raise UnsupportedModelError(f"{type(module).__name__} passes {', '.join(unknown)} to its attention")
     cross = current.cross_layer(key)
     if cross is not None:
         return current.attend_source(query, cross, scaling, float(softcap or 0.0)).transpose(1, 2).contiguous(), None
-    asked = _asked(current, module, key, attention_mask, by_distance=position_bias is not None)
+    asked = _asked(current, module, key, attention_mask, by_distance=by_distance)
     scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     asked = replace(asked, scale=scale, softcap=float(softcap or 0.0), sinks=s_aux)
     rows = current.layers[asked.source]
