@@ -72,7 +72,8 @@ CONSTANTS = {
     },
     "speccompile.runtime.sessions": {
         "TOKENS": "kSessionTokens", "DRAFTER": "kSessionDrafter", "DRAFTER_LENGTH": "kSessionDrafterLength",
-        "ADAPTER": "kSessionAdapter", "UNREAD_KEYS": "kUnreadKeys", "NO_MODEL": "kNoModel",
+        "ADAPTER": "kSessionAdapter", "WRITTEN": "kSessionWritten", "SLIDING": "kSessionSliding", "FULL": "kFullCaches",
+        "UNREAD_KEYS": "kUnreadKeys", "NO_MODEL": "kNoModel",
     },
     "speccompile.runtime.shipped_prefixes": {"PREFIXES": "kPrefixes", "SUFFIX": "kPrefixSuffix", "WORTH": "kWorth"},
     "speccompile.runtime.devices.prepacked": {
@@ -131,8 +132,7 @@ CONSTANTS = {
 WORDS = {
     "speccompile.contract": {
         "BUFFERS": "names", "GRAPHS": "graph", "ROLES": "role", "COMPONENTS": "component",
-        "RECURRENT_STATE_KINDS": "recurrent_state",
-        "DTYPES": "dtype",
+        "RECURRENT_STATE_KINDS": "recurrent_state", "DTYPES": "dtype",
     },
     "speccompile.bundle.manifest": {
         "BACKENDS": "backend", "PROVIDERS": "provider", "DECODINGS": "decoding", "TREES": "tree",
@@ -183,7 +183,7 @@ struct JsonField {
   const char* name;
   FieldType type, items;
   const JsonRecord* record;
-  bool is_nullable;
+  bool is_nullable, is_optional;
 };
 struct JsonRecord {
   const JsonField* fields;
@@ -278,7 +278,8 @@ def signatures() -> Iterator[str]:
 def _field(field: Field) -> str:
     record = f"&{camel(field.record)}Record" if field.record else "nullptr"
     kind, items = (f"FieldType::{TYPES[each]}" for each in ((field.kind,), field.items))
-    return f"    {{{literal(field.name)}, {kind}, {items}, {record}, {literal(field.nullable)}}},"
+    name, is_nullable, is_optional = map(literal, (field.name, field.nullable, field.optional))
+    return f"    {{{name}, {kind}, {items}, {record}, {is_nullable}, {is_optional}}},"
 
 
 def enum(name: str, kind: str, members: Mapping[str, int]) -> Iterator[str]:
@@ -307,14 +308,8 @@ def purposes() -> Iterator[str]:
 
 def render() -> str:
     """Return the header's text."""
-    lines = [
-        TITLE,
-        "// clang-format off",
-        "#pragma once\n",
-        "#include <cstddef>",
-        "#include <cstdint>",
-        "#include <utility>",
-    ]
+    lines = [TITLE, "// clang-format off", "#pragma once\n"]
+    lines += [f"#include <{name}>" for name in ("cstddef", "cstdint", "utility")]
     lines += ["\nnamespace spc {", *constants(), *words(), *errors(), *purposes()]
     lines += ["\n" + STRUCTS, "// speccompile.contract: DTYPES, COPIED", "inline constexpr Dtype kDtypes[] = {"]
     lines += [

@@ -48,7 +48,7 @@ tokens          int64 [B, S]            all committed tokens and the bonus token
                                         where an engine updates only caches in place
 target.key.0 .. float [B, G, S, D]      caches, one pair a layer; `drafter.` for the drafter's own; float32, float16 or
                                         bfloat16, as the engine's precision says. A draft may read the target's, as
-                                        the round's commit leaves them
+                                        the round's commit leaves them. In a ring (`Manifest`) S is less than a text
 target.key_scale.0 .. float32 [B, G, S, 1]  of quantized caches, whose target.key.0 is int8: a row of a head is its
                                         codes times its scale. Both are committed at the same places
 drafter.ends    int64 [B, S]            of a drafter with another tokenizer: the number of its own tokens up to each of

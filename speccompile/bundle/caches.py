@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from speccompile.bundle.manifest import Manifest
 from speccompile.contract import (
     CACHED_KINDS,
     COMPONENTS,
@@ -32,10 +33,62 @@ def cache_dtype(graphs: Iterable[Graph], part: str) -> str:
 
 def cache_token_bytes(graphs: Iterable[Graph], part: str) -> int:
     """Return the bytes of a token's keys and values, scales included, in the caches of a component that graphs read."""
-    kinds = {*CACHED_KINDS, *(kind + SCALE_SUFFIX for kind in CACHED_KINDS)}
     states = {tensor.buffer: tensor for graph in graphs for tensor in graph.inputs if tensor.role == "state"}
-    own = (tensor for name, tensor in states.items() if name.startswith(f"{part}.") and kinds & {*name.split(".")})
-    return sum(DTYPES[each.dtype].bytes * int(each.shape[1]) * int(each.shape[3]) for each in own)
+    own = (tensor for name, tensor in states.items() if name.startswith(f"{part}.") and _KINDS & {*name.split(".")})
+    return sum(map(_row_bytes, own))
+
+
+_KINDS = {*CACHED_KINDS, *(kind + SCALE_SUFFIX for kind in CACHED_KINDS)}
+
+
+def _row_bytes(cache: Tensor) -> int:
+    """Return the bytes of a token's rows in a cache."""
+    return DTYPES[cache.dtype].bytes * int(cache.shape[1]) * int(cache.shape[3])
+
+
+def longest_text(graphs: Iterable[Graph], manifest: Manifest, memory: float) -> int | None:
+    """Return the number of tokens of the longest text of one batch slot whose caches fit a memory in bytes, 0 if none
+    does; None if any does: rings have as many rows for each. graphs: an engine's."""
+    states = {tensor.buffer: tensor for graph in graphs for tensor in graph.inputs if tensor.role == "state"}
+    token, fixed = 0, 0
+    for name, tensor in states.items():
+        if not _KINDS & {*name.split(".")}:
+            continue
+        row, rows = _row_bytes(tensor), int(tensor.shape[2])
+        if name in manifest.rings:
+            fixed += row * rows
+        else:  # a drafter with another tokenizer has several rows for a token
+            several = max(1, rows // manifest.max_length)
+            token, fixed = token + several * row, fixed + row * (rows - several * manifest.max_length)
+    if not token:
+        return None if fixed <= memory else 0
+    return max(0, int((memory - fixed) // token))
+
+
+GIGABYTE = 1e9
+"""Memory for which plans and descriptions say the longest text."""
+
+
+def words_of_longest(tokens: int | None) -> str:
+    """Return the longest text that fits, in words."""
+    return "any" if tokens is None else f"{tokens} tokens"
+
+
+def describe_caches(manifest: Manifest) -> str:
+    """Describe the caches of the first engine: bytes of a token, dtypes if they are quantized, rings, and the longest
+    text in a gigabyte."""
+    graphs, parts = manifest.engines[0].graphs, list[str]()
+    for part in COMPONENTS:
+        size, dtype = cache_token_bytes(graphs, part), cache_dtype(graphs, part)
+        if size:
+            parts.append(f"{part} {'' if dtype == FLOAT_CACHE else dtype + ', '}{size / 1e3:.2f} KB a token")
+    if not parts:
+        return "none"
+    if manifest.rings:
+        rows = {int(t.shape[2]) for graph in graphs for t in graph.inputs if t.buffer in manifest.rings}
+        layers = {name.rpartition(".")[2] for name in manifest.rings}
+        parts.append(f"rings of {', '.join(map(str, sorted(rows)))} rows in {len(layers)} layers")
+    return "; ".join([*parts, f"1 GB holds {words_of_longest(longest_text(graphs, manifest, GIGABYTE))}"])
 
 
 def has_quantized_caches(graphs: Iterable[Graph]) -> bool:

@@ -22,6 +22,7 @@ from speccompile.bundle.sources import round_only
 from speccompile.contract import (
     ADAPTER_PREFIX,
     CACHED_KINDS,
+    COMPONENTS,
     DTYPES,
     NEXT_ROUND_INPUTS,
     OUT_OF_PLACE_PREFIX,
@@ -58,6 +59,7 @@ def _problems(manifest: Manifest) -> Iterator[str]:
     for graph in graphs:
         yield from (f"graph {graph.name!r}: {problem}" for problem in _graph(graph, manifest))
     yield from _features(manifest, round_only(graphs))
+    yield from _rings(manifest)
     for engine in manifest.engines:
         yield from (f"engine {engine.name!r}: {problem}" for problem in _engine(engine, graphs, manifest.batch_size))
 
@@ -129,6 +131,17 @@ def _features(manifest: Manifest, graphs: Sequence[Graph]) -> Iterator[str]:
         yield from _links(graphs)
 
 
+def _rings(manifest: Manifest) -> Iterator[str]:
+    """Yield the rings that are no caches of the target, or of which nothing is read."""
+    inputs = (tensor for graph in manifest.graphs for tensor in graph.inputs)
+    states = {each.buffer for each in inputs if each.role == "state" and _rows(each) is not None}
+    for name, window in manifest.rings.items():
+        if name not in states or not name.startswith(f"{COMPONENTS[0]}."):
+            yield f"rings: {name!r} is no cache of the target"
+        elif window < 1:
+            yield f"rings: {name!r}: expected a number of positions from 1 on, got {window}"
+
+
 def _links(graphs: Sequence[Graph]) -> Iterator[str]:
     """Yield the links that no graph writes, or that are written otherwise."""
     links = {tensor.buffer: tensor for graph in graphs for tensor in graph.outputs}
@@ -197,12 +210,14 @@ def _state(tensor: Tensor, way: str, manifest: Manifest) -> Iterator[str]:
         yield f"the {way} {tensor.name!r} is {_words_of(tensor)}, expected {manifest.batch_size} lines: batch_size"
     else:
         widest = max(manifest.prefill_chunk, manifest.tokens + 1)
-        least = manifest.max_length + widest + manifest.tokens + 1
+        window = manifest.rings.get(name)
+        held = "max_length" if window is None else "what attention reads of a ring"
+        least = (manifest.max_length if window is None else window) + widest + manifest.tokens + 1
         rows = None if is_kept else _rows(tensor)
         if rows is not None and rows < least:
             yield (
                 f"the {way} {tensor.name!r} is {_words_of(tensor)}, expected {least} rows or more: "
-                "max_length, the widest window and its drafts"
+                f"{held}, the widest window and its drafts"
             )
 
 

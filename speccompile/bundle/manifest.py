@@ -95,7 +95,8 @@ class Manifest:
     maximum number of drafts that a round can accept. sample: whether drafts are sampled instead of the drafter's best.
     catch_up: tokens of the drafter's catch-up while decoding, 0 without one. max_length and prefill_chunk are in
     tokens. graphs: the round's graphs, before any engine's precision. plan: every decided value of the recipe,
-    human-readable. source: see `source_section`.
+    human-readable. rings: buffer of a cache that is a ring -> number of its latest positions that are read; position p
+    stands in row p mod the number of rows. source: see `source_section`.
     """
 
     format: int
@@ -120,6 +121,7 @@ class Manifest:
     engines: tuple[EngineEntry, ...]
     plan: dict[str, Any]
     source: dict[str, Any] | None = None
+    rings: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the manifest in plain JSON values, as in the file."""
@@ -128,8 +130,7 @@ class Manifest:
             "engines": [engine.to_json() for engine in self.engines],
             "buffers": [dataclasses.asdict(buffer) for buffer in buffers(self.graphs)],
         }
-        if self.source is None:
-            del data["source"]
+        data = {name: value for name, value in data.items() if value or name not in {*OPTIONAL, *SECTIONS}}
         plain: dict[str, Any] = json.loads(canonical_json(data))
         return plain
 
@@ -156,7 +157,8 @@ class Field:
     """A field of a JSON object.
 
     kind: its type. items: allowed types of a list's items or an object's values; () for any. record: name in RECORDS of
-    the fields of its value, or of each item; "" for none. nullable: whether it may be null.
+    the fields of its value, or of each item; "" for none. nullable: whether it may be null. optional: whether it may be
+    missing.
     """
 
     name: str
@@ -164,10 +166,14 @@ class Field:
     items: tuple[type, ...] = ()
     record: str = ""
     nullable: bool = False
+    optional: bool = False
 
 
 _NAMES = {Tensor: "tensor", Graph: "graph", TensorRTBuild: "build", EngineEntry: "engine", Manifest: "manifest"}
 """Classes -> names of their records, each after the records that it contains."""
+
+OPTIONAL = ("rings",)
+"""Fields of a manifest that are missing where they are empty: a bundle without stays as it was."""
 
 _WRITTEN = {Graph: (Field("aliases", dict, (str,)),), Manifest: (Field("buffers", list),)}
 """Fields that `to_json` adds to those of a class, for other readers."""
@@ -188,7 +194,7 @@ def _field(name: str, hint: Any) -> Field:
     if NoneType in inner:
         return replace(_field(name, inner[0]), nullable=True)
     if get_origin(hint) is dict:
-        return Field(name, dict, (str,) if inner[1] is str else ())
+        return Field(name, dict, inner[1:] if inner[1] in (str, int) else (), optional=name in OPTIONAL)
     if get_origin(hint) is tuple and inner[0] in _NAMES:
         return Field(name, list, record=_NAMES[inner[0]])
     if get_origin(hint) is tuple:
@@ -210,6 +216,8 @@ def check_record(record: str, data: object, where: str) -> dict[str, Any]:
     found: dict[str, Any] = _typed(data, dict, where)
     left = dict(found)
     for field in RECORDS[record]:
+        if field.name not in left and field.optional:
+            continue
         if field.name not in left:
             raise BundleError(f"{where}: the field {field.name!r} is missing", hint=_REBUILD)
         value = left.pop(field.name)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from speccompile.bundle.caches import cache_dtype, cache_token_bytes
+from speccompile.bundle.caches import describe_caches
 from speccompile.cli.heads import accuracy_rows, hit_title
 from speccompile.cli.options import SIGNED_BY
 from speccompile.cli.table_output import columns
-from speccompile.contract import ADAPTER_PREFIX, BATCH, COMPONENTS, DTYPES, FLOAT_CACHE, Buffer, buffers
+from speccompile.contract import ADAPTER_PREFIX, BATCH, DTYPES, Buffer, buffers
 from speccompile.errors import BundleError
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def facts(bundle: "OpenedBundle", *, verified: bool) -> list[tuple[str, str]]:
         ("drafts", _drafts(manifest)),
         ("batch size", str(manifest.batch_size)),
         ("max length", f"{manifest.max_length} tokens, prefilled {manifest.prefill_chunk} at a time"),
-        ("caches", _caches(manifest)),
+        ("caches", describe_caches(manifest)),
         *([("adapters", _adapters(manifest))] if "adapters" in manifest.plan else []),
         *([("pictures", seen.describe())] if (seen := image_settings(manifest)) is not None else []),
         ("vocabulary", f"{manifest.vocabulary_size}, end tokens {_short(list(manifest.eos_token_ids))}"),
@@ -186,19 +186,6 @@ def facts(bundle: "OpenedBundle", *, verified: bool) -> list[tuple[str, str]]:
         ("versions", f"format {manifest.format}, contract {manifest.contract}, speccompile {manifest.speccompile}"),
         ("digest", f"{bundle.hashes.digest} ({'verified' if verified else 'not verified'})"),
     ]
-
-
-def _caches(manifest: "Manifest") -> str:
-    """Return the bytes of a token's keys and values in the first engine, and their dtypes if they are quantized."""
-    graphs = manifest.engines[0].graphs
-    sizes = {part: cache_token_bytes(graphs, part) for part in COMPONENTS}
-    dtypes = {part: cache_dtype(graphs, part) for part in COMPONENTS}
-    parts = [
-        f"{part} {'' if dtypes[part] == FLOAT_CACHE else dtypes[part] + ', '}{size / 1e3:.2f} KB a token"
-        for part, size in sizes.items()
-        if size
-    ]
-    return "; ".join(parts) or "none"
 
 
 def _adapters(manifest: "Manifest") -> str:

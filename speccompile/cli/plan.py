@@ -1,6 +1,7 @@
 """`speccompile plan`."""
 
 import json
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -135,8 +136,10 @@ def _rows(plan: "Plan", recipe: "Recipe", needs: "ResourceEstimate", room: "Avai
 
 def _cache_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
     """Return the rows of stored keys and values: their dtypes, and the bytes of a token in all layers."""
+    from speccompile.bundle.caches import GIGABYTE, words_of_longest
     from speccompile.contract import FLOAT_CACHE
-    from speccompile.recipe.resource_estimate import token_bytes
+    from speccompile.plan.caches import FULL
+    from speccompile.recipe.cache_sizes import cache_size, ring_rows, token_bytes
 
     caches, rows = plan.caches, list[Row]()
     for key, dtype, models in (
@@ -147,7 +150,13 @@ def _cache_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
             rows += [_row(recipe, key, dtype), ("  a token", f"{size / 1e3:.2f} KB", "checkpoint")]
     if caches.target != FLOAT_CACHE:
         rows.append(_row(recipe, "cache.max_divergence", f"{caches.max_divergence:g}"))
-    return rows
+    whole = cache_size(plan)
+    if caches.sliding != FULL:
+        sizes = sorted(Counter(ring_rows(plan)).items())
+        rings = ", ".join(f"{count} layer{'s' * (count > 1)} of {size} rows" for size, count in sizes)
+        rows += [_row(recipe, "cache.sliding", caches.sliding), ("  rings", rings, "checkpoint")]
+        rows.append(("  a token beyond them", f"{whole.token / 1e3:.2f} KB", "checkpoint"))
+    return [*rows, ("  1 GB holds", words_of_longest(whole.longest(GIGABYTE)), "estimate")]
 
 
 def _adapter_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:

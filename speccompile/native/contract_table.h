@@ -104,6 +104,9 @@ inline constexpr const char* kSessionTokens = "session.tokens";
 inline constexpr const char* kSessionDrafter = "drafter";
 inline constexpr const char* kSessionDrafterLength = "drafter_length";
 inline constexpr const char* kSessionAdapter = "adapter";
+inline constexpr const char* kSessionWritten = "written";
+inline constexpr const char* kSessionSliding = "cache.sliding";
+inline constexpr const char* kFullCaches = "full";
 inline constexpr const char* kUnreadKeys[] = {"facts", "reference", "commit", "revision", "files"};
 inline constexpr const char* kNoModel[] = {"tokenizer", "generation_config", "special_tokens_map", "chat_template"};
 
@@ -458,7 +461,7 @@ struct JsonField {
   const char* name;
   FieldType type, items;
   const JsonRecord* record;
-  bool is_nullable;
+  bool is_nullable, is_optional;
 };
 struct JsonRecord {
   const JsonField* fields;
@@ -567,62 +570,63 @@ inline constexpr const char* kRounds[] = {"verify", "verify draft", "verify step
 
 // speccompile.bundle.manifest: RECORDS
 inline constexpr JsonField kTensorFields[] = {
-    {"name", FieldType::kText, FieldType::kAny, nullptr, false},
-    {"dtype", FieldType::kText, FieldType::kAny, nullptr, false},
-    {"shape", FieldType::kList, FieldType::kSize, nullptr, false},
-    {"buffer", FieldType::kText, FieldType::kAny, nullptr, false},
-    {"role", FieldType::kText, FieldType::kAny, nullptr, false},
+    {"name", FieldType::kText, FieldType::kAny, nullptr, false, false},
+    {"dtype", FieldType::kText, FieldType::kAny, nullptr, false, false},
+    {"shape", FieldType::kList, FieldType::kSize, nullptr, false, false},
+    {"buffer", FieldType::kText, FieldType::kAny, nullptr, false, false},
+    {"role", FieldType::kText, FieldType::kAny, nullptr, false, false},
 };
 inline constexpr JsonRecord kTensorRecord = {kTensorFields, 5};
 inline constexpr JsonField kGraphFields[] = {
-    {"name", FieldType::kText, FieldType::kAny, nullptr, false},
-    {"inputs", FieldType::kList, FieldType::kAny, &kTensorRecord, false},
-    {"outputs", FieldType::kList, FieldType::kAny, &kTensorRecord, false},
-    {"aliases", FieldType::kObject, FieldType::kText, nullptr, false},
+    {"name", FieldType::kText, FieldType::kAny, nullptr, false, false},
+    {"inputs", FieldType::kList, FieldType::kAny, &kTensorRecord, false, false},
+    {"outputs", FieldType::kList, FieldType::kAny, &kTensorRecord, false, false},
+    {"aliases", FieldType::kObject, FieldType::kText, nullptr, false, false},
 };
 inline constexpr JsonRecord kGraphRecord = {kGraphFields, 4};
 inline constexpr JsonField kBuildFields[] = {
-    {"deferred", FieldType::kText, FieldType::kAny, nullptr, false},
-    {"sources", FieldType::kObject, FieldType::kText, nullptr, false},
-    {"settings", FieldType::kObject, FieldType::kAny, nullptr, false},
-    {"reports", FieldType::kObject, FieldType::kAny, nullptr, false},
+    {"deferred", FieldType::kText, FieldType::kAny, nullptr, false, false},
+    {"sources", FieldType::kObject, FieldType::kText, nullptr, false, false},
+    {"settings", FieldType::kObject, FieldType::kAny, nullptr, false, false},
+    {"reports", FieldType::kObject, FieldType::kAny, nullptr, false, false},
 };
 inline constexpr JsonRecord kBuildRecord = {kBuildFields, 4};
 inline constexpr JsonField kEngineFields[] = {
-    {"name", FieldType::kText, FieldType::kAny, nullptr, false},
-    {"backend", FieldType::kText, FieldType::kAny, nullptr, false},
-    {"provider", FieldType::kText, FieldType::kAny, nullptr, false},
-    {"files", FieldType::kObject, FieldType::kText, nullptr, false},
-    {"precision", FieldType::kObject, FieldType::kText, nullptr, false},
-    {"graphs", FieldType::kList, FieldType::kAny, &kGraphRecord, false},
-    {"compute_capability", FieldType::kText, FieldType::kAny, nullptr, true},
-    {"build", FieldType::kObject, FieldType::kAny, &kBuildRecord, true},
+    {"name", FieldType::kText, FieldType::kAny, nullptr, false, false},
+    {"backend", FieldType::kText, FieldType::kAny, nullptr, false, false},
+    {"provider", FieldType::kText, FieldType::kAny, nullptr, false, false},
+    {"files", FieldType::kObject, FieldType::kText, nullptr, false, false},
+    {"precision", FieldType::kObject, FieldType::kText, nullptr, false, false},
+    {"graphs", FieldType::kList, FieldType::kAny, &kGraphRecord, false, false},
+    {"compute_capability", FieldType::kText, FieldType::kAny, nullptr, true, false},
+    {"build", FieldType::kObject, FieldType::kAny, &kBuildRecord, true, false},
 };
 inline constexpr JsonRecord kEngineRecord = {kEngineFields, 8};
 inline constexpr JsonField kManifestFields[] = {
-    {"format", FieldType::kInteger, FieldType::kAny, nullptr, false},
-    {"contract", FieldType::kInteger, FieldType::kAny, nullptr, false},
-    {"speccompile", FieldType::kText, FieldType::kAny, nullptr, false},
-    {"name", FieldType::kText, FieldType::kAny, nullptr, false},
-    {"exact", FieldType::kBool, FieldType::kAny, nullptr, false},
-    {"decoding", FieldType::kText, FieldType::kAny, nullptr, false},
-    {"method", FieldType::kText, FieldType::kAny, nullptr, false},
-    {"batch_size", FieldType::kInteger, FieldType::kAny, nullptr, false},
-    {"max_length", FieldType::kInteger, FieldType::kAny, nullptr, false},
-    {"prefill_chunk", FieldType::kInteger, FieldType::kAny, nullptr, false},
-    {"tokens", FieldType::kInteger, FieldType::kAny, nullptr, false},
-    {"tree", FieldType::kText, FieldType::kAny, nullptr, false},
-    {"depth", FieldType::kInteger, FieldType::kAny, nullptr, false},
-    {"sample", FieldType::kBool, FieldType::kAny, nullptr, false},
-    {"catch_up", FieldType::kInteger, FieldType::kAny, nullptr, false},
-    {"vocabulary_size", FieldType::kInteger, FieldType::kAny, nullptr, false},
-    {"eos_token_ids", FieldType::kList, FieldType::kInteger, nullptr, false},
-    {"tokenizer", FieldType::kBool, FieldType::kAny, nullptr, false},
-    {"graphs", FieldType::kList, FieldType::kAny, &kGraphRecord, false},
-    {"engines", FieldType::kList, FieldType::kAny, &kEngineRecord, false},
-    {"plan", FieldType::kObject, FieldType::kAny, nullptr, false},
-    {"buffers", FieldType::kList, FieldType::kAny, nullptr, false},
+    {"format", FieldType::kInteger, FieldType::kAny, nullptr, false, false},
+    {"contract", FieldType::kInteger, FieldType::kAny, nullptr, false, false},
+    {"speccompile", FieldType::kText, FieldType::kAny, nullptr, false, false},
+    {"name", FieldType::kText, FieldType::kAny, nullptr, false, false},
+    {"exact", FieldType::kBool, FieldType::kAny, nullptr, false, false},
+    {"decoding", FieldType::kText, FieldType::kAny, nullptr, false, false},
+    {"method", FieldType::kText, FieldType::kAny, nullptr, false, false},
+    {"batch_size", FieldType::kInteger, FieldType::kAny, nullptr, false, false},
+    {"max_length", FieldType::kInteger, FieldType::kAny, nullptr, false, false},
+    {"prefill_chunk", FieldType::kInteger, FieldType::kAny, nullptr, false, false},
+    {"tokens", FieldType::kInteger, FieldType::kAny, nullptr, false, false},
+    {"tree", FieldType::kText, FieldType::kAny, nullptr, false, false},
+    {"depth", FieldType::kInteger, FieldType::kAny, nullptr, false, false},
+    {"sample", FieldType::kBool, FieldType::kAny, nullptr, false, false},
+    {"catch_up", FieldType::kInteger, FieldType::kAny, nullptr, false, false},
+    {"vocabulary_size", FieldType::kInteger, FieldType::kAny, nullptr, false, false},
+    {"eos_token_ids", FieldType::kList, FieldType::kInteger, nullptr, false, false},
+    {"tokenizer", FieldType::kBool, FieldType::kAny, nullptr, false, false},
+    {"graphs", FieldType::kList, FieldType::kAny, &kGraphRecord, false, false},
+    {"engines", FieldType::kList, FieldType::kAny, &kEngineRecord, false, false},
+    {"plan", FieldType::kObject, FieldType::kAny, nullptr, false, false},
+    {"rings", FieldType::kObject, FieldType::kInteger, nullptr, false, true},
+    {"buffers", FieldType::kList, FieldType::kAny, nullptr, false, false},
 };
-inline constexpr JsonRecord kManifestRecord = {kManifestFields, 22};
+inline constexpr JsonRecord kManifestRecord = {kManifestFields, 23};
 
 }  // namespace spc

@@ -10,14 +10,46 @@ MAX_DIVERGENCE = 0.01
 0.00005, 4 bits 0.018, and 4-bit weights lose more."""
 
 
+FULL, RING = SLIDING = ("full", "ring")
+"""Caches of layers that see a window: with a row for every token, or with one for each of the latest tokens."""
+
+NODES = 16
+"""Granularity of the buffers' growth, in nodes of a window."""
+
+
 @dataclass(frozen=True)
 class CachePlan:
     """Dtypes of stored keys and values, of `contract.CACHE_DTYPES`. drafter: of its own caches, or the target's dtype
-    if it reads the target's. max_divergence: see MAX_DIVERGENCE."""
+    if it reads the target's. max_divergence: see MAX_DIVERGENCE.
+
+    sliding: of the target's layers that see a window, one of SLIDING. ring_rows: of a ring, None for `ring_size`.
+    """
 
     target: str = FLOAT_CACHE
     drafter: str = FLOAT_CACHE
     max_divergence: float = MAX_DIVERGENCE
+    sliding: str = FULL
+    ring_rows: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        rings = {"sliding": self.sliding, "ring_rows": self.ring_rows}
+        kept = {name: value for name, value in asdict(self).items() if name not in rings}
+        # present only where there are rings: bundles without stay the same
+        return kept | (rings if self.sliding == RING else {})
+
+
+def spare_rows(prefill_chunk: int, drafts: int) -> int:
+    """Return the rows of a cache beyond its longest text, or of a ring beyond its window: for the widest window, and
+    for the drafter's lookahead. The number of drafts is rounded up, so that graphs stay the same when a few are
+    added."""
+    nodes = -(-(drafts + 1) // NODES) * NODES
+    return max(prefill_chunk, nodes) + nodes
+
+
+def ring_size(window: int, spare: int) -> int:
+    """Return the rows of a ring for an attention window. spare: of `spare_rows`.
+
+    A round reads the window before its first token, and writes as many rows as it is wide, of which the rejected ones
+    replace older rows: the next round must still find its window.
+    """
+    return window + spare

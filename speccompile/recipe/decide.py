@@ -8,6 +8,7 @@ from speccompile.bundle.prompts import read_prompts
 from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import PromptError
+from speccompile.plan.caches import spare_rows
 from speccompile.plan.plan import RETRIEVAL, DrafterPlan, EnginePlan, ModelPlan, Plan, PrecisionPlan, ProvePlan
 from speccompile.recipe.adapter import adapter_notes
 from speccompile.recipe.adapter_slots import decide_adapter_slots
@@ -19,6 +20,7 @@ from speccompile.recipe.engines import PRECISION, Word, decide_engines
 from speccompile.recipe.images import check_images, decide_images, with_processor
 from speccompile.recipe.prefixes import decide_prefixes
 from speccompile.recipe.resolve import model_in, resolve_folder
+from speccompile.recipe.rings import decide_rings, ring_note
 from speccompile.recipe.schema import Engine, Precision, Prove, Recipe
 from speccompile.recipe.sources import decide_source
 from speccompile.recipe.states import check_states, graphs_beside
@@ -84,9 +86,11 @@ def make_plan(recipe: Recipe) -> Plan:
     for file in filter(None, (prove.prompts, prove.held_out)):
         _check_prompts(file, target)
     cache, caches = recipe.cache or Cache(), decide_caches(recipe, target, draft, engines)
-    notes += cache_notes(caches, prove)
     max_length = decide_max_length(recipe, target, draft.models)
     check_images(recipe, images, caches, max_length)
+    chunk = _decide_prefill_chunk(recipe, max_length, draft, graphs)
+    caches = decide_rings(recipe, caches, target, engines, max_length, spare_rows(chunk, draft.tokens))
+    notes += [*cache_notes(caches, prove), *ring_note(caches)]
     return Plan(
         name=recipe.name,
         target=target,
@@ -96,7 +100,7 @@ def make_plan(recipe: Recipe) -> Plan:
         verify=verify,
         max_length=max_length,
         batch_size=cache.batch_size or BATCH_SIZE,
-        prefill_chunk=_decide_prefill_chunk(recipe, max_length, draft, graphs),
+        prefill_chunk=chunk,
         engines=engines,
         prove=prove,
         notes=tuple(notes),

@@ -15,13 +15,12 @@ from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.checkpoints.multimodal import TEXT, decoder_tensors
 from speccompile.compiler.checkpoints.quantization import read_quantization
 from speccompile.compiler.checkpoints.weights import StoredTensor, stored_tensors
-from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters import KINDS_SHARING_TARGET_WEIGHTS
-from speccompile.drafters.token_map import MAX_EXPANSION
 from speccompile.errors import BundleError, CheckpointError
 from speccompile.index.files import read_header
 from speccompile.machine.system import available_cores
 from speccompile.plan.plan import EnginePlan, ModelPlan, Plan
+from speccompile.recipe.cache_sizes import cache_bytes, cache_size
 from speccompile.recipe.sizes import HEAD, LAYER, NATIVE, OTHER, TABLE, Weight, find_weights, layout_of, stored_bytes
 from speccompile.runtime.text.tokenizer import Tokenizer
 
@@ -238,8 +237,8 @@ def adapter_bytes(plan: Plan) -> int:
 
 
 def prefix_bytes(plan: Plan) -> int:
-    """Return the bytes of the prefixes that the bundle ships: the cache rows of their tokens, for every engine on the
-    processor. Raise CheckpointError for a file that is no tokenizer."""
+    """Return the bytes of the prefixes that the bundle ships: the cache rows of their tokens, for every engine
+    on the processor. Raise CheckpointError for a file that is no tokenizer."""
     if not plan.prefixes:
         return 0
     file = plan.target.folder / TOKENIZER
@@ -247,54 +246,9 @@ def prefix_bytes(plan: Plan) -> int:
         tokenizer = Tokenizer(file)
     except BundleError as error:
         raise CheckpointError(str(error), hint="save the tokenizer beside the model again") from error
-    tokens = sum(len(tokenizer.encode(prefix.text)) for prefix in plan.prefixes)
-    return tokens * _row_bytes(plan) * sum(engine.provider == "cpu" for engine in plan.engines)
-
-
-def cache_bytes(plan: Plan) -> int:
-    """Return the bytes of the KV caches of the target and the draft models; at most those, of a drafter
-    with another tokenizer."""
-    window = plan.drafter.tokens + 1
-    rows = plan.batch_size * (plan.max_length + max(plan.prefill_chunk, window) + window)
-    return rows * _row_bytes(plan)
-
-
-def _row_bytes(plan: Plan) -> int:
-    """Return the bytes of a token's rows in all KV caches."""
-    several = 1 if plan.drafter.tokenizer is None else MAX_EXPANSION
-    drafters = sum(token_bytes(model, plan.caches.drafter) for model in plan.drafter.models)
-    return token_bytes(plan.target, plan.caches.target) + several * drafters
-
-
-def token_bytes(model: ModelPlan, dtype: str) -> int:
-    """Return the bytes of a token's keys and values in all layers. dtype: of the stored caches; "float" is float32, and
-    int8 has a float32 scale for each row of a head."""
-    width, heads = cache_width(model), cache_heads(model)
-    return 4 * width if dtype == FLOAT_CACHE else width + 4 * heads
-
-
-def cache_width(model: ModelPlan) -> int:
-    """Return the number of KV cache elements per token; an upper bound if the config does not say."""
-    config = _text_config(model)
-    hidden, heads = model.facts.hidden_size or 0, config_number(config, "num_attention_heads", "n_head", default=1)
-    return cache_heads(model) * config_number(config, "head_dim", default=hidden // heads)
-
-
-def cache_heads(model: ModelPlan) -> int:
-    """Return the number of rows of keys and of values per token, of all layers; an upper bound if the config does not
-    say."""
-    config = _text_config(model)
-    heads = config_number(config, "num_attention_heads", "n_head", default=1)
-    return 2 * (model.facts.layers or 0) * config_number(config, "num_key_value_heads", default=heads)
-
-
-def _text_config(model: ModelPlan) -> Mapping[str, Any]:
-    written = read_json_object(model.folder / CONFIG) or {}
-    return written.get(TEXT) or written
-
-
-def config_number(config: Mapping[str, Any], *names: str, default: int) -> int:
-    return next((config[name] for name in names if isinstance(config.get(name), int) and config[name] > 0), default)
+    size = cache_size(plan)
+    rows = sum(size.held(len(tokenizer.encode(prefix.text))) for prefix in plan.prefixes)
+    return rows * sum(engine.provider == "cpu" for engine in plan.engines)
 
 
 def _score_bytes(plan: Plan) -> int:

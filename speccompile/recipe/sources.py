@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters import DRAFTING_METHODS
-from speccompile.plan.caches import CachePlan
+from speccompile.plan.caches import RING, CachePlan
 from speccompile.plan.plan import DrafterPlan, EnginePlan, ModelPlan
 from speccompile.plan.recipe_source import one_of
 from speccompile.plan.sources import SourcePlan
+from speccompile.recipe.cache_schema import Cache
 from speccompile.recipe.schema import Recipe
 from speccompile.recipe.source_schema import Source
 
@@ -70,6 +71,8 @@ def _refusals(
     given = {
         "graphs": graphs != "separate",
         "cache.dtype": caches.target != FLOAT_CACHE,
+        "cache.sliding": (recipe.cache or Cache()).sliding == RING,
+        "cache.ring_rows": recipe.cache is not None and recipe.cache.ring_rows is not None,
         "drafter_cache.dtype": caches.drafter != FLOAT_CACHE,
         "adapters": recipe.adapters is not None,
         "prefixes": bool(recipe.prefixes),

@@ -143,8 +143,7 @@ class Bundle(EngineOwner, Servable):
             warn_of(bundle.exactness, entry.name)
         key_of_states = SessionKey.of(opened, entry, tokenizer, exact=bundle.exactness.exact)
         bundle._sessions = Sessions(bundle._loop, opened.manifest, key_of_states)
-        cuts = bundle._loop.supports_prefix_reuse
-        bundle._prefixes = ShippedPrefixes.of(opened, entry.name, bundle._sessions, cuts=cuts)
+        bundle._prefixes = ShippedPrefixes.of(opened, entry.name, bundle._sessions, bundle._loop.serves)
         bundle._times = RecordedTimes.find(key, running.threads)
         if bundle._times is not None:
             prepare_rounds(bundle._loop, opened.manifest, bundle._times)

@@ -28,7 +28,7 @@ class EngineOwner:
         self, engine: Engine, loop: DecodeLoop, kept: PersistentState, sessions: Sessions, adapters: Adapters
     ) -> None:
         self.engine, self._loop, self._sessions, self._adapters = engine, loop, sessions, adapters
-        self._prefixes = ShippedPrefixes(sessions)
+        self._prefixes = ShippedPrefixes(sessions, loop.serves)
         self.kept = kept
         """Persistent drafter state, which outlives a generation; false if the drafter has none."""
         self._times: RecordedTimes | None = None

@@ -7,7 +7,7 @@ drafter's part has a key of its own: that of another drafter is dropped, and the
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -26,12 +26,15 @@ from speccompile.runtime.adapters import LoadedAdapter, adapter_key
 from speccompile.runtime.devices.engine import Array
 from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
+from speccompile.runtime.rounds.rings import FULL, RingReach
 from speccompile.runtime.rounds.slots import SlotContent
 from speccompile.runtime.session_file import SessionFile, read_session, read_start, write_session
 
 TOKENS = "session.tokens"
 """Name of the tensor of token ids, int64 [n]. Other tensors have the names of their buffers."""
-DRAFTER, DRAFTER_LENGTH, ADAPTER = "drafter", "drafter_length", "adapter"
+DRAFTER, DRAFTER_LENGTH, ADAPTER, WRITTEN = "drafter", "drafter_length", "adapter", "written"
+SLIDING = "cache.sliding"
+"""Name of the fact on the caches of layers that see a window."""
 NOTE = "note."
 """Beginning of names of notes."""
 _TARGET = f"{COMPONENTS[0]}."
@@ -61,6 +64,7 @@ class SessionKey:
             "target weights": weights["target"],
             "target": _spelled([_checkpoint(opened), precision["target"]]),
             "cache.dtype": cache_dtype(entry.graphs, COMPONENTS[0]),
+            SLIDING: str(RingReach(opened.manifest)),
             "max_length": str(opened.manifest.max_length),
             "tokenizer": tokenizer,
             "vocabulary": str(opened.manifest.vocabulary_size),
@@ -122,12 +126,13 @@ def check_session(asked: object, sequences: int, *, side_by_side: bool) -> Path 
 
 class SessionStart(NamedTuple):
     """Beginning of a file. tokens: int64 [n]. same_drafter: whether this bundle's drafter wrote its part of the file.
-    notes: texts by name. adapter: key of that with which they were read, "" for the base."""
+    notes: texts by name. adapter: key of that with which they were read, "" for the base. written: see `Slot`."""
 
     tokens: Array
     same_drafter: bool
     notes: dict[str, str]
     adapter: str
+    written: int
 
 
 class Sessions:
@@ -174,6 +179,7 @@ class Sessions:
                 tensors[buffer] = (states.dtypes[buffer], np.array(states.line(buffer, left.slot)[part]))
         own = {DRAFTER: self.key.drafter, DRAFTER_LENGTH: str(left.drafter_length)}
         own |= {ADAPTER: left.adapter.key} if left.adapter else {}
+        own |= {WRITTEN: str(left.written)} if self._loop.rings else {}
         own |= {NOTE + name: value for name, value in (notes or {}).items()}
         return SessionFile(self.key.of_adapter(adapter_key(left.adapter)) | own, tensors)
 
@@ -190,7 +196,8 @@ class Sessions:
         file = read_start(path, 8 * self._manifest.max_length)
         self._check_key(file, path)
         tokens, own = np.array(self._tokens(file, path), np.int64), file.metadata.get(DRAFTER) == self.key.drafter
-        return SessionStart(tokens, own, _notes(file), file.metadata.get(ADAPTER, ""))
+        written = self._written(file, len(tokens), path)
+        return SessionStart(tokens, own, _notes(file), file.metadata.get(ADAPTER, ""), written)
 
     def restore(
         self, path: Path, slot: int, adapter: str | None = "", *, trusted: bool = False
@@ -210,7 +217,7 @@ class Sessions:
             )
         tokens = self._tokens(file, path)
         length = self._drafter_length(file, len(tokens), path)
-        written = {}
+        end, written = self._written(file, len(tokens), path), {}
         for buffer in states.shapes:
             if self._is_target(buffer) or length:
                 written[buffer] = self._checked(file, buffer, (len(tokens), length), path)
@@ -218,7 +225,7 @@ class Sessions:
         for buffer, (part, values) in written.items():
             states.write(buffer, slot, part, values)
         held = LoadedAdapter("", 0, theirs) if theirs else None  # to compare with
-        return SlotContent(tokens, length, len(tokens), length, slot, held), _notes(file)
+        return SlotContent(tokens, length, len(tokens), length, slot, held, end), _notes(file)
 
     def _read_again(self, tokens: list[int], adapter: LoadedAdapter | None) -> SlotContent:
         """Read a text whose last round has moved recurrent states beyond it, and return what is held then."""
@@ -247,7 +254,8 @@ class Sessions:
 
     def _check_key(self, file: SessionFile, path: Path) -> None:
         for name, ours in self.key.of_adapter(file.metadata.get(ADAPTER, "")).items():
-            if (theirs := file.metadata.get(name)) != ours:
+            # sessions of versions without rings do not name them
+            if (theirs := file.metadata.get(name, FULL if name == SLIDING else None)) != ours:
                 raise UsageError(
                     f"{path}: received a session with {name} {_short(theirs)}, expected {_short(ours)}, as this bundle "
                     "has",
@@ -272,11 +280,21 @@ class Sessions:
         if file.metadata.get(DRAFTER) != self.key.drafter:
             LOGGER.warning("note: %s was written with another drafter: this one reads its text again", path)
             return 0
-        text = file.metadata.get(DRAFTER_LENGTH, "")
-        if not (text.isascii() and text.isdecimal() and len(text) < 12 and int(text) <= tokens):
-            raise UsageError(
-                f"{path}: received {DRAFTER_LENGTH} {text[:20]!r}, expected 0 to {tokens}", hint="give another file"
-            )
+        return self._number(file, DRAFTER_LENGTH, lambda number: number <= tokens, f"0 to {tokens}", path)
+
+    def _written(self, file: SessionFile, tokens: int, path: Path) -> int:
+        """Return the end of the positions whose rows a file's rings have; 0 without rings."""
+        rings = self._loop.rings
+        if not rings:
+            return 0
+        expected = f"a position from {tokens} on whose rows leave those that {tokens} tokens need"
+        return self._number(file, WRITTEN, lambda number: rings.may_end(number, tokens), expected, path)
+
+    def _number(self, file: SessionFile, name: str, is_one: Callable[[int], bool], expected: str, path: Path) -> int:
+        """Return a number in the metadata of a file."""
+        text = file.metadata.get(name, "")
+        if not (text.isascii() and text.isdecimal() and len(text) < 12 and is_one(int(text))):
+            raise UsageError(f"{path}: received {name} {text[:20]!r}, expected {expected}", hint="give another file")
         return int(text)
 
     def _checked(

@@ -21,7 +21,7 @@ CAPACITY = 80
 def runs(scale: float = 0.3, softcap: float = 0.0, window: int = 0, op: str = "Attend") -> KernelRuns:
     integers = {"length": np.int64, "positions": np.int64}
     inputs = dict.fromkeys([*NAMES, "sinks"] if "Sinks" in op else NAMES)
-    return KernelRuns(graph(op, inputs, feeds=integers, scale=scale, softcap=softcap, window=window))
+    return KernelRuns(graph(op, inputs, feeds=integers, scale=scale, softcap=softcap, window=window, ring=0))
 
 
 def bias_of(draw: st.DrawFn, batch: int, tokens: int, rows: int) -> Floats:

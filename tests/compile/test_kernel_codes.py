@@ -25,7 +25,7 @@ INPUTS = (
 def model(op: str = "AttendInt8", scale: float = 0.3, softcap: float = 0.0, window: int = 0):
     feeds = dict.fromkeys(CODES, np.int8) | {"length": np.int64, "positions": np.int64}
     inputs = dict.fromkeys([*INPUTS, "sinks"] if "Sinks" in op else INPUTS)
-    return graph(op, inputs, feeds=feeds, scale=scale, softcap=softcap, window=window)
+    return graph(op, inputs, feeds=feeds, scale=scale, softcap=softcap, window=window, ring=0)
 
 
 def encoded(rows: Floats) -> tuple[Array, Floats]:

@@ -14,10 +14,10 @@ from tests.compile.test_passes import apply, check, graph, normal, run, unchange
 ATTEND = """(float[{batch}, 4, T, 8] query, float[{batch}, 2, T, 8] rows, float[{batch}, 2, 20, 8] cache,
     int64[{batch}] length, int64[{batch}, T] positions, float[{batch}, 1, T, T] bias)
     => (float[{batch}, {result}] context, float[{batch}, 2, 20, 8] updated) {{
-    raw = speccompile.Attend<scale = 0.3, softcap = {softcap}, window = {window}>(
+    raw = speccompile.Attend<scale = 0.3, softcap = {softcap}, window = {window}, ring = 0>(
         query, rows, rows, cache, cache, length, positions, bias)
     {turned}
-    updated = speccompile.Commit<axis = 2>(cache, rows, length) }}"""
+    updated = speccompile.Commit<axis = 2, mode = "linear">(cache, rows, length) }}"""
 AS_IT_IS = {"result": "4, T, 8", "turned": "context = Identity(raw)"}
 TURNED = {
     "result": "T, 32",
@@ -59,7 +59,7 @@ HEADS = """(float[2, T, 60] x, float[2, T, {half}] cos, float[2, T, {half}] sin,
     float[2, 2, 20, 8] keys, float[2, 2, 20, 6] values, int64[2] length, int64[2, T] positions, float[2, 1, T, T] bias)
     => (float[2, T, 24] y, float[2, 2, T, 8] k, float[2, 2, T, 6] v) {{
     {projections}
-    context = speccompile.Attend<scale = 0.3, softcap = 0.0, window = 0>(
+    context = speccompile.Attend<scale = 0.3, softcap = 0.0, window = 0, ring = 0>(
         q, k, v, keys, values, length, positions, bias)
     by_token = Transpose<perm = [0, 2, 1, 3]>(context)
     flat = Constant<value_ints = [0, 0, 24]>()  y = Reshape(by_token, flat) }}"""

@@ -48,10 +48,11 @@ def attend_model(
     given = ", ".join(f"{TYPES[value.dtype]}{list(value.shape)} {name}" for name, value in inputs.items())
     kind = TYPES[inputs["query"].dtype]
     outputs = [f"{kind}{context_shape(inputs, op)} context"]
-    body = f"""context = speccompile.{op}<scale = 0.3, softcap = {softcap}, window = {window}>({", ".join(inputs)})"""
+    settings = f"scale = 0.3, softcap = {softcap}, window = {window}, ring = 0"
+    body = f"""context = speccompile.{op}<{settings}>({", ".join(inputs)})"""
     for part in ("key", "value") if commits else ():
         outputs.append(f"{kind}{list(inputs[f'{part}_cache'].shape)} {part}s")
-        body += f"\n{part}s = speccompile.Commit<axis = 2>({part}_cache, {part}_rows, length)"
+        body += f'\n{part}s = speccompile.Commit<axis = 2, mode = "linear">({part}_cache, {part}_rows, length)'
     model = onnx.parser.parse_model(f"{HEADER} graph ({given}) => ({', '.join(outputs)}) {{ {body} }}")
     model.functions.extend(neutral.functions())
     return onnx.shape_inference.infer_shapes(model)

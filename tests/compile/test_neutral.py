@@ -58,7 +58,14 @@ def attend_model(
     inputs: dict[str, torch.Tensor], scale: float, softcap: float, window: int, op: str = "Attend"
 ) -> onnx.ModelProto:
     node = helper.make_node(
-        op, list(inputs), ["context"], domain=neutral.DOMAIN, scale=scale, softcap=softcap, window=window
+        op,
+        list(inputs),
+        ["context"],
+        domain=neutral.DOMAIN,
+        scale=scale,
+        softcap=softcap,
+        window=window,
+        ring=0,
     )
     kinds = {
         name: TensorProto.INT64 if value.dtype == torch.int64 else TensorProto.FLOAT for name, value in inputs.items()
@@ -157,7 +164,9 @@ def test_all_forms_of_commit_agree(shape, axis):
     got = ops.commit(buffer, rows, length, axis)
     assert torch.equal(got, expected.transpose(1, axis))
 
-    node = helper.make_node("Commit", ["buffer", "rows", "length"], ["updated"], domain=neutral.DOMAIN, axis=axis)
+    node = helper.make_node(
+        "Commit", ["buffer", "rows", "length"], ["updated"], domain=neutral.DOMAIN, axis=axis, mode=neutral.LINEAR
+    )
     inputs = {"buffer": buffer, "rows": rows, "length": length}
     graph = helper.make_graph(
         [node],

@@ -263,7 +263,7 @@ def test_what_gathers_numbers_stays(change):
 
 def test_commit_kept():
     before = graph("""(int64[2, 6] ring, int64[2, R] rows, int64[2] length) => (int64[2, 6] updated) {
-        updated = speccompile.Commit<axis = 1>(ring, rows, length) }""")
+        updated = speccompile.Commit<axis = 1, mode = "linear">(ring, rows, length) }""")
     feeds = {"rows": np.array([[90, 91], [92, 93]]), "length": np.array([4, 0])}
     ring = np.arange(12).reshape(2, 6)
 

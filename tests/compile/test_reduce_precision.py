@@ -69,9 +69,9 @@ LAYER = """(int64[1, T] tokens, int64[1, T] places, float[1, 1, 8, 4] cache, int
     rows = Reshape(rotated, heads)
     other = Unsqueeze(float_places, last)  square = Unsqueeze(float_places, one_axis)
     seen = LessOrEqual(square, other)  bias = Where(seen, none, low)  bias4 = Unsqueeze(bias, one_axis)
-    context = speccompile.Attend<scale = 0.5, softcap = 0.0, window = 0>(
+    context = speccompile.Attend<scale = 0.5, softcap = 0.0, window = 0, ring = 0>(
         rows, rows, rows, cache, cache, length, places, bias4)
-    updated = speccompile.Commit<axis = 2>(cache, rows, length)
+    updated = speccompile.Commit<axis = 2, mode = "linear">(cache, rows, length)
     joined = Reshape(context, flat)
     residual = Add(hidden, joined)
     more = Add(norm, one)
@@ -95,7 +95,9 @@ def test_every_kind_of_value_has_its_type():
 
 def test_a_cache_that_is_only_read_is_a_cache():
     borrowed = LAYER.replace(", float[1, 1, 8, 4] updated)", ")")
-    borrowed = borrowed.replace("    updated = speccompile.Commit<axis = 2>(cache, rows, length)\n", "")
+    borrowed = borrowed.replace(
+        '    updated = speccompile.Commit<axis = 2, mode = "linear">(cache, rows, length)\n', ""
+    )
     _, after, kinds = reduced(borrowed)
     assert kinds["cache"] == FLOAT16
     assert "Commit" not in {node.op_type for node in after.graph.node}

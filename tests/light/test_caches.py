@@ -11,7 +11,7 @@ from speccompile.contract import Graph, Tensor
 from speccompile.errors import RecipeError
 from speccompile.plan.caches import CachePlan
 from speccompile.recipe import load_recipe, make_plan
-from speccompile.recipe.resource_estimate import cache_bytes, token_bytes
+from speccompile.recipe.cache_sizes import cache_bytes, token_bytes
 
 DEMO = Path(__file__).resolve().parents[2] / "recipes" / "demo"
 

@@ -90,7 +90,7 @@ def test_a_running_text_s_last_token_is_in_no_cache():
 
 
 def test_what_carries_states_holds_nothing_for_others():
-    seats = SlotAllocator(1, can_reuse=False)
+    seats = SlotAllocator(1, lambda slot, tokens: 0)
     ended(seats, 0, 5, 6, 7)
     assert seats.choose(sequence(5, 6, 7, 8)) == SlotAssignment(0, 0)
 

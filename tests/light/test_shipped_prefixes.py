@@ -24,7 +24,8 @@ def shipping(folder: Path, *, key="a", texts=TEXTS, cuts=True, **make):
         files.append(folder / f"{name}{SUFFIX}")
         writer.generate(text, max_new_tokens=1)
         writer.save_session(files[-1])
-    reader._prefixes = ShippedPrefixes(reader._sessions, files, cuts=cuts)
+    serves = reader._loop.serves if cuts else lambda length, written, part: part == length
+    reader._prefixes = ShippedPrefixes(reader._sessions, serves, files)
     return reader
 
 
@@ -108,6 +109,6 @@ def test_prefixes_that_do_not_fit_cost_a_note(tmp_path, caplog):
 def test_an_empty_file_is_no_prefix(tmp_path, caplog):
     (tmp_path / f"empty{SUFFIX}").touch()
     bundle = toy_bundle()
-    bundle._prefixes = ShippedPrefixes(bundle._sessions, [tmp_path / f"empty{SUFFIX}"])
+    bundle._prefixes = ShippedPrefixes(bundle._sessions, bundle._loop.serves, [tmp_path / f"empty{SUFFIX}"])
     assert bundle.generate([*SYSTEM, 8], max_new_tokens=4).cached_tokens == 0
     assert "truncated one: 0 bytes" in caplog.text

@@ -13,6 +13,7 @@ from speccompile.bundle.sources import round_only
 from speccompile.compiler.checkpoints.facts import read_checkpoint
 from speccompile.contract import ENCODE_SOURCE, Graph, Tensor
 from speccompile.errors import BundleError, CheckpointError, PromptError, RecipeError, UnsupportedModelError, UsageError
+from speccompile.plan.caches import CachePlan
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime.generation_options import GenerationOptions
 from speccompile.runtime.sources import resolve_sources
@@ -148,6 +149,12 @@ def test_the_longest_source_is_decided(planned):
     assert planned(target={"model": "llama"}).source is None
 
 
+def test_caches_of_layers_that_see_a_window_are_full(planned, make_checkpoint, tmp_path):
+    windows = {"layer_types": ["sliding_attention"] * 2, "sliding_window": 8}
+    make_checkpoint(tmp_path / "windowed", **BART | windows)
+    assert planned(target={"model": "windowed"}).caches == CachePlan()
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -176,6 +183,8 @@ def test_the_longest_source_is_decided(planned):
         ({"engines": [{"backend": "tensorrt_rtx", "compute_capability": "8.9"}]}, r"engines\.0: received tensorrt_rtx"),
         ({"graphs": "fused", "drafter": {"kind": "model", "model": "bart"}}, "graphs: received it for 'bart'"),
         ({"cache": {"dtype": "int8"}}, r"cache\.dtype: received it for 'bart', which has an encoder"),
+        ({"cache": {"sliding": "ring"}}, r"cache\.sliding: received it for 'bart', which has an encoder"),
+        ({"cache": {"ring_rows": 900}}, r"cache\.ring_rows: received it for 'bart', which has an encoder"),
     ],
 )
 def test_what_targets_with_an_encoder_lack_is_refused(planned, keys, message):

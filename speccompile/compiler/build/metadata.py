@@ -59,6 +59,7 @@ def make_manifest(round_plan: RoundPlan, description: Description, parts: list[T
         engines=(),
         plan=description.plan,
         source=description.source,
+        rings=parts[0].rings,
     )
 
 

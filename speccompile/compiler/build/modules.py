@@ -9,9 +9,9 @@ from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.lower.signatures import DraftWidth
 from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.models.probe import probe, with_hook
-from speccompile.compiler.step.attention import LayerAttention
 from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.compiler.step.draft import Drafter
+from speccompile.compiler.step.layer_attention import LayerAttention
 from speccompile.compiler.step.low_rank import AdapterSlots
 from speccompile.compiler.step.media_rows import MediaRows
 from speccompile.compiler.step.verify import Verify
@@ -22,6 +22,7 @@ from speccompile.drafters import module_of
 from speccompile.drafters.cascades import cascaded
 from speccompile.drafters.context import DrafterContext, DraftInputs
 from speccompile.plan.adapters import AdaptersPlan
+from speccompile.plan.caches import FULL
 from speccompile.progress import log_step
 from speccompile.tree import Tree
 
@@ -111,7 +112,9 @@ def load_decoder(model: ModelFiles, role: str, shape: CacheShape, steps: CachedS
 
     def find() -> list[dict[str, Any]]:
         with log_step(f"loading the {role} and probing its attention"):
-            probed.append(probe(loaded, replace(shape, dtype=FLOAT_CACHE)))  # compared with transformers in float
+            # compared with transformers in float, over full caches
+            plain = replace(shape, dtype=FLOAT_CACHE, sliding=FULL, ring_rows=None)
+            probed.append(probe(loaded, plain))
         return [asdict(layer) for layer in probed[0].layers]
 
     inputs = ProbeInputs(model, shape.max_length)

@@ -87,7 +87,7 @@ def _compare(expected: Continuations, folder: Path, engine: str, most: int) -> C
     cached = Counter[str]()
     with Bundle.open(folder, engine=engine, verify=False) as bundle:
         files = [folder / prefix_file(engine, name) for name in expected]  # the bundle's hashes do not list them yet
-        bundle._prefixes = ShippedPrefixes(bundle._sessions, files, cuts=bundle._loop.supports_prefix_reuse)
+        bundle._prefixes = ShippedPrefixes(bundle._sessions, bundle._loop.serves, files)
         for name, continuations in expected.items():
             for prompt, tokens in continuations:
                 generation = _generated(bundle, prompt, most)

@@ -16,12 +16,10 @@ from speccompile.drafters.method import NOTHING, OWN
 from speccompile.drafters.token_map import TokenizerPair
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.plan.adapters import AdaptersPlan
-from speccompile.plan.caches import CachePlan
+from speccompile.plan.caches import FULL, CachePlan, spare_rows
 from speccompile.plan.plan import DrafterPlan, EnginePlan, VerifyPlan
 from speccompile.tree import ROOT, Tree, chain, from_parents, merged
 
-_NODES = 16
-"""Granularity of the buffers' growth, in nodes of a window."""
 _SCRIPT = 8
 """Granularity of the growth of a proof's chain, in drafts."""
 _LONG_ENOUGH = 64
@@ -53,11 +51,11 @@ class RoundPlan:
 
     @property
     def shape(self) -> CacheShape:
-        """Shape of the target's buffers for the longest sequence, the widest window, and the drafter's lookahead. The
-        number of drafts is rounded up, so that the target's graph stays the same when a few are added."""
-        nodes = -(-(self.drafter.tokens + 1) // _NODES) * _NODES
-        rows = self.max_length + max(self.prefill_chunk, nodes) + nodes
-        return CacheShape(self.batch_size, rows, self.max_length, self.caches.target, self.source)
+        """Shape of the target's buffers for the longest sequence, the widest window, and the drafter's lookahead."""
+        rows = self.max_length + spare_rows(self.prefill_chunk, self.drafter.tokens)
+        caches = self.caches
+        kinds = caches.target, self.source, caches.sliding, caches.ring_rows
+        return CacheShape(self.batch_size, rows, self.max_length, *kinds)
 
     @property
     def trace(self) -> TraceInputs:
@@ -71,8 +69,10 @@ class RoundPlan:
     @property
     def draft(self) -> DraftInputs:
         """Inputs of the drafter."""
-        reads = DRAFTING_METHODS[self.drafter.kind].weights not in (OWN, NOTHING)
-        shape = replace(self.shape, dtype=self.caches.drafter)
+        method = DRAFTING_METHODS[self.drafter.kind]
+        reads, shape = method.weights not in (OWN, NOTHING), replace(self.shape, dtype=self.caches.drafter)
+        if not (method.reads_target_cache or self.drafter.layers is not None):
+            shape = replace(shape, sliding=FULL, ring_rows=None)  # its own caches have a row for each token
         return DraftInputs(
             self.drafter, self.models, self.target if reads else None, self.target.vocabulary_size, shape,
             self.verify.parameters.get("fallback"), self.tokenizers, self.caches.target if reads else FLOAT_CACHE,

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from speccompile.bundle.sources import ENCODED_COMPONENTS
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.modules import VerifyInputs, load_decoder, make_drafter, make_verify
 from speccompile.compiler.lower.export import Exported, export_draft, export_encoder, export_verify
 from speccompile.compiler.lower.files import GRAPHS, write_neutral
-from speccompile.compiler.lower.signatures import DraftWidth
+from speccompile.compiler.lower.signatures import DraftWidth, ring_buffers
 from speccompile.compiler.models.encode_source import EncodeSource
 from speccompile.compiler.models.load import WEIGHT_SUFFIXES, ModelFiles
 from speccompile.compiler.step.decoder import CacheShape, Decoder
@@ -75,18 +75,28 @@ def trace_draft(inputs: DraftInputs, folder: Path, steps: CachedSteps) -> Traced
     return TracedDraft.from_json(_cached("draft", inputs, folder, steps, make))
 
 
-def trace_verify(inputs: VerifyInputs, folder: Path, steps: CachedSteps) -> tuple[Graph, int]:
-    """Trace the verification into `folder`. Return the contract, and the target's longest attention window."""
+class TracedVerify(NamedTuple):
+    """Facts about the traced verification. longest_window: of the target's attention; rings: see `Manifest`."""
+
+    graph: Graph
+    longest_window: int
+    rings: dict[str, int]
+
+
+def trace_verify(inputs: VerifyInputs, folder: Path, steps: CachedSteps) -> TracedVerify:
+    """Trace the verification into `folder`."""
 
     def make() -> dict[str, Any]:
         decoder = load_decoder(inputs.target, "target", inputs.shape, steps)
         verify, width = make_verify(inputs, decoder), inputs.drafts.width if inputs.drafts else None
         kind = {"is_sampling": inputs.is_sampling, "constraints": inputs.constraints}
         graph = _trace("verify", lambda: export_verify(verify, width, **kind), folder)
-        return {"graph": graph.to_json(), "window": max(layer.window for layer in decoder.layers)}
+        rings = ring_buffers(graph, decoder.rings())
+        window = max(layer.window for layer in decoder.layers)
+        return {"graph": graph.to_json(), "window": window, "rings": rings}
 
     found = _cached("verify", inputs, folder, steps, make)
-    return Graph.from_json(found["graph"]), found["window"]
+    return TracedVerify(Graph.from_json(found["graph"]), found["window"], found["rings"])
 
 
 @dataclass(frozen=True)

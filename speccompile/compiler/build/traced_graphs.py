@@ -1,7 +1,7 @@
 """The compiled graphs of a round, and the first level of the proof: traced graphs against eager torch."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -86,13 +86,21 @@ class EagerProofInputs:
 
 @dataclass(frozen=True)
 class TracedGraph:
-    """One compiled graph, and its proofs so far. drive: returns the outputs of its neutral graph over the schedule."""
+    """One compiled graph, and its proofs so far. drive: returns the outputs of its neutral graph over the schedule.
+    rings: see `Manifest`."""
 
     graph: Graph
     catch_up: int
     script: scripts.Schedule
     proofs: list[dict[str, Any]]
     drive: Callable[[], scripts.Outputs]
+    rings: dict[str, int] = field(default_factory=dict)
+
+
+LONG_WINDOW, LONG_RING = 512, 1024
+"""Longest window, and last row of a ring, beyond which the texts of the proof go, in tokens."""
+_SEAM = 24
+"""Tokens behind the end of a ring, which lie in its first rows."""
 
 
 def trace_graphs(inputs: TraceInputs, folder: Path, steps: CachedSteps, *, prove: bool) -> list[TracedGraph]:
@@ -106,23 +114,25 @@ def trace_graphs(inputs: TraceInputs, folder: Path, steps: CachedSteps, *, prove
     draft = trace_draft(inputs.draft, folder, steps) if inputs.draft else None
     free_memory()
     verified = inputs.verify.after(draft.width if draft else None)
-    verify, longest = trace_verify(verified, folder, steps)
+    verify, longest, rings = trace_verify(verified, folder, steps)
     free_memory()
     if draft and inputs.draft and shares_weights(inputs.draft.drafter):
         share_weights(folder / neutral_file(draft.graph), folder / neutral_file(verify))
-    shape = inputs.verify.shape
+    shape, windows = inputs.verify.shape, [longest, draft.longest_window if draft else 0]
+    ends = [int(each.shape[2]) + _SEAM for each in verify.inputs if each.buffer in rings]
     script = scripts.make_script(
         inputs.verify.target.vocabulary_size, shape.batch_size, shape.max_length, inputs.prefill_chunk,
-        max(longest, draft.longest_window if draft else 0), inputs.tree, inputs.vocabulary_size, repeats=inputs.repeats,
+        max([0, *(n for n in windows if n <= LONG_WINDOW), *(n for n in ends if n <= LONG_RING)]), inputs.tree,
+        inputs.vocabulary_size, repeats=inputs.repeats,
     )  # fmt: skip
     if shape.source:
         size = inputs.verify.target.vocabulary_size
         script = replace(script, sources=tuple(make_sources(size, shape.batch_size, shape.source)))
     if not prove:
-        graphs = [(verify, 0)] + ([(draft.graph, draft.catch_up)] if draft else [])
-        graphs += [(graph, 0) for graph in encoders.values()]
-        return [TracedGraph(graph, catch_up, script, [], list) for graph, catch_up in graphs]
-    parts = [_proven(verified, (verify,), 0, script, folder, steps, encoders)]
+        graphs = [(verify, 0, rings)] + ([(draft.graph, draft.catch_up, {})] if draft else [])
+        graphs += [(graph, 0, {}) for graph in encoders.values()]
+        return [TracedGraph(graph, catch_up, script, [], list, its) for graph, catch_up, its in graphs]
+    parts = [replace(_proven(verified, (verify,), 0, script, folder, steps, encoders), rings=rings)]
     if draft and inputs.draft:
         read = (verify, draft.graph) if reads_target(inputs.draft.drafter) else (draft.graph,)
         parts.append(_proven(inputs.draft, read, draft.catch_up, parts[0].script, folder, steps, encoders))

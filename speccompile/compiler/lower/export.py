@@ -133,13 +133,14 @@ def translation() -> dict[Any, Any]:
     domain = onnxscript.values.Opset(neutral.DOMAIN, 1)
 
     def attend(query, key_rows, value_rows, key_cache, value_cache, length, positions, bias, scale, softcap, window,
-               sinks=None, is_latent=False):  # fmt: skip
+               sinks=None, is_latent=False, is_ring=False):  # fmt: skip
         inputs = [query, key_rows, value_rows, key_cache, value_cache, length, positions, bias]
         op = getattr(domain, neutral.attend_name(is_latent=is_latent, has_sinks=sinks is not None))
-        return op(*inputs, *([] if sinks is None else [sinks]), scale=scale, softcap=softcap, window=window)
+        settings = {"scale": scale, "softcap": softcap, "window": window, "ring": int(is_ring)}
+        return op(*inputs, *([] if sinks is None else [sinks]), **settings)
 
-    def commit(buffer, rows, length, axis):
-        return domain.Commit(buffer, rows, length, axis=axis)
+    def commit(buffer, rows, length, axis, is_ring=False):
+        return domain.Commit(buffer, rows, length, axis=axis, mode=neutral.CIRCULAR if is_ring else neutral.LINEAR)
 
     def quantize(rows):
         codes, scales = domain.EncodeInt8(rows)

@@ -31,7 +31,7 @@ VISIBLE = """
 """Body that computes `is_seen`, the committed columns [B, 1, T, columns] that a query sees, from the length, the
 positions and the window.
 
-`column` holds the column numbers, `first` the number 0.
+`column` holds the columns' positions, `first` the number 0.
 """
 
 ATTENDS = ("Attend", "AttendSinks", "AttendLatent", "AttendLatentSinks")
@@ -113,14 +113,26 @@ _SPREAD = """
 
 """
 
-# Scores of committed columns after the length, or outside the attention window, get -1e30: step/ops.py, HIDDEN.
+# Scores of committed columns after the length, or outside the attention window, get -1e30: step/ops.py, HIDDEN. Row s
+# of a ring holds the latest position p with p mod S = s; where there is none, as if it stood after the length.
 _BIASED = (
     """
     first = Constant <value_int = 0> ()
     step = Constant <value_int = 1> ()
     rows_1d = Shape <start = 2, end = 3> (key_cache)
     rows = Squeeze (rows_1d)
-    column = Range (first, rows, step)
+    slot = Range (first, rows, step)
+    per_length = Constant <value_ints = [-1, 1, 1, 1]> ()
+    end = Reshape (length, per_length)
+    newest = Sub (end, step)
+    behind = Sub (newest, slot)
+    age = Mod (behind, rows)
+    latest = Sub (newest, age)
+    is_old = Less (latest, first)
+    ring_column = Where (is_old, end, latest)
+    is_ring_int = Constant <value_int: int = @ring> ()
+    is_ring = Cast <to = 9> (is_ring_int)
+    column = Where (is_ring, ring_column, slot)
 """
     + VISIBLE
     + """
@@ -157,7 +169,7 @@ def _attend(is_latent: bool, has_sinks: bool) -> str:
     keys = (LATENT_KEYS if is_latent else KEYS).format(key_cache="key_cache", value_cache="value_cache")
     return f"""
 <domain: "speccompile", opset_import: ["" : 24]>
-{name} <scale: float, softcap: float, window: int> ({inputs}) => (context)
+{name} <scale: float, softcap: float, window: int, ring: int> ({inputs}) => (context)
 {{
     {keys} {_SPREAD} {_BIASED} {_SINK_SOFTMAX if has_sinks else _SOFTMAX}
     weights = CastLike (weights_f, head_values)
@@ -168,11 +180,14 @@ def _attend(is_latent: bool, has_sinks: bool) -> str:
 
 _COMMIT = """
 <domain: "speccompile", opset_import: ["" : 24]>
-Commit <axis: int> (buffer, rows, length) => (updated)
+Commit <axis: int, mode: string> (buffer, rows, length) => (updated)
 {
-    updated = TensorScatter <axis: int = @axis> (buffer, rows, length)
+    updated = TensorScatter <axis: int = @axis, mode: string = @mode> (buffer, rows, length)
 }
 """
+
+LINEAR, CIRCULAR = "linear", "circular"
+"""Modes of Commit and of TensorScatter: one row after the other, and in a ring from the last to the first."""
 
 # Logits that are not allowed: step/ops.py, HIDDEN.
 _ALLOW = """
@@ -293,10 +308,10 @@ _TYPES = {
     "T": _FLOATS, "C": [*_FLOATS, "tensor(int64)", "tensor(int8)"], "F": ["tensor(float)"], "I": ["tensor(int64)"],
     "B": ["tensor(bool)"], "Q": ["tensor(int8)"],
 }  # fmt: skip
-_ATTEND_ATTRIBUTES = {"scale": "FLOAT", "softcap": "FLOAT", "window": "INT"}
+_ATTEND_ATTRIBUTES = {"scale": "FLOAT", "softcap": "FLOAT", "window": "INT", "ring": "INT"}
 _SIGNATURES = {
     **{name: ("T T T T T I I F" + " T" * name.endswith("Sinks"), "T", _ATTEND_ATTRIBUTES) for name in ATTENDS},
-    "Commit": ("C C I", "C", {"axis": "INT"}),
+    "Commit": ("C C I", "C", {"axis": "INT", "mode": "STRING"}),
     "LowRank": ("F F F F I", "F", {}),
     "Allow": ("F B", "F", {}),
     "Nucleus": ("F I F F", "F F", {}),

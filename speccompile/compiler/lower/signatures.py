@@ -1,6 +1,6 @@
 """Contracts of the traced graphs: inputs and outputs of a round's modules, named as in `speccompile.contract`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from speccompile.bundle.sources import ENCODED_COMPONENTS, SOURCE, is_cross_state, length_input, tokens_input
@@ -9,7 +9,15 @@ from speccompile.compiler.step.draft import Drafter, State
 from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.verify import Verify
 from speccompile.compiler.step.window import TreeLayout
-from speccompile.contract import BATCH, CACHED_KINDS, FLOAT_CACHE, NEXT_ROUND_INPUTS, Dimension, Graph
+from speccompile.contract import (
+    BATCH,
+    CACHED_KINDS,
+    FLOAT_CACHE,
+    NEXT_ROUND_INPUTS,
+    SCALE_SUFFIX,
+    Dimension,
+    Graph,
+)
 from speccompile.contract import Tensor as Spec
 
 
@@ -86,6 +94,13 @@ def quantized_states(verify: Verify) -> list[str]:
     shape = verify.decoder.shape
     names = verify.decoder.cache_shapes() if shape.dtype != FLOAT_CACHE else ()
     return [f"target.{name}" for name in names if name.partition(".")[0] in CACHED_KINDS]
+
+
+def ring_buffers(graph: Graph, rings: Mapping[int, int]) -> dict[str, int]:
+    """Return buffer -> window of the target's caches that are rings, scales included. rings: layer -> window."""
+    kinds = {*CACHED_KINDS, *(kind + SCALE_SUFFIX for kind in CACHED_KINDS)}
+    names = [each.buffer.split(".") for each in graph.inputs if each.role == "state"]
+    return {".".join(parts): rings[int(parts[2])] for parts in names if parts[1] in kinds and int(parts[2]) in rings}
 
 
 def draft_graph(drafter: Drafter, rows: int, n_features: int = 0) -> Graph:

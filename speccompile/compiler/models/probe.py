@@ -18,12 +18,12 @@ from speccompile.compiler.step.attention import (
     HOOK,
     AttentionCall,
     CachedPass,
-    LayerAttention,
     MaskTag,
     attending_through,
     window_reference,
 )
 from speccompile.compiler.step.decoder import CacheShape, Decoder, call
+from speccompile.compiler.step.layer_attention import LayerAttention
 from speccompile.compiler.step.layers import attending
 from speccompile.compiler.step.positions import at_positions
 from speccompile.compiler.step.recurrence import recurring

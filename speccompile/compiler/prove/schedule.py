@@ -134,18 +134,18 @@ def make_script(
     batch: int,
     max_length: int,
     chunk: int,
-    longest_window: int,
+    far: int,
     tree: Tree | None = None,
     common: int | None = None,
     *,
     repeats: bool = False,
 ) -> Schedule:
-    """Return a schedule of random tokens: prefill, single tokens and drafts in turn, beyond any short attention window.
+    """Return a schedule of random tokens: prefill, single tokens and drafts in turn, 24 tokens beyond position `far`.
 
     common: first token that a drafter lacks; every text has some, to cover them. repeats: the second half of every text
     repeats the first, so that lookups find long matches.
     """
-    wanted = min(max_length, max(40, longest_window + 24 if longest_window <= 512 else 0))
+    wanted = min(max_length, max(40, far + 24))
     widths: list[int] = []
     for width in (min(chunk, 17), 1, 5, 1, 2):
         widths += [width] if sum(widths) + width <= wanted else []

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +18,11 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.masking_utils import AttentionMaskInterface
 
-from speccompile.bundle.sources import CROSS_KINDS
 from speccompile.compiler.step import ops
-from speccompile.compiler.step.cross_attention import SOURCE_ROWS, CrossRows
+from speccompile.compiler.step.cross_attention import CrossRows
 from speccompile.compiler.step.latent import absorb_query, is_latent
-from speccompile.compiler.step.recurrent_state import RecurrentState, RecurrentStates, steps_of
+from speccompile.compiler.step.layer_attention import LayerAttention, cached_layers
+from speccompile.compiler.step.recurrent_state import RecurrentStates, steps_of
 from speccompile.compiler.step.relative_bias import RelativeBias
 from speccompile.compiler.step.repeated import grouped_heads, of_half, repeated_heads
 from speccompile.contract import FLOAT_CACHE
@@ -45,47 +44,6 @@ _WITHOUT_EFFECT = {
     "target_dtype",
     "use_cache",
 }
-
-
-@dataclass(frozen=True)
-class LayerAttention:
-    """Attention and recurrent states of one layer. Found by the probe, used by the export.
-
-    key_shape, value_shape: heads and width, no heads in a layer that does not attend. window: number of latest
-    positions that are seen, 0 for all, -n for those of the position's own chunk of n (Llama 4). source: the earlier
-    layer whose keys and values it attends to, None for its own. cross: heads and width of a row of its attention to
-    the source of an encoder, None without.
-    """
-
-    key_shape: tuple[int, int]
-    value_shape: tuple[int, int]
-    window: int
-    carried: tuple[RecurrentState, ...] = ()
-    source: int | None = None
-    cross: tuple[int, int] | None = None
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "LayerAttention":
-        """Return the layer with these fields."""
-        carried = tuple(map(RecurrentState.from_json, data["carried"]))
-        shapes = tuple(data["key_shape"]), tuple(data["value_shape"])
-        return cls(*shapes, data["window"], carried, data["source"], tuple(data["cross"]) if data["cross"] else None)
-
-    def states(self, layer: int) -> dict[str, tuple[int, int, int]]:
-        """Return the cached buffers of this layer by name, in the order of the caches: the shape for one batch slot,
-        whose second size is -1 if there is a row for every token, SOURCE_ROWS if there is one for each of a source."""
-        shapes = {"key": self.key_shape, "value": self.value_shape} if self.source is None else {}
-        rows = {f"{kind}.{layer}": (heads, -1, width) for kind, (heads, width) in shapes.items() if heads}
-        if self.cross is not None:
-            heads, width = self.cross
-            rows |= {f"{kind}.{layer}": (heads, SOURCE_ROWS, width) for kind in CROSS_KINDS}
-        return rows | {each.name(layer): each.shape for each in self.carried}
-
-
-def cached_layers(layers: Sequence[LayerAttention], skipped: Collection[int]) -> list[int]:
-    """Return the layers that have cached buffers: those that are not skipped, and those whose keys they attend to."""
-    run = {index: layer for index, layer in enumerate(layers) if index not in skipped}
-    return sorted({*run, *(layer.source for layer in run.values() if layer.source is not None)})
 
 
 @dataclass(frozen=True)
@@ -170,12 +128,13 @@ class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
         layers: Sequence[LayerAttention] = (),
         dtype: str = FLOAT_CACHE,
         source_length: Tensor | None = None,
+        rings: Collection[int] = (),
     ) -> None:
         """caches: key and value of each layer that is not skipped, and, if `layers` say so, its recurrent states and
         the caches of layers that it reads; length int64 [B]; windows: attention window of every layer; skipped: layers
         whose output is unused. dtype: of the stored caches. Where that is int8, in-step rows are rounded as well before
         anything attends to them: a row has one value in every window. source_length int64 [B]: rows of the source that
-        count, of a decoder that attends to one."""
+        count, of a decoder that attends to one. rings: layers whose caches are rings."""
         Cache.__init__(self, layers=[InStepKV() for _ in windows])
         every = [layer for layer in range(len(windows)) if layer not in skipped]
         self.kept, self.skipped = cached_layers(layers, skipped) if layers else every, skipped
@@ -185,6 +144,7 @@ class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
         CrossRows.__init__(self, self.named, source_length)
         RecurrentStates.__init__(self, self.named, [each.carried for each in layers], length)
         self.caches, self.length, self.windows, self.is_quantized = caches, length, windows, dtype != FLOAT_CACHE
+        self.rings = frozenset(rings)
         self.positions = self.row_positions = length[:, None]
         self.visible: Tensor | None = None
         self.biases: dict[int, Tensor] = {}
@@ -232,6 +192,7 @@ class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
         return ops.attend(
             query, own_keys, own, keys, values, self.length, window_reference(self.positions, window),
             self.bias(window).to(query.dtype), asked.scale, asked.softcap, abs(window), asked.sinks, asked.is_latent,
+            asked.source in self.rings,
         )  # fmt: skip
 
     def commit(self, rows: list[Tensor], count: Tensor | None = None) -> list[Tensor]:
@@ -241,7 +202,8 @@ class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
         for name, cache in self.updated.items():
             carried = self.carried.get(name)
             if carried is None:
-                committed.append(ops.commit(cache, self._stored(next(left)), self.length, 2))
+                is_ring = int(name.rpartition(".")[2]) in self.rings
+                committed.append(ops.commit(cache, self._stored(next(left)), self.length, 2, is_ring))
             else:
                 assert count is not None, "states move on by a number of tokens"
                 its = list(islice(left, carried.rows))

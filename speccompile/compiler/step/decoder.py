@@ -9,26 +9,44 @@ import torch
 from torch import Tensor, nn
 
 from speccompile.bundle.sources import CROSS_KINDS
-from speccompile.compiler.step.attention import CachedPass, LayerAttention, attending_through, cached_layers
+from speccompile.compiler.step.attention import CachedPass, attending_through
 from speccompile.compiler.step.cross_attention import SOURCE_ROWS
+from speccompile.compiler.step.layer_attention import LayerAttention, cache_windows, cached_layers
 from speccompile.compiler.step.layers import skipping
 from speccompile.compiler.step.positions import at_positions
 from speccompile.compiler.step.recurrence import recurring
 from speccompile.compiler.step.taps import Taps
 from speccompile.contract import FLOAT_CACHE
 from speccompile.errors import UnsupportedModelError
+from speccompile.plan.caches import FULL, ring_size
 
 
 @dataclass(frozen=True)
 class CacheShape:
     """Shapes of a decoder's caches. `rows` is the length of the static buffers; every shape includes the batch. dtype:
-    of stored keys and values, one of `contract.CACHE_DTYPES`. source: rows of the longest source, 0 without any."""
+    of stored keys and values, one of `contract.CACHE_DTYPES`. source: rows of the longest source, 0 without any.
+    sliding: of layers that see a window, one of `plan.caches.SLIDING`; ring_rows: see `plan.caches.ring_size`."""
 
     batch_size: int
     rows: int
     max_length: int
     dtype: str = FLOAT_CACHE
     source: int = 0
+    sliding: str = FULL
+    ring_rows: int | None = None
+
+    def rows_of(self, window: int) -> int:
+        """Return the rows of a cache of which the latest `window` are read, 0 for all: `rows`, or fewer in a ring.
+        Raise UnsupportedModelError for a ring that is too small."""
+        if self.sliding == FULL or not window:
+            return self.rows
+        least = ring_size(window, self.rows - self.max_length)
+        if self.ring_rows is not None and self.ring_rows < least:
+            raise UnsupportedModelError(
+                f"cache.ring_rows: received {self.ring_rows}, expected {least} or more, for a window of {window} rows",
+                hint=f"set cache.ring_rows to {least}, or remove it",
+            )
+        return min(self.rows, self.ring_rows or least)
 
 
 class Decoder(nn.Module):
@@ -68,10 +86,16 @@ class Decoder(nn.Module):
     def cache_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of caches by name, for each layer whose attention runs or whose keys and values such a
         layer reads: `key.0`, `value.0`, .. [B, G, S, D], one row per token, and its recurrent states."""
+        rows = {index: self.shape.rows_of(window) for index, window in cache_windows(self.layers).items()}
         return {
-            name: (self.shape.batch_size, heads, self._size(size, self.shape.rows), width)
+            name: (self.shape.batch_size, heads, self._size(size, rows[int(name.rpartition(".")[2])]), width)
             for name, (heads, size, width) in self._states().items()
         }
+
+    def rings(self) -> dict[int, int]:
+        """Return layer -> window, of the layers whose caches are rings."""
+        windows = cache_windows(self.layers)
+        return {index: window for index, window in windows.items() if self.shape.rows_of(window) < self.shape.rows}
 
     def empty(self, rows: int) -> list[Tensor]:
         """Return zero-filled caches of one batch slot for `rows` tokens, in the order of `cache_shapes`."""
@@ -103,7 +127,8 @@ class Decoder(nn.Module):
         """Return a pass over caches of which `length` int64 [B] rows are committed, and over a source of
         `source_length` int64 [B] rows for a decoder that attends to one."""
         windows = [layer.window for layer in self.layers]
-        return CachedPass(caches, length, windows, self.skipped, self.layers, self.shape.dtype, source_length)
+        its = windows, self.skipped, self.layers, self.shape.dtype, source_length, self.rings()
+        return CachedPass(caches, length, *its)
 
     def clamp(self, positions: Tensor) -> Tensor:
         """Keep padding after the last token of the longest sequence inside the model's positions."""

@@ -28,6 +28,7 @@ def attend(
     window: int,
     sinks: Tensor | None = None,
     is_latent: bool = False,
+    is_ring: bool = False,
 ) -> Tensor:
     """Attention over one key axis, `[committed rows | in-step rows]`.
 
@@ -40,10 +41,12 @@ def attend(
     sinks [N] (gpt-oss): one additional score for every query of a head, neither scaled nor capped, for a row whose
     value is zero. is_latent (absorbed latent attention, DeepSeek-V2, section 2.1): a key is the row of keys followed by
     the row of values, its value is the row of keys; query [B, N, T, D + E], returns [B, N, T, D].
+
+    is_ring: position p stands in row p mod S, and the last S positions before length are there. Keys are still read in
+    the order of their positions, so that a ring gives the bits of a cache that holds all of them.
     """
-    columns = torch.arange(int(length.max()), device=query.device)
-    keys = torch.cat([key_cache[:, :, : len(columns)], key_rows], 2)
-    values = torch.cat([value_cache[:, :, : len(columns)], value_rows], 2)
+    columns, (key_cache, value_cache) = _committed([key_cache, value_cache], length, is_ring=is_ring)
+    keys, values = torch.cat([key_cache, key_rows], 2), torch.cat([value_cache, value_rows], 2)
     if is_latent:
         keys, values = torch.cat([keys, values], 3), keys
     groups = query.shape[1] // keys.shape[1]
@@ -54,6 +57,19 @@ def attend(
     committed = torch.where(seen, 0.0, HIDDEN).to(bias.dtype).expand(bias.shape[0], bias.shape[2], -1)
     weights = shares(scores, torch.cat([committed[:, None], bias], 3), softcap, sinks)
     return weights @ values.repeat_interleave(groups, 1)
+
+
+def _committed(caches: list[Tensor], length: Tensor, *, is_ring: bool) -> tuple[Tensor, list[Tensor]]:
+    """Return the positions of committed rows, int64 [1, 1, n] or [B, 1, n], and these rows of each cache [B, G, S, D],
+    in the order of the positions."""
+    most = int(length.max())
+    columns = torch.arange(most, device=length.device)[None, None]
+    if not is_ring:
+        return columns, [cache[:, :, :most] for cache in caches]
+    size = caches[0].shape[2]
+    columns = columns[..., :size] + (length - size).clamp(min=0)[:, None, None]
+    rows = (columns % size)[..., None]
+    return columns, [cache.gather(2, rows.expand(-1, cache.shape[1], -1, cache.shape[3])) for cache in caches]
 
 
 def shares(scores: Tensor, bias: Tensor, softcap: float, sinks: Tensor | None) -> Tensor:
@@ -82,25 +98,31 @@ def _(
     window: int,
     sinks: Tensor | None = None,
     is_latent: bool = False,
+    is_ring: bool = False,
 ) -> Tensor:
     return query.new_empty((*query.shape[:3], (key_rows if is_latent else value_rows).shape[3]))
 
 
 @torch.library.custom_op("speccompile::commit", mutates_args=())
-def commit(buffer: Tensor, rows: Tensor, length: Tensor, axis: int) -> Tensor:
+def commit(buffer: Tensor, rows: Tensor, length: Tensor, axis: int, is_ring: bool = False) -> Tensor:
     """Write `rows` into `buffer` along `axis`, in batch row b from index length[b] on.
 
-    buffer [B, .., S, ..], rows the same but for R rows along `axis`, length int64 [B] with length + R <= S.
-    Returns the new buffer; engines update it in place.
+    buffer [B, .., S, ..], rows the same but for R rows along `axis`, length int64 [B] with length + R <= S. is_ring:
+    from index length[b] mod S on, and at the end of the buffer from its begin; R <= S. Returns the new buffer; engines
+    update it in place.
     """
-    result = buffer.clone()
+    result, size = buffer.clone(), buffer.shape[axis]
+    places = torch.arange(rows.shape[axis], device=rows.device)
     for row, start in enumerate(length.tolist()):
-        result[row].narrow(axis - 1, start, rows.shape[axis]).copy_(rows[row])
+        if is_ring:
+            result[row].index_copy_(axis - 1, (places + start) % size, rows[row])
+        else:
+            result[row].narrow(axis - 1, start, rows.shape[axis]).copy_(rows[row])
     return result
 
 
 @commit.register_fake
-def _(buffer: Tensor, rows: Tensor, length: Tensor, axis: int) -> Tensor:
+def _(buffer: Tensor, rows: Tensor, length: Tensor, axis: int, is_ring: bool = False) -> Tensor:
     return torch.empty_like(buffer)
 
 

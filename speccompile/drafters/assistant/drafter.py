@@ -3,11 +3,12 @@
 import torch
 from torch import Tensor, nn
 
-from speccompile.compiler.step.attention import HOOK, CachedPass, LayerAttention, attending_through
+from speccompile.compiler.step.attention import HOOK, CachedPass, attending_through
 from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.draft import Accepted, Drafter, State
 from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
-from speccompile.contract import COMPONENTS
+from speccompile.compiler.step.layer_attention import LayerAttention
+from speccompile.contract import CACHED_KINDS, COMPONENTS
 from speccompile.drafters.assistant.network import Assistant, load_assistant
 from speccompile.drafters.assistant.reading import SLIDING, borrowed_layers
 from speccompile.drafters.context import DrafterContext, token_by_token
@@ -35,14 +36,16 @@ class AssistantReader(DraftNetwork):
         self.taps, self.size, self.network = head.taps, head.vocabulary_size, network
         self.embed: nn.Module = target.model.get_input_embeddings()  # with the scale that it may have
         self.clamp, self.layers, self.borrows = target.clamp, target.layers, borrowed_layers(head)
-        batch, rows, self.cache = target.shape.batch_size, target.shape.rows, target.shape.dtype
+        self.cache = target.shape.dtype
         network.model.set_attn_implementation(HOOK)
         config = network.model.config
         self.kinds = list(config.layer_types)
         # The last window + 1 rows before the bonus token, which has no row itself: distances 1 to window + 1.
         self.windows = [config.sliding_window + 2 if kind == SLIDING else 0 for kind in self.kinds]
         self.places = {kind: self.kinds.index(kind) for kind in self.kinds}  # the first layer of each kind, in order
-        self.shapes = {kind: _cache_shapes(self.layers[self.borrows[kind]], batch, rows) for kind in self.places}
+        theirs, rings = target.cache_shapes(), target.rings()
+        self.shapes = {kind: [theirs[f"{name}.{self.borrows[kind]}"] for name in CACHED_KINDS] for kind in self.places}
+        self.rings = [place for kind, place in self.places.items() if self.borrows[kind] in rings]
         self._check(head)
 
     def _check(self, head: HeadPlan) -> None:
@@ -74,7 +77,7 @@ class AssistantReader(DraftNetwork):
         return [
             State(f"{COMPONENTS[0]}.{name}.{self.borrows[kind]}", torch.float32, shape, cache=self.cache)
             for kind, shapes in self.shapes.items()
-            for name, shape in zip(("key", "value"), shapes, strict=True)
+            for name, shape in zip(CACHED_KINDS, shapes, strict=True)
         ]
 
     def begin(self, accepted: Accepted, states: list[Tensor]) -> "AssistantReading":
@@ -114,7 +117,9 @@ class AssistantReading(DraftRound):
         """Return a pass over the target's caches, and transformers' shared KV states: one row per cache, masked out."""
         reader, shared = self.reader, {}
         attentions = reader.attentions()
-        current = CachedPass(self.caches, self.end, reader.windows, layers=attentions, dtype=reader.cache)
+        current = CachedPass(
+            self.caches, self.end, reader.windows, layers=attentions, dtype=reader.cache, rings=reader.rings
+        )
         position = self.position.expand(tokens.shape)
         current.set_positions(position, self.position, torch.zeros_like(position, dtype=torch.bool)[:, :, None])
         for kind, place in reader.places.items():
@@ -125,7 +130,3 @@ class AssistantReading(DraftRound):
     def commit(self) -> list[Tensor]:
         """Return no states."""
         return []
-
-
-def _cache_shapes(layer: LayerAttention, batch: int, rows: int) -> list[tuple[int, ...]]:
-    return [(batch, heads, rows, width) for heads, width in (layer.key_shape, layer.value_shape)]

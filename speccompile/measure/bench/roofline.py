@@ -94,7 +94,7 @@ def make_roofline(
         weights = round(
             sum(n * _weight_bytes(manifest, name, reading.weights[name], window) for name, n in runs.items())
         )
-        caches = round(sum(n * _cache_bytes(manifest, described[name]) for name, n in runs.items()) * context)
+        caches = round(sum(n * _cache_bytes(manifest, described[name], context) for name, n in runs.items()))
         per_token, rate = (weights + caches) / (way.mean_accepted or 1), way.decode_tokens_per_second
         share = per_token * rate / reading.bandwidth.bytes_per_second if rate else None
         return Traffic(weights, caches, per_token, share)
@@ -119,14 +119,16 @@ def _weight_bytes(manifest: Manifest, graph: str, reads: WeightReads, window: in
     return reads.whole + reads.row * looked_up * manifest.batch_size
 
 
-def _cache_bytes(manifest: Manifest, graph: Graph) -> int:
-    """Return the bytes per committed token in the caches that the graph reads; a drafter's count once per depth."""
+def _cache_bytes(manifest: Manifest, graph: Graph, context: int) -> int:
+    """Return the bytes of the committed tokens in the caches that the graph reads, of a ring those of its window; a
+    drafter's count once per depth."""
     found = 0
     for tensor in with_fixed_batch(graph, manifest.batch_size).inputs:
         if tensor.role == "state" and len(tensor.shape) == 4 and tensor.dtype.startswith(("float", "bfloat", "int8")):
             batch, heads, _, size = (int(number) for number in tensor.shape)
             passes = manifest.depth if tensor.buffer.startswith("drafter.") else 1
-            found += passes * prod((batch, heads, size)) * numpy_dtype(tensor.dtype).itemsize
+            tokens = min(context, manifest.rings.get(tensor.buffer, context))
+            found += tokens * passes * prod((batch, heads, size)) * numpy_dtype(tensor.dtype).itemsize
     return found
 
 

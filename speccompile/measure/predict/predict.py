@@ -14,7 +14,8 @@ from speccompile.measure.predict.accept import accepted_at_depth
 from speccompile.measure.predict.costs import Costs, Interval, RunTime
 from speccompile.measure.predict.work import DraftWork, draft_work, target_work
 from speccompile.plan.plan import Plan
-from speccompile.recipe.resource_estimate import cache_bytes, running_bytes
+from speccompile.recipe.cache_sizes import cache_bytes
+from speccompile.recipe.resource_estimate import running_bytes
 
 LONGEST = 8
 """Chains of 1 to this many draft tokens are predicted, and the plan's own."""

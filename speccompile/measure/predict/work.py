@@ -11,7 +11,8 @@ from speccompile.drafters.method import NO_RUN, ONE_A_DRAFT, OWN
 from speccompile.errors import UsageError
 from speccompile.measure.profile.graphs import bytes_per_weight
 from speccompile.plan.plan import ModelPlan, Plan
-from speccompile.recipe.resource_estimate import ModelWeights, PlanWeights, cache_width, config_number, token_bytes
+from speccompile.recipe.cache_sizes import cache_width, config_number, token_bytes
+from speccompile.recipe.resource_estimate import ModelWeights, PlanWeights
 from speccompile.recipe.sizes import FLOATS, HEAD, LAYER, TABLE, Weight
 
 NODES_OF_LAYER, NODES_OF_GRAPH = 11, 60

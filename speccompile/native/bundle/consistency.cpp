@@ -136,11 +136,25 @@ void check_state(const Tensor& tensor, const std::string& what, const Manifest& 
   if (is_kept) return;
   if (tensor.shape.empty() || tensor.shape.front().size != manifest.batch_size)
     refuse(what + " is " + words_of(tensor) + ", expected " + std::to_string(manifest.batch_size) + " lines: batch_size");
-  const int64_t widest = std::max(manifest.prefill_chunk, manifest.tokens + 1);
-  const int64_t least = manifest.max_length + widest + manifest.tokens + 1, rows = rows_of(tensor);
+  const bool is_ring = std::any_of(manifest.rings.begin(), manifest.rings.end(), [&](const auto& each) { return each.first == name; });
+  const int64_t held = is_ring ? manifest.ring_window(name) : manifest.max_length;
+  const int64_t least = held + manifest.widest() + manifest.tokens + 1, rows = rows_of(tensor);
   if (rows >= 0 && rows < least)
-    refuse(what + " is " + words_of(tensor) + ", expected " + std::to_string(least) +
-           " rows or more: max_length, the widest window and its drafts");
+    refuse(what + " is " + words_of(tensor) + ", expected " + std::to_string(least) + " rows or more: " +
+           (is_ring ? "what attention reads of a ring" : "max_length") + ", the widest window and its drafts");
+}
+
+// Refuse rings that are no caches of the target, or of which nothing is read.
+void check_rings(const Manifest& manifest) {
+  std::set<std::string> states;
+  for (const Graph& graph : manifest.graphs)
+    for (const Tensor& tensor : graph.inputs)
+      if (tensor.role == role::kState && rows_of(tensor) >= 0) states.insert(tensor.buffer);
+  for (const auto& [name, window] : manifest.rings) {
+    if (!states.count(name) || !starts_with(name, std::string(component::kTarget) + "."))
+      refuse("rings: " + python_repr(name) + " is no cache of the target");
+    if (window < 1) refuse("rings: " + python_repr(name) + ": expected a number of positions from 1 on, got " + std::to_string(window));
+  }
 }
 
 std::string expected_size(const std::string& size, const Manifest& manifest) {
@@ -324,6 +338,7 @@ void check(const Manifest& manifest) {
     }
   }
   check_features(manifest);
+  check_rings(manifest);
   for (const EngineEntry& engine : manifest.engines) {
     try {
       check_engine(engine, manifest.graphs);

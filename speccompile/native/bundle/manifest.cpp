@@ -84,6 +84,7 @@ void check_record(const JsonRecord& record, const Json& data, const std::string&
   for (const auto& [name, value] : typed(data, Type::kObject, where).object()) left.insert(name);
   for (const JsonField& field : record) {
     const Json* value = data.find(field.name);
+    if (!value && field.is_optional) continue;
     if (!value) refuse(where + ": the field " + python_repr(field.name) + " is missing");
     if (!value->is_null() || !field.is_nullable) check_value(field, *value, where + ": " + field.name);
     left.erase(field.name);
@@ -210,6 +211,12 @@ const std::string& EngineEntry::file(const std::string& graph) const {
   return found->second;
 }
 
+int64_t Manifest::ring_window(const std::string& buffer) const {
+  for (const auto& [name, window] : rings)
+    if (name == buffer) return window;
+  return 0;
+}
+
 Manifest Manifest::from_json(const Json& data, const std::string& file) {
   if (data.is_object() && data.find("source"))
     throw Error(Kind::kBundle,
@@ -233,6 +240,7 @@ Manifest Manifest::from_json(const Json& data, const std::string& file) {
   manifest.vocabulary_size = data["vocabulary_size"].integer();
   manifest.tokenizer = data["tokenizer"].boolean();
   for (const Json& item : data["eos_token_ids"].list()) manifest.eos_token_ids.push_back(item.integer());
+  for (const auto& [buffer, window] : data["rings"].object()) manifest.rings.emplace_back(buffer, window.integer());
   manifest.graphs = read_graphs(data, file);
   for (const Json& item : data["engines"].list())
     manifest.engines.push_back(read_engine(item, file + ": engines[" + std::to_string(manifest.engines.size()) + "]"));

@@ -35,11 +35,16 @@ struct Manifest {
   std::vector<int64_t> eos_token_ids;
   std::vector<Graph> graphs;
   std::vector<EngineEntry> engines;
-  Json json;  // the file's content
+  std::vector<std::pair<std::string, int64_t>> rings;  // cache that is a ring -> number of its latest positions that are read
+  Json json;                                           // the file's content
 
   // Throws Error(kBundle) naming `file` and the field that is missing, unknown or wrong.
   static Manifest from_json(const Json& data, const std::string& file);
   bool is_chain() const { return tree == tree::kChain; }
+  // Tokens of the widest run.
+  int64_t widest() const { return prefill_chunk > tokens ? prefill_chunk : tokens + 1; }
+  // The number of latest positions that are read of a cache that is a ring, 0 of others.
+  int64_t ring_window(const std::string& buffer) const;
 };
 
 }  // namespace spc

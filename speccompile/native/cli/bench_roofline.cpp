@@ -95,15 +95,17 @@ std::map<std::string, double> runs_of(const EngineEntry& entry, const Json& way)
   return {{graph::kVerify, 1}};
 }
 
-// Of one committed token: its rows in every cache that the graph reads, in a drafter once for every depth.
-int64_t cache_bytes(const Manifest& manifest, const Graph& graph) {
+// Of the committed tokens, of a ring those of its window: their rows in every cache that the graph reads, in a drafter once for
+// every depth.
+int64_t cache_bytes(const Manifest& manifest, const Graph& graph, int64_t context) {
   int64_t found = 0;
   for (const Tensor& tensor : graph.inputs) {
     const bool is_stored = tensor.dtype.rfind("float", 0) == 0 || tensor.dtype.rfind("bfloat", 0) == 0 || tensor.dtype == dtype::kInt8;
     if (tensor.role != role::kState || tensor.shape.size() != 4 || !is_stored) continue;
     const int64_t passes = tensor.buffer.rfind(std::string(component::kDrafter) + ".", 0) == 0 ? manifest.depth : 1;
     const int64_t row = tensor.shape[0].size * tensor.shape[1].size * tensor.shape[3].size;
-    found += passes * row * static_cast<int64_t>(item_size(tensor.dtype));
+    const int64_t window = manifest.ring_window(tensor.buffer), tokens = window ? std::min(context, window) : context;
+    found += tokens * passes * row * static_cast<int64_t>(item_size(tensor.dtype));
   }
   return found;
 }
@@ -118,10 +120,10 @@ Json traffic(const Bundle& bundle, const std::map<std::string, WeightReads>& rea
     const int64_t looked_up = name == graph::kDraft ? manifest.catch_up : window;  // of tables, a row for every token
     weights += times * static_cast<double>(read.whole + read.row * looked_up * manifest.batch_size);
     for (const Graph& graph : bundle.entry().graphs)
-      if (graph.name == name) caches += times * static_cast<double>(cache_bytes(manifest, graph));
+      if (graph.name == name) caches += times * static_cast<double>(cache_bytes(manifest, graph, context));
   }
   weights = std::nearbyint(weights);
-  caches = std::nearbyint(caches * static_cast<double>(context));
+  caches = std::nearbyint(caches);
   const double accepted = way["mean_accepted"].number(), rate = way["decode_tokens_per_second"].number();
   const double per_token = (weights + caches) / (accepted > 0 ? accepted : 1);
   return Json(Json::Object{{"weight_bytes", static_cast<int64_t>(weights)},

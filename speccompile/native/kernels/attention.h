@@ -14,14 +14,14 @@
 namespace speccompile {
 namespace SPECCOMPILE_PATH {
 
-// What a query sees: [begin, end) of the cache, then `in_step` rows, whose numbers and biases stand in order.
+// What a query sees: `committed` rows of the cache, the first `turn` of them from row `begin` on, the others, of a ring, from
+// row 0 on; then `in_step` rows, whose numbers and biases stand in order.
 struct Seen {
-  int64_t begin, end, in_step;
+  int64_t begin, turn, committed, in_step;
   int64_t* rows;
   float* bias;
 
-  int64_t committed() const { return end - begin; }
-  int64_t count() const { return committed() + in_step; }
+  int64_t count() const { return committed + in_step; }
 };
 
 // The keys, or the values, of a group of heads: floats, or int8 codes that a scale of their row multiplies.
@@ -33,25 +33,38 @@ struct Rows {
   const float *scales, *in_step_scales;  // of codes
 
   const T* at(const Seen& seen, int64_t i) const {
-    const int64_t committed = seen.committed();
-    return i < committed ? cache + (seen.begin + i) * width : in_step + seen.rows[i - committed] * width;
+    if (i < seen.turn) return cache + (seen.begin + i) * width;
+    return i < seen.committed ? cache + (i - seen.turn) * width : in_step + seen.rows[i - seen.committed] * width;
+  }
+
+  // Where the kWidth rows from the i-th on begin, if they lie side by side in the cache; else null.
+  const T* together(const Seen& seen, int64_t i) const {
+    if (i + kWidth <= seen.turn) return cache + (seen.begin + i) * width;
+    return i >= seen.turn && i + kWidth <= seen.committed ? cache + (i - seen.turn) * width : nullptr;
   }
 
   // x [what is seen] times the rows' scales.
   void scale(const Seen& seen, float* x) const {
-    const int64_t committed = seen.committed(), whole = committed - committed % kWidth;
-    const float* own = scales + seen.begin;
-    for (int64_t i = 0; i < whole; i += kWidth) store(x + i, multiply(load(x + i), load(own + i)));
-    for (int64_t i = whole; i < committed; ++i) x[i] *= own[i];
-    for (int64_t i = 0; i < seen.in_step; ++i) x[committed + i] *= in_step_scales[seen.rows[i]];
+    scale_each(x, scales + seen.begin, seen.turn);
+    scale_each(x + seen.turn, scales, seen.committed - seen.turn);
+    for (int64_t i = 0; i < seen.in_step; ++i) x[seen.committed + i] *= in_step_scales[seen.rows[i]];
+  }
+
+  static void scale_each(float* x, const float* by, int64_t count) {
+    const int64_t whole = count - count % kWidth;
+    for (int64_t i = 0; i < whole; i += kWidth) store(x + i, multiply(load(x + i), load(by + i)));
+    for (int64_t i = whole; i < count; ++i) x[i] *= by[i];
   }
 };
 
 static void look(const Attention& a, int64_t b, int64_t token, Seen& seen) {
-  const int64_t position = a.positions[b * a.tokens + token];
-  const int64_t first = a.window > 0 && position >= a.window ? position - a.window + 1 : 0;
-  seen.end = a.length[b];
-  seen.begin = first < seen.end ? first : seen.end;
+  const int64_t position = a.positions[b * a.tokens + token], end = a.length[b];
+  const int64_t oldest = a.is_ring && end > a.capacity ? end - a.capacity : 0;
+  int64_t first = a.window > 0 && position >= a.window ? position - a.window + 1 : 0;
+  first = first < oldest ? oldest : first < end ? first : end;
+  seen.committed = end - first;
+  seen.begin = a.is_ring ? first % a.capacity : first;
+  seen.turn = a.is_ring && seen.committed > a.capacity - seen.begin ? a.capacity - seen.begin : seen.committed;
   seen.in_step = 0;
   const float* bias = a.bias + (b * a.tokens + token) * a.rows;
   for (int64_t row = 0; row < a.rows; ++row) {
@@ -83,15 +96,15 @@ template <int kTiles, bool kAdds, class T>
 static __attribute__((noinline)) void multiply_keys(const Attention& a, const float* query, const Rows<T>& keys, const Seen& seen,
                                                     float* scores) {
   const Vector scale = broadcast(a.scale);
-  const int64_t count = seen.count(), committed = seen.committed(), width = kTiles ? kTiles * kTile : keys.width;
-  const T* cached = keys.cache + seen.begin * width;
+  const int64_t count = seen.count(), width = kTiles ? kTiles * kTile : keys.width;
   const auto put = [&](int64_t first, Vector scaled) { store(scores + first, kAdds ? add(load(scores + first), scaled) : scaled); };
-  int64_t first = 0;
-  for (; first + kWidth <= committed; first += kWidth, cached += kWidth * width)
-    put(first, multiply(products<kTiles>(query, width, [&](int i) { return cached + i * width; }), scale));
-  for (; first < count; first += kWidth) {
-    const auto key = [&](int i) { return keys.at(seen, first + i < count ? first + i : first); };
-    put(first, multiply(products<kTiles>(query, width, key), scale));
+  for (int64_t first = 0; first < count; first += kWidth) {
+    if (const T* const cached = keys.together(seen, first)) {
+      put(first, multiply(products<kTiles>(query, width, [&](int i) { return cached + i * width; }), scale));
+    } else {
+      const auto key = [&](int i) { return keys.at(seen, first + i < count ? first + i : first); };
+      put(first, multiply(products<kTiles>(query, width, key), scale));
+    }
   }
 }
 
@@ -115,11 +128,11 @@ static void score(const Attention& a, const float* query, const Rows<T>& keys, c
   if constexpr (Rows<T>::kAreCodes) keys.scale(seen, scores);
   if (tails) multiply_any<true>(a, query + keys.width, *tails, seen, scores);
   const Vector cap = broadcast(a.softcap);
-  const int64_t count = seen.count(), committed = seen.committed();
+  const int64_t count = seen.count();
   if (a.softcap > 0.0f) {
     for (int64_t i = 0; i < count; i += kWidth) store(scores + i, multiply(cap, tangent(divide(load(scores + i), cap))));
   }
-  for (int64_t i = 0; i < seen.in_step; ++i) scores[committed + i] += seen.bias[i];
+  for (int64_t i = 0; i < seen.in_step; ++i) scores[seen.committed + i] += seen.bias[i];
   for (int64_t i = count; i < tiles(count) * kTile; ++i) scores[i] = -__builtin_inff();
 }
 
@@ -239,6 +252,7 @@ static bool attend(const Attention& a, int64_t first, int64_t last) {
   const int64_t blocks = (a.tokens + kTokensTogether - 1) / kTokensTogether;
   int64_t longest = 0;
   for (int64_t b = 0; b < a.batch; ++b) longest = a.length[b] > longest ? a.length[b] : longest;
+  longest = longest < a.capacity ? longest : a.capacity;
   const Scratch<int64_t> rows(kTokensTogether * a.rows);
   const Scratch<float> bias(kTokensTogether * a.rows), factors(shared);
   const Scratch<float> weights(shared * tiles(longest + a.rows) * kTile);

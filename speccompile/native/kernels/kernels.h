@@ -89,6 +89,7 @@ struct Attention {
   int64_t window;  // 0: none
   const float* sinks;
   bool is_latent;
+  bool is_ring;  // position p stands in row p mod S of the caches; no more than S positions are seen
   const Codes* codes;  // or null; no rows and caches of floats, and nothing latent, where it is given
 };
 

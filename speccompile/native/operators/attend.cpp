@@ -101,7 +101,9 @@ void RotaryTables::compute(Context& context) const {
   }
 }
 
-Attend::Attend(const Info& info) : scale(info.number("scale")), softcap(info.number("softcap")), window(info.integer("window")) {}
+// Bundles of earlier versions have no rings.
+Attend::Attend(const Info& info)
+    : scale(info.number("scale")), softcap(info.number("softcap")), window(info.integer("window")), is_ring(info.integer("ring", 0) != 0) {}
 
 namespace {
 
@@ -111,7 +113,7 @@ struct Given {
 };
 
 // Checks that the shapes of an Attend fit each other, and fills in what both forms share.
-Attention checked(Context& context, const Given& given, const Tensor* sinks, bool is_latent) {
+Attention checked(Context& context, const Given& given, const Tensor* sinks, bool is_latent, bool is_ring) {
   const Shape &q = given.query.shape(3, "the query"), &k = given.key_rows.shape(4, "the rows of keys"),
               &v = given.value_rows.shape(4, "the rows of values"), &cache = given.key_cache.shape(4, "the cache of keys"),
               &value = given.value_cache.shape(4, "the cache of values"), &seen = given.bias.shape(4, "the bias");
@@ -128,7 +130,7 @@ Attention checked(Context& context, const Given& given, const Tensor* sinks, boo
   if (sinks) expect(sinks->shape().count() == heads, "the sinks", sinks->shape());
   for (int64_t b = 0; b < q[0]; ++b) {
     const int64_t committed = given.length.data<int64_t>()[b];
-    if (committed < 0 || committed > cache[2])
+    if (committed < 0 || (committed > cache[2] && !is_ring))
       throw OperatorError("received the length " + std::to_string(committed) + ", expected 0 to " + std::to_string(cache[2]));
   }
   Attention a{};
@@ -136,7 +138,7 @@ Attention checked(Context& context, const Given& given, const Tensor* sinks, boo
   a.length = given.length.data<int64_t>(), a.positions = given.positions.data<int64_t>();
   a.context = context.output<float>(0, Shape{{q[0], q[1], heads * (is_latent ? k[3] : v[3])}, 3});
   a.batch = q[0], a.tokens = q[1], a.heads = heads, a.groups = k[1], a.rows = k[2], a.capacity = cache[2];
-  a.key_width = k[3], a.value_width = v[3], a.is_latent = is_latent;
+  a.key_width = k[3], a.value_width = v[3], a.is_latent = is_latent, a.is_ring = is_ring;
   a.sinks = sinks ? sinks->data<float>() : nullptr;
   return a;
 }
@@ -157,7 +159,7 @@ void Attend::attend(Context& context, bool is_latent, bool has_sinks) const {
   const Given given{context.input(0), context.input(1), context.input(2), context.input(3),
                     context.input(4), context.input(5), context.input(6), context.input(7)};
   const Tensor sinks = context.input(has_sinks ? 8 : 0);
-  Attention a = checked(context, given, has_sinks ? &sinks : nullptr, is_latent);
+  Attention a = checked(context, given, has_sinks ? &sinks : nullptr, is_latent, is_ring);
   a.key_rows = given.key_rows.data<float>(), a.value_rows = given.value_rows.data<float>();
   a.key_cache = given.key_cache.data<float>(), a.value_cache = given.value_cache.data<float>();
   a.scale = scale, a.softcap = softcap, a.window = window;
@@ -168,7 +170,7 @@ void AttendInt8::attend_codes(Context& context, bool has_sinks) const {
   const Given given{context.input(0), context.input(1), context.input(3),  context.input(5),
                     context.input(7), context.input(9), context.input(10), context.input(11)};
   const Tensor sinks = context.input(has_sinks ? 12 : 0);
-  Attention a = checked(context, given, has_sinks ? &sinks : nullptr, false);
+  Attention a = checked(context, given, has_sinks ? &sinks : nullptr, false, is_ring);
   const Tensor key_rows = context.input(2), value_rows = context.input(4), keys = context.input(6), values = context.input(8);
   const Codes codes{given.key_rows.data<int8_t>(), given.value_rows.data<int8_t>(), given.key_cache.data<int8_t>(),
                     given.value_cache.data<int8_t>(), speccompile::scales(key_rows, given.key_rows, "the scales of the rows of keys"),

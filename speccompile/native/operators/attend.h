@@ -6,7 +6,7 @@
 namespace speccompile {
 
 // (query [B, T, N * D], key_rows [B, G, R, D], value_rows [B, G, R, E], key_cache [B, G, S, D], value_cache [B, G, S, E],
-// length [B], positions [B, T], bias [B, 1, T, R]) -> context [B, T, N * E]
+// length [B], positions [B, T], bias [B, 1, T, R]) -> context [B, T, N * E]. ring: position p stands in row p mod S.
 struct Attend {
   static constexpr const char* kName = "Attend";
   static constexpr std::array kInputs{ort::kFloat, ort::kFloat, ort::kFloat, ort::kFloat, ort::kFloat, ort::kInt64, ort::kInt64, ort::kFloat};
@@ -16,6 +16,7 @@ struct Attend {
   void attend(Context& context, bool is_latent, bool has_sinks) const;
   float scale, softcap;
   int64_t window;
+  bool is_ring;
 };
 
 // The same with sinks [N], a score more a head, which belongs to no row.

@@ -46,6 +46,14 @@ int64_t Info::integer(const char* attribute) const {
   throw OperatorError(std::string(name_) + ": the attribute " + attribute + " is missing");
 }
 
+int64_t Info::integer(const char* attribute, int64_t otherwise) const {
+  int64_t value = 0;
+  OrtStatus* status = ort::KernelInfoGetAttribute_int64(api_, info_, attribute, &value);
+  if (!status) return value;
+  ort::ReleaseStatus(api_, status);
+  return otherwise;
+}
+
 float Info::number(const char* attribute) const {
   float value = 0;
   OrtStatus* status = ort::KernelInfoGetAttribute_float(api_, info_, attribute, &value);

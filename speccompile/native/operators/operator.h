@@ -67,6 +67,7 @@ class Info {
   Info(const OrtApi* api, const OrtKernelInfo* info, const char* name) : api_(api), info_(info), name_(name) {}
 
   int64_t integer(const char* attribute) const;
+  int64_t integer(const char* attribute, int64_t otherwise) const;  // where it is missing
   float number(const char* attribute) const;
   // Throws unless the input is a constant: weights are read where they lie.
   Tensor constant(size_t index, const char* input) const;

@@ -38,7 +38,8 @@ DecodeLoop::DecodeLoop(Engine& engine, const Manifest& manifest, const std::vect
       watch_(clock(on_device)),
       drafting_(rounds_, seconds, watch_, on_device),
       states_(engine, graphs),
-      recurrent_{has_recurrent_states(manifest.graphs, component::kTarget), has_recurrent_states(manifest.graphs, component::kDrafter)} {
+      recurrent_{has_recurrent_states(manifest.graphs, component::kTarget), has_recurrent_states(manifest.graphs, component::kDrafter)},
+      rings_(manifest) {
   if (has_input(manifest, names::kUniforms)) sampler_.emplace(engine, manifest);
   if (has_input(manifest, names::kAdapter)) adapters_ = engine.host_view(names::kAdapter, {manifest.batch_size}).ints();
   for (int64_t slot = 0; slot < manifest.batch_size; ++slot) slots_.emplace_back(slot);
@@ -53,7 +54,10 @@ int64_t DecodeLoop::admit(int64_t slot, SequenceState& row, bool speculative, bo
   require(!recurrent_.target || reuse == 0 || reuse == own.committed_length, "what states have read cannot be taken back");
   left.reset();
   resume.reset();
+  const bool alone = !speculative || drafting_.catches_up_alone;
+  if (!rings_.holds(own.written, alone ? reuse : drafting_.kept_length(own, reuse))) reuse = 0;
   drafting_.admit(own, row, reuse, speculative, adaptive, active_slots());
+  if (own.prefill_position == 0) own.written = 0;
   if (sampler_) sampler_->admit(slot, row, speculative);
   return own.prefill_position;
 }
@@ -90,7 +94,7 @@ Committed DecodeLoop::release(int64_t slot) {
   const int64_t target = own.committed_length, drafter = own.drafter_length, adapter = own.sequence->adapter;
   const std::string key = own.sequence->adapter_key;
   Committed held = own.release();
-  left = SlotContent{held.tokens, held.drafter_length, target, drafter, slot, adapter, key};
+  left = SlotContent{held.tokens, held.drafter_length, target, drafter, slot, adapter, key, own.written};
   return held;
 }
 
@@ -98,6 +102,7 @@ void DecodeLoop::hold(const SlotContent& content) {
   Slot& own = free_slot(content.slot);
   own.committed_length = static_cast<int64_t>(content.tokens.size());
   own.drafter_length = content.drafter_length;
+  own.written = content.written;
 }
 
 void DecodeLoop::copy(int64_t source, int64_t slot) {
@@ -105,6 +110,7 @@ void DecodeLoop::copy(int64_t source, int64_t slot) {
   const Slot& other = slots_.at(static_cast<size_t>(source));
   own.committed_length = other.committed_length;
   own.drafter_length = other.drafter_length;
+  own.written = other.written;
   states_.copy(source, slot);
 }
 
@@ -224,6 +230,7 @@ void DecodeLoop::run(const SlotSpans& parts, const SlotList& decoding, bool agai
   const bool is_first = !forward.has_run;
   const double spent = verify(forward, taking);
   forward.has_run = true;
+  note_written(forward);
   commit(forward, parts, begin, taking);
   drafting_.record_verify(spent, begin, decoding, {width, fed, again, is_first});
   if (taking.size() < begin.size() || is_any_active(taking)) drafting_.prepare_next_windows(forward, begin, taking, active_slots(), fed);
@@ -240,6 +247,14 @@ VerifyPass& DecodeLoop::forward(int64_t window, int64_t logit_rows, const SlotSt
   const int64_t history = sampler_ ? sampler_->write(rows, taking, logit_rows) : 1;
   const bool logprobs = std::any_of(taking.begin(), taking.end(), [](const Slot* slot) { return slot->sequence->wants_logprobs; });
   return rounds_.forward({window, logit_rows, history, fused, logprobs, fed, rows});
+}
+
+// Note that a run has written its window's rows in all its slots, whatever was accepted.
+void DecodeLoop::note_written(const VerifyPass& forward) {
+  for (int64_t index = forward.key.rows.start; index < forward.key.rows.stop; ++index) {
+    Slot& slot = slots_[static_cast<size_t>(index)];
+    slot.written = std::max(slot.written, rounds_.length[index] + forward.key.window);
+  }
 }
 
 // Write the certain tokens and the counts. In a slot without a part in the run, only entries after the committed tokens may

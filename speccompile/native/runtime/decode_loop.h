@@ -10,6 +10,7 @@
 #include "bound_graphs.h"
 #include "draft_controller.h"
 #include "resume.h"
+#include "rings.h"
 #include "sampling_inputs.h"
 #include "slot_state.h"
 #include "slots.h"
@@ -33,7 +34,7 @@ class DecodeLoop {
   void start() { watch_.start(); }
   // Admit an active sequence to a free slot. adaptive: adapt the draft length wherever that changes no token. reuse: number of
   // its first tokens that the slot's caches hold, less than all of them. Return how many of these the target does not read
-  // again. The sequence stays the caller's.
+  // again: none where rings have lost what a token behind them reads. The sequence stays the caller's.
   int64_t admit(int64_t slot, SequenceState& row, bool speculative, bool adaptive, int64_t reuse = 0);
   // Prefill the next chunk of a slot's prompt, of at most `most` tokens. After the last chunk the sequence gets its first token.
   // Return the number of tokens read.
@@ -71,6 +72,15 @@ class DecodeLoop {
   // Number of prompt tokens that the last sequence alone in a batch did not read.
   int64_t reused = 0;
   const SlotStates& states() const { return states_; }
+  const RingReach& rings() const { return rings_; }
+  // Return how many of the first `count` tokens that a slot's caches hold serve another sequence: all or none.
+  int64_t usable(int64_t slot, int64_t count) const {
+    return supports_prefix_reuse && rings_.holds(slots_.at(static_cast<size_t>(slot)).written, count) ? count : 0;
+  }
+  // Return whether of caches that hold `length` tokens the first `part` serve a sequence. written: see Slot.
+  bool serves(int64_t length, int64_t written, int64_t part) const {
+    return supports_prefix_reuse ? rings_.holds(written, part) : part == length;
+  }
 
  private:
   int64_t take_resumed(const Rows& rows, bool speculative);
@@ -82,6 +92,7 @@ class DecodeLoop {
   void prefill_slots(const SlotList& slots, bool again);
   void run(const SlotSpans& parts, const SlotList& decoding, bool again);
   VerifyPass& forward(int64_t window, int64_t logit_rows, const SlotStarts& begin, const SlotList& taking, bool fused, bool fed);
+  void note_written(const VerifyPass& forward);
   void write_inputs(VerifyPass& forward, const SlotSpans& parts, const SlotList& decoding);
   double verify(VerifyPass& forward, const SlotList& taking);
   void commit(VerifyPass& forward, const SlotSpans& parts, const SlotStarts& begin, const SlotList& taking);
@@ -93,6 +104,7 @@ class DecodeLoop {
   int64_t* adapters_ = nullptr;  // slot of each row's adapter; null in a bundle without
   const SlotStates states_;
   const Recurrent recurrent_;
+  const RingReach rings_;
   std::vector<Slot> slots_;
   SlotList batch_;       // slots of the batch
   bool is_alone_ = false;  // it has one sequence

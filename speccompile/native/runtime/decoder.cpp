@@ -14,7 +14,7 @@ Decoder::Decoder(std::shared_ptr<const Bundle> opened)
       adapters(*engine, bundle->entry().graphs),
       loop(*engine, bundle->manifest(), bundle->entry().graphs, bundle->entry().provider != provider::kCpu),
       saved(loop, bundle->manifest(), SessionKey::of(*bundle)),
-      prefixes(*bundle, saved, loop.supports_prefix_reuse),
+      prefixes(*bundle, saved, loop),
       times(bundle->times_key()) {
   if (const auto known = measured(bundle->opened().proof, bundle->entry().name, bundle->manifest().depth)) loop.drafting().policy->expect(*known);
   if (bundle->speculative() && !bundle->times_key().is_null()) {

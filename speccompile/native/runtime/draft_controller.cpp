@@ -56,12 +56,12 @@ DraftController::DraftController(BoundGraphs& rounds, Seconds& seconds, Stopwatc
   skips_host_rounds_ = !has_persistent_state_ && (catches_up_alone || !has_own_cache_);
   found_.resize(static_cast<size_t>(rounds.manifest.batch_size));
   proposed_.resize(found_.size() * static_cast<size_t>(full_));
-  const bool moves_on = has_recurrent_states(rounds.manifest.graphs, component::kTarget);
+  moves_on_ = has_recurrent_states(rounds.manifest.graphs, component::kTarget) || !rounds.manifest.rings.empty();
   overlap = pairs_ && fused_;
   is_told = pairs_ && !fused_;
-  always_reads_ = moves_on && has_own_cache_ && !fused_ && !catches_up_alone;
+  always_reads_ = moves_on_ && has_own_cache_ && !fused_ && !catches_up_alone;
   // On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
-  may_adapt = rounds.manifest.exact && !(fused_ && (on_device || (moves_on && has_own_cache_)));
+  may_adapt = rounds.manifest.exact && !(fused_ && (on_device || (moves_on_ && has_own_cache_)));
   set_proposer({});
   accepts_ = accepted_by_width(rounds.manifest, full_, on_device);
   policy = std::make_unique<AdaptiveDraftLength>(accepts_, fused_);
@@ -81,7 +81,7 @@ void DraftController::admit(Slot& slot, SequenceState& row, int64_t reuse, bool 
   slot.admit(row, reuse, read, speculative, fixed);
   if (!speculative || read >= reuse || catches_up_alone) return;
   others.push_back(&slot);
-  if (window_limit(others) > 1) slot.committed_length = slot.prefill_position = read;  // read at once, together with the target
+  if (window_limit(others) > 1 || moves_on_) slot.committed_length = slot.prefill_position = read;  // read at once, together with the target
 }
 
 int64_t DraftController::window_limit(const SlotList& present) {

@@ -99,6 +99,7 @@ class DraftController {
   std::map<int, int> accepts_;           // window width -> drafts that it can accept, for the policy
   bool has_own_cache_ = false;         // the drafter has its own states; one that reads only the target's never lags
   bool has_persistent_state_ = false;  // it has states that outlive a generation and may be stale
+  bool moves_on_ = false;              // the target cannot read a token twice: it has recurrent states or rings
   bool always_reads_ = false;          // it reads while drafting is paused: the target could not read the missed tokens again
   bool has_graph_ = false;             // a graph drafts
   bool skips_host_rounds_ = false;     // it may skip rounds with host drafts: it reads the tokens later, or never has to

@@ -11,6 +11,7 @@ int64_t resume_slot(Slot& slot, const SequenceState& row, const SlotContent& con
   const int64_t reuse = std::min(common_prefix_length(content.tokens, row.prompt), row.size() - 1);
   slot.committed_length = size;
   slot.drafter_length = content.drafter_length;
+  slot.written = content.written;
   if (recurrent.drafter && drafting.kept_length(slot, reuse) != slot.drafter_length) slot.drafter_length = 0;
   if (!recurrent.target) return reuse;
   const bool must_read = speculative && !drafting.catches_up_alone && drafting.kept_length(slot, reuse) < reuse;

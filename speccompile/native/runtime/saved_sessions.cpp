@@ -82,6 +82,15 @@ std::string shortened(const std::string* value) {
   throw Error(Kind::kUsage, message, hint);
 }
 
+// A number in the metadata of a file.
+template <class IsOne>
+int64_t number_of(const SessionFile& file, const std::string& name, IsOne is_one, const std::string& expected, const std::string& path) {
+  const std::string* const text = file.text(name);
+  const bool is_number = text && !text->empty() && text->size() < 12 && text->find_first_not_of("0123456789") == std::string::npos;
+  if (is_number && is_one(std::stoll(*text))) return std::stoll(*text);
+  refuse(path + ": received " + name + " " + python_repr(first_characters(text ? *text : "", 20)) + ", expected " + expected, "give another file");
+}
+
 size_t bytes_of(const SlotStates::State& state) { return static_cast<size_t>(product(state.line)) * item_size(state.dtype); }
 
 }  // namespace
@@ -109,6 +118,7 @@ SessionKey SessionKey::of(const Bundle& bundle) {
            {kTargetWeights, weights},
            {"target", spelled(Json::List{checkpoint_of(opened), precision_of(entry, component::kTarget)})},
            {"cache.dtype", cache_dtype(entry.graphs)},
+           {kSessionSliding, RingReach(opened.manifest).words()},
            {"max_length", std::to_string(bundle.manifest().max_length)},
            {"tokenizer", bundle.tokenizer_hash()},
            {"vocabulary", std::to_string(bundle.manifest().vocabulary_size)},
@@ -162,6 +172,7 @@ void SavedSessions::save(const std::string& path) {
   file.metadata[kSessionDrafter] = key_.drafter;
   file.metadata[kSessionDrafterLength] = std::to_string(left.drafter_length);
   if (!left.adapter_key.empty()) file.metadata[kSessionAdapter] = left.adapter_key;
+  if (loop_.rings().has_rings()) file.metadata[kSessionWritten] = std::to_string(left.written);
   write_session(path, file);
 }
 
@@ -170,10 +181,12 @@ TokenIds SavedSessions::load(const std::string& path, const std::optional<std::s
   return loop_.resume->tokens;
 }
 
-TokenIds SavedSessions::start(const std::string& path) const {
+SavedSessions::Start SavedSessions::start(const std::string& path) const {
   const SessionFile file = read_session(path, 0, true);
   check_key(file, path);
-  return tokens_of(file, path);
+  TokenIds tokens = tokens_of(file, path);
+  const int64_t written = written_of(file, static_cast<int64_t>(tokens.size()), path);
+  return {std::move(tokens), written};
 }
 
 SlotContent SavedSessions::restore(const std::string& path, int64_t slot, const std::optional<std::string>& adapter, bool trusted) {
@@ -190,7 +203,7 @@ SlotContent SavedSessions::restore(const std::string& path, int64_t slot, const 
            "continue it with its adapter, or give another file");
   const TokenIds tokens = tokens_of(file, path);
   const auto size = static_cast<int64_t>(tokens.size());
-  const int64_t length = drafter_length_of(file, size, path);
+  const int64_t length = drafter_length_of(file, size, path), end = written_of(file, size, path);
   std::vector<std::pair<const SlotStates::State*, std::pair<Shape, std::string_view>>> written;
   for (const SlotStates::State& state : states.all()) {
     if (!is_target(state.buffer) && !length) continue;
@@ -200,7 +213,7 @@ SlotContent SavedSessions::restore(const std::string& path, int64_t slot, const 
   loop_.left.reset();  // should the engine fail
   loop_.resume.reset();
   for (const auto& [state, values] : written) states.write(*state, slot, values.first, values.second);
-  return {tokens, length, size, length, slot, 0, theirs};
+  return {tokens, length, size, length, slot, 0, theirs, end};
 }
 
 // Read a text whose last round has moved recurrent states beyond it, and return what is held then.
@@ -233,7 +246,9 @@ Shape SavedSessions::part_of(const SlotStates::State& state, int64_t tokens, int
 void SavedSessions::check_key(const SessionFile& file, const std::string& path) const {
   const std::string* const adapter = file.text(kSessionAdapter);
   for (const auto& [name, ours] : key_.of_adapter(adapter ? *adapter : "")) {
-    const std::string* const theirs = file.text(name);
+    const std::string* theirs = file.text(name);
+    const std::string full = kFullCaches;
+    if (!theirs && name == kSessionSliding) theirs = &full;  // sessions of versions without rings do not name them
     if (!theirs || *theirs != ours)
       refuse(path + ": received a session with " + name + " " + shortened(theirs) + ", expected " + shortened(&ours) + ", as this bundle has");
   }
@@ -263,12 +278,17 @@ int64_t SavedSessions::drafter_length_of(const SessionFile& file, int64_t tokens
     warn("note: " + path + " was written with another drafter: this one reads its text again");
     return 0;
   }
-  const std::string* const text = file.text(kSessionDrafterLength);
-  const bool is_number = text && !text->empty() && text->size() < 12 && text->find_first_not_of("0123456789") == std::string::npos;
-  if (is_number && std::stoll(*text) <= tokens) return std::stoll(*text);
-  refuse(path + ": received " + kSessionDrafterLength + " " + python_repr(first_characters(text ? *text : "", 20)) + ", expected 0 to " +
-             std::to_string(tokens),
-         "give another file");
+  const auto is_one = [tokens](int64_t number) { return number <= tokens; };
+  return number_of(file, kSessionDrafterLength, is_one, "0 to " + std::to_string(tokens), path);
+}
+
+// The end of the positions whose rows a file's rings have; 0 without rings.
+int64_t SavedSessions::written_of(const SessionFile& file, int64_t tokens, const std::string& path) const {
+  const RingReach& rings = loop_.rings();
+  if (!rings.has_rings()) return 0;
+  const std::string size = std::to_string(tokens);
+  const auto is_one = [&](int64_t number) { return rings.may_end(number, tokens); };
+  return number_of(file, kSessionWritten, is_one, "a position from " + size + " on whose rows leave those that " + size + " tokens need", path);
 }
 
 // The values of a part of a state's line that a file has.

@@ -38,8 +38,13 @@ class SavedSessions {
 
   // Write what a slot holds of the latest sequence. Throws Error(kUsage) if it holds nothing, or the file cannot be written.
   void save(const std::string& path);
-  // Return the tokens of a file of the bundle. Throws Error(kUsage) for one that does not fit.
-  TokenIds start(const std::string& path) const;
+  // Beginning of a file: its tokens, and, of Slot, `written`.
+  struct Start {
+    TokenIds tokens;
+    int64_t written;
+  };
+  // Return the beginning of a file of the bundle. Throws Error(kUsage) for one that does not fit.
+  Start start(const std::string& path) const;
   // Write the states of a file into a free slot, and return what it holds then. trusted: as for `read_session`. Throws as
   // `load` does.
   SlotContent restore(const std::string& path, int64_t slot, const std::optional<std::string>& adapter, bool trusted = false);
@@ -54,6 +59,7 @@ class SavedSessions {
   void check_key(const SessionFile& file, const std::string& path) const;
   TokenIds tokens_of(const SessionFile& file, const std::string& path) const;
   int64_t drafter_length_of(const SessionFile& file, int64_t tokens, const std::string& path) const;
+  int64_t written_of(const SessionFile& file, int64_t tokens, const std::string& path) const;
   std::string_view checked(const SessionFile& file, const SlotStates::State& state, const Shape& part, const std::string& path) const;
 
   DecodeLoop& loop_;

@@ -27,13 +27,13 @@ std::map<std::string, std::vector<std::string>> prefix_names(const Hashes& hashe
   return found;
 }
 
-ShippedPrefixes::ShippedPrefixes(const Bundle& bundle, SavedSessions& sessions, bool cuts) : sessions_(sessions), cuts_(cuts) {
+ShippedPrefixes::ShippedPrefixes(const Bundle& bundle, SavedSessions& sessions, const DecodeLoop& loop) : sessions_(sessions), loop_(loop) {
   const std::string& engine = bundle.entry().name;
   const std::vector<std::string> names = prefix_names(bundle.opened().hashes)[engine];
   for (const std::string& name : names) {
     const std::string path = bundle.opened().path(std::string(kPrefixes) + "/" + engine + "/" + name + kPrefixSuffix);
     try {
-      texts_.emplace_back(path, sessions.start(path));
+      starts_.emplace_back(path, sessions.start(path));
     } catch (const Error& error) {
       warn("note: this prefix of the bundle is not used here: " + error.message.substr(0, error.message.find('\n')));
     }
@@ -44,9 +44,9 @@ std::optional<SlotContent> ShippedPrefixes::restore(const TokenIds& prompt, int6
   const TokenIds wanted(prompt.begin(), prompt.end() - 1);  // the last token is always read
   int64_t longest = 0;
   const std::string* best = nullptr;
-  for (const auto& [path, text] : texts_) {
-    const int64_t length = common_prefix_length(text, wanted), size = static_cast<int64_t>(text.size());
-    if (!cuts_ && length < size) continue;
+  for (const auto& [path, start] : starts_) {
+    const int64_t length = common_prefix_length(start.tokens, wanted), size = static_cast<int64_t>(start.tokens.size());
+    if (!loop_.serves(size, start.written, length)) continue;
     const double gained = static_cast<double>(length - held);
     if (gained < std::max(1.0, kWorth * static_cast<double>(size)) || length <= longest) continue;
     longest = length;
@@ -58,7 +58,7 @@ std::optional<SlotContent> ShippedPrefixes::restore(const TokenIds& prompt, int6
 
 std::optional<SlotContent> ShippedPrefixes::resume(const TokenIds& prompt, std::optional<SlotContent> resume) const {
   int64_t held = resume ? common_prefix_length(resume->tokens, prompt) : 0;
-  if (resume && !cuts_ && held < static_cast<int64_t>(resume->tokens.size())) held = 0;
+  if (resume && !loop_.serves(static_cast<int64_t>(resume->tokens.size()), resume->written, held)) held = 0;
   std::optional<SlotContent> found = restore(prompt, 0, held);
   return found ? std::move(found) : std::move(resume);
 }

@@ -18,9 +18,9 @@ std::map<std::string, std::vector<std::string>> prefix_names(const Hashes& hashe
 // Prefixes of one engine of an open bundle, to be restored into free slots.
 class ShippedPrefixes {
  public:
-  // cuts: whether a prefix may be used in part, which recurrent states prevent. A prefix that does not fit this machine is passed
-  // over with a note.
-  ShippedPrefixes(const Bundle& bundle, SavedSessions& sessions, bool cuts);
+  // loop: says which parts of a prefix may be used: recurrent states and rings cannot be cut anywhere. A prefix that does not fit
+  // this machine is passed over with a note.
+  ShippedPrefixes(const Bundle& bundle, SavedSessions& sessions, const DecodeLoop& loop);
   // Restore the longest prefix of a prompt into a free slot. Return what the slot holds then; nullopt, with the slot unchanged,
   // if it already holds `held` tokens of the prompt and no prefix has enough more.
   std::optional<SlotContent> restore(const TokenIds& prompt, int64_t slot, int64_t held) const;
@@ -29,8 +29,8 @@ class ShippedPrefixes {
 
  private:
   SavedSessions& sessions_;
-  const bool cuts_;
-  std::vector<std::pair<std::string, TokenIds>> texts_;  // by path
+  const DecodeLoop& loop_;
+  std::vector<std::pair<std::string, SavedSessions::Start>> starts_;  // by path
 };
 
 }  // namespace spc

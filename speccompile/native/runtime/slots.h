@@ -20,11 +20,12 @@ struct Committed {
 };
 
 // Content of a slot, with the number of tokens that recurrent states have read: more where a sequence was cut. adapter: slot of
-// the adapter with which they were read, 0 for the base; adapter_key: its key, "" for the base.
+// the adapter with which they were read, 0 for the base; adapter_key: its key, "" for the base. written: see Slot.
 struct SlotContent {
   TokenIds tokens;
   int64_t drafter_length, target_position, drafter_position, slot, adapter;
   std::string adapter_key;
+  int64_t written;
 };
 
 // Batch slot and its sequence, which the caller owns until the slot is released.
@@ -47,6 +48,9 @@ struct Slot {
   int64_t index;
   int64_t committed_length = 0;   // tokens in the target's caches
   int64_t drafter_length = 0;     // tokens that the drafter has read; one with its own states lags while this is less
+  // End of the positions whose rows have been written: behind the committed tokens there are rejected drafts, and rows of a
+  // longer text. See RingReach.
+  int64_t written = 0;
   SequenceState* sequence = nullptr;
   bool speculative = false;         // decoded with drafts
   bool fixed_draft_length = false;  // all drafts in every round, whatever they cost

@@ -28,7 +28,7 @@ struct Inputs {
         value_cache(s.batch * s.groups * s.capacity * s.value_width, place), bias(s.batch * s.tokens * s.rows, place),
         sinks(s.heads, place), context(s.batch * s.tokens * s.heads * s.context_width(), place), length(s.batch, place), positions(s.batch * s.tokens, place),
         attention{query.data, key_rows.data, value_rows.data, key_cache.data, value_cache.data, bias.data, length.data, positions.data, context.data,
-                  s.batch, s.tokens, s.heads, s.groups, s.rows, s.capacity, s.key_width, s.value_width, 0.3f, s.softcap, s.window, s.has_sinks ? sinks.data : nullptr, s.is_latent, nullptr} {
+                  s.batch, s.tokens, s.heads, s.groups, s.rows, s.capacity, s.key_width, s.value_width, 0.3f, s.softcap, s.window, s.has_sinks ? sinks.data : nullptr, s.is_latent, false, nullptr} {
     Random random(static_cast<uint64_t>(s.tokens * 10000 + s.capacity * 100 + s.key_width));
     for (Buffer<float>* each : {&query, &key_rows, &value_rows, &key_cache, &value_cache, &sinks}) each->fill([&] { return random.number(); });
     bias.fill([&] { return random.integer(0, 2) ? 0.0f : kHidden; });

@@ -5,30 +5,24 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from time import perf_counter
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.contract import COMPONENTS, Graph, has_recurrent_states
+from speccompile.contract import COMPONENTS, Graph
 from speccompile.runtime.devices.engine import Engine
 from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.rounds.bound_graphs import BoundGraphs, RunInfo, VerifyPass, right_aligned_chunks
 from speccompile.runtime.rounds.draft_controller import DraftController
+from speccompile.runtime.rounds.held_texts import HeldTexts
 from speccompile.runtime.rounds.host_drafts import HostDrafts, Proposer
 from speccompile.runtime.rounds.media_inputs import MediaInputs
 from speccompile.runtime.rounds.resume import resume_slot
 from speccompile.runtime.rounds.sampling_inputs import SamplingInputs
 from speccompile.runtime.rounds.slot_state import SlotStates
-from speccompile.runtime.rounds.slots import (
-    Committed,
-    Slot,
-    SlotContent,
-    check_path,
-    group_by_length,
-    slot_range,
-)
+from speccompile.runtime.rounds.slots import Committed, Slot, SlotContent, check_path, group_by_length, slot_range
 from speccompile.runtime.rounds.source_encoder import SourceEncoder
 from speccompile.runtime.rounds.token_masks import TokenMasks
 from speccompile.runtime.stopwatch import Stopwatch, clock
 
 
-class DecodeLoop:
+class DecodeLoop(HeldTexts):
     """Runs the batch slots over one engine's buffers. It knows the inputs and outputs of graphs by their names.
 
     A sequence is admitted to a slot, `prefill` reads its prompt, then every `decode` gives it tokens until it ends. If
@@ -47,12 +41,9 @@ class DecodeLoop:
     ) -> None:
         """on_device: the engine runs on a GPU. proposer: source of host drafts. graphs: the engine's graphs, if they
         differ from the manifest's."""
+        HeldTexts.__init__(self, manifest)
         self.tokens, self._depth = manifest.tokens, manifest.depth
         self.can_draft = engine.has("step") or engine.has("draft") or proposer is not None
-        self._recurrent = [part for part in COMPONENTS if has_recurrent_states(manifest.graphs, part)]
-        self.supports_prefix_reuse = not self._recurrent and manifest.source is None
-        """True if a sequence may continue from tokens that another has left; recurrent states, which sum them up, and
-        sources, which they depend on, prevent it."""
         self.seconds = {"prefill": 0.0, "verify": 0.0, "draft": 0.0}
         self.rounds = BoundGraphs(engine, manifest)
         self._watch = Stopwatch(clock(on_device=on_device))
@@ -70,11 +61,6 @@ class DecodeLoop:
         if "media" in inputs:
             self._media = MediaInputs(engine, manifest.graphs, manifest.batch_size, manifest.prefill_chunk)
         self.states = SlotStates(engine, graphs or manifest.graphs, manifest.batch_size)
-        self._slots = [Slot(index) for index in range(manifest.batch_size)]
-        self.left: SlotContent | None = None
-        """Content of a slot's caches, of the sequence that left last; None if they may have changed."""
-        self.resume: SlotContent | None = None
-        """Content of the first slot's caches for the next sequence that is generated alone."""
         self.reused = 0
         """Number of prompt tokens that the last sequence generated alone did not read."""
 
@@ -86,7 +72,8 @@ class DecodeLoop:
         """Admit an active sequence, which may still add a token, to a free slot.
 
         adaptive: adapt the draft length wherever that changes no token. reuse: number of its first tokens that the
-        slot's caches hold, less than all of them. Return how many of these the target does not read again.
+        slot's caches hold, less than all of them. Return how many of these the target does not read again: all or,
+        where rings have lost rows that the next token needs, none.
         """
         own = self._slots[slot]
         assert own.sequence_or_none is None, f"slot {slot} is taken"
@@ -98,7 +85,12 @@ class DecodeLoop:
         if self._sources is not None:
             assert row.source is not None, "an answer of a target with an encoder has a source"
             self._sources.encode(slot, row.source)
+        alone = not speculative or self.drafting.catches_up_alone
+        if not self.rings.holds(own.written, reuse if alone else self.drafting.kept_length(own, reuse)):
+            reuse = 0
         self.drafting.admit(own, row, reuse, speculative=speculative, adaptive=adaptive, others=self._active_slots())
+        if own.prefill_position == 0:
+            own.written = 0
         row.min_forced_tokens = self._min_forced_tokens(row, speculative)
         if self.sampler is not None:
             self.sampler.admit(slot, row, drafting=speculative)
@@ -156,29 +148,15 @@ class DecodeLoop:
         positions = own.committed_length, own.drafter_length
         committed = own.release()
         if self._sources is None:
-            self.left = SlotContent(*committed, *positions, slot, adapter)
+            self.left = SlotContent(*committed, *positions, slot, adapter, own.written)
         return committed
-
-    def hold_resumed(self) -> list[int]:
-        """Let the first slot hold what `resume` says, for admissions to it. Return its tokens; none where recurrent
-        states prevent reuse."""
-        resume, self.resume = self.resume, None
-        if resume is None or resume.adapter is not None or not self.supports_prefix_reuse:
-            return []
-        self.hold(resume)
-        return resume.tokens
-
-    def hold(self, content: SlotContent) -> None:
-        """Record that the caches of a free slot hold `content`, for its next sequence."""
-        own = self._slots[content.slot]
-        assert own.sequence_or_none is None, f"slot {content.slot} is taken"
-        own.committed_length, own.drafter_length = len(content.tokens), content.drafter_length
 
     def copy(self, source: int, slot: int) -> None:
         """Copy the caches of slot `source` to a free slot. The sequence in `source` may go on."""
         own, other = self._slots[slot], self._slots[source]
         assert own.sequence_or_none is None, f"slot {slot} is taken"
         own.committed_length, own.drafter_length = other.committed_length, other.drafter_length
+        own.written = other.written
         self.states.copy(source, slot)
 
     def generate(self, rows: Sequence[SequenceState], speculative: bool, adaptive: bool = False) -> Iterator[None]:
@@ -271,6 +249,8 @@ class DecodeLoop:
         self.drafting.write_window(forward.window, width, decoding)
         self._constrain(forward, taking, width)
         seconds, is_first, forward.has_run = self._verify(forward, slots, taking), not forward.has_run, True
+        if self.rings:
+            self.note_written(forward.rows, self.rounds.length.tolist(), forward.window.shape[1])
         self._commit(forward, parts, begin)
         self.drafting.record_verify(seconds, begin, decoding, RunInfo(width, fed, again, is_first))
         if not taking or any(slot.sequence.is_active for slot in taking) or len(slots) > len(taking):

@@ -2,8 +2,8 @@
 
 While a sequence is not drafted for, its drafter lags. Before it drafts again, it reads the tokens that it has missed:
 alone, from the tokens that the host has; or, if it is fused with the target or needs more than tokens, together with
-the target, which reads the same tokens again and commits the same cache entries. A target with recurrent states cannot
-read a token twice: a drafter that needs it keeps reading while drafting is paused.
+the target, which reads the same tokens again and commits the same cache entries. A target with recurrent states or
+rings cannot read a token twice: a drafter that needs it keeps reading while drafting is paused.
 
 All slots share one window width, chosen for all of them together. A sequence whose drafts are sampled always takes all
 drafts, because its tokens depend on their number; while there is one, the other slots take all drafts too.
@@ -61,7 +61,7 @@ class DraftController:
         position of the next token: a drafter that pairs features with the next token would keep a wrong cache entry."""
         self.is_told = pairs and not self._fused
         """True if, in the middle of a prompt, the true next token replaces that prediction before the drafter runs."""
-        moves_on = has_recurrent_states(manifest.graphs, COMPONENTS[0])
+        self._moves_on = moves_on = has_recurrent_states(manifest.graphs, COMPONENTS[0]) or bool(manifest.rings)
         self._always_reads = moves_on and self._has_own_cache and not self._fused and not self.catches_up_alone
         """True if the drafter reads while drafting is paused: the target could not read the missed tokens again."""
         # On a GPU a fused bundle would need the target's weights twice for rounds without drafts.
@@ -95,7 +95,8 @@ class DraftController:
         fixed = speculative and not (adaptive and self.allows_adaptive_length(row) and self.may_adapt)
         read = self.kept_length(slot, reuse)
         slot.admit(row, reuse, read, speculative=speculative, fixed=fixed)
-        if speculative and read < reuse and not self.catches_up_alone and self.window_limit([*others, slot]) > 1:
+        lags = speculative and read < reuse and not self.catches_up_alone
+        if lags and (self.window_limit([*others, slot]) > 1 or self._moves_on):
             # The drafter reads the missed tokens at once, together with the target.
             slot.committed_length = slot.prefill_position = read
 

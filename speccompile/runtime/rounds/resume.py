@@ -27,6 +27,7 @@ def resume_slot(
         return 0
     reuse = min(common_prefix_length(content.tokens, row.prompt_identity), len(row) - 1)
     slot.committed_length, slot.drafter_length = len(content.tokens), content.drafter_length
+    slot.written = content.written
     target, drafter = COMPONENTS
     if drafter in recurrent and drafting.kept_length(slot, reuse) != slot.drafter_length:
         slot.drafter_length = 0

@@ -19,7 +19,7 @@ class Committed(NamedTuple):
 
 class SlotContent(NamedTuple):
     """Content of a slot, with the number of tokens that recurrent states have read: more where a sequence was cut.
-    adapter: with which they were read, None for the base."""
+    adapter: with which they were read, None for the base. written: see `Slot`."""
 
     tokens: list[int]
     drafter_length: int
@@ -27,6 +27,7 @@ class SlotContent(NamedTuple):
     drafter_position: int
     slot: int = 0
     adapter: LoadedAdapter | None = None
+    written: int = 0
 
 
 @dataclass(eq=False)
@@ -44,6 +45,9 @@ class Slot:
     drafter_length: int = 0
     """Number of tokens that the drafter has read. One with its own states lags while this is less than
     `committed_length`."""
+    written: int = 0
+    """End of the positions whose rows have been written: behind the committed tokens there are rejected drafts, and
+    rows of a longer text. See `rings`."""
     sequence_or_none: SequenceState | None = None
     speculative: bool = False
     """True if the sequence is decoded with drafts."""

@@ -46,10 +46,12 @@ class Scheduler:
         """Error of the engine, which ended the service."""
         self._clock = clock
         self._waiting, self._costs = WaitingQueue(self.limits), LatencyEstimates()
-        self._seats = SlotAllocator(bundle.manifest.batch_size, can_reuse=bundle._loop.supports_prefix_reuse)
-        self._seats.hold(0, bundle._loop.hold_resumed())
-        can_reuse = bundle._loop.supports_prefix_reuse
-        self._kept = None if sessions is None else KeptSessions(sessions, bundle._sessions, can_reuse=can_reuse)
+        loop = bundle._loop
+        self._seats = SlotAllocator(bundle.manifest.batch_size, loop.usable)
+        self._seats.hold(0, loop.hold_resumed())
+        can_reuse = loop.supports_prefix_reuse
+        kept = None if sessions is None else KeptSessions(sessions, bundle._sessions, loop.serves, can_reuse=can_reuse)
+        self._kept = kept
         self._reading: ScheduledSequence | None = None
         self._cancelled = False
         self._given = 0

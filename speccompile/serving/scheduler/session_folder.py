@@ -9,9 +9,10 @@ costs a line in the log.
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import Queue
 from threading import Thread
@@ -26,7 +27,7 @@ from speccompile.runtime.devices.engine import Array
 from speccompile.runtime.rounds.slots import SlotContent
 from speccompile.runtime.session_file import SessionFile, write_session
 from speccompile.runtime.sessions import TOKENS, Sessions
-from speccompile.runtime.shipped_prefixes import SUFFIX, common_length, longest_match
+from speccompile.runtime.shipped_prefixes import SUFFIX, Serves, common_length, longest_match
 
 DEFAULT_GB = 10.0
 """Default limit of a folder, in GB (1e9 bytes)."""
@@ -66,27 +67,28 @@ class SessionFolder:
 
 class _Known(NamedTuple):
     """File that may be used. salt: hash of the salt that it is for, None for all. own: whether it has the states of
-    this bundle's drafter. adapter: key of that with which it was read, "" for the base."""
+    this bundle's drafter. adapter: key of that with which it was read, "" for the base. written: see `Slot`."""
 
     tokens: Array
     salt: str | None
     own: bool
     adapter: str
+    written: int
 
 
 class KeptSessions:
     """Sessions of one bundle in a folder. Only the thread that owns the bundle calls it."""
 
-    def __init__(self, folder: SessionFolder, sessions: Sessions, *, can_reuse: bool) -> None:
-        """can_reuse: whether a sequence may continue from a prefix of what a slot's caches hold. Raise UsageError if
-        it may not."""
+    def __init__(self, folder: SessionFolder, sessions: Sessions, serves: Serves, *, can_reuse: bool) -> None:
+        """serves: which parts of a text may be used. can_reuse: whether a sequence may continue from a prefix of what a
+        slot's caches hold. Raise UsageError if it may not."""
         if not can_reuse:
             raise UsageError(
                 f"sessions {folder.path}: received a bundle with recurrent states, expected one with caches only: the "
                 "states of a text cannot be cut to its prefix",
                 hint="leave the folder out; generate --session keeps one text of such a bundle",
             )
-        self._folder, self._sessions = folder.path, sessions
+        self._folder, self._sessions, self._serves = folder.path, sessions, serves
         self._limit = int(folder.limit_gb * 1e9)
         self._known: dict[tuple[str, int], _Known | None] = {}  # by name and inode; None for a file that is passed over
         self._pending: dict[str, _Known] = {}
@@ -105,7 +107,7 @@ class KeptSessions:
             known = {key: each for key, each in self._known.items() if each is not None}
             fitting = {key: each for key, each in known.items() if each.adapter == adapter}
             texts = {key: each.tokens for key, each in fitting.items() if each.salt in (None, salted)}
-            best = longest_match(texts, prompt, held)
+            best = longest_match(texts, prompt, held, partial(self._serves_of, fitting))
             if best is None:
                 return None
             path = self._folder / best[0]
@@ -117,6 +119,9 @@ class KeptSessions:
             with suppress(OSError):  # removed meanwhile, or not ours
                 os.utime(path)
             return content
+
+    def _serves_of(self, files: Mapping[tuple[str, int], _Known], key: tuple[str, int], part: int) -> bool:
+        return self._serves(len(files[key].tokens), files[key].written, part)
 
     def keep(self, sharing: tuple[str, str]) -> None:
         """Keep the text of the slot that was released last, unless most of it is in a file. sharing: as for
@@ -141,7 +146,7 @@ class KeptSessions:
             LOGGER.warning("note: %s: texts end faster than they can be written: one was not kept", self._folder)
             return
         file = self._sessions.content(self._folder / name, {_SALT: salted})
-        self._pending[name] = _Known(tokens, salted, True, adapter)
+        self._pending[name] = _Known(tokens, salted, True, adapter, left.written)
         self._queue.put((name, file, [each for each in replaced if _is_ours(each)]))
 
     def close(self) -> None:
@@ -162,8 +167,9 @@ class KeptSessions:
             del self._known[key]
         for key in sorted(found - self._known.keys()):
             try:
-                tokens, own, notes, adapter = self._sessions.start(self._folder / key[0])
-                self._known[key] = _Known(tokens, notes.get(_SALT), own, adapter)
+                start = self._sessions.start(self._folder / key[0])
+                salt = start.notes.get(_SALT)
+                self._known[key] = _Known(start.tokens, salt, start.same_drafter, start.adapter, start.written)
             except UsageError as error:
                 self._pass_over(key, error)
 

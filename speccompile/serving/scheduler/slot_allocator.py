@@ -4,7 +4,7 @@ A slot whose sequence has ended keeps its cached tokens. The next sequence whose
 from there: cache entries after the prefix are never read. The caches of other slots can be copied.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -52,10 +52,10 @@ class SlotAssignment(NamedTuple):
 class SlotAllocator:
     """All batch slots of a bundle."""
 
-    def __init__(self, count: int, *, can_reuse: bool = True) -> None:
-        """can_reuse: whether a sequence may continue from a prefix of what a slot's caches hold."""
+    def __init__(self, count: int, usable: Callable[[int, int], int] = lambda slot, tokens: tokens) -> None:
+        """usable: how many of the first tokens that a slot's caches hold serve another sequence, of (slot, tokens)."""
         self._seats = [SlotEntry() for _ in range(count)]
-        self._can_reuse = can_reuse
+        self._usable = usable
         self._ended = 0
 
     def __len__(self) -> int:
@@ -93,7 +93,7 @@ class SlotAllocator:
 
     def cached_prefix_length(self, slot: int, wanted: ScheduledSequence) -> int:
         """See `SlotEntry.cached_prefix_length`; 0 if nothing can be reused."""
-        return self._seats[slot].cached_prefix_length(wanted) if self._can_reuse else 0
+        return self._usable(slot, self._seats[slot].cached_prefix_length(wanted))
 
     def assign(self, slot: int, served: ScheduledSequence) -> None:
         """Assign the slot to a sequence."""

@@ -51,7 +51,7 @@ def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
     width = static_size(node.inputs[1 if neutral.is_latent(node.op_type) else 2], 3)
     turned = nodes("Transpose", query, perm=HEADS_LAST)
     flat = nodes("Reshape", turned, nodes.integers(batch, -1, heads * static_size(query, 3)))
-    settings = {name: node.attributes[name].value for name in ("scale", "softcap", "window")}
+    settings = {name: node.attributes[name].value for name in ("scale", "softcap", "window", "ring")}
     context = nodes(op, flat, *rest, domain=DOMAIN, **settings)
     context.type, context.shape = query.type, ir.Shape([query.shape[0], query.shape[2], heads * width])
     by_head = nodes("Reshape", context, nodes.integers(batch, -1, heads, width))

@@ -33,7 +33,7 @@ def _widen(graph: ir.Graph, node: ir.Node) -> None:
     rows_of = buffer.shape[0]
     nodes = Nodes()
     column = nodes("Reshape", nodes("Cast", rows, to=int(ir.DataType.FLOAT)), nodes.integers(batch, 1, -1, 1))
-    commit = ir.node("Commit", [buffer, column, length], {"axis": 2}, domain=neutral.DOMAIN)
+    commit = ir.node("Commit", [buffer, column, length], {"axis": 2, "mode": neutral.LINEAR}, domain=neutral.DOMAIN)
     nodes.nodes.append(commit)
     updated = commit.outputs[0]
     tokens = nodes("Cast", nodes("Reshape", updated, nodes.integers(batch, size)), to=int(ir.DataType.INT64))

@@ -7,12 +7,15 @@ from speccompile.compiler.lower.passes import Nodes, rewrite_nodes
 
 
 def commit_scatter(model: ir.Model) -> int:
-    """Before: updated = speccompile::Commit(buffer, rows, length). After: TensorScatter(buffer, rows, length).
+    """Before: updated = speccompile::Commit<mode>(buffer, rows, length).
+
+    After: updated = TensorScatter<mode>(buffer, rows, length).
 
     In place when the engine's input and output are bound to the same memory.
     """
 
     def scatter(nodes: Nodes, node: ir.Node) -> ir.Value:
-        return nodes("TensorScatter", *node.inputs, axis=node.attributes["axis"].as_int(), mode="linear")
+        axis, mode = node.attributes["axis"].as_int(), node.attributes["mode"].as_string()
+        return nodes("TensorScatter", *node.inputs, axis=axis, mode=mode)
 
     return rewrite_nodes(model, neutral.DOMAIN, "Commit", scatter)

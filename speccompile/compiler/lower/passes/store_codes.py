@@ -70,7 +70,7 @@ def _commit(graph: ir.Graph, node: ir.Node, pair: tuple[ir.Value, ir.Value]) -> 
     assert made_by(rows, "DecodeInt8", neutral.DOMAIN), "rows are committed as they were read"
     assert rows is not None
     commits = [
-        ir.node("Commit", [buffer, row, length], {"axis": node.attributes["axis"].as_int()}, domain=neutral.DOMAIN)
+        ir.node("Commit", [buffer, row, length], dict(node.attributes), domain=neutral.DOMAIN)
         for buffer, row in zip(pair, rows.producer().inputs, strict=True)
     ]
     graph.insert_before(node, commits)

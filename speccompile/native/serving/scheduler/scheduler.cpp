@@ -26,7 +26,7 @@ Scheduler::Scheduler(std::shared_ptr<const Bundle> bundle, const Limits& limits,
       clock_(std::move(clock)),
       decoder_(std::move(bundle)),
       loop_(decoder_.loop),
-      seats_(decoder_.bundle->manifest().batch_size, loop_.supports_prefix_reuse),
+      seats_(decoder_.bundle->manifest().batch_size, [this](int64_t slot, int64_t count) { return loop_.usable(slot, count); }),
       waiting_(limits_) {
   limits_.check();
   for (const auto& [name, folder] : adapters) decoder_.adapters.load(name, folder);

@@ -37,9 +37,12 @@ SlotAssignment SlotAllocator::choose(const ScheduledSequence& wanted) const {
 }
 
 int64_t SlotAllocator::cached_prefix_length(int64_t slot, const ScheduledSequence& wanted) const {
-  const Seat& seat = seats_[static_cast<size_t>(slot)];
+  return usable_(slot, held(seats_[static_cast<size_t>(slot)], wanted));
+}
+
+// Return the number of a prompt's tokens that a slot holds and may share.
+int64_t SlotAllocator::held(const Seat& seat, const ScheduledSequence& wanted) const {
   const TokenIds before(wanted.row.prompt.begin(), wanted.row.prompt.end() - 1);
-  if (!can_reuse_) return 0;
   if (!seat.served) {
     const bool shares = wanted.terms.reuse && seat.salt == wanted.terms.salt && seat.adapter == wanted.row.adapter_key;
     return shares ? common_prefix_length(seat.text, before) : 0;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,8 +26,10 @@ struct SlotAssignment {
 // All batch slots of a bundle.
 class SlotAllocator {
  public:
-  // can_reuse: whether a sequence may continue from a prefix of what a slot's caches hold.
-  SlotAllocator(int64_t count, bool can_reuse) : seats_(static_cast<size_t>(count)), can_reuse_(can_reuse) {}
+  // How many of the first tokens that a slot's caches hold serve another sequence, of (slot, tokens).
+  using Usable = std::function<int64_t(int64_t, int64_t)>;
+
+  SlotAllocator(int64_t count, Usable usable) : seats_(static_cast<size_t>(count)), usable_(std::move(usable)) {}
 
   int64_t size() const { return static_cast<int64_t>(seats_.size()); }
   bool is_full() const;
@@ -37,7 +40,7 @@ class SlotAllocator {
   // Rounds run over the range from the first occupied slot to the last: the choice keeps it short. Among slots that are equal in
   // that, the longest prefix decides, then the least recent use.
   SlotAssignment choose(const ScheduledSequence& wanted) const;
-  // Return the number of cached prompt tokens in a slot. The last prompt token is always read: it gives the next token.
+  // Return the number of cached prompt tokens in a slot, 0 if nothing can be reused. The last prompt token is always read: it gives the next token.
   int64_t cached_prefix_length(int64_t slot, const ScheduledSequence& wanted) const;
   // Assign the slot to a sequence.
   void assign(int64_t slot, const Scheduled& served);
@@ -56,10 +59,11 @@ class SlotAllocator {
     int64_t used = 0;
   };
 
+  int64_t held(const Seat& seat, const ScheduledSequence& wanted) const;
   int64_t span(int64_t slot) const;
 
   std::vector<Seat> seats_;
-  bool can_reuse_;
+  Usable usable_;
   int64_t ended_ = 0;
 };
 
