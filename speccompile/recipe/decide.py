@@ -16,7 +16,7 @@ from speccompile.recipe.caches import cache_notes, decide_caches
 from speccompile.recipe.cascade import decide_cascade
 from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_silent, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
-from speccompile.recipe.images import check_images, decide_images, with_processor
+from speccompile.recipe.images import check_images, decide_images, least_chunk, with_processor
 from speccompile.recipe.prefixes import decide_prefixes
 from speccompile.recipe.resolve import model_in, resolve_folder
 from speccompile.recipe.schema import Engine, Precision, Prove, Recipe
@@ -86,7 +86,8 @@ def make_plan(recipe: Recipe) -> Plan:
     cache, caches = recipe.cache or Cache(), decide_caches(recipe, target, draft, engines)
     notes += cache_notes(caches, prove)
     max_length = decide_max_length(recipe, target, draft.models)
-    check_images(recipe, images, caches, max_length)
+    chunk = _decide_prefill_chunk(recipe, max_length, draft, graphs, least_chunk(images))
+    check_images(recipe, images, caches, max_length, chunk)
     return Plan(
         name=recipe.name,
         target=target,
@@ -96,7 +97,7 @@ def make_plan(recipe: Recipe) -> Plan:
         verify=verify,
         max_length=max_length,
         batch_size=cache.batch_size or BATCH_SIZE,
-        prefill_chunk=_decide_prefill_chunk(recipe, max_length, draft, graphs),
+        prefill_chunk=chunk,
         engines=engines,
         prove=prove,
         notes=tuple(notes),
@@ -249,7 +250,8 @@ def decide_max_length(recipe: Recipe, target: ModelPlan, drafters: tuple[ModelPl
     return written
 
 
-def _decide_prefill_chunk(recipe: Recipe, max_length: int, draft: DrafterPlan, graphs: str) -> int:
+def _decide_prefill_chunk(recipe: Recipe, max_length: int, draft: DrafterPlan, graphs: str, least: int) -> int:
+    """least: what pictures need, by default."""
     written = (recipe.cache or Cache()).prefill_chunk
     if written == 1 and graphs == "fused" and DRAFTING_METHODS[draft.kind].pairs_next_token:
         expected = (
@@ -258,7 +260,7 @@ def _decide_prefill_chunk(recipe: Recipe, max_length: int, draft: DrafterPlan, g
         hint = "set cache.prefill_chunk to 2 or more, or graphs to separate"
         raise recipe.origin.refusal("cache.prefill_chunk", "1", expected, hint)
     if written is None:
-        return min(PREFILL_CHUNK, max_length)
+        return min(max(PREFILL_CHUNK, least), max_length)
     if written > max_length:
         hint = f"set cache.prefill_chunk to {max_length} or less"
         raise recipe.origin.refusal(
