@@ -14,6 +14,7 @@ from PIL import Image
 from transformers import (
     AutoImageProcessor,
     AutoModelForImageTextToText,
+    Gemma3Config,
     Idefics3Config,
     InternVLConfig,
     PreTrainedConfig,
@@ -26,17 +27,21 @@ from tests import zoo
 TILE = 56
 _VIT = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
 _TOKENS = {
+    "gemma3": ("<start_of_image>", "<end_of_image>", "<image_soft_token>"),
     "idefics3": ("<image>", "<fake_token_around_image>", "<global-img>",
                  *(f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5))),
     "internvl": ("<IMG_CONTEXT>", "<img>", "</img>"),
 }  # fmt: skip
 _PROCESSORS = {
+    "gemma3": {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": TILE, "width": TILE}, "resample": 2},
     "idefics3": {"image_processor_type": "Idefics3ImageProcessor", "size": {"longest_edge": 2 * TILE},
                  "max_image_size": {"longest_edge": TILE}},
     "internvl": {"image_processor_type": "GotOcr2ImageProcessor", "size": {"height": TILE, "width": TILE},
                  "crop_to_patches": True, "min_patches": 1, "max_patches": 4},
 }  # fmt: skip
-NAMES = ("idefics3", "smolvlm", "internvl")
+FLAT = ("internvl",)
+"""Those whose processor takes the pictures of one prompt as a list."""
+NAMES = ("idefics3", "smolvlm", "internvl", "gemma3")
 CHAT = (
     "{% for m in messages %}{{ m['role'] }}:{% if m['content'] is string %}{{ m['content'] }}{% else %}"
     "{% for p in m['content'] %}{% if p['type'] == 'image' %}IMAGE{% else %}{{ p['text'] }}{% endif %}{% endfor %}"
@@ -71,6 +76,13 @@ def config(name: str, settings: dict[str, Any]) -> PreTrainedConfig:
         "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
         "pad_token_id", "bos_token_id", "eos_token_id",
     )}  # fmt: skip
+    if name == "gemma3":
+        own = {"vocab_size": zoo.VOCABULARY + 32, "eos_token_id": None} | settings
+        siglip = _VIT | {"model_type": "siglip_vision_model", "image_size": TILE, "patch_size": 14}
+        return Gemma3Config(
+            text_config=zoo.config("gemma3_text", **own).to_dict(), vision_config=siglip, mm_tokens_per_image=16,
+            boi_token_index=first_id(), eoi_token_index=first_id() + 1, image_token_index=first_id() + 2,
+        )  # fmt: skip
     text = sizes | {"max_position_embeddings": 512, "vocab_size": zoo.VOCABULARY + 32, "eos_token_id": None} | settings
     if name == "internvl":
         sides = {"image_size": [TILE, TILE], "patch_size": [14, 14]}

@@ -6,6 +6,10 @@ that it gives stand where the prompt has placeholders: the round itself does not
 media           float32 [media, W]      the encoder's rows for this window, of all slots together; one row of zeros in a
                                         window without pictures
 media_rows      int64 [B, window]       0: the window's token; n: row n - 1 of media stands in its place
+media_blocks    int64 [B, window]       of a target whose pictures' rows see each other in both directions. 0: a token;
+                                        n: a row of the prompt's picture n, which sees all rows of this picture
+media_offsets   int64 [B, 3, window]    of a target whose rows have a place in time, a row and a column (M-RoPE): what
+                                        to add to a token's position on each of these axes
 
 Zeros everywhere are a window of text, so that a host that knows no pictures runs texts by leaving the buffers alone.
 Drafts are always tokens.
@@ -19,7 +23,9 @@ ENCODE_IMAGE = "encode_image"
 PIXELS, ROWS = "pixels", "rows"
 """Its input and its output."""
 
-MEDIA, MEDIA_ROWS = MEDIA_INPUTS = ("media", "media_rows")
+MEDIA, MEDIA_ROWS, MEDIA_BLOCKS, MEDIA_OFFSETS = MEDIA_INPUTS = (
+    "media", "media_rows", "media_blocks", "media_offsets"
+)  # fmt: skip
 """Inputs of a round's graphs that pictures fill."""
 
 IMAGES_FOLDER = "images"

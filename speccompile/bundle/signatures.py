@@ -77,6 +77,8 @@ SIGNATURES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "adapter": _COUNT,
     "media": ("float32", ("media", "*"), "io"),
     "media_rows": ("int64", ("batch", "window"), "io"),
+    "media_blocks": ("int64", ("batch", "window"), "io"),
+    "media_offsets": ("int64", ("batch", "*", "window"), "io"),
     ADAPTER_MATRIX: ("float32", ("*", "*", "*"), "io"),
     "source": ("int64", ("batch", "source"), "io"),
     "source_length": _COUNT,

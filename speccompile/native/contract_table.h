@@ -246,10 +246,12 @@ inline constexpr const char* kRowTokens = "row_tokens";
 inline constexpr const char* kAdapter = "adapter";
 inline constexpr const char* kMedia = "media";
 inline constexpr const char* kMediaRows = "media_rows";
+inline constexpr const char* kMediaBlocks = "media_blocks";
+inline constexpr const char* kMediaOffsets = "media_offsets";
 inline constexpr const char* kSource = "source";
 inline constexpr const char* kSourceLength = "source_length";
 inline constexpr const char* kSourceTokens = "source_tokens";
-inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter, kMedia, kMediaRows, kSource, kSourceLength, kSourceTokens};
+inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter, kMedia, kMediaRows, kMediaBlocks, kMediaOffsets, kSource, kSourceLength, kSourceTokens};
 }  // namespace names
 
 // speccompile.contract: GRAPHS
@@ -546,6 +548,8 @@ inline constexpr Signature kSignatures[] = {
     {"adapter", "int64", "batch", "io"},
     {"media", "float32", "media *", "io"},
     {"media_rows", "int64", "batch window", "io"},
+    {"media_blocks", "int64", "batch window", "io"},
+    {"media_offsets", "int64", "batch * window", "io"},
     {"lora.*", "float32", "* * *", "io"},
     {"source", "int64", "batch source", "io"},
     {"source_length", "int64", "batch", "io"},

@@ -17,7 +17,7 @@ from speccompile.recipe.caches import cache_notes, decide_caches
 from speccompile.recipe.cascade import decide_cascade
 from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_silent, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
-from speccompile.recipe.images import check_images, decide_images, with_processor
+from speccompile.recipe.images import check_images, decide_images, least_chunk, with_processor
 from speccompile.recipe.prefixes import decide_prefixes
 from speccompile.recipe.resolve import model_in, resolve_folder
 from speccompile.recipe.rings import decide_rings, ring_note
@@ -87,8 +87,8 @@ def make_plan(recipe: Recipe) -> Plan:
         _check_prompts(file, target)
     cache, caches = recipe.cache or Cache(), decide_caches(recipe, target, draft, engines)
     max_length = decide_max_length(recipe, target, draft.models)
-    check_images(recipe, images, caches, max_length)
-    chunk = _decide_prefill_chunk(recipe, max_length, draft, graphs)
+    chunk = _decide_prefill_chunk(recipe, max_length, draft, graphs, least_chunk(images))
+    check_images(recipe, images, caches, max_length, chunk)
     caches = decide_rings(recipe, caches, target, engines, max_length, spare_rows(chunk, draft.tokens))
     notes += [*cache_notes(caches, prove), *ring_note(caches)]
     return Plan(
@@ -253,7 +253,8 @@ def decide_max_length(recipe: Recipe, target: ModelPlan, drafters: tuple[ModelPl
     return written
 
 
-def _decide_prefill_chunk(recipe: Recipe, max_length: int, draft: DrafterPlan, graphs: str) -> int:
+def _decide_prefill_chunk(recipe: Recipe, max_length: int, draft: DrafterPlan, graphs: str, least: int) -> int:
+    """least: what pictures need, by default."""
     written = (recipe.cache or Cache()).prefill_chunk
     if written == 1 and graphs == "fused" and DRAFTING_METHODS[draft.kind].pairs_next_token:
         expected = (
@@ -262,7 +263,7 @@ def _decide_prefill_chunk(recipe: Recipe, max_length: int, draft: DrafterPlan, g
         hint = "set cache.prefill_chunk to 2 or more, or graphs to separate"
         raise recipe.origin.refusal("cache.prefill_chunk", "1", expected, hint)
     if written is None:
-        return min(PREFILL_CHUNK, max_length)
+        return min(max(PREFILL_CHUNK, least), max_length)
     if written > max_length:
         hint = f"set cache.prefill_chunk to {max_length} or less"
         raise recipe.origin.refusal(

@@ -13,7 +13,7 @@ from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.plan import DrafterPlan, EnginePlan, ModelPlan
 from speccompile.recipe.schema import Recipe
-from speccompile.runtime.images.tiles import FAMILIES
+from speccompile.runtime.images.families import FAMILIES
 
 ROOM = 32
 """Tokens beside a picture's for which a cache has to have room."""
@@ -43,20 +43,31 @@ def decide_images(
     return images
 
 
-def check_images(recipe: Recipe, images: ImageSettings | None, caches: CachePlan, max_length: int) -> None:
-    """Raise RecipeError for caches in which no picture has room, or whose rows are rounded."""
+def check_images(recipe: Recipe, images: ImageSettings | None, caches: CachePlan, max_length: int, chunk: int) -> None:
+    """Raise RecipeError for caches in which no picture has room, or whose rows are rounded, and for chunks of a prompt
+    into which no picture goes whose rows see each other."""
     if images is None:
         return
     if caches.target != FLOAT_CACHE:
         expected = "float beside target.images: pictures are not proven with rounded rows"
         raise recipe.origin.refusal("cache.dtype", caches.target, expected, "remove cache.dtype, or target.images")
     family = FAMILIES[images.family](images)
-    least = min(family.grid(*shape).n_tiles for shape in PROOF_SHAPES) * images.tile_rows
+    least = min(family.n_rows(family.grid(*shape)) for shape in PROOF_SHAPES)
     if max_length < least + ROOM:
         expected = f"at least {least + ROOM}: the smallest picture has {least} tokens"
         raise recipe.origin.refusal(
             "cache.max_length", str(max_length), expected, f"set cache.max_length to {least + ROOM}"
         )
+    if chunk < (least := least_chunk(images)):
+        expected = f"at least {least}: all rows of a picture see each other, and are read together"
+        hint = f"set cache.prefill_chunk to {least}, or target.images to false"
+        raise recipe.origin.refusal("cache.prefill_chunk", str(chunk), expected, hint)
+
+
+def least_chunk(images: ImageSettings | None) -> int:
+    """Return the number of tokens that the longest chunk of a prompt has at least: a picture's, if its rows see each
+    other."""
+    return images.tile_rows if images is not None and images.both_ways else 1
 
 
 def with_processor(target: ModelPlan) -> ModelPlan:

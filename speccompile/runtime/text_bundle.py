@@ -60,7 +60,7 @@ class TextBundle:
         hashed = "" if path is None else opened.hashes.files[names.TOKENIZER].blake3
         chat = read_chat(opened.path(names.CHAT)) if names.CHAT in opened.hashes.files else None
         settings = image_settings(opened.manifest)
-        text = None if path is None else Tokenizer(path, None if settings is None else settings.token)
+        text = None if path is None else Tokenizer(path, () if settings is None else settings.placeholders)
         vision = None if settings is None else ImageReader(settings, _no_encoder, text)
         return cls(opened.manifest, text, chat, GrammarCompiler(opened.manifest, path, hashed), vision)
 

@@ -2,73 +2,28 @@
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from io import BytesIO
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from transformers import AutoModelForImageTextToText, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from speccompile.compiler.build import build, image_proof
+from speccompile.compiler.build import image_proof
 from speccompile.compiler.models.image_encoder import load_whole
 from speccompile.errors import PromptError, ProofError, UsageError
 from speccompile.machine.formats.image_settings import ImageSettings
-from speccompile.recipe import make_plan
-from speccompile.recipe.load import parse_recipe
 from speccompile.runtime import Bundle
 from speccompile.runtime.images.media import SequenceMedia
 from speccompile.serving.http.model import ServedModel
 from tests import vision, zoo
 from tests.light.serve_example import serving
+from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made
 
 pytestmark = pytest.mark.builds(4)
-
-NEW = 20
-WIDE, TALL = vision.picture(40, 90), vision.picture(90, 33, 1)
-
-
-def made(name: str, drafter: Any, folder: Path, recipe: Any = None, **more: Any) -> Path:
-    """Build a bundle of a family in `folder`, and return it. recipe: more of it; more: of its cache."""
-    if not (folder / name).exists():
-        vision.save(vision.model(name), name, folder / name)
-    recipe = (recipe or {}) | {
-        "name": "seeing", "target": {"model": str(folder / name), "images": True}, "drafter": drafter,
-        "cache": {"max_length": 192, "prefill_chunk": 16, **more}, "prove": {"max_new_tokens": 8},
-    }  # fmt: skip
-    kind = drafter["kind"]
-    return build(make_plan(parse_recipe(recipe, Path("recipe"), [])), folder / f"{name}.{kind}")
-
-
-class Seeing:
-    """An open bundle, and transformers' whole model."""
-
-    def __init__(self, name: str, bundle: Path, folder: Path) -> None:
-        self.name, self.folder, self.path = name, folder / name, bundle
-        self.bundle = Bundle.open(bundle, threads=1)
-        self.whole = AutoModelForImageTextToText.from_pretrained(self.folder, attn_implementation="eager").eval()
-        self.token = vision.placeholder(name)
-
-    def expected(self, text: str, images: Sequence[Any]) -> list[int]:
-        """Return transformers' plain greedy tokens, of its own pixels."""
-        ids = torch.tensor([self.bundle._prompt(text, chat=False, hint=None, images=images).ids])
-        pixels = {}
-        if images:
-            shown: list[Any] = [Image.fromarray(each) for each in images]
-            with vision.width_first():
-                given = vision.processor(self.folder)(
-                    images=shown if self.name == "internvl" else [shown], return_tensors="pt"
-                )
-            pixels = {key: given[key] for key in ("pixel_values", "pixel_attention_mask") if key in given}
-        found = self.whole.generate(
-            input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW, eos_token_id=None,
-            **pixels,
-        )  # fmt: skip
-        return found[0, ids.shape[1] :].tolist()
 
 
 @pytest.fixture(scope="module")
@@ -88,17 +43,25 @@ def internvl(tmp_path_factory) -> Iterator[Seeing]:
     seeing.bundle.close()
 
 
-@pytest.fixture(params=["idefics3", "internvl"])
+@pytest.fixture(scope="module")
+def gemma3(tmp_path_factory) -> Iterator[Seeing]:
+    """Rows of a picture see each other: 16, more than a window of its sliding layers, and as many as a chunk."""
+    folder = tmp_path_factory.mktemp("gemma3")
+    drafter = {"kind": "layer_skip", "layers": [2, 3], "tokens": 3}
+    seeing = Seeing("gemma3", made("gemma3", drafter, folder, batch_size=2), folder)
+    yield seeing
+    seeing.bundle.close()
+
+
+@pytest.fixture(params=["idefics3", "internvl", "gemma3"])
 def seeing(request) -> Seeing:
     return request.getfixturevalue(request.param)
 
 
-PROMPTS = [
-    ("in the {0}self{0} = the", (WIDE, TALL)),
-    ("{0}in the self = the", (TALL,)),
-    ("in the self = the{0}", (WIDE,)),
-    ("in the self = the", ()),
-]
+@pytest.fixture(params=["idefics3", "gemma3"])
+def two_slots(request) -> Seeing:
+    """A bundle with two batch slots."""
+    return request.getfixturevalue(request.param)
 
 
 @pytest.mark.parametrize(("text", "images"), PROMPTS, ids=["two", "first", "last", "none"])
@@ -133,7 +96,11 @@ def test_the_proof_notices(idefics3, monkeypatch, wrong):
         monkeypatch.setattr(SequenceMedia, "rows_between", shifted)
     elif wrong == "tiles of another order":
         real = image_proof.open_encoder
-        flipped = lambda *given: (lambda run: lambda tile: run(tile[:, :, ::-1].copy()))(real(*given))  # noqa: E731
+
+        def flipped(*given: Any) -> Any:
+            run = real(*given)
+            return lambda tile: run({"pixels": tile["pixels"][:, :, ::-1].copy()})
+
         monkeypatch.setattr(image_proof, "open_encoder", flipped)
     else:
         generate = image_proof._generate
@@ -146,6 +113,19 @@ def test_the_proof_notices(idefics3, monkeypatch, wrong):
     engine = SimpleNamespace(entry=bundle.entry, open=lambda *_, **__: bundle.engine)
     with pytest.raises(ProofError, match=r"pictures: the logits|pictures: speculative decoding"):
         image_proof._prove(load_whole(idefics3.folder), images, bundle.manifest, engine, idefics3.path)
+
+
+def test_the_proof_notices_rows_that_see_what_comes_before_alone(gemma3, monkeypatch):
+    bundle = gemma3.bundle
+    engine = SimpleNamespace(entry=bundle.entry, open=lambda *_, **__: bundle.engine)
+    proven = load_whole(gemma3.folder), bundle.vision.settings, bundle.manifest, engine, gemma3.path
+    image_proof._prove(*proven)
+    monkeypatch.setattr(SequenceMedia, "_check_contiguous", lambda _: None)
+    for name, value in (("chunk_stop", lambda *given: given[2]), ("blocks", np.zeros(192, np.int64))):
+        with monkeypatch.context() as patched:
+            patched.setattr(SequenceMedia, name, value)
+            with pytest.raises(ProofError, match="pictures: the logits"):
+                image_proof._prove(*proven)
 
 
 def test_a_picture_that_comes_again_is_neither_encoded_nor_read_again(seeing):
@@ -166,20 +146,20 @@ def test_a_picture_that_comes_again_is_neither_encoded_nor_read_again(seeing):
     )
 
 
-def test_rows_of_a_batch_see_their_own_pictures(idefics3):
-    texts = [f"in {idefics3.token} the", "in the self = the"]
-    expected = [idefics3.expected(texts[0], [WIDE]), idefics3.expected(texts[1], [])]
+def test_rows_of_a_batch_see_their_own_pictures(two_slots):
+    texts = [f"in {two_slots.token} the", "in the self = the"]
+    expected = [two_slots.expected(texts[0], [WIDE]), two_slots.expected(texts[1], [])]
     for images in ([[WIDE], []], [[WIDE], None]):
-        found = idefics3.bundle.generate_batch(texts, images=images, max_new_tokens=NEW)
+        found = two_slots.bundle.generate_batch(texts, images=images, max_new_tokens=NEW)
         assert [each.token_ids for each in found] == expected
-    both = idefics3.bundle.generate_batch(texts[:1] * 2, images=[[WIDE], [TALL]], max_new_tokens=NEW)
-    assert [each.token_ids for each in both] == [expected[0], idefics3.expected(texts[0], [TALL])]
+    both = two_slots.bundle.generate_batch(texts[:1] * 2, images=[[WIDE], [TALL]], max_new_tokens=NEW)
+    assert [each.token_ids for each in both] == [expected[0], two_slots.expected(texts[0], [TALL])]
 
 
-def test_a_service_sees_pictures(idefics3):
-    text = f"in {idefics3.token} the"
-    expected = [idefics3.expected(text, [each]) for each in (WIDE, TALL, WIDE)]
-    with idefics3.bundle.serve() as service:
+def test_a_service_sees_pictures(two_slots):
+    text = f"in {two_slots.token} the"
+    expected = [two_slots.expected(text, [each]) for each in (WIDE, TALL, WIDE)]
+    with two_slots.bundle.serve() as service:
         requests = [service.submit(text, images=[each], max_new_tokens=NEW) for each in (WIDE, TALL, WIDE)]
         assert [request.generations()[0].token_ids for request in requests] == expected
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from transformers import AutoTokenizer, Idefics3Processor, InternVLProcessor, SmolVLMProcessor
+from transformers import AutoTokenizer, Gemma3Processor, Idefics3Processor, InternVLProcessor, SmolVLMProcessor
 from transformers.models.smolvlm import processing_smolvlm
 from transformers.processing_utils import ProcessorMixin
 
@@ -16,13 +16,18 @@ from speccompile.runtime.images import encoder as encoders
 from speccompile.runtime.images.bundle_prompts import read_prompt
 from speccompile.runtime.images.conversations import split_images
 from speccompile.runtime.images.encoder import Encoder
+from speccompile.runtime.images.families import FAMILIES
 from speccompile.runtime.images.media import SequenceMedia
 from speccompile.runtime.images.reader import ImageReader, images_per_prompt
-from speccompile.runtime.images.tiles import FAMILIES
 from speccompile.runtime.text.tokenizer import Tokenizer
 from tests import multimodal, vision
 
-PROCESSORS = {"idefics3": Idefics3Processor, "smolvlm": SmolVLMProcessor, "internvl": InternVLProcessor}
+PROCESSORS = {
+    "gemma3": Gemma3Processor,
+    "idefics3": Idefics3Processor,
+    "smolvlm": SmolVLMProcessor,
+    "internvl": InternVLProcessor,
+}
 SIZES = [(1, 1), (1, 40), (40, 1), (7, 300), (300, 7), (56, 56), (57, 56), (64, 200), (200, 64), (33, 30), (112, 113),
          (480, 640), (640, 480)]  # fmt: skip
 
@@ -32,14 +37,14 @@ def seen(request, tmp_path_factory) -> Any:
     """Folder, settings and reader of a family, without an encoder."""
     folder = vision.save(vision.model(request.param), request.param, tmp_path_factory.mktemp(request.param))
     settings = read_images(folder)
-    tokenizer = Tokenizer(folder / "tokenizer.json", settings.token)
+    tokenizer = Tokenizer(folder / "tokenizer.json", settings.placeholders)
     reader = ImageReader(settings, lambda: pytest.fail("nothing is encoded here"), tokenizer)
     return request.param, folder, settings, reader
 
 
 def shown(name: str, images: list[Any]) -> Any:
     pictures = [Image.fromarray(each) for each in images]
-    return pictures if name == "internvl" else [pictures]
+    return pictures if name in vision.FLAT else [pictures]
 
 
 @vision.width_first()
@@ -59,13 +64,18 @@ def test_prompts_are_those_of_transformers_processor(seen, monkeypatch):
     monkeypatch.setattr(ProcessorMixin, "check_argument_for_proper_class", lambda *_: None)
     name, folder, settings, reader = seen
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    rows = {"image_seq_length" if name == "internvl" else "image_seq_len": settings.tile_rows}
+    rows = {"image_seq_length" if name in ("gemma3", "internvl") else "image_seq_len": settings.tile_rows}
+    if name == "gemma3":
+        for key, value in {"boi_token": settings.token, "eoi_token": settings.settings["end"],
+                           "image_token": settings.row_token, "boi_token_id": settings.token_id - 2,
+                           "image_token_id": settings.token_id}.items():  # fmt: skip
+            setattr(tokenizer, key, value)
     if name == "internvl":
         for key, value in {"start_image_token": "<img>", "end_image_token": "</img>", "video_token": "<video>",
                            "context_image_token": settings.token, "start_image_token_id": 273,
                            "end_image_token_id": 274, "context_image_token_id": settings.token_id}.items():  # fmt: skip
             setattr(tokenizer, key, value)
-    video = {} if name == "idefics3" else {"video_processor": None}
+    video = {} if name in ("gemma3", "idefics3") else {"video_processor": None}
     processor = PROCESSORS[name](image_processor=vision.processor(folder), tokenizer=tokenizer, **video, **rows)
     token = settings.token
     for text, sizes in (
@@ -83,8 +93,9 @@ def test_prompts_are_those_of_transformers_processor(seen, monkeypatch):
 
 def test_a_placeholder_that_a_user_types_is_text(seen):
     _, folder, settings, _ = seen
-    tokenizer, escaping = (Tokenizer(folder / "tokenizer.json", each) for each in (None, settings.token))
-    typed = f"in {settings.token} the {settings.token}"
+    tokenizer, escaping = (Tokenizer(folder / "tokenizer.json", each) for each in ((), settings.placeholders))
+    row = settings.row_token or settings.token
+    typed = f"in {row} the {settings.token}"
     assert settings.token_id in tokenizer.encode(typed)
     ids = escaping.encode(typed)
     assert settings.token_id not in ids
@@ -109,10 +120,36 @@ def test_pictures_and_placeholders_are_counted(seen):
     for text in (f"{token}what", f"{token}{token}{token}"):
         with pytest.raises(PromptError, match=f"received 2 pictures and {text.count(token)} placeholders {token}"):
             reader.prompt(text, pictures)
-    with pytest.raises(PromptError, match=f"the prompt has {len(first.ids) - 5} placeholders|the prompt has"):
-        reader.of_ids(first.ids[3:], pictures)
+    place, rows = first.ids.index(settings.token_id), first.ids.count(settings.token_id)
+    with pytest.raises(PromptError, match=rf"the prompt has {rows - 1} placeholders of pictures .*, expected {rows}"):
+        reader.of_ids(first.ids[:place] + first.ids[place + 1 :], pictures)
     with pytest.raises(PromptError, match="received 65 pictures, expected at most 64"):
         reader.pictures([vision.picture(3, 3)] * 65)
+
+
+def test_chunks_end_around_rows_that_see_each_other(seen):
+    _, _, settings, reader = seen
+    pictures = reader.pictures([vision.picture(40, 90), vision.picture(90, 40)])
+    found = reader.prompt("ab", pictures)
+    media, length = found.media, len(found.ids)
+    for size in (settings.tile_rows, settings.tile_rows + 3, length):
+        start, stops = 0, []
+        while start < length:
+            start = media.chunk_stop(start, min(start + size, length))
+            stops.append(start)
+        assert all(stop - begin <= size for begin, stop in zip([0, *stops], stops, strict=False))
+        assert stops[-1] == length
+        inside = [stop for stop in stops[:-1] if media.blocks[stop] and media.blocks[stop] == media.blocks[stop - 1]]
+        assert not inside or not settings.both_ways
+        assert settings.both_ways or stops == [*range(size, length, size), length]
+    first, last = (int(each) for each in np.flatnonzero(media.blocks == 2)[[0, -1]])
+    for place in range(first + 1, last + 1):
+        assert media.reusable(place) == (first if settings.both_ways else place)
+    assert [media.reusable(each) for each in (0, first, last + 1, length + 9)] == [0, first, last + 1, length + 9]
+    apart = [*found.ids[: first + 1], 9, *found.ids[first + 1 :]]
+    if settings.both_ways or settings.axes:
+        with pytest.raises(PromptError, match=r"tokens among the .* placeholders of picture 2, expected none"):
+            reader.of_ids(apart, pictures)
 
 
 def test_a_picture_is_told_by_its_content(seen):
@@ -218,8 +255,8 @@ def test_a_checkpoint_without_its_processor_or_of_another_type_is_refused(tmp_pa
     (folder / "preprocessor_config.json").unlink()
     with pytest.raises(CheckpointError, match=r"received a folder without preprocessor_config\.json"):
         read_images(folder)
-    other = multimodal.save(multimodal.model("gemma3"), tmp_path / "b")
-    with pytest.raises(UnsupportedModelError, match=r"received target\.images for a model of type 'gemma3'"):
+    other = multimodal.save(multimodal.model("mistral3"), tmp_path / "b")
+    with pytest.raises(UnsupportedModelError, match=r"received target\.images for a model of type 'mistral3'"):
         read_images(other)
 
 

@@ -29,7 +29,8 @@ def folder(tmp_path_factory) -> Path:
     zoo.save("llama", folder / "small")  # with fewer rows than its tokenizer has tokens
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(folder / "target" / name, folder / "small" / name)
-    multimodal.save(multimodal.model("gemma3"), folder / "gemma3", tokenizer=True)
+    multimodal.save(multimodal.model("mistral3"), folder / "mistral3", tokenizer=True)
+    vision.save(vision.model("gemma3"), "gemma3", folder / "gemma3")
     return folder
 
 
@@ -62,6 +63,10 @@ def test_text_alone_stays_the_default(folder):
 
 
 REFUSED = [
+    (
+        {"model": "gemma3", "cache": {"prefill_chunk": 15}},
+        r"prefill_chunk: received 15, expected at least 16: all rows of",
+    ),
     ({"model": "text"}, r"target\.images: received true, but .* is no multimodal model"),
     ({"drafter": {"kind": "token_recycling"}}, r"drafter\.kind: received 'token_recycling' beside target\.images"),
     ({"drafter": {"kind": "model", "model": "small", "then": "prompt_lookup"}}, "with a lookup beside it"),
@@ -84,9 +89,9 @@ def test_what_does_not_go_with_pictures_is_refused(folder, changes, said):
 
 
 def test_another_multimodal_model_is_refused_with_its_pictures_alone(folder):
-    with pytest.raises(UnsupportedModelError, match=r"received target\.images for a model of type 'gemma3'"):
-        planned(folder, "gemma3")
-    assert planned(folder, "gemma3", target={"images": False}).images is None
+    with pytest.raises(UnsupportedModelError, match=r"received target\.images for a model of type 'mistral3'"):
+        planned(folder, "mistral3")
+    assert planned(folder, "mistral3", target={"images": False}).images is None
 
 
 WRONG = [
@@ -105,6 +110,24 @@ def test_a_processor_that_does_something_else_is_refused(tmp_path, file, changes
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     with pytest.raises((CheckpointError, UnsupportedModelError), match=said):
         planned(tmp_path)
+
+
+def test_crops_of_gemma3_are_refused(tmp_path):
+    vision.save(vision.model("gemma3"), "gemma3", tmp_path / "target")
+    path = tmp_path / "target" / "preprocessor_config.json"
+    for changes, said in (
+        ({"do_pan_and_scan": True}, "received do_pan_and_scan True, expected False: crops"),
+        ({"size": {"height": 28, "width": 56}}, r"received size \[28, 56\], expected the image_size of the vision"),
+    ):
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+        with pytest.raises(UnsupportedModelError, match=said):
+            planned(tmp_path)
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"do_pan_and_scan": False}))
+
+
+def test_a_chunk_holds_a_picture_whose_rows_see_each_other(folder):
+    plan = planned(folder, "gemma3", cache={"max_length": 96})
+    assert plan.prefill_chunk >= plan.images.tile_rows
 
 
 def test_another_size_of_internvl_is_refused(tmp_path):

@@ -7,20 +7,22 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import torch
+from numpy.typing import NDArray
 
-from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, PIXELS
+from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, PIXELS, PROOF_SHAPES
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.memory import free_memory
 from speccompile.compiler.lower.export_encoder import ENCODER_FILE, WEIGHTS_FILE, export_encoder
-from speccompile.compiler.models.image_encoder import ENCODERS, load_whole, tile_features
+from speccompile.compiler.models.image_encoder import ENCODERS, image_features, load_whole
 from speccompile.compiler.models.load import ModelFiles
 from speccompile.errors import ProofError
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.progress import log_step
+from speccompile.runtime.images.families import FAMILIES
 
 TOLERANCE = 1e-4
 """Largest difference of the encoder's rows from transformers', relative to the largest. float32."""
-_TILES = 2
+_PICTURES = 2
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ def build_encoder(inputs: EncoderInputs, folder: Path, steps: CachedSteps, *, pr
 
     def make() -> dict[str, Any]:
         with log_step(f"tracing {ENCODE_IMAGE}"):
-            whole = load_whole(inputs.target.folder)
-            export_encoder(ENCODERS[inputs.images.family](whole, inputs.images.tile), inputs.images.tile, folder)
+            encoder = ENCODERS[inputs.images.family](load_whole(inputs.target.folder), inputs.images)
+            export_encoder(encoder, {PIXELS: torch.zeros(3, *inputs.images.tile)}, folder)
         return {}
 
     def compare() -> dict[str, Any]:
@@ -55,13 +57,19 @@ def build_encoder(inputs: EncoderInputs, folder: Path, steps: CachedSteps, *, pr
     return [row]
 
 
+def random_picture(height: int, width: int) -> NDArray[np.uint8]:
+    """Return a picture of noise, uint8 [height, width, 3], the same for the same size."""
+    return np.random.default_rng([height, width]).integers(0, 256, (height, width, 3), np.uint8)
+
+
 def _compare(inputs: EncoderInputs, folder: Path) -> dict[str, Any]:
-    images = inputs.images
-    pixels = np.random.default_rng(0).standard_normal((_TILES, 3, *images.tile), np.float32)
-    expected = tile_features(load_whole(inputs.target.folder), torch.from_numpy(pixels)).numpy()
+    images, family = inputs.images, FAMILIES[inputs.images.family](inputs.images)
+    shown = [random_picture(*shape) for shape in PROOF_SHAPES[:_PICTURES]]
+    runs = [run for each in shown for run in family.runs(each)]
+    expected = image_features(load_whole(inputs.target.folder), runs).numpy()
     session = ort.InferenceSession(folder / ENCODER_FILE, providers=["CPUExecutionProvider"])
-    found = np.stack([session.run(None, {PIXELS: tile})[0] for tile in pixels])
-    wanted = (_TILES, images.tile_rows, images.width)
+    found = np.concatenate([session.run(None, run)[0] for run in runs])
+    wanted = (sum(family.n_rows(family.grid(*each.shape[:2])) for each in shown), images.width)
     if found.shape != wanted or expected.shape != wanted:
         raise ProofError(
             f"{ENCODE_IMAGE}: received rows of shape {list(found.shape)}, transformers' are {list(expected.shape)}, "

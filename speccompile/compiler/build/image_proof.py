@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.bundle.media import MEDIA, MEDIA_ROWS, PROOF_SHAPES
+from speccompile.bundle.media import MEDIA, PROOF_SHAPES
 from speccompile.compiler.build.cache_key import GraphFiles
 from speccompile.compiler.build.cached_steps import CachedSteps
+from speccompile.compiler.build.image_encoder import random_picture
 from speccompile.compiler.build.lowered_proof import ProofEngine
 from speccompile.compiler.build.memory import free_memory
-from speccompile.compiler.models.image_encoder import load_whole, pixel_inputs
+from speccompile.compiler.models.image_encoder import load_whole, pixel_inputs, token_inputs
 from speccompile.compiler.models.load import ModelFiles
 from speccompile.compiler.prove.reference import check_greedy
 from speccompile.compiler.prove.tolerance import TOLERANCE
@@ -29,8 +30,10 @@ from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.progress import log_step
 from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.images.encoder import ENCODER_FILE, open_encoder
+from speccompile.runtime.images.families import FAMILIES
+from speccompile.runtime.images.family import EncoderRun, Family
 from speccompile.runtime.images.reader import ImageReader, SeenPrompt
-from speccompile.runtime.images.tiles import FAMILIES, Family
+from speccompile.runtime.rounds.media_inputs import MediaInputs
 
 TRACED = "float32"
 _TEXT, _CHUNK = 5, 5
@@ -86,14 +89,15 @@ def _prove(
     bundle = Bundle(manifest, opened, engine.entry, None, None)
     bundle.vision = ImageReader(images, partial(open_encoder, folder, 1), None)
     shown = proof_pictures(FAMILIES[images.family](images), manifest.max_length - _NEW_TOKENS)
-    ids = _prompt(images, [bundle.vision.pictures([each])[0].grid.n_tiles for each in shown], manifest.vocabulary_size)
+    pictures, family = bundle.vision.pictures(shown), FAMILIES[images.family](images)
+    ids = _prompt(images, [family.n_rows(each.grid) for each in pictures], manifest.vocabulary_size)
     is_exact = engine.entry.precision["target"] == TRACED
     row: dict[str, Any] = {"precision": engine.entry.precision, "pictures": len(shown), "prompt_tokens": len(ids)}
-    tiles = np.concatenate([FAMILIES[images.family](images).tiles(each) for each in shown])
+    runs = [run for each in shown for run in family.runs(each)]
     if is_exact:
-        expected = whole_logits(whole, ids, tiles)
+        expected = whole_logits(whole, ids, runs)
         sizes = sorted({1, min(_CHUNK, manifest.prefill_chunk), manifest.prefill_chunk})
-        seen = bundle.vision.of_ids(ids, bundle.vision.pictures(shown))
+        seen = bundle.vision.of_ids(ids, pictures)
         row |= {"chunks": sizes, "tolerance": TOLERANCE[TRACED]}
         row["values"] = sum(_check_chunks(bundle, seen, expected, size) for size in sizes)
     found = [_generate(bundle, ids, shown, autoregressive=each) for each in (True, False)]
@@ -103,40 +107,37 @@ def _prove(
             hint="speculation changed the output: please report it with the recipe",
         )
     if is_exact:
-        logits = whole_logits(whole, [*ids, *found[0].token_ids[:-1]], tiles)[len(ids) - 1 :]
+        logits = whole_logits(whole, [*ids, *found[0].token_ids[:-1]], runs)[len(ids) - 1 :]
         check_greedy(logits, found[0].token_ids, TRACED, "pictures", "autoregressive decoding")
     return row | {"new_tokens": len(found[0].token_ids), "equal": found[0].token_ids == found[1].token_ids}
 
 
 def proof_pictures(family: Family, room: int) -> list[NDArray[np.uint8]]:
     """Return up to two pictures of different shapes whose rows, with some text, fit into `room` tokens."""
-    rows, left, found = family.images.tile_rows, room - 3 * _TEXT, list[NDArray[np.uint8]]()
-    for height, width in sorted(PROOF_SHAPES, key=lambda shape: family.grid(*shape).n_tiles):
-        needed = family.grid(height, width).n_tiles * rows
+    left, found = room - 3 * _TEXT, list[NDArray[np.uint8]]()
+    for shape in sorted(PROOF_SHAPES, key=lambda shape: family.n_rows(family.grid(*shape))):
+        needed = family.n_rows(family.grid(*shape))
         if len(found) < 2 and needed <= left:
-            random = np.random.default_rng([height, width])
-            found.append(random.integers(0, 256, (height, width, 3), np.uint8))
+            found.append(random_picture(*shape))
             left -= needed
     return found
 
 
-def _prompt(images: ImageSettings, tiles: Sequence[int], vocabulary: int) -> list[int]:
-    """Return random tokens with the placeholders of some pictures among them."""
+def _prompt(images: ImageSettings, rows: Sequence[int], vocabulary: int) -> list[int]:
+    """Return random tokens with the placeholders of some pictures, of so many rows each, among them."""
     random = np.random.default_rng(0)
-    text = [
-        int(token) for token in random.integers(0, vocabulary, _TEXT * (len(tiles) + 1)) if token != images.token_id
-    ]
+    text = [int(token) for token in random.integers(0, vocabulary, _TEXT * (len(rows) + 1)) if token != images.token_id]
     found = text[:_TEXT]
-    for number, count in enumerate(tiles, 1):
-        found += [images.token_id] * (count * images.tile_rows) + text[number * _TEXT : (number + 1) * _TEXT]
+    for number, count in enumerate(rows, 1):
+        found += [images.token_id] * count + text[number * _TEXT : (number + 1) * _TEXT]
     return found
 
 
 @torch.no_grad()
-def whole_logits(whole: nn.Module, ids: Sequence[int], tiles: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return transformers' logits float32 [n, V] after each token of a prompt whose pictures have these tiles."""
-    given = torch.tensor([list(ids)])
-    logits = whole(input_ids=given, use_cache=False, **pixel_inputs(whole, torch.from_numpy(tiles))).logits
+def whole_logits(whole: nn.Module, ids: Sequence[int], runs: Sequence[EncoderRun]) -> NDArray[np.float32]:
+    """Return transformers' logits float32 [n, V] after each token of a prompt with the pictures of these runs."""
+    given = token_inputs(whole, torch.tensor([list(ids)]))
+    logits = whole(**given, **pixel_inputs(whole, runs), use_cache=False).logits
     return np.asarray(logits[0].float().numpy())
 
 
@@ -159,18 +160,15 @@ def _check_chunks(bundle: Bundle, seen: SeenPrompt, expected: NDArray[np.float32
     batch, compared = manifest.batch_size, 0
     n_given, n_total, length = (engine.host_view(name, (batch,)) for name in ("n_given", "n_total", "length"))
     n_given[:] = n_total[:] = length[:] = 0
-    for start in range(0, len(seen.ids), size):
-        part = seen.ids[start : start + size]
-        places, rows = media.rows_between(start, start + size)
-        count = 1 if rows is None else len(rows)
+    inputs, stop = MediaInputs(engine, manifest.graphs, batch, manifest.prefill_chunk), 0
+    while (start := stop) < len(seen.ids):
+        stop = media.chunk_stop(start, min(start + size, len(seen.ids)))
+        part, span = seen.ids[start:stop], (media, range(start, stop))
+        count = inputs.count([span])
         widths = {"window": len(part), "logit_rows": len(part), "history": 1, "allowed": 1, MEDIA: count}
         verify = engine.bind("verify", widths, ("logits",))
         engine.host_view("window", (batch, len(part)))[0] = part
-        numbers = engine.host_view(MEDIA_ROWS, (batch, len(part)))
-        numbers[:] = 0
-        numbers[0] = np.where(places > 0, np.cumsum(places > 0), 0)
-        if rows is not None:
-            engine.host_view(MEDIA, rows.shape)[:] = rows
+        inputs.write(len(part), range(batch), {0: span}, count)
         logits = engine.host_view("logits", (batch, len(part), manifest.vocabulary_size))
         n_total[0] = len(part)
         wanted = expected[start : start + len(part)]

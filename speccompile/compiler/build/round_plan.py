@@ -96,7 +96,8 @@ class RoundPlan:
     @property
     def media(self) -> MediaRows | None:
         """Rows of pictures in the target's windows; None if it sees none."""
-        return None if self.images is None else MediaRows(self.images.width)
+        found = self.images
+        return None if found is None else MediaRows(found.width, found.both_ways, found.axes, found.stacked)
 
     @property
     def _drafts(self) -> WindowDrafts:

@@ -1,6 +1,7 @@
 """Pictures of a multimodal checkpoint: the numbers of its image processor and its placeholders, without torch."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,28 @@ def _internvl(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any])
     return _plan("internvl", folder, config, numbers, _CLIP, tile, rows, settings)
 
 
-FAMILIES = {"idefics3": _idefics3, "smolvlm": _idefics3, "internvl": _internvl}
+def _gemma3(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
+    """Gemma 3: one square tile, whose rows see each other in both directions."""
+    numbers = {"resample": 2, "size": {"height": 224, "width": 224}, **given}
+    _expect(folder, numbers, do_resize=True, do_rescale=True, do_normalize=True)
+    if numbers.get("do_pan_and_scan"):
+        raise _other(folder, "do_pan_and_scan True", "False: crops of a picture are not compiled")
+    tile = int(numbers["size"]["height"]), int(numbers["size"]["width"])
+    if tile != (size := _pair(config["vision_config"].get("image_size", 224))):
+        raise _other(folder, f"size {list(tile)}", f"the image_size of the vision tower, {list(size)}")
+    ids = [config.get(f"{name}_index", config.get(f"{name}_id", usual)) for name, usual in _GEMMA]
+    begin, end, row = (_token(folder, each) for each in ids)
+    found = _plan(
+        "gemma3", folder, {"image_token_id": ids[2], **config}, numbers, _STANDARD, tile,
+        int(config.get("mm_tokens_per_image", 256)), {"end": end or ""},
+    )  # fmt: skip
+    return replace(found, token=begin, row_token=row, both_ways=True)
+
+
+_GEMMA = (("boi_token", 255_999), ("eoi_token", 256_000), ("image_token", 262_144))
+"""Names in Gemma 3's config of the ids around a picture and of its rows, and what they are by default."""
+
+FAMILIES = {"gemma3": _gemma3, "idefics3": _idefics3, "smolvlm": _idefics3, "internvl": _internvl}
 """`model_type` -> function that reads its pictures."""
 
 

@@ -1,13 +1,15 @@
-"""torch -> ONNX of an image encoder: one tile in, its rows out."""
+"""torch -> ONNX of an image encoder: the inputs of one run in, its rows out."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx_ir as ir
 import torch
 from onnx_ir.passes import common
-from torch import nn
+from torch import Tensor, nn
 
-from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, PIXELS, ROWS
+from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, ROWS
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.decompose import quick_translation
 from speccompile.compiler.lower.export import translation, without_noise
@@ -22,12 +24,14 @@ WEIGHTS_FILE = f"{ENCODE_IMAGE}.weights"
 
 
 @torch.no_grad()
-def export_encoder(encoder: nn.Module, tile: tuple[int, int], folder: Path) -> None:
-    """Write the graph of an encoder, and its weights, into the folder of a bundle. Raise UnsupportedModelError if it
-    cannot be traced."""
+def export_encoder(
+    encoder: nn.Module, example: Mapping[str, Tensor], folder: Path, dynamic: Mapping[str, Any] | None = None
+) -> None:
+    """Write the graph of an encoder, and its weights, into the folder of a bundle. example: inputs by name; dynamic:
+    their dynamic dimensions. Raise UnsupportedModelError if it cannot be traced."""
     with without_noise(), without_numbers(encoder) as sources:
         try:
-            program = torch.export.export(encoder, (torch.zeros(3, *tile),), strict=False)
+            program = torch.export.export(encoder, (), dict(example), dynamic_shapes=dynamic, strict=False)
             with quick_translation():
                 model = torch.onnx.export(
                     program, dynamo=True, opset_version=neutral.OPSET, optimize=False, verbose=False,
@@ -39,7 +43,7 @@ def export_encoder(encoder: nn.Module, tile: tuple[int, int], folder: Path) -> N
                 hint="remove target.images: the text decoder alone is compiled",
             ) from error
     put_weights(model, sources)
-    for value, name in ((model.graph.inputs[0], PIXELS), (model.graph.outputs[0], ROWS)):
+    for value, name in zip((*model.graph.inputs, model.graph.outputs[0]), (*example, ROWS), strict=True):
         value.name = name
     common.ClearMetadataAndDocStringPass()(model)  # stack traces hold paths of the tracing machine
     model.producer_name = model.producer_version = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from speccompile.bundle.sources import ENCODED_COMPONENTS, SOURCE, is_cross_state, length_input, tokens_input
 from speccompile.compiler.models.encode_source import EncodeSource
 from speccompile.compiler.step.draft import Drafter, State
+from speccompile.compiler.step.media_rows import AXES
 from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.verify import Verify
 from speccompile.compiler.step.window import TreeLayout
@@ -86,7 +87,9 @@ def media_inputs(verify: Verify, batch: Dimension) -> list[Spec]:
     merged = verify.media
     if merged is None:
         return []
-    return [_io("media", ("media", merged.width), dtype="float32"), _io("media_rows", (batch, "window"))]
+    found = [_io("media", ("media", merged.width), dtype="float32"), _io("media_rows", (batch, "window"))]
+    found += [_io("media_blocks", (batch, "window"))] if merged.both_ways else []
+    return found + ([_io("media_offsets", (batch, AXES, "window"))] if merged.axes else [])
 
 
 def quantized_states(verify: Verify) -> list[str]:

@@ -1,14 +1,18 @@
-"""The vision tower and the projector of a multimodal checkpoint, as a function of one tile."""
+"""The vision tower and the projector of a multimodal checkpoint, as a function of one run's inputs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForImageTextToText
 
+from speccompile.bundle.media import PIXELS
 from speccompile.compiler.models.load import read_whole
 from speccompile.errors import CheckpointError
+from speccompile.machine.formats.image_settings import ImageSettings
+from speccompile.runtime.images.family import EncoderRun
 
 
 def load_whole(folder: Path) -> nn.Module:
@@ -28,9 +32,9 @@ def load_whole(folder: Path) -> nn.Module:
 class _Idefics3(nn.Module):
     """Idefics3 and SmolVLM over one whole tile, whose positions are constant."""
 
-    def __init__(self, whole: nn.Module, tile: tuple[int, int]) -> None:
+    def __init__(self, whole: nn.Module, images: ImageSettings) -> None:
         super().__init__()
-        self.tower, self.connector = whole.model.vision_model, whole.model.connector
+        self.tower, self.connector, tile = whole.model.vision_model, whole.model.connector, images.tile
         patch, found = self.tower.embeddings.patch_size, list[Tensor]()
         grid = torch.ones(1, tile[0] // patch, tile[1] // patch, dtype=torch.bool)
         take = self.tower.embeddings.position_embedding.register_forward_pre_hook(
@@ -52,7 +56,7 @@ class _Idefics3(nn.Module):
 class _InternVL(nn.Module):
     """InternVL over one tile."""
 
-    def __init__(self, whole: nn.Module, tile: tuple[int, int]) -> None:
+    def __init__(self, whole: nn.Module, images: ImageSettings) -> None:
         super().__init__()
         self.model = whole.model
 
@@ -66,19 +70,44 @@ class _InternVL(nn.Module):
         return rows
 
 
-ENCODERS: dict[str, Callable[[nn.Module, tuple[int, int]], nn.Module]] = {"idefics3": _Idefics3, "internvl": _InternVL}
-"""Family -> module over a tile of its model: pixels float32 [3, height, width] -> rows float32 [rows, W]."""
+class _Gemma3(nn.Module):
+    """Gemma 3 over one tile."""
+
+    def __init__(self, whole: nn.Module, images: ImageSettings) -> None:
+        super().__init__()
+        self.model = whole.model
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        rows: Tensor = self.model.get_image_features(pixels[None]).pooler_output[0]
+        return rows
 
 
-def pixel_inputs(whole: nn.Module, tiles: Tensor) -> dict[str, Tensor]:
-    """Return transformers' inputs for the tiles float32 [n, 3, height, width] of one prompt's pictures."""
+ENCODERS: dict[str, Callable[[nn.Module, ImageSettings], nn.Module]] = {
+    "gemma3": _Gemma3, "idefics3": _Idefics3, "internvl": _InternVL
+}  # fmt: skip
+"""Family -> module over the inputs of a run: of a tile pixels float32 [3, height, width] -> rows float32 [rows, W]."""
+
+
+def pixel_inputs(whole: nn.Module, runs: Sequence[EncoderRun]) -> dict[str, Tensor]:
+    """Return transformers' inputs for the pictures of one prompt, from the runs of our encoder."""
+    tiles = torch.from_numpy(np.stack([run[PIXELS] for run in runs]))
     several = whole.config.model_type in ("idefics3", "smolvlm")  # takes pictures of several prompts
     return {"pixel_values": tiles[None] if several else tiles}
 
 
+def token_inputs(whole: nn.Module, ids: Tensor) -> dict[str, Tensor]:
+    """Return transformers' inputs for a prompt int64 [1, T] beside its pixels."""
+    name = _TOKEN_TYPES.get(whole.config.model_type)
+    return {"input_ids": ids} | ({name: (ids == whole.config.image_token_id).long()} if name else {})
+
+
+_TOKEN_TYPES = {"gemma3": "token_type_ids"}
+"""`model_type` -> name of its input with a one at each row of a picture."""
+
+
 @torch.no_grad()
-def tile_features(whole: nn.Module, pixels: Tensor) -> Tensor:
-    """Return transformers' own features float32 [tiles, rows, W] of tiles float32 [tiles, 3, height, width]."""
-    features = whole.get_image_features(**pixel_inputs(whole, pixels)).pooler_output
+def image_features(whole: nn.Module, runs: Sequence[EncoderRun]) -> Tensor:
+    """Return transformers' own features float32 [rows, W] of the pictures in these runs."""
+    features = whole.get_image_features(**pixel_inputs(whole, runs)).pooler_output
     found = torch.cat(list(features)) if isinstance(features, list | tuple) else features
-    return found.reshape(len(pixels), -1, found.shape[-1])
+    return found.reshape(-1, found.shape[-1])

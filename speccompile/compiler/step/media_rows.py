@@ -1,25 +1,62 @@
-"""Embeddings of a window in which rows of pictures stand in the place of tokens."""
+"""Rows of pictures in a window: embeddings, positions on three axes, and what is added after early layers."""
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from speccompile.compiler.step.layers import find_layers
+from speccompile.compiler.step.monkeypatch import patched_attribute
+from speccompile.errors import UnsupportedModelError
+
+AXES = 3
+"""Axes of a row's position: time, row, column."""
+
 
 @dataclass(frozen=True)
 class MediaRows:
-    """Rows of pictures in a window. width: of a row."""
+    """Rows of pictures in a window. width: of a row with all its parts; both_ways, axes, stacked: see
+    `ImageSettings`."""
 
     width: int
+    both_ways: bool = False
+    axes: tuple[int, ...] = ()
+    stacked: int = 0
 
     def __call__(self, model: nn.Module, window: Tensor, media: Tensor, rows: Tensor) -> Tensor:
         """Return float32 [B, T, H]: the embeddings of the window's tokens int64 [B, T], or the rows of media float32
-        [F, H] that `rows` int64 [B, T] counts from 1. A placeholder's own id is never looked up."""
-        rows = of_window(rows, window)
-        is_media = rows > 0
+        [F, W] that `rows` int64 [B, T] counts from 1. A placeholder's own id is never looked up."""
+        is_media = of_window(rows, window) > 0
         embeddings = model.get_input_embeddings()(torch.where(is_media, 0, window))
-        chosen = media.index_select(0, (rows - 1).clamp(min=0).flatten()).reshape(*rows.shape, -1)
-        return torch.where(is_media[..., None], chosen, embeddings)
+        return torch.where(is_media[..., None], self._part(0, window, media, rows), embeddings)
+
+    @contextmanager
+    def seeing(
+        self, model: nn.Module, window: Tensor, media: Tensor | None, rows: Tensor | None, offsets: Tensor | None
+    ) -> Iterator[None]:
+        """Let a model, inside a `with` block, rotate a window's tokens by their positions plus `offsets` int64 [B, 3,
+        T], and add a row's further parts after its first layers."""
+        with ExitStack() as stack:
+            if offsets is not None:
+                rotary = _rotary(model)
+                forward = _rotated(rotary, of_window(offsets, window), self.axes)
+                stack.enter_context(patched_attribute(rotary, "forward", forward))
+            for number, layer in enumerate(find_layers(model)[: self.stacked] if self.stacked else (), 1):
+                assert media is not None and rows is not None  # noqa: PT018
+                is_media = of_window(rows, window)[..., None] > 0
+                added = torch.where(is_media, self._part(number, window, media, rows), 0.0)
+                stack.enter_context(layer.register_forward_hook(_adding(added)))
+            yield
+
+    def _part(self, number: int, window: Tensor, media: Tensor, rows: Tensor) -> Tensor:
+        """Return a part of the window's rows, float32 [B, T, H]; of any row where there is a token."""
+        width = self.width // (1 + self.stacked)
+        rows = of_window(rows, window)
+        part = media[:, number * width : (number + 1) * width]
+        return part.index_select(0, (rows - 1).clamp(min=0).flatten()).reshape(*rows.shape, -1)
 
 
 def of_window(values: Tensor, window: Tensor) -> Tensor:
@@ -27,3 +64,45 @@ def of_window(values: Tensor, window: Tensor) -> Tensor:
     that happen to be equal."""
     places = torch.arange(window.shape[1], device=window.device)
     return values.gather(-1, places.expand(*values.shape[:-1], -1))
+
+
+def same_picture(blocks: Tensor, window: Tensor) -> Tensor:
+    """Return bool [B, T, T]: whether two of a window's tokens are rows of one picture. blocks int64 [B, T]: numbers of
+    pictures, 0 for tokens."""
+    blocks = of_window(blocks, window)
+    return (blocks[:, :, None] == blocks[:, None, :]) & (blocks > 0)[:, :, None]
+
+
+def _adding(added: Tensor) -> Callable[..., Any]:
+    """Return a hook that adds to the hidden states that a layer gives."""
+
+    def add(layer: nn.Module, given: Any, found: Any) -> Any:
+        return (found[0] + added, *found[1:]) if isinstance(found, tuple) else found + added
+
+    return add
+
+
+def _rotary(model: nn.Module) -> nn.Module:
+    """Return the module that makes a model's rotary embeddings. Raise UnsupportedModelError for several or none."""
+    found = [module for name, module in model.named_modules() if name.endswith("rotary_emb")]
+    if len(found) != 1 or not isinstance(getattr(found[0], "inv_freq", None), Tensor):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has {len(found)} modules for rotary embeddings, expected one, which positions on "
+            "three axes replace",
+            hint="remove target.images: the text decoder alone is compiled",
+        )
+    return found[0]
+
+
+def _rotated(rotary: nn.Module, offsets: Tensor, axes: tuple[int, ...]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Return a rotary module's forward at positions plus offsets int64 [B, 3, T]. axes: of each frequency."""
+    chosen = torch.tensor(axes)
+
+    def forward(hidden: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        places = (position_ids[:, None] + offsets).index_select(1, chosen.to(offsets.device)).transpose(1, 2)
+        angles = places.float() * rotary.inv_freq.float()  # [B, T, D / 2]
+        both = torch.cat([angles, angles], 2)
+        scale = rotary.attention_scaling
+        return (both.cos() * scale).to(hidden.dtype), (both.sin() * scale).to(hidden.dtype)
+
+    return forward

@@ -12,10 +12,14 @@ from typing import Any
 class ImageSettings:
     """Preprocessing and placeholders of a target's pictures. A manifest has them in plan.images.
 
-    family: way of cutting a picture into tiles, one of `runtime.images.tiles`. token_id: of the placeholder that a
-    row of the encoder replaces; token: its text, None without a tokenizer. width: of a row; tile_rows: rows of a tile;
-    tile: height and width of a tile in pixels. resample: filter of resizing. rescale, mean, std: pixels become
-    (pixel * rescale - mean) / std for each channel. settings: what a family needs besides.
+    family: way of cutting a picture into tiles, one of `runtime.images.families`. token_id: of the placeholder that a
+    row of the encoder replaces; token: text that stands for a picture in a prompt, None without a tokenizer. width: of
+    a row; tile_rows: rows of a tile; tile: height and width of a tile in pixels. resample: filter of resizing. rescale,
+    mean, std: pixels become (pixel * rescale - mean) / std for each channel. settings: what a family needs besides.
+    row_token: text of token_id where `token` is another one. both_ways: the rows of a picture attend to each other in
+    both directions. axes: of each rotary frequency the axis of its positions, 0 for time, 1 for rows, 2 for columns
+    (M-RoPE); none where a row has one position as a token does. stacked: number of the decoder's first layers to whose
+    outputs the encoder adds as well (DeepStack); a row then has a part for each of them behind its own.
     """
 
     family: str
@@ -29,6 +33,15 @@ class ImageSettings:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    row_token: str | None = None
+    both_ways: bool = False
+    axes: tuple[int, ...] = ()
+    stacked: int = 0
+
+    @property
+    def placeholders(self) -> tuple[str, ...]:
+        """Texts that stand for pictures and their rows, which are plain text where users write them."""
+        return tuple(dict.fromkeys(each for each in (self.token, self.row_token) if each is not None))
 
     def describe(self) -> str:
         """Describe the pictures in a line."""
@@ -36,10 +49,13 @@ class ImageSettings:
         return f"{self.family}, {self.tile_rows} tokens for a tile of {width} x {height} pixels"
 
     def to_json(self) -> dict[str, Any]:
-        lists = {"tile": list(self.tile), "mean": list(self.mean), "std": list(self.std)}
+        lists = {name: list(getattr(self, name)) for name in _LISTS}
         return asdict(self) | lists | {"settings": dict(self.settings)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "ImageSettings":
         """Parse the result of `to_json`. Raise KeyError or TypeError when a field is missing or unknown."""
-        return cls(**{**data, "tile": tuple(data["tile"]), "mean": tuple(data["mean"]), "std": tuple(data["std"])})
+        return cls(**{**data, **{name: tuple(data[name]) for name in _LISTS if name != "axes" or name in data}})
+
+
+_LISTS = ("tile", "mean", "std", "axes")

@@ -64,8 +64,8 @@ def read_messages(
 
 def _as_message(prompt: str, pictures: Sequence[Any], vision: ImageReader, template: ChatTemplate | None) -> SeenPrompt:
     """Return a user's only message, its pictures before its text, in the chat template."""
-    token, mark = vision.settings.token or "", unused_mark(prompt)
-    own = marked(prompt, token, mark)
+    mark = unused_mark(prompt)
+    own = marked(prompt, vision.settings.placeholders, mark)
     parts: Any = own if not pictures else [*({"type": "image"} for _ in pictures), {"type": "text", "text": own}]
     written = templated([{"role": "user", "content": parts}], template, instead="leave --chat out")
     return vision.prompt(written, pictures, special_tokens=False, mark=mark)

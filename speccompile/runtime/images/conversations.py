@@ -40,15 +40,15 @@ def read_conversation(
             hint='write {"type": "image"} in a message\'s content where each picture belongs',
         )
     pictures = vision.pictures(chosen)
-    own, mark = mark_placeholders(plain, vision.settings.token)
+    own, mark = mark_placeholders(plain, vision.settings.placeholders)
     written = templated(own, template, variables)
     return vision.prompt(written, pictures, special_tokens=False, mark=mark), pictures
 
 
-def mark_placeholders(messages: list[dict[str, Any]], token: str | None) -> tuple[list[dict[str, Any]], str]:
+def mark_placeholders(messages: list[dict[str, Any]], tokens: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
     """Return messages with a mark inside each placeholder that somebody has written, and the mark."""
     mark = unused_mark(*_strings(messages))
-    return _mapped(messages, lambda text: marked(text, token, mark)) if token else messages, mark
+    return _mapped(messages, lambda text: marked(text, tokens, mark)), mark
 
 
 def split_images(messages: object) -> tuple[list[dict[str, Any]], list[Any]]:

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, PIXELS, ROWS
 from speccompile.errors import EngineError
+from speccompile.runtime.images.family import EncoderRun, Family, Grid
 from speccompile.runtime.images.limits import ENCODER_BYTES
 from speccompile.runtime.images.resize import Pixels
-from speccompile.runtime.images.tiles import Family, Grid
 
 Rows = NDArray[np.float32]
 """Rows of a picture: float32 [n, W]."""
 
-Run = Callable[[NDArray[np.float32]], Rows]
+Run = Callable[[EncoderRun], Rows]
 
 ENCODER_FILE = f"{IMAGES_FOLDER}/{ENCODE_IMAGE}.onnx"
 
@@ -42,7 +42,7 @@ class Picture:
 
 
 def open_encoder(folder: Path, threads: int) -> Run:
-    """Return a function over one tile that runs the encoder's graph in a bundle folder. Raise EngineError."""
+    """Return a function that runs the encoder's graph in a bundle folder. Raise EngineError."""
     import onnxruntime as ort
 
     from speccompile.runtime.devices.sessions import ERRORS, engine_error, session_options
@@ -54,12 +54,12 @@ def open_encoder(folder: Path, threads: int) -> Run:
     except ERRORS as error:
         raise engine_error(f"{ENCODER_FILE}: ONNX Runtime does not open it", error) from error
     named = [each.name for each in session.get_inputs()], [each.name for each in session.get_outputs()]
-    if named != ([PIXELS], [ROWS]):
+    if PIXELS not in named[0] or named[1] != [ROWS]:
         raise EngineError(f"{ENCODER_FILE}: received inputs and outputs {named}, expected {PIXELS} and {ROWS}")
 
-    def run(tile: NDArray[np.float32]) -> Rows:
+    def run(given: EncoderRun) -> Rows:
         try:
-            rows: Rows = session.run(None, {PIXELS: tile})[0]
+            rows: Rows = session.run(None, given)[0]
         except ERRORS as error:
             raise engine_error(f"{ENCODER_FILE}: ONNX Runtime cannot run it", error) from error
         return rows
@@ -73,7 +73,7 @@ class Encoder:
     def __init__(self, family: Family, open_run: Callable[[], Run], limit: int = ENCODER_BYTES) -> None:
         """limit: bytes of rows that are kept."""
         self.family, self.seconds, self.runs = family, 0.0, 0
-        """seconds, runs: time of all encoding so far, and number of tiles."""
+        """seconds, runs: time of all encoding so far, and number of runs."""
         self._open_run, self._limit = open_run, limit
         self._run: Run | None = None
         self._kept = OrderedDict[bytes, Rows]()
@@ -95,9 +95,9 @@ class Encoder:
     def _encode(self, picture: Picture) -> Rows:
         if self._run is None:
             self._run = self._open_run()
-        tiles = self.family.tiles(picture.image)
-        self.runs += len(tiles)
-        return np.concatenate([self._run(tile) for tile in tiles])
+        given = self.family.runs(picture.image)
+        self.runs += len(given)
+        return np.concatenate([self._run(each) for each in given])
 
     def _keep(self, key: bytes, rows: Rows) -> None:
         if rows.nbytes > self._limit:

@@ -1,12 +1,14 @@
-"""Pictures of one sequence: which rows stand at which places of its prompt."""
+"""Pictures of one sequence: which rows stand at which places of its prompt, and where its chunks may end."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.errors import PromptError
 from speccompile.runtime.images.encoder import Encoder, Picture, Rows
+from speccompile.runtime.images.offsets import axis_offsets
 
 _IDENTITIES = 1 << 62
 """Number of ids that stand for rows of pictures: all negative, so that none is a token's."""
@@ -19,8 +21,8 @@ class SequenceMedia:
         """ids: the prompt, with the placeholder for every row. Raise PromptError if their number is not that of the
         rows."""
         images = encoder.family.images
-        self._pictures, self._encoder = list(pictures), encoder
-        self._ends = np.cumsum([picture.grid.n_tiles * images.tile_rows for picture in pictures])
+        self._pictures, self._encoder, self._both_ways = list(pictures), encoder, images.both_ways
+        self._ends = np.cumsum([encoder.family.n_rows(picture.grid) for picture in pictures])
         is_row = np.array(ids, np.int64) == images.token_id
         wanted = int(self._ends[-1])
         if int(is_row.sum()) != wanted:
@@ -34,6 +36,8 @@ class SequenceMedia:
         self.identity = self._identities(ids)
         """The prompt with an id of a picture's content for each of its rows: equal for equal pictures alone."""
         self._rows: list[Rows | None] = [None] * len(self._pictures)
+        if images.both_ways or images.axes:
+            self._check_contiguous()
 
     def _identities(self, ids: Sequence[int]) -> list[int]:
         found, starts = list(ids), [0, *self._ends[:-1].tolist()]
@@ -43,6 +47,53 @@ class SequenceMedia:
             number = int(np.searchsorted(self._ends, row, "right"))
             found[place] = -1 - (bases[number] + row - starts[number]) % _IDENTITIES
         return found
+
+    def _check_contiguous(self) -> None:
+        """Raise PromptError if tokens stand among the rows of a picture."""
+        for number in range(1, len(self._pictures) + 1):
+            places = np.flatnonzero(self.blocks == number)
+            if places[-1] - places[0] >= len(places):
+                raise PromptError(
+                    f"the prompt has tokens among the {len(places)} placeholders of picture {number}, expected none",
+                    hint="give the ids that the target's processor makes of prompt and pictures, or a text",
+                )
+
+    @cached_property
+    def blocks(self) -> NDArray[np.int64]:
+        """For each token of the prompt 0, or the number of the picture whose row stands in its place, from 1 on."""
+        return np.where(self.places > 0, np.searchsorted(self._ends, self.places - 1, "right") + 1, 0)
+
+    @cached_property
+    def _offsets(self) -> NDArray[np.int64]:
+        """Offsets of the positions of the prompt's tokens, and of the one after it, int64 [3, n + 1]."""
+        return axis_offsets(self.blocks, [(picture.grid.rows, picture.grid.columns) for picture in self._pictures])
+
+    def offsets_between(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return what to add, on each axis, to the positions of tokens from `start` to `stop`, int64 [3, n]. Those
+        after the prompt have its end's."""
+        last = self._offsets.shape[1] - 1
+        return self._offsets[:, np.minimum(np.arange(start, stop), last)]
+
+    def chunk_stop(self, start: int, stop: int) -> int:
+        """Return where a chunk of the prompt ends that begins at `start` and would end at `stop`: not among rows that
+        see each other, which lie before or in it."""
+        begin, end = self._cut_block(stop)
+        return begin if begin > start else end
+
+    def reusable(self, length: int) -> int:
+        """Return how many of the first `length` tokens a sequence may go on from: rows that see each other are cached
+        together or read again."""
+        return self._cut_block(length)[0]
+
+    def _cut_block(self, stop: int) -> tuple[int, int]:
+        """Return begin and end of the rows that see each other on both sides of `stop`, which it is itself without."""
+        if not self._both_ways or not 0 < stop < len(self.blocks):
+            return stop, stop
+        number = self.blocks[stop]
+        if not number or self.blocks[stop - 1] != number:
+            return stop, stop
+        places = np.flatnonzero(self.blocks == number)
+        return int(places[0]), int(places[-1]) + 1
 
     def has_rows(self, part: range) -> bool:
         """Return whether a row of a picture stands among these tokens of the prompt."""

@@ -18,16 +18,18 @@ def unused_mark(*texts: str) -> str:
     return next(mark for code in count(_PRIVATE) if all((mark := chr(code)) not in text for text in texts))
 
 
-def marked(text: str, token: str, mark: str) -> str:
+def marked(text: str, tokens: Sequence[str], mark: str) -> str:
     """Return the text with a mark inside each placeholder, so that it is none."""
-    return text.replace(token, token[0] + mark + token[1:])
+    for token in tokens:
+        text = text.replace(token, token[0] + mark + token[1:])
+    return text
 
 
-def with_pictures(text: str, token: str, texts: Sequence[str]) -> str:
-    """Return the text with the text of a picture for each placeholder; if it has none, all pictures before it. Raise
-    PromptError if there are others than pictures."""
+def with_pictures(text: str, token: str, texts: Sequence[str], alone: str) -> str:
+    """Return the text with the text of a picture for each placeholder; if it has none, all pictures before it. alone:
+    what stands for a picture then. Raise PromptError if there are others than pictures."""
     if (found := text.count(token)) == 0:
-        text, found = token * len(texts) + text, len(texts)
+        text, found = alone * len(texts) + text, len(texts)
     if found != len(texts):
         raise PromptError(
             f"received {len(texts)} pictures and {found} placeholders {token}, expected one for each picture",

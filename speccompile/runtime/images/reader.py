@@ -10,10 +10,10 @@ from speccompile.errors import BundleError, PromptError, UsageError
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.runtime.images.decode import read_picture
 from speccompile.runtime.images.encoder import Encoder, Picture, Run
+from speccompile.runtime.images.families import FAMILIES
 from speccompile.runtime.images.limits import MAX_IMAGES
 from speccompile.runtime.images.media import SequenceMedia
 from speccompile.runtime.images.prompts import with_pictures
-from speccompile.runtime.images.tiles import FAMILIES
 from speccompile.runtime.text.tokenizer import Tokenizer
 
 _ONE = (str, bytes, bytearray, memoryview, np.ndarray)
@@ -68,7 +68,8 @@ class ImageReader:
         PromptError."""
         assert self._text is not None, "the caller has checked for a tokenizer"
         assert self.settings.token is not None, "a bundle with a tokenizer has the placeholder's text"
-        whole = with_pictures(text, self.settings.token, [self._family.text(picture.grid) for picture in pictures])
+        texts = [self._family.text(picture.grid) for picture in pictures]
+        whole = with_pictures(text, self.settings.token, texts, self._family.alone)
         ids = self._text.encode_parts(whole.split(mark) if mark else [whole], special_tokens)
         return self.of_ids(ids, pictures)
 

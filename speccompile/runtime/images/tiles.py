@@ -1,62 +1,31 @@
-"""Families: how a picture becomes tiles, and what text stands for them."""
+"""Families whose pictures become tiles of one size, each of which the encoder turns into the same number of rows."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from math import ceil
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from speccompile.machine.formats.image_settings import ImageSettings
-from speccompile.runtime.images.resize import Pixels, resize
-
-Tile = NDArray[np.float32]
-"""Normalized pixels: float32 [3, height, width]."""
+from speccompile.bundle.media import PIXELS
+from speccompile.runtime.images.family import EncoderRun, Family, Grid, Tile
+from speccompile.runtime.images.resize import Pixels
 
 
-class Grid(NamedTuple):
-    """Tiles of a picture: rows and columns of parts, before the whole picture if `whole`."""
-
-    rows: int
-    columns: int
-    whole: bool
-
-    @property
-    def n_tiles(self) -> int:
-        """Number of tiles."""
-        return self.rows * self.columns + self.whole
-
-
-class Family(ABC):
-    """Preprocessing of the pictures of one family of models."""
-
-    def __init__(self, images: ImageSettings) -> None:
-        self.images = images
-
-    @abstractmethod
-    def grid(self, height: int, width: int) -> Grid:
-        """Return the tiles of a picture of this size."""
+class TileFamily(Family):
+    """Pictures as tiles."""
 
     @abstractmethod
     def cut(self, image: Pixels) -> list[Pixels]:
         """Return the tiles of a picture in the order of their rows."""
 
-    @abstractmethod
-    def text(self, grid: Grid) -> str:
-        """Return the text of a picture in a prompt, with a placeholder for every row."""
+    def n_rows(self, grid: Grid) -> int:
+        return grid.n_tiles * self.images.tile_rows
+
+    def runs(self, image: Pixels) -> list[EncoderRun]:
+        return [{PIXELS: tile} for tile in self.tiles(image)]
 
     def tiles(self, image: Pixels) -> list[Tile]:
-        """Return the normalized tiles of a picture."""
-        return [self.normalized(tile) for tile in self.cut(image)]
-
-    def normalized(self, tile: Pixels) -> Tile:
-        """Return float32 [3, height, width], computed as transformers does: scaled in float64, rounded, normalized."""
-        mean, std = np.array(self.images.mean, np.float32), np.array(self.images.std, np.float32)
-        scaled = (tile.astype(np.float64) * self.images.rescale).astype(np.float32)
-        return np.ascontiguousarray(np.moveaxis((scaled - mean) / std, 2, 0))
-
-    def _resized(self, image: Pixels, height: int, width: int) -> Pixels:
-        return resize(image, height, width, self.images.resample)
+        """Return the normalized tiles of a picture, float32 [3, height, width]."""
+        return [np.ascontiguousarray(np.moveaxis(self.normalized(tile), 2, 0)) for tile in self.cut(image)]
 
     def _parts(self, image: Pixels) -> list[Pixels]:
         """Return the tiles of a picture whose sides are multiples of a tile's."""
@@ -66,10 +35,10 @@ class Family(ABC):
 
     @property
     def _placeholders(self) -> str:
-        return (self.images.token or "") * self.images.tile_rows
+        return (self.images.row_token or self.images.token or "") * self.images.tile_rows
 
 
-class Idefics3(Family):
+class Idefics3(TileFamily):
     """Idefics3 and SmolVLM. The longest side becomes `longest_edge`, both sides multiples of a tile's, and after the
     parts comes the whole picture as a tile."""
 
@@ -126,7 +95,7 @@ class Idefics3(Family):
         return height, ceil(int(height * ratio) / side) * side
 
 
-class InternVL(Family):
+class InternVL(TileFamily):
     """InternVL. The picture becomes the grid of tiles whose shape is nearest to its own, then comes the whole picture
     as a tile if there are several."""
 
@@ -162,5 +131,14 @@ class InternVL(Family):
         return best
 
 
-FAMILIES: dict[str, type[Family]] = {"idefics3": Idefics3, "internvl": InternVL}
-"""Name of a family in a manifest -> its preprocessing."""
+class Gemma3(TileFamily):
+    """Gemma 3: a picture of any shape becomes one square tile."""
+
+    def grid(self, height: int, width: int) -> Grid:
+        return Grid(1, 1, whole=False)
+
+    def cut(self, image: Pixels) -> list[Pixels]:
+        return [self._resized(image, *self.images.tile)]
+
+    def text(self, grid: Grid) -> str:
+        return f"\n\n{self.images.token}{self._placeholders}{self.images.settings['end']}\n\n"

@@ -153,18 +153,32 @@ class VerifyPass:
         return find_logprobs(logits[places], tokens, n_best)
 
 
-def right_aligned_chunks(spans: Sequence[range], size: int, overlap: int = 0) -> Iterator[list[range]]:
+Stop = Callable[[int, int], int]
+"""Start of a chunk and where it would end -> where it ends, at most `size` tokens after its start."""
+
+
+def right_aligned_chunks(
+    spans: Sequence[range], size: int, overlap: int = 0, stops: Sequence[Stop] | None = None
+) -> Iterator[list[range]]:
     """Yield one chunk of every span at a time, of at most `size` tokens. Shorter spans begin later, so that all end
     together.
 
     A chunk begins with the last `overlap` tokens of the chunk before it. The chunk of a span that has not begun is
-    empty and lies at the start of the span.
+    empty and lies at the start of the span. stops: of each span, by default anywhere.
     """
-    stride = size - overlap
-    counts = [max(-(-(len(span) - overlap) // stride), min(len(span), 1)) for span in spans]
-    for left in range(max(counts, default=0), 0, -1):
-        starts = [max(0, count - left) * stride for count in counts]
-        yield [
-            span[start : start + size] if count >= left else span[:0]
-            for span, start, count in zip(spans, starts, counts, strict=True)
-        ]
+    chunks = [
+        list(_chunks(span, size, overlap, stop))
+        for span, stop in zip(spans, stops or [lambda _, stop: stop] * len(spans), strict=True)
+    ]
+    for left in range(max(map(len, chunks), default=0), 0, -1):
+        yield [own[-left] if len(own) >= left else span[:0] for span, own in zip(spans, chunks, strict=True)]
+
+
+def _chunks(span: range, size: int, overlap: int, stop_at: Stop) -> Iterator[range]:
+    start = span.start
+    while span:
+        stop = stop_at(start + overlap, min(start + size, span.stop))
+        yield range(start, stop)
+        if stop >= span.stop:
+            return
+        start = stop - overlap

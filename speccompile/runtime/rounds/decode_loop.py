@@ -2,6 +2,7 @@
 but no drafting method."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from time import perf_counter
 
 from speccompile.bundle.manifest import Manifest
@@ -12,7 +13,7 @@ from speccompile.runtime.rounds.bound_graphs import BoundGraphs, RunInfo, Verify
 from speccompile.runtime.rounds.draft_controller import DraftController
 from speccompile.runtime.rounds.held_texts import HeldTexts
 from speccompile.runtime.rounds.host_drafts import HostDrafts, Proposer
-from speccompile.runtime.rounds.media_inputs import MediaInputs
+from speccompile.runtime.rounds.media_inputs import MediaInputs, chunk_stop, media_parts
 from speccompile.runtime.rounds.resume import resume_slot
 from speccompile.runtime.rounds.sampling_inputs import SamplingInputs
 from speccompile.runtime.rounds.slot_state import SlotStates
@@ -76,6 +77,7 @@ class DecodeLoop(HeldTexts):
         where rings have lost rows that the next token needs, none.
         """
         own = self._slots[slot]
+        reuse = reuse if row.media is None else row.media.reusable(reuse)
         assert own.sequence_or_none is None, f"slot {slot} is taken"
         assert 0 <= reuse <= own.committed_length, f"slot {slot} holds {own.committed_length} tokens, not {reuse}"
         assert reuse < len(row), "the last token of a text is always read"
@@ -109,7 +111,8 @@ class DecodeLoop(HeldTexts):
         own, overlap = self._slots[slot], self.drafting.overlap
         assert not own.is_prefilled, f"the text of slot {slot} has been read"
         size = self.rounds.chunk if most is None else max(min(most, self.rounds.chunk), 1 + overlap)
-        part = range(len(own.sequence))[own.prefill_position : own.prefill_position + size]
+        start = own.prefill_position
+        part = range(start, chunk_stop(own, start, min(start + size, len(own.sequence))))
         beside = (
             []
             if self.rounds.supports_batch_slices
@@ -226,7 +229,8 @@ class DecodeLoop(HeldTexts):
         """Prefill the remaining tokens of some slots, in chunks that end together, and take the tokens that follow.
         again: the target reads tokens again that a drafter has missed."""
         spans = [range(len(slot.sequence))[slot.prefill_position :] for slot in slots]
-        for parts in right_aligned_chunks(spans, self.rounds.chunk, self.drafting.overlap):
+        stops = [partial(chunk_stop, slot) for slot in slots]
+        for parts in right_aligned_chunks(spans, self.rounds.chunk, self.drafting.overlap, stops):
             self._run({slot: part for slot, part in zip(slots, parts, strict=True) if part}, again=again)
 
     def _run(self, parts: Mapping[Slot, range], decoding: Collection[Slot] = (), *, again: bool = False) -> None:
@@ -239,12 +243,13 @@ class DecodeLoop(HeldTexts):
         wanted = self.drafting.window_limit(present)
         width = self.drafting.width(decoding, wanted)
         fed = max(map(len, parts.values()), default=0)
-        shown = 1 if self._media is None else self._media.count(parts)
+        media = {} if self._media is None else media_parts(parts, decoding)
+        shown = 1 if self._media is None else self._media.count(media.values())
         forward = self._forward(
             max(width, fed), width, slots, taking, fused=self.drafting.runs_fused(begin, wanted), fed=fed, media=shown
         )
         if self._media is not None:
-            self._media.write(forward, parts, shown)
+            self._media.write(forward.window.shape[1], forward.rows, media, shown)
         self._write_inputs(forward, parts, decoding)
         self.drafting.write_window(forward.window, width, decoding)
         self._constrain(forward, taking, width)

@@ -33,10 +33,10 @@ class Tokenizer:
     Raises BundleError when the file is no tokenizer, EngineError without the tokenizers package.
     """
 
-    def __init__(self, path: Path, placeholder: str | None = None) -> None:
-        """placeholder: text of the token that stands for pictures, which `encode` takes as any other text."""
+    def __init__(self, path: Path, placeholders: Sequence[str] = ()) -> None:
+        """placeholders: texts of the tokens that stand for pictures, which `encode` takes as any other text."""
         self._tokenizer = tokenizer = _load(path)
-        self._placeholder = placeholder
+        self._placeholders = placeholders
         tokenizer.no_truncation()
         tokenizer.no_padding()
         added = tokenizer.get_added_tokens_decoder().items()
@@ -62,11 +62,8 @@ class Tokenizer:
                 f"the prompt is not UTF-8 text: character {error.start} is {prompt[error.start]!r}",
                 hint="save the prompt as UTF-8",
             ) from None
-        if self._placeholder and self._placeholder in prompt:
-            first, rest = self._placeholder[0], self._placeholder[1:]
-            before, *others = prompt.split(self._placeholder)
-            pieces = [before, *(rest + other for other in others)]
-            return self.encode_parts([*(f"{piece}{first}" for piece in pieces[:-1]), pieces[-1]], special_tokens)
+        if len(parts := _cut_inside(prompt, self._placeholders)) > 1:
+            return self.encode_parts(parts, special_tokens)
         if len(prompt) < _LARGE:
             return self._encode(prompt, special_tokens)
         with self._alone:
@@ -304,3 +301,16 @@ def _byte_fallback_ids(tokenizer: "tokenizers.Tokenizer") -> set[int]:
         return set()
     ids = (tokenizer.token_to_id(f"<0x{byte:02X}>") for byte in range(256))
     return {index for index in ids if index is not None}
+
+
+def _cut_inside(text: str, placeholders: Sequence[str]) -> list[str]:
+    """Return the parts of a text that is cut after the first character of each placeholder."""
+    parts = [text]
+    for token in placeholders:
+        split = [part.split(token) for part in parts]
+        parts = [
+            (token[1:] if index else "") + piece + (token[0] if index < len(pieces) - 1 else "")
+            for pieces in split
+            for index, piece in enumerate(pieces)
+        ]
+    return parts

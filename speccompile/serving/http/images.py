@@ -47,7 +47,7 @@ def shown_messages(body: Any, vision: "ImageReader | None") -> ShownMessages | N
         plain, sources = split_images(messages)
     except PromptError as error:
         raise RequestError(str(error), param="messages", hint=error.hint) from error
-    marked, mark = mark_placeholders(plain, vision.settings.token)
+    marked, mark = mark_placeholders(plain, vision.settings.placeholders)
     return ShownMessages({**body, "messages": rest}, marked, mark, sources)
 
 

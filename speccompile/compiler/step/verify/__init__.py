@@ -7,6 +7,7 @@ methods  names of the verification methods in a recipe
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from speccompile.compiler.step.decoder import Decoder, no_tree
 from speccompile.compiler.step.low_rank import AdapterSlots, adapting
-from speccompile.compiler.step.media_rows import MediaRows
+from speccompile.compiler.step.media_rows import MediaRows, same_picture
 from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.taps import Taps
 from speccompile.compiler.step.verify.rules import Drafts, Exact, Rule
@@ -28,7 +29,7 @@ class RoundInputs(NamedTuple):
     = 0, 1, ..; in sampling graphs settings and uniforms float32 [B, R]; if drafts are sampled, ids and probs [B, N, C],
     and accept_uniforms float32 [B, N]; parents int64 [B, N + 1] if the drafter makes the tree; in graphs with
     constraints allowed bool [B, R, V] or [B, R, 1]; with adapters adapter int64 [B], and matrices: see `low_rank`; of a
-    target that sees pictures media and media_rows: see `speccompile.bundle.media`; with an encoder source_length int64
+    target that sees pictures media, media_rows, ..: see `speccompile.bundle.media`; with an encoder source_length int64
     [B]."""
 
     window: Tensor
@@ -47,6 +48,8 @@ class RoundInputs(NamedTuple):
     matrices: Sequence[Tensor] = ()
     media: Tensor | None = None
     media_rows: Tensor | None = None
+    media_blocks: Tensor | None = None
+    media_offsets: Tensor | None = None
     source_length: Tensor | None = None
 
 
@@ -99,10 +102,10 @@ class Verify(nn.Module):
         layout = self.shape.layout(window, n_given, given.length, nodes)
         positions = self.decoder.clamp(layout.positions)
         current = self.decoder.begin(caches, given.length, given.source_length)
-        current.set_positions(positions, positions, layout.visible)
+        current.set_positions(positions, positions, self._visible(given, layout.visible))
         rows = (n_given[:, None] - 1 + n_rows).clamp(min=0, max=window.shape[1] - 1)  # [B, R]: rows of the nodes
         taps = Taps(self.decoder.model, self.taps) if self.taps else None
-        with adapting(self.decoder.model, self.adapters, given.matrices, given.adapter):
+        with adapting(self.decoder.model, self.adapters, given.matrices, given.adapter), self._seeing(given):
             logits = self.decoder.run(current, self._read(given), rows, taps)
 
         walk, bonus = self.acceptance(given, logits, _preceding_tokens(given, rows, layout.visible), self.shape, nodes)
@@ -122,6 +125,18 @@ class Verify(nn.Module):
             return given.window
         assert given.media is not None and given.media_rows is not None  # noqa: PT018
         return self.media(self.decoder.model, given.window, given.media, given.media_rows)
+
+    def _visible(self, given: RoundInputs, visible: Tensor) -> Tensor:
+        """Return which tokens each token sees, bool [B, W, W]: the given ones, and all of its own picture."""
+        if given.media_blocks is None:
+            return visible
+        return visible | same_picture(given.media_blocks, given.window)
+
+    def _seeing(self, given: RoundInputs) -> AbstractContextManager[None]:
+        """Return a context in which the model gives the window's rows of pictures their positions and additions."""
+        if self.media is None:
+            return nullcontext()
+        return self.media.seeing(self.decoder.model, given.window, given.media, given.media_rows, given.media_offsets)
 
     def _successors(self, given: RoundInputs, rows: Tensor, logits: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Return the best tokens after the rows int64 [B, R], and the tokens at the rows."""

@@ -1,0 +1,67 @@
+"""Families of models: sizes of pictures, the encoder's inputs, and the text that stands for a picture."""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speccompile.machine.formats.image_settings import ImageSettings
+from speccompile.runtime.images.resize import Pixels, resize
+
+Tile = NDArray[np.float32]
+"""Normalized pixels."""
+
+EncoderRun = dict[str, NDArray[np.generic]]
+"""Inputs of one run of the encoder, by name."""
+
+
+class Grid(NamedTuple):
+    """Parts of a picture: rows and columns of them, before the whole picture if `whole`."""
+
+    rows: int
+    columns: int
+    whole: bool
+
+    @property
+    def n_tiles(self) -> int:
+        """Number of parts, the whole picture included."""
+        return self.rows * self.columns + self.whole
+
+
+class Family(ABC):
+    """Preprocessing of the pictures of one family of models."""
+
+    def __init__(self, images: ImageSettings) -> None:
+        self.images = images
+
+    @abstractmethod
+    def grid(self, height: int, width: int) -> Grid:
+        """Return the parts of a picture of this size. Raise PromptError for a shape that the family does not take."""
+
+    @abstractmethod
+    def n_rows(self, grid: Grid) -> int:
+        """Return the number of rows of a picture."""
+
+    @abstractmethod
+    def runs(self, image: Pixels) -> list[EncoderRun]:
+        """Return the runs of the encoder that give a picture's rows, in their order."""
+
+    @abstractmethod
+    def text(self, grid: Grid) -> str:
+        """Return the text of a picture in a prompt, with a placeholder for every row."""
+
+    @property
+    def alone(self) -> str:
+        """Text that stands for a picture where a prompt has none: the placeholder, and what belongs around it."""
+        return self.images.token or ""
+
+    def normalized(self, pixels: Pixels) -> Tile:
+        """Return float32 [height, width, 3], computed as transformers does: scaled in float64, rounded, normalized."""
+        mean, std = np.array(self.images.mean, np.float32), np.array(self.images.std, np.float32)
+        scaled = (pixels.astype(np.float64) * self.images.rescale).astype(np.float32)
+        found: Tile = (scaled - mean) / std
+        return found
+
+    def _resized(self, image: Pixels, height: int, width: int) -> Pixels:
+        return resize(image, height, width, self.images.resample)

@@ -1,0 +1,68 @@
+"""Bundles of tiny targets that see pictures, beside transformers' whole models."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from transformers import AutoModelForImageTextToText
+
+from speccompile.compiler.build import build
+from speccompile.compiler.models.image_encoder import token_inputs
+from speccompile.recipe import make_plan
+from speccompile.recipe.load import parse_recipe
+from speccompile.runtime import Bundle
+from tests import vision
+
+NEW = 20
+WIDE, TALL = vision.picture(40, 90), vision.picture(90, 33, 1)
+
+
+def made(name: str, drafter: Any, folder: Path, recipe: Any = None, **more: Any) -> Path:
+    """Build a bundle of a family in `folder`, and return it. recipe: more of it; more: of its cache."""
+    if not (folder / name).exists():
+        vision.save(vision.model(name), name, folder / name)
+    recipe = (recipe or {}) | {
+        "name": "seeing", "target": {"model": str(folder / name), "images": True}, "drafter": drafter,
+        "cache": {"max_length": 192, "prefill_chunk": 16, **more}, "prove": {"max_new_tokens": 8},
+    }  # fmt: skip
+    kind = drafter["kind"]
+    return build(make_plan(parse_recipe(recipe, Path("recipe"), [])), folder / f"{name}.{kind}")
+
+
+class Seeing:
+    """An open bundle, and transformers' whole model."""
+
+    def __init__(self, name: str, bundle: Path, folder: Path) -> None:
+        self.name, self.folder, self.path = name, folder / name, bundle
+        self.bundle = Bundle.open(bundle, threads=1)
+        self.whole = AutoModelForImageTextToText.from_pretrained(self.folder, attn_implementation="eager").eval()
+        self.token = vision.placeholder(name)
+
+    def expected(self, text: str, images: Sequence[Any]) -> list[int]:
+        """Return transformers' plain greedy tokens, of its own pixels."""
+        ids = torch.tensor([self.bundle._prompt(text, chat=False, hint=None, images=images).ids])
+        pixels = {}
+        if images:
+            shown: list[Any] = [Image.fromarray(each) for each in images]
+            with vision.width_first():
+                given = vision.processor(self.folder)(
+                    images=shown if self.name in vision.FLAT else [shown], return_tensors="pt"
+                )
+            pixels = {key: given[key] for key in ("pixel_values", "pixel_attention_mask") if key in given}
+            pixels |= token_inputs(self.whole, ids)
+        pixels.setdefault("input_ids", ids)
+        found = self.whole.generate(
+            attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW, eos_token_id=None,
+            **pixels,
+        )  # fmt: skip
+        return found[0, ids.shape[1] :].tolist()
+
+
+PROMPTS = [
+    ("in the {0}self{0} = the", (WIDE, TALL)),
+    ("{0}in the self = the", (TALL,)),
+    ("in the self = the{0}", (WIDE,)),
+    ("in the self = the", ()),
+]
