@@ -247,7 +247,9 @@ def test_loop_gives_the_tokens_and_drafts_of_generate(
         add_drafter(row, name)
     engine = row.engine(form)
     sizes = {"batch_size": 1, "prefill_chunk": 16, "tokens": DRAFTS, "depth": DRAFTS, "catch_up": 2}
-    manifest = SimpleNamespace(graphs=row.graphs, tree="chain", sample=False, exact=True, source=None, **sizes)
+    manifest = SimpleNamespace(
+        graphs=row.graphs, tree="chain", sample=False, exact=True, source=None, rings={}, **sizes
+    )
     expected = greedy(row.target, prompt, new_tokens)
     for speculative in (True, False):
         generation = SequenceState(prompt, new_tokens, row.max_length, [], None)

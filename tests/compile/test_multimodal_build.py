@@ -36,7 +36,8 @@ def folder(tmp_path_factory) -> Path:
 
 def test_it_generates_what_the_whole_model_generates(folder, tmp_path):
     plan = make_plan(load_recipe(folder))
-    assert [note.partition(" is multimodal")[0] for note in plan.notes[1:]] == ["'target'", "'drafter'"]
+    notes = [note.partition(" is multimodal")[0] for note in plan.notes if " is multimodal" in note]
+    assert notes == ["'target'", "'drafter'"]
     bundle = Bundle.open(build(plan, tmp_path / "bundle"), threads=1)
     whole = AutoModelForImageTextToText.from_pretrained(folder / "target", attn_implementation="eager").eval()
     for prompt in PROMPTS:

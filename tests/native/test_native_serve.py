@@ -221,7 +221,11 @@ def test_a_full_queue_is_told_with_when_to_come_again(native):
         answered = server.complete(many, max_tokens=80)
         assert (answered.status, answered.error["code"]) == (429, "rate_limit_exceeded")
         assert int(answered.headers["Retry-After"]) >= 1
-        assert server.complete(max_tokens=3).status == 200
+        deadline = time.monotonic() + 20
+        while (
+            server.complete(max_tokens=3).status != 200
+        ):  # what was queued of the refused request leaves between rounds
+            assert time.monotonic() < deadline
         assert end(running)[0] == 0
 
 

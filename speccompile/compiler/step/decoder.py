@@ -88,7 +88,7 @@ class Decoder(nn.Module):
         layer reads: `key.0`, `value.0`, .. [B, G, S, D], one row per token, and its recurrent states."""
         rows = {index: self.shape.rows_of(window) for index, window in cache_windows(self.layers).items()}
         return {
-            name: (self.shape.batch_size, heads, self._size(size, rows[int(name.rpartition(".")[2])]), width)
+            name: (self.shape.batch_size, heads, self._size(size, rows.get(int(name.rpartition(".")[2]), 0)), width)
             for name, (heads, size, width) in self._states().items()
         }
 

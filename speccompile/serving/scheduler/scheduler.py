@@ -47,11 +47,12 @@ class Scheduler:
         self._clock = clock
         self._waiting, self._costs = WaitingQueue(self.limits), LatencyEstimates()
         loop = bundle._loop
-        self._seats = SlotAllocator(bundle.manifest.batch_size, loop.usable)
+        self._seats = SlotAllocator(bundle.manifest.batch_size, self._usable)
         self._seats.hold(0, loop.hold_resumed())
         can_reuse = loop.supports_prefix_reuse
-        kept = None if sessions is None else KeptSessions(sessions, bundle._sessions, loop.serves, can_reuse=can_reuse)
-        self._kept = kept
+        self._kept: KeptSessions | None = None
+        if sessions is not None:
+            self._kept = KeptSessions(sessions, bundle._sessions, self._serves, can_reuse=can_reuse)
         self._reading: ScheduledSequence | None = None
         self._cancelled = False
         self._given = 0
@@ -107,6 +108,12 @@ class Scheduler:
     @property
     def _loop(self) -> "DecodeLoop":
         return self.bundle._loop  # not kept: a service that has ended must not hold a closed bundle's sessions
+
+    def _usable(self, slot: int, count: int) -> int:
+        return self._loop.usable(slot, count)
+
+    def _serves(self, length: int, written: int, part: int) -> bool:
+        return self._loop.serves(length, written, part)
 
     @property
     def waiting(self) -> int:
