@@ -67,18 +67,28 @@ MORE_REFUSED = {
 }  # fmt: skip
 
 
+def told(server: Running, sent: bytes) -> bytes:
+    """Return the answer, once connections that were refused before have come to their end."""
+    for _ in range(100):
+        got = answer(server, sent)
+        if b"too many connections" not in got:
+            break
+        time.sleep(0.1)
+    return got
+
+
 def test_hostile_requests_are_refused_and_others_are_answered(native):
     with native(*LIMITS) as (running, server):
         for name, (sent, status, said) in REFUSED.items():
-            got = answer(server, sent)
+            got = told(server, sent)
             assert got.startswith(b"HTTP/1.1 " + status + b" "), (name, got)
             assert name == "another protocol" or said in got, (name, got)
             assert b"connection: close" in got.lower()
         for name, (sent, status) in MORE_REFUSED.items():
-            got = answer(server, sent)
+            got = told(server, sent)
             assert got.startswith(b"HTTP/1.1 " + status + b" "), (name, got)
-        assert answer(server, GET + b"Connection: close\r\n\r\n", b"").startswith(b"HTTP/1.1 200 ")
-        assert answer(server, CHUNKED.replace(b"/v1/completions", b"/health"), b"").startswith(b"HTTP/1.1 405 ")
+        assert told(server, GET + b"Connection: close\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+        assert told(server, CHUNKED.replace(b"/v1/completions", b"/health")).startswith(b"HTTP/1.1 405 ")
         assert server.complete(max_tokens=3).status == 200
         assert end(running)[0] == 0
 

@@ -17,6 +17,7 @@ import pytest
 from speccompile.runtime import Bundle
 from tests.light.serve_example import Running
 from tests.light.test_cli_serve import ready
+from tests.light.test_reference_http import rows
 from tests.light.test_serve_requests import REFUSED
 from tests.native.served import CHAT, COMPLETIONS, client_of, folders, started
 from tests.native.toy_onnx import MAX_LENGTH
@@ -212,6 +213,31 @@ def test_both_refuse_what_is_no_json(servers, body):
 ROUTES = [("GET", "/nothing"), ("GET", CHAT), ("POST", "/health"), ("GET", "/v1/models/"), ("GET", "/v1/modelsx"),
           ("DELETE", "/v1/models"), ("GET", "/v1/models/%74oy"), ("GET", "/version"), ("GET", "/health?x=1"),
           ("GET", "/v1/models/toy")]  # fmt: skip
+
+
+def test_every_route_of_the_reference_is_there(servers):
+    for route in rows("Routes"):
+        method, path = route.replace("{name}", "main.js" if "/page/" in route else "toy").split()
+        one, other = (servers[kind, "greedy"].ask(method, path) for kind in KINDS)
+        assert (other.status, other.status in (404, 405)) == (one.status, False), route
+        assert other.headers["Content-Type"] == one.headers["Content-Type"]
+
+
+LONG = {COMPLETIONS: {"prompt": "a" * 3_000_000}, CHAT: {"messages": [{"role": "user", "content": "a" * 3_000_000}]}}
+
+
+@pytest.mark.parametrize("path", LONG)
+def test_a_text_that_cannot_fit_is_not_tokenized(servers, path):
+    one, other = (servers[kind, "greedy"].ask("POST", path, LONG[path]) for kind in KINDS)
+    assert (other.status, other.error) == (one.status, one.error)
+    assert (one.error["code"], "bytes of text at most" in one.error["message"]) == ("context_length_exceeded", True)
+
+
+@pytest.mark.parametrize("body", BODIES["texts"], ids=shown)
+def test_both_turn_texts_into_tokens_alike(servers, body):
+    for path in ("/tokenize", "/detokenize"):
+        one, other = (servers[kind, "greedy"].ask("POST", path, body) for kind in KINDS)
+        assert (other.status, other.json) == (one.status, one.json)
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)

@@ -291,12 +291,13 @@ def write_arithmetic_bundle(
     has_slices: bool = True,
     rows: int = 3,
     proof: Mapping[str, Any] | None = None,
+    text: bool = True,
     chat: str | None = None,
     **changes: object,
 ) -> Path:
     """Write the folder of such a bundle. tells_windows: logits depend on how many rows a window has, and how wide it
-    is. has_slices: whether a run may cover a slice of the batch slots. chat: a chat template. changes: of its
-    manifest."""
+    is. has_slices: whether a run may cover a slice of the batch slots. text: whether there is a tokenizer; chat:
+    a chat template. changes: of its manifest."""
     graphs = _graphs(samples=samples, fused=fused, constrained=constrained, tells_windows=tells_windows)
     if not drafts:
         del graphs["step" if fused else "draft"]
@@ -308,6 +309,7 @@ def write_arithmetic_bundle(
     values: dict[str, object] = {
         "decoding": "sampling" if samples else "greedy", "batch_size": rows, "max_length": MAX_LENGTH,
         "prefill_chunk": CHUNK, "tokens": count, "depth": count, "catch_up": count + 2 if drafts else 0,
+        "tokenizer": text,
         "vocabulary_size": VOCABULARY, "eos_token_ids": (), "graphs": described,
         "engines": (EngineEntry("onnxruntime-cpu", "onnxruntime", "cpu", files, precision, run),),
     }  # fmt: skip
@@ -316,9 +318,10 @@ def write_arithmetic_bundle(
         (writer.folder / "graphs").mkdir()
         for name, (_, model) in graphs.items():
             (writer.folder / files[name]).write_bytes(model)
-        (writer.folder / "tokenizer").mkdir()
-        toy_tokenizer().save(str(writer.folder / "tokenizer" / "tokenizer.json"))
-        if chat is not None:
+        if text:
+            (writer.folder / "tokenizer").mkdir()
+            toy_tokenizer().save(str(writer.folder / "tokenizer" / "tokenizer.json"))
+        if text and chat is not None:
             said = {"template": chat, "special_tokens": {"bos_token": "<s>", "eos_token": "</s>"}}
             (writer.folder / "tokenizer" / "chat.json").write_text(json.dumps(said))
         writer.finish(made, {}, dict(proof or {}))

@@ -110,6 +110,8 @@ void serve(const Arguments& given) {
   settings.max_body_bytes = given.count("--body-bytes", settings.max_body_bytes);
   settings.speculative = !given.has("--autoregressive");
   settings.access_log = given.has("--access-log");
+  settings.origins = given.all("--cors-origin");
+  settings.page = !given.has("--no-page");
   http::ListenAddress place;
   if (given.has("--host")) place.host = given.text("--host");
   place.port = number_of<int64_t>(given, "--port", 0, kMostPort).value_or(place.port);
@@ -165,6 +167,8 @@ Subcommand serve_command() {
       {"--address-connections", "N", Takes::kCount,
        "Of one address; by default half of --connections. Behind a proxy, which has one address, give as many.  [x>=1]"},
       {"--grace", "S", Takes::kNumber, "Seconds that requests get to finish when the server is told to end.  [default: 30.0; x>=0]"},
+      {"--cors-origin", "ORIGIN", Takes::kText, "Let pages of this origin ask. May be given several times."},
+      {"--no-page", "", Takes::kFlag, "Leave out the page at /."},
       {"--access-log", "", Takes::kFlag, "Write a line for every request to stderr."},
       {"--no-verify", "", Takes::kFlag, "Do not compare the files with their recorded hashes."},
       kRequireSignature,

@@ -14,7 +14,10 @@ constexpr const char* kServeHelp = R"help(  Serve BUNDLE behind OpenAI's API, wi
   free wait, and get 429 with Retry-After where too many do. Keys come from
   --api-key, --api-key-file and the environment variable SPECCOMPILE_API_KEY
   (several with commas between them); without any everybody is let in. /health,
-  /metrics and /version need none. TLS is left to a proxy in front of it.
+  /metrics, /version, /openapi.json and the page need none. TLS is left to a
+  proxy in front of it.
+
+  At / is a page to talk to the model in a browser; --no-page leaves it out.
 
   --adapter NAME=FOLDER serves the target with a LoRA adapter as the model
   BUNDLE:NAME. The bundle needs slots for adapters.
@@ -24,9 +27,11 @@ constexpr const char* kServeHelp = R"help(  Serve BUNDLE behind OpenAI's API, wi
   `speccompile serve`.
 
   Endpoints
+    GET  /                                        the page
     POST /v1/completions, /v1/chat/completions    also as streams
-    GET  /v1/models, /v1/models/NAME
-    GET  /health, /metrics, /version
+    GET  /v1/models, /v1/models/NAME, /bundle
+    POST /tokenize, /detokenize
+    GET  /health, /metrics, /version, /openapi.json
 
   Examples:
     speccompile-native serve build/demo

@@ -22,7 +22,8 @@ if(NOT SPECCOMPILE_NO_LINKS)
 endif()
 
 file(GLOB sources CONFIGURE_DEPENDS ${native}/cli/*.cpp ${native}/serving/http/*.cpp)
-add_executable(speccompile-native ${sources} ${runtime_objects})
+include(cmake/page.cmake)
+add_executable(speccompile-native ${sources} ${page_source} ${runtime_objects})
 
 foreach(target speccompile speccompile-native)
   target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})

@@ -32,6 +32,10 @@ class Text {
   virtual std::string special_text(int64_t id) const = 0;
   // The vocabulary's string for a token; "" if it lacks the token.
   virtual std::string id_to_token(int64_t id) const = 0;
+  // Return the largest token id and one.
+  virtual int64_t size() const = 0;
+  // Return the most bytes of text, in UTF-8, for which one token can stand; 0 where there is no bound.
+  virtual int64_t longest_token_bytes() const = 0;
 };
 
 // Text that may still become a stop string, with special tokens.

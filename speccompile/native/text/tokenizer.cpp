@@ -1,4 +1,5 @@
 // A tokenizer.json, read and used as the Python package tokenizers does.
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -11,6 +12,7 @@
 #include "splitters.h"
 #include "template.h"
 #include "text.h"
+#include "token_bytes.h"
 #include "vocabulary.h"
 
 namespace spc {
@@ -40,6 +42,14 @@ void check_texts(const Json& value) {
   }
 }
 
+// Return the largest token id and one.
+int64_t size_of(const Json& file) {
+  int64_t most = -1;
+  for (const auto& each : file["model"]["vocab"].object()) most = std::max(most, each.second.is_integer() ? each.second.integer() : -1);
+  for (const Json& each : file["added_tokens"].list()) most = std::max(most, each["id"].is_integer() ? each["id"].integer() : -1);
+  return most + 1;
+}
+
 class Tokenizer : public Text {
  public:
   explicit Tokenizer(const Json& file)
@@ -48,7 +58,9 @@ class Tokenizer : public Text {
         added_(file["added_tokens"], vocabulary_, normalizers_),
         splitters_(read_splitters(file["pre_tokenizer"])),
         template_(file["post_processor"]),
-        has_decoder_(!file["decoder"].is_null()) {
+        has_decoder_(!file["decoder"].is_null()),
+        size_(size_of(file)),
+        longest_(spc::longest_token_bytes(file)) {
     if (const Json& version = file["version"]; !version.is_null() && version != Json("1.0"))
       throw InvalidTokenizer{"unknown version " + version.repr()};
     if (has_decoder_) decoders_ = read_decoders(file["decoder"]);
@@ -106,6 +118,10 @@ class Tokenizer : public Text {
 
   std::string special_text(int64_t id) const override { return added_.special_text(id); }
 
+  int64_t size() const override { return size_; }
+
+  int64_t longest_token_bytes() const override { return longest_; }
+
   std::string id_to_token(int64_t id) const override { return std::string(token(id).value_or("")); }
 
  private:
@@ -139,6 +155,7 @@ class Tokenizer : public Text {
   Decoders decoders_;
   Template template_;
   bool has_decoder_, tracked_ = false;
+  const int64_t size_, longest_;
   std::set<int64_t> bytes_;
 };
 

@@ -5,16 +5,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
+#include "prompts.h"
 #include "response.h"
 
 namespace spc::http {
 namespace {
 
-constexpr const char* kModels = "/v1/models";
-constexpr const char* kMetricsType = "text/plain; version=0.0.4; charset=utf-8";
+constexpr const char *kTokenizeUrl = "/tokenize", *kDetokenizeUrl = "/detokenize";
 
 using Requests = std::vector<std::shared_ptr<ServedRequest>>;
 
@@ -77,41 +76,21 @@ void check_type(const RequestHead& head) {
   throw RequestError(415, "received Content-Type " + python_repr(first_characters(kind, kShown)) + ", expected application/json", "", "unsupported_media_type");
 }
 
-Json described(const std::string& name, const ServedModel& model, int64_t max_length) {
-  Json found = Json::Object{{"id", name}, {"object", "model"}, {"created", model.created}, {"owned_by", "speccompile"}};
-  if (name != model.name) found.set("parent", model.name);
-  found.set("max_model_len", max_length);
-  return found;
-}
-
-// A path without its escapes, as %3A; what is no escape stays.
-std::string unquoted(const std::string& path) {
-  const auto digit = [&](size_t at) { return at < path.size() ? std::string("0123456789abcdef").find(static_cast<char>(std::tolower(static_cast<unsigned char>(path[at])))) : std::string::npos; };
-  std::string found;
-  for (size_t at = 0; at < path.size(); ++at) {
-    const bool is_escape = path[at] == '%' && digit(at + 1) != std::string::npos && digit(at + 2) != std::string::npos;
-    found += is_escape ? static_cast<char>(16 * digit(at + 1) + digit(at + 2)) : path[at];
-    if (is_escape) at += 2;
-  }
-  if (is_utf8(found)) return found;
-  throw RequestError(400, "the path of the request is no UTF-8");
-}
-
 [[noreturn]] void refuse_route(const RequestHead& head, int status) {
   constexpr size_t kShown = 80;
   const std::string what = head.method + " " + first_characters(head.target, kShown) + ": " + (status == 404 ? "Not Found" : "Method Not Allowed");
   throw RequestError(status, what).of_kind(status == 404 ? kNotFound : kInvalid);
 }
 
-void check_method(const RequestHead& head, const char* allowed) {
-  if (head.method != allowed) refuse_route(head, 405);
-}
-
 }  // namespace
+
+void check_method(const RequestHead& head, const std::string& allowed) {
+  if (head.method != allowed && !(allowed == "GET" && head.method == "HEAD")) refuse_route(head, 405);
+}
 
 void App::handle(Exchange& exchange) {
   try {
-    route(exchange);
+    if (!answer_origin(exchange)) route(exchange);
   } catch (const Gone&) {
     throw;
   } catch (...) {
@@ -124,37 +103,44 @@ void App::handle(Exchange& exchange) {
 void App::route(Exchange& exchange) {
   const RequestHead& head = exchange.head;
   const std::string& target = head.target;
-  if (target == kChatUrl || target == kCompletionsUrl) {
+  const bool is_chat = target == kChatUrl;
+  if (is_chat || target == kCompletionsUrl) {
     check_method(head, "POST");
-    return generate(exchange, target == kChatUrl);
+    return generate(exchange, is_chat);
   }
-  if (target == "/health") {
-    check_method(head, "GET");
-    const std::string status = model_->status();
-    return exchange.answer(status == "ready" ? 200 : 503, Json::Object{{"status", status}});
+  if (target == kTokenizeUrl || target == kDetokenizeUrl) {
+    check_method(head, "POST");
+    return tokenize(exchange);
   }
-  if (target == "/metrics") {
-    check_method(head, "GET");
-    return exchange.answer(200, kMetricsType, model_->opened()->metrics.text());
-  }
-  if (target == "/version") {
-    check_method(head, "GET");
-    return exchange.answer(200, Json::Object{{"version", kVersion}});
-  }
-  if (target.rfind(kModels, 0) != 0) refuse_route(head, 404);
-  const std::string name = target.substr(std::string(kModels).size());
-  if (!name.empty() && name[0] != '/') refuse_route(head, 404);
-  check_method(head, "GET");
+  if (!read_route(exchange)) refuse_route(head, 404);
+}
+
+// Whom browsers let in from pages of other origins (CORS). Return whether the request was only about that.
+bool App::answer_origin(Exchange& exchange) const {
+  const RequestHead& head = exchange.head;
+  const std::string* const origin = head.find("origin");
+  if (settings_.origins.empty() || !origin) return false;
+  const auto is_given = [&](const char* each) { return std::find(settings_.origins.begin(), settings_.origins.end(), each) != settings_.origins.end(); };
+  const bool is_let_in = is_given("*") || is_given(origin->c_str());
+  exchange.headers.emplace_back("Vary", "Origin");
+  if (is_let_in) exchange.headers.emplace_back("Access-Control-Allow-Origin", is_given("*") ? "*" : *origin);
+  if (head.method != "OPTIONS" || !head.find("access-control-request-method")) return false;
+  if (const std::string* const asked = head.find("access-control-request-headers")) exchange.headers.emplace_back("Access-Control-Allow-Headers", *asked);
+  exchange.headers.emplace_back("Access-Control-Allow-Methods", "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT");
+  exchange.headers.emplace_back("Access-Control-Max-Age", "600");
+  exchange.answer(is_let_in ? 200 : 400, "text/plain; charset=utf-8", is_let_in ? "OK" : "Disallowed CORS origin");
+  return true;
+}
+
+// /tokenize and /detokenize.
+void App::tokenize(Exchange& exchange) {
   authenticate(exchange);
-  const int64_t max_length = model_->opened()->bundle->manifest().max_length;
-  if (!name.empty()) {
-    const std::string wanted = unquoted(name.substr(1));
-    model_->check_name(wanted);
-    return exchange.answer(200, described(wanted, *model_, max_length));
-  }
-  Json::List models;
-  for (const std::string& each : model_->names()) models.push_back(described(each, *model_, max_length));
-  exchange.answer(200, Json::Object{{"object", "list"}, {"data", models}});
+  check_type(exchange.head);
+  const std::string data = exchange.read_body(settings_.max_body_bytes);
+  const std::shared_ptr<OpenedModel> open = model_->serving();
+  const Json body = parse_body(data);
+  if (body["model"].is_text()) model_->check_name(body["model"].text());
+  exchange.answer(200, exchange.head.target == kTokenizeUrl ? read_tokens(body, *open->bundle) : read_text(body, *open->bundle));
 }
 
 void App::generate(Exchange& exchange, bool is_chat) {

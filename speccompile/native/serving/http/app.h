@@ -13,11 +13,12 @@
 namespace spc::http {
 
 // keys: accepted API keys. max_body_bytes: of one request. speculative: default of requests that do not set it. access_log: write a
-// line for every request.
+// line for every request. origins: of pages that browsers allow to send requests. page: whether / is a page to talk to the model.
 struct Settings {
   Keys keys;
   int64_t max_body_bytes = kMaxBodyBytes;
-  bool speculative = true, access_log = false;
+  bool speculative = true, access_log = false, page = true;
+  std::vector<std::string> origins;
 };
 
 // One request, and the answer to it.
@@ -43,6 +44,7 @@ class Exchange {
   int status() const { return status_; }
 
   const RequestHead& head;
+  Headers headers;  // of the answer, beside those that it is given
 
  private:
   std::string top(int status, const std::string& type, const Headers& more);
@@ -55,6 +57,9 @@ class Exchange {
   int status_ = 0;
 };
 
+// Throws RequestError for another method; HEAD is as good as GET.
+void check_method(const RequestHead& head, const std::string& allowed);
+
 class App {
  public:
   App(std::shared_ptr<ServedModel> model, Settings settings) : model_(std::move(model)), settings_(std::move(settings)) {}
@@ -62,7 +67,13 @@ class App {
   void handle(Exchange& exchange);
 
  private:
+  bool answer_origin(Exchange& exchange) const;
   void route(Exchange& exchange);
+  // Return false for a route that is none of those that only read.
+  bool read_route(Exchange& exchange);
+  bool page_route(Exchange& exchange);
+  void models(Exchange& exchange, const std::string& name);
+  void tokenize(Exchange& exchange);
   void generate(Exchange& exchange, bool is_chat);
   void answer_whole(Exchange& exchange, const ParsedRequest& asked, const std::vector<std::shared_ptr<ServedRequest>>& requests, int ready);
   void answer_events(Exchange& exchange, const ParsedRequest& asked, const std::vector<std::shared_ptr<ServedRequest>>& requests, int ready);

@@ -11,6 +11,8 @@ constexpr const char* kJson = "application/json";
 const char* phrase_of(int status) {
   switch (status) {
     case 200: return "OK";
+    case 204: return "No Content";
+    case 304: return "Not Modified";
     case 400: return "Bad Request";
     case 401: return "Unauthorized";
     case 404: return "Not Found";
@@ -40,8 +42,10 @@ std::string Exchange::read_body(int64_t most) {
 
 std::string Exchange::top(int status, const std::string& type, const Headers& more) {
   status_ = status;
-  std::string found = "HTTP/1.1 " + std::to_string(status) + " " + phrase_of(status) + "\r\nContent-Type: " + type + "\r\n";
-  for (const auto& [name, value] : more) found += name + ": " + value + "\r\n";
+  std::string found = "HTTP/1.1 " + std::to_string(status) + " " + phrase_of(status) + "\r\n";
+  if (!type.empty()) found += "Content-Type: " + type + "\r\n";
+  for (const Headers* const list : {static_cast<const Headers*>(&headers), &more})
+    for (const auto& [name, value] : *list) found += name + ": " + value + "\r\n";
   if (!is_kept())
     found += "Connection: close\r\n";
   else if (!head.is_new)
@@ -50,7 +54,9 @@ std::string Exchange::top(int status, const std::string& type, const Headers& mo
 }
 
 void Exchange::answer(int status, const std::string& type, const std::string& body, const Headers& more) {
-  channel_.write(top(status, type, more) + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  std::string begin = top(status, type, more);
+  if (status != 204 && status != 304) begin += "Content-Length: " + std::to_string(body.size()) + "\r\n";  // those have no body
+  channel_.write(begin + "\r\n" + (head.method == "HEAD" ? "" : body));
 }
 
 void Exchange::answer(int status, const Json& body, const Headers& more) { answer(status, kJson, body.dump(Json::kCompact), more); }

@@ -7,9 +7,9 @@
 namespace spc::http {
 namespace {
 
-const Json& schema_of(const char* text) {
-  static const Json chat = Json::parse(kChatSchema), completion = Json::parse(kCompletionSchema), unsupported = Json::parse(kUnsupported);
-  return text == kChatSchema ? chat : text == kCompletionSchema ? completion : unsupported;
+const Json& unsupported() {
+  static const Json read = Json::parse(kUnsupported);
+  return read;
 }
 
 // Types of parts, as OpenAI and others name them, and the media that no bundle takes here.
@@ -56,8 +56,7 @@ void check_native(const Json& fields) {
 Json validate(const Json& body, const Json& schema) {
   static const Json object = Json::Object{{"type", "object"}};
   check(body, object);
-  const Json& unsupported = schema_of(kUnsupported);
-  for (const auto& [name, harmless] : unsupported.object())
+  for (const auto& [name, harmless] : unsupported().object())
     if (const Json* const value = body.find(name); value && first_problem(*value, harmless))
       throw RequestError(400, name + ": received " + shown(*value) + ", which is not supported", name, "unsupported_parameter", "leave it out");
   check_parts(body["messages"]);
@@ -71,7 +70,24 @@ Json validate(const Json& body, const Json& schema) {
 
 }  // namespace
 
-Json validate_chat(const Json& body) { return validate(body, schema_of(kChatSchema)); }
-Json validate_completion(const Json& body) { return validate(body, schema_of(kCompletionSchema)); }
+Json validate_chat(const Json& body) {
+  static const Json schema = Json::parse(kChatSchema);
+  return validate(body, schema);
+}
+
+Json validate_completion(const Json& body) {
+  static const Json schema = Json::parse(kCompletionSchema);
+  return validate(body, schema);
+}
+
+Json validate_tokenize(const Json& body) {
+  static const Json schema = Json::parse(kTokenizeSchema);
+  return validate(body, schema);
+}
+
+Json validate_detokenize(const Json& body) {
+  static const Json schema = Json::parse(kDetokenizeSchema);
+  return validate(body, schema);
+}
 
 }  // namespace spc::http

@@ -9,5 +9,7 @@ namespace spc::http {
 // support.
 Json validate_chat(const Json& body);
 Json validate_completion(const Json& body);
+Json validate_tokenize(const Json& body);
+Json validate_detokenize(const Json& body);
 
 }  // namespace spc::http

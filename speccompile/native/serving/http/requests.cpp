@@ -5,21 +5,14 @@
 #include <cstdlib>
 
 #include "../../errors.h"
-#include "conversation.h"
 #include "errors.h"
 #include "fields.h"
+#include "prompts.h"
 #include "schema.h"
 #include "tables.h"
 
 namespace spc::http {
 namespace {
-
-// A whole number of JSON that a schema has seen, which may be written as 3.0.
-int64_t whole_of(const Json& value) {
-  if (value.type() == Json::Type::kBig) return value.text()[0] == '-' ? INT64_MIN : INT64_MAX;
-  if (value.is_integer()) return value.integer();
-  return static_cast<int64_t>(std::max(-9.2e18, std::min(value.number(), 9.2e18)));
-}
 
 int64_t whole_or(const Json& fields, const char* name, int64_t otherwise) {
   const Json* const value = fields.find(name);
@@ -36,60 +29,6 @@ uint64_t seed_of(const Json& value) {
   if (value.type() == Json::Type::kBig) return std::strtoull(value.text().c_str(), nullptr, 10);
   if (value.is_integer()) return static_cast<uint64_t>(value.integer());
   return value.number() < 0 ? static_cast<uint64_t>(static_cast<int64_t>(value.number())) : static_cast<uint64_t>(value.number());
-}
-
-// Throws RequestError, in OpenAI's words, if a prompt leaves no capacity for a new token.
-void check_length(size_t size, const Bundle& bundle, const char* field) {
-  const int64_t most = bundle.manifest().max_length;
-  if (static_cast<int64_t>(size) < most) return;
-  throw RequestError(400, "This model's maximum context length is " + std::to_string(most) + " tokens, and " + field + " has " + std::to_string(size) +
-                              ": no token would fit behind them",
-                     field, "context_length_exceeded", "shorten it");
-}
-
-const Text& tokenizer_of(const Bundle& bundle) {
-  if (bundle.text()) return *bundle.text();
-  try {
-    return bundle.require_tokenizer("this model has no tokenizer", "send token ids to /v1/completions");
-  } catch (const Error& error) {
-    throw RequestError(400, error.message, "", "", error.hint);
-  }
-}
-
-TokenIds encoded(const std::string& text, const Bundle& bundle, bool special_tokens, const char* field) {
-  try {
-    return tokenizer_of(bundle).encode(text, special_tokens);
-  } catch (const Error& error) {
-    if (error.kind != Kind::kPrompt) throw;
-    throw RequestError(400, error.message, field);
-  }
-}
-
-TokenIds tokens_of(const Json& ids, const Bundle& bundle) {
-  check_length(ids.list().size(), bundle, "prompt");
-  TokenIds found;
-  const int64_t size = bundle.manifest().vocabulary_size;
-  for (const Json& id : ids.list()) {
-    found.push_back(whole_of(id));
-    if (found.back() >= size || found.back() < 0)
-      throw RequestError(400, "prompt: token id " + id.dump() + " is out of range: expected 0 to " + std::to_string(size - 1), "prompt");
-  }
-  return found;
-}
-
-TokenIds chat_prompt(const Json& fields, const Bundle& bundle) {
-  const std::string written = chat_text(fields, bundle.chat());
-  return encoded(written, bundle, false, "messages");  // the template writes special tokens itself
-}
-
-std::vector<TokenIds> prompts_of(const Json& prompt, const Bundle& bundle) {
-  const bool is_several = prompt.is_list() && !prompt.list()[0].is_number();
-  std::vector<TokenIds> found;
-  for (const Json& each : is_several ? prompt.list() : Json::List{prompt}) {
-    found.push_back(each.is_text() ? encoded(each.text(), bundle, true, "prompt") : tokens_of(each, bundle));
-    check_length(found.back().size(), bundle, "prompt");
-  }
-  return found;
 }
 
 [[noreturn]] void refuse_without_stream(const char* name) {
@@ -218,7 +157,7 @@ ParsedRequest read_chat(const Json& body, const Bundle& bundle, bool speculative
   if (const Json* const top = fields.find("top_logprobs"); top && !wants_logprobs)
     throw RequestError(400, "top_logprobs: received " + top->dump() + " without logprobs", "top_logprobs", "", "set logprobs");
   if (wants_logprobs) made.logprobs = whole_or(fields, "top_logprobs", 0);
-  made.prompts = {chat_prompt(fields, bundle)};
+  made.prompts = {chat_prompt(fields, bundle, true)};
   check_length(made.prompts[0].size(), bundle, "messages");
   const int64_t room = bundle.manifest().max_length - static_cast<int64_t>(made.prompts[0].size());
   read_common(fields, made);

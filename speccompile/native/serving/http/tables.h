@@ -97,6 +97,18 @@ inline constexpr const char* kCompletionSchema =
     "ems\": 1}, \"minItems\": 1, \"maxItems\": 128}]}, \"logprobs\": {\"type\": [\"integer\", \"null\"], \"minimum\": 0,"
     " \"maximum\": 20}, \"echo\": {\"type\": [\"boolean\", \"null\"]}, \"best_of\": {\"type\": [\"integer\", \"null\"], \"mi"
     "nimum\": 1, \"maximum\": 128}}}";
+inline constexpr const char* kTokenizeSchema =
+    "{\"type\": \"object\", \"properties\": {\"messages\": {\"type\": \"array\", \"items\": {\"type\": \"object\", \"require"
+    "d\": [\"role\"], \"properties\": {\"role\": {\"enum\": [\"system\", \"developer\", \"user\", \"assistant\", \"tool\", \""
+    "function\"]}, \"content\": {\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"array\", \"items\": {\"type\": \"object\","
+    " \"required\": [\"type\", \"text\"], \"properties\": {\"type\": {\"enum\": [\"text\"]}, \"text\": {\"type\": \"string\"}"
+    "}}}, {\"type\": \"null\"}]}}}, \"minItems\": 1}, \"add_generation_prompt\": {\"type\": [\"boolean\", \"null\"]}, \""
+    "continue_final_message\": {\"type\": [\"boolean\", \"null\"]}, \"chat_template_kwargs\": {\"type\": [\"object\", "
+    "\"null\"]}, \"model\": {\"type\": [\"string\", \"null\"]}, \"prompt\": {\"type\": [\"string\", \"null\"]}, \"add_specia"
+    "l_tokens\": {\"type\": [\"boolean\", \"null\"]}, \"return_token_strs\": {\"type\": [\"boolean\", \"null\"]}}}";
+inline constexpr const char* kDetokenizeSchema =
+    "{\"type\": \"object\", \"required\": [\"tokens\"], \"properties\": {\"model\": {\"type\": [\"string\", \"null\"]}, \"to"
+    "kens\": {\"type\": \"array\", \"items\": {\"type\": \"integer\", \"minimum\": 0}}}}";
 inline constexpr const char* kUnsupported =
     "{\"logit_bias\": {\"type\": [\"object\", \"null\"], \"maxProperties\": 0}, \"frequency_penalty\": {\"enum\": [null"
     ", 0]}, \"presence_penalty\": {\"enum\": [null, 0]}, \"suffix\": {\"enum\": [null, \"\"]}, \"modalities\": {\"type"

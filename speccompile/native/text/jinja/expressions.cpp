@@ -270,16 +270,27 @@ void Parser::arguments(Expression& call) {
       if (skip_operator(")")) return;
     }
     is_first = false;
-    if (token().is_operator("*") || token().is_operator("**")) fail("it has a call with * or **, which is not supported here");
-    if (token().type == Token::Type::kName && following().is_operator("=")) {
-      std::string name = take().text;
-      take();
-      call.named.emplace_back(std::move(name), expression());
-    } else if (!call.named.empty()) {
-      fail("invalid syntax for function call expression");
-    } else {
-      call.parts.push_back(expression());
-    }
+    argument(call);
+  }
+}
+
+void Parser::argument(Expression& call) {
+  const auto has = [&](const char* name) { return std::any_of(call.named.begin(), call.named.end(), [name](const auto& each) { return each.first == name; }); };
+  const auto check = [&](bool fits) {
+    if (!fits) fail("invalid syntax for function call expression");
+  };
+  if (token().is_operator("*") || token().is_operator("**")) {
+    const std::string stars = take().text;
+    check(!has("**") && !(stars == "*" && has("*")));
+    call.named.emplace_back(stars, expression());
+  } else if (token().type == Token::Type::kName && following().is_operator("=")) {
+    std::string name = take().text;
+    take();
+    check(!has("**"));
+    call.named.emplace_back(std::move(name), expression());
+  } else {
+    check(call.named.empty());
+    call.parts.push_back(expression());
   }
 }
 

@@ -231,6 +231,18 @@ Value otherwise(const Value& value, const Arguments& given, Budget& /*budget*/) 
   return value.is_undefined() || (counts_false && !value.truth()) ? (found ? *found : Value("")) : value;
 }
 
+Value items(const Value& value, const Arguments& /*given*/, Budget& budget) {
+  if (value.is_undefined()) return Value::list({});
+  if (!value.is_dict()) throw TemplateError{"Can only get item pairs from a mapping."};
+  return method(value, "items", budget).call({});
+}
+
+Value absolute(const Value& value, const Arguments& /*given*/, Budget& budget) {
+  if (!defined(value).is_number()) throw TemplateError{std::string("bad operand type for abs(): '") + value.type() + "'"};
+  if (!value.is_whole()) return std::fabs(value.real());
+  return value.integer() < 0 ? binary("-", int64_t{0}, value, budget) : Value(value.integer());
+}
+
 const std::map<std::string, Filter>& filters() {
   static const std::map<std::string, Filter> known = {
       {"trim", [](const Value& value, const Arguments& given, Budget&) -> Value { return stripped(value.str(), given.find(0, "chars"), true, true); }},
@@ -243,7 +255,7 @@ const std::map<std::string, Filter>& filters() {
       {"string", [](const Value& value, const Arguments&, Budget&) -> Value { return value.str(); }},
       {"safe", [](const Value& value, const Arguments&, Budget&) -> Value { return value; }},
       {"list", [](const Value& value, const Arguments&, Budget&) { return Value::list(iterated(value)); }},
-      {"items", [](const Value& value, const Arguments&, Budget& budget) { return value.is_undefined() ? Value::list({}) : attribute(value, "items", budget).call({}); }},
+      {"items", items},
       {"first",
        [](const Value& value, const Arguments&, Budget&) {
          const Values all = iterated(value);
@@ -259,7 +271,7 @@ const std::map<std::string, Filter>& filters() {
          return replaced(value.str(), text_argument(given, 0, "old"), text_argument(given, 1, "new"), integer_argument(given, 2, "count", -1), budget);
        }},
       {"reverse", [](const Value& value, const Arguments&, Budget&) { return reversed(value); }},
-      {"abs", [](const Value& value, const Arguments&, Budget&) { return value.is_whole() ? Value(std::abs(value.integer())) : Value(std::fabs(defined(value).real())); }},
+      {"abs", absolute},
       {"select", [](const Value& value, const Arguments& given, Budget& budget) { return chosen(value, given, budget, false, true); }},
       {"reject", [](const Value& value, const Arguments& given, Budget& budget) { return chosen(value, given, budget, false, false); }},
       {"selectattr", [](const Value& value, const Arguments& given, Budget& budget) { return chosen(value, given, budget, true, true); }},

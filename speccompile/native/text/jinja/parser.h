@@ -75,6 +75,7 @@ class Parser {
   Expression list();
   Expression dict();
   void arguments(Expression& call);
+  void argument(Expression& call);
 
   const std::vector<Token> tokens_;
   size_t at_ = 0;

@@ -200,8 +200,23 @@ class Renderer {
   Arguments arguments(const Expression& call, const ScopePtr& scope) {
     Arguments found;
     for (size_t place = 1; place < call.parts.size(); ++place) found.positional.push_back(evaluate(call.parts[place], scope));
-    for (const auto& [name, value] : call.named) found.named.emplace_back(name, evaluate(value, scope));
+    for (const auto& [name, value] : call.named) add_named(name, evaluate(value, scope), found);
     return found;
+  }
+
+  // Add an argument by its name; or those of a list, or of a mapping.
+  static void add_named(const std::string& name, const Value& value, Arguments& to) {
+    if (name == "*") {
+      const Values all = iterated(defined(value));
+      to.positional.insert(to.positional.end(), all.begin(), all.end());
+    } else if (name == "**") {
+      if (!value.is_dict()) throw TemplateError{std::string("argument after ** must be a mapping, not ") + value.type()};
+      for (const auto& [each, own] : value.dict().items()) add_named(each, own, to);
+    } else if (std::any_of(to.named.begin(), to.named.end(), [&](const auto& each) { return each.first == name; })) {
+      throw TemplateError{"got multiple values for keyword argument " + python_repr(name)};
+    } else {
+      to.named.emplace_back(name, value);
+    }
   }
 
   Value call(const Expression& expression, const ScopePtr& scope, const Value& caller = {}) {

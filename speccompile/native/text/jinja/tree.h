@@ -11,7 +11,7 @@
 namespace spc::jinja {
 
 // An expression. name: of a variable, attribute, filter, test or operator. parts: what it is made of, in the order in which it is
-// written; named: arguments by name.
+// written; named: arguments by name; the names * and ** stand for a list of arguments, and a mapping of named ones.
 struct Expression {
   enum class Type {
     kConstant, kVariable, kList, kTuple, kDict, kAttribute, kItem, kSlice, kCall, kFilter, kTest, kNot, kNegative, kPositive, kAnd, kOr, kChoice,

@@ -127,6 +127,11 @@ const Values& Value::values() const {
   return values_ ? *values_ : none;
 }
 
+Value Value::call(const Arguments& arguments) const {
+  if (!function_) throw TemplateError{std::string("'") + type() + "' object is not callable"};
+  return (*function_)(arguments);
+}
+
 bool Value::truth() const {
   switch (kind_) {
     case Kind::kUndefined:

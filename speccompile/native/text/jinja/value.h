@@ -83,7 +83,8 @@ class Value {
   const Dict& dict() const { return *dict_; }
   Dict& changed() const { return *dict_; }  // of a namespace
   std::weak_ptr<Dict> watched() const { return dict_; }
-  Value call(const Arguments& arguments) const { return (*function_)(arguments); }
+  // Throws TemplateError for what is no function.
+  Value call(const Arguments& arguments) const;
   const std::string& why() const { return *text_; }  // of an undefined value
 
   bool truth() const;

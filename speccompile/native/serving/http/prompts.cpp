@@ -1,0 +1,120 @@
+#include "prompts.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "../../errors.h"
+#include "conversation.h"
+#include "errors.h"
+#include "fields.h"
+
+namespace spc::http {
+namespace {
+
+// Throws RequestError, before a text is tokenized, if it is longer than any text of as many tokens as the model takes.
+void check_bytes(const std::string& text, const Bundle& bundle, const char* field) {
+  const int64_t capacity = bundle.manifest().max_length, most = tokenizer_of(bundle).longest_token_bytes() * capacity;
+  if (most == 0 || static_cast<int64_t>(text.size()) <= most) return;
+  throw RequestError(400, "This model's maximum context length is " + std::to_string(capacity) + " tokens, which are " + std::to_string(most) +
+                              " bytes of text at most, and " + field + " has " + std::to_string(text.size()) + " bytes",
+                     field, "context_length_exceeded", "shorten it");
+}
+
+TokenIds encoded(const std::string& text, const Bundle& bundle, bool special_tokens, const char* field) {
+  try {
+    return tokenizer_of(bundle).encode(text, special_tokens);
+  } catch (const Error& error) {
+    if (error.kind != Kind::kPrompt) throw;
+    throw RequestError(400, error.message, field);
+  }
+}
+
+void check_tokens(const TokenIds& tokens, int64_t size, const char* field) {
+  for (const int64_t id : tokens)
+    if (id >= size || id < 0)
+      throw RequestError(400, std::string(field) + ": token id " + std::to_string(id) + " is out of range: expected 0 to " + std::to_string(size - 1), field);
+}
+
+TokenIds ids_of(const Json& list) {
+  TokenIds found;
+  for (const Json& id : list.list()) found.push_back(whole_of(id));
+  return found;
+}
+
+TokenIds tokens_of(const Json& ids, const Bundle& bundle) {
+  check_length(ids.list().size(), bundle, "prompt");
+  TokenIds found = ids_of(ids);
+  check_tokens(found, bundle.manifest().vocabulary_size, "prompt");
+  return found;
+}
+
+TokenIds text_prompt(const std::string& text, const Bundle& bundle) {
+  check_bytes(text, bundle, "prompt");
+  return encoded(text, bundle, true, "prompt");
+}
+
+}  // namespace
+
+int64_t whole_of(const Json& value) {
+  if (value.type() == Json::Type::kBig) return value.text()[0] == '-' ? INT64_MIN : INT64_MAX;
+  if (value.is_integer()) return value.integer();
+  return static_cast<int64_t>(std::max(-9.2e18, std::min(value.number(), 9.2e18)));
+}
+
+// Throws RequestError, in OpenAI's words, if a prompt leaves no capacity for a new token.
+void check_length(size_t size, const Bundle& bundle, const char* field) {
+  const int64_t most = bundle.manifest().max_length;
+  if (static_cast<int64_t>(size) < most) return;
+  throw RequestError(400, "This model's maximum context length is " + std::to_string(most) + " tokens, and " + field + " has " + std::to_string(size) +
+                              ": no token would fit behind them",
+                     field, "context_length_exceeded", "shorten it");
+}
+
+const Text& tokenizer_of(const Bundle& bundle) {
+  if (bundle.text()) return *bundle.text();
+  try {
+    return bundle.require_tokenizer("this model has no tokenizer", "send token ids to /v1/completions");
+  } catch (const Error& error) {
+    throw RequestError(400, error.message, "", "", error.hint);
+  }
+}
+
+TokenIds chat_prompt(const Json& fields, const Bundle& bundle, bool fits) {
+  tokenizer_of(bundle);  // whose absence is told first
+  const std::string written = chat_text(fields, bundle.chat());
+  if (fits) check_bytes(written, bundle, "messages");
+  return encoded(written, bundle, false, "messages");  // the template writes special tokens itself
+}
+
+std::vector<TokenIds> prompts_of(const Json& prompt, const Bundle& bundle) {
+  const bool is_several = prompt.is_list() && !prompt.list()[0].is_number();
+  std::vector<TokenIds> found;
+  for (const Json& each : is_several ? prompt.list() : Json::List{prompt}) found.push_back(each.is_text() ? text_prompt(each.text(), bundle) : tokens_of(each, bundle));
+  for (const TokenIds& each : found) check_length(each.size(), bundle, "prompt");
+  return found;
+}
+
+Json read_tokens(const Json& body, const Bundle& bundle) {
+  const Json fields = validate_tokenize(body);
+  if (!fields.find("prompt") == !fields.find("messages"))
+    throw RequestError(400, "received a prompt and messages, or neither, expected one of them", "prompt");
+  const bool adds = !fields.find("add_special_tokens") || fields["add_special_tokens"].boolean();
+  const TokenIds ids = fields.find("messages") ? chat_prompt(fields, bundle, false) : encoded(fields["prompt"].text(), bundle, adds, "prompt");
+  Json::List tokens, names;
+  for (const int64_t id : ids) {
+    tokens.push_back(id);
+    names.push_back(tokenizer_of(bundle).id_to_token(id));
+  }
+  Json found = Json::Object{{"count", static_cast<int64_t>(ids.size())}, {"max_model_len", bundle.manifest().max_length}, {"tokens", tokens}};
+  if (fields["return_token_strs"].boolean()) found.set("token_strs", names);
+  return found;
+}
+
+Json read_text(const Json& body, const Bundle& bundle) {
+  const TokenIds ids = ids_of(validate_detokenize(body)["tokens"]);
+  const Text& text = tokenizer_of(bundle);
+  check_tokens(ids, std::max(bundle.manifest().vocabulary_size, text.size()), "tokens");  // all that `read_tokens` gives
+  return Json::Object{{"prompt", text.decode(ids)}};
+}
+
+}  // namespace spc::http

@@ -1,0 +1,28 @@
+// Prompts of requests as token ids, and back (serving/http/prompts.py, reading/tasks.py).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "../../runtime/bundle.h"
+
+namespace spc::http {
+
+// Return a whole number of JSON that a schema has seen, which may be written as 3.0.
+int64_t whole_of(const Json& value);
+
+// Throw RequestError, in OpenAI's words, if a prompt leaves no capacity for a new token.
+void check_length(size_t size, const Bundle& bundle, const char* field);
+// Return the tokenizer. Throws RequestError without one.
+const Text& tokenizer_of(const Bundle& bundle);
+// Return the tokens of a conversation in the bundle's chat template. fits: refuse a text that is too long for the model before it
+// is tokenized. Throws RequestError.
+TokenIds chat_prompt(const Json& fields, const Bundle& bundle, bool fits);
+// Return the tokens of every prompt of /v1/completions. Throws RequestError.
+std::vector<TokenIds> prompts_of(const Json& prompt, const Bundle& bundle);
+
+// Return the answer of /tokenize, and of /detokenize. Throws RequestError.
+Json read_tokens(const Json& body, const Bundle& bundle);
+Json read_text(const Json& body, const Bundle& bundle);
+
+}  // namespace spc::http

@@ -1,0 +1,52 @@
+#include "token_bytes.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <set>
+#include <string>
+
+#include "bytes.h"
+
+namespace spc {
+namespace {
+
+// Bytes of a text to one byte of its composed form, at most: three marks of two bytes each on a letter of two bytes become one
+// character of three.
+constexpr int64_t kNfc = 4;
+
+// Whether a pre-tokenizer writes texts as bytes, each of which is a letter, and drops none.
+bool keeps_bytes(const Json& pre_tokenizer) {
+  static const std::set<std::string> kept_by = {"ByteLevel", "Metaspace", "Split", "Digits", "Punctuation", "Sequence", "UnicodeScripts"};
+  const Json::List& several = pre_tokenizer["pretokenizers"].list();
+  const Json::List steps = several.empty() ? Json::List{pre_tokenizer} : several;
+  bool has_letters = false;
+  for (const Json& step : steps) {
+    const std::string& type = step["type"].text();
+    has_letters = has_letters || type == "ByteLevel";
+    if (!kept_by.count(type) || step["behavior"] == Json("Removed")) return false;
+  }
+  return has_letters;
+}
+
+}  // namespace
+
+int64_t longest_token_bytes(const Json& definition) {
+  const Json &model = definition["model"], &normalizer = definition["normalizer"];
+  const bool is_composed = normalizer["type"] == Json("NFC");
+  if (model["type"] != Json("BPE") || !(normalizer.is_null() || is_composed) || !keeps_bytes(definition["pre_tokenizer"])) return 0;
+  std::set<std::string_view> letters;  // bytes without one are dropped
+  for (int byte = 0; byte < 256; ++byte) letters.insert(letter_of_byte(static_cast<char>(byte)));
+  size_t longest = 0;
+  for (const auto& each : model["vocab"].object()) {
+    letters.erase(each.first);
+    longest = std::max(longest, each.first.size());
+  }
+  if (!letters.empty()) return 0;
+  for (const Json& each : definition["added_tokens"].list()) {
+    if (each["lstrip"].boolean() || each["rstrip"].boolean()) return 0;  // those swallow blanks around them
+    longest = std::max(longest, each["content"].text().size());
+  }
+  return (is_composed ? kNfc : 1) * static_cast<int64_t>(longest);
+}
+
+}  // namespace spc
