@@ -50,14 +50,28 @@ class Seeing:
                 given = vision.processor(self.folder)(
                     images=shown if self.name in vision.FLAT else [shown], return_tensors="pt"
                 )
-            pixels = {key: given[key] for key in ("pixel_values", "pixel_attention_mask") if key in given}
+            pixels = {
+                key: given[key] for key in ("pixel_values", "pixel_attention_mask", "image_grid_thw") if key in given
+            }
             pixels |= token_inputs(self.whole, ids)
         pixels.setdefault("input_ids", ids)
+        if self.name in vision.ON_AXES and text.endswith(self.token):
+            return self._recomputed(pixels)
         found = self.whole.generate(
             attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=NEW, eos_token_id=None,
             **pixels,
         )  # fmt: skip
         return found[0, ids.shape[1] :].tolist()
+
+    @torch.no_grad()
+    def _recomputed(self, given: dict[str, Any]) -> list[int]:
+        """Return the greedy tokens of the whole model without a cache: `generate` goes on from the last position on
+        each axis instead of the largest, which differ where a prompt ends with a picture."""
+        ids = given["input_ids"]
+        for _ in range(NEW):
+            inputs = given | token_inputs(self.whole, ids)
+            ids = torch.cat([ids, self.whole(**inputs, use_cache=False).logits[:, -1:].argmax(2)], 1)
+        return ids[0, given["input_ids"].shape[1] :].tolist()
 
 
 PROMPTS = [

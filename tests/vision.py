@@ -19,6 +19,8 @@ from transformers import (
     InternVLConfig,
     PreTrainedConfig,
     PreTrainedModel,
+    Qwen2_5_VLConfig,
+    Qwen3VLConfig,
     SmolVLMConfig,
 )
 
@@ -31,17 +33,22 @@ _TOKENS = {
     "idefics3": ("<image>", "<fake_token_around_image>", "<global-img>",
                  *(f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5))),
     "internvl": ("<IMG_CONTEXT>", "<img>", "</img>"),
+    "qwen_vl": ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"),
 }  # fmt: skip
 _PROCESSORS = {
+    "qwen_vl": {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 7, "merge_size": 2,
+                "temporal_patch_size": 2, "size": {"shortest_edge": 4 * 14 * 14, "longest_edge": 12 * 14 * 14}},
     "gemma3": {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": TILE, "width": TILE}, "resample": 2},
     "idefics3": {"image_processor_type": "Idefics3ImageProcessor", "size": {"longest_edge": 2 * TILE},
                  "max_image_size": {"longest_edge": TILE}},
     "internvl": {"image_processor_type": "GotOcr2ImageProcessor", "size": {"height": TILE, "width": TILE},
                  "crop_to_patches": True, "min_patches": 1, "max_patches": 4},
 }  # fmt: skip
-FLAT = ("internvl",)
+FLAT = ("internvl", "qwen2_5_vl", "qwen3_vl")
 """Those whose processor takes the pictures of one prompt as a list."""
-NAMES = ("idefics3", "smolvlm", "internvl", "gemma3")
+ON_AXES = ("qwen2_5_vl", "qwen3_vl")
+"""Those whose rows have positions on three axes."""
+NAMES = ("idefics3", "smolvlm", "internvl", "gemma3", "qwen2_5_vl", "qwen3_vl")
 CHAT = (
     "{% for m in messages %}{{ m['role'] }}:{% if m['content'] is string %}{{ m['content'] }}{% else %}"
     "{% for p in m['content'] %}{% if p['type'] == 'image' %}IMAGE{% else %}{{ p['text'] }}{% endif %}{% endfor %}"
@@ -50,7 +57,7 @@ CHAT = (
 
 
 def family(name: str) -> str:
-    return {"smolvlm": "idefics3"}.get(name, name)
+    return {"smolvlm": "idefics3", "qwen2_5_vl": "qwen_vl", "qwen3_vl": "qwen_vl"}.get(name, name)
 
 
 def placeholder(name: str) -> str:
@@ -84,6 +91,8 @@ def config(name: str, settings: dict[str, Any]) -> PreTrainedConfig:
             boi_token_index=first_id(), eoi_token_index=first_id() + 1, image_token_index=first_id() + 2,
         )  # fmt: skip
     text = sizes | {"max_position_embeddings": 512, "vocab_size": zoo.VOCABULARY + 32, "eos_token_id": None} | settings
+    if name.startswith("qwen"):
+        return _qwen(name, text)
     if name == "internvl":
         sides = {"image_size": [TILE, TILE], "patch_size": [14, 14]}
         return InternVLConfig(
@@ -98,15 +107,47 @@ def config(name: str, settings: dict[str, Any]) -> PreTrainedConfig:
     )  # fmt: skip
 
 
+def _qwen(name: str, text: dict[str, Any]) -> PreTrainedConfig:
+    """Positions on three axes: of the 8 rotary frequencies of a head."""
+    names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+    ids = dict(zip(names, range(first_id(), first_id() + 4), strict=True))
+    vision = {"hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": text["hidden_size"]}
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": 1e4}
+    if name == "qwen2_5_vl":
+        rope["mrope_section"] = [2, 3, 3]
+        windows = {"depth": 2, "patch_size": 7, "window_size": 28, "fullatt_block_indexes": [1]}
+        return Qwen2_5_VLConfig(text_config=text | {"rope_parameters": rope}, vision_config=vision | windows, **ids)
+    rope |= {"mrope_section": [4, 2, 2], "mrope_interleaved": True}
+    deep = {"depth": 3, "patch_size": 7, "num_position_embeddings": 25, "deepstack_visual_indexes": [0, 1]}
+    three = {"rope_parameters": rope, "head_dim": 16, "num_hidden_layers": 3}
+    return Qwen3VLConfig(text_config=text | three, vision_config=vision | deep, **ids)
+
+
 def save(built: PreTrainedModel, name: str, folder: Path) -> Path:
     """Write a model with its image processor, a tokenizer that knows its placeholders, and a chat template."""
     built.save_pretrained(folder)
     (folder / "preprocessor_config.json").write_text(json.dumps(_PROCESSORS[family(name)]))
+    if name == "qwen2_5_vl":
+        _publish(folder)
     tokenizer = zoo.byte_tokenizer()
     tokenizer.add_special_tokens({"additional_special_tokens": list(_TOKENS[family(name)])})
     tokenizer.chat_template = CHAT.replace("IMAGE", placeholder(name))
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def _publish(folder: Path) -> None:
+    """Write config.json as Qwen2.5-VL's is published: with the decoder's part beside `vision_config`."""
+    path = folder / "config.json"
+    whole = json.loads(path.read_text())
+    text = whole.pop("text_config")
+    rope = text.pop("rope_parameters")
+    scaling = {
+        "rope_theta": rope["rope_theta"],
+        "rope_scaling": {"type": "mrope", "mrope_section": rope["mrope_section"]},
+    }
+    del text["model_type"]
+    path.write_text(json.dumps(text | scaling | whole))
 
 
 def processor(folder: Path) -> Any:

@@ -18,10 +18,16 @@ The bundle's part is here; numbers and texts of a target are in `machine.formats
 """
 
 ENCODE_IMAGE = "encode_image"
-"""Name of the graph that encodes a tile: pixels float32 [3, height, width] -> rows float32 [rows, W]."""
+"""Name of the graph that encodes a tile, pixels float32 [3, height, width], or a picture's patches -> rows float32
+[rows, W]."""
 
 PIXELS, ROWS = "pixels", "rows"
 """Its input and its output."""
+
+PLACES, WINDOWS, NEAR, WEIGHTS = "places", "windows", "near", "weights"
+"""Further inputs of encoders that read a picture's patches, pixels float32 [patches, P]. places int64 [patches, 2]: row
+and column; windows int64 [patches]: patches with the same number see each other in layers with windows; near int64
+[patches, 4], weights float32 [patches, 4]: entries of a table of positions around a patch."""
 
 MEDIA, MEDIA_ROWS, MEDIA_BLOCKS, MEDIA_OFFSETS = MEDIA_INPUTS = (
     "media", "media_rows", "media_blocks", "media_offsets"

@@ -5,10 +5,19 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from transformers import AutoTokenizer, Gemma3Processor, Idefics3Processor, InternVLProcessor, SmolVLMProcessor
+from transformers import (
+    AutoTokenizer,
+    Gemma3Processor,
+    Idefics3Processor,
+    InternVLProcessor,
+    Qwen2_5_VLProcessor,
+    Qwen3VLProcessor,
+    SmolVLMProcessor,
+)
 from transformers.models.smolvlm import processing_smolvlm
 from transformers.processing_utils import ProcessorMixin
 
+from speccompile.bundle.media import PIXELS, PLACES
 from speccompile.compiler.checkpoints.images import read_images
 from speccompile.errors import CheckpointError, PromptError, UnsupportedModelError, UsageError
 from speccompile.machine.formats.image_settings import ImageSettings
@@ -23,6 +32,8 @@ from speccompile.runtime.text.tokenizer import Tokenizer
 from tests import multimodal, vision
 
 PROCESSORS = {
+    "qwen2_5_vl": Qwen2_5_VLProcessor,
+    "qwen3_vl": Qwen3VLProcessor,
     "gemma3": Gemma3Processor,
     "idefics3": Idefics3Processor,
     "smolvlm": SmolVLMProcessor,
@@ -53,10 +64,14 @@ def test_pixels_are_those_of_transformers_bit_for_bit(seen):
     family, processor = FAMILIES[settings.family](settings), vision.processor(folder)
     for height, width in SIZES:
         image = vision.picture(height, width)
-        expected = np.asarray(processor(images=shown(name, [image]), return_tensors="np")["pixel_values"])
-        found = np.stack(family.tiles(image))
-        assert np.array_equal(found, expected.reshape(-1, *expected.shape[-3:])), (height, width)
-        assert family.grid(height, width).n_tiles == len(found)
+        expected = processor(images=shown(name, [image]), return_tensors="np")
+        runs, grid = family.runs(image), family.grid(height, width)
+        found = np.concatenate([run[PIXELS].reshape(-1) for run in runs])
+        assert np.array_equal(found, np.asarray(expected["pixel_values"]).reshape(-1)), (height, width)
+        if settings.family == "qwen_vl":
+            assert expected["image_grid_thw"].tolist() == [[1, 2 * grid.rows, 2 * grid.columns]]
+        else:
+            assert family.n_rows(grid) == len(runs) * settings.tile_rows
 
 
 def test_prompts_are_those_of_transformers_processor(seen, monkeypatch):
@@ -65,6 +80,7 @@ def test_prompts_are_those_of_transformers_processor(seen, monkeypatch):
     name, folder, settings, reader = seen
     tokenizer = AutoTokenizer.from_pretrained(folder)
     rows = {"image_seq_length" if name in ("gemma3", "internvl") else "image_seq_len": settings.tile_rows}
+    rows = {} if settings.family == "qwen_vl" else rows
     if name == "gemma3":
         for key, value in {"boi_token": settings.token, "eoi_token": settings.settings["end"],
                            "image_token": settings.row_token, "boi_token_id": settings.token_id - 2,
@@ -88,7 +104,8 @@ def test_prompts_are_those_of_transformers_processor(seen, monkeypatch):
         pictures = reader.pictures(images)
         found = reader.prompt(text, pictures)
         assert found.ids == np.asarray(expected)[0].tolist()
-        assert int((found.media.places > 0).sum()) == sum(each.grid.n_tiles for each in pictures) * settings.tile_rows
+        wanted = sum(FAMILIES[settings.family](settings).n_rows(each.grid) for each in pictures)
+        assert int((found.media.places > 0).sum()) == wanted
 
 
 def test_a_placeholder_that_a_user_types_is_text(seen):
@@ -116,7 +133,7 @@ def test_pictures_and_placeholders_are_counted(seen):
     _, _, settings, reader = seen
     pictures, token = reader.pictures([vision.picture(40, 90), vision.picture(30, 33)]), settings.token
     first = reader.prompt("what", pictures)
-    assert first.ids == reader.prompt(f"{token}{token}what", pictures).ids
+    assert first.ids == reader.prompt(f"{2 * FAMILIES[settings.family](settings).alone}what", pictures).ids
     for text in (f"{token}what", f"{token}{token}{token}"):
         with pytest.raises(PromptError, match=f"received 2 pictures and {text.count(token)} placeholders {token}"):
             reader.prompt(text, pictures)
@@ -132,7 +149,7 @@ def test_chunks_end_around_rows_that_see_each_other(seen):
     pictures = reader.pictures([vision.picture(40, 90), vision.picture(90, 40)])
     found = reader.prompt("ab", pictures)
     media, length = found.media, len(found.ids)
-    for size in (settings.tile_rows, settings.tile_rows + 3, length):
+    for size in (max(settings.tile_rows, 4), settings.tile_rows + 3, length):
         start, stops = 0, []
         while start < length:
             start = media.chunk_stop(start, min(start + size, length))
@@ -169,9 +186,10 @@ def fake_encoder(settings: ImageSettings, limit: int = encoders.ENCODER_BYTES) -
     """Return an encoder whose rows are the numbers of its runs."""
     runs: list[int] = []
 
-    def run(tile: np.ndarray) -> np.ndarray:
+    def run(given: dict[str, np.ndarray]) -> np.ndarray:
         runs.append(1)
-        return np.full((settings.tile_rows, settings.width), len(runs), np.float32)
+        count = len(given[PLACES]) // 4 if PLACES in given else settings.tile_rows
+        return np.full((count, settings.width), len(runs), np.float32)
 
     return Encoder(FAMILIES[settings.family](settings), lambda: run, limit)
 
@@ -183,8 +201,11 @@ def test_rows_come_in_the_order_of_the_prompt_and_each_picture_is_encoded_once(s
     media = SequenceMedia(pictures, ids, encoder)
     whole = media.rows_between(0, len(ids))[1]
     assert whole is not None
-    tiles = sum(each.grid.n_tiles for each in pictures)
-    assert np.array_equal(whole[:, 0], np.repeat(np.arange(1, tiles + 1), settings.tile_rows))
+    family = encoder.family
+    runs = [len(family.runs(each.image)) for each in pictures]
+    tiles, rows = sum(runs), [family.n_rows(each.grid) for each in pictures]
+    each = [count // of for count, of in zip(rows, runs, strict=True) for _ in range(of)]
+    assert np.array_equal(whole[:, 0], np.repeat(np.arange(1, tiles + 1), each))
     for size in (1, 3, 5):
         parts = [media.rows_between(start, start + size) for start in range(0, len(ids), size)]
         assert np.array_equal(np.concatenate([rows for _, rows in parts if rows is not None]), whole)
@@ -197,8 +218,9 @@ def test_rows_come_in_the_order_of_the_prompt_and_each_picture_is_encoded_once(s
 def test_kept_rows_have_a_limit(seen):
     _, _, settings, reader = seen
     pictures = [reader.pictures([vision.picture(40, 90, seed)])[0] for seed in range(3)]
-    size = pictures[0].grid.n_tiles * settings.tile_rows * settings.width * 4
-    encoder, count = fake_encoder(settings, 2 * size), pictures[0].grid.n_tiles
+    family = FAMILIES[settings.family](settings)
+    size = family.n_rows(pictures[0].grid) * settings.width * 4
+    encoder, count = fake_encoder(settings, 2 * size), len(family.runs(pictures[0].image))
     for picture, runs in ((0, 1), (1, 2), (0, 2), (2, 3), (0, 3), (1, 4)):  # the least recently used one goes
         encoder.rows(pictures[picture])
         assert encoder.runs == runs * count

@@ -103,7 +103,8 @@ def test_another_multimodal_model_is_refused_by_its_type(tmp_path, make_checkpoi
     folder = make_checkpoint(tmp_path / "model", vocab_size=None, model_type="llava", text_config=text)
     message = (
         r"config\.json: received a multimodal checkpoint of type 'llava', expected a language model, or one of gemma3, "
-        r"gemma3n, gemma4, idefics3, internvl, mistral3, qwen3_5, smolvlm, whose text decoder is compiled$"
+        r"gemma3n, gemma4, idefics3, internvl, mistral3, qwen2_5_vl, qwen3_5, qwen3_vl, smolvlm, whose text decoder is "
+        r"compiled$"
     )
     with pytest.raises(UnsupportedModelError, match=message):
         read_checkpoint(folder)

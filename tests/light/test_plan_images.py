@@ -31,6 +31,7 @@ def folder(tmp_path_factory) -> Path:
         shutil.copy(folder / "target" / name, folder / "small" / name)
     multimodal.save(multimodal.model("mistral3"), folder / "mistral3", tokenizer=True)
     vision.save(vision.model("gemma3"), "gemma3", folder / "gemma3")
+    vision.save(vision.model("qwen3_vl"), "qwen3_vl", folder / "qwen3_vl")
     return folder
 
 
@@ -63,6 +64,10 @@ def test_text_alone_stays_the_default(folder):
 
 
 REFUSED = [
+    (
+        {"model": "qwen3_vl", "drafter": {"kind": "layer_skip", "layers": [1]}},
+        "without the target's weights: a row of its",
+    ),
     (
         {"model": "gemma3", "cache": {"prefill_chunk": 15}},
         r"prefill_chunk: received 15, expected at least 16: all rows of",
@@ -123,6 +128,15 @@ def test_crops_of_gemma3_are_refused(tmp_path):
         with pytest.raises(UnsupportedModelError, match=said):
             planned(tmp_path)
         path.write_text(json.dumps(json.loads(path.read_text()) | {"do_pan_and_scan": False}))
+
+
+@pytest.mark.parametrize("changes", [{"patch_size": 14}, {"merge_size": 4}])
+def test_other_patches_of_qwen_are_refused(tmp_path, changes):
+    vision.save(vision.model("qwen3_vl"), "qwen3_vl", tmp_path / "target")
+    path = tmp_path / "target" / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(UnsupportedModelError, match=r"received \w+_size \d+, expected the \w+ of the vision tower, \d"):
+        planned(tmp_path)
 
 
 def test_a_chunk_holds_a_picture_whose_rows_see_each_other(folder):

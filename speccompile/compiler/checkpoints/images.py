@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.compiler.checkpoints.json_files import CONFIG
+from speccompile.compiler.checkpoints.multimodal import text_config
 from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.machine.formats.json_files import read_json_object, wrong
@@ -96,10 +97,51 @@ def _gemma3(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -
     return replace(found, token=begin, row_token=row, both_ways=True)
 
 
+def _qwen_vl(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
+    """Qwen2.5-VL and Qwen3-VL: patches of a picture of any size; blocks of them are rows with a time, a row and a
+    column."""
+    vision, text = config["vision_config"], text_config(dict(config), folder) or {}
+    is_third = config["model_type"] == "qwen3_vl"
+    numbers = {"resample": 3, "patch_size": 14, "merge_size": 2, "temporal_patch_size": 2, **given}
+    _expect(folder, numbers, do_resize=True, do_rescale=True, do_normalize=True)
+    patch, merge = int(numbers["patch_size"]), int(numbers["merge_size"])
+    for name, key in (("patch_size", "patch_size"), ("merge_size", "spatial_merge_size")):
+        if int(numbers[name]) != (own := vision.get(key, 2 if name == "merge_size" else 16 if is_third else 14)):
+            raise _other(folder, f"{name} {numbers[name]}", f"the {key} of the vision tower, {own}")
+    size = {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280, **numbers.get("size", {})}
+    settings = {
+        "patch": patch, "merge": merge, "frames": int(numbers["temporal_patch_size"]),
+        "least": int(numbers.get("min_pixels") or size["shortest_edge"]),
+        "most": int(numbers.get("max_pixels") or size["longest_edge"]),
+        "window": 0 if is_third else int(vision.get("window_size", 112)) // merge // patch,
+        "side": int(int(vision.get("num_position_embeddings", 2304)) ** 0.5) if is_third else 0,
+        "begin": _token(folder, int(config.get("vision_start_token_id", 151_652))) or "",
+        "end": _token(folder, int(config.get("vision_end_token_id", 151_653))) or "",
+    }  # fmt: skip
+    found = _plan("qwen_vl", folder, {"image_token_id": 151_655, **config, "text_config": text}, numbers, _CLIP,
+                  (patch * merge, patch * merge), 1, settings)  # fmt: skip
+    stacked = len(vision.get("deepstack_visual_indexes", [8, 16, 24])) if is_third else 0
+    return replace(found, width=found.width * (1 + stacked), axes=_axes(config, is_third), stacked=stacked)
+
+
+def _axes(config: Mapping[str, Any], is_interleaved: bool) -> tuple[int, ...]:
+    """Return the axis of each rotary frequency: sections of them one after the other, or in turn."""
+    text = config.get("text_config") or config
+    rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    sections = list(rope.get("mrope_section") or ([24, 20, 20] if is_interleaved else [16, 24, 24]))
+    if not is_interleaved:
+        return tuple(axis for axis, count in enumerate(sections) for _ in range(count))
+    places = range(sum(sections))
+    return tuple(place % 3 if place % 3 and place < 3 * sections[place % 3] else 0 for place in places)
+
+
 _GEMMA = (("boi_token", 255_999), ("eoi_token", 256_000), ("image_token", 262_144))
 """Names in Gemma 3's config of the ids around a picture and of its rows, and what they are by default."""
 
-FAMILIES = {"gemma3": _gemma3, "idefics3": _idefics3, "smolvlm": _idefics3, "internvl": _internvl}
+FAMILIES = {
+    "gemma3": _gemma3, "idefics3": _idefics3, "smolvlm": _idefics3, "internvl": _internvl, "qwen2_5_vl": _qwen_vl,
+    "qwen3_vl": _qwen_vl,
+}  # fmt: skip
 """`model_type` -> function that reads its pictures."""
 
 

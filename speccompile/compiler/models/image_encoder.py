@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForImageTextToText
 
-from speccompile.bundle.media import PIXELS
+from speccompile.bundle.media import PIXELS, PLACES
 from speccompile.compiler.models.load import read_whole
+from speccompile.compiler.models.patch_encoder import QwenVLEncoder
 from speccompile.errors import CheckpointError
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.runtime.images.family import EncoderRun
@@ -83,13 +84,17 @@ class _Gemma3(nn.Module):
 
 
 ENCODERS: dict[str, Callable[[nn.Module, ImageSettings], nn.Module]] = {
-    "gemma3": _Gemma3, "idefics3": _Idefics3, "internvl": _InternVL
+    "gemma3": _Gemma3, "idefics3": _Idefics3, "internvl": _InternVL, "qwen_vl": QwenVLEncoder
 }  # fmt: skip
 """Family -> module over the inputs of a run: of a tile pixels float32 [3, height, width] -> rows float32 [rows, W]."""
 
 
 def pixel_inputs(whole: nn.Module, runs: Sequence[EncoderRun]) -> dict[str, Tensor]:
     """Return transformers' inputs for the pictures of one prompt, from the runs of our encoder."""
+    if PLACES in runs[0]:
+        pixels = torch.from_numpy(np.concatenate([run[PIXELS] for run in runs]))
+        sizes = [[1, *(run[PLACES].max(0) + 1).tolist()] for run in runs]
+        return {"pixel_values": pixels, "image_grid_thw": torch.tensor(sizes)}
     tiles = torch.from_numpy(np.stack([run[PIXELS] for run in runs]))
     several = whole.config.model_type in ("idefics3", "smolvlm")  # takes pictures of several prompts
     return {"pixel_values": tiles[None] if several else tiles}
@@ -101,13 +106,14 @@ def token_inputs(whole: nn.Module, ids: Tensor) -> dict[str, Tensor]:
     return {"input_ids": ids} | ({name: (ids == whole.config.image_token_id).long()} if name else {})
 
 
-_TOKEN_TYPES = {"gemma3": "token_type_ids"}
+_TOKEN_TYPES = {"gemma3": "token_type_ids", **dict.fromkeys(("qwen2_5_vl", "qwen3_vl"), "mm_token_type_ids")}
 """`model_type` -> name of its input with a one at each row of a picture."""
 
 
 @torch.no_grad()
 def image_features(whole: nn.Module, runs: Sequence[EncoderRun]) -> Tensor:
     """Return transformers' own features float32 [rows, W] of the pictures in these runs."""
-    features = whole.get_image_features(**pixel_inputs(whole, runs)).pooler_output
-    found = torch.cat(list(features)) if isinstance(features, list | tuple) else features
-    return found.reshape(-1, found.shape[-1])
+    output = whole.get_image_features(**pixel_inputs(whole, runs))
+    parts = output.pooler_output, *(getattr(output, "deepstack_features", None) or ())
+    joined = [torch.cat(list(each)) if isinstance(each, list | tuple) else each for each in parts]
+    return torch.cat([each.reshape(-1, each.shape[-1]) for each in joined], 1)

@@ -1,9 +1,9 @@
 """The text decoder of a multimodal checkpoint, as a causal language model of transformers."""
 
 from torch import Tensor
-from transformers import PretrainedConfig
+from transformers import AutoConfig, PretrainedConfig
 
-from speccompile.compiler.checkpoints.multimodal import TEXT, decoder_names
+from speccompile.compiler.checkpoints.multimodal import CAUSAL, TEXT, causal_config, decoder_names
 
 
 def decoder_config(config: PretrainedConfig) -> PretrainedConfig:
@@ -14,6 +14,8 @@ def decoder_config(config: PretrainedConfig) -> PretrainedConfig:
     decoder = getattr(config, TEXT, None)
     if not isinstance(decoder, PretrainedConfig):
         return config
+    if decoder.model_type in CAUSAL:
+        decoder = AutoConfig.for_model(**causal_config(decoder.to_dict()))
     decoder.tie_word_embeddings = config.tie_word_embeddings
     return decoder
 

@@ -1,0 +1,98 @@
+"""Bundles of targets whose pictures keep their shape, with positions on three axes, against transformers."""
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from speccompile.compiler.build import image_proof
+from speccompile.compiler.models.image_encoder import load_whole
+from speccompile.errors import PromptError, ProofError
+from speccompile.runtime.images.media import SequenceMedia
+from tests import vision
+from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made
+
+pytestmark = pytest.mark.builds(5)
+
+
+@pytest.fixture(scope="module")
+def qwen2_5_vl(tmp_path_factory) -> Iterator[Seeing]:
+    folder = tmp_path_factory.mktemp("qwen2_5_vl")
+    drafter = {"kind": "prompt_lookup", "ngram": 1, "tree": [2, 1, 1]}
+    seeing = Seeing("qwen2_5_vl", made("qwen2_5_vl", drafter, folder, batch_size=2), folder)
+    yield seeing
+    seeing.bundle.close()
+
+
+@pytest.fixture(scope="module")
+def qwen3_vl(tmp_path_factory) -> Iterator[Seeing]:
+    folder = tmp_path_factory.mktemp("qwen3_vl")
+    seeing = Seeing("qwen3_vl", made("qwen3_vl", {"kind": "prompt_lookup", "ngram": 1, "tokens": 3}, folder), folder)
+    yield seeing
+    seeing.bundle.close()
+
+
+@pytest.fixture(params=["qwen2_5_vl", "qwen3_vl"])
+def seeing(request) -> Seeing:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize(("text", "images"), PROMPTS, ids=["two", "first", "last", "none"])
+def test_tokens_are_those_of_the_whole_model(seeing, text, images):
+    text = text.format(seeing.token)
+    expected = seeing.expected(text, images)
+    for autoregressive in (True, False):
+        found = seeing.bundle.generate(
+            text, images=list(images), max_new_tokens=NEW, autoregressive=autoregressive, adaptive=False
+        )
+        assert found.token_ids == expected
+
+
+def test_the_proof_compares_every_place(seeing):
+    (row,) = json.loads((seeing.path / "proof.json").read_text())["images"]
+    assert (row["pictures"], row["chunks"], row["equal"], row["new_tokens"]) == (2, [1, 5, 16], True, 16)
+
+
+@pytest.mark.parametrize("wrong", ["rows and columns", "time", "none"])
+def test_the_proof_notices_other_positions(seeing, monkeypatch, wrong):
+    own = SequenceMedia.offsets_between
+
+    def other(self: SequenceMedia, start: int, stop: int) -> np.ndarray:
+        found = own(self, start, stop)
+        return {"rows and columns": found[[0, 2, 1]], "time": found[[1, 1, 2]], "none": 0 * found}[wrong]
+
+    monkeypatch.setattr(SequenceMedia, "offsets_between", other)
+    bundle = seeing.bundle
+    engine = SimpleNamespace(entry=bundle.entry, open=lambda *_, **__: bundle.engine)
+    with pytest.raises(ProofError, match="pictures: the logits"):
+        image_proof._prove(load_whole(seeing.folder), bundle.vision.settings, bundle.manifest, engine, seeing.path)
+
+
+def test_rows_of_a_batch_and_requests_of_a_service_see_their_own_pictures(qwen2_5_vl):
+    texts = [f"in {qwen2_5_vl.token} the", "in the self = the"]
+    expected = [qwen2_5_vl.expected(texts[0], [WIDE]), qwen2_5_vl.expected(texts[1], [])]
+    found = qwen2_5_vl.bundle.generate_batch(texts, images=[[WIDE], []], max_new_tokens=NEW)
+    assert [each.token_ids for each in found] == expected
+    expected.insert(1, qwen2_5_vl.expected(texts[0], [TALL]))
+    with qwen2_5_vl.bundle.serve() as service:
+        asked = [(texts[0], [WIDE]), (texts[0], [TALL]), (texts[1], [])]
+        requests = [service.submit(text, images=images, max_new_tokens=NEW) for text, images in asked]
+        assert [request.generations()[0].token_ids for request in requests] == expected
+
+
+def test_a_picture_that_comes_again_is_not_read_again(seeing):
+    bundle, text = seeing.bundle, f"in the {seeing.token} self ="
+    first = bundle.generate(text, images=[WIDE], max_new_tokens=6)
+    runs = bundle.vision.encoder.runs
+    bundle.reuse_last()
+    again = bundle.generate(f"{text} and", images=[WIDE], max_new_tokens=NEW)
+    assert bundle.vision.encoder.runs == runs
+    assert again.cached_tokens >= first.prompt_tokens - 1
+    assert again.token_ids == seeing.expected(f"{text} and", [WIDE])
+
+
+def test_a_picture_that_is_too_narrow_is_refused(seeing):
+    with pytest.raises(PromptError, match="received a picture of 201 x 1 pixels, expected sides of at most 200 to 1"):
+        seeing.bundle.generate("what", images=[vision.picture(1, 201)])
