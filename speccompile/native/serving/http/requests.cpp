@@ -65,8 +65,25 @@ TokenIds encoded(const std::string& text, const Bundle& bundle, bool special_tok
   }
 }
 
-TokenIds tokens_of(const Json& ids, const Bundle& bundle) {
-  check_length(ids.list().size(), bundle, "prompt");
+// How many last tokens of each prompt are read, by truncate_prompt_tokens; none for all. new_tokens: at most. Throws RequestError
+// for 0, which would leave no prompt.
+std::optional<size_t> kept_tokens(const Json& fields, const Bundle& bundle, int64_t new_tokens) {
+  if (!fields.find("truncate_prompt_tokens")) return std::nullopt;
+  const int64_t asked = whole_of(fields["truncate_prompt_tokens"]);
+  if (!asked)
+    throw RequestError(400, "truncate_prompt_tokens: received 0, expected -1 or a number from 1 on", "truncate_prompt_tokens", "",
+                       "leave it out to read the whole prompt");
+  const int64_t room = bundle.manifest().max_length - std::min(new_tokens, bundle.manifest().max_length);
+  return static_cast<size_t>(asked > 0 ? asked : std::max<int64_t>(1, room));
+}
+
+TokenIds last_tokens(TokenIds ids, std::optional<size_t> kept) {
+  if (kept && *kept < ids.size()) ids.erase(ids.begin(), ids.end() - static_cast<std::ptrdiff_t>(*kept));
+  return ids;
+}
+
+TokenIds tokens_of(const Json& ids, const Bundle& bundle, bool is_whole) {
+  if (is_whole) check_length(ids.list().size(), bundle, "prompt");
   TokenIds found;
   const int64_t size = bundle.manifest().vocabulary_size;
   for (const Json& id : ids.list()) {
@@ -82,11 +99,11 @@ TokenIds chat_prompt(const Json& fields, const Bundle& bundle) {
   return encoded(written, bundle, false, "messages");  // the template writes special tokens itself
 }
 
-std::vector<TokenIds> prompts_of(const Json& prompt, const Bundle& bundle) {
+std::vector<TokenIds> prompts_of(const Json& prompt, const Bundle& bundle, std::optional<size_t> kept) {
   const bool is_several = prompt.is_list() && !prompt.list()[0].is_number();
   std::vector<TokenIds> found;
   for (const Json& each : is_several ? prompt.list() : Json::List{prompt}) {
-    found.push_back(each.is_text() ? encoded(each.text(), bundle, true, "prompt") : tokens_of(each, bundle));
+    found.push_back(last_tokens(each.is_text() ? encoded(each.text(), bundle, true, "prompt") : tokens_of(each, bundle, !kept), kept));
     check_length(found.back().size(), bundle, "prompt");
   }
   return found;
@@ -193,7 +210,8 @@ void check_unicode(const Json& value, const std::string& where) {
 ParsedRequest read_completion(const Json& body, const Bundle& bundle, bool speculative) {
   const Json fields = validate_completion(body);
   ParsedRequest made;
-  made.prompts = prompts_of(fields["prompt"], bundle);
+  const int64_t most = whole_or(fields, "max_tokens", kCompletionTokens);
+  made.prompts = prompts_of(fields["prompt"], bundle, kept_tokens(fields, bundle, most));
   if (fields.find("logprobs")) made.logprobs = whole_of(fields["logprobs"]);
   const bool echoes = fields["echo"].boolean();
   if (echoes && made.logprobs)
@@ -204,7 +222,7 @@ ParsedRequest read_completion(const Json& body, const Bundle& bundle, bool specu
     throw RequestError(400, "best_of: received " + fields["best_of"].dump() + ", expected n, which is " + std::to_string(sequences), "best_of",
                        "unsupported_parameter", "leave it out");
   read_common(fields, made);
-  set_options(fields, bundle, whole_or(fields, "max_tokens", kCompletionTokens), speculative, made);
+  set_options(fields, bundle, most, speculative, made);
   if (echoes)
     for (const TokenIds& prompt : made.prompts) made.echo.push_back(tokenizer_of(bundle).decode(prompt));
   return made;
@@ -218,7 +236,9 @@ ParsedRequest read_chat(const Json& body, const Bundle& bundle, bool speculative
   if (const Json* const top = fields.find("top_logprobs"); top && !wants_logprobs)
     throw RequestError(400, "top_logprobs: received " + top->dump() + " without logprobs", "top_logprobs", "", "set logprobs");
   if (wants_logprobs) made.logprobs = whole_or(fields, "top_logprobs", 0);
-  made.prompts = {chat_prompt(fields, bundle)};
+  const int64_t least = whole_or(fields, "max_completion_tokens", whole_or(fields, "max_tokens", 1));
+  const std::optional<size_t> kept = kept_tokens(fields, bundle, least);
+  made.prompts = {last_tokens(chat_prompt(fields, bundle), kept)};
   check_length(made.prompts[0].size(), bundle, "messages");
   const int64_t room = bundle.manifest().max_length - static_cast<int64_t>(made.prompts[0].size());
   read_common(fields, made);
