@@ -49,6 +49,10 @@ DRAFTED = "green"
     "-n", "--max-new-tokens", default=512, show_default=True, help="At most this many an answer.", **NEW_TOKENS
 )
 @click.option("--system", metavar="TEXT", help="What the model is told before all messages.")
+@click.option(
+    "--truncate", type=click.Choice(["left"]),
+    help="Read the oldest messages no longer where they leave no room for an answer; by default it is refused.",
+)  # fmt: skip
 @click.option("--session", **SESSION)
 @click.option("--adapter", **USED_ADAPTER)
 @click.option("--show-drafts", is_flag=True, help="Colour the tokens that were drafted and accepted.")
@@ -114,7 +118,8 @@ def converse(
         )
     messages = _resumed(bundle, session)
     with bundle.serve() as service:
-        conversation = Conversation(bundle, service, options, system, messages)
+        drops_oldest = options.pop("truncate", None) is not None
+        conversation = Conversation(bundle, service, options, system, messages, drops_oldest=drops_oldest)
         if sys.stdin.isatty():
             with suppress(ImportError):
                 import readline  # noqa: F401 - arrows recall and edit what was typed

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speccompile.errors import PromptError, UsageError
+from speccompile.progress import LOGGER
 
 if TYPE_CHECKING:
     from speccompile.runtime import Bundle, Generation
@@ -19,8 +20,9 @@ USER, ASSISTANT, SYSTEM = "user", "assistant", "system"
 class Conversation:
     """Messages with a bundle, as {"role", "content"}, and answers to them.
 
-    options: of `Bundle.generate_batch`, for every answer. A bundle without a chat template continues the text of all
-    messages. The service keeps what it has read: an answer reads the new messages only.
+    options: of `Bundle.generate_batch`, for every answer. drops_oldest: where messages leave no room for an answer, the
+    oldest ones are no longer read. A bundle without a chat template continues the text of all messages. The service
+    keeps what it has read: an answer reads the new messages only.
     """
 
     bundle: "Bundle"
@@ -32,15 +34,50 @@ class Conversation:
     """The last answer."""
     asked: list[int] = field(default_factory=list)
     """Token ids of the prompt of the last answer, or of the one in progress."""
+    unread: int = 0
+    """Number of the first messages that are no longer read."""
+    drops_oldest: bool = False
     _request: "Request | None" = None
 
     @property
     def prompt(self) -> list[int]:
-        """Token ids of all messages. Raise PromptError as `Bundle.token_ids` does, and for what a template refuses."""
-        messages = [*([{"role": SYSTEM, "content": self.system}] if self.system else []), *self.messages]
+        """Token ids of the messages that are read. Raise PromptError as `Bundle.token_ids` does, and for what a
+        template refuses."""
+        messages = self.messages[self.unread :]
+        messages = [*([{"role": SYSTEM, "content": self.system}] if self.system else []), *messages]
         if self.bundle.chat_template is None or self.bundle.text is None:
             return self.bundle.token_ids("".join(message["content"] for message in messages))
         return self.bundle.chat_token_ids(messages)
+
+    def _fitting_prompt(self) -> list[int]:
+        """Return the prompt, without the oldest messages where `drops_oldest` and an answer would have no room."""
+        capacity = self.bundle.manifest.max_length
+        most = capacity - min(int(self.options["max_new_tokens"]), capacity // 2)
+        found = self._prompt_within(most) if self.drops_oldest else self.prompt
+        if found is not None:
+            return found
+        before = self.unread
+        turns = [index for index, message in enumerate(self.messages) if message["role"] == USER]
+        for self.unread in (index for index in turns if index > before):
+            # some more than needed, so that the next answers read new messages only
+            if (found := self._prompt_within(most * 3 // 4)) is not None:
+                break
+        try:
+            found = self.prompt if found is None else found
+        except PromptError:  # the latest message alone is too long, and will not be kept
+            self.unread = before
+            raise
+        if self.unread > before:
+            LOGGER.warning("note: the first %d messages are no longer read, so that an answer fits", self.unread)
+        return found
+
+    def _prompt_within(self, most: int) -> list[int] | None:
+        """Return the prompt if it has at most so many tokens."""
+        try:
+            found = self.prompt
+        except PromptError:
+            return None
+        return found if len(found) <= most else None
 
     def ask(self, text: str) -> "Iterator[OutputDelta]":
         """Yield the answer to a message as it comes. If the message cannot be answered, it is not kept."""
@@ -71,7 +108,7 @@ class Conversation:
     def clear(self) -> None:
         """Forget all messages but the system message."""
         self.messages.clear()
-        self.last = None
+        self.last, self.unread = None, 0
 
     def save(self, path: Path) -> None:
         """Write the messages: as JSON into a file *.json, else as text with headings. Raise UsageError."""
@@ -86,7 +123,7 @@ class Conversation:
 
     def _answer(self) -> "Iterator[OutputDelta]":
         said: list[str] = []
-        self.asked = self.prompt
+        self.asked = self._fitting_prompt()
         self._request = request = self.service.submit(self.asked, **self.options)
         try:
             for delta in request:

@@ -74,7 +74,6 @@ def command(
         require_terminal()
         with opened as bundle:
             take_adapter(bundle, options)
-            options.pop("truncate")
             converse(bundle, options, system=None, show_drafts=False, session=options.pop("session"))
         return
     asked = read_text("the prompt", given) if given == "-" else given

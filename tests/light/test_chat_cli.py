@@ -143,6 +143,25 @@ def test_a_message_that_is_too_long_is_told_and_forgotten(talk):
     assert out == f"{answer([user('def')])}\n"
 
 
+def test_a_long_chat_leaves_its_oldest_messages_out(talk, caplog):
+    bundle, lines = chat_bundle(), [f"line {number}" for number in range(12)]
+    assert "more than this bundle's capacity" in talk(*lines).err
+    found = talk(*lines, bundle=bundle, system="be kind", truncate="left").out.split("\n")[:-1]
+    assert len(found) == len(lines), "every message is answered"
+    notes = [record.getMessage() for record in caplog.records if "no longer read" in record.getMessage()]
+    unread = [int(note.split()[3]) for note in notes]
+    assert unread == sorted(set(unread))
+    assert unread[0] % 2 == 0, "a message and its answer"
+    said = [each for pair in zip(map(user, lines), found, strict=True) for each in pair]
+    messages = [{"role": "assistant", "content": each} if isinstance(each, str) else each for each in said]
+    system = {"role": "system", "content": "be kind"}
+    assert found[-1] == answer([system, *messages[unread[-1] : -1]])
+    long = "def " * (bundle.manifest.max_length + 1)
+    out, err = talk("def", long, "def", truncate="left")
+    assert "more than this bundle's capacity" in err, "nothing is cut inside of a message"
+    assert out == talk("def", "def").out
+
+
 def test_without_a_template_the_text_goes_on(talk):
     bundle = chat_bundle(chat=False)
     expected = chat_bundle(chat=False).generate("def", max_new_tokens=4).text

@@ -203,6 +203,26 @@ def test_the_service_is_asked_what_the_body_says(puppet):
     }  # fmt: skip
 
 
+def test_the_last_tokens_of_a_prompt_are_read(server):
+    ids = [number % 7 + 1 for number in range(200)]
+    most = server.model.bundle.manifest.max_length
+    for last, kept in ((9, ids[-9:]), (-1, ids[-(most - 20) :]), (1000, [5]), (None, [5, 6])):
+        prompt = ids if len(kept) > 2 else kept
+        found = server.complete(prompt=prompt, truncate_prompt_tokens=last, max_tokens=20, return_token_ids=True).json
+        expected = server.complete(prompt=kept, max_tokens=20).json
+        assert found["prompt_token_ids"] == kept
+        assert found["choices"][0]["text"] == expected["choices"][0]["text"]
+        assert found["usage"]["prompt_tokens"] == len(kept)
+    text = "x" * 2000  # more bytes than the model takes tokens
+    assert server.complete(prompt=text, max_tokens=4).status == 400
+    assert server.complete(prompt=text, max_tokens=4, truncate_prompt_tokens=3).json["usage"]["prompt_tokens"] == 3
+    assert server.chat(text, truncate_prompt_tokens=7, max_tokens=4).json["usage"]["prompt_tokens"] == 7
+    refused = server.complete(prompt=ids, truncate_prompt_tokens=0)
+    assert (refused.status, refused.error["param"]) == (400, "truncate_prompt_tokens")
+    refused = server.complete(prompt=ids, truncate_prompt_tokens=most)
+    assert (refused.status, refused.error["code"]) == (400, "context_length_exceeded")
+
+
 def test_ends_of_other_kinds_are_taken(server):
     tokens = chat_bundle().generate("def", max_new_tokens=20).token_ids
     answered = server.complete(max_tokens=20, stop_token_ids=[tokens[6]], return_token_ids=True)

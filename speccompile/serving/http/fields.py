@@ -53,6 +53,9 @@ COMMON: dict[str, Schema] = {
     "stream_options": _field("object", "With stream.", properties={
         "include_usage": _field("boolean", "The last event has the usage, and no choices."),
         "continuous_usage_stats": _field("boolean", "With include_usage: every event has the usage so far.")}),
+    "truncate_prompt_tokens": _field(
+        "integer", "Read so many last tokens of each prompt; -1: as many as leave room for the new ones at most.",
+        minimum=-1),
     "cache_salt": _field("string", "Only requests with the same one share what is kept of their prompts."),
     "speculative": _field("boolean", "false: one token a round, without drafts."),
     "return_token_ids": _field("boolean", "Token ids of the prompt and of every choice."),
@@ -177,7 +180,6 @@ UNSUPPORTED: dict[str, Schema] = {
     "include_stop_str_in_output": _OFF,
     "allowed_token_ids": _NOTHING,
     "bad_words": {"type": ["array", "null"], "maxItems": 0},
-    "truncate_prompt_tokens": _NOTHING,
     "chat_template": _NOTHING,
     "documents": _NOTHING,
 }

@@ -52,18 +52,34 @@ def _chat_text(body: dict[str, Any], bundle: "Texts", tools: Tools | None, shown
     return _until_end_of(str(messages[-1]["content"]).strip(), written) if going_on else written
 
 
-def text_prompts(body: dict[str, Any], bundle: "Texts") -> list[list[int]]:
-    """Return the token ids of every prompt of /v1/completions. Raise RequestError for an invalid one."""
+def text_prompts(body: dict[str, Any], bundle: "Texts", kept: int | None = None) -> list[list[int]]:
+    """Return the token ids of every prompt of /v1/completions. kept: see `kept_tokens`. Raise RequestError for an
+    invalid one."""
     prompt = body["prompt"]
     prompts = prompt if isinstance(prompt, list) and not isinstance(prompt[0], int | float) else [prompt]
-    return [_encoded(each, bundle) for each in prompts]
+    return [_encoded(each, bundle, is_whole=kept is None)[-(kept or 0) :] for each in prompts]
 
 
-def _encoded(prompt: str | Sequence[float], bundle: "Texts") -> list[int]:
+def kept_tokens(body: dict[str, Any], bundle: "Texts", new: int) -> int | None:
+    """Return how many last tokens of each prompt are read, by `truncate_prompt_tokens`; None for all. new: new tokens
+    at most. Raise RequestError for 0, which would leave no prompt."""
+    asked: int | None = body.get("truncate_prompt_tokens")
+    if asked == 0:
+        raise RequestError(
+            "truncate_prompt_tokens: received 0, expected -1 or a number from 1 on", param="truncate_prompt_tokens",
+            hint="leave it out to read the whole prompt",
+        )  # fmt: skip
+    return max(1, bundle.manifest.max_length - new) if asked == -1 else None if asked is None else int(asked)
+
+
+def _encoded(prompt: str | Sequence[float], bundle: "Texts", *, is_whole: bool) -> list[int]:
+    """Return the token ids of a prompt. is_whole: refuse one that is too long before any work."""
     if isinstance(prompt, str):
-        _check_bytes(prompt, bundle, "prompt")
+        if is_whole:
+            _check_bytes(prompt, bundle, "prompt")
         return encode(prompt, bundle)
-    check_length(prompt, bundle, "prompt")
+    if is_whole:
+        check_length(prompt, bundle, "prompt")
     tokens = [int(token) for token in prompt]
     _check_tokens(tokens, bundle.manifest.vocabulary_size, "prompt")
     return tokens

@@ -114,7 +114,14 @@ def chat_fields(body: Any, bundle: "Texts") -> TokenizedBody:
     top = fields.get("top_logprobs")
     if top is not None and not fields.get("logprobs"):
         raise RequestError(f"top_logprobs: received {top} without logprobs", param="top_logprobs", hint="set logprobs")
-    prompt = prompts.chat_prompt(fields, bundle, Tools.of(fields, bundle), fits=True, shown=with_images)
+    kept = prompts.kept_tokens(fields, bundle, int(fields.get("max_completion_tokens", fields.get("max_tokens", 1))))
+    if kept is not None and with_images is not None and with_images.images:
+        raise RequestError(
+            "truncate_prompt_tokens: received it for messages with pictures, no part of which can be dropped",
+            param="truncate_prompt_tokens", code="unsupported_parameter", hint="leave it out",
+        )  # fmt: skip
+    tools = Tools.of(fields, bundle)
+    prompt = prompts.chat_prompt(fields, bundle, tools, fits=kept is None, shown=with_images)[-(kept or 0) :]
     prompts.check_length(prompt, bundle, "messages")
     images = [] if with_images is None else with_images.images
     return TokenizedBody(_without(fields, "messages", "chat_template_kwargs"), [prompt], images)
@@ -151,7 +158,8 @@ def _call(tools: Tools, options: dict[str, Any], bundle: "Texts") -> dict[str, A
 def completion_fields(body: Any, bundle: "Texts") -> TokenizedBody:
     """Check a body of /v1/completions and tokenize its prompts. Raise RequestError."""
     fields = validate(body, COMPLETION)
-    tokens = prompts.text_prompts(fields, bundle)
+    kept = prompts.kept_tokens(fields, bundle, int(fields.get("max_tokens", _DEFAULT_MAX_TOKENS)))
+    tokens = prompts.text_prompts(fields, bundle, kept)
     for each in tokens:
         prompts.check_length(each, bundle, "prompt")
     return TokenizedBody(_without(fields, "prompt"), tokens)

@@ -41,15 +41,15 @@ TokenIds ids_of(const Json& list) {
   return found;
 }
 
-TokenIds tokens_of(const Json& ids, const Bundle& bundle) {
-  check_length(ids.list().size(), bundle, "prompt");
+TokenIds tokens_of(const Json& ids, const Bundle& bundle, bool is_whole) {
+  if (is_whole) check_length(ids.list().size(), bundle, "prompt");
   TokenIds found = ids_of(ids);
   check_tokens(found, bundle.manifest().vocabulary_size, "prompt");
   return found;
 }
 
-TokenIds text_prompt(const std::string& text, const Bundle& bundle) {
-  check_bytes(text, bundle, "prompt");
+TokenIds text_prompt(const std::string& text, const Bundle& bundle, bool is_whole) {
+  if (is_whole) check_bytes(text, bundle, "prompt");
   return encoded(text, bundle, true, "prompt");
 }
 
@@ -86,10 +86,26 @@ TokenIds chat_prompt(const Json& fields, const Bundle& bundle, bool fits) {
   return encoded(written, bundle, false, "messages");  // the template writes special tokens itself
 }
 
-std::vector<TokenIds> prompts_of(const Json& prompt, const Bundle& bundle) {
+std::optional<size_t> kept_tokens(const Json& fields, const Bundle& bundle, int64_t new_tokens) {
+  if (!fields.find("truncate_prompt_tokens")) return std::nullopt;
+  const int64_t asked = whole_of(fields["truncate_prompt_tokens"]);
+  if (!asked)
+    throw RequestError(400, "truncate_prompt_tokens: received 0, expected -1 or a number from 1 on", "truncate_prompt_tokens", "",
+                       "leave it out to read the whole prompt");
+  const int64_t room = bundle.manifest().max_length - std::min(new_tokens, bundle.manifest().max_length);
+  return static_cast<size_t>(asked > 0 ? asked : std::max<int64_t>(1, room));
+}
+
+TokenIds last_tokens(TokenIds ids, std::optional<size_t> kept) {
+  if (kept && *kept < ids.size()) ids.erase(ids.begin(), ids.end() - static_cast<std::ptrdiff_t>(*kept));
+  return ids;
+}
+
+std::vector<TokenIds> prompts_of(const Json& prompt, const Bundle& bundle, std::optional<size_t> kept) {
   const bool is_several = prompt.is_list() && !prompt.list()[0].is_number();
   std::vector<TokenIds> found;
-  for (const Json& each : is_several ? prompt.list() : Json::List{prompt}) found.push_back(each.is_text() ? text_prompt(each.text(), bundle) : tokens_of(each, bundle));
+  for (const Json& each : is_several ? prompt.list() : Json::List{prompt})
+    found.push_back(last_tokens(each.is_text() ? text_prompt(each.text(), bundle, !kept) : tokens_of(each, bundle, !kept), kept));
   for (const TokenIds& each : found) check_length(each.size(), bundle, "prompt");
   return found;
 }

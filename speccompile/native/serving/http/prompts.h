@@ -1,7 +1,9 @@
 // Prompts of requests as token ids, and back (serving/http/prompts.py, reading/tasks.py).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "../../runtime/bundle.h"
@@ -18,8 +20,12 @@ const Text& tokenizer_of(const Bundle& bundle);
 // Return the tokens of a conversation in the bundle's chat template. fits: refuse a text that is too long for the model before it
 // is tokenized. Throws RequestError.
 TokenIds chat_prompt(const Json& fields, const Bundle& bundle, bool fits);
-// Return the tokens of every prompt of /v1/completions. Throws RequestError.
-std::vector<TokenIds> prompts_of(const Json& prompt, const Bundle& bundle);
+// Return how many last tokens of each prompt are read, by truncate_prompt_tokens; none for all. new_tokens: at most. Throws
+// RequestError for 0, which would leave no prompt.
+std::optional<size_t> kept_tokens(const Json& fields, const Bundle& bundle, int64_t new_tokens);
+TokenIds last_tokens(TokenIds ids, std::optional<size_t> kept);
+// Return the tokens of every prompt of /v1/completions. kept: see `kept_tokens`. Throws RequestError.
+std::vector<TokenIds> prompts_of(const Json& prompt, const Bundle& bundle, std::optional<size_t> kept);
 
 // Return the answer of /tokenize, and of /detokenize. Throws RequestError.
 Json read_tokens(const Json& body, const Bundle& bundle);

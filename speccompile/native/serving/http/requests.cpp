@@ -132,7 +132,8 @@ void check_unicode(const Json& value, const std::string& where) {
 ParsedRequest read_completion(const Json& body, const Bundle& bundle, bool speculative) {
   const Json fields = validate_completion(body);
   ParsedRequest made;
-  made.prompts = prompts_of(fields["prompt"], bundle);
+  const int64_t most = whole_or(fields, "max_tokens", kCompletionTokens);
+  made.prompts = prompts_of(fields["prompt"], bundle, kept_tokens(fields, bundle, most));
   if (fields.find("logprobs")) made.logprobs = whole_of(fields["logprobs"]);
   const bool echoes = fields["echo"].boolean();
   if (echoes && made.logprobs)
@@ -143,7 +144,7 @@ ParsedRequest read_completion(const Json& body, const Bundle& bundle, bool specu
     throw RequestError(400, "best_of: received " + fields["best_of"].dump() + ", expected n, which is " + std::to_string(sequences), "best_of",
                        "unsupported_parameter", "leave it out");
   read_common(fields, made);
-  set_options(fields, bundle, whole_or(fields, "max_tokens", kCompletionTokens), speculative, made);
+  set_options(fields, bundle, most, speculative, made);
   if (echoes)
     for (const TokenIds& prompt : made.prompts) made.echo.push_back(tokenizer_of(bundle).decode(prompt));
   return made;
@@ -157,7 +158,9 @@ ParsedRequest read_chat(const Json& body, const Bundle& bundle, bool speculative
   if (const Json* const top = fields.find("top_logprobs"); top && !wants_logprobs)
     throw RequestError(400, "top_logprobs: received " + top->dump() + " without logprobs", "top_logprobs", "", "set logprobs");
   if (wants_logprobs) made.logprobs = whole_or(fields, "top_logprobs", 0);
-  made.prompts = {chat_prompt(fields, bundle, true)};
+  const int64_t least = whole_or(fields, "max_completion_tokens", whole_or(fields, "max_tokens", 1));
+  const std::optional<size_t> kept = kept_tokens(fields, bundle, least);
+  made.prompts = {last_tokens(chat_prompt(fields, bundle, !kept), kept)};
   check_length(made.prompts[0].size(), bundle, "messages");
   const int64_t room = bundle.manifest().max_length - static_cast<int64_t>(made.prompts[0].size());
   read_common(fields, made);
