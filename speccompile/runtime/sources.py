@@ -102,7 +102,7 @@ def _heard_start(about: dict[str, Any], prompt: Prompt | None, options: Generati
             hint="Bundle.transcribe and speccompile transcribe detect it",
         )
     if language is not None:
-        _language(about, language, "source_language")
+        check_language(about, language)
     return transcript_start(about, language, options.task)
 
 
@@ -198,6 +198,11 @@ def _answer(prompt: Prompt | None, start: list[int], text: Tokenizer | None) -> 
     if text is None:
         return prompt  # refused with all other texts
     return [*start, *text.encode(prompt, special_tokens=False)]
+
+
+def check_language(about: dict[str, Any], language: str) -> None:
+    """Raise UsageError for a language of a source that a target does not know."""
+    _language(about, language, "source_language")
 
 
 def _language(about: dict[str, Any], language: str, name: str) -> int:

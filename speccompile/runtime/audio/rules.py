@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.sources import AUDIO
-from speccompile.errors import UsageError
 
 Mask = NDArray[np.bool_]
 
@@ -74,16 +73,9 @@ class RuleMatcher:
             allowed[0] = self._rules.first
 
 
-def impose_rules(rows: Sequence[Any], constraint: object, manifest: Manifest) -> None:
-    """Let sequences follow the rules of the bundle's target, if it has any. Raise UsageError for a constraint
-    beside them."""
+def impose_rules(rows: Sequence[Any], manifest: Manifest) -> None:
+    """Let sequences follow the rules of the bundle's target, if it has any."""
     rules = TokenRules.of(manifest)
-    if rules is None:
-        return
-    if constraint is not None:
-        raise UsageError(
-            "constraint: received one, but this bundle's target hears, and its own rules say what it may write",
-            hint="leave constraint out",
-        )
-    for row in rows:
-        row.matcher = RuleMatcher(rules)
+    if rules is not None:
+        for row in rows:
+            row.matcher = RuleMatcher(rules)
