@@ -3,20 +3,28 @@
 from collections.abc import Iterator
 from typing import Any
 
-from speccompile.bundle.sources import CROSS_KINDS
+from speccompile.bundle.sources import AUDIO, CROSS_KINDS, FRAMES_PER_ROW, SOURCE
 from speccompile.contract import ENCODE_SOURCE, SOURCE_ENCODERS
 from speccompile.errors import BundleError
 
 _REBUILD = "build the bundle again with this speccompile"
 
 FIELDS = ("forced_bos_token_id", "language_is_start", "languages", "max_length", "start_token_id")
-"""Fields of the section."""
+"""Fields of the section; `audio` is another, of a target that hears."""
+
+AUDIO_SIZES = ("sampling_rate", "window", "hop", "mels", "frames")
+AUDIO_TOKENS = ("suppressed", "begin_suppressed", "prompt")
+NO_TIMES = "no_timestamps"
+"""Fields of the part `audio`, beside `tasks`: see `plan.sources.AudioFacts`."""
+
+MOST = 2**24
+"""Border of all its sizes."""
 
 
 def check_source(section: object, where: str) -> dict[str, Any]:
     """Return the section. Raise BundleError naming `where` for a field that is missing,
     unknown or of another type."""
-    if not isinstance(section, dict) or sorted(section) != sorted(FIELDS):
+    if not isinstance(section, dict) or sorted(set(section) - {AUDIO}) != sorted(FIELDS):
         found = ", ".join(sorted(map(str, section))) if isinstance(section, dict) else type(section).__name__
         raise BundleError(f"{where}: expected the fields {', '.join(FIELDS)}, got {found}", hint=_REBUILD)
     for name in ("max_length", "start_token_id", "forced_bos_token_id"):
@@ -29,7 +37,53 @@ def check_source(section: object, where: str) -> dict[str, Any]:
     if type(section["language_is_start"]) is not bool:
         found = section["language_is_start"]
         raise BundleError(f"{where}: language_is_start: expected true or false, got {found!r}", hint=_REBUILD)
+    if AUDIO in section:
+        _check_audio(section[AUDIO], f"{where}: {AUDIO}")
     return section
+
+
+def _check_audio(section: object, where: str) -> None:
+    if not isinstance(section, dict) or sorted(section) != sorted((*AUDIO_SIZES, *AUDIO_TOKENS, "tasks", NO_TIMES)):
+        found = ", ".join(sorted(map(str, section))) if isinstance(section, dict) else type(section).__name__
+        raise BundleError(f"{where}: expected what a target hears and writes, got {found}", hint=_REBUILD)
+    for name in AUDIO_SIZES:
+        if not (type(section[name]) is int and 1 <= section[name] < MOST):
+            raise BundleError(f"{where}: {name}: expected a number from 1 on, got {section[name]!r}", hint=_REBUILD)
+    lists = {name: section[name] for name in AUDIO_TOKENS} | {"tasks": _values(section["tasks"])}
+    lists[NO_TIMES] = [] if section[NO_TIMES] is None else [section[NO_TIMES]]
+    for name, tokens in lists.items():
+        if not isinstance(tokens, list) or any(type(token) is not int for token in tokens):
+            raise BundleError(f"{where}: {name}: expected token ids, got {section[name]!r}", hint=_REBUILD)
+
+
+def _values(tasks: object) -> object:
+    return list(tasks.values()) if isinstance(tasks, dict) else tasks
+
+
+def _tokens(section: dict[str, Any]) -> list[int]:
+    """Return all token ids of a section."""
+    found = [section["start_token_id"], section["forced_bos_token_id"] or 0, *section["languages"].values()]
+    if AUDIO in section:
+        audio = section[AUDIO]
+        found += [
+            *audio["tasks"].values(),
+            audio[NO_TIMES] or 0,
+            *(token for name in AUDIO_TOKENS for token in audio[name]),
+        ]
+    return found
+
+
+def _input_problems(section: dict[str, Any], graph: Any) -> Iterator[str]:
+    """Yield where a graph that encodes a source reads something else than the section says."""
+    audio = section.get(AUDIO)
+    wanted = SOURCE if audio is None else AUDIO
+    read = [tensor for tensor in graph.inputs if tensor.role == "io"]
+    if [tensor.name for tensor in read] != [wanted]:
+        yield f"graph {graph.name!r}: reads {', '.join(tensor.name for tensor in read)}, expected {wanted}"
+    elif audio is not None and tuple(read[0].shape[1:]) != (audio["mels"], audio["frames"]):
+        yield f"graph {graph.name!r}: audio is {list(read[0].shape)}, source.audio {audio['mels']} x {audio['frames']}"
+    elif audio is not None and audio["frames"] != FRAMES_PER_ROW * section["max_length"]:
+        yield f"source.max_length: {section['max_length']} rows of {audio['frames']} frames"
 
 
 def source_problems(section: dict[str, Any] | None, graphs: dict[str, Any], vocabulary_size: int) -> Iterator[str]:
@@ -39,10 +93,11 @@ def source_problems(section: dict[str, Any] | None, graphs: dict[str, Any], voca
         yield f"source: {'none' if section is None else 'a section'}, but graphs are {', '.join(graphs)}"
     if section is None:
         return
-    tokens = (section["start_token_id"], section["forced_bos_token_id"] or 0, *section["languages"].values())
+    tokens = _tokens(section)
     if not all(0 <= token < vocabulary_size for token in tokens):
         yield f"source: token ids {sorted(set(tokens))}, expected ids below {vocabulary_size}"
     for name in encoders:
+        yield from _input_problems(section, graphs[name])
         for state in (tensor for tensor in graphs[name].outputs if tensor.role == "state"):
             if not any(kind in state.buffer.split(".") for kind in CROSS_KINDS):
                 yield f"graph {name!r}: the output {state.name!r} holds no rows of a source"

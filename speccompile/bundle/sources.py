@@ -12,6 +12,9 @@ target.cross_key.0, ..          float [B, G, E, D]      written by the encoder f
 source_length                   int64 [B]               rows of these that count, at least one; written by the host at
                                                         admission, and read by verify, draft and step
 source_tokens                   int64 [B, E]            the same tokens, for lookups; written by the host at admission
+audio                           float32 [B, M, F]       log-mel features of a sound in place of `source`, for a target
+                                                        that hears: M mel bands, F frames, two for each of E rows, all
+                                                        of which count
 
 A drafter with an encoder of its own has a second such graph, `encode_draft_source`, for `drafter.cross_key.0`, ..
 
@@ -28,8 +31,11 @@ CROSS_KINDS = ("cross_key", "cross_value")
 ENCODED_COMPONENTS = dict(zip(SOURCE_ENCODERS, COMPONENTS, strict=True))
 """Encoder's graph -> the component whose source it encodes."""
 
-SOURCE, SOURCE_LENGTH, SOURCE_TOKENS = "source", "source_length", "source_tokens"
+SOURCE, SOURCE_LENGTH, SOURCE_TOKENS, AUDIO = "source", "source_length", "source_tokens", "audio"
 """Names of buffers; the first is a width as well."""
+
+FRAMES_PER_ROW = 2
+"""Frames of features that become one row of an encoder that hears."""
 
 
 def is_cross_state(buffer: str) -> bool:

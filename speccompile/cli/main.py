@@ -25,6 +25,7 @@ COMMANDS = {
     "predict": ("speccompile.cli.predict:command", "Predict memory and speed before a build, here or on a device."),
     "profile": ("speccompile.cli.profile:command", "Measure this machine for predictions, without a model."),
     "generate": ("speccompile.cli.generate:command", "Generate text with a bundle."),
+    "transcribe": ("speccompile.cli.transcribe:command", "Write down what is spoken in a WAV file."),
     "serve": ("speccompile.cli.serve:command", "Serve a bundle behind OpenAI's API."),
     "batch": ("speccompile.cli.batch:command", "Answer a file of requests in OpenAI's batch format."),
     "ray": ("speccompile.cli.ray:command", "Serve, answer files, build and measure on a Ray cluster."),

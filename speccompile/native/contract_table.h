@@ -251,7 +251,8 @@ inline constexpr const char* kMediaOffsets = "media_offsets";
 inline constexpr const char* kSource = "source";
 inline constexpr const char* kSourceLength = "source_length";
 inline constexpr const char* kSourceTokens = "source_tokens";
-inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter, kMedia, kMediaRows, kMediaBlocks, kMediaOffsets, kSource, kSourceLength, kSourceTokens};
+inline constexpr const char* kAudio = "audio";
+inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter, kMedia, kMediaRows, kMediaBlocks, kMediaOffsets, kSource, kSourceLength, kSourceTokens, kAudio};
 }  // namespace names
 
 // speccompile.contract: GRAPHS
@@ -554,6 +555,7 @@ inline constexpr Signature kSignatures[] = {
     {"source", "int64", "batch source", "io"},
     {"source_length", "int64", "batch", "io"},
     {"source_tokens", "int64", "batch *", "io"},
+    {"audio", "float32", "batch * *", "io"},
     {"features", "float32", "batch window *", "link"},
     {"successors", "int64", "batch logit_rows *", "link"},
     {"row_tokens", "int64", "batch logit_rows", "link"},
@@ -567,8 +569,8 @@ inline constexpr RequiredTensors kRequired[] = {
     {"verify", "window n_given n_total length logit_rows", "path n_path logits"},
     {"draft", "path n_path length", "next_window next_total"},
     {"step", "window n_given n_total length logit_rows", "path n_path logits next_window next_total"},
-    {"encode_source", "source", ""},
-    {"encode_draft_source", "source", ""},
+    {"encode_source", "", ""},
+    {"encode_draft_source", "", ""},
 };
 inline constexpr const char* kRounds[] = {"verify", "verify draft", "verify step"};
 

@@ -23,6 +23,7 @@ from speccompile.recipe.resolve import model_in, resolve_folder
 from speccompile.recipe.rings import decide_rings, ring_note
 from speccompile.recipe.schema import Engine, Precision, Prove, Recipe
 from speccompile.recipe.sources import decide_source
+from speccompile.recipe.speech import hears
 from speccompile.recipe.states import check_states, graphs_beside
 from speccompile.recipe.stored_precision import StoredPrecision, stored_precision
 from speccompile.recipe.verification import decide_verification, verify_method
@@ -68,7 +69,7 @@ def make_plan(recipe: Recipe) -> Plan:
     prove = _decide_prove(recipe)
     folder, commit = located or _locate_target(recipe)
     target = model_in(folder, written.model, PRECISION, written.revision, commit)
-    if recipe.decoding is None and _samples_for_free(target, engines):
+    if recipe.decoding is None and not hears(target) and _samples_for_free(target, engines):
         decoding, draft = SAMPLING, decide_draft(recipe, SAMPLING, method)
     draft, found = decide_models(recipe, target, draft)
     notes += found
@@ -104,7 +105,7 @@ def make_plan(recipe: Recipe) -> Plan:
         engines=engines,
         prove=prove,
         notes=tuple(notes),
-        constraints=constraints == "true",
+        constraints=constraints == "true" or hears(target),
         caches=caches,
         adapters=adapters,
         prefixes=decide_prefixes(recipe, target, engines),

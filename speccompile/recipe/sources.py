@@ -1,6 +1,7 @@
 """Decide the source of a target with an encoder, and refuse what such targets lack."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters import DRAFTING_METHODS
@@ -11,6 +12,7 @@ from speccompile.plan.sources import SourcePlan
 from speccompile.recipe.cache_schema import Cache
 from speccompile.recipe.schema import Recipe
 from speccompile.recipe.source_schema import Source
+from speccompile.recipe.speech import speech_refusals
 
 MAX_LENGTH = 512
 """Default of source.max_length, in tokens."""
@@ -25,7 +27,8 @@ def decide_source(
     """Return the plan of the source, None for a target without an encoder. Raise RecipeError for a section `source`
     that the target has no use for or no positions for, and for what a target with an encoder cannot have."""
     facts, written = target.facts.source, recipe.source or Source()
-    for refused in _refusals(recipe, target, draft, engines, graphs, caches):
+    refusals = (_refusals(recipe, target, draft, engines, graphs, caches), speech_refusals(recipe, target, draft))
+    for refused in chain(*refusals):
         raise recipe.origin.refusal(*refused)
     if facts is None:
         return None
@@ -35,6 +38,9 @@ def decide_source(
         if model.facts.source is not None and model.facts.source.positions is not None
     ]
     longest = min((positions for positions, _ in limits), default=None)
+    if facts.audio is not None:
+        assert facts.positions is not None, "an encoder that hears has a number of rows"
+        return SourcePlan(facts.positions, facts)
     if written.max_length is None:
         return SourcePlan(MAX_LENGTH if longest is None else min(MAX_LENGTH, longest), facts)
     for positions, role in limits:

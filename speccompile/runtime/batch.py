@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.runtime.adapters import Adapters, adapter_key
+from speccompile.runtime.audio.rules import impose_rules
 from speccompile.runtime.constraints import GrammarCompiler
 from speccompile.runtime.exclusive_use import ExclusiveUse
 from speccompile.runtime.generation import Generation, GenerationTimes, SequenceState
@@ -62,6 +63,7 @@ class Batch:
         ids = [each.ids for each in seen]
         own = (bundle.manifest, bundle.text, bundle.grammars)
         self.rows = make_sequences(ids, options, *own, side_by_side=side_by_side)
+        impose_rules(self.rows, bundle.manifest)
         chosen, each = bundle._adapters.per_prompt(options.adapter, len(ids)), len(self.rows) // len(ids)
         for number, row in enumerate(self.rows):
             row.adapter, row.media = chosen[number // each], seen[number // each].media

@@ -13,6 +13,7 @@ from speccompile.bundle.reader import OpenedBundle, open_bundle
 from speccompile.errors import PromptError
 from speccompile.progress import heartbeat
 from speccompile.runtime.adapters import Adapters
+from speccompile.runtime.audio.transcribe import Transcript, transcribe
 from speccompile.runtime.batch import Batch
 from speccompile.runtime.constraints import CompileLimits, Constraint, GrammarCompiler
 from speccompile.runtime.description import describe
@@ -242,6 +243,19 @@ class Bundle(EngineOwner, Servable):
         an unknown keyword, EngineError in the middle of a stream, while a service runs, and once closed.
         """
         return self._all(prompts, resolve_options("Bundle.generate_batch", options, keywords))
+
+    def transcribe(
+        self,
+        sound: Any,
+        language: str | None = None,
+        options: GenerationOptions | None = None,
+        **keywords: Unpack[GenerationKeywords],
+    ) -> Transcript:
+        """Return what is spoken in one sound, for a target that hears. sound: see `GenerationOptions.audio`. language:
+        by default what the target detects. `max_new_tokens` is by default what the bundle holds. Raise as
+        `generate_batch`."""
+        most = GenerationOptions(max_new_tokens=self.manifest.max_length) if options is None else options
+        return transcribe(self, sound, language, resolve_options("Bundle.transcribe", most, keywords))
 
     def reuse_last(self) -> None:
         """Let the next generation of one prompt go on from the tokens that it begins with as the last one did, which

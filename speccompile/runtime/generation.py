@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 from speccompile.runtime.adapters import LoadedAdapter
+from speccompile.runtime.audio.mel import Features
+from speccompile.runtime.audio.rules import RuleMatcher
 from speccompile.runtime.constraints import Constraint, Matcher
 from speccompile.runtime.generation_html import as_html, id_spans, text_spans
 from speccompile.runtime.images.media import SequenceMedia
@@ -198,7 +200,7 @@ class SequenceState:
         self.decodes_every_round = stream is not None and stream.has_stop
         """True if the text is decoded in every round. Decoding once at the end costs far less."""
         self._eos = frozenset(eos_token_ids)
-        self.matcher = None if constraint is None else constraint.matcher(self._eos)
+        self.matcher: Matcher | RuleMatcher | None = None if constraint is None else constraint.matcher(self._eos)
         """State of the new tokens in the constraint's grammar."""
         self.min_forced_tokens = 0
         """Minimum number of forced tokens (those without an alternative) that are appended at once, without asking the
@@ -210,8 +212,8 @@ class SequenceState:
         """Adapter of the target; None for the base."""
         self.media: SequenceMedia | None = None
         """Pictures of the prompt; None without."""
-        self.source: list[int] | None = None
-        """Tokens of the source, for a target with an encoder."""
+        self.source: list[int] | Features | None = None
+        """Tokens of the source, or features of a sound, for a target with an encoder."""
         self.error: Exception | None = None
         """Error in processing the tokens, which ended this sequence; other sequences of the batch go on."""
 
@@ -270,7 +272,7 @@ class SequenceState:
         if not self.is_active:
             self._read()
 
-    def _go_on(self, matcher: "Matcher") -> None:
+    def _go_on(self, matcher: Matcher | RuleMatcher) -> None:
         """End the sequence if no token can follow, and append forced tokens."""
         self.finish_reason = matcher.end
         if self.is_active and self.min_forced_tokens:

@@ -81,6 +81,12 @@ class GenerationOptions:
     """Language of the source, of those that a target for several languages knows: see `speccompile inspect`."""
     target_language: str | None = None
     """Language of the answer, as `source_language`."""
+    audio: Any = None
+    """Sound for a target that hears, in place of `source`: the path of a WAV file, its bytes, samples float32 [n] in
+    [-1, 1] at the target's rate, or features float32 [mels, frames]; a list with one for each prompt. `source_language`
+    is then what is spoken. See docs/how-to/speech.md."""
+    task: str | None = None
+    """Task of a target that hears: transcribe, the default, or translate, into English."""
     adapter: Name = None
     """Name of an adapter of the target that `Bundle.load_adapter` has loaded: one for all prompts, or a sequence with
     one, or None, for each. By default the target is the base."""
@@ -114,6 +120,8 @@ class GenerationKeywords(TypedDict, total=False):
     source: str | Sequence[Any] | None
     source_language: str | None
     target_language: str | None
+    audio: Any
+    task: str | None
     adapter: Name
     session: str | Path | None
 

@@ -5,10 +5,15 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from speccompile.bundle.manifest import Manifest
+from speccompile.bundle.sources import AUDIO
 from speccompile.errors import PromptError, UsageError
+from speccompile.runtime.audio.reader import Features, read_sounds, transcript_start
 from speccompile.runtime.generation_options import GenerationOptions
 from speccompile.runtime.text.prompts import Prompt, check_token_ids, prompt_token_ids
 from speccompile.runtime.text.tokenizer import Tokenizer
+
+Source = list[int] | Features
+"""Tokens of a text, or features of a sound."""
 
 _SHOWN = 6
 """Number of languages that a message names."""
@@ -18,14 +23,19 @@ _RECEIVED = {
     "source": "received a source",
     "source_language": "source_language: received one",
     "target_language": "target_language: received one",
+    "audio": "audio: received a sound",
+    "task": "task: received one",
 }
 """Option of targets with an encoder -> how a message about others begins."""
 
+_HEARD = ("audio", "task")
+"""Those of targets that hear."""
+
 
 class SourcedPrompts(NamedTuple):
-    """Tokens of each source of a call, None for a target without an encoder, and its prompts."""
+    """Tokens or features of each source of a call, None for a target without an encoder, and its prompts."""
 
-    sources: list[list[int]] | None
+    sources: list[Source] | None
     prompts: list[Prompt | None]
 
 
@@ -47,27 +57,71 @@ def resolve_sources(
             "session: received a file, but what a target with an encoder has read depends on its source",
             hint="leave session out",
         )
+    if AUDIO in about:
+        return _resolve_sounds(prompts, options, about, text)
+    refuse_sources(options, _HEARD)
     written = _as_list(options.source)
     if not written:
         raise PromptError(
             "this bundle's target has an encoder: received no source, expected the text that it reads",
             hint="give it with --source or --source-file; in Python, generate(source=...)",
         )
-    asked = list(prompts) or [None] * len(written)
-    if len(written) not in (1, len(asked)):
-        raise PromptError(
-            f"received {len(written)} sources for {len(asked)} prompts, expected one for each, or one for all",
-            hint="give source=[...] with a source for each prompt",
-        )
-    sources = [source_tokens(each, options.source_language, manifest, text) for each in written]
+    asked = _paired(prompts, written, "source")
+    sources: list[Source] = [source_tokens(each, options.source_language, manifest, text) for each in written]
     start = start_tokens(about, options.target_language)
     begun: list[Prompt | None] = [_answer(prompt, start, text) for prompt in asked]
     return SourcedPrompts(sources if len(sources) > 1 else sources * len(begun), begun)
 
 
+def _resolve_sounds(
+    prompts: Sequence[Prompt | None], options: GenerationOptions, about: dict[str, Any], text: Tokenizer | None
+) -> SourcedPrompts:
+    """Return what `resolve_sources` does, for a target that hears."""
+    if options.source is not None:
+        raise UsageError("source: received one, but this bundle's target hears", hint="give audio in its place")
+    if options.target_language is not None:
+        raise UsageError(
+            "target_language: received one, but this bundle's target writes what is spoken, or English",
+            hint="give source_language, what is spoken; task='translate' writes English",
+        )
+    sounds: list[Source] = [*read_sounds(options.audio, about[AUDIO])]
+    asked = _paired(prompts, sounds, AUDIO)
+    begun = [_answer(prompt, _heard_start(about, prompt, options), text) for prompt in asked]
+    return SourcedPrompts(sounds if len(sounds) > 1 else sounds * len(begun), list(begun))
+
+
+def _heard_start(about: dict[str, Any], prompt: Prompt | None, options: GenerationOptions) -> list[int]:
+    """Return the tokens with which a transcript begins; none where token ids replace them. Raise UsageError for a
+    language or a task that the target does not know."""
+    if prompt is not None and not isinstance(prompt, str):
+        return []
+    language = options.source_language
+    if about["languages"] and language is None:
+        raise UsageError(
+            "source_language: received none, expected the language that is spoken",
+            hint="Bundle.transcribe and speccompile transcribe detect it",
+        )
+    if language is not None:
+        check_language(about, language)
+    return transcript_start(about, language, options.task)
+
+
+def _paired(prompts: Sequence[Prompt | None], sources: Sequence[object], option: str) -> list[Prompt | None]:
+    """Return the prompts of a call, None for each source without any. Raise PromptError for another number."""
+    asked = list(prompts) or [None] * len(sources)
+    if len(sources) not in (1, len(asked)):
+        raise PromptError(
+            f"received {len(sources)} sources for {len(asked)} prompts, expected one for each, or one for all",
+            hint=f"give {option}=[...] with a source for each prompt",
+        )
+    return asked
+
+
 def start_tokens(about: dict[str, Any], language: str | None = None) -> list[int]:
-    """Return the tokens with which an answer begins. about: the manifest's section `source`. Raise UsageError for an
-    unknown language."""
+    """Return the tokens with which an answer begins. about: the manifest's section `source`; for a target that hears,
+    any of its languages counts as spoken. Raise UsageError for an unknown language."""
+    if AUDIO in about:
+        return transcript_start(about, min(about["languages"], default=None), None)
     start, forced = about["start_token_id"], about["forced_bos_token_id"]
     if language is not None:
         token = _language(about, language, "target_language")
@@ -78,12 +132,12 @@ def start_tokens(about: dict[str, Any], language: str | None = None) -> list[int
     return [start] if forced is None else [start, forced]
 
 
-def refuse_sources(options: GenerationOptions) -> None:
+def refuse_sources(options: GenerationOptions, names: Sequence[str] = tuple(_RECEIVED)) -> None:
     """Raise UsageError for options of a target with an encoder."""
-    for name, received in _RECEIVED.items():
+    for name in names:
         if getattr(options, name) is not None:
             raise UsageError(
-                f"{received}, but this bundle's target has no encoder that reads it",
+                f"{_RECEIVED[name]}, but this bundle's target has no encoder that takes it",
                 hint="give a prompt, or a bundle whose target is an encoder-decoder",
             )
 
@@ -102,6 +156,11 @@ def source_tokens(source: Prompt, language: str | None, manifest: Manifest, text
     """Return the tokens of a source. language: that of the source; by default what the tokenizer writes. Raise as
     `resolve_sources`."""
     about = manifest.source
+    if about is not None and AUDIO in about:
+        raise UsageError(
+            "received a text, but this bundle's target hears: expected a sound",
+            hint="speccompile transcribe BUNDLE SOUND.wav",
+        )
     if about is None:
         raise UsageError(
             "received a source, but this bundle's target has no encoder that reads it",
@@ -139,6 +198,11 @@ def _answer(prompt: Prompt | None, start: list[int], text: Tokenizer | None) -> 
     if text is None:
         return prompt  # refused with all other texts
     return [*start, *text.encode(prompt, special_tokens=False)]
+
+
+def check_language(about: dict[str, Any], language: str) -> None:
+    """Raise UsageError for a language of a source that a target does not know."""
+    _language(about, language, "source_language")
 
 
 def _language(about: dict[str, Any], language: str, name: str) -> int:

@@ -19,7 +19,7 @@ from speccompile.compiler.models.load import load_model
 from speccompile.compiler.models.sourced import EAGER as EAGER_ATTENTION
 from speccompile.compiler.models.sourced import SourcedModel
 from speccompile.compiler.prove.graphs import EAGER, TRACED, check_near, check_same, noise_of
-from speccompile.compiler.prove.source_feeds import encode_sources
+from speccompile.compiler.prove.source_feeds import encode_sources, heard_by, rows_of
 from speccompile.contract import BATCH, Graph
 from speccompile.errors import ProofError
 from speccompile.progress import log_step
@@ -31,11 +31,12 @@ Rows = list[dict[str, Array]]
 
 def encoded_rows(engine: Engine, graph: Graph, sources: list[list[int]]) -> Rows:
     """Return the rows that a graph of an engine writes for each source of a batch."""
-    encode_sources(engine, sources)
+    heard = heard_by(graph)
+    encode_sources(engine, sources, heard)
     sizes = {BATCH: len(sources)}
     states = {t.buffer: engine.host_view(t.buffer, t.concrete_shape(sizes)) for t in graph.outputs}
     return [
-        {name: whole[row, :, : len(source)].copy() for name, whole in states.items()}
+        {name: whole[row, :, : rows_of(source, heard)].copy() for name, whole in states.items()}
         for row, source in enumerate(sources)
     ]
 
@@ -95,7 +96,9 @@ def check_eager(inputs: SourceTraceInputs, graph: Graph, sources: list[list[int]
     got = encoded_rows(neutral_engine([(graph, neutral_file(graph))], folder), graph, sources)
     limit, compared = noise_of(graph), 0
     for number, (source, rows) in enumerate(zip(sources, got, strict=True)):
-        expected = [each for pair in model.cross_rows(model.encode(torch.tensor([source]))) for each in pair]
+        model.read(source)
+        assert model.encoded is not None
+        expected = [each for pair in model.cross_rows(model.encoded) for each in pair]
         for (name, found), wanted in zip(rows.items(), expected, strict=True):
             _check(found, wanted[0].numpy(), limit, f"{graph.name}, source {number}, {name}")
             compared += found.size

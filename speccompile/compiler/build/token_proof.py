@@ -30,6 +30,7 @@ from speccompile.plan.plan import CascadePlan, EnginePlan, RetrievalPlan
 from speccompile.plan.sources import SourcePlan
 from speccompile.progress import log_step
 from speccompile.runtime import Bundle, Generation
+from speccompile.runtime.sources import start_tokens
 from speccompile.runtime.text.tokenizer import Tokenizer
 
 
@@ -111,8 +112,7 @@ def proof_prompts(inputs: PromptInputs, folder: Path) -> list[list[int]]:
     Raise PromptError, naming file and prompt, for one that is longer than the buffers.
     """
     if inputs.source is not None:
-        facts = inputs.source.facts
-        start = [facts.start, *([] if facts.forced_bos is None else [facts.forced_bos])]
+        start = start_tokens(inputs.source.to_json())
         return [start for _ in proof_sources(inputs) or ()]
     if inputs.file is None:
         return tokens.default_prompts(inputs.vocabulary_size, inputs.max_length, inputs.prefill_chunk)

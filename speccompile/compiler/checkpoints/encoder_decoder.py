@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from speccompile.compiler.checkpoints import speech
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.errors import UnsupportedModelError
 from speccompile.machine.formats.json_files import read_json_object, wrong
@@ -13,7 +14,7 @@ from speccompile.plan.sources import SourceFacts
 GENERATION_CONFIG = "generation_config.json"
 TOKENIZER = "tokenizer.json"
 
-TYPES = ("bart", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "t5gemma", "umt5")
+TYPES = ("bart", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "t5gemma", "umt5", *speech.TYPES)
 """Values of `model_type` of encoder-decoders that can be compiled."""
 
 OF_LANGUAGES = ("m2m_100", "mbart")
@@ -27,7 +28,7 @@ _LANGUAGE = re.compile(r"__([a-z]{2,3})__|([a-z]{2}_[A-Z]{2})|([a-z]{3}_[A-Z][a-
 
 
 def is_encoder_decoder(config: Mapping[str, Any]) -> bool:
-    """Return whether a config is of a model with an encoder for texts."""
+    """Return whether a config is of a model with an encoder for texts or sounds."""
     return bool(config.get("is_encoder_decoder")) or config.get("model_type") in TYPES
 
 
@@ -42,6 +43,7 @@ def decoder_sizes(config: Mapping[str, Any]) -> dict[str, Any]:
         "intermediate_size": config.get("decoder_ffn_dim") or config.get("d_ff"),
         "hidden_size": config.get("d_model"),
         "vocab_size": config.get("decoder_vocab_size") or config.get("vocab_size"),
+        "max_position_embeddings": config.get("max_target_positions"),
     }
     known = {name: value for name, value in config.items() if name not in _NO_LIMIT or not _is_t5(config)}
     return {**known, **{name: value for name, value in renamed.items() if value is not None}}
@@ -67,6 +69,8 @@ def read_source_facts(config: Mapping[str, Any], folder: Path) -> SourceFacts:
             f"{config.get('vocab_size')!r}, expected one vocabulary for source and answer",
             hint="choose a model whose encoder and decoder have the same tokens",
         )
+    if model_type in speech.TYPES:
+        return speech.read_speech_facts(config, folder)
     written = {**config, **(read_json_object(folder / GENERATION_CONFIG) or {})}
     languages = _languages(folder) if model_type in OF_LANGUAGES else {}
     start = _token(written, "decoder_start_token_id", folder)

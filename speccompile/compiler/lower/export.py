@@ -20,7 +20,7 @@ from torch.fx.experimental import proxy_tensor
 from torch.utils._sympy.functions import Max, Min, Mod, PythonMod
 
 from speccompile.bundle.caches import with_quantized_caches
-from speccompile.bundle.sources import SOURCE
+from speccompile.bundle.sources import AUDIO, SOURCE
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.complex_views import real_axis_moves
 from speccompile.compiler.lower.constant_folding import fold_unsupported
@@ -86,6 +86,7 @@ _FIELDS = {
     "draft_ids": "ids",
     "draft_probs": "probs",
     "draft_uniforms": "uniforms",
+    AUDIO: SOURCE,
 }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from speccompile.bundle.sources import ENCODED_COMPONENTS, SOURCE, is_cross_state, length_input, tokens_input
+from speccompile.bundle.sources import AUDIO, ENCODED_COMPONENTS, SOURCE, is_cross_state, length_input, tokens_input
 from speccompile.compiler.models.encode_source import EncodeSource
 from speccompile.compiler.step.draft import Drafter, State
 from speccompile.compiler.step.media_rows import AXES
@@ -141,7 +141,9 @@ def encoder_graph(name: str, encoder: EncodeSource) -> Graph:
         _state(f"{ENCODED_COMPONENTS[name]}.{each}", "float32", (batch, *shape[1:]))
         for each, shape in encoder.shapes.items()
     ]
-    return Graph(name, (_io(SOURCE, (batch, SOURCE)), *caches), tuple(map(_updated, caches)))
+    heard = encoder.heard
+    read = _io(SOURCE, (batch, SOURCE)) if heard is None else _io(AUDIO, (batch, *heard), dtype="float32")
+    return Graph(name, (read, *caches), tuple(map(_updated, caches)))
 
 
 def rows_of(batch_size: int) -> Dimension:

@@ -5,13 +5,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from speccompile.bundle.sources import FRAMES_PER_ROW
 from speccompile.compiler.models.sourced import EAGER, SourcedModel
+from speccompile.compiler.models.speech import hears
 from speccompile.compiler.step import ops
 from speccompile.compiler.step.decoder import Decoder
 
 
 class SourceInputs(NamedTuple):
-    """Input of an encoder. source int64 [B, n]: all tokens of a source; the requests of a batch have equal lengths."""
+    """Input of an encoder. source int64 [B, n]: all tokens of a source; the requests of a batch have equal lengths. Of
+    a model that hears float32 [B, M, F]: features."""
 
     source: Tensor
 
@@ -30,6 +33,9 @@ class EncodeSource(nn.Module):
         super().__init__()
         assert isinstance(decoder.model, SourcedModel), "a decoder alone has no source"
         self.model, self.shape = decoder.model, decoder.shape
+        config = decoder.model.whole.config
+        self.heard = (config.num_mel_bins, FRAMES_PER_ROW * config.max_source_positions) if hears(config) else None
+        """Shape of the features of a sound, None for a model of texts."""
         self.names = decoder.cross_names()
         self.shapes = {name: shape for name, shape in decoder.cache_shapes().items() if name in self.names}
 

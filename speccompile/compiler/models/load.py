@@ -23,6 +23,7 @@ from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.checkpoints.quantization import KEYS
 from speccompile.compiler.models.adapter import merge_adapter
 from speccompile.compiler.models.sourced import sourced
+from speccompile.compiler.models.speech import AUTO_CLASS, hears, speech_model
 from speccompile.compiler.models.text_decoder import text_decoder
 from speccompile.compiler.step.frequencies import freeze_positions
 from speccompile.compiler.step.monkeypatch import patched_attribute
@@ -102,12 +103,16 @@ def assemble(
     merge_adapter(model, folder)
     freeze_positions(model, max_length)
     whole = model.eval().requires_grad_(False)
-    return sourced(whole) if config.is_encoder_decoder else whole, sorted(report["unexpected_keys"])
+    if config.is_encoder_decoder:
+        whole = speech_model(whole, folder) if hears(config) else sourced(whole)
+    return whole, sorted(report["unexpected_keys"])
 
 
 def _auto_class(config: PretrainedConfig) -> Any:
     """Return transformers' class that makes the model of a config."""
-    return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    if config.is_encoder_decoder:
+        return AUTO_CLASS if hears(config) else AutoModelForSeq2SeqLM
+    return AutoModelForCausalLM
 
 
 def _compare_shapes(folder: Path, config: PretrainedConfig, tensors: dict[str, Tensor]) -> None:

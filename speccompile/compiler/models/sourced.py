@@ -94,10 +94,10 @@ class SourcedModel(nn.Module):
             return self.whole(**given, **more)
 
 
-def sourced(whole: nn.Module) -> SourcedModel:
+def sourced(whole: nn.Module, base: type[SourcedModel] = SourcedModel) -> SourcedModel:
     """Return an encoder-decoder as a `SourcedModel` that messages call by the name of its own class."""
     prepare_distances(whole)
-    kind = type(type(whole).__name__, (SourcedModel,), {})
+    kind = type(type(whole).__name__, (base,), {})
     found: SourcedModel = kind(whole)
     return found
 

@@ -56,7 +56,14 @@ def make_prompt(bundle: Bundle, prompt: Sequence[int], source: list[int] | None 
     begin = list(prompt[: min(8, room)])
     if len(begin) == room:
         return begin
-    return begin + bundle.generate(begin, max_new_tokens=min(16, room - len(begin)), **given(source)).token_ids
+    return (
+        begin
+        + bundle.generate(
+            begin,
+            max_new_tokens=min(16, room - len(begin)),
+            **given(bundle.manifest, None if source is None else [source]),
+        ).token_ids
+    )
 
 
 def draw_all(
@@ -83,7 +90,7 @@ def draw(
         first = seed + len(found)
         found += bundle.generate_batch(
             [prompt] * batch, max_new_tokens=request.new_tokens, seed=range(first, first + batch), adaptive=False,
-            **given(source), **options(sampling),
+            **given(bundle.manifest, None if source is None else [source]), **options(sampling),
         )  # fmt: skip
     return Drawn(prompt, sampling, found)
 

@@ -14,6 +14,7 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, Li
 from speccompile.bundle.manifest import EngineEntry
 from speccompile.compiler.models.eager import attend_eagerly
 from speccompile.compiler.models.sourced import read_source
+from speccompile.compiler.models.speech import SpeechModel
 from speccompile.compiler.prove.tokens import Case, GeneratedTokens
 from speccompile.compiler.prove.tolerance import QUANTIZATION_TOLERANCE, rounding
 from speccompile.compiler.step.layers import counting_layers
@@ -148,7 +149,8 @@ def _forced(model: nn.Module, cases: Sequence[GeneratedTokens]) -> Iterator[tupl
     with counting_layers(model, "running transformers", len(judged)):
         for case in judged:
             read_source(model, case.source)
-            yield case, sequence_logits(model, case.prompt_ids + case.token_ids[:-1])[len(case.prompt_ids) - 1 :]
+            logits = sequence_logits(model, case.prompt_ids + case.token_ids[:-1])[len(case.prompt_ids) - 1 :]
+            yield case, model.suppress(torch.from_numpy(logits)).numpy() if isinstance(model, SpeechModel) else logits
 
 
 def top_two_margin(row: Logits) -> float:

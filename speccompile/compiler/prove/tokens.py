@@ -14,9 +14,10 @@ from speccompile.compiler.prove.tolerance import rounding, within_noise
 from speccompile.errors import ProofError
 from speccompile.progress import progress_counter
 from speccompile.runtime import Bundle, Generation, first_difference
+from speccompile.runtime.audio.rules import TokenRules
 from speccompile.runtime.devices.engine import Array
 from speccompile.runtime.rounds.acceptance_rate import count_rounds
-from speccompile.runtime.rounds.source_encoder import SourceEncoder
+from speccompile.runtime.rounds.source_encoder import SourceEncoder, as_heard
 from speccompile.runtime.sources import start_tokens
 
 Prompt = str | Sequence[int]
@@ -137,7 +138,7 @@ def written(
         f"decoding {'alone' if autoregressive else 'with drafts'}", len(prompts), "prompts"
     ) as advance:
         for group in _groups(range(len(prompts)), bundle.manifest.batch_size):
-            way |= given(None if sources is None else [sources[number] for number in group])
+            way |= given(bundle.manifest, None if sources is None else [sources[number] for number in group])
             found += bundle.generate_batch([prompts[number] for number in group], **way, **options)
             advance(len(group))
     return found
@@ -177,10 +178,13 @@ def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
     if index == min(len(a), len(b)):
         raise ProofError(f"{case.where}: speculative decoding gives {len(a)} new tokens, autoregressive {len(b)}")
     logits = next_logits(bundle, case.prompt_ids + a[:index], case.source)
+    rules = TokenRules.of(bundle.manifest)
+    largest = float(np.abs(logits).max())
+    logits = logits if rules is None else rules.apply(logits, index)
     margin, best = abs(float(logits[a[index]] - logits[b[index]])), int(logits.argmax())
     second, first = np.partition(logits, -2)[-2:]
     precision = rounding(bundle.entry)
-    if best in (a[index], b[index]) and within_noise(margin, float(np.abs(logits).max()), precision):
+    if best in (a[index], b[index]) and within_noise(margin, largest, precision):
         return {"prompt": case.number, "index": index, "tokens": [a[index], b[index]], "margin": f"{margin:.0e}"}
     raise ProofError(
         f"{case.where}: at new token {index} speculative decoding gives {a[index]}, autoregressive {b[index]}; "
@@ -196,7 +200,7 @@ def next_logits(bundle: Bundle, tokens: Sequence[int], source: list[int] | None 
     target with an encoder."""
     manifest, engine = bundle.manifest, bundle.engine
     if source is not None:
-        SourceEncoder(engine, manifest).encode(0, source)
+        SourceEncoder(engine, manifest).encode(0, as_heard(manifest, source))
     batch = (manifest.batch_size,)
     n_given, n_total, length = (engine.host_view(name, batch) for name in ("n_given", "n_total", "length"))
     n_given[:] = n_total[:] = length[:] = 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from speccompile.bundle.manifest import Manifest
+from speccompile.bundle.sources import AUDIO
 from speccompile.errors import UsageError
 from speccompile.runtime.constraints.grammar import KINDS, GrammarTokenizer
 from speccompile.runtime.constraints.limits import SIMPLER, CompileLimits, check_size, to_json, written
@@ -56,8 +57,9 @@ class GrammarCompiler:
         """tokenizer: path of a `tokenizer.json`, None if the bundle has none; hashed: its hash."""
         self._path, self.tokenizer_hash, self._manifest = tokenizer, hashed, manifest
         self._lock, self._trials = threading.Lock(), cast("Trials | None", None)
-        self.is_supported = any(tensor.name == INPUT for graph in manifest.graphs for tensor in graph.inputs)
-        """True if the bundle's graphs take constraints."""
+        self._hears = AUDIO in (manifest.source or {})
+        self.is_supported = not self._hears and any(t.name == INPUT for graph in manifest.graphs for t in graph.inputs)
+        """True if the bundle takes constraints."""
 
     @cached_property
     def _tokenizer(self) -> GrammarTokenizer:
@@ -66,9 +68,9 @@ class GrammarCompiler:
     def _tokenizer_path(self) -> Path:
         """Return the path of the tokenizer. Raise UsageError if the bundle cannot take constraints."""
         if not self.is_supported:
-            raise UsageError(
-                "constraint: this bundle was built without constraints", hint="set constraints: true in the recipe"
-            )
+            hint = "leave constraint out" if self._hears else "set constraints: true in the recipe"
+            why = "'s target hears, and has rules of its own" if self._hears else " was built without constraints"
+            raise UsageError(f"constraint: this bundle{why}", hint=hint)
         if self._path is None:
             raise UsageError(
                 "constraint: this bundle has no tokenizer, so no text to constrain",

@@ -1,10 +1,12 @@
 """Encoding of a sequence's source when the sequence is admitted to a slot."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from speccompile.bundle.manifest import Manifest
-from speccompile.bundle.sources import SOURCE, SOURCE_LENGTH, SOURCE_TOKENS
+from speccompile.bundle.sources import AUDIO, SOURCE, SOURCE_LENGTH, SOURCE_TOKENS
 from speccompile.contract import SOURCE_ENCODERS
+from speccompile.runtime.audio.examples import Features, noise
 from speccompile.runtime.devices.engine import Engine
 
 
@@ -15,13 +17,20 @@ class SourceEncoder:
         self._engine, self._batch = engine, manifest.batch_size
         self._names = [name for name in SOURCE_ENCODERS if engine.has(name)]
         self._length = engine.host_view(SOURCE_LENGTH, (self._batch,))
+        about = manifest.source or {}
+        audio = about.get(AUDIO)
+        self._heard = None if audio is None else (audio["mels"], audio["frames"])
+        self._rows = int(about.get("max_length", 0))
         self._length[:] = 1  # in a slot without a sequence as well: nothing attends to nothing
         inputs = {tensor.name: tensor for graph in manifest.graphs for tensor in graph.inputs}
         rows = int(inputs[SOURCE_TOKENS].shape[1]) if SOURCE_TOKENS in inputs else 0
         self._tokens = engine.host_view(SOURCE_TOKENS, (self._batch, rows)) if rows else None
 
-    def encode(self, slot: int, source: Sequence[int]) -> None:
+    def encode(self, slot: int, source: Sequence[int] | Features) -> None:
         """Encode the source of a slot's next sequence."""
+        if self._heard is not None:
+            self._hear(slot, source)
+            return
         size = len(source)
         self._length[slot] = size
         if self._tokens is not None:
@@ -30,11 +39,26 @@ class SourceEncoder:
         for name in self._names:
             self._engine.bind(name, {SOURCE: size}, rows=range(slot, slot + 1))()
 
+    def _hear(self, slot: int, features: Any) -> None:
+        """Encode features float32 [M, F] for a slot: all rows count."""
+        assert self._heard is not None
+        self._length[slot] = self._rows
+        self._engine.host_view(AUDIO, (self._batch, *self._heard))[slot] = features
+        for name in self._names:
+            self._engine.bind(name, {}, rows=range(slot, slot + 1))()
+
 
 def encode_example(engine: Engine, manifest: Manifest) -> None:
     """Encode some source in every slot, for runs of the round that measure or compare something."""
     if manifest.source is None:
         return
     encoder, size = SourceEncoder(engine, manifest), min(8, int(manifest.source["max_length"]))
+    source = [(7 * place + 3) % manifest.vocabulary_size for place in range(size)]
     for slot in range(manifest.batch_size):
-        encoder.encode(slot, [(7 * place + 3) % manifest.vocabulary_size for place in range(size)])
+        encoder.encode(slot, as_heard(manifest, source))
+
+
+def as_heard(manifest: Manifest, source: list[int]) -> list[int] | Features:
+    """Return the tokens of a source, for a target that hears noise of this seed."""
+    audio = (manifest.source or {}).get(AUDIO)
+    return source if audio is None else noise(source, audio["mels"], audio["frames"])

@@ -1,0 +1,69 @@
+"""Whisper as a model of the round: its encoder hears features, and some tokens are never written."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForSpeechSeq2Seq, GenerationConfig, PretrainedConfig
+from transformers.generation import (
+    LogitsProcessorList,
+    SuppressTokensAtBeginLogitsProcessor,
+    SuppressTokensLogitsProcessor,
+)
+
+from speccompile.bundle.sources import FRAMES_PER_ROW
+from speccompile.compiler.checkpoints.speech import GENERATION_CONFIG, TYPES
+from speccompile.compiler.models.sourced import EAGER, SourcedModel, sourced
+from speccompile.runtime.audio.examples import noise
+
+AUTO_CLASS = AutoModelForSpeechSeq2Seq
+
+
+def hears(config: PretrainedConfig) -> bool:
+    """Return whether a config is of a model that hears."""
+    return config.model_type in TYPES
+
+
+class SpeechModel(SourcedModel):
+    """A `SourcedModel` that hears. A source of proofs is the seed of noise."""
+
+    rules: GenerationConfig
+    """transformers' own rules of what is written."""
+
+    def read(self, source: Sequence[int]) -> None:
+        """Encode noise, see `runtime.audio.examples`, for runs outside of a pass."""
+        config = self.whole.config
+        self.set_attn_implementation(EAGER)
+        features = noise(source, config.num_mel_bins, FRAMES_PER_ROW * config.max_source_positions)
+        with torch.no_grad():
+            self.encoded = self.encode(torch.from_numpy(features)[None])
+
+    def encode(self, source: Tensor) -> Tensor:
+        """Return the encoder's states [B, E, H] for features float32 [B, M, F]."""
+        found: Tensor = self.whole.get_encoder()(input_features=source)[0]
+        return found
+
+    def suppress(self, logits: Tensor) -> Tensor:
+        """Return logits [n, V] of a text's new tokens, from the first on, after transformers' own processors."""
+        every, begin = self.rules.suppress_tokens, self.rules.begin_suppress_tokens
+        processors = LogitsProcessorList()
+        if begin:
+            processors.append(SuppressTokensAtBeginLogitsProcessor(begin, begin_index=1))
+        if every:
+            processors.append(SuppressTokensLogitsProcessor(every))
+        ids = [torch.zeros(1, 1 + place, dtype=torch.int64) for place in range(len(logits))]
+        return torch.cat([processors(each, row[None]) for each, row in zip(ids, logits, strict=True)])
+
+
+def speech_model(whole: nn.Module, folder: Path) -> SpeechModel:
+    """Return the Whisper in `folder` as a model of the round."""
+    found = sourced(whole, SpeechModel)
+    assert isinstance(found, SpeechModel)
+    has_own = (folder / GENERATION_CONFIG).is_file()
+    found.rules = (
+        GenerationConfig.from_pretrained(folder, local_files_only=True)
+        if has_own
+        else GenerationConfig.from_model_config(whole.config)
+    )
+    return found

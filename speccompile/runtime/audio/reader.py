@@ -1,0 +1,95 @@
+"""Sounds of a call, in whatever form, to features; and the tokens with which a transcript begins."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speccompile.errors import PromptError, UsageError
+from speccompile.runtime.audio.mel import log_mel
+from speccompile.runtime.audio.resample import resample
+from speccompile.runtime.audio.wav import Sound, parse_wav, read_wav
+
+Features = NDArray[np.float32]
+
+TRANSCRIBE = "transcribe"
+"""Task by default."""
+
+_FORMS = "the path of a WAV file, its bytes, samples float32 [n] in [-1, 1], or features float32 [mels, frames]"
+
+
+def read_sounds(audio: Any, about: dict[str, Any]) -> list[Features]:
+    """Return features of each sound. audio: a sound or a list of them; about: the manifest's part `audio`. Raise
+    PromptError for a sound that is missing, empty, too long, damaged or no WAV file."""
+    if audio is None:
+        raise PromptError(
+            "this bundle's target hears: received no sound, expected one",
+            hint="speccompile transcribe BUNDLE SOUND.wav; in Python, generate(audio=...)",
+        )
+    several = audio if isinstance(audio, list | tuple) else [audio]
+    if not several:
+        raise PromptError("audio: received no sounds, expected at least one", hint="give a sound")
+    return [_features(each, about) for each in several]
+
+
+def _features(audio: Any, about: dict[str, Any]) -> Features:
+    if isinstance(audio, np.ndarray) and audio.ndim == 2:
+        wanted = about["mels"], about["frames"]
+        if audio.shape != wanted or not np.isfinite(audio).all():
+            raise PromptError(
+                f"audio: received features of shape {list(audio.shape)}, expected finite ones of {list(wanted)}",
+                hint="give samples: their features are made here",
+            )
+        return np.ascontiguousarray(audio, np.float32)
+    sound = _sound(audio, about["sampling_rate"])
+    samples = resample(sound.samples, sound.rate, about["sampling_rate"])
+    longest = about["frames"] * about["hop"]
+    if len(samples) > longest:
+        raise PromptError(
+            f"audio: received {len(samples) / about['sampling_rate']:.1f} s, expected at most "
+            f"{longest / about['sampling_rate']:g} s, which the encoder hears at once",
+            hint="cut it into pieces, in pauses, and transcribe each",
+        )
+    names = ("sampling_rate", "window", "hop", "mels", "frames")
+    return log_mel(samples, **{name: about[name] for name in names})
+
+
+def _sound(audio: Any, rate: int) -> Sound:
+    if isinstance(audio, str | Path):
+        return read_wav(Path(audio))
+    if isinstance(audio, bytes | bytearray):
+        return parse_wav(bytes(audio), "audio")
+    if not (isinstance(audio, np.ndarray) and audio.ndim == 1 and np.issubdtype(audio.dtype, np.floating)):
+        shown = f"array {audio.dtype} {list(audio.shape)}" if isinstance(audio, np.ndarray) else type(audio).__name__
+        raise PromptError(f"audio: received {shown}, expected {_FORMS}", hint="divide whole numbers by their largest")
+    if not audio.size or not np.isfinite(audio).all():
+        problem = "no samples" if not audio.size else "samples that are no finite numbers"
+        raise PromptError(f"audio: received {problem}, expected a sound", hint="check where they come from")
+    return Sound(audio.astype(np.float32), rate)
+
+
+def transcript_start(about: dict[str, Any], language: str | None, task: str | None) -> list[int]:
+    """Return the tokens with which a transcript begins, for a language that `about`, the manifest's section `source`,
+    knows, None for a target of one language. Raise UsageError for an unknown task."""
+    audio, tokens = about["audio"], [about["start_token_id"]]
+    if language is not None:
+        tokens.append(about["languages"][language])
+        if audio["tasks"]:
+            tokens.append(audio["tasks"][check_task(audio, task)])
+    else:
+        if task not in (None, TRANSCRIBE):
+            raise UsageError(f"task: received {task!r}, but this bundle's target only transcribes", hint="leave it out")
+        tokens += audio["prompt"]
+    last = audio["no_timestamps"]
+    return tokens if last is None or tokens[-1] == last else [*tokens, last]
+
+
+def check_task(audio: dict[str, Any], task: str | None) -> str:
+    """Return the name of a task, by default to transcribe. Raise UsageError for one that the target does not know."""
+    if task is None and TRANSCRIBE in audio["tasks"]:
+        return TRANSCRIBE
+    if task not in audio["tasks"]:
+        names = ", ".join(sorted(audio["tasks"]))
+        raise UsageError(f"task: received {task!r}, expected one of {names}", hint="leave it out to transcribe")
+    return str(task)

@@ -1,0 +1,37 @@
+"""Samples at another rate: a windowed sinc, as torchaudio's `sinc_interp_hann` with its defaults."""
+
+from functools import lru_cache
+from math import ceil, gcd
+
+import numpy as np
+from numpy.typing import NDArray
+
+Samples = NDArray[np.float32]
+
+_ZEROS, _ROLLOFF = 6, 0.99
+"""Zero crossings of the sinc on each side, and its border as a share of the lower Nyquist frequency."""
+
+
+def resample(samples: Samples, rate: int, wanted: int) -> Samples:
+    """Return float32 [ceil(n * wanted / rate)] samples, `wanted` a second, of float32 [n] at `rate`."""
+    if rate == wanted:
+        return samples
+    common = gcd(rate, wanted)
+    step, phases = rate // common, wanted // common
+    kernel, width = _kernel(step, phases)
+    padded = np.pad(samples, (width, width + step))
+    parts = np.lib.stride_tricks.sliding_window_view(padded, kernel.shape[1])[::step]
+    found = (parts @ kernel.T).reshape(-1)
+    return np.ascontiguousarray(found[: ceil(phases * len(samples) / step)], np.float32)
+
+
+@lru_cache(maxsize=4)
+def _kernel(step: int, phases: int) -> tuple[NDArray[np.float32], int]:
+    """Return float32 [phases, taps]: the weights of the samples around each of `phases` new ones, which lie where
+    `step` old ones do; and the number of old samples before the first."""
+    border = min(step, phases) * _ROLLOFF
+    width = ceil(_ZEROS * step / border)
+    places = np.arange(-width, width + step)[None] / step - np.arange(phases)[:, None] / phases
+    times = np.clip(places * border, -_ZEROS, _ZEROS)
+    weights = np.sinc(times) * np.cos(times * np.pi / _ZEROS / 2) ** 2 * border / step
+    return weights.astype(np.float32), width

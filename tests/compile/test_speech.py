@@ -1,0 +1,156 @@
+"""Targets that hear: Whisper behind the hook, transcripts against transformers, smaller Whispers that draft."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from scripts.examples.listener import ENGLISH, GERMAN, make_listener, speak, write_sound
+from speccompile.compiler.from_recipe import build
+from speccompile.compiler.models.load import load_model
+from speccompile.compiler.models.probe import probe
+from speccompile.compiler.step.decoder import CacheShape
+from speccompile.errors import PromptError, UsageError
+from speccompile.runtime import Bundle
+
+pytestmark = pytest.mark.builds(4)
+
+SIZES = {
+    "vocab_size": 120, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_source_positions": 20,
+    "max_target_positions": 64, "num_mel_bins": 8, "pad_token_id": 100, "bos_token_id": 100, "eos_token_id": 100,
+    "decoder_start_token_id": 101, "suppress_tokens": None, "begin_suppress_tokens": None, "tie_word_embeddings": False,
+}  # fmt: skip
+RULES = {
+    "suppress_tokens": [3, 4, 28, *range(107, 120)], "begin_suppress_tokens": [7, 54, 100],
+    "no_timestamps_token_id": 107, "is_multilingual": True, "lang_to_id": {"<|en|>": 102, "<|de|>": 103},
+    "task_to_id": {"translate": 104, "transcribe": 105}, "max_initial_timestamp_index": 10, "pad_token_id": 100,
+    "return_timestamps": False, "eos_token_id": 100, "decoder_start_token_id": 101, "forced_decoder_ids": None,
+}  # fmt: skip
+SOUND = 6400
+"""Samples that its encoder hears."""
+
+
+def make_whisper(folder, seed=0, **changes):
+    """Write a random Whisper whose answers depend on what it hears, and return it."""
+    torch.manual_seed(seed)
+    model = transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(**SIZES | changes)).eval()
+    for name, weight in model.named_parameters():
+        if weight.dim() > 1 and "embed_positions" not in name:
+            weight.data.mul_(20 if "encoder_attn.out" in name else 8 if "embed" in name else 4)
+    model.generation_config._from_model_config = False
+    for key, value in RULES.items():
+        setattr(model.generation_config, key, value)
+    model.save_pretrained(folder)
+    return model
+
+
+def generate(model, sound, language="de", most=30):
+    """Return the new tokens of transformers' greedy decoding."""
+    extractor = transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=1)
+    features = extractor(sound, sampling_rate=16_000, return_tensors="pt", max_length=SOUND).input_features
+    found = model.generate(
+        features, language=language, task="transcribe", max_new_tokens=most, do_sample=False, num_beams=1
+    )
+    return found[0].tolist()
+
+
+def noise(size, seed):
+    return (np.random.default_rng(seed).normal(size=size) * 0.2).astype(np.float32)
+
+
+def test_decoders_run_behind_the_hook(tmp_path):
+    make_whisper(tmp_path)
+    decoder = probe(load_model(tmp_path, 48), CacheShape(1, 80, 48, source=20))  # raises where it differs
+    assert {name: shape[2] for name, shape in decoder.cache_shapes().items()}["cross_value.1"] == 20
+
+
+def test_a_smaller_whisper_drafts(tmp_path):
+    model = make_whisper(tmp_path / "target")
+    drafter = make_whisper(tmp_path / "drafter", decoder_layers=1)
+    weights = {name: each for name, each in model.state_dict().items() if name in drafter.state_dict()}
+    drafter.load_state_dict(weights)  # so that some drafts are right: the encoder is the target's
+    drafter.save_pretrained(tmp_path / "drafter")
+    built = build(
+        {
+            "name": "demo", "target": {"model": str(tmp_path / "target")},
+            "drafter": {"kind": "model", "model": str(tmp_path / "drafter"), "tokens": 3},
+            "cache": {"max_length": 48, "prefill_chunk": 8}, "prove": {"max_new_tokens": 12},
+        },
+        tmp_path / "bundle",
+    )  # fmt: skip
+    proof = json.loads((built / "proof.json").read_text())
+    assert proof["engines"][0]["transformers"]["equal"] == 3
+    with Bundle.open(built) as bundle:
+        tokens = set()
+        for number, size in enumerate((1, 2000, 5000, SOUND)):
+            sound = noise(size, number)
+            asked = {"audio": sound, "source_language": "de", "max_new_tokens": 30}
+            ours = bundle.generate(**asked, adaptive=False)
+            assert ours.token_ids == bundle.generate(**asked, autoregressive=True).token_ids == generate(model, sound)
+            assert ours.token_ids[0] not in RULES["begin_suppress_tokens"]
+            tokens |= {tuple(ours.token_ids)}
+        assert len(tokens) >= 3
+        assert not {token for each in tokens for token in each} & set(RULES["suppress_tokens"])
+
+
+@pytest.fixture(scope="module")
+def listener(tmp_path_factory):
+    """The listener, in a batch of two."""
+    folder = tmp_path_factory.mktemp("listener")
+    build(
+        {
+            "name": "listener", "target": {"model": str(make_listener(folder / "target"))},
+            "drafter": {"kind": "prompt_lookup", "tokens": 6}, "prove": {"max_new_tokens": 12},
+            "cache": {"max_length": 90, "prefill_chunk": 8, "batch_size": 2},
+        },
+        folder / "bundle",
+    )  # fmt: skip
+    return folder
+
+
+def test_a_listener_writes_down_what_it_hears(listener):
+    phrase = ["the", "man", "sees", "the", "house", "and", "hears", "the", "child"]
+    with Bundle.open(listener / "bundle") as bundle:
+        said = bundle.transcribe(speak(phrase * 6), adaptive=False)
+        assert (said.text, said.language, said.task) == (" ".join(phrase * 6), "en", "transcribe")
+        assert said.generation.acceptance_length > 3
+        assert said.generation.finish_reason == "stop"
+        german = list(GERMAN[:9])
+        assert bundle.transcribe(speak(german)).language == "de"
+        one, other = bundle.generate_batch(
+            audio=[speak(german), speak(phrase)], source_language="de", max_new_tokens=20
+        )
+        assert (one.text, other.text) == (" ".join(german), " ".join(phrase))
+        slow = np.repeat(speak(phrase), 3)  # as if there were 48000 samples a second
+        assert bundle.transcribe(slow[: 16_000 * 3]).text != " ".join(phrase)
+        with pytest.raises(UsageError, match="expected a language model: a service runs no encoders"):
+            bundle.serve()
+        with pytest.raises(UsageError, match="constraint: this bundle's target hears, and has rules of its own"):
+            bundle.constraint("choice", ["man"])
+        with pytest.raises(PromptError, match=r"received 8\.1 s, expected at most 8 s, which the encoder hears"):
+            bundle.transcribe(np.zeros(129_600, np.float32))
+
+
+def test_commands_hear(listener, cli, tmp_path):
+    words = list(ENGLISH[1:7])
+    write_sound(words, tmp_path / "a.wav")
+    code, out, _ = cli("transcribe", listener / "bundle", tmp_path / "a.wav")
+    assert (code, out) == (0, " ".join(words) + "\n")
+    code, out, _ = cli("transcribe", listener / "bundle", tmp_path / "a.wav", "--json", "--task", "translate")
+    assert {key: json.loads(out)[key] for key in ("text", "language", "task")} == {
+        "text": " ".join(words), "language": "en", "task": "translate"
+    }  # fmt: skip
+    code, _, err = cli("transcribe", listener / "bundle", tmp_path / "a.wav", "--task", "sing")
+    assert (code, "task: received 'sing', expected one of transcribe, translate" in err) == (2, True)
+    code, _, err = cli("transcribe", listener / "bundle", tmp_path / "a.wav", "--language", "fr")
+    assert (code, "source_language: received 'fr', expected one of this bundle's 2 languages: de, en" in err) == (
+        2,
+        True,
+    )
+    code, _, err = cli("generate", listener / "bundle", "--source", "a")
+    assert (code, "source: received one, but this bundle's target hears" in err) == (2, True)
+    code, out, _ = cli("prove", listener / "bundle", "--target", listener / "target", "--json")
+    assert json.loads(out)["transformers"]["equal"] == 3
