@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from speccompile.runtime.adapters import LoadedAdapter
-from speccompile.runtime.audio.mel import Features
-from speccompile.runtime.audio.rules import RuleMatcher
+from speccompile.runtime.audio.rules import Features, RuleMatcher
 from speccompile.runtime.constraints import Constraint, Matcher
 from speccompile.runtime.generation_html import as_html, id_spans, text_spans
 from speccompile.runtime.images.media import SequenceMedia
@@ -213,7 +212,7 @@ class SequenceState:
         self.media: SequenceMedia | None = None
         """Pictures of the prompt; None without."""
         self.source: list[int] | Features | None = None
-        """Tokens of the source, or features of a sound, for a target with an encoder."""
+        """Tokens of the source, or features of a sound, of a target with an encoder."""
         self.error: Exception | None = None
         """Error in processing the tokens, which ended this sequence; other sequences of the batch go on."""
 

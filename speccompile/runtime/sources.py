@@ -29,7 +29,7 @@ _RECEIVED = {
 """Option of targets with an encoder -> how a message about others begins."""
 
 _HEARD = ("audio", "task")
-"""Those of targets that hear."""
+"""Options of targets that hear alone."""
 
 
 class SourcedPrompts(NamedTuple):

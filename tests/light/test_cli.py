@@ -57,7 +57,7 @@ def test_help_lists_the_commands_in_order_and_imports_nothing_heavy(capsys):
     with pytest.raises(SystemExit) as leaving:
         main(["--help"])
     assert leaving.value.code == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:")[2].splitlines()[1:26]]
+    names = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:")[2].splitlines()[1:27]]
     commands = [
         "run",
         "chat",
@@ -67,6 +67,7 @@ def test_help_lists_the_commands_in_order_and_imports_nothing_heavy(capsys):
         "predict",
         "profile",
         "generate",
+        "transcribe",
         "serve",
         "batch",
         "ray",

@@ -101,6 +101,8 @@ WRONG = [
     ("source", [1], "received a source, but this bundle's target has no encoder"),
     ("source_language", "de", "source_language: received one, but this bundle's target has no encoder"),
     ("target_language", "de", "target_language: received one, but this bundle's target has no encoder"),
+    ("audio", "a.wav", "audio: received a sound, but this bundle's target has no encoder"),
+    ("task", "translate", "task: received one, but this bundle's target has no encoder"),
     ("session", 7, "session: received 7, expected the path of a file"),
     ("num_return_sequences", "1", "num_return_sequences: received '1', expected"),
 ]

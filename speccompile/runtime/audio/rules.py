@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.sources import AUDIO
+from speccompile.runtime.audio.mel import Features
+
+__all__ = ["Features", "RuleMatcher", "TokenRules", "impose_rules"]
 
 Mask = NDArray[np.bool_]
 
 
 class TokenRules:
-    """Which tokens may begin a text, and which may follow."""
+    """Masks of the tokens that may begin a text, and of those that may follow."""
 
     def __init__(self, first: Mask, later: Mask) -> None:
         """first, later: bool [V]."""

@@ -1,37 +1,40 @@
 """Transcripts: what is spoken in a sound, in which language, as text."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from speccompile.bundle.sources import AUDIO
 from speccompile.errors import UsageError
 from speccompile.runtime.audio.reader import TRANSCRIBE, read_sounds, transcript_start
 from speccompile.runtime.audio.rules import RuleMatcher, TokenRules
-from speccompile.runtime.batch import Batch
+from speccompile.runtime.batch import Batch, Owner
+from speccompile.runtime.generation import Generation
 from speccompile.runtime.generation_options import GenerationOptions
 from speccompile.runtime.sources import check_language
 
-if TYPE_CHECKING:
-    from speccompile.runtime.bundle import Bundle
-    from speccompile.runtime.generation import Generation
+
+class Listener(Owner, Protocol):
+    """Bundle as transcribing sees it."""
+
+    def generate(self, prompt: None, options: GenerationOptions) -> Generation: ...
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """What is spoken in a sound. text: without spaces around it, None without a tokenizer; language: its name, None of
+    """Text of a sound. text: without spaces around it, None without a tokenizer; language: its name, None of
     a target for one language; task: transcribe or translate; generation: how it was written."""
 
     text: str | None
     language: str | None
     task: str
-    generation: "Generation"
+    generation: Generation
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of `speccompile transcribe --json`."""
         return self.generation.to_json() | {"text": self.text, "language": self.language, "task": self.task}
 
 
-def transcribe(bundle: "Bundle", audio: Any, language: str | None, options: GenerationOptions) -> Transcript:
+def transcribe(bundle: Listener, audio: Any, language: str | None, options: GenerationOptions) -> Transcript:
     """Return what is spoken in one sound. language: None to detect it. options: with as many new tokens as the bundle
     holds, unless they say less. Raise UsageError for a bundle that does not hear, and as `Bundle.generate`."""
     about = bundle.manifest.source
@@ -53,7 +56,7 @@ def transcribe(bundle: "Bundle", audio: Any, language: str | None, options: Gene
     return Transcript(found.text and found.text.strip(), language, options.task or TRANSCRIBE, found)
 
 
-def detect_language(bundle: "Bundle", features: Any) -> str:
+def detect_language(bundle: Listener, features: Any) -> str:
     """Return the language that a target for several hears: the most probable one behind the start token."""
     about = bundle.manifest.source
     assert about is not None, "a target that hears"
