@@ -78,10 +78,10 @@ def _words(settings: Settings, limits: Limits) -> list[object]:
 def borrow(namespace: dict[str, Any], module: ModuleType, without: Mapping[str, str]) -> None:
     """Put a module's tests into a namespace, all but some. without: their names, each with the reason. A name that the
     module has not is an error: the list is what the native server does not do."""
-    own = {name for name, test in vars(module).items() if name.startswith("test_") and callable(test)}
-    unknown = without.keys() - own
+    own = [name for name, test in vars(module).items() if name.startswith("test_") and callable(test)]
+    unknown = without.keys() - set(own)
     assert not unknown, f"{module.__name__} has no {sorted(unknown)}"
-    for name in own - without.keys():
+    for name in (name for name in own if name not in without):  # in their order, the same in every process
         assert name not in namespace, name
         namespace[name] = getattr(module, name)
 
