@@ -3,6 +3,7 @@
 ONNX Runtime has no such checks. What is left out because of it says native/tests/tsan.supp; of leaks nothing is.
 """
 
+import json
 import os
 import subprocess
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from tests.light.fake_bundle import toy_manifest, toy_tokenizer
 from tests.light.test_text import TOKENIZERS
 from tests.native.conftest import run
 from tests.native.slot_operations import TRACES, check_trace
+from tests.native.test_native_model_templates import FOLDER as MODEL_TEMPLATES
+from tests.native.test_native_model_templates import GIVEN as TEMPLATES
 from tests.native.tokenizers_of_families import FAMILIES
 from tests.native.toy_onnx import write_arithmetic_bundle
 
@@ -153,6 +156,12 @@ def seeds(folder: Path, bundles: list[Path]) -> list[str]:
     for name, tokenizer in made.items():
         tokenizer.save(str(folder / name))
         found.append(f"tokenizer:{folder / name}")
+    messages = TEMPLATES["conversations"]
+    for number, file in enumerate(sorted(MODEL_TEMPLATES.iterdir())):
+        chosen = list(messages.values())[number % len(messages)]
+        given = TEMPLATES["special"] | TEMPLATES["variables"][number % 3] | {"messages": chosen}
+        (folder / file.name).write_bytes(file.read_bytes() + b"\xff" + json.dumps(given).encode())
+        found.append(f"jinja:{folder / file.name}")
     for bundle in bundles:
         found.append(f"manifest:{bundle / MANIFEST}")
         found += [f"onnx:{file}" for file in sorted(bundle.glob("graphs/*.onnx"))]
@@ -161,12 +170,12 @@ def seeds(folder: Path, bundles: list[Path]) -> list[str]:
 
 @pytest.mark.parametrize("checked", ["address"], indirect=True)
 def test_inputs_that_are_changed_at_random(checked, built, tmp_path):
-    """Manifests, hashes, tokenizers, graphs, indexes, and what drafters keep. The input of a failure is told, and lies
-    in the folder of the test."""
+    """Manifests, hashes, tokenizers, graphs, indexes, chat templates, requests, and what drafters keep. The input of a
+    failure is told, and lies in the folder of the test."""
     inputs = seeds(tmp_path, [built(name).path for name in ("lookup_3", "model_4")])
     told = checked("fuzz", SECONDS, SEED, tmp_path / "tried", *inputs)
     tried = {line.partition(":")[0] for line in told.splitlines() if " inputs, " in line}
-    assert tried == {"manifest", "hashes", "tokenizer", "onnx", "kept", "index"}
+    assert tried == {"manifest", "hashes", "tokenizer", "onnx", "kept", "index", "jinja", "request"}
 
 
 def test_nothing_grows(native_build, built, onnxruntime_library):

@@ -21,9 +21,12 @@ if(NOT SPECCOMPILE_NO_LINKS)
   set_target_properties(speccompile PROPERTIES VERSION ${abi}.0.0)
 endif()
 
-file(GLOB sources CONFIGURE_DEPENDS ${native}/cli/*.cpp ${native}/serving/http/*.cpp)
 include(cmake/page.cmake)
-add_executable(speccompile-native ${sources} ${page_source} ${runtime_objects})
+file(GLOB sources CONFIGURE_DEPENDS ${native}/serving/http/*.cpp)
+add_library(speccompile_http OBJECT ${sources} ${page_source})
+
+file(GLOB sources CONFIGURE_DEPENDS ${native}/cli/*.cpp)
+add_executable(speccompile-native ${sources} $<TARGET_OBJECTS:speccompile_http> ${runtime_objects})
 
 foreach(target speccompile speccompile-native)
   target_link_libraries(${target} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})

@@ -25,8 +25,9 @@ bool are_texts(const Json::Object& texts) {
 
 }  // namespace
 
-ChatTemplates::ChatTemplates(const std::string& path) {
-  const Json data = read(path);
+ChatTemplates::ChatTemplates(const std::string& path) : ChatTemplates(read(path), path) {}
+
+ChatTemplates::ChatTemplates(const Json& data, const std::string& path) {
   if (data["template"].is_text())
     templates_ = {{kDefaultTemplate, data["template"]}};
   else if (are_texts(data["templates"].object()))

@@ -1,7 +1,7 @@
 // Inputs that nobody should trust, changed at random: each gives an answer or an error, and nothing else happens.
 //
 //   fuzz SECONDS SEED FOLDER TARGET:FILE ..      with a main of its own; targets: manifest, hashes, tokenizer,
-//                                            onnx, kept, index; for hashes, kept and index it has inputs of its own
+//                                            onnx, kept, index, jinja, request; for some it has inputs of its own
 //   fuzz -seed=1 FOLDER_OF_INPUTS ..             as libFuzzer, with clang and -DSPECCOMPILE_LIBFUZZER -fsanitize=fuzzer
 //
 // The input that is being tried lies in FOLDER/input, with a letter for its target in front: it stays there when this
@@ -22,6 +22,7 @@
 #include "../text/text.h"
 #include "engine_fixture.h"
 #include "fuzz_files.h"
+#include "fuzz_requests.h"
 #include "repair_manifest.h"
 #include "mutate.h"
 
@@ -150,6 +151,14 @@ bool try_index(const std::string& input) {
   return allowed([&] { ask_index(folder, parsed(input)); });
 }
 
+bool try_jinja(const std::string& input) {
+  return allowed([&] { render_any(input); });
+}
+
+bool try_request(const std::string& input) {
+  return allowed([&] { read_any(input); });
+}
+
 struct Target {
   const char* name;
   bool (*run)(const std::string& input);
@@ -160,7 +169,9 @@ constexpr Target kTargets[] = {{"manifest", try_manifest, true},
                                {"tokenizer", try_tokenizer, true},
                                {"onnx", try_onnx, false},
                                {"kept", try_kept, false},
-                               {"index", try_index, true}};
+                               {"index", try_index, true},
+                               {"jinja", try_jinja, false},
+                               {"request", try_request, false}};
 
 const Target* target_of(char letter) {
   for (const Target& each : kTargets)
@@ -243,7 +254,8 @@ std::string own_hashes() {
 std::vector<Corpus> read(int count, char** words) {
   std::vector<Corpus> corpora = {{target_of('h'), {own_hashes()}},
                                  {target_of('k'), {written_kept(folder + "/kept")}},
-                                 {target_of('i'), {kIndexExample}}};
+                                 {target_of('i'), {kIndexExample}},
+                                 {target_of('r'), {kRequestExample}}};
   for (int i = 0; i < count; ++i) {
     const std::string word = words[i];
     const size_t colon = word.find(':');

@@ -94,7 +94,9 @@ Arguments without_first(const Arguments& given, size_t count) {
   return found;
 }
 
+// As jinja2's, it makes nothing of what is false, None among it.
 Value map(const Value& value, const Arguments& given, Budget& budget) {
+  if (!value.truth()) return Value::list({});
   Values found;
   const std::string path = named(given, "attribute");
   const Value* const otherwise = given.find(given.positional.size(), "default");
@@ -111,8 +113,9 @@ Value map(const Value& value, const Arguments& given, Budget& budget) {
   return Value::list(std::move(found));
 }
 
-// select, reject, selectattr, rejectattr.
+// select, reject, selectattr, rejectattr; of what is false nothing.
 Value chosen(const Value& value, const Arguments& given, Budget& budget, bool by_attribute, bool wanted) {
+  if (!value.truth()) return Value::list({});
   const size_t own = by_attribute ? 1 : 0;
   const std::string path = by_attribute ? text_argument(given, 0, "attribute") : "";
   Values found;

@@ -1,0 +1,57 @@
+// What clients and checkpoints give a server, which nobody should trust: chat templates, and requests as they come.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "../errors.h"
+#include "../json.h"
+#include "../serving/http/channel.h"
+#include "../serving/http/conversation.h"
+#include "../serving/http/errors.h"
+#include "../serving/http/fields.h"
+#include "../serving/http/requests.h"
+#include "../text/jinja/render.h"
+#include "check.h"
+
+// Up to a byte that no UTF-8 has, a template; behind it its variables as JSON, if they are.
+inline void render_any(const std::string& input) {
+  const size_t end = std::min(input.find('\xff'), input.size());
+  spc::jinja::Dict variables;
+  try {
+    const spc::Json given = spc::Json::parse(input.substr(std::min(end + 1, input.size())));
+    for (const auto& [name, value] : given.object()) variables.set(name, spc::jinja::Value::of(value));
+  } catch (const spc::JsonError&) {  // without any
+  }
+  try {
+    spc::jinja::render(input.substr(0, end), variables);
+  } catch (const spc::jinja::TemplateError& error) {
+    throw spc::Error(spc::Kind::kPrompt, error.message.empty() ? "a template was refused without a word" : error.message, "");
+  }
+}
+
+// A request: its head in lines, an empty line, and its body. What is wrong has a status below 500 and words.
+inline void read_any(const std::string& input) {
+  try {
+    std::vector<std::string> lines;
+    size_t at = 0;
+    for (size_t end; (end = input.find("\r\n", at)) != std::string::npos && end > at; at = end + 2) lines.push_back(input.substr(at, end - at));
+    if (lines.empty()) lines.emplace_back();
+    const spc::http::ConnectionLimits limits;
+    const spc::http::RequestHead head = spc::http::parse_head(lines, limits);
+    CHECK(!head.length || *head.length >= 0, "a body of a length below 0");
+    const spc::Json body = spc::http::parse_body(input.substr(std::min(at + 2, input.size())));
+    const bool is_chat = head.target == "/v1/chat/completions";
+    const spc::Json fields = is_chat ? spc::http::validate_chat(body) : spc::http::validate_completion(body);
+    if (is_chat) spc::http::chat_text(fields, spc::ChatTemplates(spc::Json::parse(R"({"template": "{% for m in messages %}{{ m }}{% endfor %}", "special_tokens": {}})"), "chat.json"));
+  } catch (const spc::http::RequestError& error) {
+    CHECK(error.status >= 400 && (error.status < 500 || error.status == 501) && !error.message.empty(), "%d: %s", error.status, error.what());
+    throw spc::Error(spc::Kind::kUsage, error.message, error.hint);
+  }
+}
+
+constexpr const char* kRequestExample =
+    "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\nConnection: keep-alive\r\n\r\n"
+    R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}, {"role": "assistant", "content": null, "tool_calls": )"
+    R"([{"type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]}], "max_tokens": 5, "stop": ["a"], "stream": true, )"
+    R"("stream_options": {"include_usage": true}, "chat_template_kwargs": {"x": [1, 2.5]}, "tool_choice": "none", "seed": -1, "n": 1})";
