@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from speccompile.runtime.generation_options import GenerationOptions
 from speccompile.runtime.images.reader import SeenPrompt, check_session_images, check_truncation, images_per_prompt
 from speccompile.runtime.options import check_prompts, check_truncate
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
+from speccompile.runtime.rounds.slots import SlotContent
 from speccompile.runtime.sequences import make_sequences
 from speccompile.runtime.sessions import Sessions, check_session
 from speccompile.runtime.shipped_prefixes import ShippedPrefixes
@@ -77,7 +79,7 @@ class Batch:
         self._parts = dict.fromkeys(("prefill", "verify", "draft"), 0.0)
         """Seconds by part."""
         self._speedup: float | None = None
-        self._reused = 0
+        self._reused: dict[int, int] = {}
 
     def run(self) -> Iterator[None]:
         """Run to the end, holding the bundle's buffers."""
@@ -91,6 +93,8 @@ class Batch:
                 bundle._sessions.load(self.session, adapter_key(self.rows[0].adapter))
             if len(self.rows) == 1 and self.rows[0].adapter is None:
                 loop.resume = bundle._prefixes.resume(self.rows[0].prompt_identity, loop.resume)
+            elif len(self.rows) > 1:
+                loop.starts = self._shipped_prefixes()
             try:
                 for _ in loop.generate(self.rows, self.speculative, self.adaptive):
                     self.seconds.append(perf_counter() - start)
@@ -99,10 +103,16 @@ class Batch:
                 if self.session is not None and loop.left is not None:
                     bundle._sessions.save(self.session)
             finally:  # the next generation writes its own, or the bundle is closed
-                self._parts, self._reused = dict(loop.seconds), loop.reused if len(self.rows) == 1 else 0
+                self._parts, self._reused = dict(loop.seconds), dict(loop.reused)
                 if len(self.rows) == 1:
                     lengths, new_tokens = self.rows[0].draft_lengths[1:], len(self.rows[0].token_ids) - 1
                     self._speedup = loop.drafting.policy.estimated_speedup(lengths, new_tokens)
+
+    def _shipped_prefixes(self) -> dict[int, SlotContent]:
+        """Restore the longest prefix of the bundle for each prompt into its slot. Return what the slots hold."""
+        prompts = {slot: row.prompt_identity for slot, row in enumerate(self.rows) if row.adapter is None}
+        found = {slot: self.bundle._prefixes.restore(prompt, slot, 0) for slot, prompt in prompts.items()}
+        return {slot: content for slot, content in found.items() if content is not None}
 
     def generations(self) -> list[Generation]:
         """Return the generation of each sequence, once it has ended. Raise a sequence's own error."""
@@ -114,7 +124,11 @@ class Batch:
             verify=parts["verify"],
             draft=parts["draft"],
             first_token=seconds[0] if seconds else None,
-            cached_tokens=self._reused,
             estimated_speedup=self._speedup,
         )
-        return [self.bundle._generation(row, spent, speculative=self.speculative) for row in self.rows]
+        return [
+            self.bundle._generation(
+                row, replace(spent, cached_tokens=self._reused.get(slot, 0)), speculative=self.speculative
+            )
+            for slot, row in enumerate(self.rows)
+        ]

@@ -23,7 +23,7 @@ RECIPE = """
 name: prefixed
 target: {model: target}
 drafter: {kind: model, model: drafter, tokens: 3}
-cache: {max_length: 96, prefill_chunk: 16}
+cache: {max_length: 96, prefill_chunk: 16, batch_size: 2}
 prefixes: [{name: system, prompt_file: system.txt}, {name: short, prompt_file: short.txt}]
 prove: {max_new_tokens: 12}
 """
@@ -69,6 +69,22 @@ def test_the_runtime_in_c_goes_on_from_the_same(built_here, native_library, onnx
         expected = bundle.generate(text, max_new_tokens=12)
         (found,) = session.generate([text], max_new_tokens=12)
         assert (found["token_ids"], found["cached_tokens"]) == (expected.token_ids, expected.cached_tokens)
+
+
+def test_the_prompts_of_a_batch_go_on_from_their_own(built_here, native_library, onnxruntime_library):
+    bundle = built_here.bundle
+    session = NativeBundle(
+        built_here.path, library=native_library, onnxruntime=onnxruntime_library, threads=1
+    ).session()
+    system = len(bundle.token_ids(SYSTEM)) - 1
+    for texts in ((f"{SYSTEM} What", "You there"), ("no", f"{SYSTEM} Which"), ("no", "none"), (f"{SYSTEM} A",) * 2):
+        prompts = list(map(bundle.token_ids, texts))
+        found = bundle.generate_batch(prompts, max_new_tokens=12)
+        assert [each.token_ids for each in found] == [built_here.reference(prompt, 12) for prompt in prompts]
+        cached = [each.cached_tokens for each in found]
+        assert [tokens >= system for tokens in cached] == [text.startswith(SYSTEM) for text in texts]
+        both = [(each["token_ids"], each["cached_tokens"]) for each in session.generate(prompts, max_new_tokens=12)]
+        assert both == [(each.token_ids, tokens) for each, tokens in zip(found, cached, strict=True)]
 
 
 def test_both_commands_list_them(built_here, native_build, cli):

@@ -46,6 +46,31 @@ def test_a_prefix_changes_no_token(kind, ranges, tmp_path):
     assert cached or "carried" in make
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ranges", [False, True])
+def test_the_prompts_of_a_batch_go_on_from_their_own(kind, ranges, tmp_path):
+    dice, cached = Random(kind), set()
+    make = {**KINDS[kind], "batch_size": 3, "ranges": ranges}
+    bundle = shipping(tmp_path, cuts="states" not in kind, **make)
+    for seed in range(6):
+        texts = [dice.choice([*TEXTS.values(), [7, 6]]) for _ in range(dice.choice([2, 3]))]
+        prompts = [text[: dice.randrange(1, len(text) + 1)] + [dice.randrange(5) for _ in range(3)] for text in texts]
+        options = {"max_new_tokens": 20, "autoregressive": dice.random() < 0.3}
+        options |= {"temperature": 1.0, "seed": seed} if "sampling" in make else {}
+        expected = toy_bundle(**make).generate_batch(prompts, **options)
+        found = bundle.generate_batch(prompts, **options)
+        assert [each.token_ids for each in found] == [each.token_ids for each in expected]
+        cached |= {each.cached_tokens for each in found}
+        assert not any(each.cached_tokens for each in expected)
+    assert 0 in cached
+    assert len(cached) > 1 or "carried" in make
+    alone = bundle.generate([8, 8, 8], max_new_tokens=9)
+    assert (alone.cached_tokens, alone.token_ids) == (
+        0,
+        toy_bundle(**make).generate([8, 8, 8], max_new_tokens=9).token_ids,
+    )
+
+
 @pytest.mark.parametrize(
     ("prompt", "cached"),
     [

@@ -120,11 +120,13 @@ void DecodeLoop::begin(Rows& rows, bool speculative, bool adaptive) {
   batch_.clear();
   const auto allows = [&](const SequenceState& row) { return drafting_.allows_adaptive_length(row); };
   adaptive = adaptive && std::all_of(rows.begin(), rows.end(), allows);
-  const int64_t reuse = take_resumed(rows, speculative);
+  const std::map<int64_t, int64_t> reuse = take_resumed(rows, speculative);
   is_alone_ = rows.size() == 1;
   for (size_t i = 0; i < std::min(rows.size(), slots_.size()); ++i) {
     if (!rows[i].is_active()) continue;
-    reused = admit(static_cast<int64_t>(i), rows[i], speculative, adaptive, reuse);
+    const auto slot = static_cast<int64_t>(i);
+    const auto kept = reuse.find(slot);
+    reused[slot] = admit(slot, rows[i], speculative, adaptive, kept == reuse.end() ? 0 : kept->second);
     batch_.push_back(&slots_[i]);
   }
   is_new_ = true;
@@ -152,13 +154,21 @@ void DecodeLoop::leave() {
   batch_.clear();
 }
 
-// Return the number of tokens with which the only sequence goes on from `resume`, now in the first slot.
-int64_t DecodeLoop::take_resumed(const Rows& rows, bool speculative) {
+// Return slot -> number of tokens with which its sequence goes on from `starts`, or the only one from `resume`, which the slots
+// hold now.
+std::map<int64_t, int64_t> DecodeLoop::take_resumed(const Rows& rows, bool speculative) {
+  std::map<int64_t, SlotContent> contents = std::exchange(starts, {});
   const std::optional<SlotContent> held = std::exchange(resume, std::nullopt);
+  if (rows.size() == 1) contents.clear();
+  if (rows.size() == 1 && held) contents.emplace(0, *held);
   left.reset();
-  reused = 0;
-  if (!held || rows.size() != 1 || !rows[0].is_active()) return 0;
-  return resume_slot(slots_[0], rows[0], *held, drafting_, recurrent_, speculative);
+  reused.clear();
+  std::map<int64_t, int64_t> found;
+  for (const auto& [slot, content] : contents) {
+    const auto place = static_cast<size_t>(slot);
+    if (rows[place].is_active()) found[slot] = resume_slot(slots_[place], rows[place], content, drafting_, recurrent_, speculative);
+  }
+  return found;
 }
 
 // Release a slot, whose sequence is still there, note what it holds where it is alone, and forget that.

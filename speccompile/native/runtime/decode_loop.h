@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -69,8 +70,10 @@ class DecodeLoop {
   std::optional<SlotContent> left;
   // Content of the first slot's caches for the next batch of one sequence.
   std::optional<SlotContent> resume;
-  // Number of prompt tokens that the last sequence alone in a batch did not read.
-  int64_t reused = 0;
+  // Slot -> content of its caches for the next batch of several sequences.
+  std::map<int64_t, SlotContent> starts;
+  // Slot -> number of prompt tokens that its sequence, of the latest batch, did not read.
+  std::map<int64_t, int64_t> reused;
   const SlotStates& states() const { return states_; }
   const RingReach& rings() const { return rings_; }
   // Return how many of the first `count` tokens that a slot's caches hold serve another sequence: all or none.
@@ -83,7 +86,7 @@ class DecodeLoop {
   }
 
  private:
-  int64_t take_resumed(const Rows& rows, bool speculative);
+  std::map<int64_t, int64_t> take_resumed(const Rows& rows, bool speculative);
   SlotList active_slots();
   SlotList decoding();
   Slot& free_slot(int64_t slot);

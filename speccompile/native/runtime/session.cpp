@@ -61,8 +61,21 @@ void Session::start(const Request& request) {
   decoder_.engine->resume();
   DecodeLoop& loop = decoder_.loop;
   if (rows_.size() == 1 && !rows_[0].adapter) loop.resume = decoder_.prefixes.resume(rows_[0].prompt, std::move(loop.resume));
+  loop.starts = shipped_prefixes();
   loop.begin(rows_, speculative_, options.adaptive);
   state_ = State::kRunning;
+}
+
+// Restore the longest prefix of the bundle for each of several prompts into its slot. Return what the slots hold.
+std::map<int64_t, SlotContent> Session::shipped_prefixes() {
+  std::map<int64_t, SlotContent> starts;
+  for (size_t row = 0; rows_.size() > 1 && row < rows_.size(); ++row) {
+    const auto slot = static_cast<int64_t>(row);
+    if (rows_[row].adapter) continue;
+    std::optional<SlotContent> found = decoder_.prefixes.restore(rows_[row].prompt, slot, 0);
+    if (found) starts.emplace(slot, std::move(*found));
+  }
+  return starts;
 }
 
 bool Session::step() {
@@ -136,8 +149,9 @@ Json Session::result(size_t index) {
   spent.verify = loop.seconds.verify;
   spent.draft = loop.seconds.draft;
   if (ran > 1) spent.rounds.assign(seconds_.begin() + 1, seconds_.begin() + static_cast<std::ptrdiff_t>(ran));
+  const auto reused = loop.reused.find(static_cast<int64_t>(index));
+  if (reused != loop.reused.end()) spent.cached_tokens = reused->second;
   if (rows_.size() == 1) {
-    spent.cached_tokens = loop.reused;
     const std::vector<int64_t> drafted(row.draft_lengths.begin() + (rounds ? 1 : 0), row.draft_lengths.end());
     if (rounds) spent.estimated_speedup = loop.drafting().policy->estimated_speedup(drafted, static_cast<int64_t>(row.token_ids.size()) - 1);
   }

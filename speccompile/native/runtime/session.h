@@ -68,6 +68,8 @@ class Session {
   };
   enum class State { kIdle, kRunning, kFinished };
 
+  std::map<int64_t, SlotContent> shipped_prefixes();
+
   Decoder decoder_;
   TokenIds loaded_;
   Rows rows_;

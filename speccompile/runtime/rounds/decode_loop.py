@@ -62,8 +62,8 @@ class DecodeLoop(HeldTexts):
         if "media" in inputs:
             self._media = MediaInputs(engine, manifest.graphs, manifest.batch_size, manifest.prefill_chunk)
         self.states = SlotStates(engine, graphs or manifest.graphs, manifest.batch_size)
-        self.reused = 0
-        """Number of prompt tokens that the last sequence generated alone did not read."""
+        self.reused: dict[int, int] = {}
+        """Slot -> number of prompt tokens that its sequence, of the latest call of `generate`, did not read."""
 
     def start(self) -> None:
         """Start the clock on this thread: before the first admission, and after an idle period."""
@@ -175,9 +175,9 @@ class DecodeLoop(HeldTexts):
         reuse, is_whole = self._resumed(rows, speculative), False
         try:
             for slot in slots:
-                self.reused = self.admit(
-                    slot.index, rows[slot.index], speculative=speculative, adaptive=adaptive, reuse=reuse
-                )
+                own = slot.index, rows[slot.index]
+                kept = reuse.get(slot.index, 0)
+                self.reused[slot.index] = self.admit(*own, speculative=speculative, adaptive=adaptive, reuse=kept)
             for group in group_by_length(slots) if self.rounds.supports_batch_slices else [slots]:
                 self._prefill_slots(group)
             self.seconds.update(prefill=perf_counter() - start, verify=0.0, draft=0.0)
@@ -194,13 +194,19 @@ class DecodeLoop(HeldTexts):
             if len(rows) > 1 or not is_whole:
                 self.left = None
 
-    def _resumed(self, rows: Sequence[SequenceState], speculative: bool) -> int:
-        """Return the number of tokens with which the only sequence goes on from `resume`, now in the first slot."""
-        resume, self.resume, self.left, self.reused = self.resume, None, None, 0
-        if resume is None or len(rows) != 1 or not rows[0].is_active:
-            return 0
-        own = self._slots[0], rows[0], resume, self.drafting, self._recurrent
-        return resume_slot(*own, speculative=speculative)
+    def _resumed(self, rows: Sequence[SequenceState], speculative: bool) -> dict[int, int]:
+        """Return slot -> number of tokens with which its sequence goes on from `starts`, or the only one from `resume`,
+        which the slots hold now."""
+        alone = {} if self.resume is None else {0: self.resume}
+        contents = alone if len(rows) == 1 else self.starts
+        self.starts, self.resume, self.left, self.reused = {}, None, None, {}
+        return {
+            slot: resume_slot(
+                self._slots[slot], rows[slot], content, self.drafting, self._recurrent, speculative=speculative
+            )
+            for slot, content in contents.items()
+            if rows[slot].is_active
+        }
 
     def _yield_to_caller(self, slots: Sequence[Slot]) -> Iterator[None]:
         """Yield with the clock paused. Then discard the slots whose sequences have ended."""

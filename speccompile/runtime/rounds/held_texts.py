@@ -23,6 +23,8 @@ class HeldTexts:
         """Content of a slot's caches, of the sequence that left last; None if they may have changed."""
         self.resume: SlotContent | None = None
         """Content of the first slot's caches for the next sequence that is generated alone."""
+        self.starts: dict[int, SlotContent] = {}
+        """Slot -> content of its caches for the next sequences that are generated side by side."""
 
     def hold_resumed(self) -> list[int]:
         """Let the first slot hold what `resume` says, for admissions to it. Return its tokens; none where recurrent
