@@ -25,6 +25,8 @@ from speccompile.runtime import Bundle
 from speccompile.runtime.images.media import SequenceMedia
 from speccompile.serving.http.model import ServedModel
 from tests import vision, zoo
+from tests.heads.hydra import hydra
+from tests.heads.medusa import faster_decoding
 from tests.light.serve_example import serving
 from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made
 
@@ -297,10 +299,19 @@ def test_what_does_not_go_with_pictures_is_refused(seeing, tmp_path):
         bundle.save_session(tmp_path / "a.session")
 
 
-@pytest.mark.sweep("builds of drafters that read tokens alone")
-@pytest.mark.parametrize("kind", ["model", "suffix", "none"])
-def test_other_drafters_draft_behind_pictures(tmp_path, kind):
+HEADS = {"medusa": faster_decoding, "hydra": hydra}
+
+
+@pytest.mark.sweep("builds of drafters that read tokens or features")
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [*(("smolvlm", kind) for kind in ("model", "suffix", "none", "token_recycling", "medusa", "hydra")),
+     ("qwen3_vl", "medusa"), ("gemma3", "token_recycling")],
+)  # fmt: skip
+def test_other_drafters_draft_behind_pictures(tmp_path, name, kind):
     drafter: dict[str, Any] = {"kind": kind}
+    if kind in HEADS:
+        drafter["model"] = str(HEADS[kind](tmp_path / "head", vision.model(name).config.text_config))
     if kind == "model":
         sizes = {
             key: zoo.SIZES[key] for key in ("hidden_size", "intermediate_size", "num_attention_heads", "pad_token_id")
@@ -310,7 +321,7 @@ def test_other_drafters_draft_behind_pictures(tmp_path, kind):
         )
         vision.save(LlamaForCausalLM(config), "smolvlm", tmp_path / "small")
         drafter |= {"model": str(tmp_path / "small"), "tokens": 3}
-    seeing = Seeing("smolvlm", made("smolvlm", drafter, tmp_path), tmp_path)
+    seeing = Seeing(name, made(name, drafter, tmp_path), tmp_path)
     for text, images in PROMPTS:
         text = text.format(seeing.token)
         found = seeing.bundle.generate(text, images=list(images), max_new_tokens=NEW, adaptive=False)
