@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "/system": "TEXT: what the model is told before all messages; alone, nothing",
+    "/image": "FILE: a picture for the next message, of a bundle that sees pictures",
     "/regenerate": "another answer to the last message",
     "/stats": "tokens, tokens/s and accepted drafts of the last answer",
     "/save": "FILE: the conversation, as JSON into a file *.json, else as text",
@@ -80,7 +81,7 @@ def command(
     quotation marks, to the next three. Ctrl-C stops an answer, which stays as far as it came; Ctrl-D ends the chat.
     Without a chat template the model continues the text of all messages.
 
-    Commands: /system TEXT, /regenerate, /stats, /save FILE, /clear, /help, /exit.
+    Commands: /system TEXT, /image FILE, /regenerate, /stats, /save FILE, /clear, /help, /exit.
 
     Where stdin is no terminal, every line of it is a message.
 
@@ -118,8 +119,8 @@ def converse(
         )
     messages = _resumed(bundle, session)
     with bundle.serve() as service:
-        drops_oldest = options.pop("truncate", None) is not None
-        conversation = Conversation(bundle, service, options, system, messages, drops_oldest=drops_oldest)
+        drops_oldest, keeps = options.pop("truncate", None) is not None, session is not None
+        conversation = Conversation(bundle, service, options, system, messages, keeps=keeps, drops_oldest=drops_oldest)
         if sys.stdin.isatty():
             with suppress(ImportError):
                 import readline  # noqa: F401 - arrows recall and edit what was typed
@@ -174,12 +175,13 @@ def _handle(conversation: Conversation, message: str, *, coloured: bool) -> bool
         case "/system":
             conversation.system = rest.strip() or None
             _say("from the next answer on" if conversation.system else "the system message is gone")
+        case "/image":
+            count = conversation.show(_file(word, rest, "photo.jpg"))
+            _say(f"the next message shows {count} picture{'s' * (count > 1)}")
         case "/stats":
             _say(summary(conversation.last) if conversation.last else "there is no answer yet")
         case "/save":
-            if not rest.strip():
-                raise UsageError("received /save without a file, expected one", hint="for example /save chat.json")
-            conversation.save(Path(rest.strip()).expanduser())
+            conversation.save(_file(word, rest, "chat.json"))
             _say(f"saved to {rest.strip()}")
         case "/clear":
             conversation.clear()
@@ -191,6 +193,13 @@ def _handle(conversation: Conversation, message: str, *, coloured: bool) -> bool
             hint = f"did you mean {guess}?" if guess else "see /help"
             raise UsageError(f"received the command '{word}', expected one of {', '.join(COMMANDS)}", hint=hint)
     return True
+
+
+def _file(word: str, rest: str, example: str) -> Path:
+    """Return the file that a command names. Raise UsageError without one."""
+    if not rest.strip():
+        raise UsageError(f"received {word} without a file, expected one", hint=f"for example {word} {example}")
+    return Path(rest.strip()).expanduser()
 
 
 def _show(conversation: Conversation, deltas: "Iterator[OutputDelta]", *, coloured: bool) -> None:

@@ -20,16 +20,20 @@ USER, ASSISTANT, SYSTEM = "user", "assistant", "system"
 class Conversation:
     """Messages with a bundle, as {"role", "content"}, and answers to them.
 
-    options: of `Bundle.generate_batch`, for every answer. drops_oldest: where messages leave no room for an answer, the
-    oldest ones are no longer read. A bundle without a chat template continues the text of all messages. The service
-    keeps what it has read: an answer reads the new messages only.
+    options: of `Bundle.generate_batch`, for every answer; keeps: whether a session will hold it, which takes no
+    pictures; drops_oldest: where messages leave no room for an answer, the oldest ones are no longer read, which takes
+    no pictures either. A bundle without a chat template continues the text of all messages. The service keeps what it
+    has read: an answer reads the new messages only.
     """
 
     bundle: "Bundle"
     service: "Service"
     options: dict[str, Any]
     system: str | None = None
-    messages: list[dict[str, str]] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    keeps: bool = False
+    waiting: list[dict[str, Any]] = field(default_factory=list)
+    """Parts for the pictures of the next message."""
     last: "Generation | None" = None
     """The last answer."""
     asked: list[int] = field(default_factory=list)
@@ -79,9 +83,35 @@ class Conversation:
             return None
         return found if len(found) <= most else None
 
+    def show(self, path: Path) -> int:
+        """Keep the picture in a file for the next message, and return how many wait. Raise PromptError for a file that
+        is no picture, UsageError where pictures cannot be shown."""
+        vision = self.bundle.vision
+        if vision is None or self.bundle.chat_template is None:
+            raise UsageError(
+                f"/image {path}: received a picture for a bundle that sees none, expected text",
+                hint="build the recipe of a target that sees, with target: {images: true}, and a chat template",
+            )
+        if self.keeps:
+            raise UsageError(
+                f"/image {path}: received a picture in a chat with --session, expected text: sessions do not save "
+                "pictures",
+                hint="leave --session out",
+            )
+        if self.drops_oldest:
+            raise UsageError(
+                f"/image {path}: received a picture in a chat with --truncate, expected text: messages with pictures are "
+                "not dropped",
+                hint="leave --truncate out",
+            )
+        (picture,) = vision.pictures([path])
+        self.waiting.append({"type": "image", "image": picture, "name": str(path)})
+        return len(self.waiting)
+
     def ask(self, text: str) -> "Iterator[OutputDelta]":
         """Yield the answer to a message as it comes. If the message cannot be answered, it is not kept."""
-        self.messages.append({"role": USER, "content": text})
+        shown, self.waiting = self.waiting, []
+        self.messages.append({"role": USER, "content": [*shown, {"type": "text", "text": text}] if shown else text})
         try:
             yield from self._answer()
         except PromptError:
@@ -108,14 +138,15 @@ class Conversation:
     def clear(self) -> None:
         """Forget all messages but the system message."""
         self.messages.clear()
+        self.waiting.clear()
         self.last, self.unread = None, 0
 
     def save(self, path: Path) -> None:
         """Write the messages: as JSON into a file *.json, else as text with headings. Raise UsageError."""
         messages = [*([{"role": SYSTEM, "content": self.system}] if self.system else []), *self.messages]
-        text = json.dumps(messages, indent=2, ensure_ascii=False)
+        text = json.dumps([_named(message) for message in messages], indent=2, ensure_ascii=False)
         if path.suffix != ".json":
-            text = "\n\n".join(f"## {message['role']}\n\n{message['content']}" for message in messages)
+            text = "\n\n".join(f"## {message['role']}\n\n{_as_text(message)}" for message in messages)
         try:
             path.write_text(text + "\n", encoding="utf-8")
         except OSError as error:
@@ -124,7 +155,9 @@ class Conversation:
     def _answer(self) -> "Iterator[OutputDelta]":
         said: list[str] = []
         self.asked = self._fitting_prompt()
-        self._request = request = self.service.submit(self.asked, **self.options)
+        pictures = [part["image"] for each in self.messages for part in _parts(each) if part["type"] == "image"]
+        options = self.options | ({"images": pictures} if pictures else {})
+        self._request = request = self.service.submit(self.asked, **options)
         try:
             for delta in request:
                 said.append(delta.text)
@@ -134,3 +167,21 @@ class Conversation:
             self._request = None
             request.cancel()
             self.messages.append({"role": ASSISTANT, "content": "".join(said)})
+
+
+def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts of a message; none of one that is a text."""
+    content = message["content"]
+    return content if isinstance(content, list) else []
+
+
+def _named(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message with the files' names in place of pictures."""
+    shown = [{"type": "image", "image": part["name"]} if "name" in part else part for part in _parts(message)]
+    return {**message, "content": shown} if shown else message
+
+
+def _as_text(message: dict[str, Any]) -> str:
+    """Return the text of a message, with a line for each picture."""
+    lines = [f"[{part['name']}]" if "name" in part else part["text"] for part in _parts(message)]
+    return "\n".join(lines) or message["content"]

@@ -113,6 +113,7 @@ def command(
       seed               of the random numbers, null for greedy decoding
       logprobs           of each new token, at temperature 1; with --logprobs
       truncated_tokens   prompt tokens that were dropped; with --truncate
+      encode_seconds     time of encoding the pictures; with --image
 
     \b
     Examples:

@@ -61,9 +61,11 @@ def summary(generation: "Generation") -> str:
     accepted = f", {generation.acceptance_length:.2f} tokens each" if generation.acceptance_length is not None else ""
     faster = generation.estimated_speedup
     speedup = f", {faster:.2f}x autoregressive (estimated)" if faster is not None else ""
+    spent = generation.encode_seconds
+    encoded = "" if spent is None else f", pictures encoded in {spent:.2f} s"
     return (
         f"{len(generation.token_ids)} new tokens in {generation.rounds} {generation.mode} rounds{accepted}, "
-        f"{generation.tokens_per_second:.1f} tokens/s{speedup}, finish reason {generation.finish_reason}{seed}"
+        f"{generation.tokens_per_second:.1f} tokens/s{speedup}{encoded}, finish reason {generation.finish_reason}{seed}"
     )
 
 

@@ -26,6 +26,7 @@ _CONTEXT = 64
 """Number of prompt tokens on which the text of the first new tokens depends, at most."""
 
 
+_WHERE_ASKED = ("logprobs", "top_logprobs")
 JSON_NAMES = {"acceptance_length": "mean_accepted"}
 """Fields of `Generation` that have another name in JSON."""
 
@@ -79,9 +80,10 @@ class Generation:
     The rest of `seconds` is the prefill, which also makes the first draft."""
     truncated_tokens: int = field(kw_only=True, default=0)
     """Number of tokens that the prompt lost at its start, by the option `truncate`. In JSON where it is not 0."""
+    encode_seconds: float | None = field(kw_only=True, default=None)
+    """Seconds of encoding the prompt's pictures, part of the prefill. In JSON, and a number, where it has any."""
     cached_tokens: int = field(kw_only=True, default=0)
-    """Number of prompt tokens that were not read, because this batch slot, another or a session held
-    them."""
+    """Number of prompt tokens that were not read, because this batch slot, another or a session held them."""
     queue_seconds: float = field(kw_only=True, default=0.0)
     """Seconds of waiting for a batch slot, before `seconds`."""
     first_token_seconds: float | None = field(kw_only=True, default=None)
@@ -134,12 +136,9 @@ class Generation:
         """Return the documented JSON object of `generate --json`."""
         fields = [f.name for f in dataclasses.fields(self) if not f.kw_only]
         shown = {JSON_NAMES.get(name, name): getattr(self, name) for name in fields}
-        for name in ("logprobs", "top_logprobs"):
-            if shown[name] is None:
-                del shown[name]
-        if self.truncated_tokens:
-            shown["truncated_tokens"] = self.truncated_tokens
-        return shown
+        shown = {name: each for name, each in shown.items() if each is not None or name not in _WHERE_ASKED}
+        more = {"truncated_tokens": self.truncated_tokens or None, "encode_seconds": self.encode_seconds}
+        return shown | {name: each for name, each in more.items() if each is not None}
 
 
 @dataclass(frozen=True)
@@ -339,6 +338,7 @@ class SequenceState:
             round_starts=self.round_starts[1:],
             round_seconds=list(spent.rounds[:rounds]),
             truncated_tokens=self.truncated_tokens,
+            encode_seconds=None if self.media is None else self.media.encode_seconds,
             cached_tokens=spent.cached_tokens,
             queue_seconds=spent.queue,
             first_token_seconds=spent.first_token,

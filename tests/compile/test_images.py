@@ -1,6 +1,9 @@
 """Bundles of targets that see pictures, against transformers' whole models."""
 
+import io
 import json
+import re
+import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from io import BytesIO
@@ -12,6 +15,8 @@ import pytest
 from PIL import Image
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+from speccompile.cli import chat
+from speccompile.cli.generation_output import summary
 from speccompile.compiler.build import image_proof
 from speccompile.compiler.models.image_encoder import load_whole
 from speccompile.errors import PromptError, ProofError, UsageError
@@ -20,6 +25,8 @@ from speccompile.runtime import Bundle
 from speccompile.runtime.images.media import SequenceMedia
 from speccompile.serving.http.model import ServedModel
 from tests import vision, zoo
+from tests.heads.hydra import hydra
+from tests.heads.medusa import faster_decoding
 from tests.light.serve_example import serving
 from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made
 
@@ -239,6 +246,44 @@ def test_the_command_line_takes_pictures(seeing, tmp_path, cli):
     assert "No such file" in err
 
 
+def test_a_chat_shows_pictures_and_encodes_them_once(idefics3, tmp_path, monkeypatch, capsys):
+    file, bundle = tmp_path / "wide.png", idefics3.bundle
+    Image.fromarray(vision.picture(40, 90, 3)).save(file)
+    saves = [f"/save {tmp_path}/{name}" for name in ("c.json", "c.md")]
+    lines = [f"/image {file}", "what", *saves, "and", "/image", "/image no"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+    runs = bundle.vision.encoder.runs
+    chat.converse(bundle, {"max_new_tokens": 4, "ignore_eos": True}, system=None, show_drafts=False)
+    out, err = capsys.readouterr()
+    shown = [{"type": "image", "image": file}, {"type": "text", "text": "what"}]
+    first = bundle.chat([{"role": "user", "content": shown}], max_new_tokens=4, ignore_eos=True).text
+    turns = [("user", shown), ("assistant", first), ("user", "and")]
+    said = [{"role": role, "content": content} for role, content in turns]
+    second = bundle.chat(said, max_new_tokens=4, ignore_eos=True).text
+    assert out == f"{first}\n{second}\n"
+    assert bundle.vision.encoder.runs - runs == 3  # tiles of one picture
+    assert "the next message shows 1 picture\n" in err
+    assert "received /image without a file" in err
+    assert "No such file" in err
+    saved = json.loads((tmp_path / "c.json").read_text())
+    assert saved[0]["content"] == [{"type": "image", "image": str(file)}, {"type": "text", "text": "what"}]
+    assert (tmp_path / "c.md").read_text().startswith(f"## user\n\n[{file}]\nwhat\n")
+
+
+def test_the_last_line_tells_the_time_of_encoding(seeing, tmp_path, cli):
+    file = tmp_path / "other.png"
+    Image.fromarray(vision.picture(60, 50, 9)).save(file)
+    asked = ["generate", str(seeing.path), "-p", "what", "-n", "3", "--threads", "1"]
+    code, out, err = cli(*asked, "--json", "--image", str(file))
+    assert code == 0, err
+    assert json.loads(out.splitlines()[-1])["encode_seconds"] > 0
+    found = seeing.bundle.generate("what", images=[vision.picture(61, 50, 9)], max_new_tokens=3)
+    assert re.search(r"tokens/s.*, pictures encoded in \d+\.\d\d s, finish reason length", summary(found))
+    assert 0 < found.to_json()["encode_seconds"] <= found.prefill_seconds
+    assert seeing.bundle.generate("what", images=[vision.picture(61, 50, 9)], max_new_tokens=3).encode_seconds < 1e-3
+    assert "encode_seconds" not in seeing.bundle.generate("what", max_new_tokens=3).to_json()
+
+
 def test_what_does_not_go_with_pictures_is_refused(seeing, tmp_path):
     bundle = seeing.bundle
     with pytest.raises(UsageError, match="truncate: received 'left' for a prompt with pictures"):
@@ -254,10 +299,19 @@ def test_what_does_not_go_with_pictures_is_refused(seeing, tmp_path):
         bundle.save_session(tmp_path / "a.session")
 
 
-@pytest.mark.sweep("builds of drafters that read tokens alone")
-@pytest.mark.parametrize("kind", ["model", "suffix", "none"])
-def test_other_drafters_draft_behind_pictures(tmp_path, kind):
+HEADS = {"medusa": faster_decoding, "hydra": hydra}
+
+
+@pytest.mark.sweep("builds of drafters that read tokens or features")
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [*(("smolvlm", kind) for kind in ("model", "suffix", "none", "token_recycling", "medusa", "hydra")),
+     ("qwen3_vl", "medusa"), ("gemma3", "token_recycling")],
+)  # fmt: skip
+def test_other_drafters_draft_behind_pictures(tmp_path, name, kind):
     drafter: dict[str, Any] = {"kind": kind}
+    if kind in HEADS:
+        drafter["model"] = str(HEADS[kind](tmp_path / "head", vision.model(name).config.text_config))
     if kind == "model":
         sizes = {
             key: zoo.SIZES[key] for key in ("hidden_size", "intermediate_size", "num_attention_heads", "pad_token_id")
@@ -267,7 +321,7 @@ def test_other_drafters_draft_behind_pictures(tmp_path, kind):
         )
         vision.save(LlamaForCausalLM(config), "smolvlm", tmp_path / "small")
         drafter |= {"model": str(tmp_path / "small"), "tokens": 3}
-    seeing = Seeing("smolvlm", made("smolvlm", drafter, tmp_path), tmp_path)
+    seeing = Seeing(name, made(name, drafter, tmp_path), tmp_path)
     for text, images in PROMPTS:
         text = text.format(seeing.token)
         found = seeing.bundle.generate(text, images=list(images), max_new_tokens=NEW, adaptive=False)

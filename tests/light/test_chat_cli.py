@@ -218,3 +218,13 @@ def test_run_without_a_prompt_needs_a_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     with pytest.raises(UsageError, match="received no prompt, and stdin is no terminal"):
         chat.require_terminal()
+
+
+def test_pictures_of_a_bundle_that_sees_none_and_of_a_session_are_refused(talk, tmp_path):
+    err = talk("/image a.png", "/image").err
+    assert "error: /image a.png: received a picture for a bundle that sees none, expected text" in err
+    assert "error: received /image without a file" in err
+    bundle = chat_bundle()
+    bundle.vision = object()
+    kept = talk("/image a.png", bundle=bundle, session=tmp_path / "a.session").err
+    assert "received a picture in a chat with --session, expected text: sessions do not save pictures" in kept

@@ -66,14 +66,14 @@ def test_text_alone_stays_the_default(folder):
 REFUSED = [
     (
         {"model": "qwen3_vl", "drafter": {"kind": "layer_skip", "layers": [1]}},
-        "without the target's weights: a row of its",
+        "without the target's layers: a row of its",
     ),
     (
         {"model": "gemma3", "cache": {"prefill_chunk": 15}},
         r"prefill_chunk: received 15, expected at least 16: all rows of",
     ),
     ({"model": "text"}, r"target\.images: received true, but .* is no multimodal model"),
-    ({"drafter": {"kind": "token_recycling"}}, r"drafter\.kind: received 'token_recycling' beside target\.images"),
+    ({"drafter": {"kind": "lookahead"}}, r"drafter\.kind: received 'lookahead' beside target\.images"),
     ({"drafter": {"kind": "model", "model": "small", "then": "prompt_lookup"}}, "with a lookup beside it"),
     ({"drafter": {"kind": "model", "model": "small"}}, "a drafter that knows the placeholder of pictures"),
     ({"cache": {"dtype": "int8"}}, r"cache\.dtype: received int8, expected float beside target\.images"),

@@ -75,13 +75,18 @@ class QwenVLEncoder(nn.Module):
 
 def _attend(attention: nn.Module, hidden: Tensor, turns: tuple[Tensor, Tensor], bias: Tensor | None) -> Tensor:
     """Return the output of an attention over all patches float32 [N, H]. turns: cosine and sine; bias float32 [N, N]:
-    added to the scores."""
+    added to the scores.
+
+    Head by head: the scores of 1080p's 4,888 patches take 96 MB a head, and 1.5 GB for the 16 of Qwen's towers.
+    """
     count = hidden.shape[0]
     parts = attention.qkv(hidden).reshape(count, 3, attention.num_heads, -1).permute(1, 2, 0, 3)
     (query, key), value = (_turned(each, *turns) for each in parts[:2]), parts[2]
-    scores = query @ key.transpose(1, 2) * attention.scaling
-    shares = (scores if bias is None else scores + bias).softmax(-1)
-    context: Tensor = attention.proj((shares @ value).transpose(0, 1).reshape(count, -1))
+    heads = []
+    for head in range(attention.num_heads):
+        scores = query[head] @ key[head].T * attention.scaling
+        heads.append((scores if bias is None else scores + bias).softmax(-1) @ value[head])
+    context: Tensor = attention.proj(torch.cat(heads, 1))
     return context
 
 

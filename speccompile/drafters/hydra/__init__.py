@@ -25,4 +25,5 @@ METHOD = DraftingMethod(
         refusal=require_final_norm,
     ),
     runs=ONE_A_ROUND,
+    with_images=True,
 )

@@ -41,4 +41,5 @@ METHOD = DraftingMethod(
         read_only_dialects={MEDUSA_2: "its heads lie among the weights of the target, which were trained with them"},
     ),
     runs=ONE_A_ROUND,
+    with_images=True,
 )

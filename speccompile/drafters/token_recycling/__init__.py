@@ -20,4 +20,5 @@ METHOD = DraftingMethod(
     tune_sizes=tuple({"nodes": nodes} for nodes in (8, 12, 16, 24, 40)),
     compare_variants=(CompareVariant("token_recycling-24", {"nodes": 24}),),
     runs=NO_RUN,
+    with_images=True,
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
+from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,8 @@ class SequenceMedia:
         self.identity = self._identities(ids)
         """The prompt with an id of a picture's content for each of its rows: equal for equal pictures alone."""
         self._rows: list[Rows | None] = [None] * len(self._pictures)
+        self.encode_seconds = 0.0
+        """Time of encoding so far; pictures whose rows are kept take none."""
         if images.both_ways or images.axes:
             self._check_contiguous()
 
@@ -114,5 +117,7 @@ class SequenceMedia:
     def _encoded(self, number: int) -> Rows:
         rows = self._rows[number]
         if rows is None:
+            start = perf_counter()
             rows = self._rows[number] = self._encoder.rows(self._pictures[number])
+            self.encode_seconds += perf_counter() - start
         return rows
