@@ -57,7 +57,7 @@ class Batch:
         check_prompts(prompts)
         sources, begun = resolve_sources(prompts, options, bundle.manifest, bundle.text)
         hint = None if check_truncate(options.truncate) else TRUNCATE
-        images = images_per_prompt(options.images, len(prompts))
+        images = images_per_prompt(options.images, len(begun))
         pairs = zip(begun, images, strict=True)
         seen = [bundle._prompt(prompt, chat=options.chat, hint=hint, images=each) for prompt, each in pairs]
         check_truncation(options.truncate, images)

@@ -107,4 +107,6 @@ def test_every_file_of_a_bundle_is_listed(tmp_path: Path) -> None:
     folder = write_toy_bundle(tmp_path / "toy")
     for path in (each.relative_to(folder) for each in folder.rglob("*") if each.is_file()):
         assert any(path.match(pattern) for pattern in listed), path
-    assert set(example().to_json()) == {cells[0].strip("`") for cells in rows(section(TITLES["manifest"]), "field")}
+    assert {*example().to_json(), *manifest.OPTIONAL} == {
+        cells[0].strip("`") for cells in rows(section(TITLES["manifest"]), "field")
+    }

@@ -47,7 +47,7 @@ class Scheduler:
         self._clock = clock
         self._waiting, self._costs = WaitingQueue(self.limits), LatencyEstimates()
         loop = bundle._loop
-        self._seats = SlotAllocator(bundle.manifest.batch_size, loop.usable)
+        self._seats = SlotAllocator(bundle.manifest.batch_size, self._usable)
         self._seats.hold(0, loop.hold_resumed())
         can_reuse = loop.supports_prefix_reuse
         kept = None if sessions is None else KeptSessions(sessions, bundle._sessions, loop.serves, can_reuse=can_reuse)
@@ -204,6 +204,10 @@ class Scheduler:
             return None
         self._loop.hold(found)
         return common_prefix_length(found.tokens, prompt[:-1])
+
+    def _usable(self, slot: int, count: int) -> int:
+        """See `DecodeLoop.usable`; by the bundle, which lets go of its loop when it is closed."""
+        return self._loop.usable(slot, count)
 
     def _copied(self, served: ScheduledSequence, place: SlotAssignment) -> int:
         """Copy the slot that holds the longest prefix of the prompt to the assigned slot if that pays. Return the
