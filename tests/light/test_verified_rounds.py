@@ -40,7 +40,7 @@ class Table(torch.nn.Module):
     def clamp(self, positions: Tensor) -> Tensor:
         return positions
 
-    def begin(self, caches: list[Tensor], length: Tensor, source_length: Tensor | None) -> Current:
+    def begin(self, caches: list[Tensor], length: Tensor, source_length: Tensor | None = None) -> Current:
         return Current(caches)
 
     def run(self, current: Current, window: Tensor, rows: Tensor, taps: object) -> Tensor:

@@ -86,9 +86,10 @@ class Decoder(nn.Module):
     def cache_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of caches by name, for each layer whose attention runs or whose keys and values such a
         layer reads: `key.0`, `value.0`, .. [B, G, S, D], one row per token, and its recurrent states."""
-        rows = {index: self.shape.rows_of(window) for index, window in cache_windows(self.layers).items()}
+        shape, windows = self.shape, cache_windows(self.layers)
+        rows = {name: shape.rows_of(windows.get(int(name.rpartition(".")[2]), 0)) for name in self._states()}
         return {
-            name: (self.shape.batch_size, heads, self._size(size, rows.get(int(name.rpartition(".")[2]), 0)), width)
+            name: (shape.batch_size, heads, self._size(size, rows[name]), width)
             for name, (heads, size, width) in self._states().items()
         }
 

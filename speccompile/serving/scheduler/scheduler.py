@@ -212,6 +212,10 @@ class Scheduler:
         self._loop.hold(found)
         return common_prefix_length(found.tokens, prompt[:-1])
 
+    def _usable(self, slot: int, count: int) -> int:
+        """See `DecodeLoop.usable`; by the bundle, which lets go of its loop when it is closed."""
+        return self._loop.usable(slot, count)
+
     def _copied(self, served: ScheduledSequence, place: SlotAssignment) -> int:
         """Copy the slot that holds the longest prefix of the prompt to the assigned slot if that pays. Return the
         number of cached tokens.
