@@ -13,15 +13,16 @@ from speccompile.errors import PromptError, ProofError
 from speccompile.runtime.images.media import SequenceMedia
 from tests import vision
 from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made
+from tests.suite.selection import sweep_but
 
-pytestmark = pytest.mark.builds(5)
+pytestmark = pytest.mark.builds(3)
 
 
 @pytest.fixture(scope="module")
 def qwen2_5_vl(tmp_path_factory) -> Iterator[Seeing]:
     folder = tmp_path_factory.mktemp("qwen2_5_vl")
     drafter = {"kind": "prompt_lookup", "ngram": 1, "tree": [2, 1, 1]}
-    seeing = Seeing("qwen2_5_vl", made("qwen2_5_vl", drafter, folder, batch_size=2), folder)
+    seeing = Seeing("qwen2_5_vl", made("qwen2_5_vl", drafter, folder), folder)
     yield seeing
     seeing.bundle.close()
 
@@ -29,12 +30,13 @@ def qwen2_5_vl(tmp_path_factory) -> Iterator[Seeing]:
 @pytest.fixture(scope="module")
 def qwen3_vl(tmp_path_factory) -> Iterator[Seeing]:
     folder = tmp_path_factory.mktemp("qwen3_vl")
-    seeing = Seeing("qwen3_vl", made("qwen3_vl", {"kind": "prompt_lookup", "ngram": 1, "tokens": 3}, folder), folder)
+    drafter = {"kind": "prompt_lookup", "ngram": 1, "tokens": 3}
+    seeing = Seeing("qwen3_vl", made("qwen3_vl", drafter, folder, batch_size=2), folder)
     yield seeing
     seeing.bundle.close()
 
 
-@pytest.fixture(params=["qwen2_5_vl", "qwen3_vl"])
+@pytest.fixture(params=sweep_but({"qwen3_vl"}, ["qwen2_5_vl", "qwen3_vl"], "windows in the tower, and a tree"))
 def seeing(request) -> Seeing:
     return request.getfixturevalue(request.param)
 
@@ -70,13 +72,13 @@ def test_the_proof_notices_other_positions(seeing, monkeypatch, wrong):
         image_proof._prove(load_whole(seeing.folder), bundle.vision.settings, bundle.manifest, engine, seeing.path)
 
 
-def test_rows_of_a_batch_and_requests_of_a_service_see_their_own_pictures(qwen2_5_vl):
-    texts = [f"in {qwen2_5_vl.token} the", "in the self = the"]
-    expected = [qwen2_5_vl.expected(texts[0], [WIDE]), qwen2_5_vl.expected(texts[1], [])]
-    found = qwen2_5_vl.bundle.generate_batch(texts, images=[[WIDE], []], max_new_tokens=NEW)
+def test_rows_of_a_batch_and_requests_of_a_service_see_their_own_pictures(qwen3_vl):
+    texts = [f"in {qwen3_vl.token} the", "in the self = the"]
+    expected = [qwen3_vl.expected(texts[0], [WIDE]), qwen3_vl.expected(texts[1], [])]
+    found = qwen3_vl.bundle.generate_batch(texts, images=[[WIDE], []], max_new_tokens=NEW)
     assert [each.token_ids for each in found] == expected
-    expected.insert(1, qwen2_5_vl.expected(texts[0], [TALL]))
-    with qwen2_5_vl.bundle.serve() as service:
+    expected.insert(1, qwen3_vl.expected(texts[0], [TALL]))
+    with qwen3_vl.bundle.serve() as service:
         asked = [(texts[0], [WIDE]), (texts[0], [TALL]), (texts[1], [])]
         requests = [service.submit(text, images=images, max_new_tokens=NEW) for text, images in asked]
         assert [request.generations()[0].token_ids for request in requests] == expected
