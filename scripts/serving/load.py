@@ -4,9 +4,10 @@
     scripts/serving/setup build/serving       # once: environments of guidellm, aiperf and llama.cpp
     .venv/bin/python scripts/serving/load.py build/demo build/serving --tokenizer recipes/demo/target > figures.json
 
-BUNDLE is served with speculation, then without; each tool asks /v1/completions for streams, with so many users at once,
-each of whom asks again when it has been answered. Prompts are a file's own, of real text: random ones misjudge
-speculation. The machine's load before each run is in the JSON: on a busy machine nothing here means much.
+BUNDLE is served with speculation, then without, then by `speccompile-native serve` where it is compiled. Each tool asks
+/v1/completions for streams, with so many users at once, each of whom asks again when it has been answered. Prompts are
+a file's own, of real text: random ones misjudge speculation. The machine's load before each run is in the JSON: on a
+busy machine nothing here means much.
 
 Where FOLDER has llama_cpp, the target, a Llama, is then served by llama-server in float32: as many slots as the bundle
 has rows, each as long, as many threads, greedy where the bundle is, all else as it is by default: keys and values in
@@ -33,8 +34,10 @@ import tool_guidellm
 from figures import Figures, Job
 from servers import Server, serving, serving_llama_cpp
 
+from speccompile.native.locate import locations
+
 TOOLS = {"guidellm": tool_guidellm.measure, "aiperf": tool_aiperf.measure}
-MODES = ("speculative", "autoregressive", "llama.cpp", "llama.cpp, draft")
+MODES = ("speculative", "autoregressive", "native", "llama.cpp", "llama.cpp, draft")
 
 Serving = Callable[[], AbstractContextManager[Server]]
 
@@ -93,6 +96,10 @@ def _modes(arguments: argparse.Namespace, scratch: Path) -> dict[str, Serving]:
         "speculative": partial(serving, arguments.bundle, threads),
         "autoregressive": partial(serving, arguments.bundle, ["--autoregressive", *threads]),
     }
+    native = locations()
+    if native.command and native.onnxruntime:
+        own = [*threads, "--onnxruntime", str(native.onnxruntime)]
+        found["native"] = partial(serving, arguments.bundle, own, (str(native.command),))
     wanted = set(arguments.mode or MODES)
     if (arguments.folder / "llama_cpp" / "installed").exists() and wanted - set(found):
         found |= _llama_cpp(arguments, threads, scratch)

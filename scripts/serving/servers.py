@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOCAL = "127.0.0.1"
+OURS = (sys.executable, "-m", "speccompile")
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,9 @@ class Server:
 
 
 @contextmanager
-def serving(bundle: Path, options: list[str]) -> Iterator[Server]:
-    """Ours, told to end behind it; it may have been killed by then."""
-    command = [sys.executable, "-m", "speccompile", "serve", str(bundle), "--port", "0", *options]
+def serving(bundle: Path, options: list[str], program: tuple[str, ...] = OURS) -> Iterator[Server]:
+    """Ours, told to end behind it; it may have been killed by then. program: `OURS`, or the one in C++."""
+    command = [*program, "serve", str(bundle), "--port", "0", *options]
     with _ending(subprocess.Popen(command, stdout=subprocess.PIPE, text=True)) as process:
         assert process.stdout is not None
         yield _ready(process.stdout.readline().strip(), process)

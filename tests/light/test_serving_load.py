@@ -106,6 +106,8 @@ def asked(scripts, tmp_path, monkeypatch):
     (environment / "bin" / "llama_cpp").rename(environment / "bin" / "llama-server")
     (environment / "installed").touch()
     write_toy_bundle(tmp_path / "toy", batch_size=3)
+    native = Namespace(command=tmp_path / "speccompile-native", onnxruntime=tmp_path / "library")
+    monkeypatch.setattr(scripts, "locations", lambda: native)
     monkeypatch.setattr(scripts, "_gguf", lambda environment, model, file: str(file))
     return Namespace(
         bundle=tmp_path / "toy", folder=tmp_path, tokenizer=tmp_path, drafter=tmp_path, threads=2, mode=None
@@ -131,12 +133,14 @@ def test_a_server_that_ends_is_told(scripts, asked, tmp_path):
         pass
 
 
-def test_modes_are_those_that_can_run_and_were_asked_for(scripts, asked, tmp_path):
+def test_modes_are_those_that_can_run_and_were_asked_for(scripts, asked, tmp_path, monkeypatch):
     assert tuple(scripts._modes(asked, tmp_path)) == scripts.MODES
     asked.drafter = None
-    assert tuple(scripts._modes(asked, tmp_path)) == scripts.MODES[:3]
+    assert tuple(scripts._modes(asked, tmp_path)) == scripts.MODES[:4]
     asked.mode = ["llama.cpp"]
     assert tuple(scripts._modes(asked, tmp_path)) == ("llama.cpp",)
     (tmp_path / "llama_cpp" / "installed").unlink()
+    monkeypatch.setattr(scripts, "locations", lambda: Namespace(command=None, onnxruntime=None))
+    assert tuple(scripts._modes(Namespace(**vars(asked) | {"mode": None}), tmp_path)) == scripts.MODES[:2]
     with pytest.raises(SystemExit, match="received the modes"):
         scripts._modes(asked, tmp_path)
