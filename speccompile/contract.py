@@ -99,7 +99,7 @@ features        float32 [B, window, F]  its taps at the accepted tokens, in the 
 successors      int64 [B, logit_rows, K]  the target's K best tokens behind each row of logits, the best first
 row_tokens      int64 [B, logit_rows]   the token at each of these rows, accepted or not; -1 where there is none
 media           float32 [media, W]      of a target that sees pictures: see `speccompile.bundle.media`
-media_rows, media_blocks int64 [B, window], media_offsets int64 [B, 3, window]: their rows, pictures and positions
+media_rows, media_blocks, media_offsets int64 [B, window], the last [B, 3, window]: rows, pictures, positions
 kept.table ..   any                     persistent states of a drafter, which last from one generation to the
                                         next, shared by all slots; they begin with zeros, and no token depends on them
 

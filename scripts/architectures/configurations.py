@@ -126,6 +126,7 @@ CORRECTIONS: dict[str, dict[str, Any]] = {
         "indexer_budget": 16,
         "indexer_compress_ratio": 4,
     },
+    "qwen2_5_vl": {"text_config": {"rope_parameters": ROPE | {"mrope_section": [2, 3, 3]}}},
     "qwen2": {"use_sliding_window": True, "layer_types": [zoo.FULL, zoo.SLIDING]},
     "recurrent_gemma": {"num_hidden_layers": 3},
     "reformer": {

@@ -100,8 +100,8 @@ class Conversation:
             )
         if self.drops_oldest:
             raise UsageError(
-                f"/image {path}: received a picture in a chat with --truncate, expected text: messages with pictures are "
-                "not dropped",
+                f"/image {path}: received a picture in a chat with --truncate, expected text: messages with pictures "
+                "are not dropped",
                 hint="leave --truncate out",
             )
         (picture,) = vision.pictures([path])

@@ -205,7 +205,7 @@ def test_the_service_is_asked_what_the_body_says(puppet):
 
 def test_the_last_tokens_of_a_prompt_are_read(server):
     ids = [number % 7 + 1 for number in range(200)]
-    most = server.model.bundle.manifest.max_length
+    most = chat_bundle().manifest.max_length
     for last, kept in ((9, ids[-9:]), (-1, ids[-(most - 20) :]), (1000, [5]), (None, [5, 6])):
         prompt = ids if len(kept) > 2 else kept
         found = server.complete(prompt=prompt, truncate_prompt_tokens=last, max_tokens=20, return_token_ids=True).json

@@ -109,12 +109,6 @@ class Scheduler:
     def _loop(self) -> "DecodeLoop":
         return self.bundle._loop  # not kept: a service that has ended must not hold a closed bundle's sessions
 
-    def _usable(self, slot: int, count: int) -> int:
-        return self._loop.usable(slot, count)
-
-    def _serves(self, length: int, written: int, part: int) -> bool:
-        return self._loop.serves(length, written, part)
-
     @property
     def waiting(self) -> int:
         """Number of requests without a batch slot."""
@@ -215,6 +209,9 @@ class Scheduler:
     def _usable(self, slot: int, count: int) -> int:
         """See `DecodeLoop.usable`; by the bundle, which lets go of its loop when it is closed."""
         return self._loop.usable(slot, count)
+
+    def _serves(self, length: int, written: int, part: int) -> bool:
+        return self._loop.serves(length, written, part)
 
     def _copied(self, served: ScheduledSequence, place: SlotAssignment) -> int:
         """Copy the slot that holds the longest prefix of the prompt to the assigned slot if that pays. Return the
