@@ -97,7 +97,7 @@ def build_plan(plan: Plan, output: Path, *, notes: Sequence[str] | None = None, 
         with collection_paused():
             compiler = import_module("speccompile.compiler.build")
             import_module("speccompile.compiler.models.load").quiet_transformers()
-        folder: Path = compiler.build(plan, output, **settings)
+            folder: Path = compiler.build(plan, output, **settings)  # which collects again, but not what was imported
     except Exception as error:
         if (told := with_estimate(error, needs, room)) is error:
             raise

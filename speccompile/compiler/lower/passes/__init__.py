@@ -4,7 +4,7 @@ A pass is a function Model -> int: it changes the model in place and returns its
 the graph before and after.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -89,14 +89,27 @@ def _subgraph(branch: Branch, inputs: Sequence[ir.Value] = ()) -> ir.Graph:
     return ir.Graph(list(inputs), list(outputs), nodes=nodes.nodes, name="branch")
 
 
+_BRANCHING = ("If", "Loop", "Scan")
+
+
+def _every_node(graph: ir.Graph) -> Iterator[ir.Node]:
+    """Yield the nodes of a graph and of its branches. onnx_ir's own iterator looks at all attributes of each node, which
+    takes a third of a lowering's time."""
+    for node in graph:
+        yield node
+        if node.op_type in _BRANCHING:
+            for attribute in node.attributes.values():
+                if attribute.type == ir.AttributeType.GRAPH:
+                    yield from _every_node(attribute.as_graph())
+
+
 def rewrite_nodes(model: ir.Model, domain: str, op: str, rewrite: Rewrite) -> int:
     """Replace every node `domain::op` by the nodes of `rewrite(nodes, node)`, which returns the new results.
 
     Return the number of replacements; a node stays if `rewrite` returns None.
     """
     fired = 0
-    every = ir.traversal.RecursiveGraphIterator(model.graph)  # branches included
-    for node in [node for node in every if node.domain == domain and node.op_type == op]:
+    for node in [node for node in _every_node(model.graph) if node.op_type == op and node.domain == domain]:
         nodes = Nodes()
         made = rewrite(nodes, node)
         if made is None:
