@@ -180,9 +180,11 @@ def command(
     from speccompile.serving.http.model import ServedModel
     from speccompile.serving.http.reading.limits import ReadLimits
     from speccompile.serving.http.run import ListenAddress, listen, serve
+    from speccompile.serving.scheduler import check_served
 
     named = read_named(adapters)
     manifest = open_bundle(folder, verify=False).manifest  # refuse an invalid bundle before listening
+    check_served(manifest)
     limits = _limits(
         requests=waiting, tokens=waiting_tokens, sequences=sequences, queue_seconds=waiting_seconds,
         seconds=request_seconds, client_rows=client_rows, reuse=not no_reuse,

@@ -150,6 +150,8 @@ def test_commands_hear(listener, cli, tmp_path):
         2,
         True,
     )
+    code, out, err = cli("serve", listener / "bundle", "--port", "0")
+    assert (code, out, "a service runs no encoders" in err) == (2, "", True)  # before it says where it listens
     code, _, err = cli("generate", listener / "bundle", "--source", "a")
     assert (code, "source: received one, but this bundle's target hears" in err) == (2, True)
     code, out, _ = cli("prove", listener / "bundle", "--target", listener / "target", "--json")

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
 
+from speccompile.bundle.manifest import Manifest
 from speccompile.errors import UsageError
 from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions
 from speccompile.serving.scheduler.events import Observer
@@ -19,6 +20,15 @@ if TYPE_CHECKING:
 
 LAST_ROUND = 5.0
 """Seconds that the round in progress may take once its tokens are no longer needed."""
+
+
+def check_served(manifest: Manifest) -> None:
+    """Raise UsageError for a bundle that no service takes."""
+    if manifest.source is not None:
+        raise UsageError(
+            "received a bundle whose target has an encoder, expected a language model: a service runs no encoders",
+            hint="generate with the bundle itself: Bundle.generate_batch, or speccompile generate",
+        )
 
 
 class Service:
@@ -37,11 +47,7 @@ class Service:
         """Wait until other threads release the bundle. sessions: where texts are kept, so that their prefixes serve
         later services too. Raise EngineError if this thread or another service uses the bundle, UsageError if its texts
         cannot be kept, and for a target with an encoder."""
-        if bundle.manifest.source is not None:
-            raise UsageError(
-                "received a bundle whose target has an encoder, expected a language model: a service runs no encoders",
-                hint="generate with the bundle itself: Bundle.generate_batch, or speccompile generate",
-            )
+        check_served(bundle.manifest)
         self.bundle = bundle
         with ExitStack() as holding:
             holding.enter_context(bundle._exclusive(serving=True))

@@ -93,8 +93,8 @@ _BRANCHING = ("If", "Loop", "Scan")
 
 
 def _every_node(graph: ir.Graph) -> Iterator[ir.Node]:
-    """Yield the nodes of a graph and of its branches. onnx_ir's own iterator looks at all attributes of each node, which
-    takes a third of a lowering's time."""
+    """Yield the nodes of a graph and of its branches. onnx_ir's own iterator looks at all attributes of each node,
+    which takes a third of a lowering's time."""
     for node in graph:
         yield node
         if node.op_type in _BRANCHING:
