@@ -231,7 +231,7 @@ Statement Parser::call_tag(int64_t line) {
 Statement Parser::filter_tag(int64_t line) {
   Statement found = made(Statement::Type::kFilterBlock, line);
   Expression filtered;
-  filtered.type = Expression::Type::kConstant;
+  filtered.line = line;
   filtered = filter(std::move(filtered));
   found.parts.push_back(filters(std::move(filtered)));
   expect_end();

@@ -18,8 +18,8 @@ struct Expression {
     kBinary, kComparison, kConcatenation
   };
 
-  Type type;
-  int64_t line;
+  Type type = Type::kConstant;
+  int64_t line = 0;
   std::string name;
   Value constant;
   std::vector<Expression> parts;
