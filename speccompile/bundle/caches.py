@@ -16,6 +16,9 @@ from speccompile.contract import (
     is_scale,
 )
 
+STORED_KINDS = {*CACHED_KINDS, *(kind + SCALE_SUFFIX for kind in CACHED_KINDS)}
+"""Parts of the names of buffers that hold keys and values, or their scales."""
+
 
 def scale_name(name: str) -> str:
     """Return the name of the scales of a quantized cache, or of the tensor that updates them: target.key.0 ->
@@ -34,11 +37,8 @@ def cache_dtype(graphs: Iterable[Graph], part: str) -> str:
 def cache_token_bytes(graphs: Iterable[Graph], part: str) -> int:
     """Return the bytes of a token's keys and values, scales included, in the caches of a component that graphs read."""
     states = {tensor.buffer: tensor for graph in graphs for tensor in graph.inputs if tensor.role == "state"}
-    own = (tensor for name, tensor in states.items() if name.startswith(f"{part}.") and _KINDS & {*name.split(".")})
-    return sum(map(_row_bytes, own))
-
-
-_KINDS = {*CACHED_KINDS, *(kind + SCALE_SUFFIX for kind in CACHED_KINDS)}
+    own = (name for name in states if name.startswith(f"{part}.") and STORED_KINDS & {*name.split(".")})
+    return sum(_row_bytes(states[name]) for name in own)
 
 
 def _row_bytes(cache: Tensor) -> int:
@@ -52,7 +52,7 @@ def longest_text(graphs: Iterable[Graph], manifest: Manifest, memory: float) -> 
     states = {tensor.buffer: tensor for graph in graphs for tensor in graph.inputs if tensor.role == "state"}
     token, fixed = 0, 0
     for name, tensor in states.items():
-        if not _KINDS & {*name.split(".")}:
+        if not STORED_KINDS & {*name.split(".")}:
             continue
         row, rows = _row_bytes(tensor), int(tensor.shape[2])
         if name in manifest.rings:

@@ -34,6 +34,9 @@ MEDIA, MEDIA_ROWS, MEDIA_BLOCKS, MEDIA_OFFSETS = MEDIA_INPUTS = (
 )  # fmt: skip
 """Inputs of a round's graphs that pictures fill."""
 
+AXES = 3
+"""Axes of a row's position: time, row, column."""
+
 IMAGES_FOLDER = "images"
 """Folder of a bundle with the encoder's graph and weights."""
 

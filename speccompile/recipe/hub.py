@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from speccompile.compiler.checkpoints.facts import GENERATION_CONFIG, TOKENIZER_FILES
-from speccompile.compiler.checkpoints.json_files import CONFIG
+from speccompile.compiler.checkpoints.facts import TOKENIZER_FILES
+from speccompile.compiler.checkpoints.json_files import CONFIG, GENERATION_CONFIG
 from speccompile.compiler.checkpoints.weights import INDEX
 from speccompile.errors import CheckpointError
 from speccompile.progress import LOGGER, log_step

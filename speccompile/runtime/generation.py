@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 from speccompile.runtime.adapters import LoadedAdapter
-from speccompile.runtime.audio.rules import Features, RuleMatcher
+from speccompile.runtime.audio.mel import Features
+from speccompile.runtime.audio.rules import RuleMatcher
 from speccompile.runtime.constraints import Constraint, Matcher
 from speccompile.runtime.generation_html import as_html, id_spans, text_spans
 from speccompile.runtime.images.media import SequenceMedia
@@ -24,7 +25,6 @@ _SHOWN = 60
 """Maximum number of characters of a text in a representation."""
 _CONTEXT = 64
 """Number of prompt tokens on which the text of the first new tokens depends, at most."""
-
 
 _WHERE_ASKED = ("logprobs", "top_logprobs")
 JSON_NAMES = {"acceptance_length": "mean_accepted"}

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.sources import AUDIO
 from speccompile.errors import PromptError, UsageError
-from speccompile.runtime.audio.reader import Features, read_sounds, transcript_start
+from speccompile.runtime.audio.mel import Features
+from speccompile.runtime.audio.reader import read_sounds, transcript_start
 from speccompile.runtime.generation_options import GenerationOptions
 from speccompile.runtime.text.prompts import Prompt, check_token_ids, prompt_token_ids
 from speccompile.runtime.text.tokenizer import Tokenizer

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.compiler.checkpoints import speech
-from speccompile.compiler.checkpoints.json_files import CONFIG
+from speccompile.compiler.checkpoints.json_files import CONFIG, GENERATION_CONFIG
 from speccompile.errors import UnsupportedModelError
 from speccompile.machine.formats.json_files import read_json_object, wrong
 from speccompile.plan.sources import SourceFacts
 
-GENERATION_CONFIG = "generation_config.json"
 TOKENIZER = "tokenizer.json"
 
 TYPES = ("bart", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "t5gemma", "umt5", *speech.TYPES)

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 from speccompile.compiler.checkpoints.encoder_decoder import decoder_sizes, is_encoder_decoder, read_source_facts
 from speccompile.compiler.checkpoints.gguf.block_types import EXPERTS, QUANTIZED
 from speccompile.compiler.checkpoints.gguf.conversion import read_index
-from speccompile.compiler.checkpoints.json_files import CONFIG
+from speccompile.compiler.checkpoints.json_files import CONFIG, GENERATION_CONFIG
 from speccompile.compiler.checkpoints.layer_shapes import check_layers
 from speccompile.compiler.checkpoints.layer_types import check_layer_types
 from speccompile.compiler.checkpoints.layer_widths import with_layer_widths
@@ -24,7 +24,6 @@ from speccompile.machine.formats.json_files import is_present, read_json_object,
 from speccompile.machine.formats.peft import ADAPTER_CONFIG, ADAPTER_WEIGHTS, MERGED
 from speccompile.plan.plan import CheckpointFacts
 
-GENERATION_CONFIG = "generation_config.json"
 TOKENIZER = "tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 SPECIAL_TOKENS_MAP = "special_tokens_map.json"

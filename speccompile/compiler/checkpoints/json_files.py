@@ -12,4 +12,4 @@ __all__ = [
     "CONFIG", "COPY_AGAIN", "RepeatedKeyError", "is_present", "read_json_object", "refuse_duplicate_keys",
 ]  # fmt: skip
 
-CONFIG = "config.json"
+CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"

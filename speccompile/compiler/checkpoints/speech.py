@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from speccompile.compiler.checkpoints.json_files import CONFIG
+from speccompile.compiler.checkpoints.json_files import CONFIG, GENERATION_CONFIG
 from speccompile.errors import UnsupportedModelError
 from speccompile.machine.formats.json_files import read_json_object, wrong
 from speccompile.plan.sources import AudioFacts, SourceFacts
@@ -12,9 +12,9 @@ from speccompile.plan.sources import AudioFacts, SourceFacts
 TYPES = ("whisper",)
 """Values of `model_type` of encoder-decoders that hear."""
 
-GENERATION_CONFIG = "generation_config.json"
 PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
 _FRAMES_PER_ROW = 2
+"""As in `bundle.sources`, which files of checkpoints are read without."""
 _DEFAULTS = {"sampling_rate": 16_000, "hop_length": 160, "n_fft": 400}
 _ALTERED = {"dither": 0.0, "do_normalize": False, "padding_value": 0.0}
 """Settings of transformers' feature extractor that change features otherwise, and the values at which they do not."""

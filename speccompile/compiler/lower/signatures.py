@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from speccompile.bundle.caches import STORED_KINDS
+from speccompile.bundle.media import AXES
 from speccompile.bundle.sources import AUDIO, ENCODED_COMPONENTS, SOURCE, is_cross_state, length_input, tokens_input
 from speccompile.compiler.models.encode_source import EncodeSource
 from speccompile.compiler.step.draft import Drafter, State
-from speccompile.compiler.step.media_rows import AXES
 from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.verify import Verify
 from speccompile.compiler.step.window import TreeLayout
@@ -15,7 +16,6 @@ from speccompile.contract import (
     CACHED_KINDS,
     FLOAT_CACHE,
     NEXT_ROUND_INPUTS,
-    SCALE_SUFFIX,
     Dimension,
     Graph,
 )
@@ -101,9 +101,9 @@ def quantized_states(verify: Verify) -> list[str]:
 
 def ring_buffers(graph: Graph, rings: Mapping[int, int]) -> dict[str, int]:
     """Return buffer -> window of the target's caches that are rings, scales included. rings: layer -> window."""
-    kinds = {*CACHED_KINDS, *(kind + SCALE_SUFFIX for kind in CACHED_KINDS)}
     names = [each.buffer.split(".") for each in graph.inputs if each.role == "state"]
-    return {".".join(parts): rings[int(parts[2])] for parts in names if parts[1] in kinds and int(parts[2]) in rings}
+    caches = (parts for parts in names if parts[1] in STORED_KINDS)
+    return {".".join(parts): rings[int(parts[2])] for parts in caches if int(parts[2]) in rings}
 
 
 def draft_graph(drafter: Drafter, rows: int, n_features: int = 0) -> Graph:

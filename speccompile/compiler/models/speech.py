@@ -13,7 +13,8 @@ from transformers.generation import (
 )
 
 from speccompile.bundle.sources import FRAMES_PER_ROW
-from speccompile.compiler.checkpoints.speech import GENERATION_CONFIG, TYPES
+from speccompile.compiler.checkpoints.json_files import GENERATION_CONFIG
+from speccompile.compiler.checkpoints.speech import TYPES
 from speccompile.compiler.models.sourced import EAGER, SourcedModel, sourced
 from speccompile.runtime.audio.examples import noise
 

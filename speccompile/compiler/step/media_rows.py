@@ -12,9 +12,6 @@ from speccompile.compiler.step.layers import find_layers
 from speccompile.compiler.step.monkeypatch import patched_attribute
 from speccompile.errors import UnsupportedModelError
 
-AXES = 3
-"""Axes of a row's position: time, row, column."""
-
 
 @dataclass(frozen=True)
 class MediaRows:

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Features = NDArray[np.float32]
+from speccompile.runtime.audio.mel import Features
 
 LEAST, MOST = -1.0, 1.5
 """Limits of noise: most log-mel features lie there."""

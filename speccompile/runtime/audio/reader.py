@@ -4,14 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from speccompile.bundle.source_section import AUDIO_SIZES, NO_TIMES
+from speccompile.bundle.sources import AUDIO
 from speccompile.errors import PromptError, UsageError
-from speccompile.runtime.audio.mel import log_mel
+from speccompile.runtime.audio.mel import Features, log_mel
 from speccompile.runtime.audio.resample import resample
 from speccompile.runtime.audio.wav import Sound, parse_wav, read_wav
-
-Features = NDArray[np.float32]
 
 TRANSCRIBE = "transcribe"
 """Task by default."""
@@ -51,8 +50,7 @@ def _features(audio: Any, about: dict[str, Any]) -> Features:
             f"{longest / about['sampling_rate']:g} s, which the encoder hears at once",
             hint="cut it into pieces, in pauses, and transcribe each",
         )
-    names = ("sampling_rate", "window", "hop", "mels", "frames")
-    return log_mel(samples, **{name: about[name] for name in names})
+    return log_mel(samples, **{name: about[name] for name in AUDIO_SIZES})
 
 
 def _sound(audio: Any, rate: int) -> Sound:
@@ -72,7 +70,7 @@ def _sound(audio: Any, rate: int) -> Sound:
 def transcript_start(about: dict[str, Any], language: str | None, task: str | None) -> list[int]:
     """Return the tokens with which a transcript begins, for a language that `about`, the manifest's section `source`,
     knows, None for a target of one language. Raise UsageError for an unknown task."""
-    audio, tokens = about["audio"], [about["start_token_id"]]
+    audio, tokens = about[AUDIO], [about["start_token_id"]]
     if language is not None:
         tokens.append(about["languages"][language])
         if audio["tasks"]:
@@ -81,7 +79,7 @@ def transcript_start(about: dict[str, Any], language: str | None, task: str | No
         if task not in (None, TRANSCRIBE):
             raise UsageError(f"task: received {task!r}, but this bundle's target only transcribes", hint="leave it out")
         tokens += audio["prompt"]
-    last = audio["no_timestamps"]
+    last = audio[NO_TIMES]
     return tokens if last is None or tokens[-1] == last else [*tokens, last]
 
 

@@ -6,7 +6,7 @@ from math import ceil, gcd
 import numpy as np
 from numpy.typing import NDArray
 
-Samples = NDArray[np.float32]
+from speccompile.runtime.audio.mel import Samples
 
 _ZEROS, _ROLLOFF = 6, 0.99
 """Zero crossings of the sinc on each side, and its border as a share of the lower Nyquist frequency."""

@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.sources import AUDIO
-from speccompile.runtime.audio.mel import Features
-
-__all__ = ["Features", "RuleMatcher", "TokenRules", "impose_rules"]
 
 Mask = NDArray[np.bool_]
 

@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from speccompile.bundle.media import MEDIA, MEDIA_BLOCKS, MEDIA_OFFSETS, MEDIA_ROWS
+from speccompile.bundle.media import AXES, MEDIA, MEDIA_BLOCKS, MEDIA_OFFSETS, MEDIA_ROWS
 from speccompile.contract import Graph
 from speccompile.runtime.devices.engine import Engine
 from speccompile.runtime.images.media import SequenceMedia
 from speccompile.runtime.rounds.slots import Slot
-
-AXES = 3
 
 Part = tuple[SequenceMedia | None, range]
 """Pictures of a slot's sequence, and the part of its tokens that a run reads."""

@@ -6,7 +6,8 @@ from typing import Any
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.sources import AUDIO, SOURCE, SOURCE_LENGTH, SOURCE_TOKENS
 from speccompile.contract import SOURCE_ENCODERS
-from speccompile.runtime.audio.examples import Features, noise
+from speccompile.runtime.audio.examples import noise
+from speccompile.runtime.audio.mel import Features
 from speccompile.runtime.devices.engine import Engine
 
 
