@@ -63,6 +63,13 @@ class Seeing:
         )  # fmt: skip
         return found[0, ids.shape[1] :].tolist()
 
+    def both_ways(self, text: str, images: Sequence[Any]) -> list[list[int]]:
+        """Return the bundle's tokens for a prompt without drafts and with them. text: with {} for each picture."""
+        text = text.format(self.token)
+        ways = ({"autoregressive": True}, {"autoregressive": False})
+        given: dict[str, Any] = {"images": list(images), "max_new_tokens": NEW, "adaptive": False}
+        return [self.bundle.generate(text, **given, **way).token_ids for way in ways]
+
     @torch.no_grad()
     def _recomputed(self, given: dict[str, Any]) -> list[int]:
         """Return the greedy tokens of the whole model without a cache: `generate` goes on from the last position on

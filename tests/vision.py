@@ -45,9 +45,9 @@ _PROCESSORS = {
                  "crop_to_patches": True, "min_patches": 1, "max_patches": 4},
 }  # fmt: skip
 FLAT = ("internvl", "qwen2_5_vl", "qwen3_vl")
-"""Those whose processor takes the pictures of one prompt as a list."""
+"""Types whose processor takes the pictures of one prompt as a list."""
 ON_AXES = ("qwen2_5_vl", "qwen3_vl")
-"""Those whose rows have positions on three axes."""
+"""Types whose rows have positions on three axes."""
 NAMES = ("idefics3", "smolvlm", "internvl", "gemma3", "qwen2_5_vl", "qwen3_vl")
 CHAT = (
     "{% for m in messages %}{{ m['role'] }}:{% if m['content'] is string %}{{ m['content'] }}{% else %}"

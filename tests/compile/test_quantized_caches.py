@@ -13,12 +13,11 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from speccompile.bundle.caches import cache_dtype
 from speccompile.compiler.build import build
-from speccompile.compiler.prove.quality import engine_logits
 from speccompile.errors import ProofError, UnsupportedModelError, UsageError
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import zoo
-from tests.compile.tiny_bundles import noisy, save
+from tests.compile.tiny_bundles import noisy, save, window_logits
 from tests.native.side_by_side import SideBySide
 from tests.suite.selection import sweep_but
 
@@ -93,10 +92,8 @@ def test_windows_chunks_and_threads_give_the_same_bits(pair):
     texts, found = prompts(), []
     for threads in (1, 2):
         bundle = Bundle.open(pair / "bundle", threads=threads)
-        verify = next(graph for graph in bundle.manifest.graphs if graph.name == "verify")
         for width in (1, 2, 3, 4, 5, 7, 16):
-            blocks = dict(engine_logits(bundle.engine, verify, texts, width, 2))
-            found.append(np.concatenate([blocks[start] for start in sorted(blocks)]))
+            found.append(window_logits(bundle, texts, width))
     for each in found[1:]:
         assert (each.view(np.uint32) == found[0].view(np.uint32)).all()
 

@@ -14,7 +14,7 @@ from speccompile.errors import UsageError
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests import zoo
-from tests.compile.tiny_bundles import noisy, save
+from tests.compile.tiny_bundles import noisy, save, window_logits
 from tests.native.scheduler_operations import NativeSchedule, PythonSchedule
 from tests.native.side_by_side import SideBySide
 from tests.suite.selection import sweep_but
@@ -29,7 +29,7 @@ cache: {max_length: 240, prefill_chunk: 16, batch_size: 2}
 prove: {max_new_tokens: 8}
 """
 WINDOW, ROWS = 16, 16 + 32
-"""Of the tiny models, and of their rings: a chunk of 16 tokens, and 16 nodes."""
+"""Window of the tiny models, and rows of their rings: a chunk of 16 tokens, and 16 nodes."""
 NEW = 60
 LENGTHS = (2, 15, 47, 48, 49, 70, 150)
 FULL = "cache.sliding=full"
@@ -97,10 +97,8 @@ def test_rings_give_the_bits_of_full_caches(pair):
     texts, found = prompts(), []
     for name, threads in (("full", 1), ("ring", 1), ("ring", 2)):
         bundle = Bundle.open(pair / name, threads=threads)
-        verify = next(graph for graph in bundle.manifest.graphs if graph.name == "verify")
         for width in (1, 3, 4, 7, 16) if name == "ring" else (16,):
-            blocks = dict(engine_logits(bundle.engine, verify, texts, width, 2))
-            found.append(np.concatenate([blocks[start] for start in sorted(blocks)]))
+            found.append(window_logits(bundle, texts, width))
     for each in found[1:]:
         assert (each.view(np.uint32) == found[0].view(np.uint32)).all()
 

@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from speccompile.compiler.build import build
+from speccompile.compiler.prove.quality import engine_logits
 from speccompile.index.files import SEPARATOR, tokenizer_hash
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
@@ -224,3 +225,10 @@ def make(name: str, folder: Path) -> None:
 def contents(folder: Path) -> dict[str, bytes]:
     """Return every file below a folder."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def window_logits(bundle, texts, width: int) -> np.ndarray:
+    """Return a bundle's logits over texts, float32, two slots of which it reads in windows of so many tokens."""
+    verify = next(graph for graph in bundle.manifest.graphs if graph.name == "verify")
+    blocks = dict(engine_logits(bundle.engine, verify, texts, width, 2))
+    return np.concatenate([blocks[start] for start in sorted(blocks)])

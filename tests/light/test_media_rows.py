@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from speccompile.bundle.media import AXES
 from speccompile.compiler.checkpoints.images import read_images
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.models.probe import probe
 from speccompile.compiler.step.decoder import CacheShape
-from speccompile.compiler.step.media_rows import AXES, MediaRows, same_picture
+from speccompile.compiler.step.media_rows import MediaRows, same_picture
 from speccompile.compiler.step.verify import RoundInputs, Verify
 from speccompile.errors import UnsupportedModelError
 from tests import vision

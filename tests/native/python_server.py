@@ -19,7 +19,7 @@ from tests.native.served import started
 from tests.native.toy_onnx import CHUNK, DRAFTS, write_arithmetic_bundle
 
 MAX_LENGTH = 160
-"""Of the toys of Python's tests."""
+"""Longest text, in tokens, of the toys of Python's tests."""
 OPTIONS = {"requests": "waiting", "tokens": "waiting-tokens", "queue_seconds": "waiting-seconds",
            "seconds": "request-seconds", "sequences": "sequences", "client_rows": "client-rows"}  # fmt: skip
 """Limits of the scheduler, as options of the command."""

@@ -19,7 +19,7 @@ __all__ = ["rendered"]
 FOLDER = Path(__file__).with_name("templates")
 GIVEN: dict[str, Any] = json.loads(Path(__file__).with_name("template_conversations.json").read_text())
 FEWEST = 6
-"""Of the conversations, that every template takes: most refuse some."""
+"""Number of conversations that every template takes: most refuse some."""
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.iterdir()), ids=lambda file: file.stem)
