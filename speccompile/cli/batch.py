@@ -8,7 +8,7 @@ import click
 
 from speccompile.cli.adapter_option import ADAPTER
 from speccompile.cli.exit_codes import interrupt_code
-from speccompile.cli.options import SIGNED_BY, THREADS
+from speccompile.cli.options import opening_options
 from speccompile.progress import LOGGER, log_step
 
 if TYPE_CHECKING:
@@ -28,10 +28,7 @@ PATH = click.Path(path_type=Path)
 @click.option("--served-model-name", "name", metavar="NAME", help="What bodies call it; by default the bundle's name.")
 @click.option("--adapter", "adapters", **ADAPTER)
 @click.option("--autoregressive", is_flag=True, help="One token a round, for requests that do not ask for drafts.")
-@click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here.")
-@click.option("--threads", **THREADS)
-@click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
-@click.option("--require-signature", "signed_by", **SIGNED_BY)
+@opening_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     folder: Path,

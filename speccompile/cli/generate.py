@@ -8,7 +8,7 @@ import click
 from speccompile.cli.adapter_option import USED_ADAPTER, take_adapter
 from speccompile.cli.constraint_options import constraint_options, impose, take
 from speccompile.cli.generation_output import write_generations
-from speccompile.cli.options import NEW_TOKENS, SESSION, SIGNED_BY, THREADS, TRUNCATE, Option
+from speccompile.cli.options import NEW_TOKENS, SESSION, TRUNCATE, Option, opening_options
 from speccompile.cli.prompt_input import SOURCES
 from speccompile.cli.sampling_options import sampling_options
 from speccompile.cli.source_options import read_beginning, source_options, take_source
@@ -50,10 +50,7 @@ if TYPE_CHECKING:
     help="Go on from what the drafter learned and kept here, where the file is there, and keep it here at the end.",
 )  # fmt: skip
 @click.option("--reset", is_flag=True, help="With --state: begin with nothing learned, whatever the file holds.")
-@click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here.")
-@click.option("--threads", **THREADS)
-@click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
-@click.option("--require-signature", "signed_by", **SIGNED_BY)
+@opening_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each sequence at the end.")
 def command(
     folder: Path,

@@ -1,7 +1,8 @@
 """Options with short forms and aliases, named in errors by their long form."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -46,3 +47,17 @@ SESSION: dict[str, Any] = {
     "help": "Go on from the text that this file holds, where it is there, and keep the text here at the end.",
 }
 """Settings of the option --session of every command that takes one prompt."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def opening_options(command: F) -> F:
+    """Add the options with which a bundle is opened: engine, threads, no_verify, signed_by."""
+    for option in reversed((
+        click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here."),
+        click.option("--threads", **THREADS),
+        click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes."),
+        click.option("--require-signature", "signed_by", **SIGNED_BY),
+    )):  # fmt: skip
+        command = option(command)
+    return command

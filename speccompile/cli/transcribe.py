@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from speccompile.cli.generation_output import summary
-from speccompile.cli.options import NEW_TOKENS, SIGNED_BY, THREADS, Option
+from speccompile.cli.options import NEW_TOKENS, Option, opening_options
 from speccompile.progress import LOGGER, log_step
 
 
@@ -25,10 +25,7 @@ from speccompile.progress import LOGGER, log_step
 @click.option(
     "--fixed-draft-length", is_flag=True, help="Verify all drafts in every round, also while they do not pay."
 )
-@click.option("--engine", metavar="NAME", help="Engine of the bundle; by default the first that can run here.")
-@click.option("--threads", **THREADS)
-@click.option("--no-verify", is_flag=True, help="Do not compare the files with their recorded hashes.")
-@click.option("--require-signature", "signed_by", **SIGNED_BY)
+@opening_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     folder: Path,

@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
-import torch
 from numpy.typing import NDArray
 
-from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, PIXELS, PROOF_SHAPES
+from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, PROOF_SHAPES
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.memory import free_memory
 from speccompile.compiler.lower.export_encoder import ENCODER_FILE, WEIGHTS_FILE, export_encoder
 from speccompile.compiler.models.image_encoder import ENCODERS, image_features, load_whole
 from speccompile.compiler.models.load import ModelFiles
-from speccompile.compiler.models.patch_encoder import QwenVLEncoder
 from speccompile.errors import ProofError
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.progress import log_step
@@ -41,10 +39,7 @@ def build_encoder(inputs: EncoderInputs, folder: Path, steps: CachedSteps, *, pr
     def make() -> dict[str, Any]:
         with log_step(f"tracing {ENCODE_IMAGE}"):
             encoder = ENCODERS[inputs.images.family](load_whole(inputs.target.folder), inputs.images)
-            if isinstance(encoder, QwenVLEncoder):
-                export_encoder(encoder, encoder.example(), folder, encoder.dynamic())
-            else:
-                export_encoder(encoder, {PIXELS: torch.zeros(3, *inputs.images.tile)}, folder)
+            export_encoder(encoder, encoder.example(), folder, encoder.dynamic())
         return {}
 
     def compare() -> dict[str, Any]:

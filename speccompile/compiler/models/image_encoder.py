@@ -30,11 +30,27 @@ def load_whole(folder: Path) -> nn.Module:
     return model.eval().requires_grad_(False)
 
 
-class _Idefics3(nn.Module):
-    """Idefics3 and SmolVLM over one whole tile, whose positions are constant."""
+class _TileEncoder(nn.Module):
+    """An encoder of one tile: pixels float32 [3, height, width] -> rows float32 [rows, W]."""
 
     def __init__(self, whole: nn.Module, images: ImageSettings) -> None:
         super().__init__()
+        self.model, self._tile = whole.model, images.tile
+
+    def example(self) -> dict[str, Tensor]:
+        """Return inputs of a run, by name."""
+        return {PIXELS: torch.zeros(3, *self._tile)}
+
+    def dynamic(self) -> None:
+        """Return no dynamic dimensions: all tiles have one size."""
+
+
+class _Idefics3(_TileEncoder):
+    """Idefics3 and SmolVLM over one whole tile, whose positions are constant."""
+
+    def __init__(self, whole: nn.Module, images: ImageSettings) -> None:
+        nn.Module.__init__(self)
+        self._tile = images.tile
         self.tower, self.connector, tile = whole.model.vision_model, whole.model.connector, images.tile
         patch, found = self.tower.embeddings.patch_size, list[Tensor]()
         grid = torch.ones(1, tile[0] // patch, tile[1] // patch, dtype=torch.bool)
@@ -54,12 +70,8 @@ class _Idefics3(nn.Module):
         return rows
 
 
-class _InternVL(nn.Module):
+class _InternVL(_TileEncoder):
     """InternVL over one tile."""
-
-    def __init__(self, whole: nn.Module, images: ImageSettings) -> None:
-        super().__init__()
-        self.model = whole.model
 
     def forward(self, pixels: Tensor) -> Tensor:
         config = self.model.config
@@ -71,22 +83,18 @@ class _InternVL(nn.Module):
         return rows
 
 
-class _Gemma3(nn.Module):
+class _Gemma3(_TileEncoder):
     """Gemma 3 over one tile."""
-
-    def __init__(self, whole: nn.Module, images: ImageSettings) -> None:
-        super().__init__()
-        self.model = whole.model
 
     def forward(self, pixels: Tensor) -> Tensor:
         rows: Tensor = self.model.get_image_features(pixels[None]).pooler_output[0]
         return rows
 
 
-ENCODERS: dict[str, Callable[[nn.Module, ImageSettings], nn.Module]] = {
+ENCODERS: dict[str, Callable[[nn.Module, ImageSettings], _TileEncoder | QwenVLEncoder]] = {
     "gemma3": _Gemma3, "idefics3": _Idefics3, "internvl": _InternVL, "qwen_vl": QwenVLEncoder
 }  # fmt: skip
-"""Family -> module over the inputs of a run: of a tile pixels float32 [3, height, width] -> rows float32 [rows, W]."""
+"""Family -> module over the inputs of a run."""
 
 
 def pixel_inputs(whole: nn.Module, runs: Sequence[EncoderRun]) -> dict[str, Tensor]:

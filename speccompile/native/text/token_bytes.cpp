@@ -38,7 +38,7 @@ int64_t longest_token_bytes(const Json& definition) {
   for (int byte = 0; byte < 256; ++byte) letters.insert(letter_of_byte(static_cast<char>(byte)));
   size_t longest = 0;
   for (const auto& each : model["vocab"].object()) {
-    letters.erase(each.first);
+    if (each.first.size() <= 2) letters.erase(each.first);  // a letter of a byte has one or two
     longest = std::max(longest, each.first.size());
   }
   if (!letters.empty()) return 0;
