@@ -10,6 +10,9 @@ namespace spc::cli {
 // Of a buffer in the manifest: a number, or a product where a width varies from run to run. Throws Error(kBundle) for a
 // dtype of unknown size. rows: of the batch, which all lie in memory.
 Json size_in_bytes(const Json& buffer, int64_t rows);
+// The caches of the first engine of a manifest: bytes of a token, dtypes if they are quantized, rings, and the longest text in a
+// gigabyte.
+std::string describe_caches(const Json& manifest);
 // The lines that people read, from the object of --json.
 std::string describe(const Json& object);
 

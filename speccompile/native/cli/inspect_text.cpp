@@ -88,78 +88,6 @@ std::string drafts(const Json& manifest) {
          looked_up(manifest["plan"]["drafter"]);
 }
 
-bool has_part(const std::string& buffer, const std::string& part) {
-  return ("." + buffer + ".").find("." + part + ".") != std::string::npos;
-}
-
-bool is_cache(const std::string& buffer) {
-  return std::any_of(std::begin(kCachedKinds), std::end(kCachedKinds), [&](const std::string& kind) {
-    return has_part(buffer, kind) || has_part(buffer, kind + kScaleSuffix);
-  });
-}
-
-// The longest text of one batch slot whose caches fit a gigabyte.
-std::string longest_text(const Json& manifest, const std::map<std::string, Json>& states) {
-  const int64_t length = manifest["max_length"].integer(), gigabyte = 1000000000;
-  int64_t token = 0, fixed = 0;
-  for (const auto& [buffer, tensor] : states) {
-    if (!is_cache(buffer)) continue;
-    const Json::List& shape = tensor["shape"].list();
-    const int64_t rows = shape[2].integer(), row = static_cast<int64_t>(item_size(tensor["dtype"].text())) * shape[1].integer() * shape[3].integer();
-    if (manifest["rings"].find(buffer)) {
-      fixed += row * rows;
-    } else {  // a drafter with another tokenizer has several rows for a token
-      const int64_t several = std::max<int64_t>(1, rows / length);
-      token += several * row;
-      fixed += row * (rows - several * length);
-    }
-  }
-  if (!token && fixed <= gigabyte) return "any";
-  return std::to_string(token && fixed < gigabyte ? (gigabyte - fixed) / token : 0) + " tokens";
-}
-
-// The rings among the states, or "".
-std::string rings(const Json& manifest, const std::map<std::string, Json>& states) {
-  std::set<int64_t> sizes;
-  std::set<std::string> layers;
-  for (const auto& each : manifest["rings"].object()) {
-    sizes.insert(states.at(each.first)["shape"].list()[2].integer());
-    layers.insert(each.first.substr(each.first.rfind('.')));
-  }
-  std::vector<std::string> words;
-  for (const int64_t size : sizes) words.push_back(std::to_string(size));
-  return "rings of " + joined(words, ", ") + " rows in " + std::to_string(layers.size()) + " layers";
-}
-
-// Bytes of a token's keys and values in the first engine, by component; with the dtype if they are quantized.
-std::string caches(const Json& manifest) {
-  std::map<std::string, Json> states;
-  for (const Json& graph : manifest["engines"].list().front()["graphs"].list())
-    for (const Json& tensor : graph["inputs"].list())
-      if (tensor["role"].text() == role::kState) states.emplace(tensor["buffer"].text(), tensor);
-  std::vector<std::string> parts;
-  for (const char* component : {component::kTarget, component::kDrafter}) {
-    int64_t bytes = 0;
-    bool is_quantized = false;
-    for (const auto& [buffer, tensor] : states) {
-      if (buffer.rfind(std::string(component) + ".", 0) != 0) continue;
-      for (const std::string kind : kCachedKinds) {
-        const bool is_scale = has_part(buffer, kind + kScaleSuffix);
-        if (!is_scale && !has_part(buffer, kind)) continue;
-        const Json::List& shape = tensor["shape"].list();
-        bytes += static_cast<int64_t>(item_size(tensor["dtype"].text())) * shape[1].integer() * shape[3].integer();
-        is_quantized = is_quantized || is_scale;
-      }
-    }
-    const std::string dtype = is_quantized ? std::string(dtype::kInt8) + ", " : "";
-    if (bytes) parts.push_back(component + std::string(" ") + dtype + number("%.2f KB a token", static_cast<double>(bytes) / 1e3));
-  }
-  if (parts.empty()) return "none";
-  if (!manifest["rings"].object().empty()) parts.push_back(rings(manifest, states));
-  parts.push_back("1 GB holds " + longest_text(manifest, states));
-  return joined(parts, "; ");
-}
-
 // The slots for adapters, with their bytes in the first engine.
 std::string adapters(const Json& manifest) {
   const Json& slots = manifest["plan"]["adapters"];
@@ -188,7 +116,7 @@ std::vector<Cells> facts(const Json& object) {
       {"drafts", drafts(manifest)},
       {"batch size", word("batch_size")},
       {"max length", word("max_length") + " tokens, prefilled " + word("prefill_chunk") + " at a time"},
-      {"caches", caches(manifest)},
+      {"caches", describe_caches(manifest)},
   };
   if (!manifest["plan"]["adapters"].is_null()) rows.push_back({"adapters", adapters(manifest)});
   const std::vector<Cells> rest = {
