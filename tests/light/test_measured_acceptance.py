@@ -76,13 +76,13 @@ def generate(pace: AdaptiveDraftLength, *, tokens: int, luck: int, chance: float
 
 
 def test_a_cold_process_goes_on_drafting_where_its_first_rounds_had_no_luck():
-    """As `def main(` of the demo, whose first two rounds accept nothing: without a proof it never drafts again."""
+    """A prompt whose first three rounds accept nothing: without a proof it hardly drafts again."""
     cold, told = AdaptiveDraftLength(CHAIN), AdaptiveDraftLength(CHAIN)
     told.expect(GOOD)
-    asked = {"tokens": 64, "luck": 2, "chance": 0.8, "draft": 1.3}
+    asked = {"tokens": 64, "luck": 3, "chance": 0.8, "draft": 1.3}
     blind, _ = generate(cold, **asked)
     rounds, seconds = generate(told, **asked)
-    assert blind > 60
+    assert blind > 55
     assert rounds < 30
     assert seconds < 55
 

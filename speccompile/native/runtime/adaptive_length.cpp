@@ -41,6 +41,7 @@ void AdaptiveDraftLength::record_batch_size(int rows) {
 int AdaptiveDraftLength::next_width(int64_t lag) {
   if (paused_) return waited_ >= gap_ && resumes(lag) ? width_ : 1;
   if (!model_.is_based() || since_autoregressive_ >= (speedup_ > kClearSpeedup ? kRareRefresh : kRefresh)) return 1;
+  if (since_decision_ % kLosingRounds && !on_trial_) return width_;
   on_trial_ = on_trial_ && recent_loss_ > 0;
   const bool is_losing = recent_loss_ >= patience();
   const int64_t wait = on_trial_ ? 0 : is_losing ? kLosingRounds : kDecisionRounds;

@@ -40,8 +40,8 @@ REFRESH = 32
 """Number of drafting rounds after which one autoregressive round is timed again, because the context grows."""
 
 DECISION_ROUNDS, LOSING_ROUNDS = 8, 4
-"""Number of rounds between two decisions about the width, and while drafting loses: in Python a decision costs some
-0.05 ms, as much as one tenth of a small model's round."""
+"""Number of rounds between two decisions about the width, and while drafting loses, a divisor of the first: in Python a
+decision costs some 0.05 ms, as much as one tenth of a small model's round."""
 
 RARE_REFRESH, CLEAR_SPEEDUP = 128, 1.25
 """`RARE_REFRESH` replaces `REFRESH` while the speedup is above `CLEAR_SPEEDUP`."""
@@ -121,6 +121,9 @@ class AdaptiveDraftLength:
         self._since_autoregressive, self._since_decision = 0, DECISION_ROUNDS
         self._max_new_tokens = self._new_tokens = 0.0
         self._speedup = 1.0
+        self._unread: list[tuple[int, float | None, Sequence[int], int]] = []
+        """Arguments of `record_verify` of rounds that no decision has needed yet, and of `record_draft` with width 0:
+        read together they cost a third of what each costs between two runs."""
         self._trial_loss = self._loss_since_resume = self._recent_loss = 0.0
         """Seconds that drafting has lost compared with autoregressive rounds; negative for a gain. `_trial_loss`:
         across generations, less the allowance of trials; `_loss_since_resume`: since drafting resumed; `_recent_loss`:
@@ -133,12 +136,15 @@ class AdaptiveDraftLength:
         self._model.expect_times(times)
 
     def estimated_speedup(self, draft_lengths: Sequence[int], new_tokens: int) -> float | None:
+        self._read_rounds()
         return self._model.estimated_speedup(draft_lengths, new_tokens)
 
     def measured_times(self) -> dict[str, Any] | None:
+        self._read_rounds()
         return self._model.measured_times()
 
     def begin(self, prompt: int, room: int) -> int:
+        self._read_rounds()
         self._trial_loss -= TRIAL_SHARE * self._model.autoregressive.typical * self._new_tokens
         self._max_new_tokens, self._new_tokens = room, 0.0
         self._model.acceptance.limit_weight(PRIOR_ROUNDS)
@@ -150,21 +156,28 @@ class AdaptiveDraftLength:
         return self.next_width(prompt)
 
     def join(self, prompt: int, room: int) -> None:
+        self._read_rounds()
         self._max_new_tokens = max(self._max_new_tokens, self._new_tokens + room)
         rows = self._model.rows
         self._model.acceptance.limit_weight(max(PRIOR_ROUNDS, MEMORY * rows / (rows + 1)))  # its acceptance is unknown
 
     def record_batch_size(self, rows: int) -> None:
+        if rows != self._model.rows:
+            self._read_rounds()  # of the former number
         if self._model.set_batch_size(rows) and self._paused:
             self._gap = self._waited = FIRST_GAP  # the cost of drafting has changed
 
     def next_width(self, lag: int) -> int:
         if self._paused:
+            self._read_rounds()
             return self._width if self._waited >= self._gap and self._resumes(lag) else 1
         if not self._model.is_based or self._since_autoregressive >= (
             RARE_REFRESH if self._speedup > CLEAR_SPEEDUP else REFRESH
         ):
             return 1
+        if self._since_decision % LOSING_ROUNDS and not self._on_trial:
+            return self._width
+        self._read_rounds()
         self._on_trial = self._on_trial and self._recent_loss > 0
         is_losing = self._recent_loss >= self._patience
         wait = 0 if self._on_trial else LOSING_ROUNDS if is_losing else DECISION_ROUNDS
@@ -218,6 +231,7 @@ class AdaptiveDraftLength:
         return TRIAL_SHARE * self._model.autoregressive.typical * self._expected_tokens
 
     def record_autoregressive(self, seconds: float | None) -> None:
+        self._read_rounds()
         if seconds is not None:
             self._model.add_autoregressive(seconds)
         if (
@@ -228,6 +242,28 @@ class AdaptiveDraftLength:
         self._waited += 1
 
     def record_verify(self, width: int, seconds: float | None, accepted: Sequence[int], without: int) -> None:
+        self._unread.append((width, seconds, accepted, without))
+        self._since_autoregressive += 1
+        self._since_decision += 1
+
+    def record_draft(self, seconds: float | None) -> None:
+        self._unread.append((0, seconds, (), 0))
+
+    def record_catch_up(self, tokens: int, seconds: float, lost: float) -> None:
+        self._read_rounds()
+        self._model.add_reading(tokens, seconds)
+        self._add_loss(lost)
+
+    def _read_rounds(self) -> None:
+        """Take the recorded rounds that drafted into account."""
+        rounds, self._unread = self._unread, []
+        for width, seconds, accepted, without in rounds:
+            if width:
+                self._read_verify(width, seconds, accepted, without)
+            else:
+                self._read_draft(seconds)
+
+    def _read_verify(self, width: int, seconds: float | None, accepted: Sequence[int], without: int) -> None:
         speed, tokens = self._model, 1 + sum(accepted) / (len(accepted) + without)
         if seconds is not None:
             speed.windows[width].add(seconds)
@@ -235,18 +271,12 @@ class AdaptiveDraftLength:
         if speed.windows[width].count:
             self._add_loss(speed.windows[width].typical - tokens * speed.autoregressive.typical)
         self._new_tokens += tokens
-        self._since_autoregressive += 1
-        self._since_decision += 1
         self._tried = True
 
-    def record_draft(self, seconds: float | None) -> None:
+    def _read_draft(self, seconds: float | None) -> None:
         if seconds is not None:
             self._model.drafting.add(seconds)
         self._add_loss(self._model.drafting.typical)
-
-    def record_catch_up(self, tokens: int, seconds: float, lost: float) -> None:
-        self._model.add_reading(tokens, seconds)
-        self._add_loss(lost)
 
     def _add_loss(self, seconds: float) -> None:
         self._trial_loss = max(self._trial_loss + seconds, -self._most_saved)
