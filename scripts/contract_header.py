@@ -60,7 +60,7 @@ CONSTANTS = {
     "speccompile.index.votes": {"ROOT": "kBehindText"},
     "speccompile.native": {
         "DOMAIN": "kKernelsDomain", "VARIABLE": "kKernelsVariable", "NONE": "kNoKernels",
-        "ONNXRUNTIME": "kOnnxruntimeVariable",
+        "ONNXRUNTIME": "kOnnxruntimeVariable", "THREADS_ENTRY": "kThreadsEntry",
     },
     "speccompile.runtime.rounds.drafter_state": {
         "FORMAT": "kDrafterStateFormat", "METADATA": "kDrafterStateMetadata",

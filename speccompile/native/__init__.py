@@ -23,6 +23,10 @@ from speccompile.native.locate import locations as locations
 DOMAIN = "speccompile.native"
 """Domain of the custom ops in graphs."""
 
+THREADS_ENTRY = "speccompile.threads"
+"""Entry of a session's configuration: number of threads for the custom ops, which have a thread pool of their own.
+Without it they use ONNX Runtime's threads."""
+
 VARIABLE = "SPECCOMPILE_KERNELS"
 ONNXRUNTIME = "SPECCOMPILE_ONNXRUNTIME"
 """Environment variable with the path of ONNX Runtime's library for the C++ runtime."""

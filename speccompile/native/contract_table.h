@@ -85,6 +85,7 @@ inline constexpr const char* kKernelsDomain = "speccompile.native";
 inline constexpr const char* kKernelsVariable = "SPECCOMPILE_KERNELS";
 inline constexpr const char* kNoKernels = "none";
 inline constexpr const char* kOnnxruntimeVariable = "SPECCOMPILE_ONNXRUNTIME";
+inline constexpr const char* kThreadsEntry = "speccompile.threads";
 
 // speccompile.runtime.rounds.drafter_state
 inline constexpr const char* kDrafterStateFormat = "speccompile.kept.1";

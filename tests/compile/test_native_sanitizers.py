@@ -45,7 +45,7 @@ PROGRAMS = {
         "slot_lines",
         "fuzz",
     ),
-    "thread": ("test_sessions", "test_schedulers"),
+    "thread": ("test_sessions", "test_schedulers", "test_thread_pool"),
 }
 
 SLOW_TO_COMPILE = ("AVX_VNNI", "AVX512_VNNI", "AMX_INT8")

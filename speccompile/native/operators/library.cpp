@@ -1,5 +1,8 @@
 // What the library gives to others: its operators to ONNX Runtime, and which kernels they run to whoever asks.
 #include <cstdlib>
+#include <map>
+#include <mutex>
+#include <vector>
 
 #include "../contract_table.h"
 #include "../kernels/choose.h"
@@ -16,32 +19,54 @@ namespace {
 
 using namespace speccompile;
 
+// The operators for sessions of one number of threads, which stay.
+struct Domain {
+  OrtCustomOpDomain* domain = nullptr;
+  std::vector<Description> operators;
+  OrtStatus* failed = nullptr;
+};
+
 template <class... Operators>
-OrtStatus* add_all(const OrtApi* api, OrtCustomOpDomain* domain) {
-  OrtStatus* status = nullptr;
-  for (const OrtCustomOp* op : {description<Operators>()...})
-    if (!status) status = ort::CustomOpDomain_Add(api, domain, op);
-  return status;
+void describe_all(Domain& made, int threads) {
+  made.operators = {describe<Operators>(threads)...};
 }
 
-OrtStatus* make_domain(const OrtApi* api, OrtCustomOpDomain** domain) {
-  OrtStatus* status = ort::CreateCustomOpDomain(api, spc::kKernelsDomain, domain);
-  if (status) return status;
-  return add_all<LinearFloat32, LinearBFloat16, LinearInt8, LinearInt4, LinearBlocks<4>, LinearBlocks<8>, EmbedFloat32, EmbedBFloat16,
+Domain make_domain(const OrtApi* api, int threads) {
+  Domain made;
+  made.failed = ort::CreateCustomOpDomain(api, spc::kKernelsDomain, &made.domain);
+  describe_all<LinearFloat32, LinearBFloat16, LinearInt8, LinearInt4, LinearBlocks<4>, LinearBlocks<8>, EmbedFloat32, EmbedBFloat16,
                  EmbedInt8, EmbedBlocks<4>, EmbedBlocks<8>, Attend, AttendSinks, AttendLatent, AttendLatentSinks, AttendInt8, AttendInt8Sinks,
                  EncodeInt8, DecodeInt8, SplitHeads, RotaryHeads, NormRotaryHeads, RotaryTables, RmsNorm, SkipRmsNorm, LayerNorm,
-                 GatedSilu, GatedGelu, Softplus, Log, Convolve, Shift, After, Recur, RecurDelta, Advance, AdvanceDelta, LowRank>(api, *domain);
+                 GatedSilu, GatedGelu, Softplus, Log, Convolve, Shift, After, Recur, RecurDelta, Advance, AdvanceDelta, LowRank>(made, threads);
+  for (const Description& each : made.operators)
+    if (!made.failed) made.failed = ort::CustomOpDomain_Add(api, made.domain, &each.op);
+  return made;
+}
+
+// The threads that a session gives to operators; 0, ONNX Runtime's own, where its options do not say.
+int threads_of(const OrtApi* api, const OrtSessionOptions* options) {
+  char text[16] = {};
+  size_t size = sizeof text;
+  if (OrtStatus* missing = ort::GetSessionConfigEntry(api, options, spc::kThreadsEntry, text, &size)) {
+    ort::ReleaseStatus(api, missing);
+    return 0;
+  }
+  return std::atoi(text);
 }
 
 }  // namespace
 
-// Called by ONNX Runtime (SessionOptions.register_custom_ops_library). Sessions share one domain, which stays.
+// Called by ONNX Runtime (SessionOptions.register_custom_ops_library). Sessions with as many threads share a domain.
 SPC_EXPORT OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base) {
   const OrtApi* api = base->GetApi(ort::kVersion);
   if (!api) return nullptr;  // a release before 1.17: ONNX Runtime will say that it does not know the operators
-  static OrtCustomOpDomain* domain = nullptr;
-  static OrtStatus* failed = make_domain(api, &domain);
-  return failed ? failed : ort::AddCustomOpDomain(api, options, domain);
+  static auto* mutex = new std::mutex;
+  static auto* domains = new std::map<int, Domain>;
+  const std::lock_guard<std::mutex> lock(*mutex);
+  const int threads = threads_of(api, options);
+  auto found = domains->find(threads);
+  if (found == domains->end()) found = domains->emplace(threads, make_domain(api, threads)).first;
+  return found->second.failed ? found->second.failed : ort::AddCustomOpDomain(api, options, found->second.domain);
 }
 
 // The name of the path in use.

@@ -1,9 +1,13 @@
 #include "operator.h"
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <limits>
 #include <string>
 
 #include "float_mode.h"
+#include "sharing.h"
 
 namespace speccompile {
 
@@ -84,29 +88,66 @@ void* Context::allocate(size_t index, const Shape& shape) {
   return data;
 }
 
-void Context::run(const Part& part) const {
-  struct Work {
-    const Part& part;
-    std::atomic<bool> failed{false};
+namespace {
 
-    void run(int64_t number) noexcept {
-      const FloatMode mode;
-      const int64_t first = number * part.grain, last = first + part.grain < part.count ? first + part.grain : part.count;
-      try {
-        if (!part.call(part.function, first, last)) failed = true;
-      } catch (...) {
-        failed = true;
-      }
-    }
-  } work{part};
-  const int64_t parts = (part.count + part.grain - 1) / part.grain;
-  if (parts == 1) {
-    work.run(0);
-  } else if (parts > 1) {
-    const auto call = [](void* self, size_t number) { static_cast<Work*>(self)->run(static_cast<int64_t>(number)); };
-    check(api_, ort::KernelContext_ParallelFor(api_, context_, call, static_cast<size_t>(parts), 0, &work));
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// The parts of a call, and how long the quickest took for one of what they count.
+class Work {
+ public:
+  explicit Work(const Context::Part& part) : part_(part), parts_((part.count + part.grain - 1) / part.grain) {}
+
+  int64_t parts() const { return parts_; }
+
+  template <class Number>
+  static void run(void* work, Number number) noexcept {
+    static_cast<Work*>(work)->run(static_cast<int64_t>(number));
   }
-  if (work.failed) throw std::bad_alloc();
+
+  void run(int64_t number) noexcept {
+    const FloatMode mode;
+    const int64_t first = number * part_.grain, last = std::min(first + part_.grain, part_.count);
+    const Clock::time_point start = Clock::now();
+    try {
+      if (!part_.call(part_.function, first, last)) failed_ = true;
+    } catch (...) {
+      failed_ = true;
+    }
+    const double each = seconds_since(start) / static_cast<double>(last - first);
+    double known = quickest_.load(std::memory_order_relaxed);
+    while (each < known && !quickest_.compare_exchange_weak(known, each, std::memory_order_relaxed)) {
+    }
+  }
+
+  // Seconds that one thread would take for all parts. Valid when they have ended.
+  double seconds() const { return quickest_ * static_cast<double>(part_.count); }
+
+  bool failed() const { return failed_; }
+
+ private:
+  const Context::Part& part_;
+  const int64_t parts_;
+  std::atomic<double> quickest_{std::numeric_limits<double>::infinity()};
+  std::atomic<bool> failed_{false};
+};
+
+}  // namespace
+
+void Context::run(const Part& part) const {
+  thread_local Sharing sharing;
+  Work work(part);
+  const bool shares = pools_ && pools_->threads() > 1 && work.parts() > 1;
+  const Clock::time_point start = Clock::now();
+  if (!pools_ && work.parts() > 1)
+    check(api_, ort::KernelContext_ParallelFor(api_, context_, Work::run<size_t>, static_cast<size_t>(work.parts()), 0, &work));
+  else if (shares && !sharing.alone())
+    ThreadPools::Borrowed(*pools_)->run(Work::run<int64_t>, &work, work.parts());
+  else
+    for (int64_t number = 0; number < work.parts(); ++number) work.run(number);
+  if (shares) sharing.record(work.seconds(), seconds_since(start));
+  if (work.failed()) throw std::bad_alloc();
 }
 
 }  // namespace speccompile

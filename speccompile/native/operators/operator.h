@@ -7,11 +7,13 @@
 #include <array>
 #include <exception>
 #include <initializer_list>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
 #include "float_mode.h"
 #include "ort.h"
+#include "thread_pool.h"
 
 namespace speccompile {
 
@@ -82,7 +84,15 @@ class Info {
 // One run of a node.
 class Context {
  public:
-  Context(const OrtApi* api, OrtKernelContext* context) : api_(api), context_(context) {}
+  // A function over [0, count), and what a call of it takes at least.
+  struct Part {
+    bool (*call)(const void* function, int64_t first, int64_t last);
+    const void* function;
+    int64_t count, grain;
+  };
+
+  // pools: those of the session; null for ONNX Runtime's own threads.
+  Context(const OrtApi* api, OrtKernelContext* context, ThreadPools* pools) : api_(api), context_(context), pools_(pools) {}
 
   Tensor input(size_t index) const;
 
@@ -101,27 +111,26 @@ class Context {
   }
 
  private:
-  struct Part {
-    bool (*call)(const void* function, int64_t first, int64_t last);
-    const void* function;
-    int64_t count, grain;
-  };
-
   void* allocate(size_t index, const Shape& shape);
   void run(const Part& part) const;
 
+
   const OrtApi* api_;
   OrtKernelContext* context_;
+  ThreadPools* pools_;
 };
 
-// A description that ONNX Runtime keeps for as long as the process lives.
-template <class Operator>
-const OrtCustomOp* description();
+// What ONNX Runtime knows of an operator, and the number of threads of the sessions that it was told to; 0 for ONNX Runtime's.
+struct Description {
+  OrtCustomOp op;  // comes first: ONNX Runtime gives its address
+  int threads;
+};
 
 template <class Operator>
 struct Bridge {
   struct Kernel {
     const OrtApi* api;
+    std::shared_ptr<ThreadPools> pools;
     Operator op;
   };
 
@@ -137,14 +146,15 @@ struct Bridge {
     }
   }
 
-  static OrtStatus* create(const OrtCustomOp*, const OrtApi* api, const OrtKernelInfo* info, void** kernel) {
-    return guarded(api, [&] { *kernel = new Kernel{api, Operator(Info(api, info, Operator::kName))}; });
+  static OrtStatus* create(const OrtCustomOp* op, const OrtApi* api, const OrtKernelInfo* info, void** kernel) {
+    const int threads = reinterpret_cast<const Description*>(op)->threads;
+    return guarded(api, [&] { *kernel = new Kernel{api, ThreadPools::of(threads), Operator(Info(api, info, Operator::kName))}; });
   }
   static OrtStatus* compute(void* kernel, OrtKernelContext* context) {
     const Kernel* self = static_cast<const Kernel*>(kernel);
     return guarded(self->api, [&] {
       const FloatMode mode;  // for what is computed here; other threads have their own (Context::run)
-      Context run(self->api, context);
+      Context run(self->api, context, self->pools.get());
       self->op.compute(run);
     });
   }
@@ -152,27 +162,24 @@ struct Bridge {
 };
 
 template <class Operator>
-const OrtCustomOp* description() {
-  static const OrtCustomOp described = [] {
-    OrtCustomOp op{};
-    op.version = ort::kVersion;
-    op.GetName = [](const OrtCustomOp*) { return Operator::kName; };
-    op.GetExecutionProviderType = [](const OrtCustomOp*) { return "CPUExecutionProvider"; };
-    op.GetInputType = [](const OrtCustomOp*, size_t i) { return static_cast<int>(Operator::kInputs[i]); };
-    op.GetInputTypeCount = [](const OrtCustomOp*) { return Operator::kInputs.size(); };
-    op.GetOutputType = [](const OrtCustomOp*, size_t i) { return static_cast<int>(Operator::kOutputs[i]); };
-    op.GetOutputTypeCount = [](const OrtCustomOp*) { return Operator::kOutputs.size(); };
-    op.GetInputCharacteristic = op.GetOutputCharacteristic = [](const OrtCustomOp*, size_t) { return 0; };  // required
-    op.GetInputMemoryType = [](const OrtCustomOp*, size_t) { return 0; };                                     // default
-    op.GetVariadicInputMinArity = op.GetVariadicInputHomogeneity = [](const OrtCustomOp*) { return 1; };
-    op.GetVariadicOutputMinArity = op.GetVariadicOutputHomogeneity = [](const OrtCustomOp*) { return 1; };
-    op.GetStartVersion = op.GetEndVersion = [](const OrtCustomOp*) { return 1; };
-    op.CreateKernelV2 = Bridge<Operator>::create;
-    op.KernelComputeV2 = Bridge<Operator>::compute;
-    op.KernelDestroy = Bridge<Operator>::destroy;
-    return op;
-  }();
-  return &described;
+Description describe(int threads) {
+  OrtCustomOp op{};
+  op.version = ort::kVersion;
+  op.GetName = [](const OrtCustomOp*) { return Operator::kName; };
+  op.GetExecutionProviderType = [](const OrtCustomOp*) { return "CPUExecutionProvider"; };
+  op.GetInputType = [](const OrtCustomOp*, size_t i) { return static_cast<int>(Operator::kInputs[i]); };
+  op.GetInputTypeCount = [](const OrtCustomOp*) { return Operator::kInputs.size(); };
+  op.GetOutputType = [](const OrtCustomOp*, size_t i) { return static_cast<int>(Operator::kOutputs[i]); };
+  op.GetOutputTypeCount = [](const OrtCustomOp*) { return Operator::kOutputs.size(); };
+  op.GetInputCharacteristic = op.GetOutputCharacteristic = [](const OrtCustomOp*, size_t) { return 0; };  // required
+  op.GetInputMemoryType = [](const OrtCustomOp*, size_t) { return 0; };                                     // default
+  op.GetVariadicInputMinArity = op.GetVariadicInputHomogeneity = [](const OrtCustomOp*) { return 1; };
+  op.GetVariadicOutputMinArity = op.GetVariadicOutputHomogeneity = [](const OrtCustomOp*) { return 1; };
+  op.GetStartVersion = op.GetEndVersion = [](const OrtCustomOp*) { return 1; };
+  op.CreateKernelV2 = Bridge<Operator>::create;
+  op.KernelComputeV2 = Bridge<Operator>::compute;
+  op.KernelDestroy = Bridge<Operator>::destroy;
+  return {op, threads};
 }
 
 }  // namespace speccompile

@@ -92,6 +92,7 @@ constexpr Entry<90, OrtStatus* (*)(const OrtKernelContext*, size_t, const OrtVal
 constexpr Entry<91, OrtStatus* (*)(OrtKernelContext*, size_t, const int64_t*, size_t, OrtValue**)> KernelContext_GetOutput;
 constexpr Entry<93, void (*)(OrtStatus*)> ReleaseStatus;
 constexpr Entry<99, void (*)(OrtTensorTypeAndShapeInfo*)> ReleaseTensorTypeAndShapeInfo;
+constexpr Entry<238, OrtStatus* (*)(const OrtSessionOptions*, const char* name, char* value, size_t* size)> GetSessionConfigEntry;
 constexpr Entry<249, OrtStatus* (*)(const OrtKernelInfo*, size_t, int*, const OrtValue**)> KernelInfoGetConstantInput_tensor;
 constexpr Entry<274, OrtStatus* (*)(const OrtKernelContext*, void (*)(void*, size_t), size_t, size_t, void*)>
     KernelContext_ParallelFor;

@@ -72,7 +72,8 @@ SharedSession open_serialized(const Ort& library, int threads, const std::string
 
 SharedSession open_session(const Ort& library, const std::string& folder, const std::string& file, int threads, bool verify) {
   const std::string graph = folder + "/" + file;
-  if (!calls_kernels(graph)) {
+  const bool has_kernels = calls_kernels(graph);
+  if (!has_kernels) {
     SharedSession mapped;
     const bool is_mapped = open_with_prepacked(
         folder, file, library.version(), verify,
@@ -80,8 +81,11 @@ SharedSession open_session(const Ort& library, const std::string& folder, const 
         [&](const std::string& model) { mapped = open_serialized(library, threads, file, model); });
     if (is_mapped) return mapped;
   }
+  // The kernels have threads of their own. Other nodes are small: a thread that spins for them takes more than it gives.
+  std::vector<std::pair<std::string, std::string>> entries;
+  if (has_kernels && kernels_in_use() != kNoKernels) entries.emplace_back("intra_op.allow_spinning", "0");
   // With the kernels the weights lie in their file as they are read, and are mapped as they are.
-  SharedSession session = open_file(library, graph, session_options(library, threads));
+  SharedSession session = open_file(library, graph, session_options(library, threads, entries));
   if (kernels_in_use() == kNoKernels) trim_heap();  // ONNX Runtime has made others of the weights
   return session;
 }
@@ -113,6 +117,7 @@ SessionOptions session_options(const Ort& library, int threads, const std::vecto
   // optimizer drops a Relu in front of a quantization, even one to signed numbers.
   set("session.disable_quant_qdq", "1");
   set("optimization.disable_specified_optimizers", "ReluQuantRewrite");
+  library.check(ort::AddSessionConfigEntry(library.api(), made, kThreadsEntry, std::to_string(threads).c_str()));
   if (kernels_in_use() != kNoKernels) library.check(RegisterCustomOps(made, library.base()));
   return options;
 }

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "../contract_table.h"
 #include "../operators/ort.h"
 #include "check.h"
 
@@ -52,6 +53,7 @@ struct OrtCustomOpDomain {
 };
 struct OrtSessionOptions {
   OrtCustomOpDomain* domain;
+  int threads;  // of operators' own; 0 where the options do not say
 };
 
 extern "C" OrtStatus* RegisterCustomOps(OrtSessionOptions* options, const OrtApiBase* base);
@@ -113,9 +115,7 @@ inline OrtApi make_api() {
   put(api, ort::CreateStatus, +[](int, const char* text) { return new OrtStatus{text}; });
   put(api, ort::ReleaseStatus, +[](OrtStatus* status) { delete status; });
   put(api, ort::CreateCustomOpDomain, +[](const char* name, OrtCustomOpDomain** domain) -> OrtStatus* {
-    static OrtCustomOpDomain only;
-    only.name = name;
-    *domain = &only;
+    *domain = new OrtCustomOpDomain{name, {}};  // which stays
     return nullptr;
   });
   put(api, ort::CustomOpDomain_Add, +[](OrtCustomOpDomain* domain, const OrtCustomOp* op) -> OrtStatus* {
@@ -126,6 +126,12 @@ inline OrtApi make_api() {
     options->domain = domain;
     return nullptr;
   });
+  put(api, ort::GetSessionConfigEntry,
+      +[](const OrtSessionOptions* options, const char* name, char* value, size_t* size) -> OrtStatus* {
+        if (!options->threads || name != std::string(spc::kThreadsEntry)) return new OrtStatus{"missing"};
+        *size = 1 + static_cast<size_t>(std::snprintf(value, *size, "%d", options->threads));
+        return nullptr;
+      });
   put(api, ort::GetTensorMutableData, +[](const OrtValue* value, void** data) -> OrtStatus* {
     *data = value->memory->data;
     return nullptr;
@@ -164,9 +170,10 @@ inline const OrtApi& api() {
 
 }  // namespace stand_in
 
-inline const OrtCustomOp& operator_named(const std::string& name) {
+// threads: of operators' own; 0 for ONNX Runtime's.
+inline const OrtCustomOp& operator_named(const std::string& name, int threads = 0) {
   const OrtApiBase base{[](uint32_t version) -> const OrtApi* { return version == ort::kVersion ? &stand_in::api() : nullptr; }, nullptr};
-  OrtSessionOptions options{};
+  OrtSessionOptions options{nullptr, threads};
   CHECK(RegisterCustomOps(&options, &base) == nullptr, "%s", name.c_str());
   CHECK(options.domain->ops.count(name) == 1, "%s", name.c_str());
   return *options.domain->ops.at(name);

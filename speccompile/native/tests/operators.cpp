@@ -24,9 +24,9 @@ struct Node {
   }
 };
 
-// Runs it: the outputs, or the error in `message`.
-std::vector<OrtValue> run(Node& node, Place place, size_t threads, std::string* message) {
-  const OrtCustomOp& op = operator_named(node.name);
+// Runs it on threads of ONNX Runtime's or, where they are more than 0, of operators' own: the outputs, or the error in `message`.
+std::vector<OrtValue> run(Node& node, Place place, size_t threads, int own, std::string* message) {
+  const OrtCustomOp& op = operator_named(node.name, own);
   CHECK(op.GetInputTypeCount(&op) == node.inputs.size(), "%s", node.name.c_str());
   OrtKernelContext context{{}, {}, place, threads};
   node.info.constants.clear();
@@ -53,17 +53,17 @@ void check_threads(const Make& make) {
     const char* name = node.name.c_str();
     for (int path = 0; speccompile_kernels_path(path); ++path) {
       CHECK(speccompile_kernels_use(speccompile_kernels_path(path)), "%s", speccompile_kernels_path(path));
-      for (const size_t threads : {1, 4}) {
+      for (const auto& [threads, own] : {std::pair<size_t, int>{1, 0}, {4, 0}, {1, 1}, {1, 3}}) {
         std::string message;
-        const std::vector<OrtValue> found = run(node, place, threads, &message);
+        const std::vector<OrtValue> found = run(node, place, threads, own, &message);
         CHECK(message.empty() && !found.empty(), "%s: %s", name, message.c_str());
         if (first.empty()) first = found;
         for (size_t i = 0; i < found.size(); ++i) {
           CHECK(found[i].shape == first[i].shape, "%s", name);
           for (int64_t k = 0; k < found[i].count(); ++k) {
             CHECK(found[i].data<float>()[k] != kUnwritten, "%s", name);
-            CHECK(same(found[i].data<float>()[k], first[i].data<float>()[k]), "%s, %s, %zu threads", name,
-                  speccompile_kernels_path(path), threads);
+            CHECK(same(found[i].data<float>()[k], first[i].data<float>()[k]), "%s, %s, %zu threads, %d", name,
+                  speccompile_kernels_path(path), threads, own);
           }
         }
       }
@@ -75,7 +75,7 @@ void check_refused(const Make& make, const std::function<void(Node&)>& spoil, co
   Node node = make(Place::kEnd);
   spoil(node);
   std::string message;
-  run(node, Place::kEnd, 1, &message);
+  run(node, Place::kEnd, 1, 0, &message);
   CHECK(message.find(expected) != std::string::npos, "%s: \"%s\" is not in \"%s\"", node.name.c_str(), expected, message.c_str());
 }
 

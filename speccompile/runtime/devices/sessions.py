@@ -61,15 +61,18 @@ def _open(folder: Path, file: str, threads: int, verify: bool) -> ort.InferenceS
     def open_serialized(model: bytes) -> ort.InferenceSession:
         return _on_cpu(file, model, session_options(threads, model_external_initializers_file_folder_path=str(ROOT)))
 
-    def open_file() -> ort.InferenceSession:
-        with as_text(folder / file) as path:
-            return _on_cpu(Path(file).name, path, session_options(threads))
-
-    if not _calls_kernels(folder / file):
+    if not (calls_kernels := _calls_kernels(folder / file)):
         mapped = open_with_prepacked(folder, file, save, open_serialized, onnxruntime=ort.__version__, verify=verify)
-        return mapped or open_file()
+        if mapped is not None:
+            return mapped
+    # The kernels have threads of their own. Other nodes are small: a thread that spins for them costs more than it
+    # gives.
+    settings = {"intra_op.allow_spinning": "0"} if calls_kernels and native.library() else {}
+    with as_text(folder / file) as path:
+        session = _on_cpu(Path(file).name, path, session_options(threads, **settings))
+    if not calls_kernels:
+        return session
     # The weights lie in their file as the kernels read them, and are mapped as they are.
-    session = open_file()
     if (absence := native.absence()) is not None:  # ONNX Runtime has repacked them
         if not absence.wanted:
             _note(absence)
@@ -136,6 +139,7 @@ def session_options(threads: int, **entries: str) -> ort.SessionOptions:
     options.add_session_config_entry("session.force_spinning_stop", "1")
     # Quantized graphs run as they are written: otherwise activations are quantized that the graph leaves alone.
     options.add_session_config_entry("session.disable_quant_qdq", "1")
+    options.add_session_config_entry(native.THREADS_ENTRY, str(threads))
     native.register(options)
     return options
 

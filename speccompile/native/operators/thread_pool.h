@@ -1,0 +1,84 @@
+// Threads that operators share their work with: one pool for all graphs that a thread runs, where ONNX Runtime has one for each
+// session. Its threads spin for the next call while calls come in quick succession, and sleep while `Sharing` works alone.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace speccompile {
+
+// The workers of one calling thread at a time.
+class ThreadPool {
+ public:
+  using Call = void (*)(void* work, int64_t part) noexcept;
+
+  explicit ThreadPool(int workers);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  // call(work, part) for every part of [0, parts), here and on the workers; returns when all have ended. A worker that is
+  // interrupted before it has taken a part holds up nobody.
+  void run(Call call, void* work, int64_t parts);
+
+ private:
+  static constexpr uint64_t kInside = 0xffff, kOpen = 0x10000, kTicket = 0x20000;
+
+  void help();
+  bool sleep_until_work(uint64_t seen);
+  bool has_news(uint64_t state, uint64_t seen) const { return (state & kOpen) && state / kTicket != seen; }
+  bool enter(uint64_t* seen);
+  void take_parts();
+  void wake(int64_t wanted);
+
+  Call call_ = nullptr;
+  void* work_ = nullptr;
+  int64_t parts_ = 0;
+  std::atomic<int64_t> next_{0};
+  alignas(64) std::atomic<uint64_t> state_{0};  // number of the call, whether it takes workers in, and how many are inside
+  alignas(64) std::atomic<int> sleeping_{0};
+  std::mutex mutex_;
+  std::condition_variable woken_;
+  bool stops_ = false;
+  std::vector<std::thread> threads_;
+};
+
+// The pools of one number of threads: as many as threads run graphs at once.
+class ThreadPools {
+ public:
+  // Of all sessions with so many threads; null for 0. They end with the last session.
+  static std::shared_ptr<ThreadPools> of(int threads);
+
+  explicit ThreadPools(int threads) : threads_(threads) {}
+
+  int threads() const { return threads_; }
+
+  // Borrows a pool, and makes one if all are in use.
+  class Borrowed {
+   public:
+    explicit Borrowed(ThreadPools& owner) : owner_(owner), pool_(owner.take()) {}
+    ~Borrowed() { owner_.give(std::move(pool_)); }
+    Borrowed(const Borrowed&) = delete;
+    Borrowed& operator=(const Borrowed&) = delete;
+    ThreadPool* operator->() const { return pool_.get(); }
+
+   private:
+    ThreadPools& owner_;
+    std::unique_ptr<ThreadPool> pool_;
+  };
+
+ private:
+  std::unique_ptr<ThreadPool> take();
+  void give(std::unique_ptr<ThreadPool> pool) noexcept;
+
+  const int threads_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<ThreadPool>> idle_;
+};
+
+}  // namespace speccompile
