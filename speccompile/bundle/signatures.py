@@ -84,6 +84,7 @@ SIGNATURES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "source_length": _COUNT,
     "source_tokens": ("int64", ("batch", "*"), "io"),
     "audio": ("float32", ("batch", "*", "*"), "io"),
+    "timestamps": ("bool", ("batch",), "io"),
     "features": ("float32", ("batch", "window", "*"), "link"),
     "successors": ("int64", ("batch", "logit_rows", "*"), "link"),
     "row_tokens": ("int64", ("batch", "logit_rows"), "link"),

@@ -14,7 +14,7 @@ FIELDS = ("forced_bos_token_id", "language_is_start", "languages", "max_length",
 
 AUDIO_SIZES = ("sampling_rate", "window", "hop", "mels", "frames")
 AUDIO_TOKENS = ("suppressed", "begin_suppressed", "prompt")
-NO_TIMES = "no_timestamps"
+NO_TIMES, MAX_INITIAL, PREVIOUS = _OPTIONAL = ("no_timestamps", "max_initial_timestamp", "previous")
 """Fields of the part `audio`, beside `tasks`: see `plan.sources.AudioFacts`."""
 
 MOST = 2**24
@@ -43,14 +43,14 @@ def check_source(section: object, where: str) -> dict[str, Any]:
 
 
 def _check_audio(section: object, where: str) -> None:
-    if not isinstance(section, dict) or sorted(section) != sorted((*AUDIO_SIZES, *AUDIO_TOKENS, "tasks", NO_TIMES)):
+    if not isinstance(section, dict) or sorted(section) != sorted((*AUDIO_SIZES, *AUDIO_TOKENS, "tasks", *_OPTIONAL)):
         found = ", ".join(sorted(map(str, section))) if isinstance(section, dict) else type(section).__name__
         raise BundleError(f"{where}: expected what a target hears and writes, got {found}", hint=_REBUILD)
     for name in AUDIO_SIZES:
         if not (type(section[name]) is int and 1 <= section[name] < MOST):
             raise BundleError(f"{where}: {name}: expected a number from 1 on, got {section[name]!r}", hint=_REBUILD)
     lists = {name: section[name] for name in AUDIO_TOKENS} | {"tasks": _values(section["tasks"])}
-    lists[NO_TIMES] = [] if section[NO_TIMES] is None else [section[NO_TIMES]]
+    lists |= {name: [] if section[name] is None else [section[name]] for name in _OPTIONAL}
     for name, tokens in lists.items():
         if not isinstance(tokens, list) or any(type(token) is not int for token in tokens):
             raise BundleError(f"{where}: {name}: expected token ids, got {section[name]!r}", hint=_REBUILD)
@@ -60,6 +60,12 @@ def _values(tasks: object) -> object:
     return list(tasks.values()) if isinstance(tasks, dict) else tasks
 
 
+def first_timestamp(audio: dict[str, Any], vocabulary_size: int) -> int | None:
+    """Return the token of the time 0.00 of a target with this part `audio`; None if it writes no times."""
+    last = audio[NO_TIMES]
+    return None if last is None or last + 1 >= vocabulary_size else int(last) + 1
+
+
 def _tokens(section: dict[str, Any]) -> list[int]:
     """Return all token ids of a section."""
     found = [section["start_token_id"], section["forced_bos_token_id"] or 0, *section["languages"].values()]
@@ -67,7 +73,7 @@ def _tokens(section: dict[str, Any]) -> list[int]:
         audio = section[AUDIO]
         found += [
             *audio["tasks"].values(),
-            audio[NO_TIMES] or 0,
+            *(audio[name] or 0 for name in (NO_TIMES, PREVIOUS)),
             *(token for name in AUDIO_TOKENS for token in audio[name]),
         ]
     return found

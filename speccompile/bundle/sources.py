@@ -15,6 +15,8 @@ source_tokens                   int64 [B, E]            the same tokens, for loo
 audio                           float32 [B, M, F]       log-mel features of a sound in place of `source`, for a target
                                                         that hears: M mel bands, F frames, two for each of E rows, all
                                                         of which count
+timestamps      bool [B]                slots that write times, of a target that hears: a time follows where all times
+                                        together are more probable than every other token that is allowed
 
 A drafter with an encoder of its own has a second such graph, `encode_draft_source`, for `drafter.cross_key.0`, ..
 
@@ -32,6 +34,7 @@ ENCODED_COMPONENTS = dict(zip(SOURCE_ENCODERS, COMPONENTS, strict=True))
 """Encoder's graph -> the component whose source it encodes."""
 
 SOURCE, SOURCE_LENGTH, SOURCE_TOKENS, AUDIO = "source", "source_length", "source_tokens", "audio"
+TIMESTAMPS = "timestamps"
 """Names of buffers; the first is a width as well."""
 
 FRAMES_PER_ROW = 2

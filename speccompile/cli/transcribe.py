@@ -2,12 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from speccompile.cli.generation_output import summary
 from speccompile.cli.options import NEW_TOKENS, Option, opening_options
+from speccompile.errors import UsageError
 from speccompile.progress import LOGGER, log_step
+
+_THRESHOLD: dict[str, Any] = {"metavar": "X|none"}
 
 
 @click.command("transcribe")
@@ -18,20 +22,49 @@ from speccompile.progress import LOGGER, log_step
     "--task", metavar="NAME", cls=Option, default="transcribe", show_default=True,
     help="What to write: transcribe, or translate, into English.",
 )  # fmt: skip
+@click.option("--timestamps", is_flag=True, help="Write segments with their times.")
 @click.option(
-    "-n", "--max-new-tokens", help="At most this many new tokens; by default what the bundle holds.", **NEW_TOKENS
+    "--format", "form", type=click.Choice(["text", "srt", "vtt", "json"]), default="text", show_default=True,
+    help="Form of the transcript; srt and vtt have times.",
+)  # fmt: skip
+@click.option("--initial-prompt", metavar="TEXT", help="Text before the sound, such as names that are spoken.")
+@click.option(
+    "--condition-on-previous-text", is_flag=True, help="Let the text of a window depend on the windows before it."
 )
+@click.option(
+    "--temperature", metavar="T,..", default="0", show_default=True,
+    help="Temperatures to try in turn until a text is plausible; above 0 in bundles that sample.",
+)  # fmt: skip
+@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed of the random numbers above temperature 0.")
+@click.option(
+    "--compression-ratio-threshold", **_THRESHOLD,
+    help="A text whose tokens zlib makes shorter than by this is not plausible; by default 1.35.",
+)  # fmt: skip
+@click.option(
+    "--logprob-threshold", **_THRESHOLD,
+    help="A text with a smaller mean log-probability of its tokens is not plausible; by default -1.",
+)  # fmt: skip
+@click.option(
+    "--no-speech-threshold", **_THRESHOLD,
+    help="Probability of silence above which a text with a small log-probability is none; by default 0.6.",
+)  # fmt: skip
+@click.option(
+    "-n", "--max-new-tokens", help="At most this many new tokens a window; by default what the bundle holds.",
+    **NEW_TOKENS,
+)  # fmt: skip
 @click.option("--autoregressive", is_flag=True, help="One token a round, without drafts.")
 @click.option(
     "--fixed-draft-length", is_flag=True, help="Verify all drafts in every round, also while they do not pay."
 )
 @opening_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 def command(
     folder: Path,
     sound: Path,
     language: str | None,
-    task: str,
+    timestamps: bool,
+    form: str,
+    temperature: str,
     max_new_tokens: int | None,
     autoregressive: bool,
     fixed_draft_length: bool,
@@ -40,32 +73,82 @@ def command(
     no_verify: bool,
     signed_by: Path | None,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Write down what is spoken in SOUND.wav with BUNDLE, whose target is a Whisper.
 
-    The sound is a WAV file of whole numbers or floats. Several channels become their mean, and another rate than the
-    target's 16000 samples a second is resampled (a sinc in a window of Hann). It is at most as long as the encoder
-    hears at once, 30 s for Whisper, and the text has no times.
+    The sound is a WAV file of whole numbers or floats, of up to four hours. Several channels become their mean, and
+    another rate than the target's 16000 samples a second is resampled (a sinc in a window of Hann). What is longer than
+    the encoder hears at once, 30 s for Whisper, is heard in windows, each of which begins at the last time that the
+    text before says: Whisper's sequential algorithm. Segments are printed as they come.
 
     \b
     The JSON object has the keys of `speccompile generate --json`, and
       text      without spaces around it; null without a tokenizer
       language  given or detected; null for a target of one language
       task      transcribe or translate
+      duration  seconds of the sound
+      segments  start, end, text, token_ids, seek, temperature, avg_logprob, compression_ratio, no_speech_prob
 
     \b
     Examples:
       speccompile transcribe build/whisper talk.wav
+      speccompile transcribe build/whisper talk.wav --format srt > talk.srt
       speccompile transcribe build/whisper talk.wav --language de --task translate --json | jq -r .text
+      speccompile transcribe build/whisper talk.wav --temperature 0,0.2,0.4,0.6,0.8,1
     """
     from speccompile.runtime import Bundle
 
+    options = _keywords(asked) | {"temperature": _numbers(temperature), "autoregressive": autoregressive}
+    if max_new_tokens is not None:
+        options["max_new_tokens"] = max_new_tokens
+    form = "json" if as_json else form
     with log_step(f"opening {folder}"):
         bundle = Bundle.open(folder, engine=engine, threads=threads, verify=not no_verify, signed_by=signed_by)
-    most = bundle.manifest.max_length if max_new_tokens is None else max_new_tokens
-    found = bundle.transcribe(
-        sound, language, task=task, max_new_tokens=most, autoregressive=autoregressive, adaptive=not fixed_draft_length
-    )
-    shown = ",".join(map(str, found.generation.token_ids)) if found.text is None else found.text
-    click.echo((json.dumps(found.to_json(), ensure_ascii=False) if as_json else shown).encode())
-    LOGGER.info(summary(found.generation))
+    timed = timestamps or form in ("srt", "vtt")
+    found = bundle.stream_transcript(sound, language, timestamps=timed, adaptive=not fixed_draft_length, **options)
+    _write(found, form, timed=timestamps)
+    LOGGER.info(summary(found.result().generation))
+
+
+def _write(found: Any, form: str, *, timed: bool) -> None:
+    """Print the segments of a transcription as they come. timed: also in the form text with their times."""
+    from speccompile.runtime.audio.subtitles import VTT_START, shown, subtitle, timed_line
+
+    if form == "json":
+        click.echo(json.dumps(found.result().to_json(), ensure_ascii=False).encode())
+        return
+    _print(VTT_START if form == "vtt" else "")
+    for number, segment in enumerate(found, 1):
+        if form != "text":
+            _print(subtitle(form, number, segment))
+        elif timed:
+            _print(timed_line(segment))
+        elif segment.text is None:
+            _print("," * (number > 1) + shown(segment))
+        else:
+            _print(segment.text if number > 1 else segment.text.lstrip())
+    if form == "text" and not timed:
+        _print("\n")
+
+
+def _print(text: str) -> None:
+    click.echo(text.encode(), nl=False)
+
+
+def _keywords(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, thresholds as numbers. Raise UsageError for one that is none."""
+    found = {name: value for name, value in asked.items() if value not in (None, False)}
+    for name in [name for name in found if name.endswith("_threshold")]:
+        found[name] = None if found[name] == "none" else _numbers(found[name], "--" + name.replace("_", "-"))[0]
+    return found
+
+
+def _numbers(text: str, option: str = "--temperature") -> list[float]:
+    """Return the numbers in a text, between commas. Raise UsageError where there are others things."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise UsageError(
+            f"{option}: received {text!r}, expected numbers", hint="write them with commas, as in 0,0.2,0.4"
+        ) from error

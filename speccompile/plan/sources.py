@@ -17,7 +17,8 @@ class AudioFacts:
     sampling_rate: samples a second; window, hop: samples of a frame and between two; mels, frames: shape of the log-mel
     features of the longest sound. tasks: name -> token; no_timestamps: token after which no times are written.
     suppressed: tokens that are never written, begin_suppressed: those that no text begins with. prompt: tokens behind
-    the start token of a model without languages."""
+    the start token of a model without languages. max_initial_timestamp: largest first time, in rows of the encoder,
+    None for any. previous: token behind which a text before the sound stands, None if there is none."""
 
     sampling_rate: int
     window: int
@@ -29,6 +30,8 @@ class AudioFacts:
     suppressed: tuple[int, ...] = ()
     begin_suppressed: tuple[int, ...] = ()
     prompt: tuple[int, ...] = ()
+    max_initial_timestamp: int | None = None
+    previous: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the part `audio` of the manifest's section `source`."""

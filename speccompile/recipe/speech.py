@@ -23,8 +23,6 @@ def speech_refusals(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> It
         yield "drafter.over", f"'source' for {who}", "no such key: a sound has no tokens", "remove drafter.over"
     if recipe.constraints is False:
         yield "constraints", f"false for {who}", "true: its rules need them", "remove constraints"
-    if recipe.decoding == "sampling":
-        yield "decoding", f"'sampling' for {who}", "'greedy'", "set decoding to greedy or remove it"
     for model in draft.models:
         audio = None if model.facts.source is None else model.facts.source.audio
         if audio is None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.runtime.adapters import Adapters, adapter_key
-from speccompile.runtime.audio.rules import impose_rules
+from speccompile.runtime.audio.rules import RuleMatcher, impose_rules
 from speccompile.runtime.constraints import GrammarCompiler
 from speccompile.runtime.exclusive_use import ExclusiveUse
 from speccompile.runtime.generation import Generation, GenerationTimes, SequenceState
@@ -17,6 +17,7 @@ from speccompile.runtime.images.reader import SeenPrompt, check_session_images, 
 from speccompile.runtime.options import check_prompts, check_truncate
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.slots import SlotContent
+from speccompile.runtime.rounds.source_encoder import source_key
 from speccompile.runtime.sequences import make_sequences
 from speccompile.runtime.sessions import Sessions, check_session
 from speccompile.runtime.shipped_prefixes import ShippedPrefixes
@@ -51,9 +52,11 @@ class Batch:
     """One call: its sequences, and the time it took."""
 
     def __init__(
-        self, bundle: Owner, prompts: Sequence[Prompt | None], options: GenerationOptions, *, side_by_side: bool = True
-    ) -> None:
-        """side_by_side: whether all sequences need a batch slot of the bundle at once."""
+        self, bundle: Owner, prompts: Sequence[Prompt | None], options: GenerationOptions, *, side_by_side: bool = True,
+        matcher: RuleMatcher | None = None,
+    ) -> None:  # fmt: skip
+        """side_by_side: whether all sequences need a batch slot of the bundle at once. matcher: rules of the only
+        sequence of a target that hears, in place of its own."""
         bundle._use.check_open()
         check_prompts(prompts)
         sources, begun = resolve_sources(prompts, options, bundle.manifest, bundle.text)
@@ -65,11 +68,12 @@ class Batch:
         ids = [each.ids for each in seen]
         own = (bundle.manifest, bundle.text, bundle.grammars)
         self.rows = make_sequences(ids, options, *own, side_by_side=side_by_side)
-        impose_rules(self.rows, bundle.manifest)
+        impose_rules(self.rows, bundle.manifest, matcher)
         chosen, each = bundle._adapters.per_prompt(options.adapter, len(ids)), len(self.rows) // len(ids)
         for number, row in enumerate(self.rows):
             row.adapter, row.media = chosen[number // each], seen[number // each].media
             row.source = None if sources is None else sources[number // each]
+            row.source_key = source_key(row.source)
         self.session = check_session(options.session, len(self.rows), side_by_side=side_by_side)
         check_session_images(self.session, images)
         self.bundle, self.adaptive = bundle, options.adaptive

@@ -13,7 +13,9 @@ from speccompile.bundle.reader import OpenedBundle, open_bundle
 from speccompile.errors import PromptError
 from speccompile.progress import heartbeat
 from speccompile.runtime.adapters import Adapters
-from speccompile.runtime.audio.transcribe import Transcript, transcribe
+from speccompile.runtime.audio.long_form import Transcription
+from speccompile.runtime.audio.transcribe import TranscribeKeywords, begin_transcription
+from speccompile.runtime.audio.transcript import Transcript
 from speccompile.runtime.batch import Batch
 from speccompile.runtime.constraints import CompileLimits, Constraint, GrammarCompiler
 from speccompile.runtime.description import describe
@@ -249,13 +251,24 @@ class Bundle(EngineOwner, Servable):
         sound: Any,
         language: str | None = None,
         options: GenerationOptions | None = None,
-        **keywords: Unpack[GenerationKeywords],
+        **keywords: Unpack[TranscribeKeywords],
     ) -> Transcript:
-        """Return what is spoken in one sound, for a target that hears. sound: see `GenerationOptions.audio`. language:
-        by default what the target detects. `max_new_tokens` is by default what the bundle holds. Raise as
-        `generate_batch`."""
-        most = GenerationOptions(max_new_tokens=self.manifest.max_length) if options is None else options
-        return transcribe(self, sound, language, resolve_options("Bundle.transcribe", most, keywords))
+        """Return what is spoken in one sound, for a target that hears. sound: see `GenerationOptions.audio`, of any
+        length up to four hours. language: by default what the target detects. `max_new_tokens`, of each window, is by
+        default what the bundle holds; several temperatures are tried in turn. Other keywords are fields of `LongForm`.
+        Raise as `generate_batch`."""
+        return begin_transcription(self, "Bundle.transcribe", sound, language, options, keywords).result()
+
+    def stream_transcript(
+        self,
+        sound: Any,
+        language: str | None = None,
+        options: GenerationOptions | None = None,
+        **keywords: Unpack[TranscribeKeywords],
+    ) -> Transcription:
+        """Return an iterator over the segments of a transcript, as `transcribe` writes them; its `result` is the whole
+        transcript. Raise as `transcribe`."""
+        return begin_transcription(self, "Bundle.stream_transcript", sound, language, options, keywords)
 
     def reuse_last(self) -> None:
         """Let the next generation of one prompt go on from the tokens that it begins with as the last one did, which

@@ -183,7 +183,7 @@ class SequenceState:
         """capacity: maximum number of tokens, prompt and new ones, that the buffers hold. logprobs: whether to keep
         them; top_logprobs: number of most probable tokens to keep at each position, which keeps `logprobs` too.
         constraint: the grammar of the new tokens."""
-        self.prompt, self.stream, self.token_ids = list(prompt), stream, list[int]()
+        self.prompt, self.stream, self.token_ids, self._n_read = list(prompt), stream, list[int](), 0
         self.max_new_tokens = min(max_new_tokens, capacity - len(self.prompt))
         self.length_finish_reason = "length" if max_new_tokens <= capacity - len(self.prompt) else "capacity"
         self.finish_reason = "" if self.max_new_tokens else self.length_finish_reason  # empty while the row is active
@@ -203,7 +203,6 @@ class SequenceState:
         self.min_forced_tokens = 0
         """Minimum number of forced tokens (those without an alternative) that are appended at once, without asking the
         target; 0 for never. The tokens are the same either way."""
-        self._n_read = 0
         self.truncated_tokens = 0
         """Number of tokens that the prompt lost at its start."""
         self.adapter: LoadedAdapter | None = None
@@ -211,7 +210,8 @@ class SequenceState:
         self.media: SequenceMedia | None = None
         """Pictures of the prompt; None without."""
         self.source: list[int] | Features | None = None
-        """Tokens of the source, or features of a sound, of a target with an encoder."""
+        """Tokens of the source, or features of a sound, of a target with an encoder; and its hash."""
+        self.source_key = ""
         self.error: Exception | None = None
         """Error in processing the tokens, which ended this sequence; other sequences of the batch go on."""
 

@@ -162,6 +162,11 @@ class Sessions:
                 f"{path}: there is no session to save: the last use of this bundle was no generation of one prompt",
                 hint="generate from one prompt before",
             )
+        if left.source:
+            raise UsageError(
+                f"{path}: the latest generation has read a source, which its states depend on: sessions do not save it",
+                hint="generate again from the source",
+            )
         if min(left.tokens) < 0:
             raise UsageError(
                 f"{path}: the latest generation holds pictures, expected text alone: sessions do not save pictures",

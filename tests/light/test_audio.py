@@ -18,7 +18,7 @@ from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime.audio.mel import log_mel, mel_filters
 from speccompile.runtime.audio.reader import read_sounds, transcript_start
 from speccompile.runtime.audio.resample import resample
-from speccompile.runtime.audio.rules import RuleMatcher, TokenRules
+from speccompile.runtime.audio.rules import RuleMatcher, TokenRules, Written
 from speccompile.runtime.audio.wav import parse_wav, read_wav
 from speccompile.runtime.generation_options import GenerationOptions
 from speccompile.runtime.sources import resolve_sources, source_tokens
@@ -27,6 +27,7 @@ from tests.light.bundle_example import manifest
 AUDIO = {
     "sampling_rate": 16_000, "window": 400, "hop": 160, "mels": 80, "frames": 100, "tasks": {"transcribe": 5},
     "no_timestamps": 6, "suppressed": [1, 2], "begin_suppressed": [3], "prompt": [],
+    "max_initial_timestamp": None, "previous": None,
 }  # fmt: skip
 SECTION = {
     "max_length": 50, "start_token_id": 4, "forced_bos_token_id": None, "languages": {"en": 2, "de": 3},
@@ -192,7 +193,7 @@ def test_rules_are_masks_of_every_node():
     assert matcher.accept_tokens([5]) == 1
     matcher.write(allowed, [])
     assert (~allowed).nonzero()[1].tolist() == [1, 2] * 3
-    assert rules.apply(np.zeros(7, np.float32), 0).argmin() == 1
+    assert rules.apply(np.zeros(7, np.float32), Written()).argmin() == 1
     assert TokenRules.of(manifest()) is None
 
 
@@ -228,7 +229,6 @@ def test_facts_of_a_whisper(tmp_path, make_checkpoint):
         ({"source": {"max_length": 50}}, "source: received a section for 'whisper', which hears"),
         ({"drafter": {"kind": "prompt_lookup", "over": "source"}}, r"drafter\.over: received 'source' for 'whisper'"),
         ({"constraints": False}, "constraints: received false for 'whisper', which hears"),
-        ({"decoding": "sampling"}, "decoding: received 'sampling' for 'whisper', which hears"),
         ({"drafter": {"kind": "model", "model": "other"}}, "received 'other', which hears 8 mel bands and 80 frames"),
         ({"drafter": {"kind": "model", "model": "bart"}}, "received 'bart' for 'whisper', which hears, expected anoth"),
     ],

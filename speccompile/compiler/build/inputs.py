@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from speccompile.bundle.source_section import first_timestamp
 from speccompile.compiler.build.distribution_proof import DistributionInputs
 from speccompile.compiler.build.image_encoder import EncoderInputs
 from speccompile.compiler.build.lowered import LowerInputs
@@ -70,8 +71,13 @@ def open_round(plan: Plan) -> RoundPlan:
         plan.decoding, plan.constraints, plan.graphs, plan.max_length, plan.batch_size, plan.prefill_chunk,
         replace(plan.caches, max_divergence=MAX_DIVERGENCE),
         tokenizer_pair(plan.target, plan.drafter.models[0]) if plan.drafter.tokenizer else None,
-        plan.adapters, plan.images, plan.source.max_length if plan.source else 0,
+        plan.adapters, plan.images, plan.source.max_length if plan.source else 0, _first_timestamp(plan),
     )  # fmt: skip
+
+
+def _first_timestamp(plan: Plan) -> int | None:
+    audio = None if plan.source is None else plan.source.facts.audio
+    return None if audio is None else first_timestamp(audio.to_json(), plan.target.facts.vocabulary_size)
 
 
 def _files(model: ModelPlan) -> ModelFiles:

@@ -44,6 +44,7 @@ def read_speech_facts(config: Mapping[str, Any], folder: Path) -> SourceFacts:
         rate, window, hop, mels, _FRAMES_PER_ROW * rows, _named(written, "task_to_id", folder),
         _optional(written, "no_timestamps_token_id", folder), _list(written, "suppress_tokens", folder),
         _list(written, "begin_suppress_tokens", folder), () if languages else _forced(written, folder),
+        _optional(written, "max_initial_timestamp_index", folder), _previous(written, folder),
     )  # fmt: skip
     return SourceFacts(rows, start, None, languages, audio=audio)
 
@@ -70,6 +71,14 @@ def _token(value: Any, key: str, folder: Path) -> int:
 
 def _optional(written: Mapping[str, Any], key: str, folder: Path) -> int | None:
     return None if written.get(key) is None else _token(written[key], key, folder)
+
+
+def _previous(written: Mapping[str, Any], folder: Path) -> int | None:
+    """Return the token behind which the text before a sound stands: by default the last but one of the suppressed ones,
+    as transformers takes it for configs without its name."""
+    suppressed = _list(written, "suppress_tokens", folder)
+    found = _optional(written, "prev_sot_token_id", folder)
+    return suppressed[-2] if found is None and len(suppressed) > 1 else found
 
 
 def _list(written: Mapping[str, Any], key: str, folder: Path) -> tuple[int, ...]:

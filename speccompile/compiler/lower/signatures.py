@@ -5,7 +5,15 @@ from dataclasses import dataclass, replace
 
 from speccompile.bundle.caches import STORED_KINDS
 from speccompile.bundle.media import AXES
-from speccompile.bundle.sources import AUDIO, ENCODED_COMPONENTS, SOURCE, is_cross_state, length_input, tokens_input
+from speccompile.bundle.sources import (
+    AUDIO,
+    ENCODED_COMPONENTS,
+    SOURCE,
+    TIMESTAMPS,
+    is_cross_state,
+    length_input,
+    tokens_input,
+)
 from speccompile.compiler.models.encode_source import EncodeSource
 from speccompile.compiler.step.draft import Drafter, State
 from speccompile.compiler.step.sampling import Settings
@@ -65,7 +73,7 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constr
         inputs += [_io(name, shape, dtype="float32") for name, shape in matrices.items()]
     inputs += media_inputs(verify, batch)
     if constraints:
-        inputs.append(_io("allowed", (batch, "logit_rows", "allowed"), dtype="bool"))
+        inputs += _masks(verify, batch)
     outputs = [
         _io("path", (batch, "window+1")),
         _io("n_path", (batch,)),
@@ -80,6 +88,12 @@ def verify_graph(verify: Verify, width: DraftWidth, *, is_sampling: bool, constr
     if verify.successors:
         outputs += _ranked(batch, verify.successors)
     return Graph("verify", (*inputs, *caches), (*outputs, *_updates(caches)))
+
+
+def _masks(verify: Verify, batch: Dimension) -> list[Spec]:
+    """Return the inputs that say which tokens may follow."""
+    found = [_io("allowed", (batch, "logit_rows", "allowed"), dtype="bool")]
+    return found if verify.acceptance.first_timestamp is None else [*found, _io(TIMESTAMPS, (batch,), dtype="bool")]
 
 
 def media_inputs(verify: Verify, batch: Dimension) -> list[Spec]:

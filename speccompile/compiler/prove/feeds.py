@@ -33,6 +33,7 @@ def make_input(tensor: Tensor, shape: tuple[int, ...], step: int, path: Array, t
         "adapter": lambda: np.zeros(shape, np.int64),  # the reference has none
         **dict.fromkeys(MEDIA_INPUTS, lambda: np.zeros(shape)),  # texts: pictures have a proof of their own
         "allowed": lambda: _allowed(shape, random),
+        "timestamps": lambda: np.full(shape, step % 2 == 1),
         "features": lambda: random.standard_normal(shape, np.float32),
         "successors": lambda: np.resize(path, shape),
         "row_tokens": lambda: np.resize(path, shape),

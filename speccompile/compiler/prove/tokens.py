@@ -14,10 +14,10 @@ from speccompile.compiler.prove.tolerance import rounding, within_noise
 from speccompile.errors import ProofError
 from speccompile.progress import progress_counter
 from speccompile.runtime import Bundle, Generation, first_difference
-from speccompile.runtime.audio.rules import TokenRules
+from speccompile.runtime.audio.rules import TokenRules, Written
 from speccompile.runtime.devices.engine import Array
 from speccompile.runtime.rounds.acceptance_rate import count_rounds
-from speccompile.runtime.rounds.source_encoder import SourceEncoder, as_heard
+from speccompile.runtime.rounds.source_encoder import as_heard
 from speccompile.runtime.sources import start_tokens
 
 Prompt = str | Sequence[int]
@@ -180,7 +180,7 @@ def check_equal(bundle: Bundle, case: Case) -> dict[str, Any] | None:
     logits = next_logits(bundle, case.prompt_ids + a[:index], case.source)
     rules = TokenRules.of(bundle.manifest)
     largest = float(np.abs(logits).max())
-    logits = logits if rules is None else rules.apply(logits, index)
+    logits = logits if rules is None else rules.apply(logits, Written(index))
     margin, best = abs(float(logits[a[index]] - logits[b[index]])), int(logits.argmax())
     second, first = np.partition(logits, -2)[-2:]
     precision = rounding(bundle.entry)
@@ -200,7 +200,7 @@ def next_logits(bundle: Bundle, tokens: Sequence[int], source: list[int] | None 
     target with an encoder."""
     manifest, engine = bundle.manifest, bundle.engine
     if source is not None:
-        SourceEncoder(engine, manifest).encode(0, as_heard(manifest, source))
+        bundle._loop.encode_source(0, as_heard(manifest, source))
     batch = (manifest.batch_size,)
     n_given, n_total, length = (engine.host_view(name, batch) for name in ("n_given", "n_total", "length"))
     n_given[:] = n_total[:] = length[:] = 0

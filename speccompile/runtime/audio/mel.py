@@ -13,6 +13,8 @@ HIGHEST = 8000.0
 """Frequency in Hz at which the last mel band ends."""
 
 _FLOOR, _RANGE = 1e-10, 8.0
+_AT_ONCE = 3000
+"""Frames that are transformed together, so that hours take no more memory than their features."""
 _LINEAR_MEL, _LINEAR_HZ, _STEP = 15.0, 1000.0, 27.0 / np.log(6.4)
 """Slaney's scale: 15 mels up to 1000 Hz, and a logarithm above."""
 
@@ -22,14 +24,22 @@ def log_mel(samples: Samples, *, sampling_rate: int, window: int, hop: int, mels
     window: samples of a frame; hop: samples between two."""
     whole = np.zeros(frames * hop, np.float32)
     whole[: len(samples)] = samples[: len(whole)]
-    padded = np.pad(whole, window // 2, mode="reflect")
-    parts = np.lib.stride_tricks.sliding_window_view(padded, window)[::hop][:frames]
-    spectrum = np.fft.rfft(parts * _hann(window), axis=1)
-    power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
-    energies = power @ mel_filters(sampling_rate, window, mels)
-    logs = np.log10(np.maximum(energies, _FLOOR))
-    logs = (np.maximum(logs, logs.max() - _RANGE) + 4.0) / 4.0
-    return np.ascontiguousarray(logs.T, np.float32)
+    return long_log_mel(whole, sampling_rate=sampling_rate, window=window, hop=hop, mels=mels, frames=frames)
+
+
+def long_log_mel(samples: Samples, *, sampling_rate: int, window: int, hop: int, mels: int, frames: int) -> Features:
+    """Return float32 [mels, F] for float32 [n] samples of any length, at least `frames` * hop, of which F frames are
+    whole."""
+    padded = np.pad(samples, window // 2, mode="reflect")
+    count, filters = len(samples) // hop, mel_filters(sampling_rate, window, mels)
+    parts = np.lib.stride_tricks.sliding_window_view(padded, window)[::hop]
+    logs = np.empty((mels, count), np.float32)
+    for start in range(0, count, _AT_ONCE):
+        spectrum = np.fft.rfft(parts[start : min(start + _AT_ONCE, count)] * _hann(window), axis=1)
+        power = (spectrum.real**2 + spectrum.imag**2).astype(np.float32)
+        logs[:, start : start + len(power)] = np.log10(np.maximum(power @ filters, _FLOOR)).T
+    found: Features = (np.maximum(logs, logs.max() - np.float32(_RANGE)) + np.float32(4.0)) / np.float32(4.0)
+    return found
 
 
 @lru_cache(maxsize=4)

@@ -1,16 +1,16 @@
 """Sounds of a call, in whatever form, to features; and the tokens with which a transcript begins."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from speccompile.bundle.source_section import AUDIO_SIZES, NO_TIMES
 from speccompile.bundle.sources import AUDIO
 from speccompile.errors import PromptError, UsageError
-from speccompile.runtime.audio.mel import Features, log_mel
+from speccompile.runtime.audio.mel import Features, Samples, log_mel, long_log_mel
 from speccompile.runtime.audio.resample import resample
-from speccompile.runtime.audio.wav import Sound, parse_wav, read_wav
+from speccompile.runtime.audio.wav import MOST_SECONDS, Sound, parse_wav, read_wav, too_long
 
 TRANSCRIBE = "transcribe"
 """Task by default."""
@@ -32,25 +32,63 @@ def read_sounds(audio: Any, about: dict[str, Any]) -> list[Features]:
     return [_features(each, about) for each in several]
 
 
+class HeardSound(NamedTuple):
+    """Features float32 [mels, F] of a sound of any length, at least as long as the encoder hears at once, and the
+    sound's seconds."""
+
+    features: Features
+    seconds: float
+
+
+def read_long_sound(audio: Any, about: dict[str, Any]) -> HeardSound:
+    """Return the features of one sound, as `read_sounds` takes it, up to `MOST_SECONDS` long. Features may have more
+    frames than the encoder hears at once. Raise PromptError as that does, and UsageError for several sounds."""
+    if isinstance(audio, list | tuple) and len(audio) != 1:
+        raise UsageError(f"transcribe: received {len(audio)} sounds, expected one", hint="call it for each of them")
+    (audio,) = audio if isinstance(audio, list | tuple) else [audio]
+    if audio is None:
+        read_sounds(audio, about)
+    if isinstance(audio, np.ndarray) and audio.ndim == 2:
+        return HeardSound(_checked_features(audio, about, None), audio.shape[1] * about["hop"] / about["sampling_rate"])
+    samples, sizes = _samples(audio, about), {name: about[name] for name in AUDIO_SIZES}
+    seconds = len(samples) / about["sampling_rate"]
+    if seconds > MOST_SECONDS:
+        raise too_long("audio", seconds)
+    make = log_mel if len(samples) <= about["frames"] * about["hop"] else long_log_mel
+    return HeardSound(make(samples, **sizes), seconds)
+
+
 def _features(audio: Any, about: dict[str, Any]) -> Features:
     if isinstance(audio, np.ndarray) and audio.ndim == 2:
-        wanted = about["mels"], about["frames"]
-        if audio.shape != wanted or not np.isfinite(audio).all():
-            raise PromptError(
-                f"audio: received features of shape {list(audio.shape)}, expected finite ones of {list(wanted)}",
-                hint="give samples: their features are made here",
-            )
-        return np.ascontiguousarray(audio, np.float32)
-    sound = _sound(audio, about["sampling_rate"])
-    samples = resample(sound.samples, sound.rate, about["sampling_rate"])
+        return _checked_features(audio, about, about["frames"])
+    samples = _samples(audio, about)
     longest = about["frames"] * about["hop"]
     if len(samples) > longest:
         raise PromptError(
             f"audio: received {len(samples) / about['sampling_rate']:.1f} s, expected at most "
             f"{longest / about['sampling_rate']:g} s, which the encoder hears at once",
-            hint="cut it into pieces, in pauses, and transcribe each",
+            hint="Bundle.transcribe and speccompile transcribe take long sounds",
         )
     return log_mel(samples, **{name: about[name] for name in AUDIO_SIZES})
+
+
+def _checked_features(audio: Any, about: dict[str, Any], frames: int | None) -> Features:
+    """Return features as an array in order. frames: their number; None for as many as the encoder hears, or more."""
+    mels, least = about["mels"], about["frames"]
+    fits = audio.shape[0] == mels and (audio.shape[1] == frames if frames else audio.shape[1] >= least)
+    if not fits or not np.isfinite(audio).all():
+        wanted = [mels, frames] if frames else f"[{mels}, {least} or more]"
+        raise PromptError(
+            f"audio: received features of shape {list(audio.shape)}, expected finite ones of {wanted}",
+            hint="give samples: their features are made here",
+        )
+    return np.ascontiguousarray(audio, np.float32)
+
+
+def _samples(audio: Any, about: dict[str, Any]) -> Samples:
+    """Return the samples of a sound at the target's rate."""
+    sound = _sound(audio, about["sampling_rate"])
+    return resample(sound.samples, sound.rate, about["sampling_rate"])
 
 
 def _sound(audio: Any, rate: int) -> Sound:
@@ -67,9 +105,11 @@ def _sound(audio: Any, rate: int) -> Sound:
     return Sound(audio.astype(np.float32), rate)
 
 
-def transcript_start(about: dict[str, Any], language: str | None, task: str | None) -> list[int]:
+def transcript_start(
+    about: dict[str, Any], language: str | None, task: str | None, *, timed: bool = False
+) -> list[int]:
     """Return the tokens with which a transcript begins, for a language that `about`, the manifest's section `source`,
-    knows, None for a target of one language. Raise UsageError for an unknown task."""
+    knows, None for a target of one language. timed: it has times. Raise UsageError for an unknown task."""
     audio, tokens = about[AUDIO], [about["start_token_id"]]
     if language is not None:
         tokens.append(about["languages"][language])
@@ -80,6 +120,8 @@ def transcript_start(about: dict[str, Any], language: str | None, task: str | No
             raise UsageError(f"task: received {task!r}, but this bundle's target only transcribes", hint="leave it out")
         tokens += audio["prompt"]
     last = audio[NO_TIMES]
+    if timed:
+        return tokens[:-1] if tokens[-1] == last else tokens
     return tokens if last is None or tokens[-1] == last else [*tokens, last]
 
 

@@ -11,6 +11,9 @@ from speccompile.runtime.audio.mel import Samples
 _ZEROS, _ROLLOFF = 6, 0.99
 """Zero crossings of the sinc on each side, and its border as a share of the lower Nyquist frequency."""
 
+_AT_ONCE = 1 << 16
+"""Windows of samples that are weighted together, so that hours take no more memory than their samples."""
+
 
 def resample(samples: Samples, rate: int, wanted: int) -> Samples:
     """Return float32 [ceil(n * wanted / rate)] samples, `wanted` a second, of float32 [n] at `rate`."""
@@ -21,7 +24,8 @@ def resample(samples: Samples, rate: int, wanted: int) -> Samples:
     kernel, width = _kernel(step, phases)
     padded = np.pad(samples, (width, width + step))
     parts = np.lib.stride_tricks.sliding_window_view(padded, kernel.shape[1])[::step]
-    found = (parts @ kernel.T).reshape(-1)
+    pieces = (parts[start : start + _AT_ONCE] @ kernel.T for start in range(0, len(parts), _AT_ONCE))
+    found = np.concatenate([piece.reshape(-1) for piece in pieces])
     return np.ascontiguousarray(found[: ceil(phases * len(samples) / step)], np.float32)
 
 

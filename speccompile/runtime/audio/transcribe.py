@@ -1,69 +1,92 @@
-"""Transcripts: what is spoken in a sound, in which language, as text."""
+"""Transcribing with an open bundle, which runs one window after another."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, Protocol
 
+from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.sources import AUDIO
 from speccompile.errors import UsageError
-from speccompile.runtime.audio.reader import TRANSCRIBE, read_sounds, transcript_start
-from speccompile.runtime.audio.rules import RuleMatcher, TokenRules
+from speccompile.runtime.audio.long_form import LongForm, Transcription
+from speccompile.runtime.audio.reader import read_long_sound
+from speccompile.runtime.audio.rules import RuleMatcher
 from speccompile.runtime.batch import Batch, Owner
 from speccompile.runtime.generation import Generation
-from speccompile.runtime.generation_options import GenerationOptions
+from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions, resolve_options
 from speccompile.runtime.sources import check_language
 
 
 class Listener(Owner, Protocol):
     """Bundle as transcribing sees it."""
 
-    def generate(self, prompt: None, options: GenerationOptions) -> Generation: ...
+    def reuse_last(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class Transcript:
-    """Text of a sound. text: without spaces around it, None without a tokenizer; language: its name, None of
-    a target for one language; task: transcribe or translate; generation: how it was written."""
+class TranscribeKeywords(GenerationKeywords, total=False):
+    """Keyword arguments of a transcript: of a generation, and with the names and types of `LongForm`."""
 
-    text: str | None
-    language: str | None
-    task: str
-    generation: Generation
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the object of `speccompile transcribe --json`."""
-        return self.generation.to_json() | {"text": self.text, "language": self.language, "task": self.task}
+    timestamps: bool
+    initial_prompt: str | None
+    condition_on_previous_text: bool
+    compression_ratio_threshold: float | None
+    logprob_threshold: float | None
+    no_speech_threshold: float | None
 
 
-def transcribe(bundle: Listener, audio: Any, language: str | None, options: GenerationOptions) -> Transcript:
-    """Return what is spoken in one sound. language: None to detect it. options: with as many new tokens as the bundle
-    holds, unless they say less. Raise UsageError for a bundle that does not hear, and as `Bundle.generate`."""
+def begin_transcription(
+    bundle: Listener, call: str, audio: Any, language: str | None, options: Any, keywords: TranscribeKeywords
+) -> Transcription:
+    """Return the transcription of one sound, which writes segments as they are asked for. call: the public name, for
+    messages; language: None to detect it; options: as keywords. Raise UsageError for a bundle that does not hear, and
+    as `Bundle.generate`."""
+    chosen, form = split_keywords(call, bundle.manifest.max_length, options, keywords)
+
+    def decode(prompt: list[int], asked: GenerationOptions, matcher: RuleMatcher) -> Generation:
+        bundle.reuse_last()  # the same sound is encoded once, and its first tokens are read once
+        batch = Batch(bundle, [prompt], asked, matcher=matcher)
+        for _ in batch.run():
+            pass
+        return batch.generations()[0]
+
+    check_hears(bundle.manifest)
+    bundle._use.check_open()
     about = bundle.manifest.source
-    if about is None or AUDIO not in about:
+    assert about is not None, "a target that hears"
+    refuse_unused(chosen)
+    if language is not None:
+        check_language(about, language)
+    sound = read_long_sound(audio, about[AUDIO])
+    return Transcription(decode, bundle.manifest, bundle.text, sound, language, chosen, form)
+
+
+def check_hears(manifest: Manifest) -> None:
+    """Raise UsageError for a bundle whose target does not hear."""
+    if AUDIO not in (manifest.source or {}):
         raise UsageError(
             "this bundle's target does not hear: it cannot transcribe", hint="build one of a Whisper, and give that"
         )
-    sounds = read_sounds(audio, about[AUDIO])
-    if len(sounds) != 1:
-        raise UsageError(f"transcribe: received {len(sounds)} sounds, expected one", hint="call it for each of them")
-    if language is None and about["languages"]:
-        language = detect_language(bundle, sounds[0])
-    if language is not None:
-        check_language(about, language)
-    room = bundle.manifest.max_length - len(transcript_start(about, language, options.task))
-    most = min(options.max_new_tokens, max(1, room))
-    asked = replace(options, audio=sounds[0], source_language=language, max_new_tokens=most)
-    found = bundle.generate(None, asked)
-    return Transcript(found.text and found.text.strip(), language, options.task or TRANSCRIBE, found)
 
 
-def detect_language(bundle: Listener, features: Any) -> str:
-    """Return the language that a target for several hears: the most probable one behind the start token."""
-    about = bundle.manifest.source
-    assert about is not None, "a target that hears"
-    options = GenerationOptions(audio=features, max_new_tokens=1, autoregressive=True, ignore_eos=True)
-    batch = Batch(bundle, [[about["start_token_id"]]], options)
-    tokens: dict[int, str] = {token: name for name, token in about["languages"].items()}
-    batch.rows[0].matcher = RuleMatcher(TokenRules.only(tokens, bundle.manifest.vocabulary_size))
-    for _ in batch.run():
-        pass
-    return tokens[batch.rows[0].token_ids[0]]
+_UNUSED = ("audio", "source", "source_language", "target_language", "constraint", "session")
+
+
+def refuse_unused(options: GenerationOptions) -> None:
+    """Raise UsageError for options of a generation that a transcript has no use for."""
+    for name in _UNUSED:
+        if getattr(options, name) is not None:
+            raise UsageError(
+                f"{name}: received {getattr(options, name)!r}, but a transcript has no such option",
+                hint="give the sound, and language, as the first arguments",
+            )
+
+
+FORM = frozenset(field.name for field in fields(LongForm))
+
+
+def split_keywords(call: str, most: int, options: Any, given: Mapping[str, Any]) -> tuple[GenerationOptions, LongForm]:
+    """Return the options of a generation and of a long form from keywords. most: default of `max_new_tokens`. Raise
+    TypeError for an unknown one, UsageError for a wrong value."""
+    form = LongForm(**{name: value for name, value in given.items() if name in FORM})
+    others: Any = {name: value for name, value in given.items() if name not in FORM}
+    defaults = GenerationOptions(max_new_tokens=most) if options is None else options
+    return resolve_options(call, defaults, others), form

@@ -16,6 +16,8 @@ _SUBFORMAT = 24
 
 MOST_BYTES = 2**30
 """Largest file that is read."""
+MOST_SECONDS = 4 * 3600
+"""Longest sound that is read."""
 MOST_RATE = 768_000
 """Highest rate of samples a second."""
 
@@ -55,6 +57,13 @@ def parse_wav(data: bytes, where: str) -> Sound:
     return _decode(chunks[b"fmt "], chunks[b"data"], where)
 
 
+def too_long(where: str, seconds: float) -> PromptError:
+    """Return the error of a sound that is too long. The caller raises it."""
+    return PromptError(
+        f"{where}: received {seconds:.0f} s, expected at most {MOST_SECONDS} s", hint="cut it into pieces, in pauses"
+    )
+
+
 def _decode(form: bytes, data: bytes, where: str) -> Sound:
     kind, channels, rate, _, block, bits = _FORMAT.unpack_from(form)
     if kind == _EXTENSIBLE and len(form) >= _SUBFORMAT + 2:
@@ -62,6 +71,8 @@ def _decode(form: bytes, data: bytes, where: str) -> Sound:
     if not (0 < rate <= MOST_RATE and channels and block == channels * (bits // 8) and block):
         raise PromptError(f"{where}: {rate} samples a second, {channels} channels, {bits} bits: damaged", hint=_HINT)
     data = data[: len(data) // block * block]
+    if len(data) / block / rate > MOST_SECONDS:
+        raise too_long(where, len(data) / block / rate)
     match kind, bits:
         case (1, 8):
             values = (np.frombuffer(data, np.uint8).astype(np.float32) - 128.0) / 128.0

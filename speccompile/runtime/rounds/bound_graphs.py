@@ -147,10 +147,13 @@ class VerifyPass:
     def logprobs(self, index: int, tokens: Sequence[int], n_best: int) -> Logprobs:
         """Return the log-probabilities of a slot's new tokens of this round, and of the best tokens at their
         positions."""
+        return find_logprobs(VerifyPass.token_logits(self, index, len(tokens)), tokens, n_best)
+
+    def token_logits(self, index: int, count: int) -> Array:
+        """Return float32 [count, V]: the logits before each of a slot's new tokens of this round."""
         assert self.logits is not None, "the round was bound without logits"
-        logits = self.logits[index - self.rows.start]
-        places = self._nodes[index, : len(tokens)] if self._nodes is not None else slice(len(tokens))
-        return find_logprobs(logits[places], tokens, n_best)
+        logits: Array = self.logits[index - self.rows.start]
+        return logits[self._nodes[index, :count] if self._nodes is not None else slice(count)]
 
 
 Stop = Callable[[int, int], int]

@@ -7,6 +7,8 @@ from time import perf_counter
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.contract import COMPONENTS, Graph
+from speccompile.runtime.audio.mel import Features
+from speccompile.runtime.audio.rules import scoring
 from speccompile.runtime.devices.engine import Engine
 from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.rounds.bound_graphs import BoundGraphs, RunInfo, VerifyPass, right_aligned_chunks
@@ -65,6 +67,11 @@ class DecodeLoop(HeldTexts):
         self.reused: dict[int, int] = {}
         """Slot -> number of prompt tokens that its sequence, of the latest call of `generate`, did not read."""
 
+    def encode_source(self, slot: int, source: Sequence[int] | Features) -> None:
+        """Encode a source in a slot without a sequence, for runs of the target alone."""
+        assert self._sources is not None, "the target has an encoder"
+        self._sources.encode(slot, source)
+
     def start(self) -> None:
         """Start the clock on this thread: before the first admission, and after an idle period."""
         self._watch.start()
@@ -86,7 +93,8 @@ class DecodeLoop(HeldTexts):
         self.left = self.resume = None
         if self._sources is not None:
             assert row.source is not None, "an answer of a target with an encoder has a source"
-            self._sources.encode(slot, row.source)
+            assert not reuse or self._sources.held[slot] == row.source_key, "what was read depends on the source"
+            self._sources.encode(slot, row.source, row.source_key)
         alone = not speculative or self.drafting.catches_up_alone
         if not self.rings.holds(own.written, reuse if alone else self.drafting.kept_length(own, reuse)):
             reuse = 0
@@ -150,8 +158,8 @@ class DecodeLoop(HeldTexts):
         adapter = own.sequence.adapter
         positions = own.committed_length, own.drafter_length
         committed = own.release()
-        if self._sources is None:
-            self.left = SlotContent(*committed, *positions, slot, adapter, own.written)
+        key = "" if self._sources is None else self._sources.held[slot]
+        self.left = SlotContent(*committed, *positions, slot, adapter, own.written, key)
         return committed
 
     def copy(self, source: int, slot: int) -> None:
@@ -161,6 +169,8 @@ class DecodeLoop(HeldTexts):
         own.committed_length, own.drafter_length = other.committed_length, other.drafter_length
         own.written = other.written
         self.states.copy(source, slot)
+        if self._sources is not None:
+            self._sources.copy(source, slot)
 
     def generate(self, rows: Sequence[SequenceState], speculative: bool, adaptive: bool = False) -> Iterator[None]:
         """Run until every sequence has ended. Yield after the prefill and after every round, with the sequences
@@ -299,6 +309,8 @@ class DecodeLoop(HeldTexts):
             index, row = slot.index, slot.sequence
             tokens = forward.path[index, given[index] : end[index] + 1].tolist()
             logprobs = forward.logprobs(index, tokens, row.n_best) if row.logprobs is not None else None
+            if (rules := scoring(row)) is not None:
+                rules.read_logits(forward.token_logits(index, len(tokens)), tokens)
             row.append_tokens(tokens, total[index] - given[index], logprobs)
             slot.is_prefilled = True
         return self._watch.lap()
@@ -319,7 +331,8 @@ class DecodeLoop(HeldTexts):
     ) -> VerifyPass:  # fmt: skip
         """Return the pass at these widths over these slots, with the inputs for sampling written."""
         rows = slot_range(slots) if self.rounds.supports_batch_slices else range(len(self._slots))
-        history, allowed, logprobs = 1, 1, any(slot.sequence.logprobs is not None for slot in taking)
+        history, allowed, texts = 1, 1, [slot.sequence for slot in taking]
+        logprobs = any(row.logprobs is not None or scoring(row) is not None for row in texts)
         if self.masks is not None:
             allowed = self.masks.width({slot.index: slot.sequence for slot in taking})
         if self.sampler is not None:

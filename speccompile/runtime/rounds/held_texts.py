@@ -16,9 +16,9 @@ class HeldTexts:
         self._slots = [Slot(index) for index in range(manifest.batch_size)]
         self._recurrent = [part for part in COMPONENTS if has_recurrent_states(manifest.graphs, part)]
         self.rings = RingReach(manifest)
-        self.supports_prefix_reuse = not self._recurrent and manifest.source is None
-        """True if a sequence may continue from tokens that another has left; recurrent states, which sum them up, and
-        sources, which they depend on, prevent it."""
+        self.supports_prefix_reuse = not self._recurrent
+        """True if a sequence may continue from tokens that another has left, of the same source; recurrent states,
+        which sum them up, prevent it."""
         self.left: SlotContent | None = None
         """Content of a slot's caches, of the sequence that left last; None if they may have changed."""
         self.resume: SlotContent | None = None
@@ -30,7 +30,7 @@ class HeldTexts:
         """Let the first slot hold what `resume` says, for admissions to it. Return its tokens; none where recurrent
         states prevent reuse."""
         resume, self.resume = self.resume, None
-        if resume is None or resume.adapter is not None or not self.supports_prefix_reuse:
+        if resume is None or resume.adapter is not None or resume.source or not self.supports_prefix_reuse:
             return []
         self.hold(resume)
         return resume.tokens

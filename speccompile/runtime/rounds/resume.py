@@ -23,7 +23,7 @@ def resume_slot(
     recurrent: components with recurrent states, which cannot go back: the target's serve only a sequence that begins
     with all tokens, a drafter's are dropped unless all that they have read is kept.
     """
-    if adapter_key(content.adapter) != adapter_key(row.adapter):
+    if (adapter_key(content.adapter), content.source) != (adapter_key(row.adapter), row.source_key):
         return 0
     reuse = min(common_prefix_length(content.tokens, row.prompt_identity), len(row) - 1)
     slot.committed_length, slot.drafter_length = len(content.tokens), content.drafter_length

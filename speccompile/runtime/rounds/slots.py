@@ -19,7 +19,8 @@ class Committed(NamedTuple):
 
 class SlotContent(NamedTuple):
     """Content of a slot, with the number of tokens that recurrent states have read: more where a sequence was cut.
-    adapter: with which they were read, None for the base. written: see `Slot`."""
+    adapter: with which they were read, None for the base. written: see `Slot`. source: key of the
+    source that they were read with, "" without an encoder."""
 
     tokens: list[int]
     drafter_length: int
@@ -28,6 +29,7 @@ class SlotContent(NamedTuple):
     slot: int = 0
     adapter: LoadedAdapter | None = None
     written: int = 0
+    source: str = ""
 
 
 @dataclass(eq=False)

@@ -1,7 +1,10 @@
 """Encoding of a sequence's source when the sequence is admitted to a slot."""
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
+
+import numpy as np
 
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.sources import AUDIO, SOURCE, SOURCE_LENGTH, SOURCE_TOKENS
@@ -26,9 +29,17 @@ class SourceEncoder:
         inputs = {tensor.name: tensor for graph in manifest.graphs for tensor in graph.inputs}
         rows = int(inputs[SOURCE_TOKENS].shape[1]) if SOURCE_TOKENS in inputs else 0
         self._tokens = engine.host_view(SOURCE_TOKENS, (self._batch, rows)) if rows else None
+        self.held = [""] * self._batch
+        """Key of the source whose rows each slot holds, "" for an unknown one."""
+        self.runs = 0
+        """Number of sources that have been encoded."""
 
-    def encode(self, slot: int, source: Sequence[int] | Features) -> None:
-        """Encode the source of a slot's next sequence."""
+    def encode(self, slot: int, source: Sequence[int] | Features, key: str = "") -> None:
+        """Encode the source of a slot's next sequence, unless the slot holds it. key: see `source_key`; "" for a source
+        that no other sequence has."""
+        if key and self.held[slot] == key:
+            return
+        self.held[slot], self.runs = key, self.runs + 1
         if self._heard is not None:
             self._hear(slot, source)
             return
@@ -40,6 +51,12 @@ class SourceEncoder:
         for name in self._names:
             self._engine.bind(name, {SOURCE: size}, rows=range(slot, slot + 1))()
 
+    def copy(self, source: int, slot: int) -> None:
+        """Note that slot `slot` has got the rows of slot `source`."""
+        self._length[slot], self.held[slot] = self._length[source], self.held[source]
+        if self._tokens is not None:
+            self._tokens[slot] = self._tokens[source]
+
     def _hear(self, slot: int, features: Any) -> None:
         """Encode features float32 [M, F] for a slot: all rows count."""
         assert self._heard is not None
@@ -47,6 +64,14 @@ class SourceEncoder:
         self._engine.host_view(AUDIO, (self._batch, *self._heard))[slot] = features
         for name in self._names:
             self._engine.bind(name, {}, rows=range(slot, slot + 1))()
+
+
+def source_key(source: Sequence[int] | Features | None) -> str:
+    """Return a hash that is the same for equal sources alone; "" without a source."""
+    if source is None:
+        return ""
+    values = np.ascontiguousarray(source) if isinstance(source, np.ndarray) else np.array(source, np.int64)
+    return blake2b(values.tobytes(), digest_size=16).hexdigest()
 
 
 def encode_example(engine: Engine, manifest: Manifest) -> None:

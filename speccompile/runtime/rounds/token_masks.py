@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from speccompile.bundle.manifest import Manifest
+from speccompile.bundle.sources import TIMESTAMPS
+from speccompile.runtime.audio.rules import RuleMatcher
 from speccompile.runtime.constraints.constraint import INPUT
 from speccompile.runtime.devices.engine import Array, Engine
 from speccompile.runtime.generation import SequenceState
@@ -16,6 +18,8 @@ class TokenMasks:
         self._engine, self._batch, self._vocabulary = engine, manifest.batch_size, manifest.vocabulary_size
         self._constant = _constant_parents(manifest)
         is_dynamic = manifest.tree == "dynamic"
+        timed = any(tensor.name == TIMESTAMPS for graph in manifest.graphs for tensor in graph.inputs)
+        self._timed = engine.host_view(TIMESTAMPS, (self._batch,)) if timed else None
         self._made = engine.host_view("parents", (self._batch, manifest.tokens + 1)) if is_dynamic else None
 
     def width(self, rows: Mapping[int, SequenceState]) -> int:
@@ -35,6 +39,9 @@ class TokenMasks:
         """Write the masks. rows: the sequences that take tokens of this run, by batch slot; masks of other slots are
         not used. window int64 [B, W]; n_given, n_total: one number per slot."""
         width = self.width(rows)
+        if self._timed is not None:
+            for place, row in rows.items():
+                self._timed[place] = isinstance(row.matcher, RuleMatcher) and row.matcher.writes_times
         allowed = self._engine.host_view(INPUT, (self._batch, logit_rows, width))
         if width == 1:
             allowed[:] = True

@@ -20,7 +20,7 @@ from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.taps import Taps
 from speccompile.compiler.step.verify.rules import Drafts, Exact, Rule
 from speccompile.compiler.step.verify.sampled import DraftDistribution, Speculative
-from speccompile.compiler.step.verify.target import Target, choices, greedy_target, sampling_target
+from speccompile.compiler.step.verify.target import Target, Timestamps, choices, greedy_target, sampling_target
 from speccompile.compiler.step.window import AcceptedPath, ChainLayout, Shape, TreeLayout, TreeNodes
 
 
@@ -30,7 +30,7 @@ class RoundInputs(NamedTuple):
     and accept_uniforms float32 [B, N]; parents int64 [B, N + 1] if the drafter makes the tree; in graphs with
     constraints allowed bool [B, R, V] or [B, R, 1]; with adapters adapter int64 [B], and matrices: see `low_rank`; of a
     target that sees pictures media, media_rows, ..: see `speccompile.bundle.media`; with an encoder source_length int64
-    [B]."""
+    [B]; of one that writes times timestamps bool [B]."""
 
     window: Tensor
     n_given: Tensor
@@ -51,6 +51,7 @@ class RoundInputs(NamedTuple):
     media_blocks: Tensor | None = None
     media_offsets: Tensor | None = None
     source_length: Tensor | None = None
+    timestamps: Tensor | None = None
 
 
 class Verified(NamedTuple):
@@ -151,23 +152,28 @@ class Verify(nn.Module):
 class Acceptance(nn.Module):
     """Accept drafts, and choose the bonus token after them."""
 
-    def __init__(self, rule: Rule, speculative: Speculative | None = None) -> None:
-        """rule: for deterministic drafts; speculative: for sampled drafts, in batch slots with a temperature."""
+    def __init__(self, rule: Rule, speculative: Speculative | None = None, first_timestamp: int | None = None) -> None:
+        """rule: for deterministic drafts; speculative: for sampled drafts, in batch slots with a temperature.
+        first_timestamp: of a target that writes times."""
         super().__init__()
-        self.rule, self.speculative = rule, speculative
+        self.rule, self.speculative, self.first_timestamp = rule, speculative, first_timestamp
 
     def forward(
         self, given: RoundInputs, logits: Tensor, seen: Tensor | None, shape: Shape, nodes: TreeNodes | None
     ) -> tuple[AcceptedPath, Tensor]:
         """Return the accepted path and the bonus token, int64 [B, 1]. logits float32 [B, R, V] of node 0 .. R - 1."""
+        times = None
+        if self.first_timestamp is not None:
+            assert given.timestamps is not None
+            times = Timestamps(given.timestamps, self.first_timestamp)
         if given.settings is None:
-            target = greedy_target(logits, given.allowed)
+            target = greedy_target(logits, given.allowed, times)
         else:
             assert seen is not None
             assert given.uniforms is not None
             # Gathered, so that the trace sees one width and not two that happen to be equal.
             uniforms = given.uniforms.gather(1, given.logit_rows.expand(logits.shape[0], -1))
-            target = sampling_target(logits, given.settings, seen, uniforms, given.allowed)
+            target = sampling_target(logits, given.settings, seen, uniforms, given.allowed, times)
         if self.speculative is not None:
             return self._drawn(self.speculative, given, target, shape, nodes)
         chosen = choices(target, nodes.depths if nodes else None)

@@ -9,17 +9,18 @@ from speccompile.tree import Tree
 
 
 def make_acceptance(
-    method: str, parameters: Mapping[str, float], *, tree: Tree | None, is_sampling: bool, draws: bool
-) -> Acceptance:
+    method: str, parameters: Mapping[str, float], *, tree: Tree | None, is_sampling: bool, draws: bool,
+    first_timestamp: int | None = None,
+) -> Acceptance:  # fmt: skip
     """Return the acceptance of a method with its parameters, as in `plan.VerifyPlan`.
 
     tree: of the drafts, None if the drafter makes it or there are no drafts. is_sampling: the graph can sample; draws:
-    the drafts are sampled.
+    the drafts are sampled. first_timestamp: of a target that writes times.
     """
     rule, lenience = _rule(method, parameters), parameters.get("lenience", 1.0)
     if is_sampling and tree is not None and (draws or method == "lenience"):
-        return Acceptance(rule, Speculative(tree, lenience))
-    return Acceptance(rule)
+        return Acceptance(rule, Speculative(tree, lenience), first_timestamp)
+    return Acceptance(rule, None, first_timestamp)
 
 
 def _rule(method: str, parameters: Mapping[str, float]) -> Rule:

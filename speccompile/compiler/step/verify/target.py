@@ -27,21 +27,43 @@ class Target(NamedTuple):
     uniforms: Tensor | None = None
 
 
-def greedy_target(logits: Tensor, allowed: Tensor | None = None) -> Target:
+class Timestamps(NamedTuple):
+    """Slots that write times, bool [B], and the first of the tokens of times, behind which there are no others."""
+
+    slots: Tensor
+    first: int
+
+    def hide_text(self, logits: Tensor) -> Tensor:
+        """Return bool [B, R, V], true for the tokens that are no times where all times together are more probable than
+        every other token: Whisper's last rule. logits float32 [B, R, V], at temperature 1, of what is allowed."""
+        times, text = logits[..., self.first :], logits[..., : self.first].amax(-1, keepdim=True)
+        best = times.amax(-1, keepdim=True)
+        total = best + (times - best).exp().sum(-1, keepdim=True).log()
+        is_text = torch.arange(logits.shape[-1], device=logits.device) < self.first
+        return (total > text) & self.slots[:, None, None] & is_text
+
+
+def greedy_target(logits: Tensor, allowed: Tensor | None = None, times: Timestamps | None = None) -> Target:
     """Return the target in a greedy graph. logits float32 [B, R, V]; allowed: see `ops.allow`."""
     if allowed is not None:
         logits = ops.allow(logits, allowed)
+    if times is not None:
+        logits = torch.where(times.hide_text(logits), ops.HIDDEN, logits)
     return Target(logits, logits.argmax(-1))
 
 
 def sampling_target(
-    logits: Tensor, settings: Settings, seen: Tensor, uniforms: Tensor, allowed: Tensor | None = None
-) -> Target:
+    logits: Tensor, settings: Settings, seen: Tensor, uniforms: Tensor, allowed: Tensor | None = None,
+    times: Timestamps | None = None,
+) -> Target:  # fmt: skip
     """Return the target in a sampling graph. seen int64 [B, R, H]: the tokens before each row; uniforms float32 [B, R];
     allowed: see `ops.allow`."""
     heated = apply_temperature_and_penalty(logits, settings, seen)
     if allowed is not None:  # after the temperature, which might otherwise raise hidden logits to the allowed ones
         heated = ops.allow(heated, allowed)
+    if times is not None:
+        assert allowed is not None, "rules of times are masks too"
+        heated = torch.where(times.hide_text(ops.allow(logits, allowed)), ops.HIDDEN, heated)
     probs = torch.softmax(heated, -1)
     threshold, mass = ops.nucleus(probs, settings.top_k, settings.top_p, settings.min_p)
     is_sampled = (settings.temperature > 0)[:, None]
