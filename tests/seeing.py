@@ -9,10 +9,11 @@ from PIL import Image
 from transformers import AutoModelForImageTextToText
 
 from speccompile.compiler.build import build
-from speccompile.compiler.models.image_encoder import token_inputs
+from speccompile.compiler.models.image_inputs import pixel_inputs, token_inputs
 from speccompile.recipe import make_plan
 from speccompile.recipe.load import parse_recipe
 from speccompile.runtime import Bundle
+from speccompile.runtime.images.families import FAMILIES
 from tests import vision
 
 NEW = 20
@@ -45,15 +46,7 @@ class Seeing:
         ids = torch.tensor([self.bundle._prompt(text, chat=False, hint=None, images=images).ids])
         pixels = {}
         if images:
-            shown: list[Any] = [Image.fromarray(each) for each in images]
-            with vision.width_first():
-                given = vision.processor(self.folder)(
-                    images=shown if self.name in vision.FLAT else [shown], return_tensors="pt"
-                )
-            pixels = {
-                key: given[key] for key in ("pixel_values", "pixel_attention_mask", "image_grid_thw") if key in given
-            }
-            pixels |= token_inputs(self.whole, ids)
+            pixels = self._pixels(images) | token_inputs(self.whole, ids)
         pixels.setdefault("input_ids", ids)
         if self.name in vision.ON_AXES and text.endswith(self.token):
             return self._recomputed(pixels)
@@ -62,6 +55,19 @@ class Seeing:
             **pixels,
         )  # fmt: skip
         return found[0, ids.shape[1] :].tolist()
+
+    def _pixels(self, images: Sequence[Any]) -> dict[str, Any]:
+        """Return the pixels of transformers' own processor; our own where that needs torchvision."""
+        settings = self.bundle.vision.settings
+        if self.name == "lfm2_vl":
+            return pixel_inputs(FAMILIES[settings.family](settings), images)
+        shown: list[Any] = [Image.fromarray(each) for each in images]
+        with vision.width_first():
+            given = vision.processor(self.folder)(
+                images=shown if self.name in vision.FLAT else [shown], return_tensors="pt"
+            )
+        names = "pixel_values", "pixel_attention_mask", "image_grid_thw", "image_sizes", "image_position_ids"
+        return {key: given[key] for key in names if key in given}
 
     def both_ways(self, text: str, images: Sequence[Any]) -> list[list[int]]:
         """Return the bundle's tokens for a prompt without drafts and with them. text: with {} for each picture."""

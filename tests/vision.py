@@ -15,11 +15,16 @@ from transformers import (
     AutoImageProcessor,
     AutoModelForImageTextToText,
     Gemma3Config,
+    Gemma4Config,
     Idefics3Config,
     InternVLConfig,
+    Lfm2VlConfig,
+    LlavaOnevisionConfig,
+    Mistral3Config,
     PreTrainedConfig,
     PreTrainedModel,
     Qwen2_5_VLConfig,
+    Qwen3_5Config,
     Qwen3VLConfig,
     SmolVLMConfig,
 )
@@ -30,25 +35,40 @@ TILE = 56
 _VIT = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
 _TOKENS = {
     "gemma3": ("<start_of_image>", "<end_of_image>", "<image_soft_token>"),
+    "gemma4": ("<|image|>", "<|image>", "<image|>", "<|video|>", "<|audio|>"),
     "idefics3": ("<image>", "<fake_token_around_image>", "<global-img>",
                  *(f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5))),
     "internvl": ("<IMG_CONTEXT>", "<img>", "</img>"),
+    "lfm2_vl": ("<image>", "<|image_start|>", "<|image_end|>", "<|img_thumbnail|>",
+                *(f"<|img_row_{row}_col_{column}|>" for row in range(1, 4) for column in range(1, 4))),
+    "llava_onevision": ("<image>", "<video>"),
+    "mistral3": ("[IMG]", "[IMG_BREAK]", "[IMG_END]"),
     "qwen_vl": ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"),
 }  # fmt: skip
+_CANVASES = [[TILE, 2 * TILE], [2 * TILE, TILE], [2 * TILE, 2 * TILE], [TILE, 3 * TILE], [3 * TILE, TILE]]
 _PROCESSORS = {
+    "lfm2_vl": {"image_processor_type": "Lfm2VlImageProcessor", "tile_size": 32, "encoder_patch_size": 8,
+                "max_tiles": 3, "min_image_tokens": 2, "max_image_tokens": 8, "max_pixels_tolerance": 1.5},
+    "llava_onevision": {"image_processor_type": "LlavaOnevisionImageProcessor", "size": {"height": TILE, "width": TILE},
+                        "image_grid_pinpoints": _CANVASES},
+    "mistral3": {"image_processor_type": "PixtralImageProcessor", "size": {"longest_edge": 90},
+                 "patch_size": {"height": 28, "width": 28}},
     "qwen_vl": {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 7, "merge_size": 2,
                 "temporal_patch_size": 2, "size": {"shortest_edge": 4 * 14 * 14, "longest_edge": 12 * 14 * 14}},
     "gemma3": {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": TILE, "width": TILE}, "resample": 2},
+    "gemma4": {"image_processor_type": "Gemma4ImageProcessor", "patch_size": 4, "pooling_kernel_size": 3,
+               "max_soft_tokens": 70},
     "idefics3": {"image_processor_type": "Idefics3ImageProcessor", "size": {"longest_edge": 2 * TILE},
                  "max_image_size": {"longest_edge": TILE}},
     "internvl": {"image_processor_type": "GotOcr2ImageProcessor", "size": {"height": TILE, "width": TILE},
                  "crop_to_patches": True, "min_patches": 1, "max_patches": 4},
 }  # fmt: skip
-FLAT = ("internvl", "qwen2_5_vl", "qwen3_vl")
+FLAT = ("internvl", "llava_onevision", "mistral3", "qwen2_5_vl", "qwen3_vl", "qwen3_5")
 """Types whose processor takes the pictures of one prompt as a list."""
-ON_AXES = ("qwen2_5_vl", "qwen3_vl")
+ON_AXES = ("qwen2_5_vl", "qwen3_vl", "qwen3_5")
 """Types whose rows have positions on three axes."""
-NAMES = ("idefics3", "smolvlm", "internvl", "gemma3", "qwen2_5_vl", "qwen3_vl")
+NAMES = ("idefics3", "smolvlm", "internvl", "gemma3", "gemma4", "lfm2_vl", "llava_onevision", "mistral3", "qwen2_5_vl",
+         "qwen3_vl", "qwen3_5")  # fmt: skip
 CHAT = (
     "{% for m in messages %}{{ m['role'] }}:{% if m['content'] is string %}{{ m['content'] }}{% else %}"
     "{% for p in m['content'] %}{% if p['type'] == 'image' %}IMAGE{% else %}{{ p['text'] }}{% endif %}{% endfor %}"
@@ -57,7 +77,7 @@ CHAT = (
 
 
 def family(name: str) -> str:
-    return {"smolvlm": "idefics3", "qwen2_5_vl": "qwen_vl", "qwen3_vl": "qwen_vl"}.get(name, name)
+    return {"smolvlm": "idefics3", "qwen2_5_vl": "qwen_vl", "qwen3_vl": "qwen_vl", "qwen3_5": "qwen_vl"}.get(name, name)
 
 
 def placeholder(name: str) -> str:
@@ -90,6 +110,17 @@ def config(name: str, settings: dict[str, Any]) -> PreTrainedConfig:
             text_config=zoo.config("gemma3_text", **own).to_dict(), vision_config=siglip, mm_tokens_per_image=16,
             boi_token_index=first_id(), eoi_token_index=first_id() + 1, image_token_index=first_id() + 2,
         )  # fmt: skip
+    if name == "gemma4":
+        own = {
+            **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), zoo.VOCABULARY + 32), "eos_token_id": None,
+            "use_bidirectional_attention": "vision",
+        } | settings  # fmt: skip
+        seer = _VIT | {"num_key_value_heads": 1, "head_dim": 16, "patch_size": 4, "position_embedding_size": 256}
+        names = ("image_token_id", "boi_token_id", "eoi_token_id", "video_token_id", "audio_token_id")
+        return Gemma4Config(
+            text_config=zoo.config("gemma4_text", **own).to_dict(), vision_config=seer, audio_config=None,
+            **dict(zip(names, range(first_id(), first_id() + 5), strict=True)),
+        )  # fmt: skip
     text = sizes | {"max_position_embeddings": 512, "vocab_size": zoo.VOCABULARY + 32, "eos_token_id": None} | settings
     if name.startswith("qwen"):
         return _qwen(name, text)
@@ -98,6 +129,25 @@ def config(name: str, settings: dict[str, Any]) -> PreTrainedConfig:
         return InternVLConfig(
             text_config=text | {"model_type": "qwen2"}, vision_config=_VIT | sides, image_token_id=first_id(),
             image_seq_length=4,
+        )  # fmt: skip
+    if name == "lfm2_vl":
+        siglip2 = _VIT | {"model_type": "siglip2_vision_model", "patch_size": 8, "num_patches": 25}
+        layers = {"layer_types": ["conv", "full_attention"], "conv_L_cache": 3}
+        return Lfm2VlConfig(
+            text_config=text | {"model_type": "lfm2"} | layers, vision_config=siglip2, image_token_id=first_id(),
+            projector_hidden_size=64,
+        )  # fmt: skip
+    if name == "llava_onevision":
+        siglip = _VIT | {"model_type": "siglip_vision_model", "image_size": TILE, "patch_size": 14}
+        return LlavaOnevisionConfig(
+            text_config=text | {"model_type": "qwen2"}, vision_config=siglip, image_token_index=first_id(),
+            video_token_index=first_id() + 1, image_grid_pinpoints=_CANVASES, vision_aspect_ratio="anyres_max_2",
+        )  # fmt: skip
+    if name == "mistral3":
+        pixtral = _VIT | {"model_type": "pixtral", "image_size": 112, "patch_size": 14}
+        return Mistral3Config(
+            text_config=text | {"model_type": "mistral", "head_dim": 16}, vision_config=pixtral,
+            image_token_index=first_id(), tie_word_embeddings=False,
         )  # fmt: skip
     kind = {"idefics3": Idefics3Config, "smolvlm": SmolVLMConfig}[name]
     vision = _VIT | {"image_size": TILE, "patch_size": 14}
@@ -118,6 +168,13 @@ def _qwen(name: str, text: dict[str, Any]) -> PreTrainedConfig:
         windows = {"depth": 2, "patch_size": 7, "window_size": 28, "fullatt_block_indexes": [1]}
         return Qwen2_5_VLConfig(text_config=text | {"rope_parameters": rope}, vision_config=vision | windows, **ids)
     rope |= {"mrope_section": [4, 2, 2], "mrope_interleaved": True}
+    if name == "qwen3_5":
+        rope |= {"mrope_section": [2, 1, 1], "partial_rotary_factor": 0.5}
+        hybrid = {"head_dim": 16, "layer_types": ["linear_attention", "full_attention"] * 2, "num_hidden_layers": 4,
+                  "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
+                  "linear_num_value_heads": 4, "rope_parameters": rope}  # fmt: skip
+        plain = {"depth": 2, "patch_size": 7, "num_position_embeddings": 25}
+        return Qwen3_5Config(text_config=text | hybrid, vision_config=vision | plain, **ids)
     deep = {"depth": 3, "patch_size": 7, "num_position_embeddings": 25, "deepstack_visual_indexes": [0, 1]}
     three = {"rope_parameters": rope, "head_dim": 16, "num_hidden_layers": 3}
     return Qwen3VLConfig(text_config=text | three, vision_config=vision | deep, **ids)

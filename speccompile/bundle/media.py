@@ -29,6 +29,10 @@ PLACES, WINDOWS, NEAR, WEIGHTS = "places", "windows", "near", "weights"
 and column; windows int64 [patches]: patches with the same number see each other in layers with windows; near int64
 [patches, 4], weights float32 [patches, 4]: entries of a table of positions around a patch."""
 
+ROW_WEIGHTS, COLUMN_WEIGHTS = "row_weights", "column_weights"
+"""Inputs of encoders that stretch a square table of positions over a picture, float32 [patches, side]: weights of the
+table's rows and columns for each patch."""
+
 MEDIA, MEDIA_ROWS, MEDIA_BLOCKS, MEDIA_OFFSETS = MEDIA_INPUTS = (
     "media", "media_rows", "media_blocks", "media_offsets"
 )  # fmt: skip

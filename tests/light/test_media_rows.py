@@ -37,7 +37,8 @@ def test_texts_have_the_same_bits(tmp_path, name):
         zeros["media_blocks"] = torch.zeros_like(TOKENS)
     if images.axes:
         zeros["media_offsets"] = torch.zeros(1, AXES, TOKENS.shape[1], dtype=torch.int64)
-    seeing = Verify(decoder, media=MediaRows(images.width, images.both_ways, images.axes, images.stacked))
+    its = images.both_ways, images.axes, images.stacked, images.in_windows, images.padded
+    seeing = Verify(decoder, media=MediaRows(images.width, *its))
     assert torch.equal(round_of(seeing, **zeros), expected)
     zeros["media_rows"] = zeros["media_rows"].index_fill(1, torch.tensor([3, 4]), 1)
     zeros["media"] = torch.ones_like(zeros["media"])

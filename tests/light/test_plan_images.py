@@ -29,7 +29,7 @@ def folder(tmp_path_factory) -> Path:
     zoo.save("llama", folder / "small")  # with fewer rows than its tokenizer has tokens
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(folder / "target" / name, folder / "small" / name)
-    multimodal.save(multimodal.model("mistral3"), folder / "mistral3", tokenizer=True)
+    multimodal.save(multimodal.model("gemma3n"), folder / "gemma3n", tokenizer=True)
     vision.save(vision.model("gemma3"), "gemma3", folder / "gemma3")
     vision.save(vision.model("qwen3_vl"), "qwen3_vl", folder / "qwen3_vl")
     return folder
@@ -94,9 +94,9 @@ def test_what_does_not_go_with_pictures_is_refused(folder, changes, said):
 
 
 def test_another_multimodal_model_is_refused_with_its_pictures_alone(folder):
-    with pytest.raises(UnsupportedModelError, match=r"received target\.images for a model of type 'mistral3'"):
-        planned(folder, "mistral3")
-    assert planned(folder, "mistral3", target={"images": False}).images is None
+    with pytest.raises(UnsupportedModelError, match=r"received target\.images for a model of type 'gemma3n'"):
+        planned(folder, "gemma3n")
+    assert planned(folder, "gemma3n", target={"images": False}).images is None
 
 
 WRONG = [

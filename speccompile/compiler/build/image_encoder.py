@@ -12,7 +12,8 @@ from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, PROOF_SHAPES
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.memory import free_memory
 from speccompile.compiler.lower.export_encoder import ENCODER_FILE, WEIGHTS_FILE, export_encoder
-from speccompile.compiler.models.image_encoder import ENCODERS, image_features, load_whole
+from speccompile.compiler.models.image_encoder import ENCODERS, load_whole
+from speccompile.compiler.models.image_inputs import image_features
 from speccompile.compiler.models.load import ModelFiles
 from speccompile.errors import ProofError
 from speccompile.machine.formats.image_settings import ImageSettings
@@ -64,10 +65,12 @@ def random_picture(height: int, width: int) -> NDArray[np.uint8]:
 def _compare(inputs: EncoderInputs, folder: Path) -> dict[str, Any]:
     images, family = inputs.images, FAMILIES[inputs.images.family](inputs.images)
     shown = [random_picture(*shape) for shape in PROOF_SHAPES[:_PICTURES]]
-    runs = [run for each in shown for run in family.runs(each)]
-    expected = image_features(load_whole(inputs.target.folder), runs).numpy()
+    expected = image_features(load_whole(inputs.target.folder), family, shown).numpy()
     session = ort.InferenceSession(folder / ENCODER_FILE, providers=["CPUExecutionProvider"])
-    found = np.concatenate([session.run(None, run)[0] for run in runs])
+    found = np.concatenate([
+        family.joined([session.run(None, run)[0] for run in family.runs(each)], family.grid(*each.shape[:2]))
+        for each in shown
+    ])  # fmt: skip
     wanted = (sum(family.n_rows(family.grid(*each.shape[:2])) for each in shown), images.width)
     if found.shape != wanted or expected.shape != wanted:
         raise ProofError(

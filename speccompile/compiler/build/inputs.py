@@ -124,6 +124,7 @@ def _token_proof(plan: Plan, round_plan: RoundPlan) -> TokenProofInputs:
     return TokenProofInputs(
         round_plan.target, plan.max_length, plan.caches.target, plan.prove.max_new_tokens,
         plan.prove.prompts is not None, round_plan.trace.draft, *_host_drafts(plan), plan.engines,
+        plan.images.padded if plan.images else (),
     )  # fmt: skip
 
 

@@ -98,7 +98,9 @@ class RoundPlan:
     def media(self) -> MediaRows | None:
         """Rows of pictures in the target's windows; None if it sees none."""
         found = self.images
-        return None if found is None else MediaRows(found.width, found.both_ways, found.axes, found.stacked)
+        if found is None:
+            return None
+        return MediaRows(found.width, found.both_ways, found.axes, found.stacked, found.in_windows, found.padded)
 
     @property
     def _drafts(self) -> WindowDrafts:

@@ -22,6 +22,7 @@ from speccompile.compiler.models.eager import round_caches
 from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.prove import reference, seeds, tokens
 from speccompile.compiler.prove.tokens import Sources
+from speccompile.compiler.step.media_rows import padding
 from speccompile.contract import ENCODE_SOURCE
 from speccompile.drafters.context import DraftInputs
 from speccompile.drafters.probe import Text, compare_interpretations
@@ -51,7 +52,7 @@ class PromptInputs:
 class TokenProofInputs:
     """Inputs of the token level of the proof, beside graphs and prompts. are_texts: the prompts are the recipe's.
     draft: of the graph that drafts. retrieval, cascade: of drafts that the host looks up. cache: dtype of the target's
-    stored keys and values."""
+    stored keys and values. padded: see `ImageSettings`."""
 
     target: ModelFiles
     max_length: int
@@ -62,6 +63,7 @@ class TokenProofInputs:
     retrieval: RetrievalPlan | None
     cascade: CascadePlan | None
     engines: tuple[EnginePlan, ...]
+    padded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,8 @@ def prove_tokens(
     def model() -> nn.Module:
         """Return the reference model, loaded at first use."""
         if not loaded:
-            loaded.append(round_caches(load_model(inputs.target.folder, inputs.max_length), inputs.cache))
+            own = round_caches(load_model(inputs.target.folder, inputs.max_length), inputs.cache)
+            loaded.append(padding(own, inputs.padded))
         return loaded[0]
 
     for engine in engines:

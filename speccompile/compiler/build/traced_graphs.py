@@ -29,6 +29,7 @@ from speccompile.compiler.prove import schedule as scripts
 from speccompile.compiler.prove.graph_traits import all_given
 from speccompile.compiler.prove.graphs import EAGER
 from speccompile.compiler.prove.source_feeds import heard_by, make_sources
+from speccompile.compiler.step.media_rows import padding
 from speccompile.compiler.weights.session import LinkedEngine
 from speccompile.contract import COMPONENTS, ENCODE_DRAFT_SOURCE, ENCODE_SOURCE, Graph, with_cache_dtypes
 from speccompile.drafters.context import DraftInputs
@@ -185,6 +186,7 @@ def _check_verify(
     inputs: VerifyInputs, graph: Graph, outputs: scripts.Outputs, script: scripts.Schedule
 ) -> list[dict[str, Any]]:
     model = round_caches(load_model(inputs.target.folder, inputs.shape.max_length), inputs.shape.dtype)
+    model = padding(model, inputs.media.padded if inputs.media else ())
     eager, limit = graph_proof.eager_logits(model, script), graph_proof.noise_of(graph)
     rows = [graph_proof.check_verify(outputs, script, eager, limit, all_given=all_given([graph]))]
     if inputs.taps:

@@ -98,10 +98,10 @@ def _gemma3(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -
 
 
 def _qwen_vl(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
-    """Qwen2.5-VL and Qwen3-VL: patches of a picture of any size; blocks of them are rows with a time, a row and a
-    column."""
+    """Qwen2.5-VL, Qwen3-VL and Qwen3.5: patches of a picture of any size; blocks of them are rows with a time, a row
+    and a column."""
     vision, text = config["vision_config"], text_config(dict(config), folder) or {}
-    is_third = config["model_type"] == "qwen3_vl"
+    is_third = config["model_type"] in ("qwen3_vl", "qwen3_5")
     numbers = {"resample": 3, "patch_size": 14, "merge_size": 2, "temporal_patch_size": 2, **given}
     _expect(folder, numbers, do_resize=True, do_rescale=True, do_normalize=True)
     patch, merge = int(numbers["patch_size"]), int(numbers["merge_size"])
@@ -120,7 +120,7 @@ def _qwen_vl(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) 
     }  # fmt: skip
     found = _plan("qwen_vl", folder, {"image_token_id": 151_655, **config, "text_config": text}, numbers, _CLIP,
                   (patch * merge, patch * merge), 1, settings)  # fmt: skip
-    stacked = len(vision.get("deepstack_visual_indexes", [8, 16, 24])) if is_third else 0
+    stacked = len(vision.get("deepstack_visual_indexes", [8, 16, 24])) if config["model_type"] == "qwen3_vl" else 0
     return replace(found, width=found.width * (1 + stacked), axes=_axes(config, is_third), stacked=stacked)
 
 
@@ -128,19 +128,135 @@ def _axes(config: Mapping[str, Any], is_interleaved: bool) -> tuple[int, ...]:
     """Return the axis of each rotary frequency: sections of them one after the other, or in turn."""
     text = config.get("text_config") or config
     rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
-    sections = list(rope.get("mrope_section") or ([24, 20, 20] if is_interleaved else [16, 24, 24]))
+    sections = list(rope.get("mrope_section") or _SECTIONS[str(config["model_type"])])
     if not is_interleaved:
         return tuple(axis for axis, count in enumerate(sections) for _ in range(count))
     places = range(sum(sections))
     return tuple(place % 3 if place % 3 and place < 3 * sections[place % 3] else 0 for place in places)
 
 
+def _lfm2_vl(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
+    """LFM2-VL: a picture in its shape, or tiles of a large one and then the whole."""
+    numbers = {"resample": 2, "tile_size": 512, "encoder_patch_size": 16, "downsample_factor": 2, **given}
+    _expect(folder, numbers, do_rescale=True, do_normalize=True)
+    vision, patch, merge = (
+        config["vision_config"],
+        int(numbers["encoder_patch_size"]),
+        int(numbers["downsample_factor"]),
+    )
+    for name, received, own in (
+        ("encoder_patch_size", patch, int(vision.get("patch_size", 16))),
+        ("downsample_factor", merge, int(config.get("downsample_factor", 2))),
+        ("tile_size", int(numbers["tile_size"]) % (patch * merge), 0),
+    ):
+        if received != own:
+            raise _other(folder, f"{name} {numbers[name]}", f"that of the vision tower, {own or 'whole rows'}")
+    tile, whole = int(numbers["tile_size"]), read_json_object(folder / PROCESSOR) or {}
+    if not whole.get("use_image_special_tokens", True):
+        raise _other(folder, f"use_image_special_tokens False in {PROCESSOR}", "True")
+    settings = {
+        "patch": patch, "merge": merge, "side": int(int(vision.get("num_patches", 256)) ** 0.5),
+        "split": bool(numbers.get("do_image_splitting", True)),
+        "tiles": [int(numbers.get("min_tiles", 2)), int(numbers.get("max_tiles", 10))],
+        "thumbnail": bool(numbers.get("use_thumbnail", True)),
+        "least": int(numbers.get("min_image_tokens", 64)), "most": int(numbers.get("max_image_tokens", 256)),
+        "large": float(numbers.get("max_pixels_tolerance", 2.0)),
+        "begin": "<|image_start|>", "whole": "<|img_thumbnail|>", "end": "<|image_end|>",
+    }  # fmt: skip
+    return _plan("lfm2_vl", folder, {"image_token_id": 396, **config}, numbers, _STANDARD, (tile, tile),
+                 (tile // patch // merge) ** 2, settings)  # fmt: skip
+
+
+def _gemma4(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
+    """Gemma 4: patches of a picture in its shape, as many as a budget of rows allows. In larger models rows see each
+    other in both directions in layers with a window."""
+    numbers = {"resample": 3, "max_soft_tokens": 280, "patch_size": 16, "pooling_kernel_size": 3, **given}
+    _expect(folder, numbers, do_resize=True, do_rescale=True, do_normalize=False)
+    vision, text = config["vision_config"], config["text_config"]
+    for name in ("patch_size", "pooling_kernel_size"):
+        if int(numbers[name]) != (own := int(vision.get(name, 3 if name == "pooling_kernel_size" else 16))):
+            raise _other(folder, f"{name} {numbers[name]}", f"that of the vision tower, {own}")
+    patch, merge = int(numbers["patch_size"]), int(numbers["pooling_kernel_size"])
+    ids = {name: config.get(f"{name}_token_id", usual) for name, usual in _GEMMA4.items()}
+    settings = {"patch": patch, "merge": merge} | {
+        key: _token(folder, ids[name]) or "" for key, name in (("begin", "boi"), ("end", "eoi"))
+    }
+    found = _plan(
+        "gemma4", folder, {**config, "image_token_id": ids["image"]}, numbers | {"image_mean": (0.0,) * 3,
+        "image_std": (1.0,) * 3}, _STANDARD, (patch * merge, patch * merge), int(numbers["max_soft_tokens"]), settings,
+    )  # fmt: skip
+    is_seen = text.get("use_bidirectional_attention") == "vision"
+    padded = *(ids[name] for name in ("image", "video", "audio") if ids[name] is not None), text.get("pad_token_id", 0)
+    return replace(found, both_ways=is_seen, in_windows=is_seen, padded=padded)
+
+
+_GEMMA4 = {"boi": 255_999, "eoi": 258_882, "image": 258_880, "video": 258_884, "audio": 258_881}
+"""Names in Gemma 4's config of the ids around a picture and of placeholders, and what they are by default."""
+
+_SECTIONS = {"qwen2_5_vl": [16, 24, 24], "qwen3_vl": [24, 20, 20], "qwen3_5": [11, 11, 10]}
+"""`model_type` -> number of rotary frequencies of each axis, by default."""
+
+
+def _pixtral(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
+    """Mistral 3 and Pixtral: patches of a picture of any size, line by line with a token at the end of each."""
+    numbers = {"resample": 3, "size": {"longest_edge": 1024}, **given}
+    _expect(folder, numbers, do_resize=True, do_rescale=True, do_normalize=True)
+    vision, whole = config["vision_config"], read_json_object(folder / PROCESSOR) or {}
+    patch, merge = int(vision.get("patch_size", 16)), int(config.get("spatial_merge_size", 2))
+    for name, own in (("patch_size", patch), ("spatial_merge_size", merge)):
+        if int(whole.get(name, own)) != own:
+            raise _other(folder, f"{name} {whole[name]} in {PROCESSOR}", f"that of {CONFIG}, {own}")
+    size = numbers["size"]
+    longest = size.get("longest_edge")
+    settings = {
+        "patch": patch, "merge": merge,
+        "most": [int(longest or size["height"]), int(longest or size["width"])],
+        "break": str(whole.get("image_break_token", "[IMG_BREAK]")),
+        "end": str(whole.get("image_end_token", "[IMG_END]")),
+    }  # fmt: skip
+    return _plan("pixtral", folder, {"image_token_index": 10, **config}, numbers, _CLIP,
+                 (patch * merge, patch * merge), 1, settings)  # fmt: skip
+
+
+def _llava_onevision(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
+    """LLaVA-OneVision: the whole picture as a tile, and tiles of it on the canvas that shows most of it."""
+    usual = [[384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)]
+    numbers = {"resample": 3, "size": {"height": 384, "width": 384}, "image_grid_pinpoints": usual, **given}
+    _expect(folder, numbers, do_resize=True, do_rescale=True, do_normalize=True, do_center_crop=False)
+    tile, vision = (int(numbers["size"]["height"]), int(numbers["size"]["width"])), config["vision_config"]
+    size, patch = int(vision.get("image_size", 384)), int(vision.get("patch_size", 14))
+    canvases = [list(each) for each in numbers["image_grid_pinpoints"]]
+    for received, expected, name in (
+        (list(tile), [size, size], "the image_size of the vision tower"),
+        (canvases, config.get("image_grid_pinpoints") or usual, f"those of {CONFIG}"),
+        ([side % size for each in canvases for side in each], [0] * 2 * len(canvases), f"sides that {size} divides"),
+        (config.get("vision_feature_select_strategy", "full"), "full", "vision_feature_select_strategy"),
+    ):
+        if received != expected:
+            raise _other(folder, f"{str(received)[:60]}", f"{str(expected)[:60]}: {name}")
+    ratio = str(config.get("vision_aspect_ratio", "anyres_max_9"))
+    if not (most := ratio.removeprefix("anyres_max_")).isdecimal() or most == ratio:
+        raise _other(folder, f"vision_aspect_ratio {ratio!r} in {CONFIG}", "anyres_max_9, or another number")
+    settings = {"canvases": canvases, "most": int(most)}
+    return _plan(
+        "llava_onevision",
+        folder,
+        {"image_token_index": 151_646, **config},
+        numbers,
+        _CLIP,
+        tile,
+        (size // patch) ** 2,
+        settings,
+    )
+
+
 _GEMMA = (("boi_token", 255_999), ("eoi_token", 256_000), ("image_token", 262_144))
 """Names in Gemma 3's config of the ids around a picture and of its rows, and what they are by default."""
 
 FAMILIES = {
-    "gemma3": _gemma3, "idefics3": _idefics3, "smolvlm": _idefics3, "internvl": _internvl, "qwen2_5_vl": _qwen_vl,
-    "qwen3_vl": _qwen_vl,
+    "gemma3": _gemma3, "gemma4": _gemma4, "idefics3": _idefics3, "internvl": _internvl, "lfm2_vl": _lfm2_vl,
+    "llava_onevision": _llava_onevision, "mistral3": _pixtral, "qwen2_5_vl": _qwen_vl, "qwen3_5": _qwen_vl,
+    "qwen3_vl": _qwen_vl, "smolvlm": _idefics3,
 }  # fmt: skip
 """`model_type` -> function that reads its pictures."""
 

@@ -20,7 +20,8 @@ from speccompile.machine.formats.json_files import wrong
 TEXT = "text_config"
 
 TYPES = (
-    "gemma3", "gemma3n", "gemma4", "idefics3", "internvl", "mistral3", "qwen2_5_vl", "qwen3_5", "qwen3_vl", "smolvlm"
+    "gemma3", "gemma3n", "gemma4", "idefics3", "internvl", "lfm2_vl", "llava_onevision", "mistral3",
+    "qwen2_5_vl", "qwen3_5", "qwen3_vl", "smolvlm",
 )  # fmt: skip
 """`model_type` of models whose decoder is known to give, on text, the whole model's output."""
 

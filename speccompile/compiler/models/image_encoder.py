@@ -1,19 +1,23 @@
 """The vision tower and the projector of a multimodal checkpoint, as a function of one run's inputs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForImageTextToText
 
-from speccompile.bundle.media import PIXELS, PLACES
+from speccompile.bundle.media import PIXELS
 from speccompile.compiler.models.load import read_whole
-from speccompile.compiler.models.patch_encoder import QwenVLEncoder
+from speccompile.compiler.models.patch_encoder import (
+    Gemma4Encoder,
+    Lfm2VLEncoder,
+    PatchEncoder,
+    PixtralEncoder,
+    QwenVLEncoder,
+)
 from speccompile.errors import CheckpointError
 from speccompile.machine.formats.image_settings import ImageSettings
-from speccompile.runtime.images.family import EncoderRun
 
 
 def load_whole(folder: Path) -> nn.Module:
@@ -83,6 +87,15 @@ class _InternVL(_TileEncoder):
         return rows
 
 
+class _LlavaOneVision(_TileEncoder):
+    """LLaVA-OneVision over one tile: its rows, and the row that ends a line of the picture."""
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        found = self.model.vision_tower(pixels[None], output_hidden_states=True)
+        rows = self.model.multi_modal_projector(found.hidden_states[self.model.config.vision_feature_layer])[0]
+        return torch.cat([rows, self.model.image_newline[None]])
+
+
 class _Gemma3(_TileEncoder):
     """Gemma 3 over one tile."""
 
@@ -91,37 +104,8 @@ class _Gemma3(_TileEncoder):
         return rows
 
 
-ENCODERS: dict[str, Callable[[nn.Module, ImageSettings], _TileEncoder | QwenVLEncoder]] = {
-    "gemma3": _Gemma3, "idefics3": _Idefics3, "internvl": _InternVL, "qwen_vl": QwenVLEncoder
+ENCODERS: dict[str, Callable[[nn.Module, ImageSettings], _TileEncoder | PatchEncoder]] = {
+    "gemma3": _Gemma3, "gemma4": Gemma4Encoder, "idefics3": _Idefics3, "internvl": _InternVL,
+    "lfm2_vl": Lfm2VLEncoder, "llava_onevision": _LlavaOneVision, "pixtral": PixtralEncoder, "qwen_vl": QwenVLEncoder,
 }  # fmt: skip
 """Family -> module over the inputs of a run."""
-
-
-def pixel_inputs(whole: nn.Module, runs: Sequence[EncoderRun]) -> dict[str, Tensor]:
-    """Return transformers' inputs for the pictures of one prompt, from the runs of our encoder."""
-    if PLACES in runs[0]:
-        pixels = torch.from_numpy(np.concatenate([run[PIXELS] for run in runs]))
-        sizes = [[1, *(run[PLACES].max(0) + 1).tolist()] for run in runs]
-        return {"pixel_values": pixels, "image_grid_thw": torch.tensor(sizes)}
-    tiles = torch.from_numpy(np.stack([run[PIXELS] for run in runs]))
-    several = whole.config.model_type in ("idefics3", "smolvlm")  # takes pictures of several prompts
-    return {"pixel_values": tiles[None] if several else tiles}
-
-
-def token_inputs(whole: nn.Module, ids: Tensor) -> dict[str, Tensor]:
-    """Return transformers' inputs for a prompt int64 [1, T] beside its pixels."""
-    name = _TOKEN_TYPES.get(whole.config.model_type)
-    return {"input_ids": ids} | ({name: (ids == whole.config.image_token_id).long()} if name else {})
-
-
-_TOKEN_TYPES = {"gemma3": "token_type_ids", **dict.fromkeys(("qwen2_5_vl", "qwen3_vl"), "mm_token_type_ids")}
-"""`model_type` -> name of its input with a one at each row of a picture."""
-
-
-@torch.no_grad()
-def image_features(whole: nn.Module, runs: Sequence[EncoderRun]) -> Tensor:
-    """Return transformers' own features float32 [rows, W] of the pictures in these runs."""
-    output = whole.get_image_features(**pixel_inputs(whole, runs))
-    parts = output.pooler_output, *(getattr(output, "deepstack_features", None) or ())
-    joined = [torch.cat(list(each)) if isinstance(each, list | tuple) else each for each in parts]
-    return torch.cat([each.reshape(-1, each.shape[-1]) for each in joined], 1)

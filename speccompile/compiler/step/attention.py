@@ -147,6 +147,7 @@ class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
         self.rings = frozenset(rings)
         self.positions = self.row_positions = length[:, None]
         self.visible: Tensor | None = None
+        self.in_windows: Tensor | None = None  # what layers with a window see instead, if set after the positions
         self.biases: dict[int, Tensor] = {}
 
     def set_positions(
@@ -159,6 +160,7 @@ class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
         pass follows; None: all.
         """
         self.positions, self.row_positions, self.visible, self.biases = positions, row_positions, visible, {}
+        self.in_windows = None
         self.count, self.relative = count, None
 
     def bias(self, window: int) -> Tensor:
@@ -166,6 +168,7 @@ class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
         if window not in self.biases:
             visible = self.visible
             if window:
+                visible = visible if self.in_windows is None else self.in_windows
                 reached = window_reference(self.positions, window)[:, :, None] - self.row_positions[:, None, :]
                 visible = visible & (reached < abs(window))
             self.biases[window] = torch.where(visible, 0.0, ops.HIDDEN)[:, None]

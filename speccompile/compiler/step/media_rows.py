@@ -1,7 +1,7 @@
 """Rows of pictures in a window: embeddings, positions on three axes, and what is added after early layers."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,19 +15,20 @@ from speccompile.errors import UnsupportedModelError
 
 @dataclass(frozen=True)
 class MediaRows:
-    """Rows of pictures in a window. width: of a row with all its parts; both_ways, axes, stacked: see
-    `ImageSettings`."""
+    """Rows of pictures in a window. width: of a row with all its parts; all other fields: see `ImageSettings`."""
 
     width: int
     both_ways: bool = False
     axes: tuple[int, ...] = ()
     stacked: int = 0
+    in_windows: bool = False
+    padded: tuple[int, ...] = ()
 
     def __call__(self, model: nn.Module, window: Tensor, media: Tensor, rows: Tensor) -> Tensor:
         """Return float32 [B, T, H]: the embeddings of the window's tokens int64 [B, T], or the rows of media float32
         [F, W] that `rows` int64 [B, T] counts from 1. A placeholder's own id is never looked up."""
         is_media = of_window(rows, window) > 0
-        embeddings = model.get_input_embeddings()(torch.where(is_media, 0, window))
+        embeddings = model.get_input_embeddings()(torch.where(is_media, 0, self._looked_up(window)))
         return torch.where(is_media[..., None], self._part(0, window, media, rows), embeddings)
 
     @contextmanager
@@ -46,7 +47,15 @@ class MediaRows:
                 is_media = of_window(rows, window)[..., None] > 0
                 added = torch.where(is_media, self._part(number, window, media, rows), 0.0)
                 stack.enter_context(layer.register_forward_hook(_adding(added)))
+            for module in model.modules() if self.padded else ():
+                if hasattr(module, "get_per_layer_inputs"):
+                    stack.enter_context(_looking_up(module, self._looked_up(window)))
             yield
+
+    def _looked_up(self, window: Tensor) -> Tensor:
+        """Return the tokens whose embeddings are read: that of padding for placeholders, also for one that the model
+        has chosen itself (Gemma 4)."""
+        return _replaced(window, self.padded)
 
     def _part(self, number: int, window: Tensor, media: Tensor, rows: Tensor) -> Tensor:
         """Return a part of the window's rows, float32 [B, T, H]; of any row where there is a token."""
@@ -54,6 +63,21 @@ class MediaRows:
         rows = of_window(rows, window)
         part = media[:, number * width : (number + 1) * width]
         return part.index_select(0, (rows - 1).clamp(min=0).flatten()).reshape(*rows.shape, -1)
+
+
+def padding(model: nn.Module, padded: Sequence[int]) -> nn.Module:
+    """Let all embeddings of a model look up the last of these tokens in place of the others, and return it: what a
+    multimodal model does with placeholders, and its text decoder alone does not."""
+    for module in model.modules() if padded else ():
+        if isinstance(module, nn.Embedding):
+            module.register_forward_pre_hook(lambda _, given: (_replaced(given[0], padded),))
+    return model
+
+
+def _replaced(tokens: Tensor, padded: Sequence[int]) -> Tensor:
+    for token in padded[:-1]:
+        tokens = torch.where(tokens == token, padded[-1], tokens)
+    return tokens
 
 
 def of_window(values: Tensor, window: Tensor) -> Tensor:
@@ -68,6 +92,12 @@ def same_picture(blocks: Tensor, window: Tensor) -> Tensor:
     pictures, 0 for tokens."""
     blocks = of_window(blocks, window)
     return (blocks[:, :, None] == blocks[:, None, :]) & (blocks > 0)[:, :, None]
+
+
+def _looking_up(module: nn.Module, window: Tensor) -> AbstractContextManager[None]:
+    """Let a module read its embeddings of every layer for these tokens, inside a `with` block."""
+    own = module.get_per_layer_inputs
+    return patched_attribute(module, "get_per_layer_inputs", lambda ids, embeddings=None: own(window))
 
 
 def _adding(added: Tensor) -> Callable[..., Any]:
@@ -96,6 +126,8 @@ def _rotated(rotary: nn.Module, offsets: Tensor, axes: tuple[int, ...]) -> Calla
     chosen = torch.tensor(axes)
 
     def forward(hidden: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        if position_ids.ndim == 3:  # one position a token, on all axes
+            position_ids = position_ids[0]
         places = (position_ids[:, None] + offsets).index_select(1, chosen.to(offsets.device)).transpose(1, 2)
         angles = places.float() * rotary.inv_freq.float()  # [B, T, D / 2]
         both = torch.cat([angles, angles], 2)

@@ -19,7 +19,9 @@ class ImageSettings:
     row_token: text of token_id where `token` is another one. both_ways: the rows of a picture attend to each other in
     both directions. axes: of each rotary frequency the axis of its positions, 0 for time, 1 for rows, 2 for columns
     (M-RoPE); none where a row has one position as a token does. stacked: number of the decoder's first layers to whose
-    outputs the encoder adds as well (DeepStack); a row then has a part for each of them behind its own.
+    outputs the encoder adds as well (DeepStack); a row then has a part for each of them behind its own. in_windows:
+    rows see each other in both directions in layers with a window alone. padded: tokens for which the decoder looks up
+    the last of these, the token for padding.
     """
 
     family: str
@@ -37,6 +39,8 @@ class ImageSettings:
     both_ways: bool = False
     axes: tuple[int, ...] = ()
     stacked: int = 0
+    in_windows: bool = False
+    padded: tuple[int, ...] = ()
 
     @property
     def placeholders(self) -> tuple[str, ...]:
@@ -55,7 +59,7 @@ class ImageSettings:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "ImageSettings":
         """Parse the result of `to_json`. Raise KeyError or TypeError when a field is missing or unknown."""
-        return cls(**{**data, **{name: tuple(data[name]) for name in _LISTS if name != "axes" or name in data}})
+        return cls(**{**data, **{name: tuple(data[name]) for name in _LISTS if name in data}})
 
 
-_LISTS = ("tile", "mean", "std", "axes")
+_LISTS = ("tile", "mean", "std", "axes", "padded")

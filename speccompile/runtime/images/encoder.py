@@ -9,16 +9,12 @@ from time import perf_counter
 
 import numpy as np
 from blake3 import blake3
-from numpy.typing import NDArray
 
 from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, PIXELS, ROWS
 from speccompile.errors import EngineError
-from speccompile.runtime.images.family import EncoderRun, Family, Grid
+from speccompile.runtime.images.family import EncoderRun, Family, Grid, Rows
 from speccompile.runtime.images.limits import ENCODER_BYTES
 from speccompile.runtime.images.resize import Pixels
-
-Rows = NDArray[np.float32]
-"""Rows of a picture: float32 [n, W]."""
 
 Run = Callable[[EncoderRun], Rows]
 
@@ -97,7 +93,7 @@ class Encoder:
             self._run = self._open_run()
         given = self.family.runs(picture.image)
         self.runs += len(given)
-        return np.concatenate([self._run(each) for each in given])
+        return self.family.joined([self._run(each) for each in given], picture.grid)
 
     def _keep(self, key: bytes, rows: Rows) -> None:
         if rows.nbytes > self._limit:

@@ -1,6 +1,7 @@
 """Families of models: sizes of pictures, the encoder's inputs, and the text that stands for a picture."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,16 +13,21 @@ from speccompile.runtime.images.resize import Pixels, resize
 Tile = NDArray[np.float32]
 """Normalized pixels."""
 
+Rows = NDArray[np.float32]
+"""Rows of a picture: float32 [n, W]."""
+
 EncoderRun = dict[str, NDArray[np.generic]]
 """Inputs of one run of the encoder, by name."""
 
 
 class Grid(NamedTuple):
-    """Parts of a picture: rows and columns of them, before the whole picture if `whole`."""
+    """Parts of a picture: rows and columns of them, and the whole picture if `whole`. size: height and width of the
+    picture, where the number of its rows depends on them as well."""
 
     rows: int
     columns: int
     whole: bool
+    size: tuple[int, int] = (0, 0)
 
     @property
     def n_tiles(self) -> int:
@@ -46,6 +52,10 @@ class Family(ABC):
     @abstractmethod
     def runs(self, image: Pixels) -> list[EncoderRun]:
         """Return the runs of the encoder that give a picture's rows, in their order."""
+
+    def joined(self, found: Sequence[Rows], grid: Grid) -> Rows:
+        """Return a picture's rows float32 [n, W] from what its runs of the encoder gave."""
+        return np.concatenate(found)
 
     @abstractmethod
     def text(self, grid: Grid) -> str:

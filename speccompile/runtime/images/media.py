@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.errors import PromptError
-from speccompile.runtime.images.encoder import Encoder, Picture, Rows
+from speccompile.runtime.images.encoder import Encoder, Picture
+from speccompile.runtime.images.family import Rows
 from speccompile.runtime.images.offsets import axis_offsets
 
 _IDENTITIES = 1 << 62

@@ -1,5 +1,6 @@
 """Families whose pictures keep their shape: patches of a picture of any size, merged in blocks to rows."""
 
+from collections.abc import Sequence
 from math import ceil, floor, sqrt
 from typing import Any
 
@@ -8,22 +9,55 @@ from numpy.typing import NDArray
 
 from speccompile.bundle.media import NEAR, PIXELS, PLACES, WEIGHTS, WINDOWS
 from speccompile.errors import PromptError
-from speccompile.runtime.images.family import EncoderRun, Family, Grid
+from speccompile.runtime.images.family import EncoderRun, Family, Grid, Tile
 from speccompile.runtime.images.resize import Pixels
 
 _NARROWEST = 200
 """Longest side of a picture, in units of the other."""
 
 
-class QwenVL(Family):
-    """Qwen2.5-VL and Qwen3-VL. Both sides become multiples of a block of patches, the area lies between two limits.
-
-    The encoder reads a picture in one run: its patches, block by block, with the place of each in the picture.
-    """
+class PatchFamily(Family):
+    """Pictures as patches, `merge` x `merge` of which make a row."""
 
     def __init__(self, images: Any) -> None:
         super().__init__(images)
         self._patch, self._merge = int(images.settings["patch"]), int(images.settings["merge"])
+
+    def n_rows(self, grid: Grid) -> int:
+        return grid.n_tiles
+
+    def runs(self, image: Pixels) -> list[EncoderRun]:
+        """Return one run over all patches, block by block, with the place of each in the picture."""
+        grid = self.grid(*image.shape[:2])
+        side = self._patch * self._merge
+        pixels = self.normalized(self._resized(image, grid.rows * side, grid.columns * side))
+        return [{PIXELS: self._cut(pixels), PLACES: places_of(grid, self._merge)}]
+
+    def _cut(self, pixels: Tile) -> Tile:
+        """Return the patches of normalized pixels as the tower reads them."""
+        return blocks_of(pixels, self._patch, self._merge)
+
+
+def blocks_of(pixels: Tile, patch: int, merge: int, *, channels_last: bool = False) -> Tile:
+    """Return the patches of normalized pixels float32 [height, width, 3], block by block, float32 [patches, 3 * patch *
+    patch]. channels_last: their pixels one after the other, else their channels."""
+    side = patch * merge
+    rows, columns = pixels.shape[0] // side, pixels.shape[1] // side
+    cut = pixels.reshape(rows, merge, patch, columns, merge, patch, 3).transpose(0, 3, 1, 4, 2, 5, 6)
+    cut = cut if channels_last else np.moveaxis(cut, 6, 4)
+    return np.ascontiguousarray(cut).reshape(rows * columns * merge**2, -1)
+
+
+def places_of(grid: Grid, merge: int) -> NDArray[np.int64]:
+    """Return row and column of each patch in the picture, int64 [patches, 2], block by block."""
+    rows, columns = np.mgrid[: grid.rows * merge, : grid.columns * merge]
+    both = np.stack([rows, columns], 2).reshape(grid.rows, merge, grid.columns, merge, 2)
+    return np.ascontiguousarray(both.transpose(0, 2, 1, 3, 4).reshape(-1, 2)).astype(np.int64)
+
+
+class QwenVL(PatchFamily):
+    """Qwen2.5-VL, Qwen3-VL and Qwen3.5. Both sides become multiples of a block of patches, the area lies between two
+    limits. The encoder reads a picture in one run."""
 
     def grid(self, height: int, width: int) -> Grid:
         if max(height, width) > _NARROWEST * min(height, width):
@@ -41,8 +75,11 @@ class QwenVL(Family):
             rows, columns = (ceil(each * grow / side) for each in (height, width))
         return Grid(rows, columns, whole=False)
 
-    def n_rows(self, grid: Grid) -> int:
-        return grid.n_tiles
+    def _cut(self, pixels: Tile) -> Tile:
+        """Return patches that stand still in time."""
+        cut, frames = super()._cut(pixels), self.images.settings["frames"]
+        each = cut.reshape(len(cut), 3, 1, -1)
+        return np.broadcast_to(each, (len(cut), 3, frames, each.shape[3])).reshape(len(cut), -1)
 
     def text(self, grid: Grid) -> str:
         return (self.images.token or "") * grid.n_tiles
@@ -53,34 +90,61 @@ class QwenVL(Family):
         return f"{settings['begin']}{self.images.token}{settings['end']}"
 
     def runs(self, image: Pixels) -> list[EncoderRun]:
-        grid, settings = self.grid(*image.shape[:2]), self.images.settings
-        places, sizes = self._places(grid), (grid.rows * self._merge, grid.columns * self._merge)
-        found: EncoderRun = {PIXELS: self._patches(image, grid), PLACES: places}
+        (found,), settings = super().runs(image), self.images.settings
+        places = found[PLACES]
         if window := int(settings["window"]):
             blocks = places // (self._merge * window)
             found[WINDOWS] = blocks[:, 0] * (blocks[:, 1].max() + 1) + blocks[:, 1]
         if side := int(settings["side"]):
-            found[NEAR], found[WEIGHTS] = _near(places, sizes, side)
+            found[NEAR], found[WEIGHTS] = _near(places, places.max(0) + 1, side)
         return [found]
 
-    def _patches(self, image: Pixels, grid: Grid) -> NDArray[np.float32]:
-        """Return float32 [patches, 3 * frames * patch * patch], block by block; a picture stands still in time."""
-        side, patch, merge, frames = self._patch * self._merge, self._patch, self._merge, self.images.settings["frames"]
-        pixels = self.normalized(self._resized(image, grid.rows * side, grid.columns * side))
-        cut = pixels.reshape(grid.rows, merge, patch, grid.columns, merge, patch, 3).transpose(0, 3, 1, 4, 6, 2, 5)
-        still = np.broadcast_to(cut[:, :, :, :, :, None], (*cut.shape[:5], frames, patch, patch))
-        return np.ascontiguousarray(still).reshape(grid.n_tiles * merge**2, -1)
 
-    def _places(self, grid: Grid) -> NDArray[np.int64]:
-        """Return row and column of each patch in the picture, int64 [patches, 2], block by block."""
-        merge = self._merge
-        rows, columns = np.mgrid[: grid.rows * merge, : grid.columns * merge]
-        both = np.stack([rows, columns], 2).reshape(grid.rows, merge, grid.columns, merge, 2)
-        return np.ascontiguousarray(both.transpose(0, 2, 1, 3, 4).reshape(-1, 2)).astype(np.int64)
+class Pixtral(PatchFamily):
+    """Mistral 3 and Pixtral. A picture keeps its shape and is never enlarged beyond whole blocks of patches; a token
+    ends each of its lines."""
+
+    def grid(self, height: int, width: int) -> Grid:
+        most, side = self.images.settings["most"], self._patch * self._merge
+        if (ratio := max(height / most[0], width / most[1])) > 1:
+            height, width = floor(height / ratio), floor(width / ratio)
+        if not height or not width:
+            raise PromptError(
+                f"received a picture that is less than a pixel wide in {most[1]} x {most[0]} pixels, expected one of "
+                "another shape",
+                hint="crop the picture",
+            )
+        return Grid(ceil(height / side), ceil(width / side), whole=False)
+
+    def text(self, grid: Grid) -> str:
+        settings = self.images.settings
+        line = (self.images.token or "") * grid.columns
+        return str(settings["break"]).join([line] * grid.rows) + str(settings["end"])
+
+
+class Gemma4(PatchFamily):
+    """Gemma 4. A picture becomes as large as its budget of rows allows, in its own shape."""
+
+    def grid(self, height: int, width: int) -> Grid:
+        side, most = self._patch * self._merge, self.images.tile_rows
+        factor = sqrt(most * side**2 / (height * width))
+        rows, columns = (floor(factor * each / side) for each in (height, width))
+        if not rows:
+            rows, columns = 1, min(floor(width / height), most)
+        elif not columns:
+            rows, columns = min(floor(height / width), most), 1
+        return Grid(rows, columns, whole=False)
+
+    def text(self, grid: Grid) -> str:
+        settings = self.images.settings
+        return f"{settings['begin']}{(self.images.token or '') * grid.n_tiles}{settings['end']}"
+
+    def _cut(self, pixels: Tile) -> Tile:
+        return blocks_of(pixels, self._patch, self._merge, channels_last=True)
 
 
 def _near(
-    places: NDArray[np.int64], sizes: tuple[int, int], side: int
+    places: NDArray[np.generic], sizes: Sequence[int], side: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return which four entries of a square table of positions lie around each patch, and their weights: int64 and
     float32 [patches, 4]. The table is stretched over the picture, corner to corner."""

@@ -1,7 +1,7 @@
-"""Resize pictures with integers, as Pillow does, bit for bit.
+"""Resize pictures with integers, as Pillow or torch does, bit for bit.
 
-Each output pixel is a sum of input pixels times coefficients of 22 bits, rounded to 8 bits after each of two passes. So
-tokens do not depend on the version of Pillow where a bundle runs.
+Each output pixel is a sum of input pixels times coefficients of 22 bits (of torch, of as many as 16 hold), rounded to 8
+bits after each of two passes. So tokens do not depend on the version of Pillow where a bundle runs.
 """
 
 from collections.abc import Callable
@@ -46,29 +46,32 @@ FILTERS: dict[str, tuple[Callable[[NDArray[np.float64]], NDArray[np.float64]], f
 """Name -> filter, and its support in pixels of the smaller picture."""
 
 
-def resize(image: Pixels, height: int, width: int, resample: str) -> Pixels:
+def resize(image: Pixels, height: int, width: int, resample: str, *, like_torch: bool = False) -> Pixels:
     """Return the picture in another size. resample: one of FILTERS. The first pass is always the horizontal one: newer
-    versions of Pillow choose by shape, and the order changes the last bit of some pixels."""
+    versions of Pillow choose by shape, and the order changes the last bit of some pixels. like_torch: as torch's
+    `interpolate(antialias=True)` of uint8 instead."""
     for axis, size in ((1, width), (0, height)):
         if image.shape[axis] != size:
-            image = _pass(image, axis, size, resample)
+            image = _pass(image, axis, size, resample, like_torch)
     return image
 
 
-def _pass(image: Pixels, axis: int, size: int, resample: str) -> Pixels:
+def _pass(image: Pixels, axis: int, size: int, resample: str, like_torch: bool) -> Pixels:
     """Resize along one axis, 0 for the height."""
-    places, weights = _coefficients(image.shape[axis], size, resample)
-    total = np.full((*image.shape[:axis], size, *image.shape[axis + 1 :]), 1 << (_BITS - 1), np.int32)
+    places, weights, bits = _coefficients(image.shape[axis], size, resample, like_torch)
+    total = np.full((*image.shape[:axis], size, *image.shape[axis + 1 :]), 1 << (bits - 1), np.int32)
     shape = (-1, 1, 1) if axis == 0 else (-1, 1)
     for place, weight in zip(places.T, weights.T, strict=True):
         total += image.take(place, axis).astype(np.int32) * weight.reshape(shape)
-    resized: Pixels = np.clip(total >> _BITS, 0, 255).astype(np.uint8)
+    resized: Pixels = np.clip(total >> bits, 0, 255).astype(np.uint8)
     return resized
 
 
 @lru_cache(maxsize=64)
-def _coefficients(before: int, after: int, resample: str) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-    """Return the input pixels of each output pixel, and their weights, both [after, n]."""
+def _coefficients(
+    before: int, after: int, resample: str, like_torch: bool
+) -> tuple[NDArray[np.intp], NDArray[np.int32], int]:
+    """Return the input pixels of each output pixel, and their weights, both [after, n], and the weights' bits."""
     kernel, support = FILTERS[resample]
     scale = before / after
     stretch = max(scale, 1.0)
@@ -83,6 +86,9 @@ def _coefficients(before: int, after: int, resample: str) -> tuple[NDArray[np.in
     for column in weights.T:  # in this order: a sum of numpy's own rounds otherwise
         total = total + column
     weights = weights / np.where(total == 0.0, 1.0, total)[:, None]
-    scaled = weights * (1 << _BITS)
+    bits = _BITS
+    if like_torch:
+        bits = next(bits for bits in range(_BITS + 1) if bits == _BITS or 0.5 + weights.max() * (2 << bits) >= 1 << 15)
+    scaled = weights * (1 << bits)
     rounded = np.where(weights < 0, np.ceil(scaled - 0.5), np.floor(scaled + 0.5)).astype(np.int32)
-    return np.minimum(first[:, None] + steps, before - 1), rounded
+    return np.minimum(first[:, None] + steps, before - 1), rounded, bits

@@ -1,6 +1,7 @@
 """Families whose pictures become tiles of one size, each of which the encoder turns into the same number of rows."""
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from math import ceil
 
 import numpy as np
@@ -114,7 +115,7 @@ class InternVL(TileFamily):
         return f"{settings['begin']}{self._placeholders * grid.n_tiles}{settings['end']}"
 
     def _nearest(self, height: int, width: int) -> tuple[int, int]:
-        """Return columns and rows. Of equally near grids the larger one wins while half of it is filled."""
+        """Return columns and rows."""
         least, most = int(self.images.settings["least"]), int(self.images.settings["most"])
         if most <= 1:
             return 1, 1
@@ -122,13 +123,18 @@ class InternVL(TileFamily):
         grids = sorted(
             ((c, r) for c in sizes for r in sizes if least <= c * r <= most), key=lambda each: each[0] * each[1]
         )
-        ratio, best, distance = width / height, (1, 1), float("inf")
-        for columns, rows in grids:
-            away = abs(ratio - columns / rows)
-            is_filled = width * height > 0.5 * self.images.tile[0] * self.images.tile[1] * columns * rows
-            if away < distance or (away == distance and is_filled):
-                best, distance = (columns, rows), away
-        return best
+        return nearest(height, width, grids, self.images.tile[0] * self.images.tile[1])
+
+
+def nearest(height: int, width: int, grids: Iterable[tuple[int, int]], tile: int) -> tuple[int, int]:
+    """Return the grid (columns, rows) whose shape is nearest to a picture's. Of equally near ones a later one wins
+    while half of it is filled. tile: pixels of one."""
+    ratio, best, distance = width / height, (1, 1), float("inf")
+    for columns, rows in grids:
+        away = abs(ratio - columns / rows)
+        if away < distance or (away == distance and width * height > 0.5 * tile * columns * rows):
+            best, distance = (columns, rows), away
+    return best
 
 
 class Gemma3(TileFamily):

@@ -103,7 +103,9 @@ class Verify(nn.Module):
         layout = self.shape.layout(window, n_given, given.length, nodes)
         positions = self.decoder.clamp(layout.positions)
         current = self.decoder.begin(caches, given.length, given.source_length)
-        current.set_positions(positions, positions, self._visible(given, layout.visible))
+        visible, in_windows = self._visible(given, layout.visible)
+        current.set_positions(positions, positions, visible)
+        current.in_windows = in_windows
         rows = (n_given[:, None] - 1 + n_rows).clamp(min=0, max=window.shape[1] - 1)  # [B, R]: rows of the nodes
         taps = Taps(self.decoder.model, self.taps) if self.taps else None
         with adapting(self.decoder.model, self.adapters, given.matrices, given.adapter), self._seeing(given):
@@ -127,11 +129,13 @@ class Verify(nn.Module):
         assert given.media is not None and given.media_rows is not None  # noqa: PT018
         return self.media(self.decoder.model, given.window, given.media, given.media_rows)
 
-    def _visible(self, given: RoundInputs, visible: Tensor) -> Tensor:
-        """Return which tokens each token sees, bool [B, W, W]: the given ones, and all of its own picture."""
+    def _visible(self, given: RoundInputs, visible: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return which tokens each token sees, bool [B, W, W]: the given ones, and all of its own picture; and those of
+        layers with a window, None for the same ones."""
         if given.media_blocks is None:
-            return visible
-        return visible | same_picture(given.media_blocks, given.window)
+            return visible, None
+        both = visible | same_picture(given.media_blocks, given.window)
+        return (visible, both) if self.media is not None and self.media.in_windows else (both, None)
 
     def _seeing(self, given: RoundInputs) -> AbstractContextManager[None]:
         """Return a context in which the model gives the window's rows of pictures their positions and additions."""

@@ -1,0 +1,52 @@
+"""Bundles of further families that see pictures, against transformers' whole models."""
+
+import json
+
+import pytest
+
+from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made
+from tests.suite.selection import sweep_but
+
+pytestmark = pytest.mark.builds(3)
+
+DRAFTERS = {
+    "gemma4": {"kind": "prompt_lookup", "ngram": 1, "tree": [2, 1]},
+    "lfm2_vl": {"kind": "prompt_lookup", "ngram": 1, "tokens": 3},
+    "llava_onevision": {"kind": "prompt_lookup", "ngram": 1, "tokens": 3},
+    "mistral3": {"kind": "layer_skip", "layers": [0], "tokens": 3},
+    "qwen3_5": {"kind": "prompt_lookup", "ngram": 1, "tokens": 3},
+}
+
+
+@pytest.fixture(scope="module", params=sweep_but({"gemma4", "qwen3_5"}, list(DRAFTERS), "more families"))
+def seeing(request, tmp_path_factory):
+    folder, name = tmp_path_factory.mktemp(request.param), request.param
+    chunk = 72 if name == "gemma4" else 16
+    seeing = Seeing(name, made(name, DRAFTERS[name], folder, batch_size=2, prefill_chunk=chunk), folder)
+    yield seeing
+    seeing.bundle.close()
+
+
+@pytest.mark.parametrize(("text", "images"), PROMPTS, ids=["two", "first", "last", "none"])
+def test_tokens_are_those_of_the_whole_model(seeing, text, images):
+    assert seeing.both_ways(text, images) == [seeing.expected(text.format(seeing.token), images)] * 2
+
+
+def test_the_proof_compares_every_place(seeing):
+    (row,) = json.loads((seeing.path / "proof.json").read_text())["images"]
+    chunks = [1, 5, seeing.bundle.manifest.prefill_chunk]
+    assert (row["pictures"], row["chunks"], row["equal"], row["new_tokens"]) == (2, chunks, True, 16)
+    every = row["prompt_tokens"] * seeing.bundle.manifest.vocabulary_size
+    # with branches, and with states that read no token twice, the ends of chunks
+    assert row["values"] == 3 * every if seeing.name in ("llava_onevision", "mistral3") else row["values"] > every // 4
+
+
+def test_requests_of_a_service_see_their_own_pictures_and_encode_them_once(seeing):
+    text = f"in {seeing.token} the"
+    expected = [seeing.expected(text, [each]) for each in (WIDE, TALL)]
+    with seeing.bundle.serve() as service:
+        requests = [service.submit(text, images=[each], max_new_tokens=NEW) for each in (WIDE, TALL, WIDE)]
+        assert [request.generations()[0].token_ids for request in requests] == [*expected, expected[0]]
+    runs = seeing.bundle.vision.encoder.runs
+    seeing.bundle.generate(f"{text} and", images=[TALL], max_new_tokens=3)
+    assert seeing.bundle.vision.encoder.runs == runs
