@@ -131,6 +131,5 @@ def token_by_token(site: DrafterContext, reader: DraftNetwork, fallback: float |
     if drafter.inner is not None:
         return drafted_for(reader, drafter.tokens, drafter.inner, site.shape)
     if drafter.tree.parents is None:
-        assert drafter.tree.top_k is not None, "dynamic trees have it"
-        return DynamicDrafter(reader, drafter.tree.depth, drafter.tree.top_k, drafter.tokens)
+        return DynamicDrafter(reader, drafter.tree.depth, drafter.tree.top_k or drafter.tokens, drafter.tokens)
     return FixedDrafter(reader, site.tree, sample=drafter.sample, fallback=fallback if stop is None else stop)

@@ -173,7 +173,8 @@ class DraftingMethod:
     description of the head; raises CheckpointError, or RecipeError for a request that the head cannot meet.
     reads_target_cache: whether it reads the target's KV cache. threshold: default probability of a draft below which
     drafting ends; verifies_low_confidence: whether the first such draft is verified all the same. pairs_next_token: its
-    cache rows hold a feature and the next token. drafts_on_host: no graph drafts, the host writes the window of every
+    cache rows hold a feature and the next token. best_nodes: whether one pass gives the logits of all depths, for trees
+    of the best nodes (`tree: {kind: blocks}`). drafts_on_host: no graph drafts, the host writes the window of every
     round. not_found_error: returns the error for a folder in none of the dialects. training: None if it cannot be
     trained; trains_as: the kind whose training it shares.
 
@@ -205,6 +206,7 @@ class DraftingMethod:
     threshold: float | None = None
     verifies_low_confidence: bool = False
     pairs_next_token: bool = False
+    best_nodes: bool = False
     drafts_on_host: bool = False
     not_found_error: Callable[[HeadFolder, HeadRequest], CheckpointError] | None = None
     training: Training | None = None

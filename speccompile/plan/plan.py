@@ -74,8 +74,8 @@ class TreePlan:
     """Tree of the drafts.
 
     kind: "chain", "static" or "dynamic". parents: of all nodes, the root's -1 first; None for a dynamic tree. depth:
-    maximum number of drafts that one round can accept. top_k: for dynamic trees, the number of nodes that are expanded
-    at every depth, and of tokens per node. Merged drafters each draft this tree; the window holds all of their trees.
+    maximum number of drafts of a round that can be accepted. top_k: of dynamic trees, the number of expanded nodes of a
+    depth, and of tokens per node; None for the best of all, and for votes. Merged drafters each draft this tree.
     """
 
     kind: str

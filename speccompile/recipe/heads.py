@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 from speccompile.drafters.find import read_head
-from speccompile.plan.head import HeadRequest, HeadTarget
-from speccompile.plan.plan import DrafterPlan, ModelPlan
+from speccompile.plan.head import HeadPlan, HeadRequest, HeadTarget
+from speccompile.plan.plan import DrafterPlan, ModelPlan, TreePlan
 from speccompile.plan.recipe_source import RecipeSource
 from speccompile.recipe.resolve import resolve_folder
-from speccompile.recipe.schema import Drafter, Precision, Recipe
+from speccompile.recipe.schema import Drafter, Precision, Recipe, TreeMapping
 from speccompile.recipe.trees import KEY, decide_tree
+from speccompile.tree import MOST_DEPTH
 
 
 def decide_head(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> DrafterPlan:
@@ -36,8 +37,20 @@ def decide_head(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> Drafte
         tokens = head.default_tokens or head.tokens
         tree, tokens = decide_tree(Drafter(tokens=tokens), 1, origin)
         draft = replace(draft, tree=tree, tokens=tokens)
+    if isinstance(written.tree, TreeMapping) and written.tree.kind is not None:
+        draft = replace(draft, tree=_of_the_best(draft, written.tree, head, origin))
     check_reach(draft, head.tokens, f"the head in {head.folder}", origin, is_chain=written.tree is None)
     return replace(draft, head=head)
+
+
+def _of_the_best(draft: DrafterPlan, written: TreeMapping, head: HeadPlan, origin: RecipeSource) -> TreePlan:
+    """Return the plan of a tree of the best nodes, by default as deep as the head drafts. Raise RecipeError for more
+    nodes than the tokens after one."""
+    if draft.tokens > head.draft_vocabulary_size:
+        expected = f"at most {head.draft_vocabulary_size}, the tokens among which the head drafts"
+        raise origin.refusal(f"{KEY}.nodes", str(draft.tokens), expected, f"lower {KEY}.nodes")
+    depth = written.depth or min(draft.tokens, head.tokens or MOST_DEPTH, MOST_DEPTH)
+    return replace(draft.tree, depth=depth)
 
 
 def _refuse_revision(written: Drafter, origin: RecipeSource) -> None:

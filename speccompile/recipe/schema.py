@@ -23,7 +23,7 @@ from speccompile.recipe.training_schema import HELD_OUT_FORMS, TRAIN_EXAMPLE, Tr
 
 TREE_EXPECTED = (
     "a tree: a name, branching factors such as [4, 2, 1], paths such as [[0], [1], [0, 0]], {parents: [-1, 0, 0, 1]} "
-    "or {depth: 5, top_k: 4, nodes: 24}"
+    "{depth: 5, top_k: 4, nodes: 24} or {kind: blocks, nodes: 16}"
 )
 NAMED, BRANCHING, PATHS, MAPPING = TREE_FORMS = ("(name)", "(branching)", "(paths)", "(mapping)")
 WHOLE, HALVES = LAYERS_FORMS = ("(layers)", "(halves)")
@@ -54,8 +54,9 @@ def _model_of_text(value: Any) -> Any:
 
 
 class TreeMapping(Section):
-    """A tree as a mapping: `parents` alone, or `depth`, `top_k` and `nodes`. `make_plan` checks which."""
+    """A tree: `parents` alone; `depth`, `top_k` and `nodes`; or `kind` and `nodes`. `make_plan` checks which."""
 
+    kind: Literal["blocks"] | None = _optional("blocks", "blocks")
     parents: list[Node] | None = _optional("a list of nodes, -1 for the root", "[-1, 0, 0, 1]")
     depth: int | None = _optional("a whole number from 1 to 16", 5, ge=1, le=16)
     top_k: int | None = _optional("a whole number from 1 to 127", 4, ge=1, le=127)

@@ -5,6 +5,7 @@ from itertools import accumulate
 from operator import mul
 
 from speccompile.contract import MAX_DRAFT_CANDIDATES
+from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.lookahead.nodes import GUESSES, LEVEL, WINDOW, lay_out
 from speccompile.drafters.method import DefaultTree
 from speccompile.plan.plan import TreePlan
@@ -37,6 +38,8 @@ def decide_tree(written: Drafter, copies: int, origin: RecipeSource, *, by_votes
             f"remove drafter.tokens (or set it to null), or set {KEY} to {CHAIN}",
         )  # fmt: skip
     if isinstance(written.tree, TreeMapping) and written.tree.parents is None:
+        if written.tree.kind is not None:
+            return _best_nodes(written.tree, written.kind or "", origin)
         return _dynamic(written.tree, copies, origin, by_votes)
     tree = _static(written.tree, copies, origin)
     _limit(tree.drafts, tree.depth, copies, KEY, origin)
@@ -171,6 +174,28 @@ def _dynamic(written: TreeMapping, copies: int, origin: RecipeSource, by_votes: 
     return TreePlan("dynamic", None, depth, top_k or None), nodes * copies
 
 
+def _best_nodes(written: TreeMapping, kind: str, origin: RecipeSource) -> tuple[TreePlan, int]:
+    """Return the plan of the best nodes of all trees that one pass makes. Without a depth it is that of a new drafter,
+    until the head says its own. Raise RecipeError for a kind that does not draft in one pass, and for other keys."""
+    method = DRAFTING_METHODS[kind]
+    if not method.best_nodes:
+        kinds = one_of([name for name, each in DRAFTING_METHODS.items() if each.best_nodes])
+        hint = f"write `tree: {{depth: 5, top_k: 4, nodes: 24}}`, or set drafter.kind to {kinds}"
+        expected = f"a tree of another form: drafter.kind {kind} does not draft a block in one pass"
+        raise origin.refusal(f"{KEY}.kind", "blocks", expected, hint)
+    if written.top_k is not None:
+        expected = "kind, nodes and maybe depth: every node may have any number of children"
+        raise origin.refusal(f"{KEY}.top_k", str(written.top_k), expected, f"remove {KEY}.top_k, or {KEY}.kind")
+    if written.nodes is None:
+        hint = "for example `tree: {kind: blocks, nodes: 16}`"
+        raise origin.refusal(f"{KEY}.nodes", "nothing", "the number of nodes beside kind", hint)
+    if written.depth is not None and written.depth > written.nodes:
+        expected = f"at most {written.nodes}, the number of nodes"
+        raise origin.refusal(f"{KEY}.depth", str(written.depth), expected, f"lower it, or raise {KEY}.nodes")
+    depth = written.depth or min(written.nodes, method.training.depth if method.training else MOST_DEPTH)
+    return TreePlan("dynamic", None, depth), written.nodes
+
+
 def _check_names(written: TreeMapping, origin: RecipeSource, by_votes: bool) -> None:
     """Raise RecipeError for a dynamic tree with a missing key."""
     for name in ("depth", "nodes") if by_votes else ("depth", "top_k", "nodes"):
@@ -181,7 +206,7 @@ def _check_names(written: TreeMapping, origin: RecipeSource, by_votes: bool) -> 
 
 
 def _refuse_both(written: TreeMapping, origin: RecipeSource) -> None:
-    for name in ("depth", "top_k", "nodes"):
+    for name in ("kind", "depth", "top_k", "nodes"):
         if getattr(written, name) is not None:
             received = f"{getattr(written, name)} beside {KEY}.parents"
             raise origin.refusal(

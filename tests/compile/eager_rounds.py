@@ -1,6 +1,6 @@
 """A family's drafter as torch runs it, round after round, against its reference over the whole text."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -47,27 +47,38 @@ def check_generation(plan: Plan, folder: Path) -> None:
 
 @torch.no_grad()
 def check_rounds(plan: Plan, seed: int = 0) -> None:
-    """Check chains of drafts over random texts and features, rows of a batch with as many tokens each as they like,
-    among them none: every draft is the best token of the reference after those before it."""
+    """Check chains of drafts: every draft is the best token of the reference after those before it."""
+    compared = 0
+    for teacher, fed, drafted in each_round(plan, seed):
+        compared += _compare(teacher, fed, drafted[0][1:])
+    assert compared > len(WINDOWS)
+
+
+@torch.no_grad()
+def each_round(
+    plan: Plan, seed: int = 0, windows: Sequence[int] = WINDOWS
+) -> Iterator[tuple[ReferenceLogits, DrafterInputs, tuple[list[int], list[int]]]]:
+    """Yield the reference, its inputs, and the drafted window and parents (empty for constant trees), over random texts
+    and features, rows of a batch with as many tokens each as they like, among them none."""
     site, random = drafter_context(open_round(plan).draft), np.random.default_rng(seed)
     reference, drafter = module_of(plan.drafter.kind, "reference"), module_of(plan.drafter.kind, "drafter").make(site)
     (teacher,) = reference.teachers(site)
     rows = [_Row(site, random) for _ in range(plan.batch_size)]
     states = [torch.zeros(state.shape, dtype=state.dtype) for state in drafter.states()]
-    compared = 0
-    for window in WINDOWS:
+    for window in windows:
         given = [row.step(int(random.integers(0, window + 1)), window) for row in rows]
         accepted = Accepted(*map(torch.stack, zip(*given, strict=True)))
         if not drafter.taps:
             accepted = accepted._replace(features=None)
         drafted = drafter(accepted._replace(catch_up=torch.arange(window + 1)), states)
         states = drafted.states
-        for row, tokens, total in zip(rows, drafted.window.tolist(), drafted.n_total.tolist(), strict=True):
+        parents = [[]] * len(rows) if drafted.parents is None else drafted.parents.tolist()
+        found = zip(rows, drafted.window.tolist(), drafted.n_total.tolist(), parents, strict=True)
+        for row, tokens, total, its in found:
             assert total == (1 + drafter.tokens if row.is_fed else 1)
             if row.is_fed:
                 assert tokens[0] == row.text[-1]
-                compared += _compare(teacher, row.fed(), tokens[1:])
-    assert compared > len(WINDOWS)
+                yield teacher, row.fed(), (tokens, its)
 
 
 def _compare(teacher: ReferenceLogits, fed: DrafterInputs, drafts: list[int]) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from speccompile.compiler.prove.best_nodes import check_best_nodes
 from speccompile.compiler.prove.drafts import check_dynamic, check_tree
 from speccompile.compiler.prove.schedule import Recording, Schedule
 from speccompile.contract import Graph
@@ -158,13 +159,13 @@ def test_a_draft_that_stops_at_the_wrong_place_is_told(n_drafts, message):
 DEPTH, TOP_K, NODES = 2, 3, 5
 
 
-def dynamic(change=None):
-    """Return the right tree of every window, or with a change made to that of the last window's first row."""
+def dynamic(change=None, top_k=TOP_K, prove=check_dynamic):
+    """Prove the right tree of every window, or with a change made to that of the last window's first row."""
     outputs = []
     for window in RIGHT[:-1]:
         tokens, parents = [], []
         for bonus in window["next_window"][:, 0].tolist():
-            paths = [(), *best_nodes(TABLE.double().numpy(), bonus, DEPTH, TOP_K, NODES)]
+            paths = [(), *best_nodes(TABLE.double().numpy(), bonus, DEPTH, top_k, NODES)]
             tokens.append([bonus, *(path[-1] for path in paths[1:])])
             parents.append([-1, *(paths.index(path[:-1]) for path in paths[1:])])
         n_total = np.where(window["next_total"] > 1, 1 + NODES, 1)
@@ -172,7 +173,8 @@ def dynamic(change=None):
     if change is not None:
         change(outputs[3])
     graph = Graph("draft", (), ())
-    return check_dynamic(Recording(graph, "a against b", SCRIPT, outputs), CERTAIN.teach, DEPTH, TOP_K, LONGEST)
+    bounds = (DEPTH, TOP_K, LONGEST) if prove is check_dynamic else (DEPTH, LONGEST)
+    return prove(Recording(graph, "a against b", SCRIPT, outputs), CERTAIN.teach, *bounds)
 
 
 def test_the_best_nodes_pass():
@@ -209,3 +211,14 @@ def twice(outputs):
 def test_a_wrong_dynamic_tree_is_told(change, message):
     with pytest.raises(ProofError, match=f"^draft, a against b, window 3, row 0: {message}"):
         dynamic(change)
+
+
+def test_the_best_nodes_of_all_trees_pass():
+    assert dynamic(top_k=len(TABLE), prove=check_best_nodes)["values"] == 7 * NODES
+
+
+@pytest.mark.parametrize("change", [worse, unlikely])
+def test_a_node_that_is_not_among_the_best_of_all_is_told(change):
+    message = r"drafts \[\d(, \d)*\], of joint probability 0.\d+; the 5 best up to depth 2 have 0.\d+ and more"
+    with pytest.raises(ProofError, match=f"^draft, a against b, window 3, row 0: {message}"):
+        dynamic(change, len(TABLE), check_best_nodes)

@@ -1,10 +1,12 @@
 """Recipe -> the tree of drafts: its five forms, its limits, and sampled drafts."""
 
 import pytest
+from transformers import LlamaConfig
 
 from speccompile.errors import RecipeError
 from speccompile.recipe import TreePlan, load_recipe, make_plan
 from speccompile.tree import EAGLE_25, MEDUSA_63
+from tests.heads import dflash as heads
 
 MODEL = {"kind": "model", "model": "drafter"}
 
@@ -101,6 +103,11 @@ def test_the_largest_trees(make_recipe):
         ({"depth": 3, "top_k": 2, "nodes": 2}, "drafter.tree.nodes: received 2, expected a number from 3, the depth,"),
         ({"depth": 2, "top_k": 9, "nodes": 9}, "drafter.tree.top_k: received a node with 9 children, expected at mo"),
         ([9], "drafter.tree: received a node with 9 children, expected at most 8, the tokens of the vocabulary"),
+        (
+            {"kind": "blocks", "nodes": 8},
+            "drafter.tree.kind: received blocks, expected a tree of another form: drafter",
+        ),
+        ({"parents": [-1, 0], "kind": "blocks"}, "drafter.tree.kind: received blocks beside drafter.tree.parents"),
         ("medusa-64", "drafter.tree: received 'medusa-64', which is unknown, expected chain, medusa-63 or eagle-25"),
         ("x", "drafter.tree: received 'x', which is unknown, expected chain, medusa-63 or eagle-25"),
     ],
@@ -109,6 +116,42 @@ def test_trees_that_are_refused(refusal, tree, message):
     received, hint = refusal(tree=tree)
     assert message in received
     assert hint
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"nodes": 8, "top_k": 2}, "drafter.tree.top_k: received 2, expected kind, nodes and maybe depth"),
+        ({"depth": 2}, "drafter.tree.nodes: received nothing, expected the number of nodes beside kind"),
+        ({"depth": 5, "nodes": 4}, "drafter.tree.depth: received 5, expected at most 4, the number of nodes"),
+    ],
+)
+def test_trees_of_the_best_nodes_that_are_refused(refusal, tree, message):
+    assert message in refusal(kind="dspark", tree={"kind": "blocks"} | tree)[0]
+
+
+def test_a_tree_of_the_best_nodes_is_as_deep_as_its_head(make_recipe, make_checkpoint, tmp_path):
+    target = LlamaConfig(vocab_size=12, hidden_size=64, num_hidden_layers=4)
+    make_checkpoint(tmp_path / "large", num_hidden_layers=4, hidden_size=64, vocab_size=12)
+    head = heads.deepspec(tmp_path / "head", target, markov=heads.MARKOV)
+
+    def made(**keys):
+        recipe = {"target": {"model": "large"}, "drafter": {"kind": "dspark", "model": str(head)} | keys}
+        return drafter(make_recipe(**recipe))
+
+    decided = made(tree={"kind": "blocks", "nodes": 8})
+    assert (decided.tokens, decided.tree) == (8, TreePlan("dynamic", None, heads.BLOCK))
+    assert made(tree={"kind": "blocks", "nodes": 8, "depth": 2}).tree.depth == 2
+    for keys, message in (
+        (
+            {"tree": {"kind": "blocks", "nodes": 8, "depth": 6}},
+            "received 6 drafts after one another, expected at most 5",
+        ),
+        ({"tree": {"kind": "blocks", "nodes": 13}}, "drafter.tree.nodes: received 13, expected at most 12, the tokens"),
+        ({"tree": {"kind": "blocks", "nodes": 8}, "threshold": 0.5}, "drafter.threshold: received 0.5, expected none"),
+    ):
+        with pytest.raises(RecipeError, match=message):
+            made(**keys)
 
 
 def test_a_misspelled_tree_gets_a_hint(refusal):

@@ -6,6 +6,7 @@ from typing import Any
 from speccompile.compiler.build.modules import drafter_context, make_drafter
 from speccompile.compiler.prove import drafts
 from speccompile.compiler.prove import graphs as graph_proof
+from speccompile.compiler.prove.best_nodes import check_best_nodes
 from speccompile.compiler.prove.lookups import CascadeView, DraftedFor, Lookup, check_drafted_for
 from speccompile.compiler.prove.schedule import Recording
 from speccompile.drafters import DRAFTING_METHODS, TARGET_SPECIFIC_KINDS, module_of
@@ -32,7 +33,8 @@ def check_draft(inputs: DraftInputs, driven: Recording) -> dict[str, Any]:
     own, view = drafter.own, _view(drafter)
     tree = own.tree
     if tree.parents is None:
-        assert tree.top_k is not None
+        if tree.top_k is None:
+            return check_best_nodes(driven, teachers[0], tree.depth, max_length)
         return drafts.check_dynamic(driven, teachers[0], tree.depth, tree.top_k, max_length)
     if own.inner is not None:
         inner = DraftedFor(_lookup(own.inner), own.inner.passes, own.inner.lenience)

@@ -154,7 +154,7 @@ def check_tree(
                 for node, row in logits:
                     compared += _check_children(case, node, row, tokens, tree)
                     if fallback is not None and node + late < tree.drafts:
-                        probability = _softmax(row).max() if confidence is None else confidence[node]
+                        probability = softmax(row).max() if confidence is None else confidence[node]
                         _check_stop(case, node + late, row, n_drafts, fallback, float(probability))
     return report(driven, compared)
 
@@ -222,7 +222,7 @@ def check_dynamic(driven: Recording, each: ReferenceLogits, depth: int, top_k: i
     for case in cases(driven):
         if spent >= FORWARDS:
             break
-        paths = _token_paths(case)
+        paths = token_paths(case)
         if len(case.fed.known) + depth > max_length:
             continue
         scores, is_clear, tolerance = _expanded_tree(each, case, depth, top_k)
@@ -242,7 +242,7 @@ def check_dynamic(driven: Recording, each: ReferenceLogits, depth: int, top_k: i
     return report(driven, compared)
 
 
-def _token_paths(case: Case) -> list[tuple[int, ...]]:
+def token_paths(case: Case) -> list[tuple[int, ...]]:
     """Return the tokens from the root to every draft. Raise ProofError for parents that make no tree, and for equal
     paths."""
     parents, tokens = case.outputs["next_parents"][case.row].tolist(), case.tokens
@@ -276,7 +276,7 @@ def _expanded_tree(
             tolerance = max(tolerance, 2 * depth * tolerance_of(case, logits))
             ordered = np.argsort(-logits, kind="stable")
             is_clear &= _margin(logits[ordered], top_k) > tolerance
-            probabilities = _softmax(logits)
+            probabilities = softmax(logits)
             for token in ordered[:top_k].tolist():
                 level[*path, token] = scores.get(path, 0.0) + float(np.log(max(probabilities[token], TINY)))
         scores |= level
@@ -291,7 +291,8 @@ def _margin(ordered: Array, count: int) -> float:
     return float(ordered[count - 1] - ordered[count]) if count < len(ordered) else np.inf
 
 
-def _softmax(logits: Logits) -> Array:
+def softmax(logits: Logits) -> Array:
+    """Return the probabilities float64 [V]."""
     weights = np.exp(logits.astype(np.float64) - logits.max())
     return weights / weights.sum()
 

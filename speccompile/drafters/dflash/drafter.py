@@ -17,9 +17,9 @@ from speccompile.plan.head import HeadPlan
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Return the drafter of a chain from one pass."""
+    """Return the drafter of the planned drafts from one pass."""
     selects = "selector_top_k" in site.head.switches
-    reader = (SelectingReader if selects else DFlashReader)(site.head, site.shape, site.ends(), site.drafter.tokens)
+    reader = (SelectingReader if selects else DFlashReader)(site.head, site.shape, site.ends(), site.drafter.tree.depth)
     return token_by_token(site, load_head(reader, site.head))
 
 
@@ -75,7 +75,7 @@ class Selector(nn.Module):
         self.hidden_projection = nn.Linear(width, rank, bias=False)
 
     def forward(self, hidden: Tensor, before: Tensor, candidates: Tensor) -> Tensor:
-        """Return scores float32 [B, 1, k]: hidden [B, 1, h], before int64 [B, 1], candidates int64 [B, 1, k]."""
+        """Return scores float32 [B, T, k]: hidden [B, 1, h], before int64 [B, T], candidates int64 [B, 1, k]."""
         context = self.predecessor_codebook(before) * self.hidden_projection(hidden)
         return (self.successor_codebook(candidates) * context[:, :, None]).sum(-1)
 
@@ -103,8 +103,10 @@ class SelectingSlots(Slots):
         super().__init__(reader, hidden)
         self.select, self.size = reader.candidate_selector, reader.size
 
-    def after(self, slot: int, before: Tensor) -> Tensor:
+    def after(self, slot: int, before: Tensor, parents: Tensor | None = None) -> Tensor:
         logits = super().after(slot, before)
         best, candidates = logits.topk(self.size, dim=2)
         scores = best + self.select(self.hidden[:, slot : slot + 1], before, candidates)
+        if before.shape[1] > 1:
+            logits, candidates = logits.expand(-1, before.shape[1], -1), candidates.expand(scores.shape)
         return torch.full_like(logits, -torch.inf).scatter(2, candidates, scores)

@@ -3,20 +3,22 @@
 from speccompile.drafters.dflash.dialects import DEEPSPEC
 from speccompile.drafters.dflash.sizes import default_taps, refused
 from speccompile.drafters.dspark.dialects import DIALECTS, SPECFORGE
-from speccompile.drafters.dspark.reading import read
+from speccompile.drafters.dspark.reading import decide, read
 from speccompile.drafters.dspark.sizes import SIZES
-from speccompile.drafters.method import CHAIN_ROWS, HEAD, ONE_A_ROUND, DraftingMethod, Training
+from speccompile.drafters.method import DYNAMIC_TREE_ROWS, HEAD, ONE_A_ROUND, DraftingMethod, Training
 
 METHOD = DraftingMethod(
     "dspark",
     "DSpark: DFlash with a Markov head over the drafts, and a confidence head that ends them early",
     ("model", "revision", "tokens", "sample", "tree", "taps", "switches", "threshold"),
-    CHAIN_ROWS,
+    DYNAMIC_TREE_ROWS,
     weights=HEAD,
     required_keys={"model": ("the folder of the head", "demo/head")},
     graphs="fused",
     dialects=DIALECTS,
     read=read,
+    decide=decide,
+    best_nodes=True,
     training=Training(
         sizes=SIZES,
         dialects=(SPECFORGE, DEEPSPEC),

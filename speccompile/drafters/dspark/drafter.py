@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Drafter
-from speccompile.compiler.step.draft.block import BlockReading, Slots
+from speccompile.compiler.step.draft.block import BlockReading, Slots, of_parents
 from speccompile.compiler.step.draft.network import DraftRound
 from speccompile.drafters.context import DrafterContext, token_by_token
 from speccompile.drafters.dflash.drafter import DFlashReader
@@ -15,10 +15,10 @@ from speccompile.plan.head import HeadPlan
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Return the drafter of a chain from one pass. The chain ends before a draft with a confidence below the threshold;
-    without a threshold it never ends early, as in DeepSpec: a compiled window costs the same either way."""
+    """Return the drafter of the planned drafts from one pass. A chain ends before a draft with a confidence below the
+    threshold; without a threshold it never ends early, as in DeepSpec: a compiled window costs the same either way."""
     drafter = site.drafter
-    reader = DSparkReader(site.head, site.shape, site.ends(), drafter.tokens)
+    reader = DSparkReader(site.head, site.shape, site.ends(), drafter.tree.depth)
     return token_by_token(site, load_head(reader, site.head), drafter.threshold)
 
 
@@ -36,8 +36,8 @@ class MarkovHead(nn.Module):
             self.joint_proj = nn.Linear(2 * rank + width, 3 * rank)
 
     def forward(self, embedding: Tensor, hidden: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return the correction [B, 1, V] and the new memory of e [B, 1, r], hidden [B, 1, h] and the previous memory
-        [B, 1, r]."""
+        """Return the correction [B, T, V] and the new memory of e [B, T, r], hidden [B, T, h] and the previous memory
+        [B, T, r]."""
         if self.kind == "vanilla":
             return self.markov_w2(embedding), None
         if self.kind == "gated":
@@ -97,12 +97,13 @@ class DSparkSlots(Slots):
         super().__init__(reader, hidden)
         self.head, self.with_markov = reader.markov_head, reader.with_markov
 
-    def after(self, slot: int, before: Tensor) -> Tensor:
+    def after(self, slot: int, before: Tensor, parents: Tensor | None = None) -> Tensor:
         logits, head = super().after(slot, before), self.head
         self.slot, self.embedding = slot, None if head is None else head.markov_w1(before)
         if head is None:
             return logits
-        added, self.memory = head(self.embedding, self.hidden[:, slot : slot + 1], self.memory)
+        hidden = self.hidden[:, slot : slot + 1].expand(-1, before.shape[1], -1)
+        added, self.memory = head(self.embedding, hidden, of_parents(self.memory, parents))
         return logits + added
 
     def judged(self) -> Tensor:

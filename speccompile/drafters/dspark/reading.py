@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from speccompile.drafters.dflash.dialects import DEEPSPEC
 from speccompile.drafters.dflash.reading import Switches, Tensors, first_slot, read_block
 from speccompile.drafters.dflash.sections import Sections
 from speccompile.drafters.dialects import Dialect
+from speccompile.drafters.method import MethodRequest
 from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest, Switch
 from speccompile.plan.layers import LayerShape, Shapes
 
@@ -36,6 +38,16 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
         )
         plan = replace(plan, notes=(*plan.notes, note))
     return plan
+
+
+def decide(asked: MethodRequest) -> Mapping[str, Any]:
+    """Return no further fields. Raise RecipeError for a confidence threshold of a tree: its paths do not end early."""
+    if asked.section.threshold is not None and asked.tree.kind != "chain":
+        raise asked.origin.refusal(
+            "drafter.threshold", str(asked.section.threshold),
+            f"none for a {asked.tree.kind} tree: only a chain ends early", "remove drafter.threshold, or drafter.tree",
+        )  # fmt: skip
+    return {}
 
 
 def own_shapes(layers: LayerShape, said: Mapping[str, Switch], sizes: tuple[int, int]) -> Shapes:

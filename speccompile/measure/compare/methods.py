@@ -39,6 +39,7 @@ OWN = (
     CompareVariant("{own}-tokens-8", {"tree": None, "tokens": 8}),
     CompareVariant("{own}-tree-2.2.1", {"tokens": None, "tree": [2, 2, 1]}),
     CompareVariant("{own}-tree-12", {"tokens": None, "tree": {"depth": 5, "top_k": 4, "nodes": 12}}),
+    CompareVariant("{own}-best-12", {"tokens": None, "tree": {"kind": "blocks", "nodes": 12}}),
     CompareVariant("{own}-then-lookup", {"then": LOOKUP}),
     CompareVariant("{own}-or-lookup", {"gate": {"kind": LOOKUP, "match": 5}}),
     CompareVariant("{own}-by-lookup", {"drafter": {"kind": LOOKUP, "tokens": 4}}),

@@ -16,7 +16,13 @@ from speccompile.recipe.schema import Drafter, Engine, Precision
 
 DRAFTS = (1, 2, 3, 4, 5, 6, 8)
 """Lengths of chains. `models`, which needs a separate bundle per number, tries only the recipe's."""
-TREES = ("[2,1]", "[2,2,1]", "eagle-25", '{"depth":5,"top_k":4,"nodes":12}')
+TREES = (
+    "[2,1]",
+    "[2,2,1]",
+    "eagle-25",
+    '{"depth":5,"top_k":4,"nodes":12}',
+    *(f'{{"kind":"blocks","nodes":{nodes}}}' for nodes in (8, 12, 16)),
+)
 """Trees in a recipe's notation. A CPU pays for every node, so most are small."""
 BACKEND, PROVIDER = "onnxruntime", "cpu"
 

@@ -118,10 +118,19 @@ class Slots:
     def __init__(self, reader: BlockReader, hidden: Tensor) -> None:
         self.hidden, self.said = hidden, reader.logits(hidden)
 
-    def after(self, slot: int, before: Tensor) -> Tensor:
-        """Return float32 [B, 1, V]: the logits of slot `slot`, given the token int64 [B, 1] before it. Called in slot
-        order."""
+    def after(self, slot: int, before: Tensor, parents: Tensor | None = None) -> Tensor:
+        """Return the logits of slot `slot`, float32 [B, T, V] given the tokens int64 [B, T] before it, or [B, 1, V] if
+        they are the same after all of them. Called in slot order. parents int64 [B, T]: which tokens of the previous
+        slot these follow, None for a chain."""
         return self.said[:, slot : slot + 1]
+
+
+def of_parents(memory: Tensor | None, parents: Tensor | None) -> Tensor | None:
+    """Return the rows [B, T, r] of what drafts remember, [B, P, r], that T drafts go on from. parents: see
+    `Slots.after`."""
+    if memory is None or parents is None:
+        return memory
+    return memory.gather(1, parents[:, :, None].expand(-1, -1, memory.shape[2]))
 
 
 class BlockReading(DraftRound):
@@ -146,9 +155,8 @@ class BlockReading(DraftRound):
         self.logits = self.slots.after(0, self.bonus)
 
     def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
-        """See `DraftRound.forward_drafts`, for a chain: the block has been run, only the draft before the slot is
-        new."""
-        return self.slots.after(depth, tokens)
+        """See `DraftRound.forward_drafts`. The block has been run, only the drafts before the slot are new."""
+        return self.slots.after(depth, tokens, parents if tokens.shape[1] > 1 else None)
 
     def commit(self) -> list[Tensor]:
         """Return the caches with the rows of committed tokens. Padding lies after them and is never read."""

@@ -1,4 +1,5 @@
-"""A tree that grows where the drafter is confident: EAGLE-2 (Li et al. 2024), for any draft network."""
+"""A tree that grows where the drafter is confident, for any draft network: EAGLE-2 (Li et al. 2024), and DDTree
+(2604.12989), the best nodes of all trees that one pass makes."""
 
 import torch
 from torch import Tensor
@@ -20,6 +21,9 @@ class DynamicDrafter(Drafter):
 
     A node's rank is its joint probability: the drafter's estimate that the whole path to it is accepted. The tree
     differs from round to round; the number of nodes does not. No row of a draft is committed, as in a constant tree.
+
+    With top_k = N these are the N best nodes of the whole tree (DDTree): the parent of one of them is among the N best
+    of its depth, and so is a token among the N best after its parent.
     """
 
     shape = None
@@ -66,6 +70,7 @@ class DynamicDrafter(Drafter):
             values, ids = torch.log_softmax(logits, 2).topk(k, dim=2)  # [B, T, k]
             ids = ids if vocabulary is None else vocabulary.of_target(ids)
             loss = torch.minimum(values.clamp(min=LOWEST), LEAST_LOSS * (front_scores - 1)[:, :, None])
+            ids = ids if ids.shape[1] == front.shape[1] else ids.expand(loss.shape)  # the same after all nodes
             tokens.append(ids.flatten(1))
             scores.append((front_scores[:, :, None] + loss).flatten(1))
             parents.append(front[:, :, None].expand(ids.shape).flatten(1))

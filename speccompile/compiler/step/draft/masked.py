@@ -42,4 +42,4 @@ class ParallelDraftRound:
 
     def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
         """See `DraftRound.forward_drafts`: earlier drafts make no difference."""
-        return self.depths[:, depth : depth + 1].expand(-1, tokens.shape[1], -1)
+        return self.depths[:, depth : depth + 1]
