@@ -22,7 +22,7 @@ from speccompile.runtime.audio.transcript import Transcript
 from speccompile.runtime.generation_options import GenerationOptions
 from speccompile.runtime.sources import check_language
 from speccompile.serving.http.body import Json
-from speccompile.serving.http.errors import RequestError, to_request_error
+from speccompile.serving.http.errors import RequestError, cancelled_error, to_request_error
 from speccompile.serving.http.json_text import dumps
 from speccompile.serving.http.model import ServedModel
 from speccompile.serving.http.multipart import Part, read_form
@@ -63,7 +63,7 @@ def audio_request(body: bytes, content_type: str, task: str) -> AudioRequest:
         if part.name not in FIELDS[task]:
             raise RequestError(
                 f"{part.name[:80]}: there is no such field, expected {', '.join(FIELDS[task])}",
-                param=part.name, code="unknown_field",
+                param=part.name, code="unsupported_parameter",
             )  # fmt: skip
     files = [part for part in parts if part.name == "file"]
     if len(files) != 1 or not files[0].data:
@@ -145,7 +145,7 @@ class AudioRun:
             self._running = request
         (found,) = request.generations()
         if found.finish_reason in ("cancelled", "timeout"):
-            raise RequestError(f"the transcript was ended: {found.finish_reason}", status=503, code="ended")
+            raise cancelled_error(found.finish_reason, len(found.token_ids))
         return found
 
     def whole(self) -> Transcript:
