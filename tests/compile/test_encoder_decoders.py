@@ -15,7 +15,7 @@ from speccompile.compiler.models.sourced import fill_cross
 from speccompile.compiler.step.attention import HOOK
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft.source_lookup import SourceLookup
-from speccompile.errors import PromptError, UsageError
+from speccompile.errors import PromptError
 from speccompile.runtime import Bundle
 from tests.copy_edit import make_sources
 
@@ -155,10 +155,12 @@ def test_sources_of_a_batch_differ(corrector):
             bundle.generate(source=[5] * 91)
         with pytest.raises(PromptError, match="received no source"):
             bundle.generate([0])
-        with pytest.raises(UsageError, match="expected a language model: a service runs no encoders"):
-            bundle.serve()
         bundle.reuse_last()  # nothing is taken from the last source
         assert bundle.generate(source=other, max_new_tokens=90).token_ids == corrected(other)
+        with bundle.serve() as service:  # requests with sources share a batch, and no tokens of another source
+            asked = [service.submit(source=each, max_new_tokens=90) for each in (one, other, one)]
+            found = [each.generations()[0].token_ids for each in asked]
+            assert found == [corrected(one), corrected(other), corrected(one)]
 
 
 def test_commands_take_sources(corrector, cli, tmp_path):

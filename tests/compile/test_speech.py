@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import openai
 import pytest
 import torch
 import transformers
@@ -14,6 +15,8 @@ from speccompile.compiler.models.probe import probe
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.errors import PromptError, UsageError
 from speccompile.runtime import Bundle
+from speccompile.serving.http.model import ServedModel
+from tests.light.serve_example import serving
 
 pytestmark = pytest.mark.builds(4)
 
@@ -126,12 +129,15 @@ def test_a_listener_writes_down_what_it_hears(listener):
         assert (one.text, other.text) == (" ".join(german), " ".join(phrase))
         slow = np.repeat(speak(phrase), 3)  # as if there were 48000 samples a second
         assert bundle.transcribe(slow[: 16_000 * 3]).text != " ".join(phrase)
-        with pytest.raises(UsageError, match="expected a language model: a service runs no encoders"):
-            bundle.serve()
         with pytest.raises(UsageError, match="constraint: this bundle's target hears, and has rules of its own"):
             bundle.constraint("choice", ["man"])
         with pytest.raises(PromptError, match=r"received 8\.1 s, expected at most 8 s, which the encoder hears"):
             bundle.transcribe(np.zeros(129_600, np.float32))
+        with pytest.raises(UsageError, match="timestamps: received true, but this bundle's target has no tokens of ti"):
+            bundle.transcribe(speak(phrase), timestamps=True)
+        before = bundle._loop._sources.runs
+        assert bundle.transcribe(speak(phrase[::-1])).text == " ".join(phrase[::-1])
+        assert bundle._loop._sources.runs == before + 1  # once for the language and the text
 
 
 def test_commands_hear(listener, cli, tmp_path):
@@ -150,9 +156,27 @@ def test_commands_hear(listener, cli, tmp_path):
         2,
         True,
     )
-    code, out, err = cli("serve", listener / "bundle", "--port", "0")
-    assert (code, out, "a service runs no encoders" in err) == (2, "", True)  # before it says where it listens
     code, _, err = cli("generate", listener / "bundle", "--source", "a")
     assert (code, "source: received one, but this bundle's target hears" in err) == (2, True)
     code, out, _ = cli("prove", listener / "bundle", "--target", listener / "target", "--json")
     assert json.loads(out)["transformers"]["equal"] == 3
+
+
+def test_openais_client_hears(listener, tmp_path):
+    words = list(ENGLISH[1:7])
+    write_sound(words, tmp_path / "a.wav")
+    model = ServedModel("toy")
+    model.open(listener / "bundle")
+    with serving(model, None) as running:
+        client = openai.OpenAI(base_url=f"{running.address}/v1", api_key="unused", max_retries=0)
+        sound = (tmp_path / "a.wav").read_bytes()
+        said = client.audio.transcriptions.create(file=("a.wav", sound), model="toy")
+        assert said.text == " ".join(words)
+        assert client.audio.translations.create(file=("a.wav", sound), model="toy").text == " ".join(words)
+        text = client.audio.transcriptions.create(file=("a.wav", sound), model="toy", response_format="text")
+        assert text == " ".join(words) + "\n"
+        events = list(client.audio.transcriptions.create(file=("a.wav", sound), model="toy", stream=True))
+        assert (events[-1].type, events[-1].text) == ("transcript.text.done", " ".join(words))
+        for options in ({"language": "fr"}, {"response_format": "srt"}, {"temperature": 0.5}):
+            with pytest.raises(openai.BadRequestError):
+                client.audio.transcriptions.create(file=("a.wav", sound), model="toy", **options)

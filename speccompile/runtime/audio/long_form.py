@@ -14,7 +14,7 @@ import numpy as np
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.source_section import NO_TIMES, PREVIOUS, first_timestamp
 from speccompile.bundle.sources import AUDIO
-from speccompile.errors import UsageError
+from speccompile.errors import PromptError, UsageError
 from speccompile.runtime.audio.mel import Features
 from speccompile.runtime.audio.reader import TRANSCRIBE, HeardSound, transcript_start
 from speccompile.runtime.audio.rules import RuleMatcher, TokenRules
@@ -87,6 +87,13 @@ class Transcription:
         check_single(options.num_return_sequences)
         self.language, self.task, self._form = language, options.task or TRANSCRIBE, form
         self._is_timed = form.timestamps or sound.features.shape[1] > self._audio["frames"]
+        if not form.timestamps and self._is_timed and first_timestamp(self._audio, manifest.vocabulary_size) is None:
+            longest = self._audio["frames"] * self._audio["hop"] / self._audio["sampling_rate"]
+            raise PromptError(
+                f"audio: received {sound.seconds:.1f} s, expected at most {longest:g} s, which the encoder hears at "
+                "once: this target writes no times, at which a longer sound is cut",
+                hint="cut it into pieces, in pauses, and transcribe each",
+            )
         rules = TokenRules.of(manifest, timestamps=self._is_timed)
         assert rules is not None, "a target that hears"
         self._rules, self._first = rules, None if rules.times is None else rules.times.first

@@ -16,6 +16,8 @@ from starlette.routing import Route
 
 from speccompile import __version__
 from speccompile.errors import SpeccompileError
+from speccompile.runtime.audio.reader import TRANSCRIBE
+from speccompile.serving.http import audio
 from speccompile.serving.http.body import BodyReader, Json
 from speccompile.serving.http.capabilities import capabilities
 from speccompile.serving.http.errors import INVALID, NOT_FOUND, RequestError, to_request_error
@@ -23,6 +25,7 @@ from speccompile.serving.http.fields import CHAT_URL, COMPLETIONS_URL
 from speccompile.serving.http.keys import Keys
 from speccompile.serving.http.metrics import MEDIA
 from speccompile.serving.http.model import ServedModel
+from speccompile.serving.http.multipart import MEDIA as MULTIPART
 from speccompile.serving.http.page_files import page_routes
 from speccompile.serving.http.reading import tasks
 from speccompile.serving.http.requests import check_model, submit
@@ -49,6 +52,8 @@ def make_app(model: ServedModel, settings: Settings | None = None) -> Starlette:
     routes = [
         Route(CHAT_URL, api.chat, methods=["POST"]),
         Route(COMPLETIONS_URL, api.completions, methods=["POST"]),
+        Route(audio.TRANSCRIPTIONS_URL, api.transcriptions, methods=["POST"]),
+        Route(audio.TRANSLATIONS_URL, api.translations, methods=["POST"]),
         Route("/v1/models", api.models, methods=["GET"]),
         Route("/v1/models/{name:path}", api.model, methods=["GET"]),
         Route("/bundle", api.capabilities, methods=["GET"]),
@@ -83,6 +88,7 @@ class _Api:
     def __init__(self, model: ServedModel, settings: Settings) -> None:
         self._model, self.settings = model, settings
         self._bodies = BodyReader(settings.max_body_bytes)
+        self._forms = BodyReader(max(settings.max_body_bytes, audio.MOST_BYTES))
 
     async def chat(self, http: HttpRequest) -> Response:
         return await self._generate(http, tasks.CHAT)
@@ -109,6 +115,17 @@ class _Api:
             for request in requests:
                 request.cancel()
         return Response(status_code=499) if generations is None else Json(answer.full(generations))
+
+    async def transcriptions(self, http: HttpRequest) -> Response:
+        return await self._hear(http, TRANSCRIBE)
+
+    async def translations(self, http: HttpRequest) -> Response:
+        return await self._hear(http, audio.TRANSLATE)
+
+    async def _hear(self, http: HttpRequest, task: str) -> Response:
+        client = self._client(http)
+        read = partial(self._forms.read, http, MULTIPART)
+        return await audio.respond(http, read, self._model, task, client, speculative=self.settings.speculative)
 
     async def models(self, http: HttpRequest) -> Response:
         self._client(http)

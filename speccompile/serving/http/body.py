@@ -28,13 +28,13 @@ class BodyReader:
     def __init__(self, most: int) -> None:
         self._most, self._turns = most, LastFirst(1)
 
-    async def read(self, http: HttpRequest) -> bytes:
+    async def read(self, http: HttpRequest, wanted: str = "application/json") -> bytes:
         """Return the bytes of a request's body. Raise RequestError for more than the limit, or another type than
-        JSON."""
+        `wanted`."""
         kind = http.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-        if kind != "application/json":
+        if kind != wanted:
             raise RequestError(
-                f"received Content-Type {kind[:80]!r}, expected application/json",
+                f"received Content-Type {kind[:80]!r}, expected {wanted}",
                 status=415, code="unsupported_media_type",
             )  # fmt: skip
         length = http.headers.get("content-length", "")

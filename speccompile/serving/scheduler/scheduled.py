@@ -41,8 +41,9 @@ class ScheduledSequence:
 
     @property
     def sharing(self) -> tuple[str, str]:
-        """Return what two sequences must have in common to share cached tokens: the salt, and the adapter."""
-        return self.salt, adapter_key(self.row.adapter)
+        """Return what two sequences must have in common to share cached tokens: the salt with the source, and the
+        adapter."""
+        return self.salt + self.row.source_key, adapter_key(self.row.adapter)
 
     @property
     def cached_token_ids(self) -> list[int]:

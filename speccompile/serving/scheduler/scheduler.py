@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Unpack
 
 from speccompile.errors import EngineError, OverloadedError, UsageError
+from speccompile.runtime.audio.rules import RuleMatcher
 from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions, resolve_options
 from speccompile.runtime.rounds.slots import common_prefix_length
 from speccompile.serving.scheduler.events import Observer
@@ -49,7 +50,7 @@ class Scheduler:
         loop = bundle._loop
         self._seats = SlotAllocator(bundle.manifest.batch_size, self._usable)
         self._seats.hold(0, loop.hold_resumed())
-        can_reuse = loop.supports_prefix_reuse
+        can_reuse = loop.supports_prefix_reuse and bundle.manifest.source is None
         self._kept: KeptSessions | None = None
         if sessions is not None:
             self._kept = KeptSessions(sessions, bundle._sessions, self._serves, can_reuse=can_reuse)
@@ -59,12 +60,13 @@ class Scheduler:
 
     def submit(
         self,
-        prompt: "Prompt",
+        prompt: "Prompt | None" = None,
         options: GenerationOptions | None = None,
         *,
         client: str = "",
         salt: str = "",
         reuse: bool = True,
+        matcher: RuleMatcher | None = None,
         **keywords: Unpack[GenerationKeywords],
     ) -> Request:
         """See `Service.submit`."""
@@ -72,7 +74,7 @@ class Scheduler:
 
         chosen = resolve_options("Service.submit", options, keywords)
         _check_sequences(chosen.num_return_sequences, self.limits)
-        batch = Batch(self.bundle, [prompt], chosen, side_by_side=False)
+        batch = Batch(self.bundle, [prompt], chosen, side_by_side=False, matcher=matcher)
         request, now = Request(len(batch.rows)), self._clock()
         sequences = [
             ScheduledSequence(

@@ -6,7 +6,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Unpack
 
 from speccompile.bundle.manifest import Manifest
+from speccompile.bundle.sources import AUDIO
 from speccompile.errors import UsageError
+from speccompile.runtime.audio.rules import RuleMatcher
 from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions
 from speccompile.serving.scheduler.events import Observer
 from speccompile.serving.scheduler.limits import Limits
@@ -23,11 +25,12 @@ LAST_ROUND = 5.0
 
 
 def check_served(manifest: Manifest) -> None:
-    """Raise UsageError for a bundle that no service takes."""
-    if manifest.source is not None:
+    """Raise UsageError for a bundle that is not served over HTTP."""
+    if manifest.source is not None and AUDIO not in manifest.source:
         raise UsageError(
-            "received a bundle whose target has an encoder, expected a language model: a service runs no encoders",
-            hint="generate with the bundle itself: Bundle.generate_batch, or speccompile generate",
+            "received a bundle whose target reads texts with an encoder, expected a language model or one that hears: "
+            "OpenAI's API has no source",
+            hint="generate with the bundle itself, or with its service in Python: Bundle.serve().submit(source=...)",
         )
 
 
@@ -46,8 +49,7 @@ class Service:
     ) -> None:
         """Wait until other threads release the bundle. sessions: where texts are kept, so that their prefixes serve
         later services too. Raise EngineError if this thread or another service uses the bundle, UsageError if its texts
-        cannot be kept, and for a target with an encoder."""
-        check_served(bundle.manifest)
+        cannot be kept."""
         self.bundle = bundle
         with ExitStack() as holding:
             holding.enter_context(bundle._exclusive(serving=True))
@@ -58,22 +60,26 @@ class Service:
 
     def submit(
         self,
-        prompt: "Prompt",
+        prompt: "Prompt | None" = None,
         options: GenerationOptions | None = None,
         *,
         client: str = "",
         salt: str = "",
         reuse: bool = True,
+        matcher: RuleMatcher | None = None,
         **keywords: Unpack[GenerationKeywords],
     ) -> Request:
-        """Submit one prompt, without waiting for its turn. Options as in `Bundle.generate`; if it asks for more
-        sequences than there are batch slots, they run in turn. client: name of the client, for `Limits.client_rows`;
-        salt: only requests with the same salt share cached tokens; reuse: whether this request does.
+        """Submit one prompt, or the source of a target with an encoder, without waiting for its turn. Options as in
+        `Bundle.generate`; if it asks for more sequences than there are batch slots, they run in turn. client: name of
+        the client, for `Limits.client_rows`; salt: only requests with the same salt share cached tokens; reuse: whether
+        this request does; matcher: rules of a transcript, see `runtime.audio`.
 
         Raise PromptError or UsageError for what the bundle cannot take, OverloadedError if the queue is full or the
         service is closing, EngineError if it has failed.
         """
-        return self._scheduler.submit(prompt, options, client=client, salt=salt, reuse=reuse, **keywords)
+        return self._scheduler.submit(
+            prompt, options, client=client, salt=salt, reuse=reuse, matcher=matcher, **keywords
+        )
 
     @property
     def limits(self) -> Limits:

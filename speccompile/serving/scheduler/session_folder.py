@@ -84,8 +84,8 @@ class KeptSessions:
         slot's caches hold. Raise UsageError if it may not."""
         if not can_reuse:
             raise UsageError(
-                f"sessions {folder.path}: received a bundle with recurrent states, expected one with caches only: the "
-                "states of a text cannot be cut to its prefix",
+                f"sessions {folder.path}: received a bundle with recurrent states or an encoder, expected one with "
+                "caches only: the states of a text cannot be cut to its prefix, and depend on its source",
                 hint="leave the folder out; generate --session keeps one text of such a bundle",
             )
         self._folder, self._sessions, self._serves = folder.path, sessions, serves
