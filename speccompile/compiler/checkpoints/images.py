@@ -187,8 +187,8 @@ def _gemma4(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -
         "image_std": (1.0,) * 3}, _STANDARD, (patch * merge, patch * merge), most, settings,
     )  # fmt: skip
     is_seen = text.get("use_bidirectional_attention") == "vision"
-    own = [ids[name] for name in ("image", "video", "audio") if ids[name] is not None]
-    padded = *own, int(text.get("pad_token_id") or 0)
+    known = [ids[name] for name in ("image", "video", "audio") if ids[name] is not None]
+    padded = *known, int(text.get("pad_token_id") or 0)
     return replace(found, both_ways=is_seen, in_windows=is_seen, padded=padded)
 
 
