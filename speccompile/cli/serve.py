@@ -92,6 +92,10 @@ _KEY_FILE_BYTES = 1 << 20
 )  # fmt: skip
 @click.option("--cors-origin", "origins", metavar="ORIGIN", multiple=True, help="Let pages of this origin ask.")
 @click.option(
+    "--image-host", "image_hosts", metavar="HOST", multiple=True,
+    help="Fetch pictures from this host (HOST or HOST:PORT), by http and https. By default nothing is fetched.",
+)  # fmt: skip
+@click.option(
     "--grace", metavar="S", type=click.FloatRange(min=0), default=30.0, show_default=True,
     help="Seconds that requests get to finish when the server is told to end.",
 )  # fmt: skip
@@ -122,6 +126,7 @@ def command(
     connections: int | None,
     address_connections: int | None,
     origins: tuple[str, ...],
+    image_hosts: tuple[str, ...],
     grace: float,
     no_page: bool,
     access_log: bool,
@@ -176,6 +181,7 @@ def command(
     from speccompile.runtime.adapters import read_named
     from speccompile.serving.http.app import Settings
     from speccompile.serving.http.connection_limits import ConnectionLimits
+    from speccompile.serving.http.image_urls import ImageHosts
     from speccompile.serving.http.keys import Keys
     from speccompile.serving.http.model import ServedModel
     from speccompile.serving.http.reading.limits import ReadLimits
@@ -196,7 +202,8 @@ def command(
     connection_limits = ConnectionLimits(
         header_bytes, headers, header_seconds, body_seconds, connections, address_connections
     )
-    settings = Settings(found, body_bytes, origins, speculative=not autoregressive, page=not no_page)
+    settings = Settings(found, body_bytes, origins, speculative=not autoregressive, page=not no_page,
+                        image_hosts=ImageHosts.of(image_hosts))  # fmt: skip
     listening, address = listen(ListenAddress(host, port, unix))
     click.echo(address)
 

@@ -12,11 +12,13 @@ from safetensors.torch import load_file, save_file
 from speccompile.bundle.media import MEDIA
 from speccompile.cli import exit_codes
 from speccompile.cli.main import group
+from speccompile.compiler.checkpoints.images import read_images
 from speccompile.compiler.models.image_encoder import load_whole
-from speccompile.errors import BundleError, CheckpointError, RecipeError, UnsupportedModelError
+from speccompile.errors import BundleError, CheckpointError, PromptError, RecipeError, UnsupportedModelError
 from speccompile.plan.plan import Plan
 from speccompile.recipe import make_plan
 from speccompile.recipe.load import parse_recipe
+from speccompile.runtime.images.families import FAMILIES
 from speccompile.runtime.images.reader import image_settings
 from tests import multimodal, vision, zoo
 
@@ -150,6 +152,47 @@ def test_another_size_of_internvl_is_refused(tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"size": {"height": 28, "width": 56}}))
     with pytest.raises(UnsupportedModelError, match=r"received size \[28, 56\], expected the image_size of the vision"):
         planned(tmp_path)
+
+
+OTHERS = [
+    (
+        "llava_onevision",
+        "preprocessor_config.json",
+        {"size": {"height": 28, "width": 28}},
+        "the image_size of the vision",
+    ),
+    ("llava_onevision", "preprocessor_config.json", {"image_grid_pinpoints": [[56, 56]]}, "those of config.json"),
+    (
+        "llava_onevision",
+        "config.json",
+        {"vision_feature_select_strategy": "default"},
+        "received default, expected full",
+    ),
+    ("llava_onevision", "config.json", {"vision_aspect_ratio": "pad"}, "received vision_aspect_ratio 'pad'"),
+    ("mistral3", "processor_config.json", {"patch_size": 16}, "received patch_size 16 in processor_config"),
+    ("lfm2_vl", "preprocessor_config.json", {"encoder_patch_size": 16}, "received encoder_patch_size 16, expected"),
+    (
+        "lfm2_vl",
+        "processor_config.json",
+        {"use_image_special_tokens": False},
+        "received use_image_special_tokens False",
+    ),
+    ("gemma4", "preprocessor_config.json", {"patch_size": 16}, "received patch_size 16, expected that of the vision"),
+]
+
+
+@pytest.mark.parametrize(("name", "file", "changes", "said"), OTHERS)
+def test_processors_that_do_not_fit_their_towers_are_refused(tmp_path, name, file, changes, said):
+    path = vision.save(vision.model(name), name, tmp_path / "target") / file
+    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | changes))
+    with pytest.raises(UnsupportedModelError, match=said):
+        planned(tmp_path)
+
+
+def test_a_picture_that_would_vanish_is_refused(tmp_path):
+    settings = read_images(vision.save(vision.model("mistral3"), "mistral3", tmp_path))
+    with pytest.raises(PromptError, match="received a picture that is less than a pixel wide in 90 x 90 pixels"):
+        FAMILIES[settings.family](settings).grid(1, 5000)
 
 
 def test_a_checkpoint_without_its_tower_is_refused(tmp_path):

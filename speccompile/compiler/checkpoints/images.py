@@ -178,15 +178,17 @@ def _gemma4(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -
             raise _other(folder, f"{name} {numbers[name]}", f"that of the vision tower, {own}")
     patch, merge = int(numbers["patch_size"]), int(numbers["pooling_kernel_size"])
     ids = {name: config.get(f"{name}_token_id", usual) for name, usual in _GEMMA4.items()}
-    settings = {"patch": patch, "merge": merge} | {
+    most = int(numbers["max_soft_tokens"])
+    settings = {"patch": patch, "merge": merge, "most": most} | {
         key: _token(folder, ids[name]) or "" for key, name in (("begin", "boi"), ("end", "eoi"))
     }
     found = _plan(
         "gemma4", folder, {**config, "image_token_id": ids["image"]}, numbers | {"image_mean": (0.0,) * 3,
-        "image_std": (1.0,) * 3}, _STANDARD, (patch * merge, patch * merge), int(numbers["max_soft_tokens"]), settings,
+        "image_std": (1.0,) * 3}, _STANDARD, (patch * merge, patch * merge), most, settings,
     )  # fmt: skip
     is_seen = text.get("use_bidirectional_attention") == "vision"
-    padded = *(ids[name] for name in ("image", "video", "audio") if ids[name] is not None), text.get("pad_token_id", 0)
+    known = [ids[name] for name in ("image", "video", "audio") if ids[name] is not None]
+    padded = *known, int(text.get("pad_token_id") or 0)
     return replace(found, both_ways=is_seen, in_windows=is_seen, padded=padded)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import ceil, isqrt, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,9 @@ class LlavaOneVision(TileFamily):
     encoder gives a tile's rows and the row that ends a line. The tiles' rows make one grid, from which the border is
     cut; a grid of more than N tiles is shrunk; each of its lines gets an end.
     """
+
+    def low_settings(self) -> dict[str, Any]:
+        return {"canvases": [list(self.images.tile)]}
 
     def grid(self, height: int, width: int) -> Grid:
         high, wide = self._canvas(height, width)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from speccompile.errors import PromptError
-from speccompile.runtime.images.encoder import Picture
+from speccompile.runtime.images.encoder import LowDetail, Picture
 from speccompile.runtime.images.limits import MAX_BYTES
 from speccompile.runtime.images.prompts import marked, unused_mark
 from speccompile.runtime.images.reader import ImageReader, SeenPrompt
@@ -19,6 +19,8 @@ from speccompile.runtime.text.messages import plain_messages
 from speccompile.runtime.text.prompts import ChatTemplate, templated
 
 IMAGE_PARTS = ("image", "image_url")
+DETAILS = ("auto", "high", "low")
+"""Values of `detail` of an image_url: the target's own tiles and size twice, and fewer of them."""
 _DATA = re.compile(r"data:image/[a-z0-9.+-]+;base64,")
 
 
@@ -99,10 +101,23 @@ def _part(part: Mapping[str, Any], sources: list[Any], where: str) -> dict[str, 
         return {"type": "text", "text": part["text"]}
     if part["type"] == "image_url":
         given = part.get("image_url")
-        sources.append(data_url(given.get("url") if isinstance(given, Mapping) else given, where))
+        url, detail = (
+            (given.get("url"), given.get("detail", DETAILS[0])) if isinstance(given, Mapping) else (given, DETAILS[0])
+        )
+        picture = data_url(url, where)
+        sources.append(LowDetail(picture) if _is_low(detail, where) else picture)
     else:
         sources.append(_own(part.get("image"), where))
     return {"type": "image"}
+
+
+def _is_low(detail: Any, where: str) -> bool:
+    if detail not in DETAILS:
+        raise PromptError(
+            f"{where}.image_url.detail: received {detail!r}, expected {', '.join(DETAILS[:-1])} or {DETAILS[-1]}",
+            hint="leave it out",
+        )
+    return bool(detail == DETAILS[-1])
 
 
 def _own(image: Any, where: str) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from blake3 import blake3
@@ -23,18 +24,27 @@ ENCODER_FILE = f"{IMAGES_FOLDER}/{ENCODE_IMAGE}.onnx"
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture of a prompt. key: hash of its pixels; grid: its tiles."""
+    """A picture of a prompt. key: hash of its pixels and its detail; grid: its tiles; is_low: it has less detail."""
 
     image: Pixels
     key: bytes
     grid: Grid
+    is_low: bool = False
 
     @classmethod
-    def of(cls, image: Pixels, family: Family) -> "Picture":
+    def of(cls, image: Pixels, family: Family, *, is_low: bool = False) -> "Picture":
         """Return the picture of these pixels."""
-        hashed = blake3(np.array(image.shape, np.int64).tobytes())
+        hashed = blake3(np.array([*image.shape, is_low], np.int64).tobytes())
         hashed.update(np.ascontiguousarray(image).data)
-        return cls(image, hashed.digest(), family.grid(*image.shape[:2]))
+        grid = (family.low if is_low else family).grid(*image.shape[:2])
+        return cls(image, hashed.digest(), grid, is_low)
+
+
+@dataclass(frozen=True)
+class LowDetail:
+    """A path, bytes or an array of a picture that is read with less detail."""
+
+    source: Any
 
 
 def open_encoder(folder: Path, threads: int) -> Run:
@@ -91,7 +101,7 @@ class Encoder:
     def _encode(self, picture: Picture) -> Rows:
         if self._run is None:
             self._run = self._open_run()
-        given = self.family.runs(picture.image)
+        given = (self.family.low if picture.is_low else self.family).runs(picture.image)
         self.runs += len(given)
         return self.family.joined([self._run(each) for each in given], picture.grid)
 

@@ -2,7 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +42,15 @@ class Family(ABC):
 
     def __init__(self, images: ImageSettings) -> None:
         self.images = images
+
+    def low_settings(self) -> dict[str, Any]:
+        """Return settings of pictures with less detail, in place of the target's own."""
+        return {}
+
+    @cached_property
+    def low(self) -> Self:
+        """Return the family for pictures with less detail, which become fewer rows: OpenAI's detail "low"."""
+        return type(self)(replace(self.images, settings={**self.images.settings, **self.low_settings()}))
 
     @abstractmethod
     def grid(self, height: int, width: int) -> Grid:

@@ -1,6 +1,7 @@
 """LFM2-VL: a picture in its shape, or, if it is large, tiles of one size and then the whole in its shape."""
 
 from math import ceil, floor, sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,9 @@ class Lfm2VL(Family):
     Pixels are those of torch, not of Pillow: its processor is made of torch alone, which resizes with coefficients of
     16 bits, and scales and normalizes in one step.
     """
+
+    def low_settings(self) -> dict[str, Any]:
+        return {"split": False}
 
     def grid(self, height: int, width: int) -> Grid:
         """`size` is that of the whole picture as a tile."""

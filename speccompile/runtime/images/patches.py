@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 from speccompile.bundle.media import NEAR, PIXELS, PLACES, WEIGHTS, WINDOWS
 from speccompile.errors import PromptError
 from speccompile.runtime.images.family import EncoderRun, Family, Grid, Tile
+from speccompile.runtime.images.limits import LOW_SIDE
 from speccompile.runtime.images.resize import Pixels
 
+_LOW_ROWS = 70
+"""Least budget of rows of Gemma 4."""
 _NARROWEST = 200
 """Longest side of a picture, in units of the other."""
 
@@ -59,6 +62,10 @@ class QwenVL(PatchFamily):
     """Qwen2.5-VL, Qwen3-VL and Qwen3.5. Both sides become multiples of a block of patches, the area lies between two
     limits. The encoder reads a picture in one run."""
 
+    def low_settings(self) -> dict[str, Any]:
+        most = min(self.images.settings["most"], LOW_SIDE**2)
+        return {"most": most, "least": min(self.images.settings["least"], most)}
+
     def grid(self, height: int, width: int) -> Grid:
         if max(height, width) > _NARROWEST * min(height, width):
             raise PromptError(
@@ -104,6 +111,9 @@ class Pixtral(PatchFamily):
     """Mistral 3 and Pixtral. A picture keeps its shape and is never enlarged beyond whole blocks of patches; a token
     ends each of its lines."""
 
+    def low_settings(self) -> dict[str, Any]:
+        return {"most": [min(each, LOW_SIDE) for each in self.images.settings["most"]]}
+
     def grid(self, height: int, width: int) -> Grid:
         most, side = self.images.settings["most"], self._patch * self._merge
         if (ratio := max(height / most[0], width / most[1])) > 1:
@@ -125,8 +135,11 @@ class Pixtral(PatchFamily):
 class Gemma4(PatchFamily):
     """Gemma 4. A picture becomes as large as its budget of rows allows, in its own shape."""
 
+    def low_settings(self) -> dict[str, Any]:
+        return {"most": min(self.images.settings["most"], _LOW_ROWS)}
+
     def grid(self, height: int, width: int) -> Grid:
-        side, most = self._patch * self._merge, self.images.tile_rows
+        side, most = self._patch * self._merge, int(self.images.settings["most"])
         factor = sqrt(most * side**2 / (height * width))
         rows, columns = (floor(factor * each / side) for each in (height, width))
         if not rows:

@@ -9,7 +9,7 @@ from speccompile.bundle.manifest import Manifest
 from speccompile.errors import BundleError, PromptError, UsageError
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.runtime.images.decode import read_picture
-from speccompile.runtime.images.encoder import Encoder, Picture, Run
+from speccompile.runtime.images.encoder import Encoder, LowDetail, Picture, Run
 from speccompile.runtime.images.families import FAMILIES
 from speccompile.runtime.images.limits import MAX_IMAGES
 from speccompile.runtime.images.media import SequenceMedia
@@ -59,7 +59,11 @@ class ImageReader:
         return [self._picture(each, f"images[{index}]") for index, each in enumerate(sources)]
 
     def _picture(self, source: Any, where: str) -> Picture:
-        return source if isinstance(source, Picture) else Picture.of(read_picture(source, where), self._family)
+        if isinstance(source, Picture):
+            return source
+        is_low = isinstance(source, LowDetail)
+        pixels = read_picture(source.source if isinstance(source, LowDetail) else source, where)
+        return Picture.of(pixels, self._family, is_low=is_low)
 
     def prompt(
         self, text: str, pictures: Sequence[Picture], *, special_tokens: bool = True, mark: str = ""
@@ -83,7 +87,7 @@ def images_per_prompt(asked: Any, prompts: int) -> list[list[Any]]:
     several. Raise UsageError."""
     if asked is None:
         return [[] for _ in range(prompts)]
-    if isinstance(asked, _ONE) or hasattr(asked, "__fspath__"):
+    if isinstance(asked, (*_ONE, LowDetail)) or hasattr(asked, "__fspath__"):
         asked = [asked]
     if not isinstance(asked, list | tuple):
         raise UsageError(

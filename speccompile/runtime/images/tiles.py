@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterable
 from math import ceil
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,9 @@ class Idefics3(TileFamily):
 
     _MOST = 4096
     """Longest side in any case."""
+
+    def low_settings(self) -> dict[str, Any]:
+        return {"split": False}
 
     def grid(self, height: int, width: int) -> Grid:
         if not self.images.settings["split"]:
@@ -99,6 +103,9 @@ class Idefics3(TileFamily):
 class InternVL(TileFamily):
     """InternVL. The picture becomes the grid of tiles whose shape is nearest to its own, then comes the whole picture
     as a tile if there are several."""
+
+    def low_settings(self) -> dict[str, Any]:
+        return {"least": 1, "most": 1}
 
     def grid(self, height: int, width: int) -> Grid:
         columns, rows = self._nearest(height, width)

@@ -5,6 +5,8 @@ from functools import partial
 from importlib.resources import files
 from typing import Any
 
+import anyio
+import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -22,6 +24,7 @@ from speccompile.serving.http.body import BodyReader, Json
 from speccompile.serving.http.capabilities import capabilities
 from speccompile.serving.http.errors import INVALID, NOT_FOUND, RequestError, to_request_error
 from speccompile.serving.http.fields import CHAT_URL, COMPLETIONS_URL
+from speccompile.serving.http.image_urls import ImageHosts
 from speccompile.serving.http.keys import Keys
 from speccompile.serving.http.metrics import MEDIA
 from speccompile.serving.http.model import ServedModel
@@ -32,18 +35,22 @@ from speccompile.serving.http.requests import check_model, submit
 from speccompile.serving.http.response import ResponseBuilder
 from speccompile.serving.http.stream import Events, cancel_on_disconnect, collect
 
+_FETCHING = 8
+"""Requests whose pictures are fetched at once."""
+
 
 @dataclass(frozen=True)
 class Settings:
     """Settings of the application. keys: accepted API keys. max_body_bytes: of one request. origins: of pages that
     browsers allow to send requests (CORS). speculative: default of requests that do not set it. page: whether / is a
-    page to talk to the model."""
+    page to talk to the model. image_hosts: from which pictures are fetched, by default none."""
 
     keys: Keys = field(default_factory=Keys)
     max_body_bytes: int = 4 * 2**20
     origins: tuple[str, ...] = ()
     speculative: bool = True
     page: bool = True
+    image_hosts: ImageHosts = field(default_factory=ImageHosts)
 
 
 def make_app(model: ServedModel, settings: Settings | None = None) -> Starlette:
@@ -89,6 +96,7 @@ class _Api:
         self._model, self.settings = model, settings
         self._bodies = BodyReader(settings.max_body_bytes)
         self._forms = BodyReader(max(settings.max_body_bytes, audio.MOST_BYTES))
+        self._fetching = anyio.CapacityLimiter(_FETCHING)
 
     async def chat(self, http: HttpRequest) -> Response:
         return await self._generate(http, tasks.CHAT)
@@ -99,6 +107,8 @@ class _Api:
     async def _generate(self, http: HttpRequest, task: str) -> Response:
         client = self._client(http)
         data, model = await self._bodies.read(http), self._model
+        if task == tasks.CHAT and model.bundle.vision is not None and self.settings.image_hosts.names:
+            data = await anyio.to_thread.run_sync(self.settings.image_hosts.inlined, data, limiter=self._fetching)
         reading = partial(model.reader.request, task, data, speculative=self.settings.speculative)
         asked = await cancel_on_disconnect(http, reading)
         if asked is None:

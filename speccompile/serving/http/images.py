@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from speccompile.errors import PromptError
 from speccompile.runtime.images.conversations import mark_placeholders, split_images
 from speccompile.serving.http.errors import RequestError
-from speccompile.serving.http.schema import shown
 
 if TYPE_CHECKING:
     from speccompile.runtime.images.reader import ImageReader
@@ -15,12 +14,13 @@ PART = "image_url"
 
 class ShownMessages(NamedTuple):
     """Messages with pictures. rest: the body without its pictures; messages: with a part for each picture, as templates
-    know them, and marked placeholders; images: the pictures' files."""
+    know them, and marked placeholders; images: the pictures' files,
+    bytes or `LowDetail`."""
 
     rest: dict[str, Any]
     messages: list[dict[str, Any]]
     mark: str
-    images: list[bytes]
+    images: list[Any]
 
 
 def shown_messages(body: Any, vision: "ImageReader | None") -> ShownMessages | None:
@@ -34,9 +34,6 @@ def shown_messages(body: Any, vision: "ImageReader | None") -> ShownMessages | N
             "continue_final_message: received true beside pictures, expected false", param="continue_final_message",
             code="unsupported_parameter", hint="leave it out",
         )  # fmt: skip
-    for number, message in enumerate(messages):
-        for index, part in _pictures(message):
-            _check_part(part, f"messages[{number}].content[{index}]")
     rest = [
         {**message, "content": [each for each in message["content"] if not _is_picture(each)]}
         if _pictures(message)
@@ -58,13 +55,3 @@ def _pictures(message: Any) -> list[tuple[int, dict[str, Any]]]:
 
 def _is_picture(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") == PART
-
-
-def _check_part(part: dict[str, Any], where: str) -> None:
-    given = part.get(PART)
-    detail = given.get("detail", "auto") if isinstance(given, dict) else "auto"
-    if detail != "auto":
-        raise RequestError(
-            f"{where}.image_url.detail: received {shown(detail)}, expected auto: the target decides the tiles itself",
-            param=f"{where}.image_url.detail", code="unsupported_value", hint="leave it out",
-        )  # fmt: skip

@@ -59,7 +59,7 @@ class TokenizedBody(NamedTuple):
 
     fields: dict[str, Any]
     prompts: list[list[int]]
-    images: Sequence[bytes] = ()
+    images: Sequence[Any] = ()
 
 
 def check_model(name: Any, served: Sequence[str]) -> None:

@@ -1,7 +1,6 @@
 """Reading of requests in a thread if they are small, else in a child process."""
 
 import json
-from base64 import b64decode
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from speccompile.serving.http.reading.limited_bundle import (
 )
 from speccompile.serving.http.reading.limits import ReadLimits
 from speccompile.serving.http.reading.processes import ReaderProcesses
-from speccompile.serving.http.reading.tasks import Reading
+from speccompile.serving.http.reading.tasks import Reading, read_image
 from speccompile.serving.http.requests import ParsedRequest, TokenizedBody
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class Reader:
         read = json.loads(found)
         compile_ = partial(self._kept.compile, keep=read["grammar_bytes"] <= _SMALL_GRAMMAR)
         return self._reading(compile_, speculative).finished(
-            task, TokenizedBody(read["fields"], read["prompts"], list(map(b64decode, read["images"])))
+            task, TokenizedBody(read["fields"], read["prompts"], list(map(read_image, read["images"])))
         )
 
     def _reading(self, compile_: Compile, speculative: bool = True) -> Reading:

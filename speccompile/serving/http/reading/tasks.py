@@ -2,13 +2,14 @@
 
 import resource
 import time
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from speccompile.runtime.constraints import Constraint
+from speccompile.runtime.images.encoder import LowDetail
 from speccompile.serving.http import prompts
 from speccompile.serving.http.errors import RequestError
 from speccompile.serving.http.fields import DETOKENIZE, TOKENIZE, validate
@@ -57,7 +58,7 @@ class Reading:
         size = _resident() - before
         if constraint is not None:
             _check_cost(constraint, size)
-        images = [b64encode(each).decode() for each in body.images]
+        images = [_written(each) for each in body.images]
         return dumps({"fields": body.fields, "prompts": body.prompts, "images": images, "grammar_bytes": size})
 
     def finished(self, task: str, body: TokenizedBody) -> ParsedRequest:
@@ -101,6 +102,17 @@ class Reading:
 
     def _json(self, data: bytes) -> Any:
         return with_model_name(parse(data), self.name)
+
+
+def _written(image: "bytes | LowDetail") -> dict[str, Any]:
+    is_low = isinstance(image, LowDetail)
+    return {"low": is_low, "file": b64encode(image.source if isinstance(image, LowDetail) else image).decode()}
+
+
+def read_image(written: dict[str, Any]) -> "bytes | LowDetail":
+    """Return a picture of a body that `Reading.checked` has written."""
+    file = b64decode(written["file"])
+    return LowDetail(file) if written["low"] else file
 
 
 def _check_cost(constraint: Constraint, size: int) -> None:

@@ -1,0 +1,164 @@
+"""Pictures from the network: a body gets data: URLs in place of http(s) URLs of hosts that the operator has listed.
+
+An address is looked up once, checked, and connected to itself, so that a name cannot change its answer in between. Only
+public addresses are taken, and one that is listed as a number. Redirects are refused; bytes and seconds are limited.
+"""
+
+import http.client
+import ipaddress
+import re
+import socket
+import ssl
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from speccompile.errors import UsageError
+from speccompile.runtime.images.limits import MAX_BYTES, MAX_IMAGES
+from speccompile.serving.http.errors import RequestError
+from speccompile.serving.http.images import PART
+from speccompile.serving.http.json_text import dumps, parse
+
+_SECONDS = 10.0
+"""Seconds for all pictures of a request."""
+_CHUNK = 1 << 16
+_HOST = re.compile(r"(?:[a-z0-9_-]+\.)*[a-z0-9_-]+(?::[0-9]{1,5})?|\[[0-9a-f:.]+\](?::[0-9]{1,5})?")
+
+
+@dataclass(frozen=True)
+class ImageHosts:
+    """Hosts from which pictures are fetched. names: HOST or HOST:PORT in lower case; a name without a port stands for
+    the usual ones, 80 and 443."""
+
+    names: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, names: tuple[str, ...]) -> "ImageHosts":
+        """Return the hosts of these names. Raise UsageError for what is no name of a host."""
+        for name in names:
+            if not _HOST.fullmatch(name.lower()):
+                raise UsageError(
+                    f"--image-host: received {name!r}, expected the name of a host, or HOST:PORT",
+                    hint="leave out https:// and the path; give the option once for each host",
+                )
+        return cls(frozenset(name.lower() for name in names))
+
+    def inlined(self, data: bytes) -> bytes:
+        """Return the body of a chat request with its pictures of these hosts in data: URLs; the same bytes without any.
+        Raise RequestError for a URL of another host, and for a picture that cannot be had."""
+        if not self.names or b"image_url" not in data or b"http" not in data.lower():
+            return data
+        body = parse(data)
+        found, end, left = list(_urls(body)), monotonic() + _SECONDS, MAX_BYTES
+        if len(found) > MAX_IMAGES:
+            raise _refused("messages", f"{len(found)} pictures by URL", f"at most {MAX_IMAGES}", "send fewer")
+        for where, holder in found:
+            picture, kind = self._fetched(holder["url"], where, end, left)
+            left -= len(picture)
+            holder["url"] = f"data:{kind};base64,{b64encode(picture).decode()}"
+        return dumps(body) if found else data
+
+    def _fetched(self, url: str, where: str, end: float, most: int) -> tuple[bytes, str]:
+        """Return the bytes of a picture and their type. end: until when they must have come; most: their number."""
+        parts, port = self._allowed(url, where)
+        connection = _connection(parts, port, where, end)
+        wire = connection.sock
+        try:
+            connection.request("GET", f"{parts.path or '/'}{'?' * bool(parts.query)}{parts.query}")
+            answer = connection.getresponse()
+            kind = (answer.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
+            if answer.status != 200 or not re.fullmatch(r"image/[a-z0-9.+-]+", kind):
+                received = f"status {answer.status} and the type {kind[:40]!r}"
+                raise _refused(where, received, "200 and a picture: redirects are not followed", "send its final URL")
+            return _read(wire, answer, where, end, most), kind
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise _refused(where, f"{type(error).__name__} from {parts.hostname}", "a picture", "try again") from error
+        finally:
+            connection.close()
+
+    def _allowed(self, url: str, where: str) -> tuple[SplitResult, int]:
+        """Return the parts of a URL and its port. Raise RequestError unless its host is listed."""
+        try:
+            parts = urlsplit(url)
+            host, port = (parts.hostname or "").rstrip("."), parts.port
+        except ValueError as error:
+            raise _refused(where, f"the URL {url[:60]!r}", "a URL", str(error)) from error
+        usual = {"http": 80, "https": 443}.get(parts.scheme)
+        written = f"[{host}]" if ":" in host else host
+        is_listed = f"{written}:{port or usual}" in self.names or (port in (None, usual) and written in self.names)
+        if usual is None or parts.username is not None or re.search(r"[\x00-\x20\x7f]", url) or not is_listed:
+            hint = "send the picture itself as a data: URL, or ask the operator for --image-host"
+            raise _refused(where, f"a URL of the host {host[:60]!r}", "one of a host that this server lists", hint)
+        return parts, port or usual
+
+
+def _urls(body: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the place and the object of each image_url whose URL is http or https."""
+    messages = body.get("messages") if isinstance(body, dict) else None
+    for number, message in enumerate(messages if isinstance(messages, list) else ()):
+        content = message.get("content") if isinstance(message, dict) else None
+        for index, part in enumerate(content if isinstance(content, list) else ()):
+            if not isinstance(part, dict) or part.get("type") != PART:
+                continue
+            if isinstance(part.get(PART), str):
+                part[PART] = {"url": part[PART]}
+            holder = part.get(PART)
+            if not isinstance(holder, dict):
+                continue
+            url = holder.get("url")
+            if isinstance(url, str) and url[:8].lower().startswith(("http://", "https://")):
+                yield f"messages[{number}].content[{index}].image_url.url", holder
+
+
+def _connection(parts: SplitResult, port: int, where: str, end: float) -> http.client.HTTPConnection:
+    """Return a connection to the address of a host, which is checked. Raise RequestError."""
+    host = (parts.hostname or "").rstrip(".")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
+        raise _refused(where, f"the host {host[:60]!r}", "one with an address", "check the URL") from error
+    if not _is_public(str(address[0])) and str(address[0]) != host:
+        raise _refused(where, f"the host {host!r}, whose address is private", "a public address", "check the host")
+    made: http.client.HTTPConnection = http.client.HTTPConnection(host, port)
+    connected = socket.socket(family, kind, protocol)
+    try:
+        connected.settimeout(max(end - monotonic(), 0.001))
+        connected.connect(address)
+        if parts.scheme == "https":
+            connected = ssl.create_default_context().wrap_socket(connected, server_hostname=host)
+    except OSError as error:
+        connected.close()
+        raise _refused(where, f"{type(error).__name__} from {host}", "a picture", "try again") from error
+    made.sock = connected
+    return made
+
+
+def _is_public(address: str) -> bool:
+    """Return whether an address belongs to the public network, also one of IPv4 inside one of IPv6."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    inner = getattr(found, "ipv4_mapped", None) or getattr(found, "sixtofour", None)
+    if inner is None and found.version == 6 and found in ipaddress.ip_network("64:ff9b::/96"):
+        inner = ipaddress.ip_address(int(found) & 0xFFFFFFFF)
+    return all(each.is_global and not each.is_multicast for each in (found, inner) if each is not None)
+
+
+def _read(wire: socket.socket, answer: http.client.HTTPResponse, where: str, end: float, most: int) -> bytes:
+    held = bytearray()
+    while True:
+        left = end - monotonic()
+        if left <= 0:
+            raise _refused(where, f"a picture in more than {_SECONDS:.0f} seconds", "a faster one", "send it itself")
+        wire.settimeout(left)
+        part = answer.read1(_CHUNK)
+        if not part:
+            return bytes(held)
+        held += part
+        if len(held) > most:
+            raise _refused(where, f"more than {MAX_BYTES} bytes of pictures", f"at most {MAX_BYTES}", "send fewer")
+
+
+def _refused(where: str, received: str, expected: str, hint: str) -> RequestError:
+    return RequestError(f"{where}: received {received}, expected {expected}", param=where, hint=hint)

@@ -1,0 +1,115 @@
+"""Pictures by URL: the hosts that are listed, and what is never fetched."""
+
+import json
+import socket
+import threading
+from base64 import b64decode
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from speccompile.errors import UsageError
+from speccompile.serving.http import image_urls
+from speccompile.serving.http.errors import RequestError
+from speccompile.serving.http.image_urls import ImageHosts
+
+PICTURE = b"\x89PNG and so on"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        if self.path.startswith("/moved"):
+            self.send_response(302)
+            self.send_header("Location", "http://169.254.169.254/latest")
+        else:
+            self.send_response(200 if self.path.startswith("/a.png") else 404)
+            self.send_header("Content-Type", "text/html" if "page" in self.path else "image/png; charset=x")
+        self.end_headers()
+        self.wfile.write(PICTURE * (100 if "large" in self.path else 1))
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+
+
+def body(url: Any, *, is_plain: bool = False) -> bytes:
+    part = {"type": "image_url", "image_url": url if is_plain else {"url": url, "detail": "low"}}
+    return json.dumps({"messages": [{"role": "user", "content": [{"type": "text", "text": "http"}, part]}]}).encode()
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_a_picture_of_a_listed_host_stands_in_the_body(port, is_plain):
+    data = body(f"http://127.0.0.1:{port}/a.png?x=1", is_plain=is_plain)
+    found = json.loads(ImageHosts.of((f"127.0.0.1:{port}",)).inlined(data))["messages"][0]["content"][1]["image_url"]
+    head, _, encoded = found.pop("url").partition(",")
+    assert (head, b64decode(encoded)) == ("data:image/png;base64", PICTURE)
+    assert found == ({} if is_plain else {"detail": "low"})
+
+
+def test_nothing_is_fetched_unless_a_host_is_listed(port, monkeypatch):
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: pytest.fail("a name is looked up"))
+    url = f"http://127.0.0.1:{port}/a.png"
+    assert ImageHosts().inlined(body(url)) == body(url)
+    data = body("data:image/png;base64,aHR0cA==")
+    assert ImageHosts.of(("a.org",)).inlined(data) == data
+    for listed, other in (
+        ("127.0.0.1", url), ("a.org", "https://b.a.org/x"), ("a.org", "https://a.org:444/x"), ("a.org", "http://a.org.b/"),
+        ("a.org", "https://b@a.org/x"), ("a.org", "http://b\\@a.org:x/"), ("a.org", "HTTPS://A.ORG\n/x"),
+        ("a.org", "http:///x"), ("a.org:81", "http://a.org/x"), ("a.org", "http://[a/"),
+    ):  # fmt: skip
+        with pytest.raises(RequestError, match=r"messages\[0\].content\[1\].image_url.url: received") as caught:
+            ImageHosts.of((listed,)).inlined(body(other))
+        assert caught.value.status == 400
+
+
+PRIVATE = [
+    "127.0.0.1", "10.1.2.3", "169.254.169.254", "192.168.0.1", "100.64.0.1", "0.0.0.0", "224.0.0.1", "::1",
+    "fe80::1%eth0", "fd00::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:a00:1::",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+def test_names_of_private_addresses_are_refused(monkeypatch, address):
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(family, socket.SOCK_STREAM, 6, "", (address, 80))])
+    with pytest.raises(RequestError, match=r"the host .a.org., whose address is private, expected a public address"):
+        ImageHosts.of(("a.org",)).inlined(body("http://a.org/a.png"))
+
+
+def test_public_addresses_are_told():
+    assert all(map(image_urls._is_public, ("1.1.1.1", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101")))
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("moved", "status 302 .*redirects are not followed"), ("none", "status 404"),
+     ("a.png?page", "the type 'text/html'"), ("a.png?large", "more than .* bytes of pictures")],
+)  # fmt: skip
+def test_other_answers_are_refused(port, monkeypatch, path, said):
+    monkeypatch.setattr(image_urls, "MAX_BYTES", 5 * len(PICTURE))
+    with pytest.raises(RequestError, match=said):
+        ImageHosts.of((f"127.0.0.1:{port}",)).inlined(body(f"http://127.0.0.1:{port}/{path}"))
+
+
+def test_time_is_limited(port, monkeypatch):
+    monkeypatch.setattr(image_urls, "_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        name = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(RequestError, match=r"TimeoutError from 127\.0\.0\.1|a picture in more than"):
+            ImageHosts.of((name,)).inlined(body(f"http://{name}/a.png"))
+
+
+@pytest.mark.parametrize("name", ["https://a.org", "a.org/x", "", "a b", "*.a.org"])
+def test_what_is_no_host_is_refused(name):
+    with pytest.raises(UsageError, match="--image-host: received"):
+        ImageHosts.of((name,))
