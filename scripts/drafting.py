@@ -68,10 +68,18 @@ WAYS: dict[str, dict[str, Any]] = {
     "p_eagle, chain of 4, drawn": {"kind": "p_eagle", "tokens": 4, "sample": True},
     "dflash, block of 8, drawn": {"kind": "dflash", "sample": True},
     "dspark, its block, drawn": {"kind": "dspark", "sample": True},
+    "domino, its block, drawn": {"kind": "domino", "sample": True},
+    "domino, the 16 best nodes of a block": {"kind": "domino", "tree": {"kind": "blocks", "nodes": 16}},
     "pard, chain of 4, drawn": {"kind": "pard", "tokens": 4, "sample": True},
     "medusa, its tree of 40, certain": {"kind": "medusa", "tree": MEDUSA_TREE, "sample": False},
     "hydra, chain of 4, drawn": {"kind": "hydra", "tokens": 4, "sample": True},
     "hydra, tree 4-2-1-1 (28 nodes), certain": {"kind": "hydra", "tree": [4, 2, 1, 1], "sample": False},
+    "redrafter, chain of 4, drawn": {"kind": "redrafter", "tokens": 4, "sample": True},
+    "redrafter, beams: dynamic, depth 4, best 8, 16 nodes": {
+        "kind": "redrafter",
+        "tree": {"depth": 4, "top_k": 8, "nodes": 16},
+    },
+    "dflash, the 16 best nodes of a block": {"kind": "dflash", "tree": {"kind": "blocks", "nodes": 16}},
     "kangaroo, chain of 4, drawn": {"kind": "kangaroo", "tokens": 4, "sample": True, "threshold": 0.0},
 }
 """Ways without a kind draft with the recipe's own drafter model."""

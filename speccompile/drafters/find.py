@@ -18,10 +18,8 @@ LATER = (
     Dialect("PARD-2", keys=("spd_type=pard2",), refused="what it reads of the target comes later"),
     Dialect("JetSpec", keys=("jetspec_config",), refused="trees from one pass of a causal block come later"),
     Dialect("JetSpec", keys=("causal_head",), refused="trees from one pass of a causal block come later"),
-    Dialect("ReDrafter", keys=("exit_dim",), refused="recurrent drafters come later"),
     Dialect("XPress", keys=("xpress_config",), refused="its Jacobi refiner is not compiled"),
     Dialect("XPress", ("*XPress*",), refused="its Jacobi refiner is not compiled"),
-    Dialect("Domino", ("*Domino*",), refused="its GRU head is not compiled"),
     Dialect("Laguna DFlash", ("*Laguna*",), refused="its fused projections and gates are not compiled"),
     Dialect("DeepSeek-V4 MTP", ("DeepseekV4*",), refused="its hyper-connections are not compiled"),
 )

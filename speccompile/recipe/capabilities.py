@@ -72,7 +72,7 @@ PLANNED: SupportRow = {
     "provider": (),
     "compute_capability": (),
     "graphs": (),
-    "drafter": ("redrafter", "jetspec", "suffix_automaton"),
+    "drafter": ("jetspec", "suffix_automaton"),
     "method": (),
     "decoding": (),
     "constraints": (),

@@ -7,6 +7,7 @@ import torch
 from speccompile.runtime import Bundle
 from tests.compile.eager_rounds import PROMPTS, check_generation, each_round, plan_of
 from tests.compile.test_family_dflash import WRITERS as DFLASH
+from tests.compile.test_family_domino import WRITERS as DOMINO
 from tests.compile.test_family_dspark import WRITERS as DSPARK
 
 pytestmark = pytest.mark.builds(1)
@@ -17,6 +18,7 @@ WRITERS = {
     "dflash": DFLASH["plain"],
     "dflash, own vocabulary": DFLASH["own vocabulary, window from the anchor"],
     "dflash2": DFLASH["DFlash2"],
+    "domino": DOMINO["anchor"],
     **{f"dspark, {name}": writer for name, writer in DSPARK.items()},
 }
 

@@ -116,7 +116,7 @@ def heads(target: PretrainedConfig, said: dict[str, Any], size: int = 0) -> dict
 def speculators(
     folder: Path, target: PretrainedConfig, kind: str = "dflash", *, draft_size: int = 0, **more: Any
 ) -> Path:
-    """speculators' dialect of any of the three: nested layers, boundaries between layers, maybe an own vocabulary."""
+    """speculators' dialect of any of the four: nested layers, boundaries between layers, maybe an own vocabulary."""
     vocabulary = target.vocab_size
     layers = more.pop("transformer_layer_config", {})
     nested = _config(target, "Qwen3ForCausalLM") | layers
@@ -137,10 +137,37 @@ def speculators(
         case "dspark":
             said |= MARKOV
             tensors |= heads(target, said | more, draft_size)
+        case "domino":
+            said |= {"gru_hidden_dim": DOMINO["gru_hidden_dim"], "logits_correction_emb_dim": RANK}
+            own = correcting(target, draft_size or vocabulary)
+            tensors |= {f"logits_correction.{name}": tensor for name, tensor in own.items()}
     if draft_size:
         tensors |= random_tensors({"lm_head.weight": (draft_size, target.hidden_size)}, 4, 1.5)
         tensors |= draft_vocabulary(vocabulary, draft_size)
     return write(folder, said | more, tensors)
+
+
+DOMINO = {"gru_hidden_dim": 12, "emb_dim": RANK, "pure_draft_prefix_len": 1}
+
+
+def domino(folder: Path, target: PretrainedConfig, *, prefix: str = "", own: dict[str, Any] | None = None) -> Path:
+    """SpecForge's Domino; its first heads were saved below `logit_head.`."""
+    said = {"projector_type": "domino", "mask_token_id": MASK, "target_layer_ids": [0, 1], **DOMINO, **(own or {})}
+    config = _config(target, "DominoDraftModel", block_size=BLOCK, dflash_config=said)
+    tensors = {prefix + name: tensor for name, tensor in correcting(target, target.vocab_size).items()}
+    return write(folder, config, random_tensors(backbone(target), 1, 1.5) | tensors)
+
+
+def correcting(target: PretrainedConfig, size: int) -> dict[str, Tensor]:
+    """Return what Domino adds, over `size` draft tokens."""
+    state, width = DOMINO["gru_hidden_dim"], target.hidden_size
+    shapes: dict[str, tuple[int, ...]] = {
+        "prefix_gru.weight_ih_l0": (3 * state, width),
+        "prefix_gru.weight_hh_l0": (3 * state, state),
+        "embed_proj.0.weight": (RANK, width + state),
+        "embed_proj.2.weight": (size, RANK),
+    }
+    return random_tensors(shapes, 6, 3.0)
 
 
 def transformers(folder: Path, target: PretrainedConfig, **more: Any) -> Path:

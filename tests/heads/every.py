@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from tests.heads import random_tensors, write
 from tests.heads.assistant import assistant
-from tests.heads.dflash import MARKOV, deepspec, zlab
+from tests.heads.dflash import MARKOV, deepspec, domino, zlab
 from tests.heads.eagle import eagle
 from tests.heads.eagle3 import eagle3
 from tests.heads.hydra import hydra
@@ -17,6 +17,7 @@ from tests.heads.kangaroo import kangaroo
 from tests.heads.medusa import faster_decoding
 from tests.heads.mtp import mtp_head
 from tests.heads.p_eagle import p_eagle
+from tests.heads.redrafter import redrafter
 
 MASK = 5
 
@@ -62,11 +63,13 @@ HEADS: dict[str, Callable[[Path, PretrainedConfig], Path]] = {
     "mtp": mtp_head,
     "dflash": zlab,
     "dspark": partial(deepspec, markov=MARKOV),
+    "domino": domino,
     "p_eagle": partial(p_eagle, dialect="vllm", mask_token=MASK),
     "eagle3": partial(eagle3, boundaries=(1, 2, 2), draft_size=6),
     "eagle": eagle,
     "medusa": faster_decoding,
     "hydra": hydra,
+    "redrafter": redrafter,
     "kangaroo": partial(kangaroo, exit_layer=1, pickle=""),
     "assistant": assistant,
     "pass": masks,

@@ -28,10 +28,12 @@ DRAFTERS = {
     "layer_skip": {"layers": [0]},
     **{kind: {"model": kind} for kind in HEADS},
 }
-FEATURE_LMS = ("mtp", "eagle3", "eagle", "hydra", "assistant")
+FEATURE_LMS = ("mtp", "eagle3", "eagle", "hydra", "redrafter", "assistant")
 """Heads that draft token by token, so that a tree may grow."""
-ONE_PASS = ("pard", "dflash", "dspark", "p_eagle")
-"""A block of drafts at once, which is a chain."""
+BLOCKS = ("dflash", "dspark", "domino")
+"""A block of drafts at once, off whose positions any tree is read."""
+ONE_PASS = ("pard", "p_eagle")
+"""Drafts at once, which are a chain."""
 MASKED = ("pass", "bita")
 """Kinds that bring rows alone, which the target itself reads."""
 CERTAIN = ("models", "prompt_lookup", "suffix", "token_recycling", "retrieval", "lookahead", "jacobi", *MASKED)
@@ -70,7 +72,7 @@ def can(drafter, decoding, method, tree, sample):
         return False
     if drafter in VOTES and tree == "static":
         return False
-    grows = drafter in ("model", "layer_skip", *VOTES, *FEATURE_LMS)
+    grows = drafter in ("model", "layer_skip", *VOTES, *FEATURE_LMS, *BLOCKS)
     if tree == "dynamic" and not (grows and method == "exact" and sample == "false"):
         return False
     if method in ("lenience", "bild") and (tree != "chain" or drafter == "models"):
@@ -152,7 +154,8 @@ def test_parameters_of_other_methods_are_refused(plan, written, message):
         (
             {"drafter": {"kind": "prompt_lookup", "tree": SHAPES["dynamic"]}},
             "drafter.tree: received a dynamic tree, which drafter.kind prompt_lookup cannot do, expected a chain or a ",
-            r"set drafter.kind to model, layer_skip, mtp, eagle3, eagle, hydra, assistant, suffix or retrieval, or "
+            r"set drafter.kind to model, layer_skip, mtp, dflash, dspark, domino, eagle3, eagle, hydra, redrafter, "
+            r"assistant, suffix or retrieval, or "
             r"drafter.tree to a chain or a static tree",
         ),
         (

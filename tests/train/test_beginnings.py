@@ -24,6 +24,8 @@ NEW = {
     "medusa, shared": ("medusa", {"sizes": {"projection": "shared", "layers": 3}, "kept": KEPT}),
     "hydra": ("hydra", {"sizes": {"layers": 2}}),
     "hydra++": ("hydra", {"sizes": {"arch": "prefix-mlp", "layers": 2}}),
+    "redrafter": ("redrafter", {}),
+    "redrafter sum": ("redrafter", {"sizes": {"layers": 1, "cell": "sum"}}),
     "p_eagle": ("p_eagle", {"kept": KEPT, "sizes": {"mask_token": 7}}),
     "model": ("model", {"sizes": {"layers": 1}}),
 }

@@ -29,6 +29,8 @@ WRITERS = {
         partial(heads.deepspec, markov=heads.MARKOV | {"enable_confidence_head": False,
                                                        "confidence_head_with_markov": False}), 4,
     ),
+    "domino, from the first mask": (heads.domino, 4),
+    "domino, own vocabulary": (partial(heads.speculators, kind="domino", draft_size=64), 4),
     "dspark, own vocabulary": (partial(heads.speculators, kind="dspark", draft_size=64), 4),
 }  # fmt: skip
 

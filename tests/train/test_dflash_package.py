@@ -1,4 +1,5 @@
-"""What is left is loaded back by the libraries that publish such heads: z-lab's `dflash`, and SpecForge for DSpark.
+"""What is left is loaded back by the libraries that publish such heads: z-lab's `dflash`, and SpecForge for DSpark
+and Domino.
 
 They are in no environment of ours: `pip install --no-deps dflash==0.1.0 specforge==0.2.0` beside it, as
 scripts/references says.
@@ -68,3 +69,16 @@ def test_specforge_s_own_dspark_says_the_same(tmp_path):
         torch.testing.assert_close(said[row, place], theirs, **TOLERANCE)
         theirs = library.predict_confidence(hidden, prev_token_ids=before)[0]
         torch.testing.assert_close(sure[row, place], theirs, **TOLERANCE)
+
+
+def test_specforge_s_own_domino_says_the_same(tmp_path):
+    published = pytest.importorskip("specforge.modeling.draft.domino", reason="SpecForge is not installed")
+    model, learner, seen = left(tmp_path, "domino")
+    library = loaded(published.DominoDraftModel, tmp_path / "left")
+    said = torch.stack(learner(seen, ANCHORS, DEPTH), 2)
+    for row, place, anchor, hidden in blocks(model, library, seen, library.mask_token_id):
+        before = model.get_input_embeddings()(seen.tokens[row, None, anchor : anchor + DEPTH])
+        theirs = library.apply_logits_head(
+            model.lm_head(hidden)[:, None], prev_token_embeddings=before[:, None], hidden_states=hidden[:, None]
+        )
+        torch.testing.assert_close(said[row, place], theirs[0, 0], **TOLERANCE)

@@ -19,6 +19,7 @@ from tests.heads.eagle3 import eagle3, of_norms
 from tests.heads.hydra import hydra
 from tests.heads.medusa import faster_decoding, vllm
 from tests.heads.p_eagle import p_eagle
+from tests.heads.redrafter import redrafter
 from tests.train import sites
 
 ANCHORS = (1, 2, 7, 11)
@@ -47,6 +48,8 @@ HEADS = {
     "hydra": ("hydra", hydra),
     "hydra ungrounded": ("hydra", partial(hydra, grounded=False)),
     "hydra++": ("hydra", partial(hydra, prefix=True)),
+    "redrafter": ("redrafter", redrafter),
+    "redrafter sum, projected": ("redrafter", partial(redrafter, rnn=False, exit_dim=24, prefix="drafter.")),
     "p_eagle vLLM": ("p_eagle", partial(p_eagle, dialect="vllm", draft_size=60)),
     "p_eagle SpecForge": ("p_eagle", partial(p_eagle, dialect="specforge", layers=1)),
 }  # fmt: skip

@@ -24,6 +24,7 @@ NEW = {
     "dflash, more taps": ("dflash", {"taps": ("layers.0.input", "layers.0.output", "layers.1.output")}, None, 3),
     "dspark": ("dspark", {"sizes": {"heads": 8, "kv_heads": 2, "head_dim": 8}}, ("layers.1.output",), 3),
     "dspark, DeepSpec": ("dspark", {"dialect": "DeepSpec", "sizes": {"markov_head_type": "rnn"}}, None, 3),
+    "domino": ("domino", {"sizes": {"gru_hidden_dim": 12, "layers": 2}}, None, 3),
     "kangaroo": ("kangaroo", {"sizes": {"layers": 2}}, ("layers.0.output",), None),
     "pass": ("pass", {}, (), 3),
     "bita": ("bita", {"sizes": {"prompts": 3}}, (), 3),

@@ -21,10 +21,10 @@ _SELECTING = BACKBONE | {
 _MUSE = BACKBONE | {r"encoder\.fc\.weight": "fc.weight", r"encoder\.output_norm_enc\.weight": "hidden_norm.weight"}
 
 _SPECULATOR = "speculators_model_type"
-_DFLASH = ("*DFlash*", "*DSpark*")
+_DFLASH = ("*DFlash*", "*DSpark*", "*Domino*")
+_OTHER_HEADS = tuple(f"dflash_config.projector_type={kind}" for kind in ("dspark", "domino"))
 
 REFUSED = (
-    Dialect("Domino", keys=("dflash_config.projector_type=domino",), refused="its GRU head is not compiled"),
     Dialect(
         "DFlash with attention sinks",
         _DFLASH,
@@ -44,7 +44,7 @@ REFUSED = (
         refused="its layers have norms and scales of Gemma's, which are not compiled",
     ),
 )
-"""Refused dialects, tried first for both kinds of block drafters."""
+"""Refused dialects, tried first for all kinds of block drafters."""
 
 DIALECTS = (
     *REFUSED,
@@ -61,6 +61,6 @@ DIALECTS = (
     Dialect(TRANSFORMERS, ("MuseGlimmerAssistant*",), names=_MUSE),
     Dialect(ZLAB_2, ("*DFlash2*",), lacks=(_SPECULATOR,), names=_SELECTING),
     # SpecForge writes the same.
-    Dialect(ZLAB, ("*DFlash*",), lacks=("dflash_config.projector_type=dspark", _SPECULATOR), names=BACKBONE),
+    Dialect(ZLAB, ("*DFlash*",), lacks=(*_OTHER_HEADS, _SPECULATOR), names=BACKBONE),
 )
 """Dialects in the order of recognition (sections 5.1 and 5.2 of the drafting methods' facts)."""

@@ -65,8 +65,6 @@ def read_block(
     _check_switches(sections, chosen, layers, request.target.vocabulary_size)
     tokens, base = read_proposal(sections.top)
     sections.top.ignore("draft_vocab_size", "embed_requires_grad", "tie_weights", "num_anchors", "is_causal")
-    sections.nested.expect("shift_label", False, reason="only Domino's heads shift their labels")
-    sections.nested.expect("pure_draft_prefix_len", 0, reason="prefixes of Domino's heads are not compiled")
     sections.nested.expect("projector_type", request.kind, reason=f"drafter.kind is {request.kind}")
     sections.refuse_unknown()
     vocabulary = request.target.vocabulary_size
@@ -123,6 +121,7 @@ def own_shapes(layers: LayerShape, said: Mapping[str, Switch], sizes: tuple[int,
 
 def _own_switches(sections: Sections, found: Tensors) -> Switches:
     """Return DFlash2's switches if the file has a selector, otherwise none."""
+    refuse_domino(sections)
     sections.top.expect("markov_rank", 0, reason="a Markov head makes it DSpark")
     sections.top.expect("enable_confidence_head", False, reason="a confidence head makes it DSpark")
     if not any(name.startswith("candidate_selector.") for name in found):
@@ -130,6 +129,12 @@ def _own_switches(sections: Sections, found: Tensors) -> Switches:
     defaults = dict(zip(SELECTING, (2, 16, 256, 16), strict=True))  # speculators' defaults; other configs have all keys
     said: Switches = {name: sections.of(name).count(name, default=value) for name, value in defaults.items()}
     return said
+
+
+def refuse_domino(sections: Sections) -> None:
+    """Raise CheckpointError for switches of Domino's heads that change the result."""
+    sections.nested.expect("shift_label", False, reason="only Domino's heads shift their labels")
+    sections.nested.expect("pure_draft_prefix_len", 0, reason="only Domino's heads leave drafts uncorrected")
 
 
 def _switches(sections: Sections, layers: LayerShape, kind: str, dialect: Dialect) -> Switches:

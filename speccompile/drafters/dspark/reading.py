@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from speccompile.drafters.dflash.dialects import DEEPSPEC
-from speccompile.drafters.dflash.reading import Switches, Tensors, first_slot, read_block
+from speccompile.drafters.dflash.reading import Switches, Tensors, first_slot, read_block, refuse_domino
 from speccompile.drafters.dflash.sections import Sections
 from speccompile.drafters.dialects import Dialect
 from speccompile.drafters.method import MethodRequest
@@ -74,6 +74,7 @@ def own_shapes(layers: LayerShape, said: Mapping[str, Switch], sizes: tuple[int,
 
 def _own_switches(sections: Sections, found: Tensors) -> Switches:
     """Return DSpark's switches. Defaults are those of speculators in its dialect; in other dialects, no Markov head."""
+    refuse_domino(sections)
     top, of = sections.top, sections.of
     is_speculators = top.values.get("speculators_model_type") is not None
     of("attention_mode", "confidence_head_alpha")  # of training

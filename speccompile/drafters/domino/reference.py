@@ -1,0 +1,48 @@
+"""Reference: Domino's formula over the whole text without a cache, with torch's own GRU."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
+from speccompile.compiler.prove.reference import Logits
+from speccompile.drafters.context import DrafterContext
+from speccompile.drafters.dflash.reference import readings, slots, small_block, with_ends
+from speccompile.drafters.domino.reading import own_shapes
+from speccompile.drafters.formula import Weights, linear, over_target
+from speccompile.plan.head import HeadPlan
+
+__all__ = ["readings", "small", "teachers"]
+
+
+def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+    """Return one reference: the head, with the target's embedding and output head if it has none."""
+    head, weights = site.head, with_ends(site.head, site.ends())
+
+    @torch.no_grad()
+    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
+        hidden, said = slots(fed, head, weights)
+        before = [fed.known[-1], *drafts][: len(said)]  # another interpretation may have one block position less
+        corrected = said[: len(before)] + _corrections(hidden[: len(before)], before, head, weights)
+        return over_target(corrected, head, weights).numpy()
+
+    return [logits]
+
+
+def _corrections(hidden: Tensor, before: list[int], head: HeadPlan, weights: Weights) -> Tensor:
+    """Return the corrections [n, Vd] of the first block positions, given their previous tokens."""
+    states, said = weights["prefix_gru.weight_hh_l0"].shape[1], head.switches
+    gru = nn.GRU(hidden.shape[1], states, batch_first=True, bias=False)
+    gru.load_state_dict({name: weights[f"prefix_gru.{name}"] for name in ("weight_ih_l0", "weight_hh_l0")})
+    embedded = functional.embedding(torch.tensor(before), weights["embed_tokens.weight"])
+    read = torch.cat([hidden, gru(embedded[None])[0][0]], -1)
+    found = linear(functional.silu(linear(read, weights, "up_proj")), weights, "out_proj")
+    found[: int(said["pure_draft_prefix_len"] or 0)] = 0
+    return found
+
+
+def small(head: HeadPlan, hidden_size: int, vocabulary_size: int, target_layers: int, folder: Path) -> HeadPlan:
+    """Return a small head with the same switches and numbers of taps and layers, for a small target."""
+    return small_block(head, hidden_size, vocabulary_size, target_layers, folder, own_shapes)
