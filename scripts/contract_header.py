@@ -138,6 +138,7 @@ WORDS = {
         "BACKENDS": "backend", "PROVIDERS": "provider", "DECODINGS": "decoding", "TREES": "tree",
     },
     "speccompile.machine.formats.peft": {"CONFIG_KEYS": "adapter_key"},
+    "speccompile.runtime.constraints.grammar": {"KINDS": "constraint_kind"},
     "speccompile.runtime.generation": {"FINISH_REASONS": "finish", "MODES": "mode"},
 }  # fmt: skip
 """Module -> a tuple of words in it -> the namespace in C++ that has a constant for each."""

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]  # scripts are run by their path as well
 
 from scripts.contract_header import camel, constant, literal, write_or_check  # noqa: E402
-from speccompile.serving.http import connection_limits, fields, metrics, requests  # noqa: E402
+from speccompile.serving.http import connection_limits, fields, metrics, requests, structured_outputs, tools  # noqa: E402
 from speccompile.serving.http.app import Settings  # noqa: E402
 from speccompile.serving.http.connection_limits import ConnectionLimits  # noqa: E402
 
@@ -40,6 +40,11 @@ struct HistogramText {
   const char *name, *help;
   const double* buckets;
   size_t count;
+};
+// A format of tool calls: see ToolCallFormat in Python.
+struct ToolCallFormat {
+  const char *name, *mark, *begin, *end, *arguments;
+  bool is_list;
 };
 """
 
@@ -101,10 +106,28 @@ def limits() -> Iterator[str]:
     yield constant("kCompletionsUrl", fields.COMPLETIONS_URL)
 
 
+def forms() -> Iterator[str]:
+    """Yield the names of fields that ask for a form of the answer, and the formats of tool calls."""
+    yield "\n// speccompile.serving.http.structured_outputs, .tools"
+    yield constant("kGuided", structured_outputs.GUIDED)
+    yield constant("kStructured", structured_outputs.STRUCTURED)
+    yield constant("kOtherMarks", list(tools.OTHER_MARKS))
+    yield "inline constexpr ToolCallFormat kToolCallFormats[] = {"
+    yield from (f"    {{{', '.join(map(literal, family))}}}," for family in tools.FAMILIES)
+    yield "};"
+
+
 def render() -> str:
     """Return the header's text."""
-    head = [TITLE, "// clang-format off", "#pragma once\n", "#include <cstddef>", "#include <cstdint>"]
-    parts = ["\nnamespace spc::http {\n", TYPES, *limits(), *schemas(), *measured()]
+    head = [
+        TITLE,
+        "// clang-format off",
+        "#pragma once\n",
+        "#include <cstddef>",
+        "#include <cstdint>",
+        "#include <utility>",
+    ]
+    parts = ["\nnamespace spc::http {\n", TYPES, *limits(), *forms(), *schemas(), *measured()]
     return "\n".join([*head, *parts, "\n}  // namespace spc::http\n"])
 
 

@@ -40,7 +40,7 @@ def take(options: dict[str, Any]) -> tuple[str, Any] | None:
 
     Raise UsageError for several constraints, and for a file that cannot be read.
     """
-    found = [(kind, value) for kind in KINDS if (value := options.pop(kind))]
+    found = [(kind, value) for kind in KINDS if (value := options.pop(kind)) not in (None, ())]
     if not found:
         return None
     if len(found) > 1:

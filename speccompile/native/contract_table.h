@@ -370,6 +370,16 @@ inline constexpr const char* kRuntimeConfig = "runtime_config";
 inline constexpr const char* kAll[] = {kPeftType, kTaskType, kBaseModelNameOrPath, kR, kLoraAlpha, kRankPattern, kAlphaPattern, kUseRslora, kUseDora, kTargetModules, kExcludeModules, kLayersToTransform, kLayersPattern, kBias, kLoraBias, kModulesToSave, kTrainableTokenIndices, kInitLoraWeights, kAutoMapping, kPeftVersion, kRevision, kInferenceMode, kLoraDropout, kFanInFanOut, kLoftqConfig, kEvaConfig, kCordaConfig, kLoraGaConfig, kQaloraGroupSize, kMegatronCore, kRuntimeConfig};
 }  // namespace adapter_key
 
+// speccompile.runtime.constraints.grammar: KINDS
+namespace constraint_kind {
+inline constexpr const char* kJsonSchema = "json_schema";
+inline constexpr const char* kJsonObject = "json_object";
+inline constexpr const char* kRegex = "regex";
+inline constexpr const char* kGrammar = "grammar";
+inline constexpr const char* kChoice = "choice";
+inline constexpr const char* kAll[] = {kJsonSchema, kJsonObject, kRegex, kGrammar, kChoice};
+}  // namespace constraint_kind
+
 // speccompile.runtime.generation: FINISH_REASONS
 namespace finish {
 inline constexpr const char* kLength = "length";

@@ -21,7 +21,6 @@ PUPPET = "the service is a puppet in the test's process"
 INSIDE = "it reads or changes what is in the test's process"
 OTHER_TOY = "it knows the arithmetic of another toy"
 SPECIAL = "its toy writes special tokens, whose text is no part of the answer's"
-CONSTRAINTS = "the native server has no constraints, and says so in other words"
 NO_VOCABULARY = "its bundle has fewer tokens than its graphs give"
 NOT_RUN = {
     test_serve_openai: {
@@ -31,7 +30,6 @@ NOT_RUN = {
     },
     test_serve_requests: {
         "test_unknown_fields_are_ignored_and_logged_once": INSIDE,
-        "test_a_form_that_cannot_be_imposed_is_refused": CONSTRAINTS,
         "test_the_service_is_asked_what_the_body_says": PUPPET,
         "test_errors_of_the_service_are_told": PUPPET,
         "test_nothing_is_asked_where_not_all_prompts_find_room": PUPPET,

@@ -1,6 +1,9 @@
 #include "common.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <limits>
 
 #include "../files.h"
@@ -70,6 +73,17 @@ std::shared_ptr<const Bundle> bundle_of(const Arguments& given, bool verify) {
   const int64_t threads = std::min<int64_t>(given.count("--threads", 0), std::numeric_limits<int>::max());
   return std::make_shared<const Bundle>(
       given.rest[0], OpenOptions{given.text("--engine"), given.text("--onnxruntime"), static_cast<int>(threads), verify, signer_of(given)});
+}
+
+std::string read_stdin() {
+  std::string text;
+  for (char part[1 << 16];;) {
+    const ssize_t got = read(STDIN_FILENO, part, sizeof part);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw FileError(errno);
+    if (got == 0) return text;
+    text.append(part, static_cast<size_t>(got));
+  }
 }
 
 }  // namespace spc::cli

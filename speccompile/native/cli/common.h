@@ -31,6 +31,8 @@ constexpr const char* kOnnxruntimeHelp =
     "ONNX Runtime's shared library; by default $SPECCOMPILE_ONNXRUNTIME, or what the loader finds.";
 constexpr Option kRequireSignature = {"--require-signature", "FILE", Takes::kPath,
                                       "Refuse a bundle that this public key has not signed: see `speccompile sign`."};
+// Return what stdin holds. Throws FileError.
+std::string read_stdin();
 // The file that --require-signature names, "" without it.
 std::string signer_of(const Arguments& given);
 std::shared_ptr<const Bundle> bundle_of(const Arguments& given, bool verify);

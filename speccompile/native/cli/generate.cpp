@@ -1,19 +1,18 @@
 // `speccompile-native generate`: text from a prompt, as it comes.
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <string>
 #include <system_error>
 
+#include "../constraints/constraint.h"
 #include "../errors.h"
 #include "../files.h"
 #include "../json.h"
 #include "../progress.h"
 #include "../runtime/session.h"
 #include "common.h"
+#include "constraint_options.h"
 #include "exit_codes.h"
 #include "generate_help.h"
 
@@ -22,17 +21,6 @@ namespace {
 
 constexpr const char* kSources[] = {"--prompt", "--prompt-file", "--token-ids"};
 constexpr size_t kShown = 40;  // characters of what is no token id
-
-std::string read_stdin() {
-  std::string text;
-  for (char part[1 << 16];;) {
-    const ssize_t got = read(STDIN_FILENO, part, sizeof part);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw FileError(errno);
-    if (got == 0) return text;
-    text.append(part, static_cast<size_t>(got));
-  }
-}
 
 std::string read_prompt(const std::string& option, const std::string& name) {
   std::string text;
@@ -197,7 +185,9 @@ void generate(const Arguments& given) {
     throw Error(Kind::kUsage, "received --logprobs without --json, expected both", "add --json");
   if (given.has("--reset") && !given.has("--state"))
     throw Error(Kind::kUsage, "received --reset without --state, expected both", "add --state FILE");
+  const auto asked = asked_constraint(given);
   const std::shared_ptr<const Bundle> bundle = bundle_of(given, !given.has("--no-verify"));
+  if (asked) request.constraint = bundle->grammars().compile(asked->first, asked->second);
   Session session(bundle);
   const std::string state = given.has("--state") ? plain_path(given.text("--state")) : "";
   if (given.has("--state")) begin_kept(session, state, given.has("--reset"));
@@ -222,7 +212,8 @@ Subcommand generate_command() {
       {"--token-ids", "1,2,3", Takes::kText, "The prompt's token ids."},
       {"--max-new-tokens", "INTEGER RANGE", Takes::kCount, "At most this many.  [default: 128; x>=1]", 'n', false, "--max-tokens"},
   };
-  const std::vector<Option> behind = {
+  std::vector<Option> behind = constraint_options();
+  const std::vector<Option> others = {
       {"--num-return-sequences", "N", Takes::kWhole,
        "Continue the prompt N times, side by side in the bundle's batch.  [default: 1]"},
       {"--logprobs", "", Takes::kFlag, "With --json: the log-probability of every new token."},
@@ -243,6 +234,7 @@ Subcommand generate_command() {
       kRequireSignature,
       {"--json", "", Takes::kFlag, "Print one JSON object for each sequence at the end."},
   };
+  behind.insert(behind.end(), others.begin(), others.end());
   return {"generate",
           "Generate text with a bundle.",
           {std::string(kProgram) + " generate", "BUNDLE", "[OPTIONS] BUNDLE", kGenerateHelp, with_sampling(before, behind)},

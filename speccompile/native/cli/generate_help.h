@@ -10,8 +10,8 @@ constexpr const char* kGenerateHelp = R"help(  Generate text with BUNDLE.
   are printed when all have ended, each below a line with its number.
 
   Options of sampling need a bundle that was built with decoding: sampling.
-  Bundles with constraints: true run here as well, without constraints: these
-  are for speccompile.
+  Constraints need a bundle that was built with constraints: true. The text
+  ends where it is complete.
 
   Rounds verify as many drafts as pay by the times measured here, and none
   while drafting does not, which never changes a token: where drafts are drawn

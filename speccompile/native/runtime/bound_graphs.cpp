@@ -18,7 +18,7 @@ Widths widths_of(const VerifyPass::Key& key, int64_t decoding_catch_up) {
           {names::kLogitRows, key.logit_rows},
           {names::kCatchUp, catch_up},
           {names::kHistory, key.history},
-          {names::kAllowed, 1}};
+          {names::kAllowed, key.allowed}};
 }
 
 // Return the binding of `key`, made if absent. Beyond `kMaxBindings`, drop the least recently used one: a batch has a slice for
@@ -48,7 +48,7 @@ VerifyPass::VerifyPass(BoundGraphs& rounds, const Key& key)
   verify = engine.bind(name, widths, key.logprobs, key.rows);
   window = engine.host_view(names::kWindow, {rounds.manifest.batch_size, key.window});
   path = engine.host_view(names::kPath, {rounds.manifest.batch_size, key.window + 1});
-  if (const Tensor* const allowed = graph->input(names::kAllowed)) {  // of a bundle that takes constraints: nobody has any here
+  if (const Tensor* const allowed = graph->input(names::kAllowed)) {  // of a bundle that takes constraints
     const Array everything = engine.host_view(names::kAllowed, allowed->concrete_shape(widths));
     std::memset(everything.data, 1, everything.bytes());
   }

@@ -19,16 +19,16 @@ class BoundGraphs;
 // Target run over a window, its arrays, and the draft run that reads its path. Arrays have a line per batch slot.
 class VerifyPass {
  public:
-  // fused: the pass of the `step` graph, which also drafts. fed: the pass is part of a prefill, all of whose tokens the drafter
+  // allowed: width of that input, see TokenMasks. fused: the pass of the `step` graph, which also drafts. fed: the pass is part of a prefill, all of whose tokens the drafter
   // reads. rows: its batch slots.
   struct Key {
-    int64_t window, logit_rows, history;
+    int64_t window, logit_rows, history, allowed;
     bool fused, logprobs, fed;
     Span rows;
     bool operator==(const Key& other) const { return tie() == other.tie(); }
 
    private:
-    std::tuple<int64_t, int64_t, int64_t, bool, bool, bool, Span> tie() const { return {window, logit_rows, history, fused, logprobs, fed, rows}; }
+    std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool, bool, Span> tie() const { return {window, logit_rows, history, allowed, fused, logprobs, fed, rows}; }
   };
 
   VerifyPass(BoundGraphs& rounds, const Key& key);

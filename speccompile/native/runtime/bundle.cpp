@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "../constraints/constraint.h"
 #include "../errors.h"
 #include "../files.h"
 #include "../operators/float_mode.h"
@@ -53,6 +54,7 @@ Bundle::Bundle(const std::string& folder, const OpenOptions& options)
       text_hint_ = error.hint;
     }
   }
+  grammars_ = std::make_shared<const constraints::Compiler>(manifest(), text_ ? opened_.path(kTokenizer) : "");
   if (opened_.hashes.find(kChat)) chat_ = ChatTemplates(opened_.path(kChat));
   retrieval_ = open_index(opened_);
   if (entry_->provider == provider::kCpu) {

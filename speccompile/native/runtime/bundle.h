@@ -14,6 +14,10 @@
 #include "ort.h"
 #include "host_drafts.h"
 
+namespace spc::constraints {
+class Compiler;
+}
+
 namespace spc {
 
 // engine: name of an engine, "" for the first that can run here. threads: 0 for one per core that this process may use.
@@ -38,6 +42,9 @@ class Bundle {
   const Text& require_tokenizer(const std::string& otherwise, const std::string& hint) const;
   // Return the prompt's tokens. Throws Error(kPrompt) if it is empty, too long, or not of this vocabulary.
   TokenIds token_ids(const Prompt& prompt, bool chat) const;
+
+  // Return the compiler of constraints.
+  const constraints::Compiler& grammars() const { return *grammars_; }
 
   const ChatTemplates& chat() const { return chat_; }
   // Return the tokens of a conversation in the bundle's chat template, where the answer begins. Throws Error(kPrompt).
@@ -76,6 +83,7 @@ class Bundle {
   std::shared_ptr<SharedEngine> program_;
   std::shared_ptr<const Text> text_;
   ChatTemplates chat_;
+  std::shared_ptr<const constraints::Compiler> grammars_;
   std::string text_refusal_, text_hint_, kernels_;
   std::shared_ptr<const RetrievalProposer> retrieval_;
   WindowInvariance exactness_;

@@ -22,10 +22,10 @@ class ChatTemplates {
   // the model's answer begins. variables: an object of further ones, such as enable_thinking; of named templates `chat_template`
   // says which. Throws Error(kPrompt) when there is no template, or it does not take the messages.
   std::string apply(const Json::List& messages, bool add_generation_prompt, const Json& variables) const;
-
- private:
+  // Return the template of a conversation with these variables. Throws Error(kPrompt) where there is no such template.
   const std::string& chosen(const Json& variables) const;
 
+ private:
   Json::Object templates_;
   Json::Object special_tokens_;
 };

@@ -40,6 +40,7 @@ DecodeLoop::DecodeLoop(Engine& engine, const Manifest& manifest, const std::vect
       states_(engine, graphs),
       recurrent_{has_recurrent_states(manifest.graphs, component::kTarget), has_recurrent_states(manifest.graphs, component::kDrafter)},
       rings_(manifest) {
+  if (has_input(manifest, names::kAllowed)) masks_.emplace(engine, manifest);
   if (has_input(manifest, names::kUniforms)) sampler_.emplace(engine, manifest);
   if (has_input(manifest, names::kAdapter)) adapters_ = engine.host_view(names::kAdapter, {manifest.batch_size}).ints();
   for (int64_t slot = 0; slot < manifest.batch_size; ++slot) slots_.emplace_back(slot);
@@ -237,6 +238,7 @@ void DecodeLoop::run(const SlotSpans& parts, const SlotList& decoding, bool agai
   VerifyPass& forward = this->forward(std::max(width, fed), width, begin, taking, drafting_.runs_fused(begin, wanted), fed > 0);
   write_inputs(forward, parts, decoding);
   drafting_.write_window(forward.window, width, decoding);
+  if (masks_) masks_->write(forward, rounds_, taking);
   const bool is_first = !forward.has_run;
   const double spent = verify(forward, taking);
   forward.has_run = true;
@@ -256,7 +258,8 @@ VerifyPass& DecodeLoop::forward(int64_t window, int64_t logit_rows, const SlotSt
   }
   const int64_t history = sampler_ ? sampler_->write(rows, taking, logit_rows) : 1;
   const bool logprobs = std::any_of(taking.begin(), taking.end(), [](const Slot* slot) { return slot->sequence->wants_logprobs; });
-  return rounds_.forward({window, logit_rows, history, fused, logprobs, fed, rows});
+  const int64_t allowed = masks_ ? masks_->width(taking) : 1;
+  return rounds_.forward({window, logit_rows, history, allowed, fused, logprobs, fed, rows});
 }
 
 // Note that a run has written its window's rows in all its slots, whatever was accepted.

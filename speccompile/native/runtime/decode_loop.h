@@ -15,6 +15,7 @@
 #include "sampling_inputs.h"
 #include "slot_state.h"
 #include "slots.h"
+#include "token_masks.h"
 #include "stopwatch.h"
 
 namespace spc {
@@ -104,6 +105,7 @@ class DecodeLoop {
   Stopwatch watch_;
   DraftController drafting_;
   std::optional<SamplingInputs> sampler_;
+  std::optional<TokenMasks> masks_;
   int64_t* adapters_ = nullptr;  // slot of each row's adapter; null in a bundle without
   const SlotStates states_;
   const Recurrent recurrent_;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "../constraints/constraint.h"
 #include "../errors.h"
 #include "first_times.h"
 
@@ -51,6 +52,7 @@ Rows Decoder::make_sequences(const Request& request, const Options& options) con
     const Adapters::Loaded loaded = adapter.empty() ? Adapters::Loaded{0, ""} : adapters.find(adapter);
     for (int64_t i = 0; i < options.sequences; ++i) {
       rows.emplace_back(ids, options, options.samplings[rows.size()], bundle->manifest().max_length, options.ends, bundle->text(), request.stop);
+      if (request.constraint) rows.back().matcher = std::make_shared<constraints::Matcher>(request.constraint->matcher(options.ends));
       rows.back().adapter = loaded.slot;
       rows.back().adapter_key = loaded.key;
     }

@@ -44,8 +44,8 @@ std::optional<Json> measure_times(DecodeLoop& loop, int64_t runs) {
   if (full == 1 || !loop.drafting().may_adapt) return std::nullopt;
   write_neutral_inputs(rounds.engine, rounds.manifest);
   const Span rows = rounds.supports_batch_slices ? Span{0, 1} : rounds.all();
-  VerifyPass& single = rounds.forward({1, 1, 1, false, false, false, rows});
-  VerifyPass& window = rounds.forward({full, full, 1, is_fused, false, false, rows});
+  VerifyPass& single = rounds.forward({1, 1, 1, 1, false, false, false, rows});
+  VerifyPass& window = rounds.forward({full, full, 1, 1, is_fused, false, false, rows});
   const auto verify = [&rounds](int64_t width, VerifyPass& pass) {
     return [&rounds, &pass, width] {
       for (int64_t row = 0; row < rounds.manifest.batch_size; ++row) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "../constraints/matcher.h"
+
 namespace spc {
 
 SequenceState::SequenceState(TokenIds prompt, const Options& options, const SamplingParams& sampling, int64_t capacity, std::vector<int64_t> ends,
@@ -36,6 +38,7 @@ void SequenceState::append_tokens(const int64_t* tokens, size_t count, int64_t d
   path_lengths.push_back(static_cast<int64_t>(count));
   draft_lengths.push_back(drafts);
   count = std::min(count, static_cast<size_t>(max_new_tokens) - token_ids.size());
+  if (matcher) count = matcher->accept_tokens(tokens, count);
   for (size_t i = 0; i < count && is_active(); ++i) {
     if (std::find(ends_.begin(), ends_.end(), tokens[i]) == ends_.end()) continue;
     count = i + 1;
@@ -47,6 +50,7 @@ void SequenceState::append_tokens(const int64_t* tokens, size_t count, int64_t d
     logprobs.insert(logprobs.end(), new_logprobs.chosen.begin(), new_logprobs.chosen.begin() + kept);
     top_logprobs.insert(top_logprobs.end(), new_logprobs.best.begin(), new_logprobs.best.begin() + kept);
   }
+  if (matcher && is_active()) finish_reason = matcher->end();
   if (stream_ && stream_->has_stop()) read();
   if (is_active() && static_cast<int64_t>(token_ids.size()) == max_new_tokens) finish_reason = length_finish_reason_;
   if (!is_active()) read();

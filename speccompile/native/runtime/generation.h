@@ -11,6 +11,10 @@
 #include "logprobs.h"
 #include "options.h"
 
+namespace spc::constraints {
+class Matcher;
+}
+
 namespace spc {
 
 // State of one sequence: prompt, new tokens, finish reason.
@@ -47,6 +51,7 @@ class SequenceState {
   const int64_t n_best;  // most probable tokens to keep at each position
   int64_t adapter = 0;      // slot of the adapter of the target, 0 for the base
   std::string adapter_key;  // of that adapter: see `Adapters`; "" for the base
+  std::shared_ptr<constraints::Matcher> matcher;  // state of the new tokens in the constraint
   TokenIds token_ids;
   int64_t max_new_tokens;
   std::string finish_reason;  // "" while the row is active; length | stop | capacity, or cancelled

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -10,6 +11,10 @@
 
 #include "../bundle/manifest.h"
 #include "../text/text.h"
+
+namespace spc::constraints {
+class Constraint;
+}
 
 namespace spc {
 
@@ -53,6 +58,7 @@ class Request {
   std::vector<Prompt> prompts;
   std::vector<std::string> stop;
   std::vector<int64_t> stop_token_ids;
+  std::shared_ptr<const constraints::Constraint> constraint;  // of all prompts, null for none
   // Names of adapters: for all prompts, and per prompt; "" is the base.
   std::string adapter;
   std::map<size_t, std::string> adapters;

@@ -100,7 +100,7 @@ class Comparison {
   // would run.
   std::vector<Logits> read(int64_t start, int64_t width, int64_t length, bool drafting, int64_t given) {
     const int64_t rows = given > 1 || width == 1 ? 1 : width;
-    VerifyPass& forward = rounds_.forward({width, rows, 1, drafting && rounds_.graph(graph::kStep), true, false, rounds_.all()});
+    VerifyPass& forward = rounds_.forward({width, rows, 1, 1, drafting && rounds_.graph(graph::kStep), true, false, rounds_.all()});
     if (has_input(manifest_, names::kUniforms)) {
       const Array uniforms = engine_.host_view(names::kUniforms, {manifest_.batch_size, rows});
       std::fill_n(uniforms.floats(), uniforms.count(), neutral(names::kUniforms));

@@ -21,6 +21,7 @@
 #include "../system.h"
 #include "../text/text.h"
 #include "engine_fixture.h"
+#include "fuzz_constraints.h"
 #include "fuzz_files.h"
 #include "fuzz_requests.h"
 #include "repair_manifest.h"
@@ -159,6 +160,10 @@ bool try_request(const std::string& input) {
   return allowed([&] { read_any(input); });
 }
 
+bool try_constraint(const std::string& input) {
+  return allowed([&] { impose_any(folder, input); });
+}
+
 struct Target {
   const char* name;
   bool (*run)(const std::string& input);
@@ -171,7 +176,8 @@ constexpr Target kTargets[] = {{"manifest", try_manifest, true},
                                {"kept", try_kept, false},
                                {"index", try_index, true},
                                {"jinja", try_jinja, false},
-                               {"request", try_request, false}};
+                               {"request", try_request, false},
+                               {"constraint", try_constraint, false}};
 
 const Target* target_of(char letter) {
   for (const Target& each : kTargets)
@@ -255,7 +261,8 @@ std::vector<Corpus> read(int count, char** words) {
   std::vector<Corpus> corpora = {{target_of('h'), {own_hashes()}},
                                  {target_of('k'), {written_kept(folder + "/kept")}},
                                  {target_of('i'), {kIndexExample}},
-                                 {target_of('r'), {kRequestExample}}};
+                                 {target_of('r'), {kRequestExample}},
+                                 {target_of('c'), {std::begin(kConstraintExamples), std::end(kConstraintExamples)}}};
   for (int i = 0; i < count; ++i) {
     const std::string word = words[i];
     const size_t colon = word.find(':');

@@ -43,7 +43,7 @@ inline void read_any(const std::string& input) {
     const spc::Json body = spc::http::parse_body(input.substr(std::min(at + 2, input.size())));
     const bool is_chat = head.target == "/v1/chat/completions";
     const spc::Json fields = is_chat ? spc::http::validate_chat(body) : spc::http::validate_completion(body);
-    if (is_chat) spc::http::chat_text(fields, spc::ChatTemplates(spc::Json::parse(R"({"template": "{% for m in messages %}{{ m }}{% endfor %}", "special_tokens": {}})"), "chat.json"));
+    if (is_chat) spc::http::chat_text(fields, spc::ChatTemplates(spc::Json::parse(R"({"template": "{% for m in messages %}{{ m }}{% endfor %}", "special_tokens": {}})"), "chat.json"), fields["tools"]);
   } catch (const spc::http::RequestError& error) {
     CHECK(error.status >= 400 && (error.status < 500 || error.status == 501) && !error.message.empty(), "%d: %s", error.status, error.what());
     throw spc::Error(spc::Kind::kUsage, error.message, error.hint);

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "../json.h"
+
 namespace spc {
 
 using TokenIds = std::vector<int64_t>;
@@ -17,6 +19,8 @@ class Text {
   // Throws Error(kBundle) when the file is no tokenizer, Error(kEngine) naming the part of it that this runtime does not
   // have (a model that is not BPE, an unknown normalizer, ..).
   static std::shared_ptr<const Text> open(const std::string& path);
+  // The tokenizer of such a file's content, which has been opened before.
+  static std::shared_ptr<const Text> of(const Json& definition);
   virtual ~Text() = default;
 
   // Token ids of UTF-8 text; special_tokens: with those that the tokenizer puts around a prompt. Throws Error(kPrompt) for

@@ -161,6 +161,8 @@ class Tokenizer : public Text {
 
 }  // namespace
 
+std::shared_ptr<const Text> Text::of(const Json& definition) { return std::make_shared<const Tokenizer>(definition); }
+
 std::shared_ptr<const Text> Text::open(const std::string& path) {
   std::string why;
   try {

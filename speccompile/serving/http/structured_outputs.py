@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from speccompile.runtime.constraints import Constraint
     from speccompile.runtime.text_bundle import Texts
 
-_GUIDED = {"guided_json": "json_schema", "guided_regex": "regex", "guided_grammar": "grammar",
-           "guided_choice": "choice"}  # fmt: skip
+GUIDED = {"guided_json": "json_schema", "guided_regex": "regex", "guided_grammar": "grammar",
+          "guided_choice": "choice"}  # fmt: skip
 """vLLM's older fields -> kinds of constraints."""
-_STRUCTURED = {"json": "json_schema", "regex": "regex", "grammar": "grammar", "choice": "choice",
-               "json_object": "json_object"}  # fmt: skip
+STRUCTURED = {"json": "json_schema", "regex": "regex", "grammar": "grammar", "choice": "choice",
+              "json_object": "json_object"}  # fmt: skip
 """Keys of vLLM's `structured_outputs` -> kinds of constraints."""
 
 
@@ -25,7 +25,7 @@ def constraint_of(body: dict[str, Any], bundle: "Texts") -> "Constraint | None":
     that breaks the requested form would be silently wrong.
     """
     asked = [*_response_format(body), *_structured(body)]
-    asked += [(name, kind, body[name]) for name, kind in _GUIDED.items() if name in body]
+    asked += [(name, kind, body[name]) for name, kind in GUIDED.items() if name in body]
     if not asked:
         return None
     (name, kind, text), *others = asked
@@ -69,10 +69,10 @@ def _response_format(body: dict[str, Any]) -> list[tuple[str, str, Any]]:
 def _structured(body: dict[str, Any]) -> list[tuple[str, str, Any]]:
     name, given = "structured_outputs", body.get("structured_outputs", {})
     given = {key: value for key, value in given.items() if value not in (None, False)}
-    unknown = next((key for key in given if key not in _STRUCTURED), None)
+    unknown = next((key for key in given if key not in STRUCTURED), None)
     if unknown is not None:
         raise RequestError(
             f"{name}.{unknown}: received {shown(given[unknown])}, which is not supported", param=f"{name}.{unknown}",
-            code="unsupported_parameter", hint=f"give one of {', '.join(_STRUCTURED)}",
+            code="unsupported_parameter", hint=f"give one of {', '.join(STRUCTURED)}",
         )  # fmt: skip
-    return [(f"{name}.{key}", _STRUCTURED[key], value) for key, value in given.items()]
+    return [(f"{name}.{key}", STRUCTURED[key], value) for key, value in given.items()]

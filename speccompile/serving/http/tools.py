@@ -34,13 +34,13 @@ FAMILIES = (
     ToolCallFormat("Mistral", "[TOOL_CALLS]", "[TOOL_CALLS] ", "", "arguments", is_list=True),
     ToolCallFormat("Llama", '"parameters"', "", "", "parameters"),
 )
-_OTHERS = ("<function=", "[ARGS]")
+OTHER_MARKS = ("<function=", "[ARGS]")
 """Texts in chat templates of models with call formats that are not supported."""
 
 
 def find_tool_call_format(template: str) -> ToolCallFormat | None:
     """Return the tool-call format of a chat template, or None if it takes no tools or has an unknown format."""
-    if "tools" not in template or any(mark in template for mark in _OTHERS):
+    if "tools" not in template or any(mark in template for mark in OTHER_MARKS):
         return None
     return next((family for family in FAMILIES if family.mark in template), None)
 

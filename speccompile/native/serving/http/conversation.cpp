@@ -71,7 +71,7 @@ std::string stripped(const std::string& text) {
 
 }  // namespace
 
-std::string chat_text(const Json& fields, const ChatTemplates& templates) {
+std::string chat_text(const Json& fields, const ChatTemplates& templates, const Json& tools) {
   constexpr const char* kContinue = "continue_final_message";
   if (!templates.is_there()) throw RequestError(400, "this model has no chat template", "messages", "", "use /v1/completions");
   const bool goes_on = fields[kContinue].boolean();
@@ -80,9 +80,11 @@ std::string chat_text(const Json& fields, const ChatTemplates& templates) {
   Json::List messages;
   for (size_t index = 0; index < fields["messages"].list().size(); ++index)
     messages.push_back(plain_message(fields["messages"].list()[index], "messages[" + std::to_string(index) + "]"));
+  Json variables = fields.find("chat_template_kwargs") ? fields["chat_template_kwargs"] : Json(Json::Object{});
+  if (!tools.is_null()) variables.set("tools", tools);
   std::string written;
   try {
-    written = templates.apply(messages, opens, fields["chat_template_kwargs"]);
+    written = templates.apply(messages, opens, variables);
   } catch (const Error& error) {
     if (error.kind != Kind::kPrompt) throw;
     throw RequestError(400, error.message, "messages");

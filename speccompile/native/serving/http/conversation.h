@@ -8,6 +8,7 @@
 namespace spc::http {
 
 // Return what the template writes of the checked fields of a body. Throws RequestError.
-std::string chat_text(const Json& fields, const ChatTemplates& templates);
+// tools: a list of those that may be called, null for none.
+std::string chat_text(const Json& fields, const ChatTemplates& templates, const Json& tools);
 
 }  // namespace spc::http

@@ -35,22 +35,11 @@ void check_parts(const Json& messages) {
   }
 }
 
-[[noreturn]] void refuse(const std::string& name, const Json& value, const char* reason) {
-  throw RequestError(400, name + ": received " + shown(value) + ", " + reason, name, "unsupported_parameter", "leave it out, or serve the bundle with speccompile serve");
-}
-
 // Throws RequestError for what Python's server has, and this one lacks.
 void check_native(const Json& fields) {
-  constexpr const char* kForms[] = {"structured_outputs", "guided_json", "guided_regex", "guided_grammar", "guided_choice"};
-  constexpr const char* kReason = "but speccompile-native has no library for constraints";
-  if (const Json* const format = fields.find("response_format"); format && (*format)["type"].text() != "text") refuse("response_format", *format, kReason);
-  for (const char* const name : kForms)
-    if (const Json* const value = fields.find(name)) refuse(name, *value, kReason);
-  const Json *const tools = fields.find("tools"), *const choice = fields.find("tool_choice");
-  const bool has_none = choice && choice->is_text() && choice->text() == "none";
-  if (tools && !tools->list().empty() && !has_none) refuse("tools", *tools, "but speccompile-native reads no tool calls");
-  if (choice && !has_none && !(choice->is_text() && choice->text() == "auto")) refuse("tool_choice", *choice, kReason);
-  if (fields["return_drafts"].boolean()) refuse("return_drafts", fields["return_drafts"], "but speccompile-native does not cut texts by drafts");
+  if (fields["return_drafts"].boolean())
+    throw RequestError(400, "return_drafts: received true, but speccompile-native does not cut texts by drafts", "return_drafts", "unsupported_parameter",
+                       "leave it out, or serve the bundle with speccompile serve");
 }
 
 Json validate(const Json& body, const Json& schema) {

@@ -79,9 +79,9 @@ const Text& tokenizer_of(const Bundle& bundle) {
   }
 }
 
-TokenIds chat_prompt(const Json& fields, const Bundle& bundle, bool fits) {
+TokenIds chat_prompt(const Json& fields, const Bundle& bundle, bool fits, const Json& tools) {
   tokenizer_of(bundle);  // whose absence is told first
-  const std::string written = chat_text(fields, bundle.chat());
+  const std::string written = chat_text(fields, bundle.chat(), tools);
   if (fits) check_bytes(written, bundle, "messages");
   return encoded(written, bundle, false, "messages");  // the template writes special tokens itself
 }

@@ -18,8 +18,8 @@ void check_length(size_t size, const Bundle& bundle, const char* field);
 // Return the tokenizer. Throws RequestError without one.
 const Text& tokenizer_of(const Bundle& bundle);
 // Return the tokens of a conversation in the bundle's chat template. fits: refuse a text that is too long for the model before it
-// is tokenized. Throws RequestError.
-TokenIds chat_prompt(const Json& fields, const Bundle& bundle, bool fits);
+// is tokenized. tools: see `chat_text`. Throws RequestError.
+TokenIds chat_prompt(const Json& fields, const Bundle& bundle, bool fits, const Json& tools = {});
 // Return how many last tokens of each prompt are read, by truncate_prompt_tokens; none for all. new_tokens: at most. Throws
 // RequestError for 0, which would leave no prompt.
 std::optional<size_t> kept_tokens(const Json& fields, const Bundle& bundle, int64_t new_tokens);

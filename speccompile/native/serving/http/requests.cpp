@@ -99,6 +99,15 @@ void set_options(const Json& fields, const Bundle& bundle, int64_t most, bool sp
     check_greedy(fields);
   else
     set_sampling(fields, options);
+  options.constraint = constraint_of(fields, bundle);
+}
+
+// Set the constraint that forces a tool call, if there must be one. Throws RequestError if another form is requested too.
+void force_call(const Bundle& bundle, ParsedRequest& made) {
+  if (made.options.constraint)
+    throw RequestError(400, "tools: received them beside another form of the answer, expected one of them", "tools", "unsupported_parameter",
+                       "set tool_choice to none, or leave the form out");
+  made.options.constraint = made.tools->constraint(bundle);
 }
 
 // Return the name of a value that Python's json would read, and JSON does not have; "" where all are numbers.
@@ -160,11 +169,13 @@ ParsedRequest read_chat(const Json& body, const Bundle& bundle, bool speculative
   if (wants_logprobs) made.logprobs = whole_or(fields, "top_logprobs", 0);
   const int64_t least = whole_or(fields, "max_completion_tokens", whole_or(fields, "max_tokens", 1));
   const std::optional<size_t> kept = kept_tokens(fields, bundle, least);
-  made.prompts = {last_tokens(chat_prompt(fields, bundle, !kept), kept)};
+  made.tools = Tools::of(fields, bundle);
+  made.prompts = {last_tokens(chat_prompt(fields, bundle, !kept, made.tools ? Json(made.tools->declared) : Json()), kept)};
   check_length(made.prompts[0].size(), bundle, "messages");
   const int64_t room = bundle.manifest().max_length - static_cast<int64_t>(made.prompts[0].size());
   read_common(fields, made);
   set_options(fields, bundle, whole_or(fields, "max_completion_tokens", whole_or(fields, "max_tokens", room)), speculative, made);
+  if (made.tools) force_call(bundle, made);
   return made;
 }
 

@@ -8,6 +8,7 @@
 
 #include "../../runtime/bundle.h"
 #include "token_texts.h"
+#include "tools.h"
 
 namespace spc::http {
 
@@ -25,6 +26,7 @@ struct ParsedRequest {
   std::optional<int64_t> logprobs;
   std::vector<std::string> echo;
   std::string salt, model;
+  std::optional<Tools> tools;  // that an answer may call
 
   size_t choices() const { return prompts.size() * static_cast<size_t>(sequences); }
   const TokenIds& prompt_of(size_t choice) const { return prompts[choice / static_cast<size_t>(sequences)]; }

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <ctime>
 #include <random>
+#include <tuple>
 
 #include "errors.h"
 
@@ -72,8 +73,8 @@ std::vector<Json> ResponseBuilder::chunks(size_t choice, const OutputDelta& delt
   const bool says_tokens = asked_.logprobs || asked_.token_ids;  // also of those that have no text yet
   if (!delta.text.empty() || (!delta.token_ids.empty() && says_tokens)) {
     Json::Object parts;
-    if (asked_.is_chat)
-      parts.emplace_back("delta", Json::Object{{"content", delta.text}});
+    if (asked_.is_chat)  // with tools it may become a call, which is known only at its end
+      parts.emplace_back("delta", Json::Object{{"content", asked_.tools ? "" : delta.text}});
     else
       parts.emplace_back("text", delta.text);
     parts.emplace_back("logprobs", logprobs(choice, delta.token_ids, delta.logprobs, delta.top_logprobs, delta.finished.get()));
@@ -82,12 +83,26 @@ std::vector<Json> ResponseBuilder::chunks(size_t choice, const OutputDelta& delt
   }
   if (!delta.finished) return found;
   check_finished(*delta.finished);
+  auto [said, reason] = message(*delta.finished);
+  if (asked_.tools) {
+    Json spoken(std::move(said));
+    if (const Json* const calls = spoken.find("tool_calls")) {
+      Json::List numbered;
+      for (const Json& call : calls->list()) {
+        Json each = Json::Object{{"index", static_cast<int64_t>(numbered.size())}};
+        for (const auto& [name, value] : call.object()) each.set(name, value);
+        numbered.push_back(each);
+      }
+      spoken.set("tool_calls", numbered);
+    }
+    found.push_back(chunk(choice, {{"delta", spoken}}));
+  }
   Json::Object last;
   if (asked_.is_chat)
     last.emplace_back("delta", Json::Object{});
   else
     last.emplace_back("text", "");
-  last.emplace_back("finish_reason", reason_of(*delta.finished));
+  last.emplace_back("finish_reason", reason);
   found.push_back(chunk(choice, std::move(last)));
   return found;
 }
@@ -114,14 +129,28 @@ Json ResponseBuilder::chunk(size_t choice, Json::Object parts) const {
 }
 
 Json ResponseBuilder::choice(size_t index, const FinishedSequence& sequence) {
-  Json found = Json::Object{{"index", static_cast<int64_t>(index)}, {"finish_reason", reason_of(sequence)}};
+  auto [said, reason] = message(sequence);
+  Json found = Json::Object{{"index", static_cast<int64_t>(index)}, {"finish_reason", reason}};
   found.set("logprobs", logprobs(index, sequence.token_ids, sequence.logprobs, sequence.top_logprobs, &sequence));
   if (asked_.token_ids) found.set("token_ids", list_of(sequence.token_ids));
-  if (asked_.is_chat)
-    found.set("message", Json::Object{{"role", "assistant"}, {"refusal", Json()}, {"content", sequence.text}});
-  else
+  if (!asked_.is_chat) {
     found.set("text", asked_.echo_of(index) + sequence.text);
+    return found;
+  }
+  Json spoken = Json::Object{{"role", "assistant"}, {"refusal", Json()}};
+  for (auto& [name, value] : said) spoken.set(name, std::move(value));
+  found.set("message", std::move(spoken));
   return found;
+}
+
+std::pair<Json::Object, std::string> ResponseBuilder::message(const FinishedSequence& sequence) const {
+  std::vector<Tools::Call> calls;
+  std::string said = sequence.text;
+  if (asked_.tools) std::tie(said, calls) = asked_.tools->read(sequence.text);
+  if (calls.empty()) return {{{"content", sequence.text}}, reason_of(sequence)};
+  Json::List written;
+  for (const Tools::Call& call : calls) written.push_back(call.to_json());
+  return {{{"content", said.empty() ? Json() : Json(said)}, {"tool_calls", written}}, "tool_calls"};
 }
 
 // The usage and, for a single sequence, its metrics.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "requests.h"
@@ -28,6 +29,8 @@ class ResponseBuilder {
   Json head(const char* object) const;
   Json chunk(size_t choice, Json::Object parts) const;
   Json choice(size_t index, const FinishedSequence& sequence);
+  // Return the content and tool calls of a message, and its finish reason.
+  std::pair<Json::Object, std::string> message(const FinishedSequence& sequence) const;
   void add_ending(Json& to, const Finished& sequences) const;
   Json logprobs(size_t choice, const TokenIds& tokens, const std::vector<double>& logprobs, const std::vector<BestTokens>& best,
                 const FinishedSequence* finished);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace spc::http {
 
@@ -15,6 +16,11 @@ struct HistogramText {
   const char *name, *help;
   const double* buckets;
   size_t count;
+};
+// A format of tool calls: see ToolCallFormat in Python.
+struct ToolCallFormat {
+  const char *name, *mark, *begin, *end, *arguments;
+  bool is_list;
 };
 
 
@@ -32,6 +38,16 @@ inline constexpr int64_t kCompletionTokens = 16;
 inline constexpr double kColdest = 0.0001;
 inline constexpr const char* kChatUrl = "/v1/chat/completions";
 inline constexpr const char* kCompletionsUrl = "/v1/completions";
+
+// speccompile.serving.http.structured_outputs, .tools
+inline constexpr std::pair<const char*, const char*> kGuided[] = {{"guided_json", "json_schema"}, {"guided_regex", "regex"}, {"guided_grammar", "grammar"}, {"guided_choice", "choice"}};
+inline constexpr std::pair<const char*, const char*> kStructured[] = {{"json", "json_schema"}, {"regex", "regex"}, {"grammar", "grammar"}, {"choice", "choice"}, {"json_object", "json_object"}};
+inline constexpr const char* kOtherMarks[] = {"<function=", "[ARGS]"};
+inline constexpr ToolCallFormat kToolCallFormats[] = {
+    {"Hermes", "<tool_call>", "<tool_call>\n", "\n</tool_call>", "arguments", false},
+    {"Mistral", "[TOOL_CALLS]", "[TOOL_CALLS] ", "", "arguments", true},
+    {"Llama", "\"parameters\"", "", "", "parameters", false},
+};
 
 // speccompile.serving.http.fields: schemas of bodies, in JSON
 inline constexpr const char* kChatSchema =

@@ -1,0 +1,52 @@
+// What a regular expression says, as a tree.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "../text/unicode.h"
+#include "expressions.h"
+
+namespace spc::constraints {
+
+struct RegexNode {
+  enum class Kind { kEmpty, kSet, kBegin, kEnd, kSequence, kChoice, kRepeat };
+
+  Kind kind = Kind::kEmpty;
+  std::vector<RegexNode> parts = {};
+  unicode::Set set = {};
+  uint32_t least = 0, most = 0;
+};
+
+// Return the tree of a pattern, whose nodes are not deeper than 100. ascii: \d and \w are of ASCII, as in JSON schemas. Throws
+// Refused.
+RegexNode read_regex_tree(std::string_view source, bool ascii);
+
+// Reads escapes and classes. at: where in the source to go on.
+class RegexClasses {
+ public:
+  RegexClasses(std::string_view source, bool ascii) : source_(source), ascii_(ascii) {}
+
+ protected:
+  bool more() const { return at_ < source_.size(); }
+  bool next(std::string_view text);
+  uint32_t character();
+  // The class behind [.
+  unicode::Set brackets(bool caseless, int depth);
+  // What a backslash and its letter stand for, where they are a set: \d, \p{..}; empty for others.
+  unicode::Set escaped_set();
+  // The character of an escape, behind the backslash.
+  uint32_t escaped_character();
+
+  const std::string_view source_;
+  const bool ascii_;
+  size_t at_ = 0;
+
+ private:
+  unicode::Set property(bool negative);
+  unicode::Set posix();
+  unicode::Set items(bool caseless, int depth);
+  uint32_t hexadecimal(size_t digits);
+};
+
+}  // namespace spc::constraints
