@@ -45,6 +45,10 @@ class TextProposer:
             raise UsageError(f"TextProposer: received tokens={tokens}, expected 1 or more", hint="leave it out")
         self._drafter, self._theirs, self._ours, self._tokens = drafter, drafter.text, Tokenizer(path), tokens
 
+    def close(self) -> None:
+        """Close the drafter's bundle."""
+        self._drafter.close()
+
     def propose(self, tokens: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the drafts after a text, the target's tokens, and the parent of each: a chain."""
         text = self._ours.decode(tokens)

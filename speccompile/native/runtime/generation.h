@@ -47,6 +47,7 @@ class SequenceState {
   const int64_t n_best;  // most probable tokens to keep at each position
   int64_t adapter = 0;      // slot of the adapter of the target, 0 for the base
   std::string adapter_key;  // of that adapter: see `Adapters`; "" for the base
+  int64_t truncated_tokens = 0;  // that the prompt lost at its start
   TokenIds token_ids;
   int64_t max_new_tokens;
   std::string finish_reason;  // "" while the row is active; length | stop | capacity, or cancelled
