@@ -92,7 +92,7 @@ CONSTANTS = {
         "NEUTRAL": "kNeutral",
     },
     "speccompile.runtime.rounds.bound_graphs": {"MAX_BINDINGS": "kMaxBindings"},
-    "speccompile.runtime.rounds.host_drafts": {"INDEX": "kIndex", "GATE": "kRetrievalGate"},
+    "speccompile.runtime.rounds.host_drafts": {"INDEX": "kIndex", "WRITER": "kWriter", "GATE": "kRetrievalGate"},
     "speccompile.runtime.options": {
         "NEW_TOKENS": "kNewTokens", "MOST_THREADS": "kMaxThreads", "COLDEST": "kMinTemperature",
         "PENALTIES": "kPenalties",

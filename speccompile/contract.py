@@ -259,8 +259,8 @@ class Graph:
 
 
 def is_own_cache(buffer: str) -> bool:
-    """Return whether a buffer is a cache of the drafter's own layers: `drafter.key.0`."""
-    return buffer.startswith((f"{COMPONENTS[1]}.key.", f"{COMPONENTS[1]}.value."))
+    """Return whether a buffer is a cache of the drafter's own layers: `drafter.key.0`, `drafter.1.value.0`."""
+    return buffer.startswith(f"{COMPONENTS[1]}.") and bool({"key", "value"} & {*buffer.split(".")[1:3]})
 
 
 def is_recurrent_state(buffer: str) -> bool:

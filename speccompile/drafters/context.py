@@ -31,8 +31,8 @@ class DraftInputs:
     drafter: its own part of the plan, without its models and without names that a recipe gives; models: the language
     models that draft. target: None if the drafter does not read it, and then only its vocabulary_size matters. shape:
     of the caches. fallback: probability of a draft below which the verification method ends drafting, None if it does
-    not. tokenizers: of a drafter with another tokenizer than the target's, None for the same. target_cache: dtype of
-    the target's stored keys and values.
+    not. tokenizers: of each model, if they have other tokenizers than the target; none for the same. target_cache:
+    dtype of the target's stored keys and values.
     """
 
     drafter: DrafterPlan
@@ -41,7 +41,7 @@ class DraftInputs:
     vocabulary_size: int
     shape: CacheShape
     fallback: float | None = None
-    tokenizers: TokenizerPair | None = None
+    tokenizers: tuple[TokenizerPair, ...] = ()
     target_cache: str = FLOAT_CACHE
 
 
@@ -102,26 +102,26 @@ class DrafterContext:
         return round_caches(model, self.inputs.target_cache)
 
     @cached_property
-    def token_map(self) -> TokenMap | None:
-        """Tables between the target's tokens and the drafter's, None if they are the same."""
-        return None if self.inputs.tokenizers is None else make_token_map(self.inputs.tokenizers)
+    def token_maps(self) -> list[TokenMap]:
+        """Tables between the target's tokens and those of each model, none if they are the same."""
+        return [make_token_map(pair) for pair in self.inputs.tokenizers]
 
-    def own_tokens(self) -> OwnTokens | None:
-        """Return the tables as a part of the drafter's graph."""
-        found = self.token_map
-        if found is None:
+    def own_tokens(self, number: int = 0) -> OwnTokens | None:
+        """Return the tables of a model, counted from 0, as a part of the drafter's graph."""
+        if not self.token_maps:
             return None
+        found = self.token_maps[number]
         tables = found.target_ids, found.drafter_ids, found.to_drafter, found.counts
         return OwnTokens(*map(torch.from_numpy, tables))
 
     def drafters(self) -> list[Decoder]:
         """Load the language models that draft. Caches of one with another tokenizer have rows for all tokens to which
         the target's expand."""
-        models, shape = self.inputs.models, self.shape
-        if self.token_map is not None:
-            shape = replace(shape, rows=shape.rows * self.token_map.to_drafter.shape[1])
+        models, rows = self.inputs.models, self.shape.rows
+        several = [each.to_drafter.shape[1] for each in self.token_maps] or [1] * len(models)
+        shapes = [replace(self.shape, rows=rows * each) for each in several]
         roles = ["drafter"] if len(models) == 1 else [f"drafter {number}" for number in range(1, len(models) + 1)]
-        return [self.load(model, role, shape) for model, role in zip(models, roles, strict=True)]
+        return [self.load(*each) for each in zip(models, roles, shapes, strict=True)]
 
 
 def token_by_token(site: DrafterContext, reader: DraftNetwork, fallback: float | None = None) -> Drafter:

@@ -181,9 +181,10 @@ class DraftingMethod:
     drafts: False for kind none. section: keys that no other kind has, as pydantic fields: name -> (annotation,
     `plan.section.optional(..)`); their values are in the plan's `options`. decide: returns the method's fields of
     `DrafterPlan`; raises RecipeError. looks_up: whether it can look up in the text for another drafter; elsewhere: the
-    reason why not, for kinds of which users may expect it. runs: ONE_A_DRAFT, ONE_A_ROUND or NO_RUN, by which a round's
-    time is predicted; None for methods whose time has no formula. reads_sources: whether it drafts for a target with an
-    encoder. target_states, own_states: why it does not support recurrent states of the target, or of its draft model.
+    reason why not, for kinds of which users may expect it. over_texts: whether `tokenizer: text` is supported. runs:
+    ONE_A_DRAFT, ONE_A_ROUND or NO_RUN, by which a round's time is predicted; None without a formula. reads_sources:
+    whether it drafts for a target with an encoder. target_states, own_states: why it does not support recurrent states
+    of the target, or of its draft model.
     with_images: whether its drafts behind pictures are proven, as it reads tokens or the target's caches. aliases:
     other names, in lower case with underscores.
     tune_sizes: values of the keys that size its drafts, which `tune` tries; compare_variants: variants that `compare`
@@ -216,6 +217,7 @@ class DraftingMethod:
     decide: Callable[[MethodRequest], Mapping[str, Any]] | None = None
     looks_up: bool = False
     elsewhere: str = ""
+    over_texts: bool = False
     runs: str | None = None
     target_states: Incompatibility | None = None
     own_states: Incompatibility | None = None

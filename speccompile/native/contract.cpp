@@ -81,7 +81,10 @@ bool is_recurrent_state(const std::string& buffer) {
 
 bool is_own_cache(const std::string& buffer) {
   return std::any_of(std::begin(kCachedKinds), std::end(kCachedKinds), [&](const char* kind) {
-    return buffer.rfind(std::string(component::kDrafter) + "." + kind + ".", 0) == 0;
+    const std::string drafter = std::string(component::kDrafter) + ".", named = std::string(kind) + ".";
+    if (buffer.rfind(drafter, 0) != 0) return false;
+    const size_t next = buffer.find_first_not_of("0123456789", drafter.size());  // of several models: drafter.1.key.0
+    return buffer.compare(drafter.size(), named.size(), named) == 0 || buffer.compare(next, named.size() + 1, "." + named) == 0;
   });
 }
 

@@ -148,6 +148,7 @@ inline constexpr int64_t kMaxBindings = 256;
 
 // speccompile.runtime.rounds.host_drafts
 inline constexpr const char* kIndex = "index";
+inline constexpr const char* kWriter = "drafter";
 inline constexpr const char* kRetrievalGate = "retrieval";
 
 // speccompile.runtime.options

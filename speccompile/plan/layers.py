@@ -67,3 +67,24 @@ class LayerShape:
             sizes = {"gate": self.intermediate_size, "up": self.intermediate_size, "down": width}
             found |= {f"mlp.{name}_proj.bias": (size,) for name, size in sizes.items()}
         return {f"layers.{index}.{name}": shape for name, shape in found.items()}
+
+
+@dataclass(frozen=True)
+class LayersPlan:
+    """The attention and MLP halves of the target's layers that draft, each in ascending order; never both empty."""
+
+    attention: tuple[int, ...]
+    mlp: tuple[int, ...]
+
+    def __str__(self) -> str:
+        attention, mlp = (", ".join(map(str, its)) or "none" for its in (self.attention, self.mlp))
+        return attention if self.attention == self.mlp else f"attention {attention}; mlp {mlp}"
+
+    @property
+    def halves(self) -> int:
+        """Number of attention and MLP halves."""
+        return len(self.attention) + len(self.mlp)
+
+    def to_json(self) -> Any:
+        """Return the recipe's form: one list if each layer has both halves, otherwise a mapping of two lists."""
+        return list(self.attention) if self.attention == self.mlp else {k: list(v) for k, v in asdict(self).items()}

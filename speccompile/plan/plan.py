@@ -9,9 +9,12 @@ from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.plan.adapters import AdaptersPlan
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.head import HeadPlan
+from speccompile.plan.layers import LayersPlan
 from speccompile.plan.prefixes import PrefixPlan
 from speccompile.plan.sources import SourceFacts, SourcePlan, without_none
 
+TEXT = "text"
+"""Value of `drafter.tokenizer` for drafts over texts, which the host turns into the target's tokens."""
 RETRIEVAL = "retrieval"
 """Name of the kind whose drafts come from the host."""
 
@@ -159,27 +162,6 @@ class SuffixPlan:
 
 
 @dataclass(frozen=True)
-class LayersPlan:
-    """The attention and MLP halves of the target's layers that draft, each in ascending order; never both empty."""
-
-    attention: tuple[int, ...]
-    mlp: tuple[int, ...]
-
-    def __str__(self) -> str:
-        attention, mlp = (", ".join(map(str, its)) or "none" for its in (self.attention, self.mlp))
-        return attention if self.attention == self.mlp else f"attention {attention}; mlp {mlp}"
-
-    @property
-    def halves(self) -> int:
-        """Number of attention and MLP halves."""
-        return len(self.attention) + len(self.mlp)
-
-    def to_json(self) -> Any:
-        """Return the recipe's form: one list if each layer has both halves, otherwise a mapping of two lists."""
-        return list(self.attention) if self.attention == self.mlp else {k: list(v) for k, v in asdict(self).items()}
-
-
-@dataclass(frozen=True)
 class DrafterPlan:
     """The drafter. tokens: drafts per round, all branches of all models together (0 for kind none). sample: drafts are
     sampled instead of the most probable tokens. models: one for kind model, several for kind models. layers: of the
@@ -187,8 +169,9 @@ class DrafterPlan:
     ends early, None for no threshold. mask_token: of a language model that drafts by mask tokens. successors: number of
     the target's most probable next tokens that it reads at every position. lookahead: (W, N, G), columns of the window,
     tokens of an n-gram, and n-grams to verify. inner: lookup that drafts for the drafter. cascade: lookups that add to
-    it; tokens and tree then include their tokens. retrieval: source of the host's drafts, for kind retrieval and for a
-    gate. suffix: for kind suffix. tokenizer: how its tokens become the target's, if its tokenizer is another one.
+    it; tokens and tree then include their tokens. retrieval: source of the host's drafts, for kind retrieval, for a
+    gate and for drafts over texts. suffix: for kind suffix. tokenizer: how its tokens become the target's, if its
+    tokenizer is another one.
     options: values of keys that no other kind has, as JSON values.
     """
 
@@ -210,6 +193,11 @@ class DrafterPlan:
     suffix: SuffixPlan | None = None
     tokenizer: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def over_texts(self) -> bool:
+        """True if its model runs by itself and the host turns its texts into drafts: no graph drafts."""
+        return self.tokenizer == TEXT
 
     @property
     def own(self) -> "DrafterPlan":

@@ -8,7 +8,7 @@ from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.checkpoints.multimodal import TEXT
 from speccompile.compiler.checkpoints.windows import attention_windows
 from speccompile.contract import FLOAT_CACHE
-from speccompile.drafters.token_map import MAX_EXPANSION
+from speccompile.drafters.token_map import MAP, MAX_EXPANSION
 from speccompile.plan.caches import FULL, ring_size, spare_rows
 from speccompile.plan.plan import ModelPlan, Plan
 
@@ -48,7 +48,7 @@ def cache_size(plan: Plan) -> CacheSize:
     """Return the bytes of the caches of the target and the draft models, for one batch slot; at most those, of a
     drafter with another tokenizer."""
     spare = spare_rows(plan.prefill_chunk, plan.drafter.tokens)
-    several = 1 if plan.drafter.tokenizer is None else MAX_EXPANSION
+    several = MAX_EXPANSION if plan.drafter.tokenizer == MAP else 1
     drafters = sum(token_bytes(model, plan.caches.drafter) for model in plan.drafter.models)
     rows, count = ring_rows(plan), max(1, plan.target.facts.layers or 0)
     whole = token_bytes(plan.target, plan.caches.target)

@@ -9,7 +9,7 @@ from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import PromptError
 from speccompile.plan.caches import spare_rows
-from speccompile.plan.plan import RETRIEVAL, DrafterPlan, EnginePlan, ModelPlan, Plan, PrecisionPlan, ProvePlan
+from speccompile.plan.plan import RETRIEVAL, TEXT, DrafterPlan, EnginePlan, ModelPlan, Plan, PrecisionPlan, ProvePlan
 from speccompile.recipe.adapter import adapter_notes
 from speccompile.recipe.adapter_slots import decide_adapter_slots
 from speccompile.recipe.cache_schema import Cache
@@ -18,6 +18,7 @@ from speccompile.recipe.cascade import decide_cascade
 from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_silent, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
 from speccompile.recipe.images import check_images, decide_images, least_chunk, with_processor
+from speccompile.recipe.over_texts import check_text_engines
 from speccompile.recipe.prefixes import decide_prefixes
 from speccompile.recipe.resolve import model_in, resolve_folder
 from speccompile.recipe.rings import decide_rings, ring_note
@@ -82,6 +83,7 @@ def make_plan(recipe: Recipe) -> Plan:
     notes += adapter_notes("the target", target, written.adapter)
     stored = stored_precision(target.facts, [model.facts for model in draft.models])
     engines = decide_engines(recipe, words, kind, stored)
+    check_text_engines(draft, engines, recipe.origin)
     target, draft = _with_precisions(recipe, target, draft, engines[0].precision)
     notes += _precision_notes(recipe, stored, engines)
     for file in filter(None, (prove.prompts, prove.held_out)):
@@ -177,8 +179,10 @@ def _refuse_fusing_nothing(recipe: Recipe, graphs: str, kind: str) -> None:
     if graphs == "fused" and not DRAFTING_METHODS[kind].drafts:
         hint = "set graphs to separate or remove it, or add a drafter"
         raise recipe.origin.refusal("graphs", "'fused', but there is no drafter to fuse", "'separate'", hint)
-    if graphs == "fused" and DRAFTING_METHODS[kind].drafts_on_host:
-        received = f"'fused', but drafts of drafter.kind {kind} come from the host"
+    over_texts = recipe.drafter is not None and recipe.drafter.tokenizer == TEXT
+    if graphs == "fused" and (DRAFTING_METHODS[kind].drafts_on_host or over_texts):
+        about = "over texts" if over_texts else f"of drafter.kind {kind}"
+        received = f"'fused', but drafts {about} come from the host"
         raise recipe.origin.refusal("graphs", received, "'separate'", "set graphs to separate, or remove it")
     if graphs == "fused" and _is_gated_by_host(recipe):
         received = "'fused', but a step drafts as it verifies, and drafter.gate.kind retrieval is asked in between"

@@ -8,7 +8,7 @@ from speccompile.drafters import DEFAULT_KIND, DEFAULT_TOKENS, DRAFTING_METHODS,
 from speccompile.drafters.find import AUTO, find_carried, find_kind, refuse_head
 from speccompile.drafters.folder import has_weights
 from speccompile.drafters.method import MethodRequest
-from speccompile.plan.plan import DrafterPlan, ModelPlan
+from speccompile.plan.plan import TEXT, DrafterPlan, ModelPlan, RetrievalPlan
 from speccompile.plan.recipe_source import RecipeSource, inapplicable_key
 from speccompile.recipe.adapter import adapter_notes
 from speccompile.recipe.cache_schema import Cache
@@ -17,6 +17,7 @@ from speccompile.recipe.combinations import check_combination, matching_rows
 from speccompile.recipe.engines import PRECISION
 from speccompile.recipe.heads import decide_head
 from speccompile.recipe.layers import check_layers, decide_layers
+from speccompile.recipe.over_texts import check_text_drafts, check_text_pair
 from speccompile.recipe.resolve import resolve_folder, resolve_model
 from speccompile.recipe.retrieval import decide_retrieval
 from speccompile.recipe.schema import Drafter, Model, Precision, Recipe
@@ -117,6 +118,9 @@ def decide_draft(recipe: Recipe, decoding: str, method: str) -> DrafterPlan:
     sampled = words | {"sample": "true"}
     check_combination(sampled if written.sample else words, recipe.origin)
     sample = bool(matching_rows(sampled)) if written.sample is None else written.sample
+    if written.tokenizer == TEXT:
+        check_text_drafts(written, kind, tree, method, recipe.origin)
+        sample = False
     ngram = (written.ngram or NGRAM) if "ngram" in DRAFTER_KEYS[kind] else None
     threshold = DRAFTING_METHODS[kind].threshold if written.threshold is None else written.threshold
     layers = None if written.layers is None else decide_layers(written.layers, recipe.origin)
@@ -157,10 +161,14 @@ def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tupl
         model = resolve_model(*where, precision, recipe.origin, tokenizer, adapter)
         about = f"{section}: " if written_drafter.models else ""
         notes += adapter_notes("the drafter", model, adapter)
-        if draft.tokenizer is not None:
+        if draft.over_texts:
+            check_text_pair(target, model, recipe.origin)
+            draft = replace(draft, retrieval=RetrievalPlan(None, None, None, None))
+            notes.append("drafts are texts of the drafter's, which the host turns into the target's tokens")
+        elif draft.tokenizer is not None:
             overlap = check_mapped_pair(target, model, recipe.origin)
             common.append(overlap.common)
-            notes.append(mapped_note(overlap))
+            notes.append(about + mapped_note(overlap))
         else:
             maps = "tokenizer" in DRAFTER_KEYS[draft.kind]
             found = check_vocabulary_match(target, model, key, recipe.origin, maps=maps)
@@ -168,7 +176,8 @@ def decide_models(recipe: Recipe, target: ModelPlan, draft: DrafterPlan) -> tupl
         models.append(model)
     check_successors(draft.successors, target.facts.vocabulary_size, recipe.origin)
     if draft.lookahead is None:  # siblings of lookahead need not differ
-        sizes = common or [each.facts.vocabulary_size for each in (target, *models)]
+        apart = () if draft.over_texts else models
+        sizes = common or [each.facts.vocabulary_size for each in (target, *apart)]
         check_branching(draft.tree, min(sizes), draft.sample, recipe.origin)
     read_mask = DRAFTING_METHODS[draft.kind].read_mask
     mask_token = read_mask(models[0].folder, models[0].facts.vocabulary_size) if read_mask else None

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from speccompile.plan.plan import LayersPlan, ModelPlan
+from speccompile.plan.layers import LayersPlan
+from speccompile.plan.plan import ModelPlan
 from speccompile.plan.recipe_source import RecipeSource
 from speccompile.recipe.schema import LayersMapping
 

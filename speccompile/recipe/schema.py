@@ -153,7 +153,7 @@ class _Drafter(Section):
     model: str | None = _optional("a folder in Hugging Face layout or a Hub id", "demo/drafter", min_length=1)
     revision: str | None = _optional("a commit, branch or tag of the Hub as text", "main", min_length=1)
     adapter: str | None = _optional("a folder with an adapter of PEFT", "adapter", min_length=1)
-    tokenizer: Literal["map"] | None = _optional("map", "map")
+    tokenizer: Literal["map", "text"] | None = _optional("map or text", "map")
     tokens: int | None = _optional("a whole number from 1 to 16", 4, ge=1, le=16)
     models: list[Annotated[Model, BeforeValidator(_model_of_text)]] | None = _optional(
         "a list of models, each a folder or Hub id, or a mapping with the keys model and revision", "[small, smaller]"

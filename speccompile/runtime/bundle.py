@@ -31,7 +31,7 @@ from speccompile.runtime.options import check_flags, check_single, check_threads
 from speccompile.runtime.round_times import RecordedTimes
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.rounds.drafter_state import PersistentState
-from speccompile.runtime.rounds.host_drafts import Proposer, find_proposer
+from speccompile.runtime.rounds.host_drafts import WRITER, Proposer, find_proposer
 from speccompile.runtime.servable import Servable
 from speccompile.runtime.sessions import SessionKey, Sessions
 from speccompile.runtime.shipped_prefixes import ShippedPrefixes
@@ -44,6 +44,7 @@ from speccompile.runtime.text.prompts import (
 )
 from speccompile.runtime.text.tokenizer import Tokenizer
 from speccompile.runtime.text_bundle import TextBundle
+from speccompile.runtime.text_proposer import TextProposer
 from speccompile.runtime.text_stream import TextStream
 from speccompile.runtime.window_invariance import (
     WindowInvariance,
@@ -86,6 +87,7 @@ class Bundle(EngineOwner, Servable):
         adapters = Adapters(engine, entry.graphs or manifest.graphs)
         super().__init__(engine, loop, kept, Sessions(loop, manifest, SessionKey({}, "")), adapters)
         self.manifest, self.entry, self.text, self.proposer = manifest, entry, text, proposer
+        self._writer: TextProposer | None = None  # of its own
         self.load_seconds = 0.0
         """Seconds that `open` took, the hashes of `verify` included."""
         self.exactness = WindowInvariance()
@@ -131,8 +133,10 @@ class Bundle(EngineOwner, Servable):
     def _open(
         cls, opened: OpenedBundle, engine: str | None, threads: int | None, *, verify: bool, proposer: Proposer | None
     ) -> "Bundle":
-        found = find_proposer(opened.folder, opened.manifest, proposer)
-        entry = choose(opened.manifest, engine)
+        entry, writer = choose(opened.manifest, engine), None
+        if proposer is None and (opened.folder / WRITER).is_dir():
+            writer = cls.open_writer(opened.folder, opened.manifest.tokens, entry.name, threads)
+        found = find_proposer(opened.folder, opened.manifest, proposer or writer)
         running = open_engine(opened.folder, entry, threads, verify=verify, batch_size=opened.manifest.batch_size)
         texts = TextBundle.of(opened)
         tokenizer = texts.grammars.tokenizer_hash
@@ -145,6 +149,7 @@ class Bundle(EngineOwner, Servable):
             bundle.exactness = cached_invariance(key) or check_invariance(key, running, opened.manifest)
             warn_of(bundle.exactness, entry.name)
         key_of_states = SessionKey.of(opened, entry, tokenizer, exact=bundle.exactness.exact)
+        bundle._writer = writer
         bundle._sessions = Sessions(bundle._loop, opened.manifest, key_of_states)
         bundle._prefixes = ShippedPrefixes.of(opened, entry.name, bundle._sessions, bundle._loop.serves)
         bundle._times = RecordedTimes.find(key, running.threads)
@@ -153,11 +158,21 @@ class Bundle(EngineOwner, Servable):
             bundle.kept.reset()
         return bundle
 
+    @classmethod
+    def open_writer(
+        cls, folder: Path, tokens: int, engine: str | None = None, threads: int | None = None
+    ) -> TextProposer:
+        """Open the drafter over texts inside the bundle in `folder`, among whose hashes are those of its files. tokens:
+        that it drafts a round. Raise as `open`."""
+        return TextProposer(cls.open(folder / WRITER, engine=engine, threads=threads, verify=False), folder, tokens)
+
     def close(self) -> None:
-        """Release the engine's sessions and memory, see `EngineOwner.close`, and end the process that tries
-        constraints."""
+        """Release the engine's sessions and memory, see `EngineOwner.close`, those of its drafter over texts too, and
+        end the process that tries constraints."""
         super().close()
         self.grammars.close()
+        if self._writer is not None:
+            self._writer.close()
 
     @property
     def exact(self) -> bool:

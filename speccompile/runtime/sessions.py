@@ -154,9 +154,21 @@ class Sessions:
         if it holds nothing, or the file cannot be written."""
         write_session(path, self.content(path, notes))
 
-    def content(self, path: Path, notes: Mapping[str, str] | None = None) -> SessionFile:
-        """Return a copy of what `save` writes to a file. Raise UsageError if a slot holds nothing."""
-        left = self._loop.left
+    @property
+    def serves_whole(self) -> bool:
+        """True if only the whole text of a file serves another one: recurrent states cannot be cut to a prefix."""
+        return any(self._moves_on.values())
+
+    def is_at_end(self, content: SlotContent) -> bool:
+        """Return whether the target's states are those that a text leaves, so that nothing need be read again."""
+        return not self._moves_on["target"] or content.target_position == len(content.tokens)
+
+    def content(
+        self, path: Path, notes: Mapping[str, str] | None = None, left: SlotContent | None = None
+    ) -> SessionFile:
+        """Return a copy of what `save` writes to a file. left: by default of the latest sequence. Raise UsageError if a
+        slot holds nothing."""
+        left = left or self._loop.left
         if left is None or not left.tokens:
             raise UsageError(
                 f"{path}: there is no session to save: the last use of this bundle was no generation of one prompt",
@@ -172,7 +184,7 @@ class Sessions:
                 f"{path}: the latest generation holds pictures, expected text alone: sessions do not save pictures",
                 hint="generate from a prompt of text before",
             )
-        if self._moves_on["target"] and left.target_position != len(left.tokens):
+        if not self.is_at_end(left):
             left = self._read_again(left.tokens, left.adapter)
         if self._moves_on["drafter"] and left.drafter_position != left.drafter_length:
             left = left._replace(drafter_length=0)

@@ -4,19 +4,37 @@ the other (universal assisted generation; string-level exact match, Timor et al.
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol, Unpack
 
-from speccompile.bundle.manifest import TOKENIZER
+from speccompile.bundle.manifest import TOKENIZER, Manifest
 from speccompile.errors import UsageError
+from speccompile.runtime.generation import Generation
+from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions
+from speccompile.runtime.text.prompts import Prompt
 from speccompile.runtime.text.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from speccompile.runtime.bundle import Bundle
 
 LOOKBEHIND = 10
 """Last tokens of the text whose own text is read again with the drafts, so that these begin as they would in it."""
 _PARTIAL = "\ufffd"
 """Sign of a decoder for bytes that are no character, or not all of one yet."""
+
+
+class Writer(Protocol):
+    """What a proposer needs of an open bundle."""
+
+    manifest: Manifest
+    text: Tokenizer | None
+
+    def reuse_last(self) -> None: ...
+
+    def generate(
+        self,
+        prompt: Prompt | None = None,
+        options: GenerationOptions | None = None,
+        **keywords: Unpack[GenerationKeywords],
+    ) -> Generation: ...
+
+    def close(self) -> None: ...
 
 
 class TextProposer:
@@ -27,7 +45,7 @@ class TextProposer:
     and in the middle of a character. The target verifies drafts as certain ones, so that no token depends on them.
     """
 
-    def __init__(self, drafter: "Bundle", target: str | PathLike[str], tokens: int = 4) -> None:
+    def __init__(self, drafter: Writer, target: str | PathLike[str], tokens: int = 4) -> None:
         """drafter: an open bundle with a tokenizer, for this proposer alone; target: folder of the bundle to draft for;
         tokens: number of the drafter's tokens a round, 1 or more.
 
@@ -44,6 +62,10 @@ class TextProposer:
         if tokens < 1:
             raise UsageError(f"TextProposer: received tokens={tokens}, expected 1 or more", hint="leave it out")
         self._drafter, self._theirs, self._ours, self._tokens = drafter, drafter.text, Tokenizer(path), tokens
+
+    def close(self) -> None:
+        """Close the drafter's bundle."""
+        self._drafter.close()
 
     def propose(self, tokens: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the drafts after a text, the target's tokens, and the parent of each: a chain."""

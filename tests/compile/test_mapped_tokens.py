@@ -16,7 +16,7 @@ from speccompile.runtime import Bundle, TextProposer
 from tests.native.side_by_side import SideBySide
 from tests.tokenizer_pairs import SIZE, byte_level, pair_in, save_pair
 
-pytestmark = pytest.mark.builds(8)
+pytestmark = pytest.mark.builds(10)
 
 DRAFTERS = {
     "chain": "drafter: {kind: model, model: drafter, tokenizer: map, tokens: 3}\ndecoding: greedy",
@@ -25,6 +25,8 @@ DRAFTERS = {
     "masks": "drafter: {kind: pard, model: drafter, tokenizer: map, tokens: 3}\ndecoding: greedy",
     "lookups": "drafter: {kind: model, model: drafter, tokenizer: map, tokens: 4, "
     "drafter: {kind: prompt_lookup, tokens: 2, passes: 2, lenience: 0.5}}\ndecoding: greedy",
+    "several": "drafter: {kind: models, models: [drafter, drafter], tokenizer: map, tokens: 2}\ndecoding: greedy",
+    "texts": "drafter: {kind: model, model: drafter, tokenizer: text, tokens: 4}",
     "drawn": "drafter: {kind: model, model: drafter, tokenizer: map, tokens: 2}\ndecoding: sampling",
     "drawn tree": "drafter: {kind: model, model: drafter, tokenizer: map, tree: [2, 1]}\ndecoding: sampling",
 }
@@ -61,7 +63,7 @@ def bundles(pair):
     return bundle
 
 
-@pytest.mark.sweep("a build each", but=["chain", "drawn tree"])
+@pytest.mark.sweep("a build each", but=["chain", "texts", "drawn tree"])
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_generates_what_transformers_generates(pair, bundles, name):
     bundle = Bundle.open(bundles(name), threads=1)
@@ -78,15 +80,16 @@ def test_generates_what_transformers_generates(pair, bundles, name):
         )
         assert found.token_ids == expected[0, len(prompt) :].tolist()
         accepted += found.mean_accepted / len(prompts)
-    assert accepted > 1.3 or name == "masks"  # the model was never taught to read them
+    assert accepted > (1.0 if name == "masks" else 1.2)  # nobody taught the model to read masks
 
 
-@pytest.mark.sweep("a build each", but=["chain", "drawn tree"])
+@pytest.mark.sweep("a build each", but=["chain", "texts", "drawn tree"])
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_both_runtimes_agree(bundles, native_library, onnxruntime_library, name):
     both, random = SideBySide(bundles(name), native_library, onnxruntime_library), np.random.default_rng(3)
     batch = [random.integers(1, SIZE - 20, length).tolist() for length in (3, 20, 45)]
-    settings = [{}, {"temperature": 0.9, "seed": 5}] if "drawn" in name else [{}]
+    samples = name in ("texts", "drawn", "drawn tree")
+    settings = [{}, {"temperature": 0.9, "seed": 5}] if samples else [{}]
     for way in ({"adaptive": False}, {}, {"autoregressive": True}):
         for each in settings:
             both.check(batch, max_new_tokens=16, **way, **each)
@@ -125,13 +128,15 @@ def test_drawn_tokens_have_the_distribution_of_the_target(pair, bundles, name):
         assert chi_square(observed, expected * observed.sum()).p_value > 1e-4
 
 
-def test_a_session_goes_on(bundles, tmp_path):
+@pytest.mark.sweep("a build", but=["chain"])
+@pytest.mark.parametrize("name", ["chain", "several"])
+def test_a_session_goes_on(bundles, name, tmp_path):
     """A drafter's caches have several rows for a token, which the file holds."""
-    file, bundle = tmp_path / "one.session", Bundle.open(bundles("chain"), threads=1)
+    file, bundle = tmp_path / "one.session", Bundle.open(bundles(name), threads=1)
     first = bundle.generate(TEXTS[0], max_new_tokens=6, session=file)
     text = [*encoded(TEXTS[0]), *first.token_ids, 300, 299]
     expected = bundle.generate(text, max_new_tokens=10, adaptive=False)
-    other = Bundle.open(bundles("chain"), threads=1)
+    other = Bundle.open(bundles(name), threads=1)
     found = other.generate(text, max_new_tokens=10, adaptive=False, session=file)
     assert found.token_ids == expected.token_ids
     assert found.mean_accepted == expected.mean_accepted

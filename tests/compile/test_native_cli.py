@@ -30,10 +30,6 @@ WARM = [
 ]  # fmt: skip
 
 
-SESSIONS = ("--truncate",)
-"""Options that only Python's generate has."""
-
-
 @pytest.fixture(scope="module")
 def sampled(built, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("sampled")
@@ -43,7 +39,7 @@ def sampled(built, tmp_path_factory) -> Path:
     return folder / "bundle"
 
 
-CHANGED = {"bench": (2, 2), "generate": (16, 3), "inspect": (0, 0)}
+CHANGED = {"bench": (2, 2), "generate": (15, 3), "inspect": (0, 0)}
 """Lines of Python's help that this one does not have, and lines of this one instead."""
 CONSTRAINTS = ("--json-schema", "--regex", "--grammar", "--choice")
 INPUTS = ("--image", "--source", "--source-file", "--source-ids", "--source-language", "--target-language")
@@ -68,8 +64,7 @@ def test_the_help_is_python_s_but_for_what_differs(both, command, monkeypatch):
         "`speccompile bench` writes pages with plots." if their_options.pop("--html", None) else ""
     )
     assert [their_options.pop(option, None) is not None for option in CONSTRAINTS] == [command == "generate"] * 4
-    for options in (SESSIONS, INPUTS):
-        assert {their_options.pop(option, None) is not None for option in options} == {command == "generate"}
+    assert {their_options.pop(option, None) is not None for option in INPUTS} == {command == "generate"}
     for option in ("-q,", "-v,", "--progress"):  # this one has -q alone, before the command
         assert their_options.pop(option)
     assert our_options == their_options
@@ -146,6 +141,7 @@ LINES = [
     ["generate", "nowhere", "--prompt", "a", "--threads", "0"],
     ["generate", "nowhere", "--prompt", "a", "--threads", "0", "--threads", "-00_7"],
     ["generate", "--threads", "0"],
+    ["generate", "nowhere", "--prompt", "a", "--truncate", "right"],
     ["generate", "nowhere", "--max-new-tokens", "0", "--temperature", "warm"],
     ["generate", "nowhere", "--temperature", "warm", "--max-new-tokens", "0"],
     ["generate", "nowhere//a/./b", "--prompt", "a"],
@@ -196,14 +192,19 @@ def test_what_a_bundle_refuses(both, lookup, silent, sampled):
         assert (said.code, said.out, said.err.splitlines()[0]) == (2, b"", f"opening {folder} ...")
 
 
-def test_a_long_prompt_is_refused_with_the_options_of_each(both, lookup):
-    """Only Python truncates."""
-    runs = [run("-q", "generate", lookup, "--prompt", "a" * 200) for run in (both.python, both.native)]
-    assert [run.returncode for run in runs] == [2, 2]
-    python, native = (run.stderr.splitlines() for run in runs)
-    assert python[0] == native[0]
-    assert b"capacity of 96" in python[0]
-    assert [b"--truncate" in said[1] for said in (python, native)] == [True, False]
+def test_a_long_prompt_is_refused_or_truncated_alike(both, lookup):
+    long = ["--token-ids", ",".join(str(3 + number % 50) for number in range(200))]
+    refused = both.same("-q", "generate", lookup, *long)
+    assert refused.code == 2
+    assert "200 tokens, more than this bundle's capacity of 96" in refused.err
+    for new in (20, 200):
+        said = both.same("generate", lookup, *long, "-n", new, "--truncate", "left", *STEADY, "--json")
+        kept = max(1, 96 - new)
+        assert f"note: the first {200 - kept} of 200 prompt tokens are dropped" in said.err
+        found = json.loads(said.out.replace(b" ..", b" 0"))
+        assert (found["prompt_tokens"], found["truncated_tokens"]) == (kept, 200 - kept)
+    fits = both.same("generate", lookup, "--token-ids", "3,4", "--truncate", "left", *STEADY, "--json")
+    assert b"truncated_tokens" not in fits.out
 
 
 def test_an_edited_bundle_is_refused(both, lookup, tmp_path):

@@ -9,7 +9,7 @@ from transformers import DynamicCache
 
 from speccompile.compiler.build.inputs import open_round
 from speccompile.compiler.build.layer_agreement import LayerAgreement, TargetText
-from speccompile.plan.plan import LayersPlan
+from speccompile.plan.layers import LayersPlan
 from speccompile.recipe import load_recipe, make_plan
 from tests import zoo
 from tests.compile.test_halves import ATTENTION, MLP, save_target, without

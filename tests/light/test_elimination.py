@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from speccompile.measure.tune.elimination import ATTENTION, MLP, Elimination, PassCosts, halves_of, plan_of
-from speccompile.plan.plan import LayersPlan
+from speccompile.plan.layers import LayersPlan
 
 LAYERS, DRAFTS = 3, (1, 2, 4)
 COSTS = PassCosts(0.1, 0.2, 0.3, {2: 1.1, 3: 1.2, 5: 1.4}, 0.05)

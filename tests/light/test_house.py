@@ -225,7 +225,9 @@ SEE_THE_PLAN = {
     "shows": ("cli/plan.py",),
     "writes manifest and lock": ("compiler/build/metadata.py",),
     "predicts": ("cli/predict.py", "measure/predict/"),
-    "gives stages their inputs": ("compiler/build/__init__.py", "compiler/build/inputs.py"),
+    "gives stages their inputs": (
+        "compiler/build/__init__.py", "compiler/build/inputs.py", "compiler/build/writer.py",
+    ),
     "orders a build": (
         "cli/model_bundle.py", "compiler/from_recipe.py", "measure/compare/", "measure/tune/",
         "train/answers/bundle_generator.py", "train/answers/make.py", "train/evaluate/checkpoint.py",

@@ -180,5 +180,39 @@ def test_kinds_without_a_tokenizer_refuse_the_key(plan, kind):
 
 
 def test_another_word_is_refused(plan):
-    with pytest.raises(RecipeError, match=r"drafter\.tokenizer: received 'text', expected"):
+    with pytest.raises(RecipeError, match=r"drafter\.tokenizer: received 'letters', expected map or text"):
+        plan(tokenizer="letters")
+
+
+def test_drafts_over_texts_need_nothing_in_common(plan, pair):
+    changed(pair / "their" / "tokenizer.json", model={"type": "BPE", "vocab": {"zzzz": 0}, "merges": []})
+    found = plan(tokenizer="text")
+    assert found.drafter.over_texts
+    assert found.notes == ("drafts are texts of the drafter's, which the host turns into the target's tokens",)
+    assert (found.graphs, found.drafter.sample, found.drafter.tree.kind) == ("separate", False, "chain")
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"kind": "pard"}, "drafter.tokenizer: received 'text', with drafter.kind pard, expected it with"),
+        ({"tree": [2, 1]}, "drafter.tree: received a static tree beside drafter.tokenizer text, expected a chain"),
+        ({"tree": {"depth": 2, "nodes": 4, "top_k": 2}}, "drafter.tree: received a dynamic tree beside"),
+        (
+            {"sample": True, "decoding": "sampling"},
+            "drafter.sample: received true, beside drafter.tokenizer text, expected false",
+        ),
+        ({"then": "prompt_lookup"}, "drafter.then: received a lookup beside drafter.tokenizer text, expected nothing"),
+        ({"gate": "prompt_lookup"}, "drafter.gate: received a lookup beside"),
+        ({"drafter": "prompt_lookup"}, "drafter.drafter: received a lookup beside"),
+    ],
+)
+def test_what_drafts_over_texts_lack_is_refused(plan, keys, message):
+    with pytest.raises(RecipeError, match=message):
+        plan(tokenizer="text", **keys)
+
+
+def test_a_drafter_over_texts_without_a_tokenizer_is_refused(plan, pair):
+    (pair / "their" / "tokenizer.json").unlink()
+    with pytest.raises(RecipeError, match=r"received 'text', but the drafter 'their' has no tokenizer\.json"):
         plan(tokenizer="text")

@@ -3,7 +3,7 @@
 import pytest
 
 from speccompile.errors import RecipeError
-from speccompile.plan.plan import LayersPlan
+from speccompile.plan.layers import LayersPlan
 from speccompile.recipe import TreePlan, load_recipe, make_plan
 
 TWO = {"kind": "models", "models": ["drafter", {"model": "other"}]}

@@ -297,3 +297,22 @@ def test_what_was_spent_is_told():
     assert generation.verify_seconds > 0
     assert generation.draft_seconds > 0
     assert len(generation.round_seconds) == generation.rounds == len(generation.path_lengths)
+
+
+@pytest.mark.parametrize("step", ["start", "hold", "admit"])
+def test_a_request_that_was_just_taken_ends_with_the_error_of_the_engine(step, monkeypatch):
+    """It is no longer in the queue, and not in a slot yet."""
+    made = scheduler(2)
+    first = made.submit(PROMPT, max_new_tokens=4)
+    if step == "hold":
+        monkeypatch.setattr(type(made), "_restored", lambda self, served, place: self._loop.hold(None))
+
+    def fails(*_, **__):
+        raise EngineError("the engine is broken", hint="mend it")
+
+    monkeypatch.setattr(made.bundle._loop, step, fails)
+    with pytest.raises(EngineError, match="broken") as error:
+        made.step()
+    made.fail(error.value)
+    with pytest.raises(EngineError, match="broken"):
+        first.poll()

@@ -6,7 +6,7 @@ import pytest
 
 from speccompile.measure.bench.costs import GraphCosts
 from speccompile.measure.tune.layer_search import MEASURED, _Measured, layers_setting
-from speccompile.plan.plan import LayersPlan
+from speccompile.plan.layers import LayersPlan
 
 BASE, ATTENTION, MLP, LAYERS = 0.3, 0.1, 0.2, 4
 VERIFY = {1: 1.0, 2: 1.1, 5: 1.3}

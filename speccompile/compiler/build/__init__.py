@@ -8,6 +8,7 @@ Every stage gets a record of its own inputs (`inputs` opens the plan), of which 
 import shutil
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from speccompile.compiler.build.source_proof import prove_encoders, prove_traced
 from speccompile.compiler.build.tensorrt import build_engines, check_builders, combined_error
 from speccompile.compiler.build.token_proof import proof_prompts, proof_sources, prove_tokens
 from speccompile.compiler.build.traced_graphs import TracedGraph, trace_graphs
+from speccompile.compiler.build.writer import build_writer
 from speccompile.compiler.checkpoints.change_guard import ChangeGuard
 from speccompile.compiler.lower.files import GRAPHS, delete_unreferenced
 from speccompile.compiler.models.tokenizer import warn_without_tokenizer, write_tokenizer
@@ -75,6 +77,7 @@ def build(
         else:
             warn_without_tokenizer(plan.target.folder)
         put_index(plan.drafter.retrieval, plan.drafter.tree, folder)
+        build_writer(plan, folder, partial(build, prove=prove, remember=remember))
         prefixes = prefix_token_ids(plan.prefixes, folder, plan.max_length)
         prompts = proof_prompts(stages.prompts, folder) if prove or is_calibrated(plan.engines) else []
         texts = quality_texts(stages.texts, folder, prompts) if prove else []

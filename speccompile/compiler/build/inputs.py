@@ -13,9 +13,11 @@ from speccompile.compiler.build.round_plan import RoundPlan
 from speccompile.compiler.build.tensorrt import BACKENDS, EngineInputs
 from speccompile.compiler.build.token_proof import PromptInputs, TokenProofInputs
 from speccompile.compiler.build.traced_graphs import TraceInputs
+from speccompile.compiler.build.writer import split_writer
 from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.models.load import WEIGHT_SUFFIXES, ModelFiles
+from speccompile.drafters.token_map import MAP
 from speccompile.machine.formats.peft import ADAPTER_CONFIG
 from speccompile.plan.caches import MAX_DIVERGENCE
 from speccompile.plan.plan import CascadePlan, DrafterPlan, ModelPlan, Plan, RetrievalPlan
@@ -48,6 +50,7 @@ class StageInputs:
 
 def open_plan(plan: Plan) -> StageInputs:
     """Return the inputs of every stage of a build."""
+    plan, writer = split_writer(plan)
     round_plan = open_round(plan)
     prompts = _prompts(plan)
     return StageInputs(
@@ -56,7 +59,7 @@ def open_plan(plan: Plan) -> StageInputs:
         round_plan.trace,
         round_plan.lowering(plan.engines),
         ProofInputs(
-            _graph_proof(plan, round_plan), _token_proof(plan, round_plan), _distributions(plan, round_plan),
+            _graph_proof(plan, round_plan), _token_proof(plan, round_plan, writer), _distributions(plan, round_plan),
             _quality(plan, round_plan),
         ),
         _engines(plan),
@@ -66,11 +69,12 @@ def open_plan(plan: Plan) -> StageInputs:
 
 def open_round(plan: Plan) -> RoundPlan:
     """Return the decisions on which the graphs of a round depend."""
+    plan, _ = split_writer(plan)
     return RoundPlan(
         _files(plan.target), tuple(map(_files, plan.drafter.models)), _unnamed(plan.drafter), plan.verify,
         plan.decoding, plan.constraints, plan.graphs, plan.max_length, plan.batch_size, plan.prefill_chunk,
         replace(plan.caches, max_divergence=MAX_DIVERGENCE),
-        tokenizer_pair(plan.target, plan.drafter.models[0]) if plan.drafter.tokenizer else None,
+        tuple(tokenizer_pair(plan.target, each) for each in plan.drafter.models if plan.drafter.tokenizer == MAP),
         plan.adapters, plan.images, plan.source.max_length if plan.source else 0, _first_timestamp(plan),
     )  # fmt: skip
 
@@ -120,11 +124,11 @@ def _host_drafts(plan: Plan) -> tuple[RetrievalPlan | None, CascadePlan | None]:
     return retrieval, None if retrieval is None else plan.drafter.cascade
 
 
-def _token_proof(plan: Plan, round_plan: RoundPlan) -> TokenProofInputs:
+def _token_proof(plan: Plan, round_plan: RoundPlan, writer: ModelPlan | None) -> TokenProofInputs:
     return TokenProofInputs(
         round_plan.target, plan.max_length, plan.caches.target, plan.prove.max_new_tokens,
         plan.prove.prompts is not None, round_plan.trace.draft, *_host_drafts(plan), plan.engines,
-        plan.images.padded if plan.images else (),
+        None if writer is None else _files(writer), plan.images.padded if plan.images else (),
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from speccompile.compiler.models.load import ModelFiles
 from speccompile.compiler.models.sublayers import check_sublayers
 from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.errors import UnsupportedModelError
-from speccompile.plan.plan import LayersPlan
+from speccompile.plan.layers import LayersPlan
 from speccompile.progress import LOGGER, log_step
 
 MOST_TOKENS = 4096

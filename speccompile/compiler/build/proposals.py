@@ -10,7 +10,8 @@ from speccompile.index.files import HEADER, read_header
 from speccompile.index.retrieval import RetrievalPolicy, write_policy
 from speccompile.plan.plan import RetrievalPlan, TreePlan
 from speccompile.progress import log_step
-from speccompile.runtime.rounds.host_drafts import INDEX, Proposer, find_proposer, gate_config, needs_proposer
+from speccompile.runtime import Bundle
+from speccompile.runtime.rounds.host_drafts import INDEX, WRITER, Proposer, find_proposer, gate_config, needs_proposer
 
 
 def put_index(retrieval: RetrievalPlan | None, tree: TreePlan, folder: Path) -> None:
@@ -36,10 +37,13 @@ def put_index(retrieval: RetrievalPlan | None, tree: TreePlan, folder: Path) -> 
 
 def proof_proposer(folder: Path, manifest: Manifest) -> Proposer | None:
     """Return the host's proposer for the proof of the graphs in `folder`, alone or through a gate: the bundle's index;
+    the model that writes texts;
     without one (a user's proposer, or the small model of the distribution proof) a proposer that repeats the text. None
     if only graphs draft."""
     if not needs_proposer(manifest.graphs, manifest.tokens) and not gate_config(manifest):
         return None
+    if (folder / WRITER).is_dir():
+        return Bundle.open_writer(folder, manifest.tokens)
     given = (
         None if (folder / INDEX).is_dir() else RepeatProposer(manifest.tokens, manifest.depth, manifest.tree == "chain")
     )

@@ -29,7 +29,7 @@ _LONG_ENOUGH = 64
 @dataclass(frozen=True)
 class RoundPlan:
     """Decisions on which the graphs of a round depend. models: the language models that draft. drafter: without these,
-    and without names that a recipe gives. tokenizers: of a drafter with another tokenizer. source: most
+    and without names that a recipe gives. tokenizers: of each, if these are not the target's. source: most
     tokens of a source, 0 without an encoder. first_timestamp: see `VerifyInputs`. The other fields are the
     plan's."""
 
@@ -44,7 +44,7 @@ class RoundPlan:
     batch_size: int
     prefill_chunk: int
     caches: CachePlan
-    tokenizers: TokenizerPair | None = None
+    tokenizers: tuple[TokenizerPair, ...] = ()
     adapters: AdaptersPlan | None = None
     images: ImageSettings | None = None
     source: int = 0
@@ -82,7 +82,9 @@ class RoundPlan:
     @property
     def drafts_in_graph(self) -> bool:
         """Return whether there are drafts that do not come from the host."""
-        return self.drafter.tokens > 0 and not DRAFTING_METHODS[self.drafter.kind].drafts_on_host
+        return self.drafter.tokens > 0 and not (
+            DRAFTING_METHODS[self.drafter.kind].drafts_on_host or self.drafter.over_texts
+        )
 
     @property
     def verification(self) -> VerifyInputs:

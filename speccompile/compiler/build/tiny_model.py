@@ -16,7 +16,8 @@ from speccompile.compiler.build.round_plan import RoundPlan
 from speccompile.compiler.build.tiny_tokenizers import shift_tokens, tiny_tokenizers
 from speccompile.compiler.models.load import ModelFiles
 from speccompile.drafters import module_of
-from speccompile.plan.plan import LayersPlan, TreePlan
+from speccompile.plan.layers import LayersPlan
+from speccompile.plan.plan import TreePlan
 from speccompile.tree import Tree
 
 VOCABULARY, MAX_LENGTH, BATCH_SIZE, LAYERS, HIDDEN = 24, 64, 128, 2, 32
@@ -28,7 +29,7 @@ def tiny_round(round_plan: RoundPlan, folder: Path) -> RoundPlan:
     """Write the models into `folder`, and return the round with them."""
     drafter, size = round_plan.drafter, _vocabulary_size(round_plan.drafter.tree)
     target = _model(size, 0)
-    maps = round_plan.tokenizers is not None
+    maps = bool(round_plan.tokenizers)
     rows = [size if maps else size + _padding(round_plan.target, each) for each in round_plan.models]
     copies = [_noisy(target, count, seed) for seed, count in enumerate(rows, 1)]
     models = tuple(
@@ -49,7 +50,7 @@ def tiny_round(round_plan: RoundPlan, folder: Path) -> RoundPlan:
         max_length=MAX_LENGTH,
         batch_size=BATCH_SIZE,
         prefill_chunk=MAX_LENGTH // 2,
-        tokenizers=tiny_tokenizers(size, folder) if maps else None,
+        tokenizers=(tiny_tokenizers(size, folder),) * len(models) if maps else (),
     )
 
 

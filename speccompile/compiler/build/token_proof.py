@@ -63,6 +63,7 @@ class TokenProofInputs:
     retrieval: RetrievalPlan | None
     cascade: CascadePlan | None
     engines: tuple[EnginePlan, ...]
+    writer: ModelFiles | None
     padded: tuple[int, ...] = ()
 
 
@@ -86,6 +87,7 @@ class SpeculationInputs:
     are_texts: bool
     retrieval: RetrievalPlan | None
     cascade: CascadePlan | None
+    writer: ModelFiles | None
 
 
 @dataclass(frozen=True)
@@ -239,7 +241,7 @@ def _prove_engine(
             return {"row": row, "written": _json([case.written for case in cases])}
 
     decided = generation((name for name in whole if name not in ("name", "plan", "engines")), *entry.files)
-    speculation = SpeculationInputs(decided, inputs.are_texts, inputs.retrieval, inputs.cascade)
+    speculation = SpeculationInputs(decided, inputs.are_texts, inputs.retrieval, inputs.cascade, inputs.writer)
     found = steps.result(title, speculation, prove)
     stands_for = engines_of(lowered, inputs.engines)
     row: dict[str, Any] = {"engine": lowered.name, "engines": stands_for, "executed_by": "onnxruntime cpu"}

@@ -14,6 +14,7 @@ METHOD = DraftingMethod(
     training=Training(sizes=SIZES, dialects=("Hugging Face",), is_depth_independent=True, own_text=True),
     aliases=("draft", "draft_model"),
     elsewhere="and this version drafts for a drafter by looking up in the text alone",
+    over_texts=True,
     runs=ONE_A_DRAFT,
     reads_sources=True,
 )

@@ -19,8 +19,8 @@ def teachers(site: DrafterContext, mask: int | None = None) -> list[ReferenceLog
     size, longest = site.vocabulary_size, site.shape.max_length
     folders = [each.folder for each in site.inputs.models]
     models = [round_caches(load_model(folder, longest), site.shape.dtype) for folder in folders]
-    if site.token_map is not None:
-        return [mapped(model, site.token_map, size, longest, mask) for model in models]
+    if site.token_maps:
+        return [mapped(*each, size, longest, mask) for each in zip(models, site.token_maps, strict=True)]
     return [paired(teacher(model), model.config.vocab_size, size) for model in models]
 
 

@@ -5,7 +5,7 @@ from speccompile.drafters.method import OWN, STATIC_TREE_KINDS, DraftingMethod, 
 METHOD = DraftingMethod(
     "models",
     "several language models, their drafts merged",
-    ("models", "tokens", "tree"),
+    ("models", "tokenizer", "tokens", "tree"),
     (greedy_draft_row(STATIC_TREE_KINDS, ("exact",)), greedy_draft_row(STATIC_TREE_KINDS, ("typical", "top_k"))),
     weights=OWN,
     required_keys={"models": ("the models", "[demo/drafter, demo/other]")},

@@ -7,13 +7,16 @@ from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.draft import Accepted, Drafted, Drafter, State
 from speccompile.compiler.step.draft.fixed import FixedDrafter
 from speccompile.compiler.step.draft.language import DecoderReader
+from speccompile.compiler.step.draft.own_text import OwnTokens
 from speccompile.drafters.context import DrafterContext
 from speccompile.tree import Tree, merged, merged_indices
 
 
 def make(site: DrafterContext) -> Drafter:
     """Return the drafter in which every model drafts the tree."""
-    return SeveralDrafters(site.drafters(), site.tree, site.vocabulary_size)
+    decoders = site.drafters()
+    own = [site.own_tokens(number) for number in range(len(decoders))]
+    return SeveralDrafters(decoders, site.tree, site.vocabulary_size, own)
 
 
 class SeveralDrafters(Drafter):
@@ -23,12 +26,18 @@ class SeveralDrafters(Drafter):
     `drafter.1.key.0`, ..
     """
 
-    def __init__(self, decoders: list[Decoder], tree: Tree, target_size: int | None = None) -> None:
-        """target_size: see `DecoderReader`; models may have more or fewer tokens."""
+    def __init__(
+        self,
+        decoders: list[Decoder],
+        tree: Tree,
+        target_size: int | None = None,
+        own: list[OwnTokens | None] | None = None,
+    ) -> None:
+        """target_size: see `DecoderReader`; models may have more or fewer tokens. own: of each, see there."""
         super().__init__()
         prefixes = ["drafter", *(f"drafter.{number}" for number in range(1, len(decoders)))]
-        pairs = zip(decoders, prefixes, strict=True)
-        readers = [DecoderReader(decoder, name, target_size) for decoder, name in pairs]
+        pairs = zip(decoders, prefixes, own or [None] * len(decoders), strict=True)
+        readers = [DecoderReader(decoder, name, target_size, tokens) for decoder, name, tokens in pairs]
         self.drafters = nn.ModuleList(FixedDrafter(reader, tree, merged=True) for reader in readers)
         trees = [tree] * len(decoders)
         self.shape = merged(trees)

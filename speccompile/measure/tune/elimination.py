@@ -10,7 +10,7 @@ from typing import Any
 
 from speccompile.measure.bench.costs import expected_tokens
 from speccompile.measure.elimination_rule import may_still_win
-from speccompile.plan.plan import LayersPlan
+from speccompile.plan.layers import LayersPlan
 
 Sublayers = frozenset[tuple[str, int]]
 """Set of sublayers, each ("attention" or "mlp", layer)."""

@@ -12,7 +12,7 @@ from speccompile.measure.bench.costs import GraphCosts
 from speccompile.measure.tune.elimination import ATTENTION, MLP, Elimination, PassCosts, ScoredLayers, halves_of
 from speccompile.measure.tune.space import DraftShape
 from speccompile.measure.tune.trial import TrialRequest, TrialRunner
-from speccompile.plan.plan import LayersPlan
+from speccompile.plan.layers import LayersPlan
 from speccompile.progress import log_step, progress_counter
 
 if TYPE_CHECKING:

@@ -178,7 +178,7 @@ void generate(const Arguments& given) {
   const Value sequences = given.whole("--num-return-sequences").value_or(Value::of(uint64_t{1}));
   request.set(Request::kAll, "num_return_sequences", sequences);
   for (const auto& [option, setting] :
-       {std::pair("--autoregressive", "autoregressive"), {"--logprobs", "logprobs"}, {"--chat", "chat"}})
+       {std::pair("--autoregressive", "autoregressive"), {"--logprobs", "logprobs"}, {"--chat", "chat"}, {"--truncate", "truncate"}})
     request.set(Request::kAll, setting, Value::of(uint64_t{given.has(option)}));
   const bool is_json = given.has("--json");
   if (given.has("--logprobs") && !is_json)
@@ -218,6 +218,8 @@ Subcommand generate_command() {
        "Continue the prompt N times, side by side in the bundle's batch.  [default: 1]"},
       {"--logprobs", "", Takes::kFlag, "With --json: the log-probability of every new token."},
       {"--stop", "TEXT", Takes::kText, "End before this text. May be given several times."},
+      {"--truncate", "[left]", Takes::kChoice,
+       "Drop the first tokens of a prompt that leaves no room for the new ones; by default it is refused."},
       {"--adapter", "NAME=FOLDER", Takes::kText, "Generate with this LoRA adapter, in a slot of the bundle."},
       {"--chat", "", Takes::kFlag, "Write the prompt into the tokenizer's chat template."},
       {"--autoregressive", "", Takes::kFlag, "One token a round, without drafts."},

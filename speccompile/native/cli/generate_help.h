@@ -40,6 +40,7 @@ constexpr const char* kGenerateHelp = R"help(  Generate text with BUNDLE.
                        Runtime's own, null for engines on GPUs
     seed               of the random numbers, null for greedy decoding
     logprobs           of each new token, at temperature 1; with --logprobs
+    truncated_tokens   prompt tokens that were dropped; with --truncate
 
   Examples:
     speccompile-native generate build/demo -p 'def main(' -n 64

@@ -39,10 +39,11 @@ std::string see(const std::string& path) { return "see " + path + " --help"; }
 }
 
 // Why a value cannot be, "" where it can.
-std::string wrong(Takes takes, const std::string& text) {
+std::string wrong(Takes takes, const std::string& text, const std::string& metavar = "") {
   if (takes == Takes::kNumber && !read_real(text)) return python_repr(text) + " is not a valid float.";
   if (takes == Takes::kPath && access(text.c_str(), F_OK) == 0 && access(text.c_str(), R_OK) != 0)
     return "Path " + python_repr(text) + " is not readable.";
+  if (takes == Takes::kChoice && "[" + text + "]" != metavar) return python_repr(text) + " is not " + python_repr(metavar.substr(1, metavar.size() - 2)) + ".";
   if (takes != Takes::kWhole && takes != Takes::kCount) return "";
   const std::optional<Value> value = read_whole(text);
   if (!value) return python_repr(text) + " is not a valid integer" + (takes == Takes::kCount ? " range." : ".");
@@ -124,7 +125,7 @@ std::string Arguments::wanted() const {
 
 void Arguments::check(const Command& command) const {
   for (const Given& each : given_) {
-    const std::string reason = wrong(each.first->takes, text(each.first->name));
+    const std::string reason = wrong(each.first->takes, text(each.first->name), each.first->metavar);
     if (!reason.empty()) refuse(command, "Invalid value for " + python_repr(each.first->name) + ": " + reason);
   }
   if (rest.empty()) refuse(command, std::string("Missing argument '") + command.argument + "'.");

@@ -13,8 +13,8 @@ namespace spc::cli {
 
 constexpr const char* kProgram = "speccompile-native";
 
-// What an option takes: kWhole is any whole number, kCount one from 1 on.
-enum class Takes { kFlag, kText, kPath, kWhole, kCount, kNumber };
+// What an option takes: kWhole is any whole number, kCount one from 1 on, kChoice the word of the metavar [word].
+enum class Takes { kFlag, kText, kPath, kWhole, kCount, kNumber, kChoice };
 
 struct Option {
   const char* name;

@@ -11,6 +11,7 @@
 #include "engines.h"
 #include "round_times.h"
 #include "sessions.h"
+#include "text_drafter.h"
 
 namespace spc {
 namespace {
@@ -57,6 +58,12 @@ Bundle::Bundle(const std::string& folder, const OpenOptions& options)
   grammars_ = std::make_shared<const constraints::Compiler>(manifest(), text_ ? opened_.path(kTokenizer) : "");
   if (opened_.hashes.find(kChat)) chat_ = ChatTemplates(opened_.path(kChat));
   retrieval_ = open_index(opened_);
+  if (const std::string folder = join_path(opened_.folder, kWriter); std::filesystem::is_directory(folder)) {
+    // its files are among those whose hashes were compared
+    writer_ = std::make_shared<const Bundle>(folder, OpenOptions{entry_->name, options.onnxruntime, options.threads, false});
+    for (const Bundle* const each : std::initializer_list<const Bundle*>{this, writer_.get()})
+      each->require_tokenizer(opened_.folder + ": the drafter over texts has no tokenizer", "build the bundle again");
+  }
   if (entry_->provider == provider::kCpu) {
     kernels_ = kernels_in_use();
     const Json key = engine_key(opened_.folder, *entry_, program_->threads(), library_.version());
@@ -73,6 +80,7 @@ const Text& Bundle::require_tokenizer(const std::string& otherwise, const std::s
 }
 
 Proposer Bundle::proposer() const {
+  if (writer_) return text_proposer(writer_, text_, manifest().tokens);
   if (!retrieval_) return {};
   return [retrieval = retrieval_](const TokenIds& text) { return retrieval->propose(text); };
 }
@@ -98,7 +106,7 @@ TokenIds Bundle::encode(const std::string& prompt, bool chat) const {
   return require_tokenizer(kNoTokenizer, kGiveIds).encode(prompt);
 }
 
-TokenIds Bundle::token_ids(const Prompt& prompt, bool chat) const {
+TokenIds Bundle::token_ids(const Prompt& prompt, bool chat, const char* hint) const {
   const auto* const words = std::get_if<std::string>(&prompt);
   const TokenIds ids = words && !words->empty() ? encode(*words, chat) : words ? TokenIds() : std::get<TokenIds>(prompt);
   if (ids.empty()) throw Error(Kind::kPrompt, "the prompt is empty: expected at least one token", "give a text or token ids");
@@ -109,10 +117,10 @@ TokenIds Bundle::token_ids(const Prompt& prompt, bool chat) const {
                   token.empty() ? "tokenize the prompt with the target's own tokenizer"
                                 : "it is " + python_repr(token) + " of this bundle's tokenizer, which the model has no row for: leave it out of the prompt");
     }
-  if (static_cast<int64_t>(ids.size()) > manifest().max_length)
+  if (hint && static_cast<int64_t>(ids.size()) > manifest().max_length)
     throw Error(Kind::kPrompt,
                 "the prompt has " + std::to_string(ids.size()) + " tokens, more than this bundle's capacity of " + std::to_string(manifest().max_length),
-                "shorten it, or build the bundle with a larger cache.max_length");
+                hint);
   return ids;
 }
 

@@ -30,6 +30,10 @@ struct OpenOptions {
   std::string signed_by = "";
 };
 
+// Hints for a prompt that is too long, where nothing truncates it, and where an option does.
+constexpr const char* kShorten = "shorten it, or build the bundle with a larger cache.max_length";
+constexpr const char* kTruncate = "shorten it, drop its first tokens (--truncate left), or build the bundle with a larger cache.max_length";
+
 class Bundle {
  public:
   // When a CPU engine is first opened on this machine, the target's logits are compared between windows of all widths, see
@@ -40,8 +44,9 @@ class Bundle {
   // throws Error(kEngine) with the reason for an unsupported tokenizer, else Error(kPrompt) with `otherwise` and its hint.
   const std::shared_ptr<const Text>& text() const { return text_; }
   const Text& require_tokenizer(const std::string& otherwise, const std::string& hint) const;
-  // Return the prompt's tokens. Throws Error(kPrompt) if it is empty, too long, or not of this vocabulary.
-  TokenIds token_ids(const Prompt& prompt, bool chat) const;
+  // Return the prompt's tokens. Throws Error(kPrompt) if it is empty, too long, or not of this vocabulary. hint: for a prompt
+  // that is too long; null if it will be truncated.
+  TokenIds token_ids(const Prompt& prompt, bool chat, const char* hint = kShorten) const;
 
   // Return the compiler of constraints.
   const constraints::Compiler& grammars() const { return *grammars_; }
@@ -58,8 +63,8 @@ class Bundle {
   const EngineEntry& entry() const { return *entry_; }
   SharedEngine& program() const { return *program_; }
   // Return whether the bundle can draft without a proposer of the caller.
-  bool speculative() const { return entry_->has(graph::kStep) || entry_->has(graph::kDraft) || retrieval_; }
-  // Return the proposer of the bundle's own index; empty without one.
+  bool speculative() const { return entry_->has(graph::kStep) || entry_->has(graph::kDraft) || retrieval_ || writer_; }
+  // Return a proposer of the bundle's own index or drafter over texts; empty without one.
   Proposer proposer() const;
   // Return whether speculation never changes the output: by the bundle's method, and by its engine on this machine.
   bool exact() const { return manifest().exact && exactness_.exact(); }
@@ -86,6 +91,7 @@ class Bundle {
   std::shared_ptr<const constraints::Compiler> grammars_;
   std::string text_refusal_, text_hint_, kernels_;
   std::shared_ptr<const RetrievalProposer> retrieval_;
+  std::shared_ptr<const Bundle> writer_;
   WindowInvariance exactness_;
   Json times_key_;
   double load_seconds_ = 0;

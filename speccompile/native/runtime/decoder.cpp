@@ -1,12 +1,27 @@
 #include "decoder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "../constraints/constraint.h"
 #include "../errors.h"
+#include "../progress.h"
 #include "first_times.h"
 
 namespace spc {
+
+namespace {
+
+// Drop the first tokens of a prompt that has more than `most`. Return how many; warn where there are any.
+int64_t truncate_left(TokenIds& ids, int64_t most) {
+  const auto size = static_cast<int64_t>(ids.size()), count = std::max<int64_t>(0, size - most);
+  if (!count) return 0;
+  warn("note: the first " + std::to_string(count) + " of " + std::to_string(size) + " prompt tokens are dropped, so that the new ones fit");
+  ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count));
+  return count;
+}
+
+}  // namespace
 
 Decoder::Decoder(std::shared_ptr<const Bundle> opened)
     : bundle(std::move(opened)),
@@ -46,13 +61,16 @@ Rows Decoder::make_sequences(const Request& request, const Options& options) con
                 "the first prompt is 0; SPC_ALL is all");
   Rows rows;
   for (size_t number = 0; number < request.prompts.size(); ++number) {
-    const TokenIds ids = bundle->token_ids(request.prompts[number], options.chat);
+    TokenIds ids = bundle->token_ids(request.prompts[number], options.chat, options.truncate ? nullptr : kTruncate);
+    const int64_t room = bundle->manifest().max_length - std::min(options.max_new_tokens, bundle->manifest().max_length);
+    const int64_t dropped = options.truncate ? truncate_left(ids, std::max<int64_t>(1, room)) : 0;
     const auto own = request.adapters.find(number);
     const std::string& adapter = own == request.adapters.end() ? request.adapter : own->second;
     const Adapters::Loaded loaded = adapter.empty() ? Adapters::Loaded{0, ""} : adapters.find(adapter);
     for (int64_t i = 0; i < options.sequences; ++i) {
       rows.emplace_back(ids, options, options.samplings[rows.size()], bundle->manifest().max_length, options.ends, bundle->text(), request.stop);
       if (request.constraint) rows.back().matcher = std::make_shared<constraints::Matcher>(request.constraint->matcher(options.ends));
+      rows.back().truncated_tokens = dropped;
       rows.back().adapter = loaded.slot;
       rows.back().adapter_key = loaded.key;
     }

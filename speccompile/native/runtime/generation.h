@@ -52,6 +52,7 @@ class SequenceState {
   int64_t adapter = 0;      // slot of the adapter of the target, 0 for the base
   std::string adapter_key;  // of that adapter: see `Adapters`; "" for the base
   std::shared_ptr<constraints::Matcher> matcher;  // state of the new tokens in the constraint
+  int64_t truncated_tokens = 0;  // that the prompt lost at its start
   TokenIds token_ids;
   int64_t max_new_tokens;
   std::string finish_reason;  // "" while the row is active; length | stop | capacity, or cancelled

@@ -45,7 +45,8 @@ struct Whole {
 constexpr Whole kWholes[] = {{"max_new_tokens", &Request::max_new_tokens}, {"num_return_sequences", &Request::num_return_sequences},
                              {"autoregressive", &Request::autoregressive}, {"adaptive", &Request::adaptive},
                              {"logprobs", &Request::logprobs},             {"top_logprobs", &Request::top_logprobs},
-                             {"ignore_eos", &Request::ignore_eos},         {"chat", &Request::chat}};
+                             {"ignore_eos", &Request::ignore_eos},         {"chat", &Request::chat},
+                             {"truncate", &Request::truncate}};
 
 // A whole number that is below zero comes as a double, but is shown as what it was.
 std::string whole_repr(const Value& value) {
@@ -219,6 +220,7 @@ Options check_options(const Request& request, const Manifest& manifest, bool sid
   made.top_logprobs = check_top_logprobs(request, manifest);
   made.ends = resolve_ends(request, manifest);
   made.chat = check_flag("chat", request.chat, false);
+  made.truncate = check_flag("truncate", request.truncate, false);
   return made;
 }
 

@@ -63,14 +63,15 @@ class Request {
   std::string adapter;
   std::map<size_t, std::string> adapters;
   Setting temperature, top_k, top_p, min_p, repetition_penalty, seed;
-  Setting max_new_tokens, num_return_sequences, autoregressive, adaptive, logprobs, top_logprobs, ignore_eos, chat;
+  Setting max_new_tokens, num_return_sequences, autoregressive, adaptive, logprobs, top_logprobs, ignore_eos, chat, truncate;
 };
 
-// Checked options. sequences: number per prompt; ends: tokens that end a sequence; samplings: parameters of every row.
+// Checked options. sequences: number per prompt; ends: tokens that end a sequence; samplings: parameters of every row; truncate:
+// drop the first tokens of a prompt that leaves no room for the new ones.
 struct Options {
   int64_t max_new_tokens = kNewTokens, sequences = 1, top_logprobs = 0;
   std::vector<int64_t> ends;
-  bool autoregressive = false, adaptive = true, logprobs = false, chat = false;
+  bool autoregressive = false, adaptive = true, logprobs = false, chat = false, truncate = false;
   std::vector<SamplingParams> samplings;
 };
 

@@ -38,6 +38,9 @@ class Session {
   // known yet. Throws Error(kUsage), with nothing changed, for a file that is damaged, of another bundle or of another adapter.
   const TokenIds& load(const std::string& path, const std::optional<std::string>& adapter = std::nullopt);
 
+  // Let the next generation of one prompt go on from the tokens with which it begins as the last one did.
+  void reuse_last() { decoder_.loop.resume = decoder_.loop.left; }
+
   // Check and copy the request; run nothing. Drops the current generation. Throws Error(kPrompt) for an invalid prompt,
   // Error(kUsage) for an invalid option.
   void start(const Request& request);

@@ -1,7 +1,7 @@
 // Inputs that nobody should trust, changed at random: each gives an answer or an error, and nothing else happens.
 //
 //   fuzz SECONDS SEED FOLDER TARGET:FILE ..      with a main of its own; targets: manifest, hashes, tokenizer,
-//                                            onnx, kept, index, jinja, request; for some it has inputs of its own
+//                                            onnx, kept, session, index, jinja, request; for some it has inputs of its own
 //   fuzz -seed=1 FOLDER_OF_INPUTS ..             as libFuzzer, with clang and -DSPECCOMPILE_LIBFUZZER -fsanitize=fuzzer
 //
 // The input that is being tried lies in FOLDER/input, with a letter for its target in front: it stays there when this
@@ -148,6 +148,12 @@ bool try_kept(const std::string& input) {
   });
 }
 
+bool try_session(const std::string& input) {
+  spc::write_file(folder + "/session", input);
+  allowed([&] { read_any_session(folder + "/session", false); });
+  return allowed([&] { read_any_session(folder + "/session", true); });  // whatever its hash
+}
+
 bool try_index(const std::string& input) {
   return allowed([&] { ask_index(folder, parsed(input)); });
 }
@@ -174,6 +180,7 @@ constexpr Target kTargets[] = {{"manifest", try_manifest, true},
                                {"tokenizer", try_tokenizer, true},
                                {"onnx", try_onnx, false},
                                {"kept", try_kept, false},
+                               {"session", try_session, false},
                                {"index", try_index, true},
                                {"jinja", try_jinja, false},
                                {"request", try_request, false},
@@ -260,6 +267,7 @@ std::string own_hashes() {
 std::vector<Corpus> read(int count, char** words) {
   std::vector<Corpus> corpora = {{target_of('h'), {own_hashes()}},
                                  {target_of('k'), {written_kept(folder + "/kept")}},
+                                 {target_of('s'), {written_session(folder + "/session")}},
                                  {target_of('i'), {kIndexExample}},
                                  {target_of('r'), {kRequestExample}},
                                  {target_of('c'), {std::begin(kConstraintExamples), std::end(kConstraintExamples)}}};

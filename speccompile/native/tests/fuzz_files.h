@@ -1,4 +1,4 @@
-// Files beside a bundle's that nobody should trust: what a drafter kept, and the header of an index.
+// Files beside a bundle's that nobody should trust: what a drafter kept, a session, and the header of an index.
 #pragma once
 
 #include <filesystem>
@@ -8,6 +8,7 @@
 #include "../files.h"
 #include "../index/retrieval.h"
 #include "../runtime/drafter_state.h"
+#include "../runtime/session_file.h"
 #include "engine_fixture.h"
 
 // A bundle whose drafter keeps two states.
@@ -41,6 +42,31 @@ inline std::string written_kept(const std::string& path) {
   const spc::Manifest manifest = learner();
   AnyEngine engine(manifest.engines[0], 1);
   spc::PersistentState(engine, manifest, manifest.engines[0], "").save(path);
+  return spc::read_file(path);
+}
+
+constexpr size_t kMostOfSession = 1 << 16;  // bytes
+
+// What is read is what is written again. trusted: see `read_session`.
+inline void read_any_session(const std::string& path, bool trusted) {
+  const spc::SessionFile file = spc::read_session(path, kMostOfSession, trusted);
+  spc::write_session(path + ".again", file);
+  const spc::SessionFile again = spc::read_session(path + ".again", kMostOfSession);
+  CHECK(again.metadata == file.metadata && again.tensors.size() == file.tensors.size(), "a session that is read as another one");
+  for (size_t i = 0; i < file.tensors.size(); ++i) {
+    const spc::SessionFile::Tensor &one = file.tensors[i], &other = again.tensors[i];
+    CHECK(one.name == other.name && one.dtype == other.dtype && one.shape == other.shape && one.values == other.values, "%s", one.name.c_str());
+  }
+}
+
+inline std::string written_session(const std::string& path) {
+  spc::SessionFile file;
+  file.metadata = {{"contract", "3"}, {"drafter", "d"}, {"drafter_length", "2"}, {"target weights", "a"}, {"note.said", "\xc3\xa9"}};
+  file.add("session.tokens", "I64", {3}, std::string(24, '\1'));
+  file.add("target.key.0", "I8", {2, 3, 4}, std::string(24, '\2'));
+  file.add("target.key_scale.0", "F32", {2, 3}, std::string(24, '\3'));
+  file.add("drafter.state.0", "F32", {}, std::string(4, '\4'));
+  spc::write_session(path, file);
   return spc::read_file(path);
 }
 

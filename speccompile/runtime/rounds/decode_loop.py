@@ -162,6 +162,17 @@ class DecodeLoop(HeldTexts):
         self.left = SlotContent(*committed, *positions, slot, adapter, own.written, key)
         return committed
 
+    def content(self, slot: int) -> SlotContent:
+        """Return what the caches of a slot hold of a sequence that goes on."""
+        own = self._slots[slot]
+        tokens, positions = own.sequence.identity[: own.committed_length], (own.committed_length, own.drafter_length)
+        return SlotContent(tokens, min(positions), *positions, slot, own.sequence.adapter, own.written)
+
+    def resumable(self, content: SlotContent, row: SequenceState, *, speculative: bool) -> int:
+        """Return how many tokens of what a free slot holds an admitted sequence goes on from: see `resume_slot`."""
+        own = self._slots[content.slot]
+        return resume_slot(own, row, content, self.drafting, self._recurrent, speculative=speculative)
+
     def copy(self, source: int, slot: int) -> None:
         """Copy the caches of slot `source` to a free slot. The sequence in `source` may go on."""
         own, other = self._slots[slot], self._slots[source]

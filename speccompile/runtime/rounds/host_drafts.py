@@ -18,6 +18,8 @@ from speccompile.tree import ROOT
 
 INDEX = "index"
 """Folder of a bundle that holds its index, if it has one."""
+WRITER = "drafter"
+"""Folder of a bundle that holds the bundle of its drafter over texts, if it has one."""
 GATE = "retrieval"
 """Kind of a gate that the host evaluates."""
 

@@ -50,10 +50,10 @@ class Scheduler:
         loop = bundle._loop
         self._seats = SlotAllocator(bundle.manifest.batch_size, self._usable)
         self._seats.hold(0, loop.hold_resumed())
-        can_reuse = loop.supports_prefix_reuse and bundle.manifest.source is None
         self._kept: KeptSessions | None = None
         if sessions is not None:
-            self._kept = KeptSessions(sessions, bundle._sessions, self._serves, can_reuse=can_reuse)
+            has_source = bundle.manifest.source is not None
+            self._kept = KeptSessions(sessions, bundle._sessions, self._serves, has_source=has_source)
         self._reading: ScheduledSequence | None = None
         self._cancelled = False
         self._given = 0
@@ -181,23 +181,25 @@ class Scheduler:
             served = self._waiting.pop(lambda each: of_client[each.client] < most)
         if served is None:
             return
+        self._reading = served  # known to `fail` from here on: the engine may fail before it has a slot
         if not running:
             self._loop.start()
         place, served.start_time = self._seats.choose(served), self._clock()
         restored = self._restored(served, place)
         reuse = self._copied(served, place) if restored is None else restored
-        self._seats.assign(place.slot, served)
-        served.request.begun, self._reading = True, served
         served.cached = self._loop.admit(
             place.slot, served.row, speculative=served.speculative, adaptive=served.adaptive, reuse=reuse
         )
+        self._seats.assign(place.slot, served)
+        served.request.begun = True
         self.observer.admitted(len(served.row.prompt), served.cached, served.start_time - served.arrival_time)
 
     def _restored(self, served: ScheduledSequence, place: SlotAssignment) -> int | None:
-        """Restore a longer prefix of the prompt than a slot holds, from the folder of sessions or from the bundle.
-        Return the number of cached tokens, None if none was restored."""
+        """Restore a longer prefix of the prompt than a slot holds, from the folder of sessions or from the bundle: of
+        recurrent states only the whole text of a file. Return the number of cached tokens, None if none was
+        restored."""
         prompt, found, held = served.row.prompt_identity, None, place.reuse
-        if not served.reuse or not self._loop.supports_prefix_reuse:
+        if not served.reuse:
             return None
         if self._kept is not None and (found := self._kept.restore(prompt, served.sharing, place.slot, held)):
             held = common_prefix_length(found.tokens, prompt[:-1])
@@ -206,7 +208,7 @@ class Scheduler:
         if found is None:
             return None
         self._loop.hold(found)
-        return common_prefix_length(found.tokens, prompt[:-1])
+        return self._loop.resumable(found, served.row, speculative=served.speculative)
 
     def _usable(self, slot: int, count: int) -> int:
         """See `DecodeLoop.usable`; by the bundle, which lets go of its loop when it is closed."""
@@ -250,6 +252,8 @@ class Scheduler:
         self._given += count
         if self._loop.is_prefilled(served.slot):
             self._reading = None
+            if self._kept is not None and served.reuse and not self._loop.supports_prefix_reuse:
+                self._kept.keep(served.sharing, self._loop.content(served.slot))  # rounds move states beyond the text
         self._distribute(before)
 
     def _distribute(self, before: Mapping[str, float]) -> None:
@@ -286,7 +290,7 @@ class Scheduler:
         if served.slot is not None:
             self._seats.release(served, self._loop.release(served.slot).tokens)
             if self._kept is not None and served.reuse and served.row.error is None:
-                self._kept.keep(served.sharing)
+                self._kept.keep(served.sharing, self._loop.left)
         if served.row.error is not None:
             served.request.cancel()  # nothing reads the request's other sequences any more
             self.observer.failed(served.row.error)
@@ -319,8 +323,9 @@ class Scheduler:
         """End all requests with the engine's error, and take no more."""
         with self.changed:
             self.failure, running = error, self._seats.running
+            taken = [] if self._reading is None else [self._reading]
             waiting = self._waiting.pop_expired(lambda served: True)
-            requests = dict.fromkeys(served.request for served in (*running, *waiting))
+            requests = dict.fromkeys(served.request for served in (*running, *taken, *waiting))
             self._seats, self._reading = SlotAllocator(len(self._seats)), None
         for request in requests:
             self.observer.failed(error)

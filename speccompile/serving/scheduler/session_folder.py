@@ -79,14 +79,14 @@ class _Known(NamedTuple):
 class KeptSessions:
     """Sessions of one bundle in a folder. Only the thread that owns the bundle calls it."""
 
-    def __init__(self, folder: SessionFolder, sessions: Sessions, serves: Serves, *, can_reuse: bool) -> None:
-        """serves: which parts of a text may be used. can_reuse: whether a sequence may continue from a prefix of what a
-        slot's caches hold. Raise UsageError if it may not."""
-        if not can_reuse:
+    def __init__(self, folder: SessionFolder, sessions: Sessions, serves: Serves, *, has_source: bool) -> None:
+        """serves: which parts of a text may be used. has_source: the target has an encoder, on whose source the caches
+        of a text depend. Raise UsageError then."""
+        if has_source:
             raise UsageError(
-                f"sessions {folder.path}: received a bundle with recurrent states or an encoder, expected one with "
-                "caches only: the states of a text cannot be cut to its prefix, and depend on its source",
-                hint="leave the folder out; generate --session keeps one text of such a bundle",
+                f"sessions {folder.path}: received a bundle with an encoder, expected one without: the caches of a "
+                "text depend on its source",
+                hint="leave the folder out",
             )
         self._folder, self._sessions, self._serves = folder.path, sessions, serves
         self._limit = int(folder.limit_gb * 1e9)
@@ -123,11 +123,13 @@ class KeptSessions:
     def _serves_of(self, files: Mapping[tuple[str, int], _Known], key: tuple[str, int], part: int) -> bool:
         return self._serves(len(files[key].tokens), files[key].written, part)
 
-    def keep(self, sharing: tuple[str, str]) -> None:
-        """Keep the text of the slot that was released last, unless most of it is in a file. sharing: as for
+    def keep(self, sharing: tuple[str, str], left: SlotContent | None) -> None:
+        """Keep the text of a slot, unless most of it is in a file, or recurrent states are beyond it. sharing: as for
         `restore`."""
-        left, (salt, adapter) = self._sessions.left, sharing
+        salt, adapter = sharing
         if left is None or len(left.tokens) < SHORTEST or min(left.tokens) < 0:  # negative: of pictures
+            return
+        if not self._sessions.is_at_end(left):
             return
         tokens, salted = np.array(left.tokens, np.int64), _salt_hash(salt)
         self._look()
@@ -137,17 +139,20 @@ class KeptSessions:
             for name, known in files.items()
             if (known.own, known.salt, known.adapter) == (True, salted, adapter)
         }
-        held = max((common_length(known.tokens, tokens) for known in alike.values()), default=0)
+        common = {name: common_length(known.tokens, tokens) for name, known in alike.items()}
+        inside = [name for name, length in common.items() if length == len(alike[name].tokens)]
+        if self._sessions.serves_whole:
+            inside, common = [], {name: common[name] for name in inside}  # a longer text serves no shorter one
+        held = max(common.values(), default=0)
         if len(tokens) - held < NEW * len(tokens):
             return
-        replaced = [name for name, known in alike.items() if common_length(known.tokens, tokens) == len(known.tokens)]
         name = self._name(tokens, salted, adapter)
         if self._queue.full():  # only this thread puts something into it
             LOGGER.warning("note: %s: texts end faster than they can be written: one was not kept", self._folder)
             return
-        file = self._sessions.content(self._folder / name, {_SALT: salted})
+        file = self._sessions.content(self._folder / name, {_SALT: salted}, left)
         self._pending[name] = _Known(tokens, salted, True, adapter, left.written)
-        self._queue.put((name, file, [each for each in replaced if _is_ours(each)]))
+        self._queue.put((name, file, [each for each in inside if _is_ours(each)]))
 
     def close(self) -> None:
         """Wait until all texts are written."""

@@ -61,7 +61,7 @@ class DecoderReader(DraftNetwork):
         caches, shape = cache_states(self.decoder, self.prefix), self.decoder.shape
         if self.own is None:
             return caches
-        return [*caches, self.own.state(shape.batch_size, shape.rows // self.own.expansion)]
+        return [*caches, self.own.state(shape.batch_size, shape.rows // self.own.expansion, self.prefix)]
 
     def begin(self, accepted: Accepted, states: list[Tensor]) -> "DecoderReading":
         return DecoderReading(self, accepted, states)

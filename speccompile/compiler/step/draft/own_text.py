@@ -27,10 +27,10 @@ class OwnTokens(nn.Module):
         ):  # fmt: skip
             self.register_buffer(name, table.long(), persistent=False)
 
-    def state(self, batch_size: int, rows: int) -> State:
+    def state(self, batch_size: int, rows: int, prefix: str) -> State:
         """Return the state that says where tokens of the target end: int64 [B, S], the number of the drafter's tokens
-        up to each."""
-        return State(ENDS, torch.int64, (batch_size, rows))
+        up to each. prefix: of the names of the drafter's states."""
+        return State(f"{prefix}.{ENDS.partition('.')[2]}", torch.int64, (batch_size, rows))
 
 
 class TargetText:
