@@ -5,8 +5,7 @@ same name; a graph's output writes the buffer that its tensor names, which for a
 alias: updated in place). The runtime allocates a buffer once for every concrete shape it meets, binds the graphs to
 them once, and then only runs graphs and reads counts and tokens.
 
-Sizes that vary from run to run are written as names (window, logit_rows, catch_up, history, and "window+1" for one
-more); everything else is a number.
+Sizes that vary from run to run are names (window, logit_rows, catch_up, history, "window+1" for one more).
 
 B, the number of batch slots, is such a name too, batch, in a bundle with more than one slot: the first size of every
 buffer with a line for each slot, states included. A run may cover a slice of the slots. It then reads and writes the
@@ -44,7 +43,8 @@ pairs           int64 [catch_up]        the same, of a drafter whose rows pair w
 source          int64 [B, source]       the tokens of a source, read by an encoder's graph: see `bundle.sources`
 source_length   int64 [B]               rows that count of each source's keys and values, at least one
 source_tokens   int64 [B, E]            the same tokens, for lookups in the source
-audio           float32 [B, M, F]       log-mel features, in place of `source`; timestamps bool [B]: slots with times
+audio           float32 [B, M, F]       log-mel features of a sound, in place of `source`
+timestamps      bool [B]                slots that write times: see `bundle.sources`
 tokens          int64 [B, S]            all committed tokens and the bonus token (lookups); float32 [B, 1, S, 1]
                                         where an engine updates only caches in place
 target.key.0 .. float [B, G, S, D]      caches, one pair a layer; `drafter.` for the drafter's own; float32, float16 or

@@ -18,7 +18,7 @@ from speccompile.runtime import Bundle
 from speccompile.serving.http.model import ServedModel
 from tests.light.serve_example import serving
 
-pytestmark = pytest.mark.builds(4)
+pytestmark = pytest.mark.builds(5)
 
 SIZES = {
     "vocab_size": 120, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
@@ -97,6 +97,86 @@ def test_a_smaller_whisper_drafts(tmp_path):
             tokens |= {tuple(ours.token_ids)}
         assert len(tokens) >= 3
         assert not {token for each in tokens for token in each} & set(RULES["suppress_tokens"])
+
+
+TIMED = {
+    "suppress_tokens": [3, 4, 28, *range(101, 108)], "max_length": 64, "prev_sot_token_id": 99,
+}  # fmt: skip
+"""Rules of a Whisper that writes times, 24 tokens behind the 108 others."""
+
+
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory):
+    """A random Whisper that writes times, and its bundle, which samples."""
+    folder = tmp_path_factory.mktemp("timed")
+    model = make_whisper(folder / "target", 1, vocab_size=132)
+    with torch.no_grad():  # so that what it writes depends on what it hears, and on the place
+        for name, weight in model.named_parameters():
+            weight.mul_(3 if "encoder_attn.out_proj.weight" in name else 8 if "decoder.embed_posi" in name else 1)
+    for key, value in TIMED.items():
+        setattr(model.generation_config, key, value)
+    model.save_pretrained(folder / "target")
+    built = build(
+        {
+            "name": "timed", "target": {"model": str(folder / "target")}, "decoding": "sampling",
+            "drafter": {"kind": "prompt_lookup", "tokens": 3}, "cache": {"max_length": 64, "prefill_chunk": 8},
+            "prove": {"max_new_tokens": 6},
+        },
+        folder / "bundle",
+    )  # fmt: skip
+    return model, built
+
+
+def loud_and_quiet(size, seed):
+    random = np.random.default_rng(seed)
+    return (random.normal(size=size) * 0.2 * np.repeat(random.random(size // 400 + 1), 400)[:size]).astype(np.float32)
+
+
+def long_form(model, sound, **options):
+    """Return the tokens and times of the segments of transformers' own long form."""
+    extractor = transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=1)
+    padding = {"padding": "max_length", "max_length": SOUND} if len(sound) <= SOUND else {"padding": "longest"}
+    features = extractor(sound, sampling_rate=16_000, return_tensors="pt", truncation=False, **padding).input_features
+    found = model.generate(
+        features, return_timestamps=True, language="de", task="transcribe", temperature=0.0, return_segments=True,
+        max_new_tokens=24, **options,
+    )  # fmt: skip
+    return [(each["tokens"].tolist(), float(each["start"]), float(each["end"])) for each in found["segments"][0]]
+
+
+def test_long_sounds_are_heard_as_by_transformers(timed):
+    model, built = timed
+    seen = set()
+    with Bundle.open(built) as bundle:
+        for size, depends in ((5000, False), (15_000, False), (15_000, True)):
+            sound = loud_and_quiet(size, size)
+            expected = long_form(model, sound, condition_on_prev_tokens=depends)
+            asked = {"timestamps": True, "condition_on_previous_text": depends, "max_new_tokens": 24}
+            before = bundle._loop._sources.runs
+            for how in ({"adaptive": False}, {"autoregressive": True}):
+                found = bundle.transcribe(sound, "de", **asked, **how).segments
+                assert [each.token_ids for each in found] == [tokens for tokens, *_ in expected]
+                assert np.allclose([(each.start, each.end) for each in found], [times for _, *times in expected])
+            windows = len({each.seek for each in found})
+            assert bundle._loop._sources.runs - before <= 2 * windows  # once a window, whatever is asked of it
+            seen |= {tuple(each.token_ids) for each in found}
+        assert len(seen) > 5
+        first = next(bundle.stream_transcript(sound, "de", timestamps=True, max_new_tokens=24))
+        assert first.token_ids == expected[0][0]
+
+
+def test_improbable_texts_are_written_again(timed):
+    with Bundle.open(timed[1]) as bundle:
+        sound, warm = loud_and_quiet(9000, 3), {"timestamps": True, "max_new_tokens": 24, "temperature": [0.0, 0.7]}
+        again = bundle.transcribe(sound, "de", **warm, logprob_threshold=-0.01, seed=5)
+        assert {each.temperature for each in again.segments} == {0.7}
+        assert again.segments == bundle.transcribe(sound, "de", **warm, logprob_threshold=-0.01, seed=5).segments
+        kept = bundle.transcribe(sound, "de", **warm, logprob_threshold=None, compression_ratio_threshold=None)
+        assert {each.temperature for each in kept.segments} == {0.0}
+        silent = bundle.transcribe(sound, "de", **warm, logprob_threshold=None, no_speech_threshold=-1.0)
+        assert (silent.segments, silent.language) == ((), "de")
+        with pytest.raises(UsageError, match="initial_prompt: this bundle has no tokenizer"):
+            bundle.transcribe(sound, "de", initial_prompt="names")
 
 
 @pytest.fixture(scope="module")

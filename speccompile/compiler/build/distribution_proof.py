@@ -24,7 +24,7 @@ from speccompile.compiler.models.sourced import read_source
 from speccompile.compiler.prove import distribution
 from speccompile.compiler.prove.distribution import MORE_SETTINGS, SETTINGS, Request, sample_count
 from speccompile.compiler.prove.processors import eager_reference
-from speccompile.compiler.prove.tokens import Sources, engine_reference
+from speccompile.compiler.prove.tokens import Sources, engine_reference, under_rules
 from speccompile.contract import COMPONENTS
 from speccompile.plan.plan import CascadePlan, EnginePlan, PrecisionPlan, RetrievalPlan
 from speccompile.progress import log_step
@@ -140,12 +140,14 @@ def _prove(
         proposer = proof_proposer(folder, manifest)
         opened = OnnxRuntimeEngine(folder, engine.entry, batch_size=manifest.batch_size)
         bundle = Bundle(manifest, opened, engine.entry, None, None, proposer)
-        drawn = distribution.draw_all(bundle, distribution.make_prompt(bundle, prompt, source), request, source=source)
+        prompt = distribution.make_prompt(bundle, prompt, source)
+        drawn = distribution.draw_all(bundle, prompt, request, source=source)
         if engine.entry.precision["target"] != "float32":
-            return distribution.check(manifest, drawn, engine_reference(bundle, source))
+            reference = under_rules(engine_reference(bundle, source), manifest, len(prompt))
+            return distribution.check(manifest, drawn, reference)
         del bundle  # before its model is loaded again
         free_memory()
         model = load_model(target.folder, manifest.max_length)
         read_source(model, source)
         round_caches(model, cache_dtype(manifest.graphs, COMPONENTS[0]))
-        return distribution.check(manifest, drawn, eager_reference(model))
+        return distribution.check(manifest, drawn, under_rules(eager_reference(model), manifest, len(prompt)))

@@ -135,7 +135,8 @@ def _token_proof(plan: Plan, round_plan: RoundPlan, writer: ModelPlan | None) ->
 def _distributions(plan: Plan, round_plan: RoundPlan) -> DistributionInputs | None:
     if plan.decoding != "sampling":
         return None
-    round_plan = replace(round_plan, images=None)  # of a small model of text, whose rows would have another width
+    # of a small model of text, whose rows would have another width, and which has no tokens of times
+    round_plan = replace(round_plan, images=None, first_timestamp=None)
     return DistributionInputs(round_plan, plan.target.facts.weight_bytes, plan.name, *_host_drafts(plan), plan.engines)
 
 

@@ -87,7 +87,8 @@ class SourcedModel(nn.Module):
                 decoder_input_ids=input_ids, encoder_outputs=BaseModelOutput(states), cache=SourcedCache(cache), **more
             )
         assert self.encoded is not None, "a source is read before a text"
-        given = {"decoder_input_ids": input_ids, "encoder_outputs": BaseModelOutput(self.encoded), "cache": cache}
+        encoded = self.encoded.expand(input_ids.shape[0], -1, -1)  # one source of several texts
+        given = {"decoder_input_ids": input_ids, "encoder_outputs": BaseModelOutput(encoded), "cache": cache}
         if positions is not None:
             return self.whole(**given, **more)
         with counting_positions(self.whole, torch.arange(input_ids.shape[1])[None]):  # as with a cache: padding counts

@@ -1,7 +1,7 @@
 """The token level: speculative against autoregressive decoding on one engine. No torch: a bundle proves itself."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -228,6 +228,20 @@ def engine_reference(bundle: Bundle, source: list[int] | None = None) -> Referen
         return [known[tuple(text)] for text in texts]
 
     return Reference("the engine's own logits", after)
+
+
+def under_rules(reference: Reference, manifest: Manifest, prompt: int) -> Reference:
+    """Return a reference whose tokens follow the rules of a target that hears, `prompt` tokens from the beginning on;
+    of another target the reference itself."""
+    rules = TokenRules.of(manifest)
+    if rules is None:
+        return reference
+
+    def after(texts: Sequence[Sequence[int]]) -> list[Array]:
+        pairs = zip(texts, reference.logits(texts), strict=True)
+        return [rules.apply(logits, Written(len(text) - prompt)) for text, logits in pairs]
+
+    return replace(reference, logits=after)
 
 
 def summary(cases: Sequence[Case], ties: Sequence[dict[str, Any]]) -> dict[str, Any]:
