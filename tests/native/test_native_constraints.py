@@ -38,6 +38,7 @@ def ask(native_build: Path) -> Iterator[Ask]:
 
     asked(tokenizer=str(TOKENIZER), vocabulary_size=SIZE, ends=[END])
     yield asked
+    assert running.stdin
     running.stdin.close()
     assert running.wait() == 0
 

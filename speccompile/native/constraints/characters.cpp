@@ -117,7 +117,7 @@ Expr Expressions::quoted_part(Expr expression) {
 
 // Return what stands for a byte of a set: itself, or an escape. Where a set has all control characters, all but those with short
 // escapes are written in one way more (derivre's quote_all_ctrl).
-Expr Expressions::quoted_bytes(const Bytes& set) {
+Expr Expressions::quoted_bytes(Bytes set) {  // a copy: sets move as others are made
   Bytes plain = set, letters;
   std::vector<Expr> options, hexadecimal;
   size_t controls = 0;

@@ -82,7 +82,7 @@ class Expressions {
   Expr derived(const Node& node, uint8_t byte);
   Expr derive_remainder(const std::vector<uint32_t>& args, uint8_t byte);
   std::vector<Expr> flattened(Kind kind, const std::vector<Expr>& parts) const;
-  Expr quoted_bytes(const Bytes& set);
+  Expr quoted_bytes(Bytes set);
   Expr quoted_part(Expr expression);
 
   std::vector<Node> nodes_;

@@ -77,7 +77,7 @@ bool Parser::is_complete() {
 int Parser::scan(int from, int accepted) {
   for (const auto& [lexemes, known] : row(from).next)
     if (lexemes == accepted) return known;
-  const std::vector<int>& lexemes = lexer_->accepted(accepted);
+  const std::vector<int> lexemes = lexer_->accepted(accepted);  // a copy: they move as others are made
   const auto skip = std::find_if(lexemes.begin(), lexemes.end(), [&](int each) { return grammar_->lexemes()[static_cast<size_t>(each)].is_skip; });
   Row made = skip != lexemes.end() ? skipped(from, *skip) : advanced(from, lexemes);
   const int found = made.items.empty() ? -1 : add(std::move(made));
