@@ -27,4 +27,5 @@ METHOD = DraftingMethod(
         refusal=refused,
     ),
     runs=ONE_A_ROUND,
+    with_images=True,
 )
