@@ -7,18 +7,19 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from speccompile.runtime import Bundle
 from tests import vision, zoo
+from tests.heads.dflash import specforge, zlab
 from tests.heads.hydra import hydra
 from tests.heads.medusa import faster_decoding
 from tests.seeing import NEW, PROMPTS, WIDE, Seeing, made
 
-HEADS = {"medusa": faster_decoding, "hydra": hydra}
+HEADS = {"medusa": faster_decoding, "hydra": hydra, "dflash": zlab, "dspark": specforge}
 
 
 @pytest.mark.sweep("builds of drafters that read tokens or features")
 @pytest.mark.parametrize(
     ("name", "kind"),
     [*(("smolvlm", kind) for kind in ("model", "suffix", "none", "token_recycling", "medusa", "hydra")),
-     ("qwen3_vl", "medusa"), ("gemma3", "token_recycling")],
+     ("smolvlm", "dflash"), ("qwen3_vl", "dspark"), ("qwen3_vl", "medusa"), ("gemma3", "token_recycling")],
 )  # fmt: skip
 def test_other_drafters_draft_behind_pictures(tmp_path, name, kind):
     drafter: dict[str, Any] = {"kind": kind}

@@ -7,10 +7,10 @@ import pytest
 from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made
 from tests.suite.selection import sweep_but
 
-pytestmark = pytest.mark.builds(3)
+pytestmark = pytest.mark.builds(4)
 
 DRAFTERS = {
-    "gemma4": {"kind": "prompt_lookup", "ngram": 1, "tree": [2, 1]},
+    "gemma4": {"kind": "prompt_lookup", "ngram": 1, "tokens": 3},
     "lfm2_vl": {"kind": "prompt_lookup", "ngram": 1, "tokens": 3},
     "llava_onevision": {"kind": "prompt_lookup", "ngram": 1, "tokens": 3},
     "mistral3": {"kind": "layer_skip", "layers": [0], "tokens": 3},
@@ -37,8 +37,10 @@ def test_the_proof_compares_every_place(seeing):
     chunks = [1, 5, seeing.bundle.manifest.prefill_chunk]
     assert (row["pictures"], row["chunks"], row["equal"], row["new_tokens"]) == (2, chunks, True, 16)
     every = row["prompt_tokens"] * seeing.bundle.manifest.vocabulary_size
-    # with branches, and with states that read no token twice, the ends of chunks
-    assert row["values"] == 3 * every if seeing.name in ("llava_onevision", "mistral3") else row["values"] > every // 4
+    if seeing.name in ("lfm2_vl", "qwen3_5"):  # states read no token twice: every token by itself, then ends of chunks
+        assert every < row["values"] < 3 * every
+    else:
+        assert row["values"] == 3 * every
 
 
 def test_requests_of_a_service_see_their_own_pictures_and_encode_them_once(seeing):

@@ -37,7 +37,7 @@ def test_facts_are_the_decoder_s(tmp_path, name, layout):
     inner = whole.model.text_model if name in ("idefics3", "smolvlm") else whole.model.language_model
     decoder = sum(tensor.numel() for tensor in inner.state_dict().values())
     head = 0 if whole.config.tie_word_embeddings else whole.lm_head.weight.numel()
-    others = ("vision", "visual", "projector", "audio", "connector")
+    others = ("vision", "visual", "projector", "audio", "connector", "newline")
     beside = [each for each in multimodal.tensor_names(folder) if any(other in each for other in others)]
     _, facts = read_checkpoint(folder)
     assert facts.architecture == type(whole).__name__
@@ -103,8 +103,8 @@ def test_another_multimodal_model_is_refused_by_its_type(tmp_path, make_checkpoi
     folder = make_checkpoint(tmp_path / "model", vocab_size=None, model_type="llava", text_config=text)
     message = (
         r"config\.json: received a multimodal checkpoint of type 'llava', expected a language model, or one of gemma3, "
-        r"gemma3n, gemma4, idefics3, internvl, mistral3, qwen2_5_vl, qwen3_5, qwen3_vl, smolvlm, whose text decoder is "
-        r"compiled$"
+        r"gemma3n, gemma4, idefics3, internvl, lfm2_vl, llava_onevision, mistral3, qwen2_5_vl, qwen3_5, qwen3_vl, "
+        r"smolvlm, whose text decoder is compiled$"
     )
     with pytest.raises(UnsupportedModelError, match=message):
         read_checkpoint(folder)

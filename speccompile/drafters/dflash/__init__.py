@@ -27,4 +27,5 @@ METHOD = DraftingMethod(
         read_only_dialects={ZLAB_2: "tokens that its selector leaves out have no probability to learn from"},
     ),
     runs=ONE_A_ROUND,
+    with_images=True,
 )

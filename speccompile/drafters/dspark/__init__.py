@@ -29,4 +29,5 @@ METHOD = DraftingMethod(
         refusal=refused,
     ),
     runs=ONE_A_ROUND,
+    with_images=True,
 )
