@@ -10,8 +10,6 @@ from tests.compile.test_family_dflash import WRITERS as DFLASH
 from tests.compile.test_family_domino import WRITERS as DOMINO
 from tests.compile.test_family_dspark import WRITERS as DSPARK
 
-pytestmark = pytest.mark.builds(1)
-
 NODES, DEPTH = 5, 3
 TREE = f"tree: {{kind: blocks, nodes: {NODES}, depth: {DEPTH}}}"
 WRITERS = {
