@@ -90,7 +90,8 @@ def test_both_runtimes_agree(bundles, native_library, onnxruntime_library, name)
     batch = [random.integers(1, SIZE - 20, length).tolist() for length in (3, 20, 45)]
     samples = name in ("texts", "drawn", "drawn tree")
     settings = [{}, {"temperature": 0.9, "seed": 5}] if samples else [{}]
-    for way in ({"adaptive": False}, {}, {"autoregressive": True}):
+    ways = ({"adaptive": False}, {}, {"autoregressive": True})
+    for way in ways[name == "texts" :]:  # random tokens are no texts: what is drafted may differ, new tokens may not
         for each in settings:
             both.check(batch, max_new_tokens=16, **way, **each)
 
