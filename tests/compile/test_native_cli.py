@@ -203,7 +203,7 @@ def test_a_long_prompt_is_refused_or_truncated_alike(both, lookup):
         assert f"note: the first {200 - kept} of 200 prompt tokens are dropped" in said.err
         found = json.loads(said.out.replace(b" ..", b" 0"))
         assert (found["prompt_tokens"], found["truncated_tokens"]) == (kept, 200 - kept)
-    fits = both.same("generate", lookup, "--token-ids", "3,4", "--truncate", "left", *STEADY, "--json")
+    fits = both.same("generate", lookup, "--token-ids", "3,4", "-n", 20, "--truncate", "left", *STEADY, "--json")
     assert b"truncated_tokens" not in fits.out
 
 
