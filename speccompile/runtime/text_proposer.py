@@ -20,7 +20,7 @@ _PARTIAL = "\ufffd"
 
 
 class Writer(Protocol):
-    """What a proposer needs of an open bundle."""
+    """Parts of an open bundle that a proposer needs."""
 
     manifest: Manifest
     text: Tokenizer | None

@@ -162,12 +162,6 @@ class DecodeLoop(HeldTexts):
         self.left = SlotContent(*committed, *positions, slot, adapter, own.written, key)
         return committed
 
-    def content(self, slot: int) -> SlotContent:
-        """Return what the caches of a slot hold of a sequence that goes on."""
-        own = self._slots[slot]
-        tokens, positions = own.sequence.identity[: own.committed_length], (own.committed_length, own.drafter_length)
-        return SlotContent(tokens, min(positions), *positions, slot, own.sequence.adapter, own.written)
-
     def resumable(self, content: SlotContent, row: SequenceState, *, speculative: bool) -> int:
         """Return how many tokens of what a free slot holds an admitted sequence goes on from: see `resume_slot`."""
         own = self._slots[content.slot]
@@ -244,13 +238,6 @@ class DecodeLoop(HeldTexts):
             if slot.sequence_or_none is not None:
                 self.release(slot.index)
             slot.committed_length = 0  # so that it lengthens no other slot's attention
-
-    def _active_slots(self) -> list[Slot]:
-        """Return the slots with a sequence that has not ended."""
-        return [slot for slot in self._slots if slot.sequence_or_none is not None and slot.sequence_or_none.is_active]
-
-    def _decoding(self) -> list[Slot]:
-        return [slot for slot in self._slots if slot.decodes]
 
     def _prefill_slots(self, slots: Sequence[Slot], *, again: bool = False) -> None:
         """Prefill the remaining tokens of some slots, in chunks that end together, and take the tokens that follow.

@@ -42,6 +42,12 @@ class HeldTexts:
         own.committed_length, own.drafter_length = len(content.tokens), content.drafter_length
         own.written = content.written
 
+    def content(self, slot: int) -> SlotContent:
+        """Return what the caches of a slot hold of a sequence that goes on."""
+        own = self._slots[slot]
+        tokens, positions = own.sequence.identity[: own.committed_length], (own.committed_length, own.drafter_length)
+        return SlotContent(tokens, min(positions), *positions, slot, own.sequence.adapter, own.written)
+
     def usable(self, slot: int, count: int) -> int:
         """Return how many of the first `count` tokens that a slot's caches hold serve another sequence: all or none."""
         return count if self.supports_prefix_reuse and self.rings.holds(self._slots[slot].written, count) else 0
@@ -55,3 +61,10 @@ class HeldTexts:
         all slots on."""
         for slot in self._slots[slots.start : slots.stop]:
             slot.written = max(slot.written, lengths[slot.index] + width)
+
+    def _active_slots(self) -> list[Slot]:
+        """Return the slots with a sequence that has not ended."""
+        return [slot for slot in self._slots if slot.sequence_or_none is not None and slot.sequence_or_none.is_active]
+
+    def _decoding(self) -> list[Slot]:
+        return [slot for slot in self._slots if slot.decodes]
