@@ -127,7 +127,7 @@ def test_drafts_that_are_accepted_wrongly_fail_the_proof(
 def test_tokens_that_are_wrong_in_both_ways_fail_the_proof(cli, built, output, kept_traces, monkeypatch):
     kept_traces("draft")
     monkeypatch.setattr(
-        verify, "greedy_target", lambda logits, allowed: Target(logits, (logits.argmax(-1) + 1) % zoo.VOCABULARY)
+        verify, "greedy_target", lambda logits, *_: Target(logits, (logits.argmax(-1) + 1) % zoo.VOCABULARY)
     )
     code, err = failure(cli, built, output, cached=True)
     assert code == 3

@@ -48,11 +48,12 @@ def test_python_generates_what_a_constraint_allows(cli, made):
         assert re.fullmatch(PATTERN, json.loads(out)["text"])
 
 
-@pytest.mark.parametrize("option", ["--json-schema", "--regex", "--grammar", "--choice"])
-def test_the_command_in_c_refuses_constraints_by_name(both, built, option):
-    refused = both.native("generate", built("constrained_tree").path, "--prompt", "def", option, "a")
-    assert (refused.returncode, refused.stdout) == (2, b"")
-    assert f"No such option '{option}'" in refused.stderr.decode()
+def test_the_command_in_c_generates_the_same_under_constraints(both, made):
+    for options in ways(made):
+        words = ("generate", made.path, *GENERATE, *options, "--regex", PATTERN)
+        ours, theirs = (json.loads(run(*words).stdout) for run in (both.native, both.python))
+        assert re.fullmatch(PATTERN, ours["text"])
+        assert [ours[key] == theirs[key] for key in ("text", "token_ids", "finish_reason")] == [True] * 3
 
 
 def test_a_server_answers_with_and_without_constraints(made):

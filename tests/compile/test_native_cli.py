@@ -41,9 +41,8 @@ def sampled(built, tmp_path_factory) -> Path:
 
 CHANGED = {"bench": (2, 2), "generate": (15, 3), "inspect": (0, 0)}
 """Lines of Python's help that this one does not have, and lines of this one instead."""
-CONSTRAINTS = ("--json-schema", "--regex", "--grammar", "--choice")
 INPUTS = ("--image", "--source", "--source-file", "--source-ids", "--source-language", "--target-language")
-"""Options that are Python's alone: this runtime has no constraints, no pictures and no encoders."""
+"""Options that are Python's alone: this runtime has no pictures and no encoders."""
 
 
 def help_of(run, command: str) -> tuple[list[str], dict[str, str]]:
@@ -63,7 +62,6 @@ def test_the_help_is_python_s_but_for_what_differs(both, command, monkeypatch):
     assert our_options.pop("--html", "").replace("FILE Refused: ", "") == (
         "`speccompile bench` writes pages with plots." if their_options.pop("--html", None) else ""
     )
-    assert [their_options.pop(option, None) is not None for option in CONSTRAINTS] == [command == "generate"] * 4
     assert {their_options.pop(option, None) is not None for option in INPUTS} == {command == "generate"}
     for option in ("-q,", "-v,", "--progress"):  # this one has -q alone, before the command
         assert their_options.pop(option)

@@ -167,7 +167,7 @@ def test_options_that_are_no_adapters(given, message):
 
 def test_a_text_is_not_shared_between_adapters():
     content = SlotContent([1, 2, 3], 0, 3, 0, adapter=SimpleNamespace(key="k"))
-    row = SimpleNamespace(adapter=None)
+    row = SimpleNamespace(adapter=None, source_key="")
     assert resume_slot(Slot(0), row, content, None, (), speculative=False) == 0
 
 

@@ -209,8 +209,6 @@ def test_tensors_are_refused_by_file_and_name(read, tmp_path):
 @pytest.mark.parametrize(
     ("change_folder", "message"),
     [
-        (lambda folder: change(folder, "dflash_config", projector_type="domino"), "Domino .*: its GRU head is not"),
-        (lambda folder: change(folder, architectures=["DominoDraftModel"]), "Domino .*: its GRU head is not"),
         (lambda folder: change(folder, architectures=["Gemma4DSparkModel"]), "DeepSpec for Gemma 4 .*Gemma's"),
         (lambda folder: with_tensor(folder, "layers.0.self_attn.sinks"), "attention sinks of a drafter are not"),
         (lambda folder: with_tensor(folder, "layers.0.self_attn.qkv_proj.weight"), "fused projections"),

@@ -220,7 +220,6 @@ def test_a_pickle_of_more_than_tensors_is_refused(plan, written, tmp_path):
     [
         ({"architectures": ["Eagle3DeepseekV2ForCausalLM"]}, "MLA"),
         ({"jetspec_config": {"width": 4}}, "JetSpec"),
-        ({"architectures": ["DominoDraftModel"]}, "Domino"),
         ({"architectures": ["XPressDraftModel"]}, "XPress"),
     ],
 )

@@ -180,7 +180,7 @@ def test_a_model_is_told_from_a_recipe(tmp_path: Path, name: str) -> None:
         ("drafter.tree={nodes: 128}", "tree.nodes: received 128, expected a whole number from 1 to 127", "`nodes: 24`"),
         (
             "drafter.tree={node: 9}",
-            "tree.node: received an unknown key, expected one of parents",
+            "tree.node: received an unknown key, expected one of kind, parents",
             "drafter.tree.nodes?",
         ),
         ("drafter=model", "received 'model', expected a mapping with the key kind", "`drafter: {kind: none}`"),

@@ -97,7 +97,7 @@ def test_limits_are_options_of_serve_with_their_defaults() -> None:
     plain = {
         "--host", "--port", "--unix", "--served-model-name", "--api-key", "--api-key-file", "--engine", "--threads",
         "--autoregressive", "--no-reuse", "--sessions", "--cors-origin", "--no-page", "--access-log", "--no-verify",
-        "--adapter", "--require-signature", "--quiet", "--verbose", "--progress", "-q", "-v",
+        "--adapter", "--image-host", "--require-signature", "--quiet", "--verbose", "--progress", "-q", "-v",
     }  # fmt: skip
     table = rows("Limits")
     assert set(table) == set(options) - plain

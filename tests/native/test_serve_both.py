@@ -215,6 +215,8 @@ ROUTES = [("GET", "/nothing"), ("GET", CHAT), ("POST", "/health"), ("GET", "/v1/
 
 def test_every_route_of_the_reference_is_there(servers):
     for route in rows("Routes"):
+        if "/audio/" in route:  # of bundles that hear, which this runtime refuses
+            continue
         method, path = route.replace("{name}", "main.js" if "/page/" in route else "toy").split()
         one, other = (servers[kind, "greedy"].ask(method, path) for kind in KINDS)
         assert (other.status, other.status in (404, 405)) == (one.status, False), route

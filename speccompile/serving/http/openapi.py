@@ -6,6 +6,8 @@ from typing import Any
 
 from speccompile import __version__
 from speccompile.bundle.manifest import DECODINGS
+from speccompile.runtime.audio.reader import TRANSCRIBE
+from speccompile.serving.http.audio import FIELDS, FORMATS, TRANSCRIPTIONS_URL, TRANSLATE, TRANSLATIONS_URL
 from speccompile.serving.http.fields import (
     CHAT,
     CHAT_URL,
@@ -69,6 +71,7 @@ SCHEMAS: dict[str, Schema] = {
     "Tokens": _object("count max_model_len tokens", count=_COUNT, max_model_len=_COUNT, tokens=_array(_COUNT),
                       token_strs=_array(_WORDS)),
     "Text": _object("prompt", prompt=_TEXT),
+    "Transcript": _object("text usage", text=_TEXT, usage=_object("type seconds")),
     "Health": _object("status", status={"enum": ["loading", "ready", "draining", "failed"]}),
     "Version": _object("version", version=_TEXT),
 }  # fmt: skip
@@ -99,6 +102,8 @@ def document() -> dict[str, Any]:
         "paths": {
             CHAT_URL: {"post": _asking("chat", CHAT, "ChatCompletion", streams=True)},
             COMPLETIONS_URL: {"post": _asking("completions", COMPLETION, "Completion", streams=True)},
+            TRANSCRIPTIONS_URL: {"post": _hearing("transcriptions", TRANSCRIBE)},
+            TRANSLATIONS_URL: {"post": _hearing("translations", TRANSLATE)},
             "/v1/models": {"get": _getting("models", "Models", 401, 503)},
             "/v1/models/{name}": {"get": _getting("model", "Model", 401, 404, 503) | {"parameters": [
                 {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}]}},
@@ -128,6 +133,21 @@ def _asking(name: str, body: Schema, answer: str, *, streams: bool = False) -> d
     errors = {str(status): _response(says, "Error") for status, says in _ERRORS.items()}
     request = {"required": True, "content": {"application/json": {"schema": body}}}
     return {"operationId": name, "requestBody": request, "responses": {"200": found} | errors}
+
+
+def _hearing(name: str, task: str) -> dict[str, Any]:
+    """Return an operation with a form that holds a sound."""
+    known = {
+        "file": {**_TEXT, "contentMediaType": "application/octet-stream"},
+        "response_format": {"enum": [*FORMATS]},
+        "timestamp_granularities[]": _array({"enum": ["segment"]}),
+        "stream": {"enum": ["true", "false"]},
+    }
+    form = _object("file", **{field: known.get(field, _TEXT) for field in FIELDS[task]})
+    found = _asking(name, form, "Transcript", streams=True)
+    found["requestBody"]["content"] = {"multipart/form-data": {"schema": form}}
+    found["responses"]["200"]["content"]["text/plain"] = {"schema": _TEXT}
+    return found
 
 
 def _getting(name: str, answer: str, *errors: int) -> dict[str, Any]:
