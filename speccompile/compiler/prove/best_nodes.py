@@ -12,11 +12,10 @@ from speccompile.compiler.prove.drafts import (
     TINY,
     Case,
     ReferenceLogits,
-    cases,
     report,
     softmax,
-    token_paths,
     tolerance_of,
+    tree_cases,
 )
 from speccompile.compiler.prove.schedule import Recording
 from speccompile.errors import ProofError
@@ -31,12 +30,9 @@ def check_best_nodes(driven: Recording, each: ReferenceLogits, depth: int, max_l
     Raise ProofError. max_length: of a sequence; windows whose drafts reach beyond it are left out.
     """
     compared = spent = 0
-    for case in cases(driven):
+    for case, paths in tree_cases(driven, depth, max_length):
         if spent >= FORWARDS:
             break
-        paths = token_paths(case)
-        if len(case.fed.known) + depth > max_length:
-            continue
         tree = _Tree(each, case)
         wanted = tree.best(len(paths), depth)[-1]
         for path in paths:

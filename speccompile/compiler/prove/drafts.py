@@ -219,12 +219,9 @@ def check_dynamic(driven: Recording, each: ReferenceLogits, depth: int, top_k: i
     Raise ProofError. If two nodes, of which one is expanded, are near-ties, the other nodes are not checked.
     """
     compared = spent = 0
-    for case in cases(driven):
+    for case, paths in tree_cases(driven, depth, max_length):
         if spent >= FORWARDS:
             break
-        paths = token_paths(case)
-        if len(case.fed.known) + depth > max_length:
-            continue
         scores, is_clear, tolerance = _expanded_tree(each, case, depth, top_k)
         spent += 1 + (depth - 1) * top_k
         unknown = [path for path in paths if path not in scores]
@@ -259,6 +256,14 @@ def token_paths(case: Case) -> list[tuple[int, ...]]:
             f"{case.where}: two of the drafts {sorted(paths[1:])} are one, expected different ones", hint=HINT
         )
     return paths[1:]
+
+
+def tree_cases(driven: Recording, depth: int, max_length: int) -> Iterator[tuple[Case, list[tuple[int, ...]]]]:
+    """Yield `cases` with their `token_paths`, but for those whose drafts of `depth` reach beyond `max_length`."""
+    for case in cases(driven):
+        paths = token_paths(case)
+        if len(case.fed.known) + depth <= max_length:
+            yield case, paths
 
 
 def _expanded_tree(

@@ -101,52 +101,65 @@ class Work {
 
   int64_t parts() const { return parts_; }
 
-  template <class Number>
-  static void run(void* work, Number number) noexcept {
-    static_cast<Work*>(work)->run(static_cast<int64_t>(number));
-  }
-
   void run(int64_t number) noexcept {
     const FloatMode mode;
-    const int64_t first = number * part_.grain, last = std::min(first + part_.grain, part_.count);
-    const Clock::time_point start = Clock::now();
     try {
-      if (!part_.call(part_.function, first, last)) failed_ = true;
+      if (!part_.call(part_.function, first(number), last(number))) failed_ = true;
     } catch (...) {
       failed_ = true;
     }
-    const double each = seconds_since(start) / static_cast<double>(last - first);
+  }
+
+  // For `seconds`: where nobody asks, a clock would cost more than small parts bear.
+  void run_timed(int64_t number) noexcept {
+    const Clock::time_point start = Clock::now();
+    run(number);
+    const double each = seconds_since(start) / static_cast<double>(last(number) - first(number));
     double known = quickest_.load(std::memory_order_relaxed);
     while (each < known && !quickest_.compare_exchange_weak(known, each, std::memory_order_relaxed)) {
     }
   }
 
-  // Seconds that one thread would take for all parts. Valid when they have ended.
+  // Seconds that one thread would take for all parts, which were timed and have ended.
   double seconds() const { return quickest_ * static_cast<double>(part_.count); }
 
   bool failed() const { return failed_; }
 
  private:
+  int64_t first(int64_t number) const { return number * part_.grain; }
+  int64_t last(int64_t number) const { return std::min(first(number) + part_.grain, part_.count); }
+
   const Context::Part& part_;
   const int64_t parts_;
   std::atomic<double> quickest_{std::numeric_limits<double>::infinity()};
   std::atomic<bool> failed_{false};
 };
 
+// On the threads of a pool, or alone where that is faster.
+void share(Work& work, ThreadPools& pools) {
+  thread_local Sharing sharing;
+  const Clock::time_point start = Clock::now();
+  if (sharing.alone()) {
+    for (int64_t number = 0; number < work.parts(); ++number) work.run_timed(number);
+  } else {
+    const auto call = [](void* self, int64_t number) noexcept { static_cast<Work*>(self)->run_timed(number); };
+    ThreadPools::Borrowed(pools)->run(call, &work, work.parts());
+  }
+  sharing.record(work.seconds(), seconds_since(start));
+}
+
 }  // namespace
 
 void Context::run(const Part& part) const {
-  thread_local Sharing sharing;
   Work work(part);
-  const bool shares = pools_ && pools_->threads() > 1 && work.parts() > 1;
-  const Clock::time_point start = Clock::now();
-  if (!pools_ && work.parts() > 1)
-    check(api_, ort::KernelContext_ParallelFor(api_, context_, Work::run<size_t>, static_cast<size_t>(work.parts()), 0, &work));
-  else if (shares && !sharing.alone())
-    ThreadPools::Borrowed(*pools_)->run(Work::run<int64_t>, &work, work.parts());
-  else
+  if (work.parts() > 1 && pools_ && pools_->threads() > 1) {
+    share(work, *pools_);
+  } else if (work.parts() > 1 && !pools_) {
+    const auto call = [](void* self, size_t number) { static_cast<Work*>(self)->run(static_cast<int64_t>(number)); };
+    check(api_, ort::KernelContext_ParallelFor(api_, context_, call, static_cast<size_t>(work.parts()), 0, &work));
+  } else {
     for (int64_t number = 0; number < work.parts(); ++number) work.run(number);
-  if (shares) sharing.record(work.seconds(), seconds_since(start));
+  }
   if (work.failed()) throw std::bad_alloc();
 }
 

@@ -114,7 +114,6 @@ class Context {
   void* allocate(size_t index, const Shape& shape);
   void run(const Part& part) const;
 
-
   const OrtApi* api_;
   OrtKernelContext* context_;
   ThreadPools* pools_;

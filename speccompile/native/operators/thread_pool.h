@@ -48,7 +48,7 @@ class ThreadPool {
   std::vector<std::thread> threads_;
 };
 
-// The pools of one number of threads: as many as threads run graphs at once.
+// The pools of one number of threads, one for each thread that runs graphs.
 class ThreadPools {
  public:
   // Of all sessions with so many threads; null for 0. They end with the last session.
