@@ -168,7 +168,7 @@ def _lfm2_vl(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) 
 
 
 def _gemma4(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:
-    """Gemma 4: patches of a picture in its shape, as many as a budget of rows allows. In larger models rows see each
+    """Gemma 4: patches of a picture in its shape, up to a budget of rows. In larger models rows see each
     other in both directions in layers with a window."""
     numbers = {"resample": 3, "max_soft_tokens": 280, "patch_size": 16, "pooling_kernel_size": 3, **given}
     _expect(folder, numbers, do_resize=True, do_rescale=True, do_normalize=False)

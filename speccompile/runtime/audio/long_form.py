@@ -40,7 +40,7 @@ class LongForm:
     timestamps: bool = False
     """Write segments with times. Sounds that are longer than a window always have them."""
     initial_prompt: str | None = None
-    """Text before the sound, such as names that are spoken: its last tokens, as many as half of the bundle's capacity,
+    """Text before the sound, such as names that are spoken. Its last tokens, at most half of the bundle's capacity,
     stand before every window, or before the first one with `condition_on_previous_text`."""
     condition_on_previous_text: bool = False
     """Let the text of a window depend on that of the windows before it."""

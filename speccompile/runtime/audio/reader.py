@@ -73,7 +73,7 @@ def _features(audio: Any, about: dict[str, Any]) -> Features:
 
 
 def _checked_features(audio: Any, about: dict[str, Any], frames: int | None) -> Features:
-    """Return features as an array in order. frames: their number; None for as many as the encoder hears, or more."""
+    """Return features as an array in order. frames: their number; None: at least a window of the encoder."""
     mels, least = about["mels"], about["frames"]
     fits = audio.shape[0] == mels and (audio.shape[1] == frames if frames else audio.shape[1] >= least)
     if not fits or not np.isfinite(audio).all():

@@ -1,7 +1,8 @@
 """Resize pictures with integers, as Pillow or torch does, bit for bit.
 
-Each output pixel is a sum of input pixels times coefficients of 22 bits (of torch, of as many as 16 hold), rounded to 8
-bits after each of two passes. So tokens do not depend on the version of Pillow where a bundle runs.
+Each output pixel is a sum of input pixels times coefficients, rounded to 8 bits after each of two passes. Pillow's
+coefficients have 22 bits, torch's have the largest number that fits 16. So tokens do not depend on the version of
+Pillow where a bundle runs.
 """
 
 from collections.abc import Callable
