@@ -4,6 +4,7 @@ import io
 import json
 import re
 import sys
+import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from io import BytesIO
@@ -24,6 +25,7 @@ from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.runtime import Bundle
 from speccompile.runtime.images.media import SequenceMedia
 from speccompile.serving.http.model import ServedModel
+from speccompile.serving.scheduler.scheduler import Scheduler
 from tests import vision
 from tests.light.serve_example import serving
 from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made
@@ -177,6 +179,38 @@ def test_a_service_sees_pictures(two_slots):
     with two_slots.bundle.serve() as service:
         requests = [service.submit(text, images=[each], max_new_tokens=NEW) for each in (WIDE, TALL, WIDE)]
         assert [request.generations()[0].token_ids for request in requests] == expected
+
+
+def test_rounds_of_others_go_on_while_a_picture_is_encoded(two_slots, monkeypatch):
+    bundle, encoder, go_on = two_slots.bundle, two_slots.bundle.vision.encoder, threading.Event()
+    text, shown = "in the self = the", [vision.picture(44, 60, 11), vision.picture(60, 44, 12)]
+    seen, encode = f"in {two_slots.token} the {two_slots.token}", encoder._encode
+    expected = [two_slots.expected(text, []), two_slots.expected(seen, shown)]
+
+    def slow(picture: Any) -> Any:
+        assert go_on.wait(60)
+        return encode(picture)
+
+    with bundle._exclusive(serving=True):
+        scheduler = Scheduler(bundle)
+        running = scheduler.submit(text, max_new_tokens=NEW)
+        while not scheduler.running:
+            scheduler.step()
+        encoder._kept.clear()
+        monkeypatch.setattr(encoder, "_encode", slow)
+        cancelled, request = (scheduler.submit(seen, images=shown, max_new_tokens=NEW) for _ in range(2))
+        scheduler.step()
+        assert scheduler.running == 2
+        while any(served.request is running for served in scheduler._seats.running):
+            scheduler.step()  # up to the end of the text, while nothing can be encoded
+        cancelled.cancel()
+        scheduler.step()
+        assert cancelled.generations()[0].finish_reason == "cancelled"
+        go_on.set()
+        while not scheduler.is_idle:
+            scheduler.step()
+        scheduler.close()
+    assert [each.generations()[0].token_ids for each in (running, request)] == expected
 
 
 def test_a_conversation_has_pictures_in_its_parts(seeing, tmp_path):

@@ -246,6 +246,9 @@ class Scheduler:
         served = self._reading
         if served is None or served.slot is None:
             return
+        media = served.row.media
+        if media is not None and not media.prepare(served.cached, waits=self.running == 1):
+            return  # a picture is encoded beside the rounds of other slots
         start, before = self._clock(), dict(self._loop.seconds)
         count = self._loop.prefill(served.slot, self._costs.chunk() if self.running > 1 else None)
         self._costs.record_prefill(count, self._clock() - start)
