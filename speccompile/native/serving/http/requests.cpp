@@ -46,6 +46,7 @@ void read_common(const Json& fields, ParsedRequest& made) {
   made.continuous_usage = made.usage && wanted["continuous_usage_stats"].boolean();
   made.token_ids = fields["return_token_ids"].boolean();
   made.salt = fields["cache_salt"].text();
+  made.priority = whole_or(fields, "priority", 0);
   made.model = fields["model"].text();
 }
 

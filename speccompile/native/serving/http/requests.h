@@ -26,6 +26,7 @@ struct ParsedRequest {
   std::optional<int64_t> logprobs;
   std::vector<std::string> echo;
   std::string salt, model;
+  int64_t priority = 0;  // lower numbers are served earlier
   std::optional<Tools> tools;  // that an answer may call
 
   size_t choices() const { return prompts.size() * static_cast<size_t>(sequences); }
