@@ -43,7 +43,7 @@ pairs           int64 [catch_up]        the same, of a drafter whose rows pair w
 source          int64 [B, source]       the tokens of a source, read by an encoder's graph: see `bundle.sources`
 source_length   int64 [B]               rows that count of each source's keys and values, at least one
 source_tokens   int64 [B, E]            the same tokens, for lookups in the source
-audio           float32 [B, M, F]       log-mel features of a sound, in place of `source`
+audio, encoded  float32 [B, M, F], [B, E, H]  features of a sound, in place of `source`; an encoder's states
 timestamps      bool [B]                slots that write times: see `bundle.sources`
 tokens          int64 [B, S]            all committed tokens and the bonus token (lookups); float32 [B, 1, S, 1]
                                         where an engine updates only caches in place
@@ -120,7 +120,7 @@ BUFFERS = (
     "pairs", "tokens", "parents", "nodes", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "history",
     "uniforms", "accept_uniforms", "draft_uniforms", "draft_ids", "draft_probs", "allowed", "features", "successors",
     "row_tokens", "adapter", "media", "media_rows", "media_blocks", "media_offsets", "source", "source_length",
-    "source_tokens", "audio", "timestamps",
+    "source_tokens", "audio", "encoded", "timestamps",
 )  # fmt: skip
 """Names of buffers with a fixed name; states are named by their component and kind. Some are names of sizes as well."""
 

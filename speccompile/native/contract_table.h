@@ -254,8 +254,9 @@ inline constexpr const char* kSource = "source";
 inline constexpr const char* kSourceLength = "source_length";
 inline constexpr const char* kSourceTokens = "source_tokens";
 inline constexpr const char* kAudio = "audio";
+inline constexpr const char* kEncoded = "encoded";
 inline constexpr const char* kTimestamps = "timestamps";
-inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter, kMedia, kMediaRows, kMediaBlocks, kMediaOffsets, kSource, kSourceLength, kSourceTokens, kAudio, kTimestamps};
+inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter, kMedia, kMediaRows, kMediaBlocks, kMediaOffsets, kSource, kSourceLength, kSourceTokens, kAudio, kEncoded, kTimestamps};
 }  // namespace names
 
 // speccompile.contract: GRAPHS
@@ -569,6 +570,7 @@ inline constexpr Signature kSignatures[] = {
     {"source_length", "int64", "batch", "io"},
     {"source_tokens", "int64", "batch *", "io"},
     {"audio", "float32", "batch * *", "io"},
+    {"encoded", "float32", "batch * *", "link"},
     {"timestamps", "bool", "batch", "io"},
     {"features", "float32", "batch window *", "link"},
     {"successors", "int64", "batch logit_rows *", "link"},

@@ -9,8 +9,9 @@ import torch
 import transformers
 
 from scripts.examples.listener import ENGLISH, GERMAN, make_listener, speak, write_sound
+from speccompile.compiler.build.shared_encoder import EncoderPair, difference
 from speccompile.compiler.from_recipe import build
-from speccompile.compiler.models.load import load_model
+from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.models.probe import probe
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.errors import PromptError, UsageError
@@ -70,12 +71,43 @@ def test_decoders_run_behind_the_hook(tmp_path):
     assert {name: shape[2] for name, shape in decoder.cache_shapes().items()}["cross_value.1"] == 20
 
 
-def test_a_smaller_whisper_drafts(tmp_path):
-    model = make_whisper(tmp_path / "target")
-    drafter = make_whisper(tmp_path / "drafter", decoder_layers=1)
+def make_pair(folder):
+    """Write a target, and a drafter with its encoder and the first layer of its decoder, and return both."""
+    model, drafter = make_whisper(folder / "target"), make_whisper(folder / "drafter", decoder_layers=1)
     weights = {name: each for name, each in model.state_dict().items() if name in drafter.state_dict()}
-    drafter.load_state_dict(weights)  # so that some drafts are right: the encoder is the target's
+    drafter.load_state_dict(weights)  # so that some drafts are right
+    drafter.save_pretrained(folder / "drafter")
+    return model, drafter
+
+
+def compared(folder):
+    files = [ModelFiles(folder / each, (), 120) for each in ("target", "drafter")]
+    return difference(EncoderPair(*files, 48))
+
+
+def test_an_encoder_is_shared_where_it_is_the_same(tmp_path):
+    drafter = make_pair(tmp_path)[1]
+    assert compared(tmp_path) is None
+    drafter.config.activation_function = "relu"
     drafter.save_pretrained(tmp_path / "drafter")
+    assert compared(tmp_path) == "their settings differ"
+    with torch.no_grad():
+        drafter.model.encoder.conv2.bias[3] += 1e-6
+    drafter.save_pretrained(tmp_path / "drafter")
+    assert compared(tmp_path) == "conv2.bias differs"
+    make_whisper(tmp_path / "drafter", encoder_layers=3)
+    assert compared(tmp_path) == "only one of them has layers.2.fc1.bias"
+
+
+@pytest.mark.parametrize(
+    "encoder", ["same", pytest.param("other", marks=pytest.mark.sweep("as the same encoder, which is shared"))]
+)
+def test_a_smaller_whisper_drafts(tmp_path, encoder):
+    model, drafter = make_pair(tmp_path)
+    if encoder == "other":
+        with torch.no_grad():
+            drafter.model.encoder.conv1.bias += 1e-3
+        drafter.save_pretrained(tmp_path / "drafter")
     built = build(
         {
             "name": "demo", "target": {"model": str(tmp_path / "target")},
@@ -87,6 +119,8 @@ def test_a_smaller_whisper_drafts(tmp_path):
     proof = json.loads((built / "proof.json").read_text())
     assert proof["engines"][0]["transformers"]["equal"] == 3
     with Bundle.open(built) as bundle:
+        read = {graph.name: graph.inputs[0].name for graph in bundle.manifest.graphs}
+        assert read["encode_draft_source"] == ("encoded" if encoder == "same" else "audio")
         tokens = set()
         for number, size in enumerate((1, 2000, 5000, SOUND)):
             sound = noise(size, number)

@@ -7,6 +7,7 @@ from speccompile.bundle.caches import STORED_KINDS
 from speccompile.bundle.media import AXES
 from speccompile.bundle.sources import (
     AUDIO,
+    ENCODED,
     ENCODED_COMPONENTS,
     SOURCE,
     TIMESTAMPS,
@@ -14,7 +15,7 @@ from speccompile.bundle.sources import (
     length_input,
     tokens_input,
 )
-from speccompile.compiler.models.encode_source import EncodeSource
+from speccompile.compiler.models.encode_source import READS, EncodeSource
 from speccompile.compiler.step.draft import Drafter, State
 from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.verify import Verify
@@ -155,9 +156,12 @@ def encoder_graph(name: str, encoder: EncodeSource) -> Graph:
         _state(f"{ENCODED_COMPONENTS[name]}.{each}", "float32", (batch, *shape[1:]))
         for each, shape in encoder.shapes.items()
     ]
-    heard = encoder.heard
+    heard, states = encoder.heard, encoder.states
     read = _io(SOURCE, (batch, SOURCE)) if heard is None else _io(AUDIO, (batch, *heard), dtype="float32")
-    return Graph(name, (read, *caches), tuple(map(_updated, caches)))
+    shared = [] if states is None else [Spec(ENCODED, "float32", (batch, *states), ENCODED, "link")]
+    if encoder.sharing == READS:
+        return Graph(name, (*shared, *caches), tuple(map(_updated, caches)))
+    return Graph(name, (read, *caches), (*shared, *map(_updated, caches)))
 
 
 def rows_of(batch_size: int) -> Dimension:
