@@ -107,6 +107,10 @@ class GivenIndex:
     """Placeholder for the folder of --index."""
 
 
+class SourceText:
+    """Placeholder for the text that a target with an encoder reads; other targets have none."""
+
+
 @dataclass(frozen=True)
 class CompareVariant:
     """A variant of a drafting method that `compare` tries. keys: of the section `drafter`, which may have placeholders;

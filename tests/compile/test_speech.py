@@ -186,13 +186,13 @@ def test_long_sounds_are_heard_as_by_transformers(timed):
             sound = loud_and_quiet(size, size)
             expected = long_form(model, sound, condition_on_prev_tokens=depends)
             asked = {"timestamps": True, "condition_on_previous_text": depends, "max_new_tokens": 24}
-            before = bundle._loop._sources.runs
+            before = bundle._loop.sources.runs
             for how in ({"adaptive": False}, {"autoregressive": True}):
                 found = bundle.transcribe(sound, "de", **asked, **how).segments
                 assert [each.token_ids for each in found] == [tokens for tokens, *_ in expected]
                 assert np.allclose([(each.start, each.end) for each in found], [times for _, *times in expected])
             windows = len({each.seek for each in found})
-            assert bundle._loop._sources.runs - before <= 2 * windows  # once a window, whatever is asked of it
+            assert bundle._loop.sources.runs - before <= 2 * windows  # once a window, whatever is asked of it
             seen |= {tuple(each.token_ids) for each in found}
         assert len(seen) > 5
         first = next(bundle.stream_transcript(sound, "de", timestamps=True, max_new_tokens=24))
@@ -249,9 +249,9 @@ def test_a_listener_writes_down_what_it_hears(listener):
             bundle.transcribe(np.zeros(129_600, np.float32))
         with pytest.raises(UsageError, match="timestamps: received true, but this bundle's target has no tokens of ti"):
             bundle.transcribe(speak(phrase), timestamps=True)
-        before = bundle._loop._sources.runs
+        before = bundle._loop.sources.runs
         assert bundle.transcribe(speak(phrase[::-1])).text == " ".join(phrase[::-1])
-        assert bundle._loop._sources.runs == before + 1  # once for the language and the text
+        assert bundle._loop.sources.runs == before + 1  # once for the language and the text
 
 
 def test_commands_hear(listener, cli, tmp_path):
@@ -274,6 +274,24 @@ def test_commands_hear(listener, cli, tmp_path):
     assert (code, "source: received one, but this bundle's target hears" in err) == (2, True)
     code, out, _ = cli("prove", listener / "bundle", "--target", listener / "target", "--json")
     assert json.loads(out)["transformers"]["equal"] == 3
+
+
+def test_sounds_are_measured(listener, cli, tmp_path):
+    words = list(ENGLISH[1:7]) * 4
+    write_sound(words, tmp_path / "a.wav")
+    (tmp_path / "sounds.jsonl").write_text('{"audio": "a.wav"}\n{"audio": "a.wav", "language": "en"}\n')
+    asked = ("--prompts", tmp_path / "sounds.jsonl", "--repeats", 1, "--fixed-draft-length", "-n", 40, "--json")
+    code, out, _ = cli("bench", listener / "bundle", *asked)
+    report = json.loads(out)
+    assert (code, report["equal_prompts"], report["prompts"]) == (0, 2, 2)
+    assert report["speculative"]["new_tokens"] == 2 * (len(words) + 1)
+    assert report["speculative"]["mean_accepted"] > 2
+    (tmp_path / "sounds.jsonl").write_text('{"audio": "a.wav", "language": "fr"}\n')
+    code, _, err = cli("bench", listener / "bundle", *asked)
+    assert (code, "source_language: received 'fr', expected one of this bundle's 2 languages" in err) == (2, True)
+    (tmp_path / "sounds.jsonl").write_text('{"source": "a"}\n')
+    code, _, err = cli("bench", listener / "bundle", *asked)
+    assert (code, "prompt 1: received a source, expected a sound" in err) == (2, True)
 
 
 def test_openais_client_hears(listener, tmp_path):

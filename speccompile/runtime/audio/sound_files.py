@@ -73,7 +73,7 @@ def _decode(data: bytes, form: str, where: str) -> Sound:
             _check_length(count, rate, where)
             values = np.concatenate([np.zeros(0, np.float32), *_means(opened, rate, where)])
     except soundfile.SoundFileError as error:
-        raise _damaged(where, form, getattr(error, "error_string", str(error))[:160]) from None
+        raise _damaged(where, form, str(getattr(error, "error_string", error)).removeprefix("Error : ")[:160]) from None
     if not values.size or len(values) < count:
         raise _damaged(where, form, f"{len(values)} of {count} samples can be decoded")
     if not np.isfinite(values).all():
