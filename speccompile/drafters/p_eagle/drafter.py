@@ -53,17 +53,17 @@ class PEagleReading(ParallelDraftRound, PairedReading):
 
     reader: PEagleReader
 
-    def _read_path(self, x: Tensor, tokens: Tensor, causal: Tensor) -> None:
+    def _read_path(self, x: Tensor, embedded: Tensor, causal: Tensor) -> None:
         if not self.reader.masks:
-            super()._read_path(x, tokens, causal)
+            super()._read_path(x, embedded, causal)
             return
-        reader, masks, (batch, width) = self.reader, self.reader.masks, tokens.shape
-        behind = reader.clamp(self.end[:, None] + torch.arange(masks, device=tokens.device))
+        reader, masks, (batch, width, _) = self.reader, self.reader.masks, x.shape
+        behind = reader.clamp(self.end[:, None] + torch.arange(masks, device=x.device))
         positions = torch.cat([self.row_positions, behind], 1)
         self.current.set_positions(positions, positions, mask_token_attention(causal, self.seen, masks))
         x = torch.cat([x, reader.mask_row.expand(batch, masks, -1)], 1)
-        tokens = torch.cat([tokens, torch.full((batch, masks), reader.mask_token, device=tokens.device)], 1)
-        hidden = reader.run(x, tokens, self.current, reader.rotary(positions)).hidden
+        mask = reader.embed(torch.full((batch, masks), reader.mask_token, device=x.device))
+        hidden = reader.run(x, torch.cat([embedded, mask], 1), self.current, reader.rotary(positions)).hidden
         places = places_of(self.last, width, masks)[:, :, None].expand(-1, -1, hidden.shape[2])
         self.depths = reader.logits(hidden.gather(1, places))
         self.logits = self.depths[:, :1]
