@@ -79,6 +79,8 @@ SIGNATURES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "media_rows": ("int64", ("batch", "window"), "io"),
     "media_blocks": ("int64", ("batch", "window"), "io"),
     "media_offsets": ("int64", ("batch", "*", "window"), "io"),
+    "media_next": ("int64", ("batch", "window"), "io"),
+    "media_behind": _COUNT,
     ADAPTER_MATRIX: ("float32", ("*", "*", "*"), "io"),
     "source": ("int64", ("batch", "source"), "io"),
     "source_length": _COUNT,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from speccompile.bundle.caches import STORED_KINDS
-from speccompile.bundle.media import AXES
+from speccompile.bundle.media import AXES, MEDIA, MEDIA_BEHIND, MEDIA_NEXT, MEDIA_OFFSETS
 from speccompile.bundle.sources import (
     AUDIO,
     ENCODED,
@@ -107,6 +107,17 @@ def media_inputs(verify: Verify, batch: Dimension) -> list[Spec]:
     return found + ([_io("media_offsets", (batch, AXES, "window"))] if merged.axes else [])
 
 
+def _drafters_media(drafter: Drafter, batch: Dimension) -> list[Spec]:
+    """Return the inputs of a drafter for pictures: rows of one that pairs features with tokens, and positions."""
+    read, found = drafter.media, list[Spec]()
+    if read is None:
+        return found
+    if drafter.pairs_next_token:
+        found += [_io(MEDIA, (MEDIA, read.width), dtype="float32"), _io(MEDIA_NEXT, (batch, "window"))]
+        found += [_io(MEDIA_OFFSETS, (batch, AXES, "window"))] if read.axes else []
+    return [*found, _io(MEDIA_BEHIND, (batch,))] if read.axes else found
+
+
 def quantized_states(verify: Verify) -> list[str]:
     """Return the names of the target's caches that hold codes and scales."""
     shape = verify.decoder.shape
@@ -139,6 +150,7 @@ def draft_graph(drafter: Drafter, rows: int, n_features: int = 0) -> Graph:
         inputs.append(Spec("features", "float32", (batch, "window", n_features), "features", "link"))
     if drafter.target_top_k:
         inputs += _ranked(batch, drafter.target_top_k)
+    inputs += _drafters_media(drafter, batch)
     outputs = [_io("next_window", (batch, width.nodes)), _io("next_total", (batch,))]
     if drafter.shape is None:
         outputs.append(_io("next_parents", (batch, width.nodes)))

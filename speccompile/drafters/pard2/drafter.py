@@ -10,6 +10,7 @@ from speccompile.compiler.step.draft import Accepted, Drafter
 from speccompile.compiler.step.draft.layers import Layer, Turn, make_norm
 from speccompile.compiler.step.draft.masked import MaskedPairedRound
 from speccompile.compiler.step.draft.paired import Output, PairedReader
+from speccompile.compiler.step.draft.pictures import PicturedPath
 from speccompile.drafters.context import DrafterContext, token_by_token
 from speccompile.drafters.p_eagle.reading import SWITCH
 from speccompile.drafters.pard2.reading import SCALE
@@ -48,8 +49,11 @@ class Pard2Reader(PairedReader):
     def fuse(self, features: Tensor) -> Tensor:
         return self.target_proj(features) * self.scale
 
-    def run(self, x: Tensor, tokens: Tensor, current: CachedPass, turn: Turn) -> Output:
-        x = self.embed_tokens(tokens) + x
+    def embed(self, tokens: Tensor) -> Tensor:
+        return self.embed_tokens(tokens)
+
+    def run(self, x: Tensor, embedded: Tensor, current: CachedPass, turn: Turn) -> Output:
+        x = embedded + x
         for layer in self.layers:
             x = layer(x, current, turn)
         hidden = self.norm(x)
@@ -89,7 +93,8 @@ class Pard2Reading(MaskedPairedRound):
         self.seen = catch_up < rows[:, None]
         self.last = (rows - 1).clamp(min=0)[:, None]
         causal = (catch_up[None, :] <= catch_up[:, None]).expand(path.shape[0], -1, -1)
-        self._read_path(reader.fuse(features), tokens, causal)
+        self.pictures = PicturedPath(None, accepted)
+        self._read_path(reader.fuse(features), reader.embed(tokens), causal)
 
     def masks(self) -> tuple[int, int]:
         return self.reader.masks, self.reader.mask_token

@@ -47,7 +47,7 @@ class Pard2Learner(TrainableHead):
         tokens = torch.cat([seen.tokens, torch.full_like(behind, reader.mask_token)], 1)
         current = TrainingPass(list(reader.shape_of_layers.windows))
         current.set_positions(positions, positions, with_masks_at(rows, anchors, masks))
-        hidden = reader.run(x, tokens, current, reader.rotary(positions)).hidden
+        hidden = reader.run(x, reader.embed(tokens), current, reader.rotary(positions)).hidden
         drafting = len(rows) + torch.arange(count * masks, device=anchors.device).view(count, masks)
         places = [anchors, *drafting.unbind(1)]
         return [reader.logits(_rows(hidden, each.expand(batch, -1))) for each in places]

@@ -82,6 +82,11 @@ class SequenceMedia:
         last = self._offsets.shape[1] - 1
         return self._offsets[:, np.minimum(np.arange(start, stop), last)]
 
+    @property
+    def offset_behind(self) -> int:
+        """Offset, on every axis, of the position of a token behind the prompt."""
+        return int(self._offsets[0, -1])
+
     def chunk_stop(self, start: int, stop: int) -> int:
         """Return where a chunk of the prompt ends that begins at `start` and would end at `stop`: not among rows that
         see each other, which lie before or in it."""

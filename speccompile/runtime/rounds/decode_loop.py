@@ -120,7 +120,7 @@ class DecodeLoop(HeldTexts):
         assert not own.is_prefilled, f"the text of slot {slot} has been read"
         size = self.rounds.chunk if most is None else max(min(most, self.rounds.chunk), 1 + overlap)
         start = own.prefill_position
-        part = range(start, chunk_stop(own, start, min(start + size, len(own.sequence))))
+        part = range(start, chunk_stop(own, start + overlap, min(start + size, len(own.sequence))))
         beside = (
             []
             if self.rounds.supports_batch_slices

@@ -60,18 +60,18 @@ class MaskedPairedRound(ParallelDraftRound, PairedReading):
     def mask_rows(self, x: Tensor) -> Tensor:
         """Return what mask rows hold in place of features, [1 or B, 1, h]. x [B, C, h]: the true rows."""
 
-    def _read_path(self, x: Tensor, tokens: Tensor, causal: Tensor) -> None:
+    def _read_path(self, x: Tensor, embedded: Tensor, causal: Tensor) -> None:
         masks, mask_token = self.masks()
         if not masks:
-            super()._read_path(x, tokens, causal)
+            super()._read_path(x, embedded, causal)
             return
-        reader, (batch, width) = self.reader, tokens.shape
-        behind = reader.clamp(self.end[:, None] + torch.arange(masks, device=tokens.device))
+        reader, (batch, width, _) = self.reader, x.shape
+        behind = reader.clamp(self.end[:, None] + torch.arange(masks, device=x.device))
         positions = torch.cat([self.row_positions, behind], 1)
         self.current.set_positions(positions, positions, mask_token_attention(causal, self.seen, masks))
         x = torch.cat([x, self.mask_rows(x).expand(batch, masks, -1)], 1)
-        tokens = torch.cat([tokens, torch.full((batch, masks), mask_token, device=tokens.device)], 1)
-        hidden = reader.run(x, tokens, self.current, reader.rotary(positions)).hidden
+        mask = reader.embed(torch.full((batch, masks), mask_token, device=x.device))
+        hidden = reader.run(x, torch.cat([embedded, mask], 1), self.current, reader.rotary(positions)).hidden
         places = places_of(self.last, width, masks)[:, :, None].expand(-1, -1, hidden.shape[2])
         self.depths = reader.logits(hidden.gather(1, places))
         self.logits = self.depths[:, :1]
