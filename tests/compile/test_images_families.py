@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from speccompile.errors import EngineError
+from tests.native.native_api import NativeBundle
 from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made
 from tests.suite.selection import sweep_but
 
@@ -52,3 +54,18 @@ def test_requests_of_a_service_see_their_own_pictures_and_encode_them_once(seein
     runs = seeing.bundle.vision.encoder.runs
     seeing.bundle.generate(f"{text} and", images=[TALL], max_new_tokens=3)
     assert seeing.bundle.vision.encoder.runs == runs
+
+
+@pytest.fixture
+def native(seeing, native_library, onnxruntime_library):
+    return NativeBundle(seeing.path, library=native_library, onnxruntime=onnxruntime_library, threads=1)
+
+
+def test_tokens_of_the_runtime_in_cpp_are_the_same(seeing, request):
+    if seeing.name == "lfm2_vl":
+        with pytest.raises(EngineError, match=r"sees pictures as 'lfm2_vl' does, expected one of gemma3, .*no other"):
+            request.getfixturevalue("native")
+        return
+    native = request.getfixturevalue("native")
+    for text, images in PROMPTS:
+        assert seeing.both_ways_in_cpp(native, text, images) == seeing.both_ways(text, images), text
