@@ -42,8 +42,11 @@ CONSTANTS = {
         "ADAPTER_CONFIG": "kAdapterConfig", "ADAPTER_WEIGHTS": "kAdapterWeights", "PREFIX": "kAdapterNames",
         "LOW_RANK": "kAdapterTensors",
     },
-    "speccompile.bundle.acceptance": {"KEY": "kAcceptance"},
-    "speccompile.bundle.hashes": {"HASHES": "kHashes"},
+    "speccompile.bundle.acceptance": {"KEY": "kAcceptance"}, "speccompile.bundle.hashes": {"HASHES": "kHashes"},
+    "speccompile.bundle.media": {
+        "ENCODE_IMAGE": "kEncodeImage", "PIXELS": "kPixels", "ROWS": "kRows", "PLACES": "kPlaces", "NEAR": "kNear",
+        "WINDOWS": "kWindows", "WEIGHTS": "kWeights", "AXES": "kAxes", "IMAGES_FOLDER": "kImagesFolder",
+    },
     "speccompile.bundle.cache": {
         "FOLDER": "kCacheFolder", "LIMIT": "kCacheLimit", "DEFAULT_LIMIT": "kDefaultCacheLimit", "ENTRY": "kCacheEntry",
         "PART": "kCachePart",
@@ -56,16 +59,18 @@ CONSTANTS = {
         "FORMAT": "kIndexFormat", "HEADER": "kIndexHeader", "SEPARATOR": "kIndexSeparator",
         "TOKEN_BYTES": "kTokenBytes", "TOKENS": "kIndexTokens", "SUFFIXES": "kIndexSuffixes",
     },
-    "speccompile.index.retrieval": {"POLICY": "kRetrievalPolicy"},
-    "speccompile.index.votes": {"ROOT": "kBehindText"},
+    "speccompile.index.retrieval": {"POLICY": "kRetrievalPolicy"}, "speccompile.index.votes": {"ROOT": "kBehindText"},
     "speccompile.native": {
         "DOMAIN": "kKernelsDomain", "VARIABLE": "kKernelsVariable", "NONE": "kNoKernels",
         "ONNXRUNTIME": "kOnnxruntimeVariable", "THREADS_ENTRY": "kThreadsEntry",
     },
+    "speccompile.runtime.images.limits": {
+        "MAX_BYTES": "kMostPictureBytes", "MAX_PIXELS": "kMostPixels", "MAX_SIDE": "kLongestSide",
+        "LOW_SIDE": "kLowSide", "MAX_IMAGES": "kMostPictures", "ENCODER_BYTES": "kEncoderBytes",
+    },
     "speccompile.runtime.rounds.drafter_state": {
-        "FORMAT": "kDrafterStateFormat", "METADATA": "kDrafterStateMetadata",
+        "FORMAT": "kDrafterStateFormat", "METADATA": "kDrafterStateMetadata", "LONGEST": "kDrafterStateLongest",
         "LENGTH_BYTES": "kDrafterStateLengthBytes", "ALIGNMENT": "kDrafterStateAlignment",
-        "LONGEST": "kDrafterStateLongest",
     },
     "speccompile.runtime.session_file": {
         "FORMAT": "kSessionFormat", "HASH": "kSessionHash", "LARGEST": "kLargestDimension", "PRIVATE": "kPrivate",
@@ -84,8 +89,8 @@ CONSTANTS = {
         "NAME": "kTimesFolder", "FORMAT": "kTimesFormat", "PROCESSES": "kTimesProcesses", "CHANGED": "kChangedTimes",
     },
     "speccompile.runtime.first_times": {
-        "LIMIT_SECONDS": "kTimingLimit", "MOST_RUNS": "kTimingRuns",
-        "SMALL_SECONDS": "kSmallSeconds", "SMALL_RUNS": "kSmallRuns",
+        "LIMIT_SECONDS": "kTimingLimit", "MOST_RUNS": "kTimingRuns", "SMALL_SECONDS": "kSmallSeconds",
+        "SMALL_RUNS": "kSmallRuns",
     },
     "speccompile.runtime.window_invariance": {
         "NAME": "kInvarianceFolder", "FORMAT": "kInvarianceFormat", "PREFIX": "kInvariancePrefix",
@@ -114,8 +119,7 @@ CONSTANTS = {
     },
     "speccompile.serving.scheduler.latency": {
         "ROUNDS": "kChunkRounds", "SMALLEST": "kSmallestChunk", "KEPT": "kKeptLatency",
-    },
-    "speccompile.serving.scheduler.slot_allocator": {"SIMILAR": "kSimilarPrefix"},
+    }, "speccompile.serving.scheduler.slot_allocator": {"SIMILAR": "kSimilarPrefix"},
     "speccompile.measure.bench.costs": {
         "WARM_UP": "kWarmUpRuns", "GENERATIONS": "kHostGenerations", "NEW_TOKENS": "kHostNewTokens",
         "EVERY_WIDTH": "kEveryWidth", "WIDE": "kWideWidths", "ON_DEVICE": "kDeviceWidths",

@@ -15,6 +15,7 @@ from speccompile.recipe.load import parse_recipe
 from speccompile.runtime import Bundle
 from speccompile.runtime.images.families import FAMILIES
 from tests import vision
+from tests.native.native_api import NativeBundle
 
 NEW = 20
 WIDE, TALL = vision.picture(40, 90), vision.picture(90, 33, 1)
@@ -75,6 +76,12 @@ class Seeing:
         ways = ({"autoregressive": True}, {"autoregressive": False})
         given: dict[str, Any] = {"images": list(images), "max_new_tokens": NEW, "adaptive": False}
         return [self.bundle.generate(text, **given, **way).token_ids for way in ways]
+
+    def both_ways_in_cpp(self, native: NativeBundle, text: str, images: Sequence[Any]) -> list[list[int]]:
+        """Return the tokens of the runtime in C++ as `both_ways` does."""
+        session, given = native.session(), {"images": [list(images)], "max_new_tokens": NEW, "adaptive": 0}
+        ways = (session.generate([text.format(self.token)], **given, autoregressive=way) for way in (1, 0))
+        return [found["token_ids"] for (found,) in ways]
 
     @torch.no_grad()
     def _recomputed(self, given: dict[str, Any]) -> list[int]:

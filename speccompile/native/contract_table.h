@@ -52,6 +52,17 @@ inline constexpr const char* kAcceptance = "acceptance";
 // speccompile.bundle.hashes
 inline constexpr const char* kHashes = "hashes.json";
 
+// speccompile.bundle.media
+inline constexpr const char* kEncodeImage = "encode_image";
+inline constexpr const char* kPixels = "pixels";
+inline constexpr const char* kRows = "rows";
+inline constexpr const char* kPlaces = "places";
+inline constexpr const char* kNear = "near";
+inline constexpr const char* kWindows = "windows";
+inline constexpr const char* kWeights = "weights";
+inline constexpr int64_t kAxes = 3;
+inline constexpr const char* kImagesFolder = "images";
+
 // speccompile.bundle.cache
 inline constexpr const char* kCacheFolder = "SPECCOMPILE_CACHE_DIR";
 inline constexpr const char* kCacheLimit = "SPECCOMPILE_CACHE_LIMIT_GB";
@@ -87,12 +98,20 @@ inline constexpr const char* kNoKernels = "none";
 inline constexpr const char* kOnnxruntimeVariable = "SPECCOMPILE_ONNXRUNTIME";
 inline constexpr const char* kThreadsEntry = "speccompile.threads";
 
+// speccompile.runtime.images.limits
+inline constexpr int64_t kMostPictureBytes = 33554432;
+inline constexpr int64_t kMostPixels = 64000000;
+inline constexpr int64_t kLongestSide = 16384;
+inline constexpr int64_t kLowSide = 512;
+inline constexpr int64_t kMostPictures = 64;
+inline constexpr int64_t kEncoderBytes = 268435456;
+
 // speccompile.runtime.rounds.drafter_state
 inline constexpr const char* kDrafterStateFormat = "speccompile.kept.1";
 inline constexpr const char* kDrafterStateMetadata = "__metadata__";
+inline constexpr int64_t kDrafterStateLongest = 1048576;
 inline constexpr int64_t kDrafterStateLengthBytes = 8;
 inline constexpr int64_t kDrafterStateAlignment = 8;
-inline constexpr int64_t kDrafterStateLongest = 1048576;
 
 // speccompile.runtime.session_file
 inline constexpr const char* kSessionFormat = "speccompile.session.1";

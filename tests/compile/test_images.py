@@ -4,7 +4,6 @@ import io
 import json
 import re
 import sys
-import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from io import BytesIO
@@ -25,9 +24,9 @@ from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.runtime import Bundle
 from speccompile.runtime.images.media import SequenceMedia
 from speccompile.serving.http.model import ServedModel
-from speccompile.serving.scheduler.scheduler import Scheduler
 from tests import vision
 from tests.light.serve_example import serving
+from tests.native.native_api import NativeBundle
 from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made
 from tests.suite.selection import sweep_but
 
@@ -183,36 +182,6 @@ def test_a_service_sees_pictures(two_slots):
         assert [request.generations()[0].token_ids for request in requests] == expected
 
 
-def test_rounds_of_others_go_on_while_a_picture_is_encoded(two_slots, monkeypatch):
-    bundle, encoder, go_on = two_slots.bundle, two_slots.bundle.vision.encoder, threading.Event()
-    text, shown = "in the self = the", [vision.picture(44, 60, 11), vision.picture(60, 44, 12)]
-    seen, encode = f"in {two_slots.token} the {two_slots.token}", encoder._encode
-    expected = [two_slots.expected(text, []), two_slots.expected(seen, shown)]
-
-    def slow(picture: Any) -> Any:
-        assert go_on.wait(60)
-        return encode(picture)
-
-    with bundle._exclusive(serving=True):
-        scheduler = Scheduler(bundle)
-        running = scheduler.submit(text, max_new_tokens=NEW)
-        while not scheduler.running:
-            scheduler.step()
-        encoder._kept.clear()
-        monkeypatch.setattr(encoder, "_encode", slow)
-        cancelled, request = (scheduler.submit(seen, images=shown, max_new_tokens=NEW) for _ in range(2))
-        scheduler.step()
-        assert scheduler.running == 2
-        while any(served.request is running for served in scheduler._seats.running):
-            scheduler.step()  # up to the end of the text, while nothing can be encoded
-        cancelled.cancel(), scheduler.step()
-        assert cancelled.generations()[0].finish_reason == "cancelled"
-        go_on.set()
-        while not scheduler.is_idle:
-            scheduler.step()
-    assert [each.generations()[0].token_ids for each in (running, request)] == expected
-
-
 def test_a_conversation_has_pictures_in_its_parts(seeing, tmp_path):
     bundle, file = seeing.bundle, tmp_path / "wide.png"
     Image.fromarray(WIDE).save(file)
@@ -348,3 +317,13 @@ def test_inspect_and_the_manifest_tell_the_pictures(seeing, cli):
     assert "images" in out.partition("proof (proof.json)")[2]
     written = json.loads((seeing.path / "manifest.json").read_text())["plan"]["images"]
     assert ImageSettings.from_json(written) == seeing.bundle.vision.settings
+
+
+@pytest.fixture
+def native(seeing, native_library, onnxruntime_library):
+    return NativeBundle(seeing.path, library=native_library, onnxruntime=onnxruntime_library, threads=1)
+
+
+def test_tokens_of_the_runtime_in_cpp_are_the_same(seeing, native):
+    for text, images in PROMPTS:
+        assert seeing.both_ways_in_cpp(native, text, images) == seeing.both_ways(text, images), text

@@ -1,9 +1,15 @@
 """Bundles of further families that see pictures, against transformers' whole models."""
 
 import json
+import threading
+from typing import Any
 
 import pytest
 
+from speccompile.errors import EngineError
+from speccompile.serving.scheduler.scheduler import Scheduler
+from tests import vision
+from tests.native.native_api import NativeBundle
 from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made
 from tests.suite.selection import sweep_but
 
@@ -52,3 +58,48 @@ def test_requests_of_a_service_see_their_own_pictures_and_encode_them_once(seein
     runs = seeing.bundle.vision.encoder.runs
     seeing.bundle.generate(f"{text} and", images=[TALL], max_new_tokens=3)
     assert seeing.bundle.vision.encoder.runs == runs
+
+
+def test_rounds_of_others_go_on_while_a_picture_is_encoded(seeing, monkeypatch):
+    bundle, encoder, go_on = seeing.bundle, seeing.bundle.vision.encoder, threading.Event()
+    text, shown = "in the self = the", [vision.picture(44, 60, 11), vision.picture(60, 44, 12)]
+    seen, encode = f"in {seeing.token} the {seeing.token}", encoder._encode
+    expected = [seeing.expected(text, []), seeing.expected(seen, shown)]
+
+    def slow(picture: Any) -> Any:
+        assert go_on.wait(60)
+        return encode(picture)
+
+    with bundle._exclusive(serving=True):
+        scheduler = Scheduler(bundle)
+        running = scheduler.submit(text, max_new_tokens=NEW)
+        while not scheduler.running:
+            scheduler.step()
+        encoder._kept.clear()
+        monkeypatch.setattr(encoder, "_encode", slow)
+        cancelled, request = (scheduler.submit(seen, images=shown, max_new_tokens=NEW) for _ in range(2))
+        scheduler.step()
+        assert scheduler.running == 2
+        while any(served.request is running for served in scheduler._seats.running):
+            scheduler.step()  # up to the end of the text, while nothing can be encoded
+        cancelled.cancel(), scheduler.step()
+        assert cancelled.generations()[0].finish_reason == "cancelled"
+        go_on.set()
+        while not scheduler.is_idle:
+            scheduler.step()
+    assert [each.generations()[0].token_ids for each in (running, request)] == expected
+
+
+@pytest.fixture
+def native(seeing, native_library, onnxruntime_library):
+    return NativeBundle(seeing.path, library=native_library, onnxruntime=onnxruntime_library, threads=1)
+
+
+def test_tokens_of_the_runtime_in_cpp_are_the_same(seeing, request):
+    if seeing.name == "lfm2_vl":
+        with pytest.raises(EngineError, match=r"sees pictures as 'lfm2_vl' does, expected one of gemma3, .*no other"):
+            request.getfixturevalue("native")
+        return
+    native = request.getfixturevalue("native")
+    for text, images in PROMPTS:
+        assert seeing.both_ways_in_cpp(native, text, images) == seeing.both_ways(text, images), text

@@ -1,17 +1,22 @@
 """Bundles of targets whose pictures keep their shape, with positions on three axes, against transformers."""
 
 import json
+import re
+import subprocess
 from collections.abc import Iterator
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from speccompile.compiler.build import image_proof
 from speccompile.compiler.models.image_encoder import load_whole
-from speccompile.errors import PromptError, ProofError
+from speccompile.errors import PromptError, ProofError, UsageError
 from speccompile.runtime.images.media import SequenceMedia
 from tests import vision
+from tests.native.native_api import NativeBundle
+from tests.native.native_service import NativeService
 from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made
 from tests.suite.selection import sweep_but
 
@@ -92,3 +97,67 @@ def test_a_picture_that_comes_again_is_not_read_again(seeing):
 def test_a_picture_that_is_too_narrow_is_refused(seeing):
     with pytest.raises(PromptError, match="received a picture of 201 x 1 pixels, expected sides of at most 200 to 1"):
         seeing.bundle.generate("what", images=[vision.picture(1, 201)])
+
+
+@pytest.fixture
+def native(seeing, native_library, onnxruntime_library):
+    return NativeBundle(seeing.path, library=native_library, onnxruntime=onnxruntime_library, threads=1)
+
+
+def test_tokens_of_the_runtime_in_cpp_are_the_same(seeing, native):
+    for text, images in PROMPTS:
+        assert seeing.both_ways_in_cpp(native, text, images) == seeing.both_ways(text, images), text
+
+
+def test_a_service_in_cpp_goes_on_from_equal_pictures_alone(seeing, native):
+    text, other = f"in the {seeing.token} self =", vision.picture(40, 90, 7)
+    service = NativeService(native)
+    held = []
+    for image in (WIDE, WIDE, other):
+        found = service.generate(text, [image], max_new_tokens=NEW)
+        assert found["token_ids"] == seeing.expected(text, [image])
+        held.append((found["cached_tokens"], found["prompt_tokens"]))
+    before = len("in the ")  # the picture
+    assert [cached == total - 1 for cached, total in held] == [False, True, False]
+    assert held[2][0] <= before + 1
+    service.close()
+
+
+def test_the_command_in_cpp_takes_files_of_pictures(seeing, native_build, onnxruntime_library, tmp_path):
+    files = [tmp_path / "wide.png", tmp_path / "tall.ppm"]
+    for file, image in zip(files, (WIDE, TALL), strict=True):
+        Image.fromarray(image).save(file)
+    shown = [part for file in files for part in ("--image", str(file))]
+    asked = [native_build / "speccompile-native", "generate", str(seeing.path), "-p", "what is it", "-n", str(NEW)]
+    asked += ["--threads", "1", "--onnxruntime", str(onnxruntime_library)]
+    done = subprocess.run([*asked, "--json", *shown], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["token_ids"] == seeing.bundle.generate("what is it", images=[WIDE, TALL], max_new_tokens=NEW).token_ids
+    assert found["encode_seconds"] > 0
+    done = subprocess.run([*asked, *shown], capture_output=True, text=True)
+    assert re.search(r"tokens/s.*, pictures encoded in \d+\.\d\d s, finish reason length", done.stderr)
+    for more, said in (
+        (["--image", str(tmp_path / "none.png")], "No such file"),
+        ([*shown, "--truncate", "left"], "received 'left' for a prompt with pictures"),
+        ([*shown, "--session", str(tmp_path / "a")], "received pictures, expected a prompt of text"),
+    ):
+        done = subprocess.run([*asked, *more], capture_output=True, text=True)
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
+def test_what_does_not_go_with_pictures_is_refused_in_cpp(seeing, native):
+    session, given = native.session(), {"max_new_tokens": 3}
+    assert native.encode(f"a {seeing.token} b") == seeing.bundle.text.encode(f"a {seeing.token} b")
+    for prompts, images, said in (
+        ([[5, 9, 7]], [[WIDE]], "the prompt has 0 placeholders of pictures"),
+        ([f"{seeing.token} a {seeing.token}"], [[WIDE]], "received 1 pictures and 2 placeholders"),
+        (["a"], [[vision.picture(56, 56, seed) for seed in range(40)]], r"the prompt has \d+ tokens, more than"),
+        (["a"], [[WIDE] * 65], "expected at most"),
+        (["a"], [[b"GIF89a"]], r"images\[0\]: the picture cannot be decoded"),
+        (["a"], [[WIDE[:0]]], "received a picture of 90 x 0 pixels"),
+    ):
+        with pytest.raises(PromptError, match=said):
+            session.generate(prompts, images=images, **given)
+    with pytest.raises(UsageError, match="images: received a picture for prompt 2 of 1"):
+        session.generate(["a"], images=[[], [WIDE]], **given)

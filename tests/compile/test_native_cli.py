@@ -41,8 +41,8 @@ def sampled(built, tmp_path_factory) -> Path:
 
 CHANGED = {"bench": (2, 2), "generate": (15, 3), "inspect": (0, 0)}
 """Lines of Python's help that this one does not have, and lines of this one instead."""
-INPUTS = ("--image", "--source", "--source-file", "--source-ids", "--source-language", "--target-language")
-"""Options that are Python's alone: this runtime has no pictures and no encoders."""
+INPUTS = ("--source", "--source-file", "--source-ids", "--source-language", "--target-language")
+"""Options that are Python's alone: this runtime has no encoders."""
 
 
 def help_of(run, command: str) -> tuple[list[str], dict[str, str]]:

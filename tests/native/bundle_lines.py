@@ -6,14 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from speccompile.errors import BundleError, SpeccompileError, UsageError
+from speccompile.errors import BundleError, PromptError, SpeccompileError, UsageError
 
 
 class Lines:
     """native/tests/bundle.cpp, which answers line by line. `ask` raises what it would raise in Python."""
 
+    program = "bundle_lines"
+
     def __init__(self, build: Path) -> None:
-        self._process = subprocess.Popen([build / "bundle_lines"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen([build / self.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.told: list[str] = []
 
     def ask(self, name: str, value: Any, **more: Any) -> Any:
@@ -28,7 +30,7 @@ class Lines:
         if "error" not in found:
             return found["answer"]
         kind, message = found["error"]["kind"], found["error"]["message"]
-        errors = {each.__name__: each for each in (BundleError, UsageError)}
+        errors = {each.__name__: each for each in (BundleError, PromptError, UsageError)}
         raise errors.get(kind, SpeccompileError)(message, hint=found["error"]["hint"] or None)
 
     def close(self) -> None:

@@ -26,14 +26,9 @@ NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
 Prompt = str | bytes | Sequence[int]
 
 _SCALARS: dict[str, Any] = {
-    "void": None,
-    "int": ctypes.c_int,
-    "double": ctypes.c_double,
-    "size_t": ctypes.c_size_t,
-    "uint32_t": ctypes.c_uint32,
-    "int64_t": ctypes.c_int64,
-    "uint64_t": ctypes.c_uint64,
-}
+    "void": None, "int": ctypes.c_int, "double": ctypes.c_double, "size_t": ctypes.c_size_t, "uint8_t": ctypes.c_uint8,
+    "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64,
+}  # fmt: skip
 
 
 class NativeError(errors.SpeccompileError):
@@ -197,17 +192,27 @@ class NativeRequest(_Handle):
                 library.spc_request_add_tokens(self.handle, (ctypes.c_int64 * len(prompt))(*prompt), len(prompt))
         for text in stop:
             library.spc_request_add_stop(self.handle, _bytes(text), len(_bytes(text)))
+        self._show(options.get("images") or ())
         named = options.get("adapter")
         for prompt, each in enumerate(named) if isinstance(named, list | tuple) else [(ALL, named)]:
             library.spc_request_set_adapter(self.handle, prompt, None if each is None else each.encode())
         for name, value in options.items():
-            if name == "adapter":
+            if name in ("adapter", "images"):
                 continue
             if isinstance(value, list | tuple):
                 for prompt, each in enumerate(value):
                     self._set(name, each, prompt)
             else:
                 self._set(name, value)
+
+    def _show(self, images: Sequence[Sequence[Any]]) -> None:
+        """Add the pictures of each prompt: uint8 [height, width, 3], or the bytes of a file."""
+        for prompt, image in ((prompt, image) for prompt, own in enumerate(images) for image in own):
+            if isinstance(image, bytes):
+                self.library.spc_request_add_image_file(self.handle, prompt, image, len(image))
+            else:
+                rgb = (ctypes.c_uint8 * image.size).from_buffer_copy(image.tobytes())
+                self.library.spc_request_add_image(self.handle, prompt, rgb, *image.shape[1::-1])
 
     def _set(self, name: str, value: float | None, prompt: int = ALL) -> None:
         if value is None:

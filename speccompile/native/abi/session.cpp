@@ -1,4 +1,6 @@
 // Requests, sessions and results.
+#include "../images/decode.h"
+#include "../images/reader.h"
 #include "handles.h"
 
 namespace {
@@ -25,6 +27,17 @@ spc::Proposer proposer_of(Propose propose, void* user, size_t room) {
     drafts.parents.resize(static_cast<size_t>(count));
     return drafts;
   };
+}
+
+// Where a prompt's next picture stands in messages.
+std::vector<spc::images::GivenPicture>& pictures_of(spc_request* request, size_t prompt, std::string& where) {
+  if (prompt == SPC_ALL)
+    throw spc::Error(spc::Kind::kUsage, "prompt: received SPC_ALL for a picture, expected the number of a prompt", "the first prompt is 0");
+  std::vector<spc::images::GivenPicture>& found = request->request.images[prompt];
+  where = "images[" + std::to_string(found.size()) + "]";
+  if (static_cast<int64_t>(found.size()) >= spc::kMostPictures)
+    throw spc::Error(spc::Kind::kPrompt, "received more than " + std::to_string(spc::kMostPictures) + " pictures, expected at most as many", "give fewer");
+  return found;
 }
 
 }  // namespace
@@ -95,6 +108,26 @@ spc_error* spc_request_set_adapter(spc_request* request, size_t prompt, const ch
     } else {
       request->request.adapters[prompt] = adapter;
     }
+  });
+}
+
+spc_error* spc_request_add_image(spc_request* request, size_t prompt, const uint8_t* rgb, size_t width, size_t height) {
+  return spc::call_guarded([&] {
+    spc::require_pointer(request, "request");
+    spc::require_pointer(rgb, "rgb");
+    std::string where;
+    auto& pictures = pictures_of(request, prompt, where);
+    pictures.push_back({spc::images::picture_of(rgb, width, height, where), false});
+  });
+}
+
+spc_error* spc_request_add_image_file(spc_request* request, size_t prompt, const void* data, size_t size) {
+  return spc::call_guarded([&] {
+    spc::require_pointer(request, "request");
+    if (size) spc::require_pointer(data, "data");
+    std::string where;
+    auto& pictures = pictures_of(request, prompt, where);
+    pictures.push_back({spc::images::decode({static_cast<const char*>(data), size}, where), false});
   });
 }
 

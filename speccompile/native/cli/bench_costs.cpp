@@ -97,7 +97,8 @@ class CostRounds {
             {names::kLogitRows, width},
             {names::kCatchUp, manifest_.catch_up},
             {names::kHistory, 1},
-            {names::kAllowed, 1}};
+            {names::kAllowed, 1},
+            {names::kMedia, 1}};
   }
 
   // One token is given and nothing is a draft: what a graph computes depends on the widths alone.

@@ -8,6 +8,7 @@
 #include "../constraints/constraint.h"
 #include "../errors.h"
 #include "../files.h"
+#include "../images/decode.h"
 #include "../json.h"
 #include "../progress.h"
 #include "../runtime/session.h"
@@ -87,6 +88,14 @@ Prompt prompt_of(const Arguments& given) {
   return text;
 }
 
+// Throws Error(kPrompt), before the bundle is opened, for what is no picture.
+void add_pictures(Request& request, const std::vector<std::string>& files) {
+  if (static_cast<int64_t>(files.size()) > kMostPictures)
+    throw Error(Kind::kPrompt, "received " + std::to_string(files.size()) + " pictures, expected at most " + std::to_string(kMostPictures), "give fewer");
+  for (const std::string& file : files)
+    request.images[0].push_back({images::read_picture(plain_path(file), "images[" + std::to_string(request.images[0].size()) + "]"), false});
+}
+
 // The keys that are documented; the others are for those who measure.
 std::string as_json(const Json& result) {
   Json::Object shown;
@@ -98,14 +107,15 @@ std::string as_json(const Json& result) {
 }
 
 std::string summary(const Json& result) {
-  char accepted[48] = "", speed[48], faster[48] = "";
+  char accepted[48] = "", speed[48], faster[48] = "", encoded[48] = "";
   if (!result["mean_accepted"].is_null())
     std::snprintf(accepted, sizeof accepted, ", %.2f tokens each", result["mean_accepted"].number());
   std::snprintf(speed, sizeof speed, ", %.1f tokens/s", result["tokens_per_second"].number());
   if (!result["estimated_speedup"].is_null())
     std::snprintf(faster, sizeof faster, ", %.2fx autoregressive (estimated)", result["estimated_speedup"].number());
+  if (!result["encode_seconds"].is_null()) std::snprintf(encoded, sizeof encoded, ", pictures encoded in %.2f s", result["encode_seconds"].number());
   return std::to_string(result["token_ids"].list().size()) + " new tokens in " + result["rounds"].dump() + " " +
-         result["mode"].text() + " rounds" + accepted + speed + faster + ", finish reason " + result["finish_reason"].text() +
+         result["mode"].text() + " rounds" + accepted + speed + faster + encoded + ", finish reason " + result["finish_reason"].text() +
          (result["seed"].is_null() ? "" : ", seed " + result["seed"].dump());
 }
 
@@ -175,6 +185,9 @@ void generate(const Arguments& given) {
   Request request = request_of(given);
   request.prompts = {prompt_of(given)};
   request.stop = given.all("--stop");
+  add_pictures(request, given.all("--image"));
+  if (given.has("--session") && given.has("--image"))
+    throw Error(Kind::kUsage, "session " + given.text("--session") + ": received pictures, expected a prompt of text: pictures are not saved in sessions", "leave session out");
   const Value sequences = given.whole("--num-return-sequences").value_or(Value::of(uint64_t{1}));
   request.set(Request::kAll, "num_return_sequences", sequences);
   for (const auto& [option, setting] :
@@ -210,6 +223,7 @@ Subcommand generate_command() {
       {"--prompt", "TEXT", Takes::kText, "The prompt; - for stdin.", 'p'},
       {"--prompt-file", "FILE", Takes::kText, "A file with the prompt, taken as it is; - for stdin."},
       {"--token-ids", "1,2,3", Takes::kText, "The prompt's token ids."},
+      {"--image", "FILE", Takes::kText, "A picture for the prompt. May be given several times."},
       {"--max-new-tokens", "INTEGER RANGE", Takes::kCount, "At most this many.  [default: 128; x>=1]", 'n', false, "--max-tokens"},
   };
   std::vector<Option> behind = constraint_options();

@@ -18,6 +18,11 @@ constexpr const char* kGenerateHelp = R"help(  Generate text with BUNDLE.
   (at a temperature above 0), or the bundle's method is approximate, every
   round has all of them.
 
+  Pictures need a bundle of a target that sees them (target.images). A prompt
+  has the target's own placeholder once for each of them; without any they
+  come first.
+  Files are PPM; PNG and JPEG need libpng and libjpeg.
+
   Some drafters learn while they draft (token_recycling). What they know is
   gone with the process unless --state names a file for it. It never changes a
   token, only how many drafts are accepted.
@@ -41,6 +46,7 @@ constexpr const char* kGenerateHelp = R"help(  Generate text with BUNDLE.
     seed               of the random numbers, null for greedy decoding
     logprobs           of each new token, at temperature 1; with --logprobs
     truncated_tokens   prompt tokens that were dropped; with --truncate
+    encode_seconds     time of encoding the pictures; with --image
 
   Examples:
     speccompile-native generate build/demo -p 'def main(' -n 64
@@ -53,6 +59,7 @@ constexpr const char* kGenerateHelp = R"help(  Generate text with BUNDLE.
     speccompile-native generate build/recycling --prompt 'def ' --state learned.safetensors
     speccompile-native generate build/demo --prompt-file long.txt --session long.session
     speccompile-native generate build/slots --prompt 'Roses' --adapter poet=adapters/poet
+    speccompile-native generate build/seeing --chat --prompt 'What is this?' --image photo.jpg
 )help";
 
 }  // namespace spc::cli

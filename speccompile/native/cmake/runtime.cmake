@@ -4,9 +4,21 @@ find_package(Threads REQUIRED)
 set(native ${PROJECT_SOURCE_DIR})
 
 # Compiled once for the library, the command and the tests.
-file(GLOB sources CONFIGURE_DEPENDS ${native}/*.cpp ${native}/bundle/*.cpp ${native}/constraints/*.cpp ${native}/index/*.cpp ${native}/runtime/*.cpp ${native}/serving/scheduler/*.cpp
+file(GLOB sources CONFIGURE_DEPENDS ${native}/*.cpp ${native}/bundle/*.cpp ${native}/constraints/*.cpp ${native}/images/*.cpp ${native}/index/*.cpp ${native}/runtime/*.cpp ${native}/serving/scheduler/*.cpp
   ${native}/text/*.cpp ${native}/text/jinja/*.cpp)
 add_library(speccompile_runtime OBJECT ${sources})
+
+# Pictures in PNG and JPEG files. Nothing links with the libraries, which are loaded with the first such file: their headers alone
+# are needed here, and what is compiled without them reads PPM.
+include(CheckIncludeFileCXX)
+check_include_file_cxx(png.h SPECCOMPILE_HAS_PNG)
+check_cxx_source_compiles("#include <cstdio>\nextern \"C\" {\n#include <jpeglib.h>\n}\nint main() { return JPEG_LIB_VERSION < 62; }" SPECCOMPILE_HAS_JPEG)
+foreach(library PNG JPEG)
+  if(SPECCOMPILE_HAS_${library})
+    target_compile_definitions(speccompile_runtime PRIVATE SPECCOMPILE_HAS_${library})
+  endif()
+endforeach()
+
 set(runtime_objects
   $<TARGET_OBJECTS:speccompile_runtime> $<TARGET_OBJECTS:speccompile_operators> $<TARGET_OBJECTS:speccompile_paths>)
 

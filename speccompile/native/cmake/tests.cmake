@@ -13,6 +13,7 @@ endfunction()
 
 add_program(tokenizer_lines tokenizer.cpp)
 add_program(bundle_lines bundle.cpp)
+add_program(image_lines images.cpp)
 add_program(adaptive_length_lines adaptive_length.cpp)
 add_program(slot_lines slots.cpp)
 add_program(scheduler_lines scheduler.cpp)

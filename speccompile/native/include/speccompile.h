@@ -100,6 +100,14 @@ SPC_API spc_error *spc_request_set_integer(spc_request *request, size_t prompt, 
 /* The adapter of a prompt, or of all (SPC_ALL), by its name in the session; NULL or "" for the target without one. */
 SPC_API spc_error *spc_request_set_adapter(spc_request *request, size_t prompt, const char *name);
 
+/* A picture of a prompt (0 is the first) of a bundle whose target sees them: rgb has 3 bytes for each of width * height pixels, row by row,
+ * and is copied. A text has the target's placeholder once for each picture of its prompt, in their order, or none at all: then they come
+ * first. Placeholders in a text with the option chat are plain text. SPC_PROMPT beyond 64 000 000 pixels or a side of 16384. */
+SPC_API spc_error *spc_request_add_image(spc_request *request, size_t prompt, const uint8_t *rgb, size_t width, size_t height);
+/* The same from the bytes of a file: PPM, and PNG or JPEG where libpng or libjpeg is there; SPC_ENGINE names the one that is missing,
+ * SPC_PROMPT a file that cannot be decoded or has more than 32 MiB. */
+SPC_API spc_error *spc_request_add_image_file(spc_request *request, size_t prompt, const void *data, size_t size);
+
 /* A session has buffers of its own and shares the bundle's weights. */
 SPC_API spc_error *spc_session_create(const spc_bundle *bundle, spc_session **session);
 SPC_API void spc_session_free(spc_session *session);

@@ -18,7 +18,8 @@ Widths widths_of(const VerifyPass::Key& key, int64_t decoding_catch_up) {
           {names::kLogitRows, key.logit_rows},
           {names::kCatchUp, catch_up},
           {names::kHistory, key.history},
-          {names::kAllowed, key.allowed}};
+          {names::kAllowed, key.allowed},
+          {names::kMedia, key.media}};
 }
 
 // Return the binding of `key`, made if absent. Beyond `kMaxBindings`, drop the least recently used one: a batch has a slice for
@@ -124,22 +125,34 @@ CatchUp& BoundGraphs::catch_up(int64_t tokens, int64_t history, const Span& rows
   return recent(catch_ups_, *this, {std::min(width, manifest.prefill_chunk), history, rows});
 }
 
-std::vector<std::vector<Span>> right_aligned_chunks(const std::vector<Span>& spans, int64_t size, int64_t overlap) {
-  const int64_t stride = size - overlap;
-  if (stride < 1) refuse("prefill_chunk is " + std::to_string(size) + ": expected at least " + std::to_string(overlap + 1));
-  std::vector<int64_t> counts;
-  for (const Span& span : spans) {
-    const int64_t behind = std::max<int64_t>(0, span.size() - overlap);
-    counts.push_back(std::max((behind + stride - 1) / stride, std::min<int64_t>(span.size(), 1)));
+namespace {
+
+std::vector<Span> chunks_of(const Span& span, int64_t size, int64_t overlap, const ChunkStop* stop_at) {
+  std::vector<Span> found;
+  for (int64_t start = span.start; span.size() > 0;) {
+    int64_t stop = std::min(start + size, span.stop);
+    if (stop_at) stop = (*stop_at)(start + overlap, stop);
+    found.push_back({start, stop});
+    if (stop >= span.stop) break;
+    if (stop - overlap <= start) refuse("prefill_chunk is " + std::to_string(size) + ": expected at least " + std::to_string(overlap + 1));
+    start = stop - overlap;
   }
-  std::vector<std::vector<Span>> parts;
-  const int64_t most = counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
-  for (int64_t left = most; left > 0; --left) {
+  return found;
+}
+
+}  // namespace
+
+std::vector<std::vector<Span>> right_aligned_chunks(const std::vector<Span>& spans, int64_t size, int64_t overlap, const std::vector<ChunkStop>& stops) {
+  if (size - overlap < 1) refuse("prefill_chunk is " + std::to_string(size) + ": expected at least " + std::to_string(overlap + 1));
+  std::vector<std::vector<Span>> chunks, parts;
+  size_t most = 0;
+  for (size_t i = 0; i < spans.size(); ++i) {
+    chunks.push_back(chunks_of(spans[i], size, overlap, stops.empty() ? nullptr : &stops[i]));
+    most = std::max(most, chunks.back().size());
+  }
+  for (size_t left = most; left > 0; --left) {
     std::vector<Span>& row = parts.emplace_back();
-    for (size_t i = 0; i < spans.size(); ++i) {
-      const int64_t start = std::min(spans[i].start + std::max<int64_t>(0, counts[i] - left) * stride, spans[i].stop);
-      row.push_back({start, counts[i] >= left ? std::min(start + size, spans[i].stop) : start});
-    }
+    for (size_t i = 0; i < spans.size(); ++i) row.push_back(chunks[i].size() >= left ? chunks[i][chunks[i].size() - left] : Span{spans[i].start, spans[i].start});
   }
   return parts;
 }

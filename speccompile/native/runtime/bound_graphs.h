@@ -19,16 +19,19 @@ class BoundGraphs;
 // Target run over a window, its arrays, and the draft run that reads its path. Arrays have a line per batch slot.
 class VerifyPass {
  public:
-  // allowed: width of that input, see TokenMasks. fused: the pass of the `step` graph, which also drafts. fed: the pass is part of a prefill, all of whose tokens the drafter
+  // allowed: width of that input, see TokenMasks. media: rows of pictures, see MediaInputs. fused: the pass of the `step` graph, which also drafts. fed: the pass is part of a prefill, all of whose tokens the drafter
   // reads. rows: its batch slots.
   struct Key {
     int64_t window, logit_rows, history, allowed;
     bool fused, logprobs, fed;
     Span rows;
+    int64_t media = 1;
     bool operator==(const Key& other) const { return tie() == other.tie(); }
 
    private:
-    std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool, bool, Span> tie() const { return {window, logit_rows, history, allowed, fused, logprobs, fed, rows}; }
+    std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool, bool, Span, int64_t> tie() const {
+      return {window, logit_rows, history, allowed, fused, logprobs, fed, rows, media};
+    }
   };
 
   VerifyPass(BoundGraphs& rounds, const Key& key);
@@ -98,10 +101,14 @@ class BoundGraphs {
   std::list<CatchUp> catch_ups_;
 };
 
+// Start of a chunk and where it would end -> where it ends, at most `size` tokens after its start.
+using ChunkStop = std::function<int64_t(int64_t start, int64_t stop)>;
+
 // Split spans into chunks of at most `size`. Chunk i of all spans runs together; shorter spans begin later, so that all end
 // with the last chunk.
 //
 // A chunk begins with the last `overlap` positions of the chunk before it. Before a span begins, its chunks are empty.
-std::vector<std::vector<Span>> right_aligned_chunks(const std::vector<Span>& spans, int64_t size, int64_t overlap = 0);
+// stops: of each span, by default anywhere.
+std::vector<std::vector<Span>> right_aligned_chunks(const std::vector<Span>& spans, int64_t size, int64_t overlap = 0, const std::vector<ChunkStop>& stops = {});
 
 }  // namespace spc

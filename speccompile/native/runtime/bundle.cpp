@@ -6,6 +6,7 @@
 #include "../constraints/constraint.h"
 #include "../errors.h"
 #include "../files.h"
+#include "../images/prompts.h"
 #include "../operators/float_mode.h"
 #include "../system.h"
 #include "engines.h"
@@ -28,20 +29,20 @@ std::shared_ptr<const RetrievalProposer> open_index(const OpenedBundle& bundle) 
   return std::make_shared<const RetrievalProposer>(folder, static_cast<size_t>(manifest.tokens), depth);
 }
 
-// Texts could name the placeholders of pictures, which the runtime in Python alone keeps apart from what users write.
-OpenedBundle without_pictures(OpenedBundle opened) {
-  for (const Graph& graph : opened.manifest.graphs)
-    if (graph.input(names::kMedia))
-      throw Error(Kind::kEngine, opened.folder + ": received a bundle whose target sees pictures, expected one of text: the runtime in C++ has no pictures",
-                  "run it in Python (speccompile generate), or build the recipe without target.images");
-  return opened;
+// The reader of a bundle's pictures; null if its target sees none.
+std::shared_ptr<const images::ImageReader> open_reader(const Ort& library, const OpenedBundle& opened, int threads, bool verify, const std::shared_ptr<const Text>& text) {
+  const std::optional<images::ImageSettings> settings = images::ImageSettings::of(opened.manifest);
+  if (!settings) return nullptr;
+  opened.path(std::string(kImagesFolder) + "/" + kEncodeImage + ".onnx");
+  if (text && !settings->token) images::refuse_setting("token", {}, "a text in a bundle with a tokenizer");
+  return std::make_shared<const images::ImageReader>(*settings, images::encoder_of(library, opened.folder, threads, verify), text);
 }
 
 }  // namespace
 
 Bundle::Bundle(const std::string& folder, const OpenOptions& options)
     : start_(wall_seconds()),
-      opened_(without_pictures(open_bundle(folder, options.verify, options.signed_by))),
+      opened_(open_bundle(folder, options.verify, options.signed_by)),
       library_(Ort::load(options.onnxruntime)),
       entry_(&choose(library_, opened_.manifest, options.engine)) {
   const speccompile::FloatMode mode;  // threads of ONNX Runtime take over how the one that makes them rounds
@@ -55,6 +56,8 @@ Bundle::Bundle(const std::string& folder, const OpenOptions& options)
       text_hint_ = error.hint;
     }
   }
+  vision_ = open_reader(library_, opened_, options.threads > 0 ? options.threads : available_cores(), options.verify, text_);
+  if (vision_ && text_) text_ = images::without_placeholders(text_, vision_->settings.placeholders());
   grammars_ = std::make_shared<const constraints::Compiler>(manifest(), text_ ? opened_.path(kTokenizer) : "");
   if (opened_.hashes.find(kChat)) chat_ = ChatTemplates(opened_.path(kChat));
   retrieval_ = open_index(opened_);
@@ -106,9 +109,37 @@ TokenIds Bundle::encode(const std::string& prompt, bool chat) const {
   return require_tokenizer(kNoTokenizer, kGiveIds).encode(prompt);
 }
 
-TokenIds Bundle::token_ids(const Prompt& prompt, bool chat, const char* hint) const {
+// A user's only message, its pictures before its text, in the chat template.
+images::SeenPrompt Bundle::as_message(const std::string& prompt, const std::vector<images::PicturePtr>& pictures) const {
+  const std::string mark = images::unused_mark({prompt}), own = images::marked(prompt, vision_->settings.placeholders(), mark);
+  Json content = own;
+  if (!pictures.empty()) {
+    Json::List parts(pictures.size(), Json::Object{{"type", "image"}});
+    parts.push_back(Json::Object{{"type", "text"}, {"text", own}});
+    content = parts;
+  }
+  const std::string written = chat_.apply({Json::Object{{"role", "user"}, {"content", content}}}, true, Json(Json::Object()));
+  return vision_->prompt(written, pictures, false, mark);
+}
+
+images::SeenPrompt Bundle::read(const Prompt& prompt, const std::vector<images::GivenPicture>& given, bool chat) const {
   const auto* const words = std::get_if<std::string>(&prompt);
-  const TokenIds ids = words && !words->empty() ? encode(*words, chat) : words ? TokenIds() : std::get<TokenIds>(prompt);
+  if (!vision_) {
+    if (!given.empty())
+      throw Error(Kind::kPrompt, "received " + std::to_string(given.size()) + " pictures for a bundle that sees none, expected a prompt of text",
+                  "build the recipe with target: {images: true}, of a target that sees pictures");
+    return {words && !words->empty() ? encode(*words, chat) : words ? TokenIds() : std::get<TokenIds>(prompt), nullptr};
+  }
+  const std::vector<images::PicturePtr> pictures = vision_->pictures(given);
+  if (!words) return vision_->of_ids(std::get<TokenIds>(prompt), pictures);
+  require_tokenizer(kNoTokenizer, kGiveIds);
+  if (chat) return as_message(*words, pictures);
+  return pictures.empty() ? images::SeenPrompt{words->empty() ? TokenIds() : encode(*words, false), nullptr} : vision_->prompt(*words, pictures);
+}
+
+images::SeenPrompt Bundle::seen(const Prompt& prompt, const std::vector<images::GivenPicture>& given, bool chat, const char* hint) const {
+  images::SeenPrompt found = read(prompt, given, chat);
+  const TokenIds& ids = found.ids;
   if (ids.empty()) throw Error(Kind::kPrompt, "the prompt is empty: expected at least one token", "give a text or token ids");
   for (const int64_t id : ids)
     if (id < 0 || id >= manifest().vocabulary_size) {
@@ -121,7 +152,7 @@ TokenIds Bundle::token_ids(const Prompt& prompt, bool chat, const char* hint) co
     throw Error(Kind::kPrompt,
                 "the prompt has " + std::to_string(ids.size()) + " tokens, more than this bundle's capacity of " + std::to_string(manifest().max_length),
                 hint);
-  return ids;
+  return found;
 }
 
 Json Bundle::description() const {

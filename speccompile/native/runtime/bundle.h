@@ -5,6 +5,7 @@
 #include <string>
 
 #include "../bundle/reader.h"
+#include "../images/reader.h"
 #include "../index/retrieval.h"
 #include "../text/text.h"
 #include "chat.h"
@@ -46,7 +47,12 @@ class Bundle {
   const Text& require_tokenizer(const std::string& otherwise, const std::string& hint) const;
   // Return the prompt's tokens. Throws Error(kPrompt) if it is empty, too long, or not of this vocabulary. hint: for a prompt
   // that is too long; null if it will be truncated.
-  TokenIds token_ids(const Prompt& prompt, bool chat, const char* hint = kShorten) const;
+  TokenIds token_ids(const Prompt& prompt, bool chat, const char* hint = kShorten) const { return seen(prompt, {}, chat, hint).ids; }
+  // Return the tokens of a prompt with pictures, and these. Throws as `token_ids`, and Error(kPrompt) for pictures that the bundle cannot
+  // take.
+  images::SeenPrompt seen(const Prompt& prompt, const std::vector<images::GivenPicture>& given, bool chat, const char* hint) const;
+  // Return the reader of pictures, null if the target sees none.
+  const images::ImageReader* vision() const { return vision_.get(); }
 
   // Return the compiler of constraints.
   const constraints::Compiler& grammars() const { return *grammars_; }
@@ -80,6 +86,8 @@ class Bundle {
 
  private:
   TokenIds encode(const std::string& prompt, bool chat) const;
+  images::SeenPrompt read(const Prompt& prompt, const std::vector<images::GivenPicture>& given, bool chat) const;
+  images::SeenPrompt as_message(const std::string& prompt, const std::vector<images::PicturePtr>& pictures) const;
 
   const double start_;
   const OpenedBundle opened_;
@@ -88,6 +96,7 @@ class Bundle {
   std::shared_ptr<SharedEngine> program_;
   std::shared_ptr<const Text> text_;
   ChatTemplates chat_;
+  std::shared_ptr<const images::ImageReader> vision_;
   std::shared_ptr<const constraints::Compiler> grammars_;
   std::string text_refusal_, text_hint_, kernels_;
   std::shared_ptr<const RetrievalProposer> retrieval_;

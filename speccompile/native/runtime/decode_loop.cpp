@@ -4,6 +4,7 @@
 #include <string>
 
 #include "../errors.h"
+#include "../images/media.h"
 
 namespace spc {
 namespace {
@@ -41,6 +42,7 @@ DecodeLoop::DecodeLoop(Engine& engine, const Manifest& manifest, const std::vect
       recurrent_{has_recurrent_states(manifest.graphs, component::kTarget), has_recurrent_states(manifest.graphs, component::kDrafter)},
       rings_(manifest) {
   if (has_input(manifest, names::kAllowed)) masks_.emplace(engine, manifest);
+  if (has_input(manifest, names::kMedia)) media_.emplace(engine, manifest);
   if (has_input(manifest, names::kUniforms)) sampler_.emplace(engine, manifest);
   if (has_input(manifest, names::kAdapter)) adapters_ = engine.host_view(names::kAdapter, {manifest.batch_size}).ints();
   for (int64_t slot = 0; slot < manifest.batch_size; ++slot) slots_.emplace_back(slot);
@@ -48,6 +50,7 @@ DecodeLoop::DecodeLoop(Engine& engine, const Manifest& manifest, const std::vect
 
 int64_t DecodeLoop::admit(int64_t slot, SequenceState& row, bool speculative, bool adaptive, int64_t reuse) {
   Slot& own = free_slot(slot);
+  if (row.media) reuse = row.media->reusable(reuse);
   require(row.is_active(), "the sequence for " + of_slot(slot) + " has ended");
   require(0 <= reuse && reuse <= own.committed_length,
           of_slot(slot) + " holds " + std::to_string(own.committed_length) + " tokens, not " + std::to_string(reuse));
@@ -69,7 +72,8 @@ int64_t DecodeLoop::prefill(int64_t slot, std::optional<int64_t> most) {
   require(!own.is_prefilled, "the text of " + of_slot(slot) + " has been read");
   const int64_t chunk = rounds_.manifest.prefill_chunk;
   const int64_t size = most ? std::max(std::min(*most, chunk), 1 + drafting_.overlap) : chunk;
-  const Span part = {own.prefill_position, std::min(own.prefill_position + size, own.sequence->size())};
+  const int64_t start = own.prefill_position;
+  const Span part = {start, chunk_stop(own, start, std::min(start + size, own.sequence->size()))};
   run({{&own, part}}, rounds_.supports_batch_slices ? SlotList() : decoding(), false);
   return part.size();
 }
@@ -210,8 +214,12 @@ Slot& DecodeLoop::free_slot(int64_t slot) {
 // reads tokens again that a drafter has missed.
 void DecodeLoop::prefill_slots(const SlotList& slots, bool again) {
   std::vector<Span> spans;
-  for (const Slot* const slot : slots) spans.push_back({slot->prefill_position, slot->sequence->size()});
-  for (const std::vector<Span>& chunk : right_aligned_chunks(spans, rounds_.manifest.prefill_chunk, drafting_.overlap)) {
+  std::vector<ChunkStop> stops;
+  for (const Slot* const slot : slots) {
+    spans.push_back({slot->prefill_position, slot->sequence->size()});
+    stops.emplace_back([slot](int64_t start, int64_t stop) { return chunk_stop(*slot, start, stop); });
+  }
+  for (const std::vector<Span>& chunk : right_aligned_chunks(spans, rounds_.manifest.prefill_chunk, drafting_.overlap, stops)) {
     SlotSpans parts;
     for (size_t i = 0; i < slots.size(); ++i)
       if (chunk[i].size()) parts.emplace_back(slots[i], chunk[i]);
@@ -235,7 +243,11 @@ void DecodeLoop::run(const SlotSpans& parts, const SlotList& decoding, bool agai
     taking.push_back(slot);
   }
   const int64_t wanted = drafting_.window_limit(active_slots()), width = drafting_.width(decoding, wanted);
-  VerifyPass& forward = this->forward(std::max(width, fed), width, begin, taking, drafting_.runs_fused(begin, wanted), fed > 0);
+  MediaParts media = parts;
+  for (Slot* const slot : decoding) media.emplace_back(slot, Span{slot->committed_length, slot->committed_length + 1});
+  const int64_t shown = media_ ? media_->count(media) : 1;
+  VerifyPass& forward = this->forward(std::max(width, fed), width, begin, taking, drafting_.runs_fused(begin, wanted), fed > 0, shown);
+  if (media_) media_->write(forward.key.window, forward.key.rows, media, shown);
   write_inputs(forward, parts, decoding);
   drafting_.write_window(forward.window, width, decoding);
   if (masks_) masks_->write(forward, rounds_, taking);
@@ -249,7 +261,8 @@ void DecodeLoop::run(const SlotSpans& parts, const SlotList& decoding, bool agai
 }
 
 // Return the pass at these widths over the slots of `begin`, with the inputs for sampling written.
-VerifyPass& DecodeLoop::forward(int64_t window, int64_t logit_rows, const SlotStarts& begin, const SlotList& taking, bool fused, bool fed) {
+VerifyPass& DecodeLoop::forward(int64_t window, int64_t logit_rows, const SlotStarts& begin, const SlotList& taking, bool fused, bool fed,
+                                int64_t media) {
   Span rows = rounds_.all();
   if (rounds_.supports_batch_slices) {
     SlotList slots;
@@ -259,7 +272,7 @@ VerifyPass& DecodeLoop::forward(int64_t window, int64_t logit_rows, const SlotSt
   const int64_t history = sampler_ ? sampler_->write(rows, taking, logit_rows) : 1;
   const bool logprobs = std::any_of(taking.begin(), taking.end(), [](const Slot* slot) { return slot->sequence->wants_logprobs; });
   const int64_t allowed = masks_ ? masks_->width(taking) : 1;
-  return rounds_.forward({window, logit_rows, history, allowed, fused, logprobs, fed, rows});
+  return rounds_.forward({window, logit_rows, history, allowed, fused, logprobs, fed, rows, media});
 }
 
 // Note that a run has written its window's rows in all its slots, whatever was accepted.

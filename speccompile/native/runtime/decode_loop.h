@@ -10,6 +10,7 @@
 
 #include "bound_graphs.h"
 #include "draft_controller.h"
+#include "media_inputs.h"
 #include "resume.h"
 #include "rings.h"
 #include "sampling_inputs.h"
@@ -95,7 +96,7 @@ class DecodeLoop {
   void note_and_discard(Slot& slot);
   void prefill_slots(const SlotList& slots, bool again);
   void run(const SlotSpans& parts, const SlotList& decoding, bool again);
-  VerifyPass& forward(int64_t window, int64_t logit_rows, const SlotStarts& begin, const SlotList& taking, bool fused, bool fed);
+  VerifyPass& forward(int64_t window, int64_t logit_rows, const SlotStarts& begin, const SlotList& taking, bool fused, bool fed, int64_t media);
   void note_written(const VerifyPass& forward);
   void write_inputs(VerifyPass& forward, const SlotSpans& parts, const SlotList& decoding);
   double verify(VerifyPass& forward, const SlotList& taking);
@@ -106,6 +107,7 @@ class DecodeLoop {
   DraftController drafting_;
   std::optional<SamplingInputs> sampler_;
   std::optional<TokenMasks> masks_;
+  std::optional<MediaInputs> media_;
   int64_t* adapters_ = nullptr;  // slot of each row's adapter; null in a bundle without
   const SlotStates states_;
   const Recurrent recurrent_;

@@ -59,9 +59,19 @@ Rows Decoder::make_sequences(const Request& request, const Options& options) con
   if (!request.adapters.empty() && request.adapters.rbegin()->first >= request.prompts.size())
     throw Error(Kind::kUsage, "adapter: received one for prompt " + std::to_string(request.adapters.rbegin()->first + 1) + " of " + std::to_string(request.prompts.size()),
                 "the first prompt is 0; SPC_ALL is all");
+  if (!request.images.empty() && request.images.rbegin()->first >= request.prompts.size())
+    throw Error(Kind::kUsage, "images: received a picture for prompt " + std::to_string(request.images.rbegin()->first + 1) + " of " + std::to_string(request.prompts.size()),
+                "the first prompt is 0");
+  if (options.truncate && !request.images.empty())
+    throw Error(Kind::kUsage, "truncate: received 'left' for a prompt with pictures, expected none: no part of one can be dropped",
+                "leave truncate out, and shorten the prompt");
   Rows rows;
   for (size_t number = 0; number < request.prompts.size(); ++number) {
-    TokenIds ids = bundle->token_ids(request.prompts[number], options.chat, options.truncate ? nullptr : kTruncate);
+    const auto given = request.images.find(number);
+    const bool shows = given != request.images.end();
+    images::SeenPrompt seen = bundle->seen(request.prompts[number], shows ? given->second : std::vector<images::GivenPicture>{}, options.chat,
+                                           options.truncate ? nullptr : shows ? kShorten : kTruncate);
+    TokenIds& ids = seen.ids;
     const int64_t room = bundle->manifest().max_length - std::min(options.max_new_tokens, bundle->manifest().max_length);
     const int64_t dropped = options.truncate ? truncate_left(ids, std::max<int64_t>(1, room)) : 0;
     const auto own = request.adapters.find(number);
@@ -70,6 +80,7 @@ Rows Decoder::make_sequences(const Request& request, const Options& options) con
     for (int64_t i = 0; i < options.sequences; ++i) {
       rows.emplace_back(ids, options, options.samplings[rows.size()], bundle->manifest().max_length, options.ends, bundle->text(), request.stop);
       if (request.constraint) rows.back().matcher = std::make_shared<constraints::Matcher>(request.constraint->matcher(options.ends));
+      rows.back().media = seen.media;
       rows.back().truncated_tokens = dropped;
       rows.back().adapter = loaded.slot;
       rows.back().adapter_key = loaded.key;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "../constraints/matcher.h"
+#include "../images/media.h"
 
 namespace spc {
 
@@ -30,6 +31,14 @@ int64_t SequenceState::token(int64_t place) const {
 
 TokenIds SequenceState::all_token_ids() const {
   TokenIds all = prompt;
+  all.insert(all.end(), token_ids.begin(), token_ids.end());
+  return all;
+}
+
+const TokenIds& SequenceState::prompt_identity() const { return media ? media->identity() : prompt; }
+
+TokenIds SequenceState::identity() const {
+  TokenIds all = prompt_identity();
   all.insert(all.end(), token_ids.begin(), token_ids.end());
   return all;
 }

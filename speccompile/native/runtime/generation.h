@@ -15,6 +15,10 @@ namespace spc::constraints {
 class Matcher;
 }
 
+namespace spc::images {
+class SequenceMedia;
+}
+
 namespace spc {
 
 // State of one sequence: prompt, new tokens, finish reason.
@@ -29,6 +33,9 @@ class SequenceState {
   int64_t size() const { return static_cast<int64_t>(prompt.size() + token_ids.size()); }
   int64_t token(int64_t place) const;
   TokenIds all_token_ids() const;
+  // Return the prompt, with ids of their content for pictures: equal for prompts that leave equal caches alone; and with the new tokens.
+  const TokenIds& prompt_identity() const;
+  TokenIds identity() const;
   // Append the tokens of a round, up to the end of the generation, and their logprobs. drafts: number of verified drafts.
   void append_tokens(const int64_t* tokens, size_t count, int64_t drafts, const Logprobs& new_logprobs);
   // End the sequence for an external reason.
@@ -52,6 +59,7 @@ class SequenceState {
   int64_t adapter = 0;      // slot of the adapter of the target, 0 for the base
   std::string adapter_key;  // of that adapter: see `Adapters`; "" for the base
   std::shared_ptr<constraints::Matcher> matcher;  // state of the new tokens in the constraint
+  std::shared_ptr<images::SequenceMedia> media;   // pictures of the prompt; null without
   int64_t truncated_tokens = 0;  // that the prompt lost at its start
   TokenIds token_ids;
   int64_t max_new_tokens;

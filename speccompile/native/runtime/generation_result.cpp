@@ -1,5 +1,7 @@
 #include "generation_result.h"
 
+#include "../images/media.h"
+
 namespace spc {
 namespace {
 
@@ -28,6 +30,7 @@ Json generation_json(const Bundle& bundle, const SequenceState& row, const Gener
   if (row.wants_logprobs) found.set("logprobs", list_of(row.logprobs));
   if (row.n_best) found.set("top_logprobs", to_json(row.top_logprobs));
   if (row.truncated_tokens) found.set("truncated_tokens", row.truncated_tokens);
+  if (row.media) found.set("encode_seconds", row.media->encode_seconds);
   found.set("prefill_seconds", spent.prefill);
   found.set("cached_tokens", spent.cached_tokens);
   found.set("estimated_speedup", optional_number(spent.estimated_speedup));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../bundle/manifest.h"
+#include "../images/pixels.h"
 #include "../text/text.h"
 
 namespace spc::constraints {
@@ -62,6 +63,7 @@ class Request {
   // Names of adapters: for all prompts, and per prompt; "" is the base.
   std::string adapter;
   std::map<size_t, std::string> adapters;
+  std::map<size_t, std::vector<images::GivenPicture>> images;  // of each prompt, in their order
   Setting temperature, top_k, top_p, min_p, repetition_penalty, seed;
   Setting max_new_tokens, num_return_sequences, autoregressive, adaptive, logprobs, top_logprobs, ignore_eos, chat, truncate;
 };

@@ -46,6 +46,9 @@ constexpr Entry<2, const char* (*)(const OrtStatus*)> GetErrorMessage;
 constexpr Entry<4, OrtStatus* (*)(OrtLog, void* user, int level, const char* id, OrtEnv**)> CreateEnvWithCustomLogger;
 constexpr Entry<7, OrtStatus* (*)(const OrtEnv*, const char* path, const OrtSessionOptions*, OrtSession**)> CreateSession;
 constexpr Entry<8, OrtStatus* (*)(const OrtEnv*, const void*, size_t, const OrtSessionOptions*, OrtSession**)> CreateSessionFromArray;
+constexpr Entry<9, OrtStatus* (*)(OrtSession*, const OrtRunOptions*, const char* const* names, const OrtValue* const* inputs, size_t,
+                                  const char* const* output_names, size_t, OrtValue** outputs)>
+    Run;
 constexpr Entry<10, OrtStatus* (*)(OrtSessionOptions**)> CreateSessionOptions;
 constexpr Entry<11, OrtStatus* (*)(OrtSessionOptions*, const char* path)> SetOptimizedModelFilePath;
 constexpr Entry<22, OrtStatus* (*)(OrtSessionOptions*, int level)> SetSessionLogSeverityLevel;

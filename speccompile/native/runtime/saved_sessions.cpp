@@ -158,6 +158,8 @@ void SavedSessions::save(const std::string& path) {
   if (!loop_.left || loop_.left->tokens.empty())
     refuse(path + ": there is no session to save: the last use of this bundle was no generation of one prompt", "generate from one prompt before");
   SlotContent left = *loop_.left;
+  if (std::any_of(left.tokens.begin(), left.tokens.end(), [](int64_t id) { return id < 0; }))
+    refuse(path + ": the latest generation holds pictures, expected text alone: sessions do not save pictures", "generate from a prompt of text before");
   if (target_moves_on_ && left.target_position != static_cast<int64_t>(left.tokens.size())) left = read_again(left);
   if (drafter_moves_on_ && left.drafter_position != left.drafter_length) left.drafter_length = 0;
   const auto size = static_cast<int64_t>(left.tokens.size());

@@ -60,7 +60,7 @@ void Session::start(const Request& request) {
          "hint: spc_session_propose gives one, or build with drafter.index");
   decoder_.engine->resume();
   DecodeLoop& loop = decoder_.loop;
-  if (rows_.size() == 1 && !rows_[0].adapter) loop.resume = decoder_.prefixes.resume(rows_[0].prompt, std::move(loop.resume));
+  if (rows_.size() == 1 && !rows_[0].adapter) loop.resume = decoder_.prefixes.resume(rows_[0].prompt_identity(), std::move(loop.resume));
   loop.starts = shipped_prefixes();
   loop.begin(rows_, speculative_, options.adaptive);
   state_ = State::kRunning;
@@ -72,7 +72,7 @@ std::map<int64_t, SlotContent> Session::shipped_prefixes() {
   for (size_t row = 0; rows_.size() > 1 && row < rows_.size(); ++row) {
     const auto slot = static_cast<int64_t>(row);
     if (rows_[row].adapter) continue;
-    std::optional<SlotContent> found = decoder_.prefixes.restore(rows_[row].prompt, slot, 0);
+    std::optional<SlotContent> found = decoder_.prefixes.restore(rows_[row].prompt_identity(), slot, 0);
     if (found) starts.emplace(slot, std::move(*found));
   }
   return starts;

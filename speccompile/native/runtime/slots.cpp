@@ -14,7 +14,7 @@ void Slot::admit(SequenceState& row, int64_t reuse, int64_t read, bool is_specul
 }
 
 Committed Slot::release() {
-  TokenIds text = sequence->all_token_ids();
+  TokenIds text = sequence->identity();
   committed_length = std::min(committed_length, static_cast<int64_t>(text.size()));
   drafter_length = std::min(drafter_length, committed_length);
   text.resize(static_cast<size_t>(committed_length));

@@ -12,8 +12,8 @@
 
 namespace spc {
 
-// Content of a slot's caches after its sequence has left. tokens: committed tokens; drafter_length: how many of them the
-// drafter has read.
+// Content of a slot's caches after its sequence has left. tokens: committed tokens, with negative ids for rows of pictures;
+// drafter_length: how many of them the drafter has read.
 struct Committed {
   TokenIds tokens;
   int64_t drafter_length;

@@ -71,6 +71,7 @@ RUNTIME(GetErrorCode);
 RUNTIME(GetErrorMessage);
 RUNTIME(CreateEnvWithCustomLogger);
 RUNTIME(CreateSession);
+RUNTIME(Run);
 RUNTIME(CreateSessionFromArray);
 RUNTIME(CreateSessionOptions);
 RUNTIME(SetOptimizedModelFilePath);

@@ -7,7 +7,7 @@
 namespace spc {
 
 TokenIds ScheduledSequence::cached_token_ids() const {
-  TokenIds all = row.all_token_ids();
+  TokenIds all = row.identity();
   all.pop_back();
   return all;
 }

@@ -142,10 +142,11 @@ void Scheduler::admit() {
 // was restored.
 std::optional<int64_t> Scheduler::restored(const ScheduledSequence& served, const SlotAssignment& place) {
   if (!served.terms.reuse || !loop_.supports_prefix_reuse || served.row.adapter) return std::nullopt;
-  const std::optional<SlotContent> found = decoder_.prefixes.restore(served.row.prompt, place.slot, place.reuse);
+  const std::optional<SlotContent> found = decoder_.prefixes.restore(served.row.prompt_identity(), place.slot, place.reuse);
   if (!found) return std::nullopt;
   loop_.hold(*found);
-  return common_prefix_length(found->tokens, {served.row.prompt.begin(), served.row.prompt.end() - 1});
+  const TokenIds& prompt = served.row.prompt_identity();
+  return common_prefix_length(found->tokens, {prompt.begin(), prompt.end() - 1});
 }
 
 // Copy the slot that holds the longest prefix of the prompt to the assigned slot if that pays. Return the number of cached tokens.

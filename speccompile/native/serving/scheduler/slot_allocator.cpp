@@ -42,7 +42,8 @@ int64_t SlotAllocator::cached_prefix_length(int64_t slot, const ScheduledSequenc
 
 // Return the number of a prompt's tokens that a slot holds and may share.
 int64_t SlotAllocator::held(const Seat& seat, const ScheduledSequence& wanted) const {
-  const TokenIds before(wanted.row.prompt.begin(), wanted.row.prompt.end() - 1);
+  const TokenIds& prompt = wanted.row.prompt_identity();
+  const TokenIds before(prompt.begin(), prompt.end() - 1);
   if (!seat.served) {
     const bool shares = wanted.terms.reuse && seat.salt == wanted.terms.salt && seat.adapter == wanted.row.adapter_key;
     return shares ? common_prefix_length(seat.text, before) : 0;

@@ -1,0 +1,124 @@
+#include "decode.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "../errors.h"
+#include "../files.h"
+#include "reader.h"
+
+namespace spc::images {
+namespace {
+
+constexpr const char* kFormats = "give a whole file in one of the formats PNG, JPEG, PPM, or convert it to one";
+
+bool begins_with(std::string_view data, std::string_view begin) { return data.substr(0, begin.size()) == begin; }
+
+// Numbers of a header of PPM: between blanks and comments.
+int64_t next_number(std::string_view data, size_t& at, const std::string& where) {
+  const auto is_blank = [](char each) { return each == ' ' || (each >= '\t' && each <= '\r'); };
+  while (at < data.size() && (is_blank(data[at]) || data[at] == '#')) {
+    if (data[at] == '#') at = std::min(data.find_first_of("\r\n", at), data.size() - 1);
+    ++at;
+  }
+  int64_t found = 0;
+  const size_t begin = at;
+  for (; at < data.size() && data[at] >= '0' && data[at] <= '9' && at - begin < 10; ++at) found = 10 * found + (data[at] - '0');
+  if (at == begin || at >= data.size() || !is_blank(data[at])) refuse_damaged(where, "its header has no number at byte " + std::to_string(begin));
+  return found;
+}
+
+}  // namespace
+
+void refuse_damaged(const std::string& where, const std::string& problem) {
+  throw Error(Kind::kPrompt, where + ": the picture cannot be decoded: " + problem, kFormats);
+}
+
+Pixels decode_pnm(std::string_view data, const std::string& where) {
+  size_t at = 2;
+  const int64_t width = next_number(data, at, where), height = next_number(data, at, where), most = next_number(data, at, where);
+  check_size(static_cast<uint64_t>(width), static_cast<uint64_t>(height), where);
+  if (most < 1 || most > 0xFFFF) refuse_damaged(where, "its largest value is " + std::to_string(most) + ", expected 1 to 65535");
+  ++at;
+  const bool is_grey = data[1] == '5';
+  const size_t bytes = most > 255 ? 2 : 1, values = static_cast<size_t>(width * height) * (is_grey ? 1 : 3);
+  if (data.size() - at < values * bytes)
+    refuse_damaged(where, "it has " + std::to_string(data.size() - at) + " bytes of pixels, expected " + std::to_string(values * bytes));
+  // as Pillow scales: grey of two bytes to 16 bits, whose upper 8 remain, all else to 8
+  const bool is_cut = is_grey && bytes == 2;
+  std::vector<uint8_t> table(static_cast<size_t>(most) + 1);
+  for (size_t value = 0; value < table.size(); ++value) {
+    const auto scaled = static_cast<int64_t>(std::nearbyint(static_cast<double>(value) / static_cast<double>(most) * (is_cut ? 65535 : 255)));
+    table[value] = static_cast<uint8_t>(is_cut ? scaled >> 8 : scaled);
+  }
+  Pixels found = Pixels::black(height, width);
+  const auto* from = reinterpret_cast<const uint8_t*>(data.data()) + at;
+  for (size_t i = 0; i < values; ++i, from += bytes) {
+    const auto value = static_cast<size_t>(bytes == 2 ? from[0] << 8 | from[1] : from[0]);
+    const uint8_t pixel = table[std::min(value, table.size() - 1)];
+    if (is_grey)
+      std::fill_n(found.data.begin() + static_cast<std::ptrdiff_t>(3 * i), 3, pixel);
+    else
+      found.data[i] = pixel;
+  }
+  return found;
+}
+
+std::shared_ptr<const Pixels> decode(std::string_view data, const std::string& where) {
+  if (data.size() > static_cast<size_t>(kMostPictureBytes))
+    throw Error(Kind::kPrompt, where + ": received " + std::to_string(data.size()) + " bytes, expected at most " + std::to_string(kMostPictureBytes), "give a smaller picture");
+  if (data.empty()) throw Error(Kind::kPrompt, where + ": received an empty file, expected a picture", kFormats);
+  if (begins_with(data, "P6") || begins_with(data, "P5")) return std::make_shared<const Pixels>(decode_pnm(data, where));
+  if (begins_with(data, "\x89PNG\r\n\x1a\n")) return std::make_shared<const Pixels>(decode_png(data, where));
+  if (begins_with(data, "\xFF\xD8\xFF")) return std::make_shared<const Pixels>(decode_jpeg(data, where));
+  refuse_damaged(where, "it is none of PNG, JPEG and PPM (P6, P5), which the runtime in C++ has");
+}
+
+std::shared_ptr<const Pixels> read_picture(const std::string& path, const std::string& where) {
+  const std::string name = where + " " + path;
+  std::string data;
+  try {
+    data = read_file(path, static_cast<size_t>(kMostPictureBytes));
+  } catch (const FileError& error) {
+    throw Error(Kind::kPrompt, name + ": " + error.reason, "give a file that can be read");
+  }
+  return decode(data, name);
+}
+
+int orientation_of(std::string_view exif) {
+  const bool is_little = begins_with(exif, "II");
+  if (!is_little && !begins_with(exif, "MM")) return 1;
+  const auto number = [&](size_t at, size_t bytes) -> size_t {
+    size_t found = 0;
+    if (at > exif.size() || exif.size() - at < bytes) return 0;
+    for (size_t i = 0; i < bytes; ++i) found = found << 8 | static_cast<uint8_t>(exif[at + (is_little ? bytes - 1 - i : i)]);
+    return found;
+  };
+  const size_t directory = number(4, 4), count = number(directory, 2);
+  for (size_t entry = 0; entry < count && directory + 2 + 12 * entry < exif.size(); ++entry) {
+    const size_t at = directory + 2 + 12 * entry;
+    if (number(at, 2) != 0x0112) continue;
+    const size_t found = number(at + 8, 2);
+    return number(at + 2, 2) == 3 && found >= 1 && found <= 8 ? static_cast<int>(found) : 1;
+  }
+  return 1;
+}
+
+Pixels turned(Pixels image, int orientation) {
+  if (orientation <= 1) return image;
+  const bool is_swapped = orientation >= 5;
+  const int64_t height = is_swapped ? image.width : image.height, width = is_swapped ? image.height : image.width;
+  Pixels found = Pixels::black(height, width);
+  for (int64_t row = 0; row < height; ++row)
+    for (int64_t column = 0; column < width; ++column) {
+      // of the stored picture, for each place of the shown one
+      const bool from_right = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+      const bool from_below = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+      const int64_t down = is_swapped ? column : row, right = is_swapped ? row : column;
+      std::copy_n(image.at(from_below ? image.height - 1 - down : down, from_right ? image.width - 1 - right : right), 3, found.at(row, column));
+    }
+  return found;
+}
+
+}  // namespace spc::images

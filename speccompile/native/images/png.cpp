@@ -1,0 +1,181 @@
+// PNG by libpng, which is loaded when the first such file comes.
+#include "decode.h"
+#include "library.h"
+#include "reader.h"
+
+#if defined(SPECCOMPILE_HAS_PNG)
+#include <png.h>
+
+#include <csetjmp>
+#include <cstring>
+#endif
+
+namespace spc::images {
+
+#if defined(SPECCOMPILE_HAS_PNG)
+namespace {
+
+#define SPC_TAKE(name) library.take(#name, name)
+
+struct Libpng {
+  Libpng() {
+    const Library library("libpng16.so.16", "PNG", "libpng16-16");
+    SPC_TAKE(png_create_read_struct);
+    SPC_TAKE(png_create_info_struct);
+    SPC_TAKE(png_destroy_read_struct);
+    SPC_TAKE(png_set_read_fn);
+    SPC_TAKE(png_get_io_ptr);
+    SPC_TAKE(png_get_error_ptr);
+    SPC_TAKE(png_set_longjmp_fn);
+    SPC_TAKE(png_longjmp);
+    SPC_TAKE(png_set_user_limits);
+    SPC_TAKE(png_read_info);
+    SPC_TAKE(png_set_expand);
+    SPC_TAKE(png_set_strip_16);
+    SPC_TAKE(png_set_gray_to_rgb);
+    SPC_TAKE(png_set_add_alpha);
+    SPC_TAKE(png_set_interlace_handling);
+    SPC_TAKE(png_read_update_info);
+    SPC_TAKE(png_read_row);
+    SPC_TAKE(png_read_end);
+    SPC_TAKE(png_error);
+    SPC_TAKE(png_get_rowbytes);
+  }
+  static const Libpng& get() {
+    static const Libpng loaded;
+    return loaded;
+  }
+
+  decltype(::png_create_read_struct)* png_create_read_struct;
+  decltype(::png_create_info_struct)* png_create_info_struct;
+  decltype(::png_destroy_read_struct)* png_destroy_read_struct;
+  decltype(::png_set_read_fn)* png_set_read_fn;
+  decltype(::png_get_io_ptr)* png_get_io_ptr;
+  decltype(::png_get_error_ptr)* png_get_error_ptr;
+  decltype(::png_set_longjmp_fn)* png_set_longjmp_fn;
+  decltype(::png_longjmp)* png_longjmp;
+  decltype(::png_set_user_limits)* png_set_user_limits;
+  decltype(::png_read_info)* png_read_info;
+  decltype(::png_set_expand)* png_set_expand;
+  decltype(::png_set_strip_16)* png_set_strip_16;
+  decltype(::png_set_gray_to_rgb)* png_set_gray_to_rgb;
+  decltype(::png_set_add_alpha)* png_set_add_alpha;
+  decltype(::png_set_interlace_handling)* png_set_interlace_handling;
+  decltype(::png_read_update_info)* png_read_update_info;
+  decltype(::png_read_row)* png_read_row;
+  decltype(::png_read_end)* png_read_end;
+  decltype(::png_error)* png_error;
+  decltype(::png_get_rowbytes)* png_get_rowbytes;
+};
+
+// Bytes that are read, and the message of the error that ended it.
+struct Reading {
+  std::string_view left;
+  char problem[160];
+};
+
+void read_bytes(png_structp png, png_bytep to, size_t size) {
+  const Libpng& lib = Libpng::get();
+  auto& reading = *static_cast<Reading*>(lib.png_get_io_ptr(png));
+  if (reading.left.size() < size) lib.png_error(png, "the file is truncated");
+  std::memcpy(to, reading.left.data(), size);
+  reading.left.remove_prefix(size);
+}
+
+void fail(png_structp png, png_const_charp message) {
+  const Libpng& lib = Libpng::get();
+  auto& reading = *static_cast<Reading*>(lib.png_get_error_ptr(png));
+  std::strncpy(reading.problem, message, sizeof reading.problem - 1);
+  lib.png_longjmp(png, 1);
+}
+
+void ignore(png_structp, png_const_charp) {}
+
+// Decode into `pixels`, RGBA, of a size that was checked. Returns false where libpng has found an error, after which no object of C++
+// is left behind: it jumps.
+bool read_rgba(Reading& reading, size_t line, size_t height, uint8_t* pixels) {
+  const Libpng& lib = Libpng::get();
+  png_structp png = lib.png_create_read_struct(PNG_LIBPNG_VER_STRING, &reading, fail, ignore);
+  png_infop info = png ? lib.png_create_info_struct(png) : nullptr;
+  if (!info) {
+    std::strncpy(reading.problem, "libpng cannot begin", sizeof reading.problem - 1);
+    if (png) lib.png_destroy_read_struct(&png, nullptr, nullptr);
+    return false;
+  }
+  if (setjmp(*lib.png_set_longjmp_fn(png, std::longjmp, sizeof(std::jmp_buf)))) {
+    lib.png_destroy_read_struct(&png, &info, nullptr);
+    return false;
+  }
+  lib.png_set_read_fn(png, &reading, read_bytes);
+  lib.png_set_user_limits(png, kLongestSide, kLongestSide);
+  lib.png_read_info(png, info);
+  lib.png_set_expand(png);
+  lib.png_set_strip_16(png);
+  lib.png_set_gray_to_rgb(png);
+  lib.png_set_add_alpha(png, 0xFF, PNG_FILLER_AFTER);
+  const int passes = lib.png_set_interlace_handling(png);
+  lib.png_read_update_info(png, info);
+  if (lib.png_get_rowbytes(png, info) != line) lib.png_error(png, "its lines have another size than its header says");
+  for (int pass = 0; pass < passes; ++pass)
+    for (size_t row = 0; row < height; ++row) lib.png_read_row(png, pixels + row * line, nullptr);
+  lib.png_read_end(png, nullptr);
+  lib.png_destroy_read_struct(&png, &info, nullptr);
+  return true;
+}
+
+// A pixel laid on white, in Pillow's integers (alpha_composite).
+uint8_t on_white(uint32_t value, uint32_t alpha) {
+  const uint32_t share = alpha * (255 << 7) / 255, sum = value * share + 255 * ((255 << 7) - share) + (0x80 << 7);
+  return static_cast<uint8_t>((((sum >> 8) + sum) >> 8) >> 7);
+}
+
+uint32_t big_endian(std::string_view data, size_t at) {
+  uint32_t found = 0;
+  for (size_t i = 0; i < 4; ++i) found = found << 8 | static_cast<uint8_t>(data[at + i]);
+  return found;
+}
+
+// Call `take` with type and content of each chunk.
+template <class Take>
+void for_each_chunk(std::string_view data, const Take& take) {
+  for (size_t at = 8; at + 12 <= data.size();) {
+    const size_t size = big_endian(data, at);
+    if (size > data.size() - at - 12) return;
+    take(data.substr(at + 4, 4), data.substr(at + 8, size));
+    at += size + 12;
+  }
+}
+
+}  // namespace
+
+Pixels decode_png(std::string_view data, const std::string& where) {
+  if (data.size() < 33 || data.substr(12, 4) != "IHDR") refuse_damaged(where, "it has no header");
+  const uint32_t width = big_endian(data, 16), height = big_endian(data, 20);
+  check_size(width, height, where);
+  int orientation = 1;
+  for_each_chunk(data, [&](std::string_view type, std::string_view content) {
+    if (type == "eXIf") orientation = orientation_of(content);
+    const uint32_t frames = type == "acTL" && content.size() >= 4 ? big_endian(content, 0) : 1;
+    if (frames > 1)
+      throw Error(Kind::kPrompt, where + ": received an animation of " + std::to_string(frames) + " pictures, expected one picture", "save the picture that you mean");
+  });
+  Libpng::get();
+  const size_t line = size_t{width} * 4;
+  std::vector<uint8_t> rgba(line * height);
+  Reading reading{data, {}};
+  if (!read_rgba(reading, line, height, rgba.data())) refuse_damaged(where, reading.problem);
+  Pixels found = Pixels::black(height, width);
+  for (size_t pixel = 0; pixel < found.data.size() / 3; ++pixel)
+    for (size_t channel = 0; channel < 3; ++channel) found.data[pixel * 3 + channel] = on_white(rgba[pixel * 4 + channel], rgba[pixel * 4 + 3]);
+  return turned(std::move(found), orientation);
+}
+
+#else
+
+Pixels decode_png(std::string_view, const std::string&) {
+  refuse_format("PNG", "this runtime was compiled without the headers of libpng", "compile it where they are (apt install libpng-dev)");
+}
+
+#endif
+
+}  // namespace spc::images

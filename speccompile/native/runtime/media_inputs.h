@@ -1,0 +1,40 @@
+// Inputs of a round for pictures (runtime/rounds/media_inputs.py, speccompile/bundle/media.py).
+#pragma once
+
+#include "bound_graphs.h"
+#include "slots.h"
+
+namespace spc {
+
+// Part of the tokens of a slot's sequence that a run reads.
+using MediaParts = SlotSpans;
+
+// Writes the rows of pictures of a run.
+class MediaInputs {
+ public:
+  MediaInputs(Engine& engine, const Manifest& manifest);
+
+  // Return the number of rows with which a run over these parts of prompts is bound: 1 without pictures, else as many as any run needs,
+  // so that there are two numbers.
+  int64_t count(const MediaParts& parts) const;
+  // Write the inputs of a run over the slots `lines`, which is bound with a window of so many tokens and `count` rows. Throws
+  // Error(kEngine) where a picture cannot be encoded.
+  void write(int64_t window, const Span& lines, const MediaParts& parts, int64_t count) const;
+
+ private:
+  // Return the tokens whose rows a run over these reads: a drafter's rows have the token behind as well.
+  Span read(const Span& part) const { return {part.start, part.stop + ahead_}; }
+  // Write the rows of one slot behind the first `filled` ones. Return how many are filled then.
+  int64_t write_rows(const Slot& slot, const Span& part, int64_t window, int64_t count, int64_t filled) const;
+  int64_t* zeroed(const char* name, const Shape& shape, const Span& lines) const;
+
+  Engine& engine_;
+  const bool has_blocks_, has_offsets_, has_behind_;
+  const int64_t ahead_, batch_, most_;
+  int64_t width_ = 0;
+};
+
+// Return where a chunk of a slot's sequence ends that begins at `start` and would end at `stop`.
+int64_t chunk_stop(const Slot& slot, int64_t start, int64_t stop);
+
+}  // namespace spc
