@@ -1,6 +1,6 @@
 """Prompt files, one JSON object a line: prompts, or questions with turns as in Spec-Bench, MT-Bench and SPEED-Bench.
 
-Keys that are not needed for generation are ignored. Images and other media are refused: without them the prompt would
+Keys that are not needed for generation are ignored. Media that are not read are refused: without them the prompt would
 be a different one.
 """
 
@@ -25,6 +25,10 @@ GIVEN = {
 }
 """Key of a line for a target with an encoder -> its keys about languages, each with an option of `Bundle.generate`."""
 GIVEN_FORMS = '{"source": "text"} or {"audio": "talk.wav", "language": "en"}'
+
+IMAGES = "images"
+"""Key of the pictures of a prompt, for a target that sees."""
+IMAGE_FORM = '{"prompt": "text", "images": ["one.png", ..]}'
 
 _ALONE = {"prompt", "token_ids", "turns", "messages"}
 """Keys beside which those of `GIVEN` say something else."""
@@ -58,7 +62,7 @@ class Question:
 
     category: as in the file, None for a prompt. Only prompts may be token ids. speed_bench: whether it is of
     SPEED-Bench, whose categories are separate tasks. given: key of its text, if that is a source, or the path of a
-    sound. languages: names and values of a generation's options.
+    sound. languages: names and values of a generation's options. images: paths of the pictures of a prompt.
     """
 
     turns: tuple[str | list[int], ...]
@@ -66,6 +70,7 @@ class Question:
     speed_bench: bool = False
     given: str = "prompt"
     languages: tuple[tuple[str, str], ...] = ()
+    images: tuple[str, ...] = ()
 
     @property
     def group(self) -> str:
@@ -87,8 +92,8 @@ def read_questions(path: Path) -> list[Question]:
     """Return the questions and prompts of a file in order, like `read_prompts`.
 
     A question is a line of Spec-Bench's or MT-Bench's question.jsonl, or of SPEED-Bench written as such lines, whose
-    questions have texts as ids. Lines for targets with an encoder are sources and sounds, see `GIVEN`; a relative path
-    of a sound is relative to the file's folder.
+    questions have texts as ids. Lines for targets with an encoder are sources and sounds, see `GIVEN`; a prompt may
+    have pictures, see `IMAGE_FORM`. A relative path is relative to the file's folder.
     """
     return _read(path, _question)
 
@@ -133,6 +138,8 @@ def _question(line: str, path: Path, number: int) -> Question:
     data = _json(line)
     if isinstance(data, dict) and not data.keys() & _ALONE and (given := data.keys() & GIVEN.keys()):
         return _given(data, sorted(given), path, number)
+    if isinstance(data, dict) and data.get(IMAGES) and "turns" not in data:
+        return _shown(data, path, number)
     if not isinstance(data, dict) or "turns" not in data:
         return Question((_prompt(line, path, number),))
     _refuse_media(data, path, number)
@@ -161,6 +168,17 @@ def _given(data: dict[str, Any], keys: list[str], path: Path, number: int) -> Qu
         raise _wrong(path, number, received, "the name of a language", 'write a name such as "de"')
     languages = tuple((option, data[name]) for name, option in options.items() if name in data)
     return Question((str(path.parent / value) if key == SOUND else value,), given=key, languages=languages)
+
+
+def _shown(data: dict[str, Any], path: Path, number: int) -> Question:
+    """Return the question of a prompt with pictures."""
+    images, prompt = data[IMAGES], _prompt(json.dumps({key: data[key] for key in data if key != IMAGES}), path, number)
+    if not isinstance(images, list) or not all(isinstance(each, str) and each for each in images):
+        received = f"{IMAGES}: {_shortened(json.dumps(images))}"
+        raise _wrong(path, number, received, "a list of paths", f"write it as {IMAGE_FORM}")
+    if not isinstance(prompt, str):
+        raise _wrong(path, number, f"token ids and {IMAGES}", "a prompt beside them", f"write it as {IMAGE_FORM}")
+    return Question((prompt,), images=tuple(str(path.parent / each) for each in images))
 
 
 def _refuse_media(data: Any, path: Path, number: int) -> None:

@@ -46,7 +46,8 @@ def command(
     FILE has one prompt a line: {"prompt": "text"} or {"token_ids": [1, 2, 3]};
     for targets with an encoder {"source": "text"}, which may have
     source_language and target_language, or {"audio": "talk.wav"}, a path
-    relative to FILE, which may have language; otherwise it is detected.
+    relative to FILE, which may have language; otherwise it is detected;
+    for targets that see {"prompt": "text", "images": ["one.png", ..]}.
     Or one question a line, as in the question.jsonl of Spec-Bench and MT-Bench:
       {"question_id": 81, "category": "writing", "turns": ["text", "text"]}
     Each turn is asked behind the answers to those before it, in the bundle's

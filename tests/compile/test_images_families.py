@@ -5,8 +5,11 @@ import threading
 from typing import Any
 
 import pytest
+from PIL import Image
 
+from speccompile.bundle.prompts import read_questions
 from speccompile.errors import EngineError
+from speccompile.measure.bench import measure
 from speccompile.serving.scheduler.scheduler import Scheduler
 from tests import vision
 from tests.native.native_api import NativeBundle
@@ -88,6 +91,27 @@ def test_rounds_of_others_go_on_while_a_picture_is_encoded(seeing, monkeypatch):
         while not scheduler.is_idle:
             scheduler.step()
     assert [each.generations()[0].token_ids for each in (running, request)] == expected
+
+
+def test_bench_shows_the_pictures_of_a_prompt_and_encodes_them_every_time(seeing, tmp_path):
+    shown, text, encoder = [WIDE, TALL], f"in {seeing.token} the", seeing.bundle.vision.encoder
+    for number, each in enumerate(shown):
+        Image.fromarray(each).save(tmp_path / f"{number}.png")
+    lines = [{"prompt": text, "images": [f"{number}.png"]} for number in range(2)]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    questions, runs = read_questions(tmp_path / "prompts.jsonl"), []
+    for repeats in (1, 2):
+        before = encoder.runs
+        cases = measure(seeing.bundle, questions, repeats=repeats, max_new_tokens=NEW, adaptive=False)
+        runs.append(encoder.runs - before)
+        for case, each in zip(cases, shown, strict=True):
+            found = [timed.generation.token_ids for (timed,) in (*case.speculative, *case.autoregressive)]
+            assert found == [seeing.expected(text, [each])] * 2 * repeats
+    before = encoder.runs
+    encoder.forget()
+    for each in shown:
+        seeing.bundle.generate(text, images=[each], max_new_tokens=1)
+    assert runs[1] - runs[0] == 2 * (encoder.runs - before)
 
 
 @pytest.fixture

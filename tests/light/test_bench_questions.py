@@ -47,6 +47,32 @@ def question(category, *turns, **more):
     return {"question_id": 81, "category": category, "turns": list(turns)} | more
 
 
+def test_a_prompt_may_have_pictures(read, tmp_path):
+    one, two = read({"prompt": "c", "images": ["a.png", "/b.png"]}, {"prompt": "d", "images": []})
+    assert one == Question(("c",), images=(str(tmp_path / "a.png"), "/b.png"))
+    assert two == Question(("d",))
+    kept = PassRequest("b", None, "e", None, (one, two), 1, {})
+    assert PassRequest.from_json(json.loads(json.dumps(kept.to_json()))) == kept
+
+
+@pytest.mark.parametrize(("line", "said"), [
+    ({"prompt": "c", "images": "a.png"}, r'line 1: received images: "a.png", expected a list of paths'),
+    ({"prompt": "c", "images": [""]}, r"expected a list of paths"),
+    ({"token_ids": [5], "images": ["a.png"]}, "line 1: received token ids and images, expected a prompt beside them"),
+    ({"prompt": "c", "images": ["a.png"], "video": "b.mp4"}, "received 'video', expected text or token ids alone"),
+    (question("writing", "a", images=["a.png"]), "received 'images', expected text or token ids alone"),
+])  # fmt: skip
+def test_pictures_that_are_not_read_are_refused(read, line, said):
+    with pytest.raises(PromptError, match=said):
+        read(line)
+
+
+def test_a_target_that_sees_nothing_refuses_pictures(read):
+    (asked,) = read({"prompt": "c", "images": ["a.png"]})
+    with pytest.raises(PromptError, match="prompt 1: "):
+        measure(toy_bundle(), [asked], repeats=1)
+
+
 def test_questions_and_prompts_in_order(read):
     lines = [
         question("writing", "a", "b"),

@@ -2,6 +2,8 @@
 
 import re
 from io import BytesIO
+from pathlib import Path
+from runpy import run_path
 from zlib import crc32
 
 import numpy as np
@@ -11,11 +13,14 @@ from PIL.PngImagePlugin import PngImageFile
 from transformers.image_transforms import convert_to_rgb
 from transformers.image_utils import load_image
 
+from speccompile.bundle.prompts import read_questions
 from speccompile.errors import PromptError
 from speccompile.runtime.images import decode, limits
 from speccompile.runtime.images.decode import read_picture
 from speccompile.runtime.images.resize import FILTERS, resize
 from tests import vision
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "scripts/examples/pictures.py"
 
 PILLOW = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC,
           "lanczos": Image.Resampling.LANCZOS}  # fmt: skip
@@ -126,3 +131,11 @@ def test_too_many_bytes_are_refused_before_they_are_read(monkeypatch, tmp_path):
     for source in (path, path.read_bytes()):
         with pytest.raises(PromptError, match=re.escape("received 11 bytes, expected at most 10")):
             read_picture(source)
+
+
+def test_pictures_of_the_example_are_prompts_of_bench(tmp_path):
+    run_path(str(EXAMPLE), {"__name__": "pictures"})["write"](tmp_path, 7, "<image>")
+    questions = read_questions(tmp_path / "prompts.jsonl")
+    assert [read_picture(*each.images).shape[2] for each in questions] == [3] * 7
+    assert {each.turns[0] for each in questions} == {f"<image>{asked}" for asked in (
+        "What does this chart show?", "What is written here?", "What is on this picture?")}  # fmt: skip

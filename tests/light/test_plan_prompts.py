@@ -54,7 +54,7 @@ def test_a_line_in_no_form_is_refused(write, line, message):
     ("line", "named", "medium"),
     [
         ('{"prompt": "What is this?", "image": "cat.png"}', "image", "image"),
-        ('{"prompt": "What is this?", "images": ["cat.png"]}', "images", "image"),
+        ('{"token_ids": [3], "image_url": "cat.png"}', "image_url", "image"),
         ('{"messages": [{"role": "user", "content": [{"type": "image", "url": "cat.png"}]}]}', "image", "image"),
         ('{"prompt": [{"type": "image_url", "image_url": {"url": "cat.png"}}]}', "image_url", "image"),
         ('{"prompt": [{"type": "input_audio", "input_audio": {"data": "AA=="}}]}', "input_audio", "audio"),
@@ -67,6 +67,11 @@ def test_images_and_the_like_are_refused_by_name(write, line, named, medium, rea
     with pytest.raises(PromptError, match=message) as caught:
         read(write('{"prompt": "a"}\n' + line))
     assert "the text decoder alone is compiled" in caught.value.hint
+
+
+def test_pictures_of_a_prompt_are_for_bench_alone(write):
+    with pytest.raises(PromptError, match="line 1: received 'images', expected text or token ids alone"):
+        read_prompts(write('{"prompt": "What is this?", "images": ["cat.png"]}'))
 
 
 def test_a_line_that_says_it_has_no_image_is_read(write):

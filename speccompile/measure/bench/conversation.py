@@ -1,14 +1,15 @@
 """Prompts of multi-turn questions: each turn follows the earlier turns and the answers generated to them."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from speccompile.bundle.prompts import Question
+from speccompile.bundle.prompts import IMAGES, Question
 from speccompile.errors import PromptError
 from speccompile.measure.bench.sources import PROMPT, QuestionSources
 from speccompile.runtime import Bundle
 from speccompile.runtime.audio.mel import Features
 from speccompile.runtime.text.chat import apply_chat_template
-from speccompile.runtime.text.prompts import ChatTemplate
+from speccompile.runtime.text.prompts import SHORTEN, ChatTemplate
 
 PLAIN, TEMPLATE = "plain", "chat_template"
 """Formats of a conversation: one message per line, or the bundle's chat template."""
@@ -32,6 +33,9 @@ class ConversationPrompts:
         if the bundle cannot take it."""
         if question.given != PROMPT or self._bundle.manifest.source is not None:
             return self._sources.read(question)
+        if question.images:
+            seen = self._bundle._prompt(question.turns[0], chat=False, hint=SHORTEN, images=list(question.images))
+            return seen.ids
         if question.category is None:
             return self._bundle.token_ids(question.turns[0])
         said = [str(turn) for turn in question.turns[: len(answers) + 1]]
@@ -47,9 +51,10 @@ class ConversationPrompts:
         written = apply_chat_template(template, messages, special_tokens)
         return self._bundle.token_ids(text.encode(written, special_tokens=False))
 
-    def languages(self, question: Question) -> dict[str, str]:
-        """Return options of the generation of a question."""
-        return self._sources.languages(question)
+    def options(self, question: Question) -> dict[str, Any]:
+        """Return options of the generation of a question: its pictures, and languages, after `token_ids`."""
+        pictures: dict[str, Any] = {IMAGES: list(question.images)} if question.images else {}
+        return pictures | self._sources.languages(question)
 
     def check(self, question: Question) -> None:
         """Raise PromptError if a turn may leave no room for its answer. Earlier answers count at their longest."""

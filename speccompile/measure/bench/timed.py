@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from speccompile.bundle.prompts import IMAGES
 from speccompile.measure.bench.sources import source_keyword
 from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.audio.mel import Features
@@ -28,7 +29,10 @@ class Timed:
 
 def generate_timed(bundle: Bundle, prompt: Prompt | Features, **options: Any) -> Timed:
     """Run `Bundle.generate` and return its result with the times. prompt: for a target with an encoder its source,
-    which it encodes every time; no drafter of such a target has persistent states."""
+    which it encodes every time; no drafter of such a target has persistent states. Pictures are encoded every time as
+    well."""
+    if options.get(IMAGES) and bundle.vision is not None:
+        bundle.vision.encoder.forget()
     given: dict[str, Any] = source_keyword(bundle.manifest, prompt) or {"prompt": prompt}
     if bundle.manifest.source is not None:
         bundle.reset()

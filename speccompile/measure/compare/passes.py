@@ -44,9 +44,10 @@ class PassRequest:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "PassRequest":
         questions = tuple(
-            Question(**each | {"turns": tuple(each["turns"]), "languages": tuple(map(tuple, each["languages"]))})
+            Question(**each | {"turns": tuple(each["turns"]), "languages": tuple(map(tuple, each["languages"])),
+                               "images": tuple(each["images"])})
             for each in data["questions"]
-        )
+        )  # fmt: skip
         return cls(**(data | {"questions": questions, "leaders": tuple(map(_leader, data["leaders"]))}))
 
 

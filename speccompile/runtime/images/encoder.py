@@ -101,6 +101,12 @@ class Encoder:
             self._keep(picture.key, found)
             return found
 
+    def forget(self) -> None:
+        """Drop the rows that are kept."""
+        with self._lock:
+            self._kept.clear()
+            self._size = 0
+
     def _encode(self, picture: Picture) -> Rows:
         if self._run is None:
             self._run = self._open_run()
