@@ -28,3 +28,12 @@ class Limits:
             if value is not None and (value < 0 or (value == 0 and not may_be_none)):
                 expected = "0 or more" if may_be_none else "more than 0"
                 raise UsageError(f"Limits.{name}: received {value!r}, expected {expected}", hint="or leave it out")
+
+
+def check_sequences(asked: object, limits: Limits) -> None:
+    """Raise UsageError if a request asks for more sequences than a service serves."""
+    if isinstance(asked, int) and asked > limits.sequences:
+        raise UsageError(
+            f"num_return_sequences: received {asked}, expected at most {limits.sequences}, the service's limit",
+            hint="ask several times, or serve with larger limits (Limits.sequences)",
+        )
