@@ -9,11 +9,14 @@ punctuation), so no one database would give its token ids.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import tokenizers
 from tokenizers import Regex, normalizers, pre_tokenizers
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from scripts.charsmap import charsmap
 
 FOLDER = Path(__file__).parents[1] / "speccompile/native/text"
 CHARACTERS = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
@@ -114,7 +117,38 @@ def properties(of: dict[str, set[str]]) -> dict[str, set[str]]:
     found["rust_numeric"] = isolated(pre_tokenizers.Digits(individual_digits=True))
     found["rust_punctuation"] = isolated(pre_tokenizers.Punctuation("isolated"))
     found["combining_mark"] = set(CHARACTERS) - set(normalizers.StripAccents().normalize_str(ALL))
+    found |= of_bert() | clusters()
     return found | {script.lower(): matching(rf"\p{{{script}}}") for script in SCRIPT_NAMES.split()}
+
+
+def of_bert() -> dict[str, set[str]]:
+    """Characters that BertNormalizer drops: where it cleans texts, and where it strips accents, after NFD."""
+    cleaned = normalizers.BertNormalizer(True, False, False, False)
+    bare = normalizers.BertNormalizer(False, False, True, False)
+    decomposed = (each for each in CHARACTERS if normalizers.NFD().normalize_str(each) == each)
+    return {
+        "rust_dropped": {each for each in CHARACTERS if not cleaned.normalize_str(each)},
+        "rust_nonspacing": {each for each in decomposed if not bare.normalize_str(each)},
+    }
+
+
+def clusters() -> dict[str, set[str]]:
+    """Characters of grapheme clusters of fewer than six bytes: those that extend one, those that begin one before
+    another character, those that are one by themselves. Precompiled replaces a whole cluster that begins with a key."""
+
+    def replaced(keys: Collection[str], texts: Collection[str]) -> set[str]:
+        one = normalizers.Precompiled(charsmap(dict.fromkeys(keys, "\1")))
+        return {text for text in texts if one.normalize_str(text) == "\1"}
+
+    others = [each for each in CHARACTERS if each not in "\0\1a"]
+    extends = {text[1] for text in replaced("a", ["a" + each for each in others])}
+    short = [each for each in others if len(each.encode()) < 4]
+    prepends = {text[0] for text in replaced(short, [each + "a" for each in short])}
+    joined = {text[0] for text in replaced(short, [each + "\u0301" for each in short])}
+    return {
+        "grapheme_extend": extends, "grapheme_prepend": prepends,
+        "grapheme_control": {"\0", "\1"} | set(short) - joined,
+    }  # fmt: skip
 
 
 def mapping(pairs: dict[int, int]) -> str:

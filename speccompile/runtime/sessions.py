@@ -216,14 +216,18 @@ class Sessions:
         written = self._written(file, len(tokens), path)
         return SessionStart(tokens, own, _notes(file), file.metadata.get(ADAPTER, ""), written)
 
-    def restore(
-        self, path: Path, slot: int, adapter: str | None = "", *, trusted: bool = False
-    ) -> tuple[SlotContent, dict[str, str]]:
-        """Write the states of a file into a free slot. Return what the slot holds then, and the file's notes. adapter:
-        as for `load`; trusted: as for `read_session`. Raise as `load` does."""
+    def read(self, path: Path, *, trusted: bool = False) -> SessionFile:
+        """Return the content of a file, from any thread. trusted: as for `read_session`. Raise as it does."""
         states = self._loop.states
         size = sum(states.line(buffer, 0).nbytes for buffer in states.shapes) + 8 * self._manifest.max_length
-        file = read_session(path, size, trusted=trusted)
+        return read_session(path, size, trusted=trusted)
+
+    def restore(
+        self, path: Path, slot: int, adapter: str | None = "", *, file: SessionFile | None = None
+    ) -> tuple[SlotContent, dict[str, str]]:
+        """Write the states of a file into a free slot. Return what the slot holds then, and the file's notes. adapter:
+        as for `load`; file: its content, if it was read. Raise as `load` does."""
+        file, states = file or self.read(path), self._loop.states
         self._check_key(file, path)
         theirs = file.metadata.get(ADAPTER, "")
         if adapter not in (None, theirs):

@@ -92,7 +92,9 @@ class ShippedPrefixes:
             return self._serves(len(texts[path]), self._starts[path].written, part)
 
         path = longest_match(texts, prompt, held, serves)
-        return None if path is None else self._sessions.restore(path, slot, trusted=True)[0]
+        if path is None:
+            return None
+        return self._sessions.restore(path, slot, file=self._sessions.read(path, trusted=True))[0]
 
     def resume(self, prompt: Sequence[int], resume: SlotContent | None) -> SlotContent | None:
         """Return what the next sequence that is generated alone goes on from: `resume`, or a longer prefix."""

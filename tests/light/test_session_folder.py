@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from random import Random
@@ -303,3 +304,24 @@ def test_no_mutation_of_a_beginning_is_more_than_refused(tmp_path):
         except UsageError:
             refused += 1
     assert 300 < refused < 600
+
+
+def test_other_rows_decode_while_a_file_is_read(tmp_path, monkeypatch):
+    with restarted(tmp_path, batch_size=2) as service:
+        ask(service, PROMPT)
+    is_open, read = threading.Event(), Sessions.read
+
+    def slow(sessions, path, **options):
+        assert is_open.wait(60)
+        return read(sessions, path, **options)
+
+    monkeypatch.setattr(Sessions, "read", slow)
+    with restarted(tmp_path, batch_size=2) as service:
+        running, waiting = (service.submit(prompt, max_new_tokens=30) for prompt in ([9, 8, 7], PROMPT))
+        (first,) = running.generations()
+        assert len(first.token_ids) == 30
+        assert not is_open.is_set()
+        is_open.set()
+        (found,) = waiting.generations()
+    assert found.cached_tokens > 0
+    assert found.token_ids == toy_bundle(batch_size=2).generate(PROMPT, max_new_tokens=30).token_ids

@@ -185,7 +185,8 @@ def test_keys_come_from_options_a_file_and_the_environment(native, tmp_path):
     (["BUNDLE", "--port", 65536], 2, "--port: received 65536, expected at least 0 and at most 65535"),
     (["BUNDLE", "--header-seconds", 0], 2, "--header-seconds: received 0, expected more than 0"),
     (["BUNDLE", "--adapter", "poet"], 2, "--adapter poet: received no NAME=FOLDER"),
-    (["BUNDLE", "--sessions", "x"], 2, "No such option"),
+    (["BUNDLE", "--sessions", "x", "--no-reuse"], 2, "received --sessions and --no-reuse, expected one of them"),
+    (["BUNDLE", "--sessions-limit-gb", "1"], 2, "--sessions-limit-gb 1: there is no folder to limit"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said_and_ends_it(
     native_build, onnxruntime_library, folders, tmp_path, arguments, code, words

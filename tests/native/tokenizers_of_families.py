@@ -2,9 +2,12 @@
 
 import inspect
 import json
+import unicodedata
 from collections.abc import Callable, Sequence
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from scripts.charsmap import charsmap
 
 SENTENCES = [
     "def größe(x): return '你好, 世界' # 😀👍🏽 e\u0301 ñ Straße ŒUVRE ﬁn",
@@ -191,8 +194,72 @@ def fused() -> Tokenizer:
 
 
 BYTES = (gpt2, roberta, llama3, qwen2, gpt_oss, deepseek, kimi, falcon, starcoder, phi)
+
+
+def nmt_nfkc() -> bytes:
+    """Return a map like SentencePiece's nmt_nfkc: compatible forms, composed letters, blanks, controls to nothing."""
+    keys = [chr(code) for code in (*range(0x20, 0x3100), *range(0xFB00, 0xFB07), *range(0xFF00, 0xFFE0))]
+    texts = {key: unicodedata.normalize("NFKC", key) for key in keys}
+    composed = {unicodedata.normalize("NFD", key): text for key, text in texts.items()}
+    blanks = dict.fromkeys("\t\n\r\u2028\u200b", " ") | dict.fromkeys(map(chr, (1, 2, 7, 0x7F, 0x8F, 0x200C)), "")
+    return charsmap({key: text for key, text in (composed | texts).items() if key != text} | blanks)
+
+
+def unigram(byte_fallback: bool = False, **parts: object) -> Tokenizer:
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer, tokenizer.pre_tokenizer = parts.get("normalizer"), pre_tokenizers.Metaspace()
+    tokenizer.decoder = parts.get("decoder", decoders.Metaspace())
+    letters = [f"<0x{byte:02X}>" for byte in range(256)] if byte_fallback else []
+    trainer = trainers.UnigramTrainer(
+        vocab_size=600 + len(letters), special_tokens=["<pad>", "</s>", "<unk>"], unk_token="<unk>", show_progress=False
+    )
+    tokenizer.train_from_iterator([text[:4000] for text in CORPUS], trainer)
+    file = json.loads(tokenizer.to_str())
+    file["model"]["vocab"] += [[letter, 0.0] for letter in letters]
+    file["model"]["byte_fallback"] = byte_fallback
+    return Tokenizer.from_str(json.dumps(file))
+
+
+def t5() -> Tokenizer:
+    tokenizer = unigram(normalizer=normalizers.Precompiled(nmt_nfkc()))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    end = tokenizer.token_to_id("</s>")
+    tokenizer.post_processor = processors.TemplateProcessing("$A </s>", "$A </s> $B </s>", [("</s>", end)])
+    return tokenizer
+
+
+def pegasus() -> Tokenizer:
+    blanks = normalizers.Replace(Regex(" {2,}"), " ")
+    return unigram(normalizer=normalizers.Sequence([normalizers.Precompiled(nmt_nfkc()), blanks]))
+
+
+def unigram_bytes() -> Tokenizer:
+    steps = [decoders.ByteFallback(), decoders.Metaspace()]
+    return unigram(byte_fallback=True, decoder=decoders.Sequence(steps))
+
+
+def bert(lowercase: bool = True, cleanup: bool = True) -> Tokenizer:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=20))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(cleanup=cleanup)
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    tokenizer.train_from_iterator(
+        CORPUS, trainers.WordPieceTrainer(vocab_size=500, special_tokens=special, show_progress=False)
+    )
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return tokenizer
+
+
+def bert_cased() -> Tokenizer:
+    return bert(lowercase=False, cleanup=False)
+
+
 FAMILIES: dict[str, Callable[[], Tokenizer]] = {
-    made.__name__: made for made in (*BYTES, llama2, gemma, unknown, word_ends, fused)
-}
+    made.__name__: made
+    for made in (
+        *BYTES, llama2, gemma, unknown, word_ends, fused, unigram, t5, pegasus, unigram_bytes, bert, bert_cased
+    )
+}  # fmt: skip
 FAMILIES |= {f"metaspace_{scheme}": metaspace(scheme) for scheme in ("first", "never", "always")}
 FAMILIES["metaspace_whole"] = metaspace("first", splits=False)

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "../base64.h"
 #include "../contract_table.h"
 #include "../errors.h"
 #include "../files.h"
@@ -46,23 +47,6 @@ std::vector<std::string> read_lines(const std::string& path, const std::string& 
   return lines;
 }
 
-// The bytes that a text in base64 has; none for any other form of them than the usual one.
-std::optional<std::string> decoded(std::string_view text) {
-  static constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  const size_t end = text.find_last_not_of('=') + 1;  // 0 where there is nothing else
-  if (text.size() % 4 != 0 || text.size() - end > 2) return std::nullopt;
-  std::string bytes;
-  uint32_t bits = 0;
-  for (size_t i = 0; i < end; ++i) {
-    const size_t value = kLetters.find(text[i]);
-    if (value == std::string_view::npos) return std::nullopt;
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    if (i % 4 != 0) bytes += static_cast<char>(bits >> (6 - i % 4 * 2) & 0xFF);
-  }
-  const bool has_rest = end % 4 != 0 && (bits & (end % 4 == 2 ? 0xFu : 3u)) != 0;
-  return has_rest ? std::nullopt : std::optional(bytes);
-}
-
 [[noreturn]] void refuse(const std::string& path, const std::string& problem) {
   throw Error(Kind::kBundle, path + ": " + problem, kGetSigned);
 }
@@ -76,7 +60,7 @@ std::vector<std::string> read_signature(const std::string& path, const PublicKey
 }
 
 std::string decoded_line(const std::string& line, const std::string& path) {
-  const std::optional<std::string> found = decoded(line);
+  const std::optional<std::string> found = from_base64(line);
   if (!found) refuse(path, "expected a signature of minisign, got another text");
   return *found;
 }
@@ -95,7 +79,7 @@ std::string PublicKey::name() const {
 
 PublicKey PublicKey::read(const std::string& path) {
   const std::vector<std::string> lines = read_lines(path, "a public key", kMakeKeys);
-  const std::optional<std::string> data = decoded(lines.empty() ? "" : lines[lines.size() > 1]);
+  const std::optional<std::string> data = from_base64(lines.empty() ? "" : lines[lines.size() > 1]);
   if (!data) throw Error(Kind::kUsage, path + ": expected a public key of minisign, got another text", kMakeKeys);
   if (data->size() != 42 || !begins_with(*data, kPlain))
     throw Error(Kind::kUsage, path + ": expected a public key of minisign, got " + std::to_string(data->size()) + " bytes of another kind",

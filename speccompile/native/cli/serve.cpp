@@ -86,6 +86,13 @@ Limits limits_of(const Arguments& given) {
   if (given.has("--client-rows")) limits.client_rows = given.count("--client-rows", 1);
   limits.reuse = !given.has("--no-reuse");
   limits.by_priority = given.text("--scheduling-policy") == "priority";
+  const std::optional<double> gigabytes = number_of<double>(given, "--sessions-limit-gb", 0, 1e15, true);
+  if (given.has("--sessions")) limits.sessions = plain_path(given.text("--sessions"));
+  if (gigabytes && limits.sessions.empty())
+    throw Error(Kind::kUsage, "--sessions-limit-gb " + given.text("--sessions-limit-gb") + ": there is no folder to limit", "give --sessions FOLDER");
+  if (!limits.sessions.empty() && !limits.reuse)
+    throw Error(Kind::kUsage, "received --sessions and --no-reuse, expected one of them", "leave out one of them");
+  limits.sessions_gb = gigabytes.value_or(limits.sessions_gb);
   return limits;
 }
 
@@ -159,6 +166,8 @@ Subcommand serve_command() {
       {"--client-rows", "N", Takes::kCount, "Rows that one API key may have at once.  [x>=1]"},
       {"--scheduling-policy", "[fcfs|priority]", Takes::kChoice, "Who is served next: who came first, or the lowest `priority` of a request.  [default: fcfs]"},
       {"--no-reuse", "", Takes::kFlag, "Read every prompt anew, also what an earlier one began with."},
+      {"--sessions", "FOLDER", Takes::kText, "Keep texts in this folder: prompts that begin like one go on from there, also after a restart."},
+      {"--sessions-limit-gb", "GB", Takes::kNumber, "Size of that folder in GB, by default 10; texts used least recently are removed.  [x>0]"},
       {"--body-bytes", "INTEGER RANGE", Takes::kCount, "Of a request.  [default: 4194304; x>=1]"},
       {"--header-bytes", "N", Takes::kWhole, "Of a request's line and headers.  [default: 32768; x>=1024]"},
       {"--headers", "N", Takes::kCount, "Of a request.  [default: 100; x>=1]"},

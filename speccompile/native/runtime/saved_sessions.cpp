@@ -18,6 +18,7 @@ namespace {
 
 constexpr size_t kShown = 160;  // characters of a fact
 constexpr const char* kTargetWeights = "target weights";
+const std::string kSessionNote = "note.";  // beginning of names of notes
 
 const char* tokens_dtype() { return dtype_named(dtype::kInt64)->safetensors; }
 
@@ -157,9 +158,13 @@ SavedSessions::SavedSessions(DecodeLoop& loop, const Manifest& manifest, Session
 void SavedSessions::save(const std::string& path) {
   if (!loop_.left || loop_.left->tokens.empty())
     refuse(path + ": there is no session to save: the last use of this bundle was no generation of one prompt", "generate from one prompt before");
-  SlotContent left = *loop_.left;
-  if (std::any_of(left.tokens.begin(), left.tokens.end(), [](int64_t id) { return id < 0; }))
+  if (std::any_of(loop_.left->tokens.begin(), loop_.left->tokens.end(), [](int64_t id) { return id < 0; }))
     refuse(path + ": the latest generation holds pictures, expected text alone: sessions do not save pictures", "generate from a prompt of text before");
+  write_session(path, content(path, *loop_.left));
+}
+
+SessionFile SavedSessions::content(const std::string& path, SlotContent left, const Notes& notes) {
+  if (left.tokens.empty()) refuse(path + ": there is no session to save", "generate from one prompt before");
   if (target_moves_on_ && left.target_position != static_cast<int64_t>(left.tokens.size())) left = read_again(left);
   if (drafter_moves_on_ && left.drafter_position != left.drafter_length) left.drafter_length = 0;
   const auto size = static_cast<int64_t>(left.tokens.size());
@@ -175,7 +180,14 @@ void SavedSessions::save(const std::string& path) {
   file.metadata[kSessionDrafterLength] = std::to_string(left.drafter_length);
   if (!left.adapter_key.empty()) file.metadata[kSessionAdapter] = left.adapter_key;
   if (loop_.rings().has_rings()) file.metadata[kSessionWritten] = std::to_string(left.written);
-  write_session(path, file);
+  for (const auto& [name, text] : notes) file.metadata[kSessionNote + name] = text;
+  return file;
+}
+
+std::string SavedSessions::identity(const std::string& adapter) const {
+  std::string found;
+  for (const auto& [name, fact] : key_.of_adapter(adapter)) found += name + " " + fact + "\n";
+  return found + key_.drafter;
 }
 
 TokenIds SavedSessions::load(const std::string& path, const std::optional<std::string>& adapter) {
@@ -188,7 +200,11 @@ SavedSessions::Start SavedSessions::start(const std::string& path) const {
   check_key(file, path);
   TokenIds tokens = tokens_of(file, path);
   const int64_t written = written_of(file, static_cast<int64_t>(tokens.size()), path);
-  return {std::move(tokens), written};
+  const std::string *const drafter = file.text(kSessionDrafter), *const adapter = file.text(kSessionAdapter);
+  Notes notes;
+  for (const auto& [name, text] : file.metadata)
+    if (begins_with(name, kSessionNote)) notes[name.substr(kSessionNote.size())] = text;
+  return {std::move(tokens), written, drafter && *drafter == key_.drafter, adapter ? *adapter : "", notes};
 }
 
 SlotContent SavedSessions::restore(const std::string& path, int64_t slot, const std::optional<std::string>& adapter, bool trusted) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -38,11 +39,21 @@ class SavedSessions {
 
   // Write what a slot holds of the latest sequence. Throws Error(kUsage) if it holds nothing, or the file cannot be written.
   void save(const std::string& path);
-  // Beginning of a file: its tokens, and, of Slot, `written`.
+  using Notes = std::map<std::string, std::string>;
+
+  // Return what `save` writes of a slot, with notes, which `start` gives back.
+  SessionFile content(const std::string& path, SlotContent left, const Notes& notes = {});
+  // Beginning of a file. written: see Slot. same_drafter: whether this bundle's drafter wrote its part. adapter: key of that
+  // with which its tokens were read, "" for the base.
   struct Start {
     TokenIds tokens;
     int64_t written;
+    bool same_drafter;
+    std::string adapter;
+    Notes notes;
   };
+  // Return all facts on which the states of a text depend, as one text. adapter: its key.
+  std::string identity(const std::string& adapter) const;
   // Return the beginning of a file of the bundle. Throws Error(kUsage) for one that does not fit.
   Start start(const std::string& path) const;
   // Write the states of a file into a free slot, and return what it holds then. trusted: as for `read_session`. Throws as

@@ -163,6 +163,27 @@ class ByteFallback : public Decoder {
   }
 };
 
+// Words that do not continue the one before begin with a space. What English spelling sets apart is joined.
+class WordPiece : public OfWords {
+ public:
+  WordPiece(std::string prefix, bool cleans) : prefix_(std::move(prefix)), cleans_(cleans) {}
+
+ private:
+  std::string word(const std::string& word, bool first, bool) const override {
+    std::string made = word;
+    if (!first) made = word.compare(0, prefix_.size(), prefix_) == 0 ? word.substr(prefix_.size()) : " " + word;
+    if (!cleans_) return made;
+    for (const auto& [from, to] : kJoined) made = replaced(made, Pattern::literal(from).find_all(made), to);
+    return made;
+  }
+
+  static constexpr std::pair<const char*, const char*> kJoined[] = {
+      {" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+
+  std::string prefix_;
+  bool cleans_;
+};
+
 void add(Decoders& found, const Json& part) {
   const std::string& type = read_text(part, "type");
   const auto put = [&](Decoder* made) { found.emplace_back(made); };
@@ -183,6 +204,8 @@ void add(Decoders& found, const Json& part) {
     const Json* scheme = part.find("prepend_scheme");
     const bool never = (scheme && *scheme == Json("never")) || !read_flag(part, "add_prefix_space", true);
     put(new Metaspace(read_character(part, "replacement"), !never));
+  } else if (type == "WordPiece") {
+    put(new WordPiece(read_text(part, "prefix"), read_flag(part, "cleanup", true)));
   } else if (type == "BPEDecoder") {
     put(new Suffix(read_text(part, "suffix")));
   } else {

@@ -1,6 +1,7 @@
 #include "normalizers.h"
 
 #include "bytes.h"
+#include "charsmap.h"
 #include "forms.h"
 #include "reading.h"
 
@@ -102,6 +103,35 @@ class ByteLevel : public Normalizer {
   }
 };
 
+// What BERT does before it splits words.
+class Bert : public Normalizer {
+ public:
+  Bert(bool cleans, bool spaces_chinese) : cleans_(cleans), spaces_chinese_(spaces_chinese) {}
+  NormalizedString apply(const NormalizedString& line) const override {
+    NormalizedString made = line.empty_like();
+    for (size_t at = 0; at < line.text.size();) {
+      const auto [code, size] = unicode::decode(line.text, at);
+      if (!cleans_ || !dropped_.has(code)) {
+        const bool is_chinese = spaces_chinese_ && chinese_.has(code);
+        if (is_chinese) made.add(" ", line.origin(at));
+        if (cleans_ && space_.has(code))
+          made.add(" ", line.origin(at));
+        else
+          made.copy(line, at, at + size);
+        if (is_chinese) made.add(" ", line.origin(at));
+      }
+      at += size;
+    }
+    return made;
+  }
+
+ private:
+  bool cleans_, spaces_chinese_;
+  unicode::Set space_ = unicode::property("space"), dropped_ = unicode::property("rust_dropped");
+  unicode::Set chinese_{{{0x3400, 0x4DBF}, {0x4E00, 0x9FFF}, {0xF900, 0xFAFF}, {0x20000, 0x2A6DF}, {0x2A700, 0x2B73F},
+                         {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}}};
+};
+
 void add(Normalizers& found, const Json& part) {
   const std::string& type = read_text(part, "type");
   const auto put = [&](auto* made) { found.emplace_back(made); };
@@ -127,6 +157,16 @@ void add(Normalizers& found, const Json& part) {
     put(new Without(unicode::property("combining_mark")));
   } else if (type == "ByteLevel") {
     put(new ByteLevel);
+  } else if (type == "Precompiled") {
+    put(new Precompiled(read_text(part, "precompiled_charsmap")));
+  } else if (type == "BertNormalizer") {
+    const bool lowers = read_flag(part, "lowercase");
+    put(new Bert(read_flag(part, "clean_text"), read_flag(part, "handle_chinese_chars")));
+    if (read_flag(part, "strip_accents", lowers)) {
+      put(new Formed(Form::kNfd));
+      put(new Without(unicode::property("rust_nonspacing")));
+    }
+    if (lowers) put(new Lowercase);
   } else {
     throw UnsupportedComponent{"normalizer " + python_repr(type)};
   }

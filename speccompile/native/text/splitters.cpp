@@ -216,6 +216,9 @@ void add(Splitters& found, const Json& part) {
   } else if (type == "Punctuation") {
     const Json* behavior = part.find("behavior");
     put(new Characters(unicode::property("rust_punctuation"), behavior ? read_behavior(*behavior) : Behavior::kIsolated));
+  } else if (type == "BertPreTokenizer") {
+    put(new Characters(unicode::property("space"), Behavior::kRemoved));
+    put(new Characters(unicode::property("rust_punctuation"), Behavior::kIsolated));
   } else if (type == "Whitespace") {
     put(new Whitespace);
   } else if (type == "WhitespaceSplit") {

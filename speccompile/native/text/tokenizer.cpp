@@ -46,6 +46,7 @@ void check_texts(const Json& value) {
 int64_t size_of(const Json& file) {
   int64_t most = -1;
   for (const auto& each : file["model"]["vocab"].object()) most = std::max(most, each.second.is_integer() ? each.second.integer() : -1);
+  most = std::max(most, static_cast<int64_t>(file["model"]["vocab"].list().size()) - 1);
   for (const Json& each : file["added_tokens"].list()) most = std::max(most, each["id"].is_integer() ? each["id"].integer() : -1);
   return most + 1;
 }

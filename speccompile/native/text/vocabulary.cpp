@@ -5,6 +5,8 @@
 
 #include "reading.h"
 #include "unicode.h"
+#include "unigram.h"
+#include "word_pieces.h"
 
 namespace spc {
 namespace {
@@ -82,7 +84,17 @@ class Vocabulary::Word {
 Vocabulary::Vocabulary(const Json& model) {
   const bool untyped = model["type"].is_null() && model["vocab"].is_object() && model["merges"].is_list();
   const std::string type = untyped ? "BPE" : read_text(model, "type");  // GPT-2's own file has no type
-  if (type != "BPE") throw UnsupportedComponent{"tokenizer model " + python_repr(type) + ", only BPE"};
+  if (type == "Unigram") {
+    read_pieces(read_list(model, "vocab"));
+    other_ = std::make_unique<const Unigram>(model, *this);
+    return;
+  }
+  if (type == "WordPiece") {
+    read_tokens(model["vocab"]);
+    other_ = std::make_unique<const WordPieces>(model, *this);
+    return;
+  }
+  if (type != "BPE") throw UnsupportedComponent{"tokenizer model " + python_repr(type) + ", only BPE, Unigram and WordPiece"};
   if (!model["dropout"].is_null() && !(model["dropout"].is_number() && model["dropout"].number() == 0))
     throw UnsupportedComponent{"dropout in the tokenizer model"};
   if (!model["unk_token"].is_null()) unknown_ = read_text(model, "unk_token");
@@ -99,18 +111,40 @@ void Vocabulary::read_tokens(const Json& tokens) {
   if (!tokens.is_object()) throw InvalidTokenizer{std::string("expected a vocabulary, found ") + tokens.python_type()};
   size_t size = 0;
   for (const auto& [token, id] : tokens.object()) size += token.size();
-  text_.reserve(size);  // so that no token moves
-  ids_.reserve(tokens.object().size());
-  tokens_ = FlatMap<std::string_view>(tokens.object().size());
-  characters_ = FlatMap<uint32_t>(tokens.object().size());
-  for (const auto& [name, value] : tokens.object()) {
-    const uint32_t id = read_number(value, "vocab");
-    const std::string_view token(text_.data() + text_.size(), name.size());
-    text_ += name;
-    ids_.emplace(token, id);
-    tokens_.set(id, token);
-    if (!token.empty() && unicode::length(token[0]) == token.size()) characters_.set(unicode::decode(token, 0).code, id);
+  reserve(size, tokens.object().size());
+  for (const auto& [name, value] : tokens.object()) put(name, read_number(value, "vocab"));
+}
+
+// [["a", -1.5], ..], whose places are their ids.
+void Vocabulary::read_pieces(const Json::List& pieces) {
+  size_t size = 0;
+  for (const Json& piece : pieces) {
+    if (piece.list().empty()) throw InvalidTokenizer{"expected a piece and its score, found " + piece.repr()};
+    size += piece.list()[0].text().size();
   }
+  reserve(size, pieces.size());
+  uint32_t id = 0;
+  for (const Json& piece : pieces) {
+    const std::string& name = piece.list()[0].text();
+    ids_.erase(name);  // the last of equal pieces counts
+    put(name, id++);
+  }
+}
+
+// Room for the texts of all tokens, so that none moves.
+void Vocabulary::reserve(size_t bytes, size_t count) {
+  text_.reserve(bytes);
+  ids_.reserve(count);
+  tokens_ = FlatMap<std::string_view>(count);
+  characters_ = FlatMap<uint32_t>(count);
+}
+
+void Vocabulary::put(const std::string& name, uint32_t id) {
+  const std::string_view token(text_.data() + text_.size(), name.size());
+  text_ += name;
+  ids_.emplace(token, id);
+  tokens_.set(id, token);
+  if (!token.empty() && unicode::length(token[0]) == token.size()) characters_.set(unicode::decode(token, 0).code, id);
 }
 
 void Vocabulary::read_merges(const Json& merges, size_t prefix) {
@@ -141,6 +175,7 @@ std::optional<uint32_t> Vocabulary::id(std::string_view token) const {
 const std::string_view* Vocabulary::token(uint64_t id) const { return tokens_.find(id); }
 
 void Vocabulary::encode(std::string_view piece, TokenIds& ids) const {
+  if (other_) return other_->encode(piece, ids);
   if (ignore_merges_) {
     if (const std::optional<uint32_t> whole = id(piece)) {
       ids.push_back(*whole);

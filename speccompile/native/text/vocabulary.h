@@ -1,6 +1,7 @@
-// "model" of a tokenizer.json: byte pair encoding.
+// "model" of a tokenizer.json: byte pair encoding, and the tokens of the other models.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,15 +11,11 @@
 #include "../json.h"
 #include "flat_map.h"
 #include "text.h"
+#include "word_model.h"
 
 namespace spc {
 
-// What `encode` lacks: the file names an unknown token that is not in its vocabulary.
-struct NoUnknownToken {
-  std::string name;
-};
-
-class Vocabulary {
+class Vocabulary : public TokenFinder {
  public:
   // Throws NoTokenizer or NoPart.
   explicit Vocabulary(const Json& model);
@@ -29,7 +26,7 @@ class Vocabulary {
   void encode(std::string_view piece, TokenIds& ids) const;
 
   size_t size() const { return ids_.size(); }
-  std::optional<uint32_t> id(std::string_view token) const;
+  std::optional<uint32_t> id(std::string_view token) const override;
   const std::string_view* token(uint64_t id) const;
 
  private:
@@ -44,11 +41,15 @@ class Vocabulary {
   class Word;
 
   void read_tokens(const Json& tokens);
+  void read_pieces(const Json::List& pieces);
+  void reserve(size_t bytes, size_t count);
+  void put(const std::string& name, uint32_t id);
   void read_merges(const Json& merges, size_t prefix);
   void symbols(std::string_view piece, std::vector<Symbol>& found) const;
   void merge(std::vector<Symbol>& symbols) const;
 
-  std::string text_;  // of all tokens
+  std::unique_ptr<const WordModel> other_;  // null for byte pair encoding
+  std::string text_;                        // of all tokens
   std::unordered_map<std::string_view, uint32_t> ids_;
   FlatMap<std::string_view> tokens_;
   FlatMap<uint32_t> characters_;  // tokens of one character

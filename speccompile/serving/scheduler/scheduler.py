@@ -122,7 +122,7 @@ class Scheduler:
     @property
     def is_idle(self) -> bool:
         """Return whether there is nothing to do."""
-        return not self._waiting and not self._seats.running
+        return not self._waiting and not self._seats.running and self._reading is None
 
     def cancel_all(self) -> None:
         """Cancel all requests with the next step."""
@@ -169,18 +169,12 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Assign a batch slot to the next sequence, unless another sequence is still in its prefill."""
-        if self._reading is not None or self._seats.is_full:
+        if self._seats.is_full or (self._reading is not None and self._reading.slot is not None):
             return
         running = self._seats.running
-        of_client = Counter(served.client for served in running)
-        most = self.limits.client_rows or len(self._seats)
-        with self.changed:
-            served = self._waiting.pop(lambda each: of_client[each.client] < most)
-        if served is None:
+        served = self._reading or self._next(running)
+        if served is None or (self._kept and not self._kept.has_read(wait=not running)):
             return
-        self._reading = served  # known to `fail` from here on: the engine may fail before it has a slot
-        if not running:
-            self._loop.start()
         place, served.start_time = self._seats.choose(served), self._clock()
         restored = self._restored(served, place)
         reuse = self._copied(served, place) if restored is None else restored
@@ -190,6 +184,21 @@ class Scheduler:
         self._seats.assign(place.slot, served)
         served.request.begun = True
         self.observer.admitted(len(served.row.prompt), served.cached, served.start_time - served.arrival_time)
+
+    def _next(self, running: list[ScheduledSequence]) -> ScheduledSequence | None:
+        """Take a sequence out of the queue, and begin to read the file that its prompt goes on from."""
+        of_client = Counter(served.client for served in running)
+        most = self.limits.client_rows or len(self._seats)
+        with self.changed:
+            served = self._waiting.pop(lambda each: of_client[each.client] < most)
+        if served is None:
+            return None
+        self._reading = served  # known to `fail` from here on: the engine may fail before it has a slot
+        if not running:
+            self._loop.start()
+        if self._kept is not None and served.reuse:
+            self._kept.read_ahead(served.row.prompt_identity, served.sharing, self._seats.choose(served).reuse)
+        return served
 
     def _restored(self, served: ScheduledSequence, place: SlotAssignment) -> int | None:
         """Restore a longer prefix of the prompt than a slot holds, from the folder of sessions or from the bundle: of
@@ -232,7 +241,7 @@ class Scheduler:
 
     def _decode(self) -> None:
         """Run one round of all decoding slots."""
-        if self.running > (self._reading is not None):
+        if self.running > (self._reading is not None and self._reading.slot is not None):
             start, before = self._clock(), dict(self._loop.seconds)
             self._loop.decode()
             self._costs.record_round(self._clock() - start)

@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping
+from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -92,6 +93,8 @@ class KeptSessions:
         self._limit = int(folder.limit_gb * 1e9)
         self._known: dict[tuple[str, int], _Known | None] = {}  # by name and inode; None for a file that is passed over
         self._pending: dict[str, _Known] = {}
+        self._reader = futures.ThreadPoolExecutor(1, "speccompile-sessions-reader")
+        self._ahead: tuple[tuple[str, int], futures.Future[SessionFile]] | None = None
         self._queue = Queue[tuple[str, SessionFile, list[str]] | None](_PENDING)
         self._writer = Thread(target=self._write_all, name="speccompile-sessions", daemon=True)
         self._writer.start()
@@ -100,25 +103,41 @@ class KeptSessions:
         """Restore the file with the longest prefix of a prompt into a free slot, if that pays. Return what the slot
         holds then; None, with the slot unchanged, if it was not restored. sharing: salt and adapter of the prompt;
         held: tokens of it that need no file."""
-        salt, adapter = sharing
-        salted = _salt_hash(salt)
+        (ahead, reading), self._ahead = self._ahead or (None, None), None
         self._look()
-        while True:
-            known = {key: each for key, each in self._known.items() if each is not None}
-            fitting = {key: each for key, each in known.items() if each.adapter == adapter}
-            texts = {key: each.tokens for key, each in fitting.items() if each.salt in (None, salted)}
-            best = longest_match(texts, prompt, held, partial(self._serves_of, fitting))
-            if best is None:
-                return None
+        while (best := self._longest(prompt, sharing, held)) is not None:
             path = self._folder / best[0]
             try:
-                content, _ = self._sessions.restore(path, slot, adapter)
+                file = reading.result() if reading is not None and ahead == best else None
+                content, _ = self._sessions.restore(path, slot, sharing[1], file=file)
             except UsageError as error:
                 self._pass_over(best, error)
                 continue
             with suppress(OSError):  # removed meanwhile, or not ours
                 os.utime(path)
             return content
+        return None
+
+    def read_ahead(self, prompt: list[int], sharing: tuple[str, str], held: int) -> None:
+        """Begin to read the file that `restore` would, on a thread of its own: other slots decode meanwhile."""
+        self._look()
+        best = self._longest(prompt, sharing, held)
+        if best is not None:
+            self._ahead = best, self._reader.submit(self._sessions.read, self._folder / best[0])
+
+    def has_read(self, *, wait: bool) -> bool:
+        """Return whether no file is being read. wait: until then."""
+        if self._ahead is not None and wait:
+            futures.wait([self._ahead[1]])
+        return self._ahead is None or self._ahead[1].done()
+
+    def _longest(self, prompt: list[int], sharing: tuple[str, str], held: int) -> tuple[str, int] | None:
+        """Return the file with the longest prefix of a prompt, None if no file pays. See `restore`."""
+        salt, adapter = sharing
+        known = {key: each for key, each in self._known.items() if each is not None}
+        fitting = {key: each for key, each in known.items() if each.adapter == adapter}
+        texts = {key: each.tokens for key, each in fitting.items() if each.salt in (None, _salt_hash(salt))}
+        return longest_match(texts, prompt, held, partial(self._serves_of, fitting))
 
     def _serves_of(self, files: Mapping[tuple[str, int], _Known], key: tuple[str, int], part: int) -> bool:
         return self._serves(len(files[key].tokens), files[key].written, part)
@@ -156,6 +175,7 @@ class KeptSessions:
 
     def close(self) -> None:
         """Wait until all texts are written."""
+        self._reader.shutdown()
         if self._writer.is_alive():
             self._queue.put(None)
             self._writer.join()

@@ -29,6 +29,7 @@ Scheduler::Scheduler(std::shared_ptr<const Bundle> bundle, const Limits& limits,
       seats_(decoder_.bundle->manifest().batch_size, [this](int64_t slot, int64_t count) { return loop_.usable(slot, count); }),
       waiting_(limits_) {
   limits_.check();
+  if (!limits_.sessions.empty()) kept_.emplace(limits_.sessions, limits_.sessions_gb, decoder_.saved, loop_);
   for (const auto& [name, folder] : adapters) decoder_.adapters.load(name, folder);
 }
 
@@ -138,15 +139,21 @@ void Scheduler::admit() {
   observer_.admitted(prompt_size(*served), served->cached, *served->start_time - served->arrival_time);
 }
 
-// Restore a longer prefix of the prompt than a slot holds, from the bundle. Return the number of cached tokens, nullopt if none
-// was restored.
+// Restore a longer prefix of the prompt than a slot holds, from the folder of sessions or from the bundle. Return the number of
+// cached tokens, nullopt if none was restored.
 std::optional<int64_t> Scheduler::restored(const ScheduledSequence& served, const SlotAssignment& place) {
-  if (!served.terms.reuse || !loop_.supports_prefix_reuse || served.row.adapter) return std::nullopt;
-  const std::optional<SlotContent> found = decoder_.prefixes.restore(served.row.prompt_identity(), place.slot, place.reuse);
+  if (!served.terms.reuse || !loop_.supports_prefix_reuse) return std::nullopt;
+  const TokenIds& prompt = served.row.prompt_identity();
+  const auto length = [&](const SlotContent& content) { return common_prefix_length(content.tokens, {prompt.begin(), prompt.end() - 1}); };
+  std::optional<SlotContent> found;
+  if (kept_) found = kept_->restore(prompt, {served.terms.salt, served.row.adapter_key}, place.slot, place.reuse);
+  if (!served.row.adapter) {
+    std::optional<SlotContent> shipped = decoder_.prefixes.restore(prompt, place.slot, found ? length(*found) : place.reuse);
+    if (shipped) found = std::move(shipped);
+  }
   if (!found) return std::nullopt;
   loop_.hold(*found);
-  const TokenIds& prompt = served.row.prompt_identity();
-  return common_prefix_length(found->tokens, {prompt.begin(), prompt.end() - 1});
+  return length(*found);
 }
 
 // Copy the slot that holds the longest prefix of the prompt to the assigned slot if that pays. Return the number of cached tokens.
@@ -227,6 +234,7 @@ void Scheduler::end(const Scheduled& served) {
   if (served == reading_) reading_ = nullptr;
   if (served->slot) {
     seats_.release(*served, loop_.release(*served->slot).tokens);
+    if (kept_ && served->terms.reuse) kept_->keep({served->terms.salt, served->row.adapter_key}, loop_.left);
     running_ = static_cast<int64_t>(seats_.running().size());
   }
   std::shared_ptr<const FinishedSequence> made = finished(*served);

@@ -13,6 +13,7 @@
 #include "events.h"
 #include "latency.h"
 #include "limits.h"
+#include "session_folder.h"
 #include "slot_allocator.h"
 #include "waiting_queue.h"
 
@@ -49,6 +50,8 @@ class Scheduler {
   bool is_idle() const;
   const Limits& limits() const { return limits_; }
   Decoder& decoder() { return decoder_; }
+  // Wait until the texts for the folder of sessions are written.
+  void close() { kept_.reset(); }
 
  private:
   // Seconds of a loop's parts before a run.
@@ -76,6 +79,7 @@ class Scheduler {
   Decoder decoder_;
   DecodeLoop& loop_;
   SlotAllocator seats_;
+  std::optional<KeptSessions> kept_;
   LatencyEstimates costs_;
   Scheduled reading_;  // the sequence in its prefill
   int64_t given_ = 0;  // tokens read and new ones since the last report

@@ -27,6 +27,7 @@ void Service::run() {
   try {
     while (scheduler_.wait_for_work()) scheduler_.step();
     scheduler_.decoder().times.update(scheduler_.decoder().loop.drafting().policy->measured_times());
+    scheduler_.close();
   } catch (const Error& error) {
     scheduler_.fail(error);
   } catch (const std::exception& error) {

@@ -1,0 +1,123 @@
+#include "unigram.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+
+#include "reading.h"
+#include "unicode.h"
+
+namespace spc {
+namespace {
+
+constexpr double kUnknownPenalty = 10;
+constexpr int64_t kNone = -1;
+constexpr uint32_t kRoot = 0;
+
+uint64_t edge(uint32_t node, char byte) { return uint64_t{node} << 8 | static_cast<unsigned char>(byte); }
+
+}  // namespace
+
+Unigram::Unigram(const Json& model, const TokenFinder& ids) : ids_(ids) {
+  byte_fallback_ = read_flag(model, "byte_fallback", false);
+  const Json::List& pieces = read_list(model, "vocab");
+  size_t bytes = 0;
+  for (const Json& piece : pieces) bytes += piece.list().empty() ? 0 : piece.list()[0].text().size();
+  children_ = FlatMap<uint32_t>(bytes);
+  tokens_.push_back(kNone);
+  double least = std::numeric_limits<double>::infinity();
+  for (const Json& piece : pieces) {
+    const Json::List& pair = piece.list();
+    if (pair.size() != 2 || !pair[0].is_text() || !pair[1].is_number()) throw InvalidTokenizer{"expected a piece and its score, found " + piece.repr()};
+    uint32_t node = kRoot;
+    for (const char byte : pair[0].text()) {
+      const uint32_t* const next = children_.find(edge(node, byte));
+      const uint32_t found = next ? *next : static_cast<uint32_t>(tokens_.size());
+      if (!next) {
+        children_.set(edge(node, byte), found);
+        tokens_.push_back(kNone);
+      }
+      node = found;
+    }
+    tokens_[node] = static_cast<int64_t>(scores_.size());  // the last of equal pieces counts
+    scores_.push_back(pair[1].number());
+    least = std::min(least, scores_.back());
+  }
+  unknown_score_ = least - kUnknownPenalty;
+  if (model["unk_id"].is_null()) return;
+  unknown_ = read_number(model["unk_id"], "unk_id");
+  if (*unknown_ >= scores_.size()) throw InvalidTokenizer{"unk_id " + std::to_string(*unknown_) + " of " + std::to_string(scores_.size()) + " pieces"};
+}
+
+// Of every place in a piece the best way to it, from where its last token begins.
+std::vector<Unigram::Node> Unigram::best_paths(std::string_view piece) const {
+  std::vector<Node> ends(piece.size() + 1);
+  const auto offer = [&](size_t start, size_t end, uint32_t id, double score) {
+    const double whole = score + ends[start].score;
+    if (!ends[end].reached || whole > ends[end].score) ends[end] = {whole, start, id, true};
+  };
+  for (size_t start = 0; start < piece.size();) {
+    const size_t size = unicode::length(piece[start]);
+    bool has_single = false;
+    uint32_t node = kRoot;
+    for (size_t at = start; at < piece.size(); ++at) {
+      const uint32_t* const next = children_.find(edge(node, piece[at]));
+      if (!next) break;
+      node = *next;
+      if (tokens_[node] == kNone) continue;
+      const auto id = static_cast<uint32_t>(tokens_[node]);
+      offer(start, at + 1, id, scores_[id]);
+      has_single = has_single || at + 1 - start == size;
+    }
+    if (!has_single) {
+      if (!unknown_) throw NoUnknownToken{"unk_id"};
+      offer(start, start + size, *unknown_, unknown_score_);
+    }
+    start += size;
+  }
+  return ends;
+}
+
+void Unigram::encode(std::string_view piece, TokenIds& ids) const {
+  if (piece.empty()) return;
+  const std::vector<Node> ends = best_paths(piece);
+  std::vector<std::string_view> found;  // from the last to the first
+  size_t unknown_end = 0;
+  for (size_t end = piece.size(); end > 0; end = ends[end].start) {
+    const size_t start = ends[end].start;
+    if (unknown_ && ends[end].id == *unknown_) {  // unknown characters in a row are one token
+      unknown_end = unknown_end ? unknown_end : end;
+      if (start > 0 && ends[start].id == *unknown_) continue;
+      found.push_back(piece.substr(start, unknown_end - start));
+      unknown_end = 0;
+    } else {
+      found.push_back(piece.substr(start, end - start));
+    }
+  }
+  for (auto each = found.rbegin(); each != found.rend(); ++each) add(*each, ids);
+}
+
+void Unigram::add(std::string_view text, TokenIds& ids) const {
+  if (const std::optional<uint32_t> id = ids_.id(text)) {
+    ids.push_back(*id);
+    return;
+  }
+  if (byte_fallback_) {
+    TokenIds bytes;
+    for (const char byte : text) {
+      char name[8];
+      std::snprintf(name, sizeof name, "<0x%02X>", static_cast<unsigned>(static_cast<unsigned char>(byte)));
+      const std::optional<uint32_t> id = ids_.id(name);
+      if (!id) break;
+      bytes.push_back(*id);
+    }
+    if (bytes.size() == text.size()) {
+      ids.insert(ids.end(), bytes.begin(), bytes.end());
+      return;
+    }
+  }
+  if (!unknown_) throw NoUnknownToken{"unk_id"};
+  ids.push_back(*unknown_);
+}
+
+}  // namespace spc
