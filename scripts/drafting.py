@@ -71,6 +71,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "domino, its block, drawn": {"kind": "domino", "sample": True},
     "domino, the 16 best nodes of a block": {"kind": "domino", "tree": {"kind": "blocks", "nodes": 16}},
     "pard, chain of 4, drawn": {"kind": "pard", "tokens": 4, "sample": True},
+    "pard2, chain of 4, drawn": {"kind": "pard2", "tokens": 4, "sample": True},
     "medusa, its tree of 40, certain": {"kind": "medusa", "tree": MEDUSA_TREE, "sample": False},
     "hydra, chain of 4, drawn": {"kind": "hydra", "tokens": 4, "sample": True},
     "hydra, tree 4-2-1-1 (28 nodes), certain": {"kind": "hydra", "tree": [4, 2, 1, 1], "sample": False},

@@ -43,7 +43,7 @@ pairs           int64 [catch_up]        the same, of a drafter whose rows pair w
 source          int64 [B, source]       the tokens of a source, read by an encoder's graph: see `bundle.sources`
 source_length   int64 [B]               rows that count of each source's keys and values, at least one
 source_tokens   int64 [B, E]            the same tokens, for lookups in the source
-audio           float32 [B, M, F]       log-mel features of a sound, in place of `source`
+audio, encoded  float32 [B, M, F], [B, E, H]  features of a sound, in place of `source`; an encoder's states
 timestamps      bool [B]                slots that write times: see `bundle.sources`
 tokens          int64 [B, S]            all committed tokens and the bonus token (lookups); float32 [B, 1, S, 1]
                                         where an engine updates only caches in place
@@ -99,7 +99,7 @@ features        float32 [B, window, F]  its taps at the accepted tokens, in the 
 successors      int64 [B, logit_rows, K]  the target's K best tokens behind each row of logits, the best first
 row_tokens      int64 [B, logit_rows]   the token at each of these rows, accepted or not; -1 where there is none
 media           float32 [media, W]      of a target that sees pictures: see `speccompile.bundle.media`
-media_rows, media_blocks, media_offsets int64 [B, window], the last [B, 3, window]: rows, pictures, positions
+media_rows, media_blocks, media_offsets, media_next, media_behind int64 [B, ..]  rows, pictures, positions
 kept.table ..   any                     persistent states of a drafter, which last from one generation to the
                                         next, shared by all slots; they begin with zeros, and no token depends on them
 
@@ -119,8 +119,8 @@ BUFFERS = (
     "window", "n_given", "n_total", "length", "logit_rows", "batch_rows", "path", "n_path", "logits", "catch_up",
     "pairs", "tokens", "parents", "nodes", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "history",
     "uniforms", "accept_uniforms", "draft_uniforms", "draft_ids", "draft_probs", "allowed", "features", "successors",
-    "row_tokens", "adapter", "media", "media_rows", "media_blocks", "media_offsets", "source", "source_length",
-    "source_tokens", "audio", "timestamps",
+    "row_tokens", "adapter", "media", "media_rows", "media_blocks", "media_offsets", "media_next", "media_behind",
+    "source", "source_length", "source_tokens", "audio", "encoded", "timestamps",
 )  # fmt: skip
 """Names of buffers with a fixed name; states are named by their component and kind. Some are names of sizes as well."""
 

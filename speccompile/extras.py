@@ -30,6 +30,7 @@ EXTRAS = {
     "constraints": ("llguidance",),
     "ray": ("ray",),
     "images": ("PIL",),
+    "sounds": ("soundfile",),
     "sign": ("cryptography",),
     "gpu": ("cuda",),
     "tensorrt-rtx": ("tensorrt_rtx",),

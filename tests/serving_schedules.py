@@ -76,7 +76,7 @@ def draw(random: Random, alone: Alone, count: int) -> list[Asked]:
                 prompt=prompt,
                 options=_options(random, alone.bundle),
                 terms={"client": random.choice("ab"), "salt": random.choice(["", "", "x"]),
-                       "reuse": random.random() < 0.9},
+                       "reuse": random.random() < 0.9, "priority": (0, 0, -1, 2)[len(made) % 4]},
                 patience=random.choice([None, None, None, random.randrange(8)]),
             )
         )  # fmt: skip
@@ -114,7 +114,8 @@ def play(bundle: Bundle, seed: int, count: int = 12, alone: Alone | None = None)
     asked = draw(random, alone or Alone(bundle), count)
     if random.random() < 0.5 and bundle.speculative:
         force(bundle, [random.randint(1, bundle.manifest.tokens + 1) for _ in range(7)])
-    made = Scheduler(bundle, Limits(client_rows=random.choice([None, 1]), reuse=random.random() < 0.9))
+    limits = Limits(client_rows=random.choice([None, 1]), reuse=random.random() < 0.9, scheduling_policy="priority")
+    made = Scheduler(bundle, limits)
     made._costs = Whims(random)
     for tick in range(PATIENCE):
         for each in asked:

@@ -10,6 +10,10 @@ media_blocks    int64 [B, window]       of a target whose pictures' rows see eac
                                         n: a row of the prompt's picture n, which sees all rows of this picture
 media_offsets   int64 [B, 3, window]    of a target whose rows have a place in time, a row and a column (M-RoPE): what
                                         to add to a token's position on each of these axes
+media_next      int64 [B, window]       of a drafter whose rows pair a feature with the next token. 0: the token after
+                                        each of the window's; n: row n - 1 of media stands in its place
+media_behind    int64 [B]               of a drafter whose own layers take positions on three axes: what to add, on
+                                        each of them, to the position of every token behind the prompt
 
 Zeros everywhere are a window of text, so that a host that knows no pictures runs texts by leaving the buffers alone.
 Drafts are always tokens.
@@ -33,8 +37,8 @@ ROW_WEIGHTS, COLUMN_WEIGHTS = "row_weights", "column_weights"
 """Inputs of encoders that stretch a square table of positions over a picture, float32 [patches, side]: weights of the
 table's rows and columns for each patch."""
 
-MEDIA, MEDIA_ROWS, MEDIA_BLOCKS, MEDIA_OFFSETS = MEDIA_INPUTS = (
-    "media", "media_rows", "media_blocks", "media_offsets"
+MEDIA, MEDIA_ROWS, MEDIA_BLOCKS, MEDIA_OFFSETS, MEDIA_NEXT, MEDIA_BEHIND = MEDIA_INPUTS = (
+    "media", "media_rows", "media_blocks", "media_offsets", "media_next", "media_behind"
 )  # fmt: skip
 """Inputs of a round's graphs that pictures fill."""
 

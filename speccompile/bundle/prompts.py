@@ -18,6 +18,17 @@ FORMS = '{"prompt": "text"} or {"token_ids": [1, 2, 3]}'
 
 QUESTION = '{"question_id": 81, "category": "writing", "turns": ["text", ..]}'
 
+SOUND = "audio"
+GIVEN = {
+    "source": {"source_language": "source_language", "target_language": "target_language"},
+    SOUND: {"language": "source_language"},
+}
+"""Key of a line for a target with an encoder -> its keys about languages, each with an option of `Bundle.generate`."""
+GIVEN_FORMS = '{"source": "text"} or {"audio": "talk.wav", "language": "en"}'
+
+_ALONE = {"prompt", "token_ids", "turns", "messages"}
+"""Keys beside which those of `GIVEN` say something else."""
+
 MT_BENCH = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
 """Categories of MT-Bench (Zheng et al. 2023), which Spec-Bench (Xia et al. 2024) treats as one task."""
 
@@ -46,12 +57,15 @@ class Question:
     """One conversation. Each turn continues it; a prompt is a single turn.
 
     category: as in the file, None for a prompt. Only prompts may be token ids. speed_bench: whether it is of
-    SPEED-Bench, whose categories are separate tasks.
+    SPEED-Bench, whose categories are separate tasks. given: key of its text, if that is a source, or the path of a
+    sound. languages: names and values of a generation's options.
     """
 
     turns: tuple[str | list[int], ...]
     category: str | None = None
     speed_bench: bool = False
+    given: str = "prompt"
+    languages: tuple[tuple[str, str], ...] = ()
 
     @property
     def group(self) -> str:
@@ -73,7 +87,8 @@ def read_questions(path: Path) -> list[Question]:
     """Return the questions and prompts of a file in order, like `read_prompts`.
 
     A question is a line of Spec-Bench's or MT-Bench's question.jsonl, or of SPEED-Bench written as such lines, whose
-    questions have texts as ids.
+    questions have texts as ids. Lines for targets with an encoder are sources and sounds, see `GIVEN`; a relative path
+    of a sound is relative to the file's folder.
     """
     return _read(path, _question)
 
@@ -116,6 +131,8 @@ def _prompt(line: str, path: Path, number: int) -> str | list[int]:
 
 def _question(line: str, path: Path, number: int) -> Question:
     data = _json(line)
+    if isinstance(data, dict) and not data.keys() & _ALONE and (given := data.keys() & GIVEN.keys()):
+        return _given(data, sorted(given), path, number)
     if not isinstance(data, dict) or "turns" not in data:
         return Question((_prompt(line, path, number),))
     _refuse_media(data, path, number)
@@ -127,6 +144,23 @@ def _question(line: str, path: Path, number: int) -> Question:
             return Question(said, category, SPEED_BENCH in data or isinstance(data["question_id"], str))
     hint = "a question has these keys, and one turn or more"
     raise _wrong(path, number, _shortened(line), QUESTION, hint)
+
+
+def _given(data: dict[str, Any], keys: list[str], path: Path, number: int) -> Question:
+    """Return the question of a line with a source or a sound."""
+    if len(keys) > 1:
+        raise _wrong(path, number, " and ".join(keys), "one of them", "write them as two lines")
+    (key,) = keys
+    value, options = data[key], GIVEN[key]
+    if not isinstance(value, str):
+        expected = "the path of a file" if key == SOUND else "text"
+        raise _wrong(path, number, f"{key}: {_shortened(json.dumps(value))}", expected, f"write it as {GIVEN_FORMS}")
+    value = _checked(value, path, number)
+    for name in (name for name in options if not isinstance(data.get(name, ""), str)):
+        received = f"{name}: {_shortened(json.dumps(data[name]))}"
+        raise _wrong(path, number, received, "the name of a language", 'write a name such as "de"')
+    languages = tuple((option, data[name]) for name, option in options.items() if name in data)
+    return Question((str(path.parent / value) if key == SOUND else value,), given=key, languages=languages)
 
 
 def _refuse_media(data: Any, path: Path, number: int) -> None:

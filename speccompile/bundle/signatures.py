@@ -79,11 +79,14 @@ SIGNATURES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "media_rows": ("int64", ("batch", "window"), "io"),
     "media_blocks": ("int64", ("batch", "window"), "io"),
     "media_offsets": ("int64", ("batch", "*", "window"), "io"),
+    "media_next": ("int64", ("batch", "window"), "io"),
+    "media_behind": _COUNT,
     ADAPTER_MATRIX: ("float32", ("*", "*", "*"), "io"),
     "source": ("int64", ("batch", "source"), "io"),
     "source_length": _COUNT,
     "source_tokens": ("int64", ("batch", "*"), "io"),
     "audio": ("float32", ("batch", "*", "*"), "io"),
+    "encoded": ("float32", ("batch", "*", "*"), "link"),
     "timestamps": ("bool", ("batch",), "io"),
     "features": ("float32", ("batch", "window", "*"), "link"),
     "successors": ("int64", ("batch", "logit_rows", "*"), "link"),
@@ -104,7 +107,7 @@ REQUIRED = {
     "verify": (_READ, _ACCEPTED),
     "draft": (("path", "n_path", "length"), _DRAFTED),
     "step": (_READ, (*_ACCEPTED, *_DRAFTED)),
-    **dict.fromkeys(SOURCE_ENCODERS, ((), ())),  # one input, which `source_section` checks
+    **dict.fromkeys(SOURCE_ENCODERS, ((), ())),  # their inputs and outputs `source_section` checks
 }
 """Graph -> inputs and outputs that it always has."""
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from speccompile.bundle.sources import AUDIO, CROSS_KINDS, FRAMES_PER_ROW, SOURCE
-from speccompile.contract import ENCODE_SOURCE, SOURCE_ENCODERS
+from speccompile.bundle.sources import AUDIO, CROSS_KINDS, FRAMES_PER_ROW, SOURCE, shares_encoder
+from speccompile.contract import ENCODE_SOURCE, SOURCE_ENCODERS, Graph
 from speccompile.errors import BundleError
 
 _REBUILD = "build the bundle again with this speccompile"
@@ -79,7 +79,7 @@ def _tokens(section: dict[str, Any]) -> list[int]:
     return found
 
 
-def _input_problems(section: dict[str, Any], graph: Any) -> Iterator[str]:
+def _input_problems(section: dict[str, Any], graph: Graph) -> Iterator[str]:
     """Yield where a graph that encodes a source reads something else than the section says."""
     audio = section.get(AUDIO)
     wanted = SOURCE if audio is None else AUDIO
@@ -90,6 +90,17 @@ def _input_problems(section: dict[str, Any], graph: Any) -> Iterator[str]:
         yield f"graph {graph.name!r}: audio is {list(read[0].shape)}, source.audio {audio['mels']} x {audio['frames']}"
     elif audio is not None and audio["frames"] != FRAMES_PER_ROW * section["max_length"]:
         yield f"source.max_length: {section['max_length']} rows of {audio['frames']} frames"
+
+
+def _shared_problems(section: dict[str, Any], graph: Graph, first: Graph) -> Iterator[str]:
+    """Yield where a graph without an encoder reads other states than the first graph's encoder writes."""
+    read = [tensor for tensor in graph.inputs if tensor.role != "state"]
+    written = [tensor for tensor in first.outputs if tensor.role != "state"]
+    if graph.name == first.name or read != written:
+        has, wanted = (", ".join(f"{each.name} {list(each.shape)}" for each in side) for side in (read, written))
+        yield f"graph {graph.name!r}: reads {has}, but {first.name!r} writes {wanted or 'nothing else'}"
+    elif read[0].shape[1] != section["max_length"]:
+        yield f"graph {graph.name!r}: {read[0].shape[1]} rows, source.max_length is {section['max_length']}"
 
 
 def source_problems(section: dict[str, Any] | None, graphs: dict[str, Any], vocabulary_size: int) -> Iterator[str]:
@@ -103,7 +114,10 @@ def source_problems(section: dict[str, Any] | None, graphs: dict[str, Any], voca
     if not all(0 <= token < vocabulary_size for token in tokens):
         yield f"source: token ids {sorted(set(tokens))}, expected ids below {vocabulary_size}"
     for name in encoders:
-        yield from _input_problems(section, graphs[name])
+        if shares_encoder(graphs[name]):
+            yield from _shared_problems(section, graphs[name], graphs[ENCODE_SOURCE])
+        else:
+            yield from _input_problems(section, graphs[name])
         for state in (tensor for tensor in graphs[name].outputs if tensor.role == "state"):
             if not any(kind in state.buffer.split(".") for kind in CROSS_KINDS):
                 yield f"graph {name!r}: the output {state.name!r} holds no rows of a source"

@@ -15,10 +15,13 @@ source_tokens                   int64 [B, E]            the same tokens, for loo
 audio                           float32 [B, M, F]       log-mel features of a sound in place of `source`, for a target
                                                         that hears: M mel bands, F frames, two for each of E rows, all
                                                         of which count
-timestamps      bool [B]                slots that write times, of a target that hears: a time follows where all times
-                                        together are more probable than every other token that is allowed
+encoded                         float32 [B, E, H]       states of an encoder that hears, for a drafter with the same
+timestamps                      bool [B]                slots that write times, of a target that hears: a time
+                                                        follows where all times together are more probable than every
+                                                        other token that is allowed
 
-A drafter with an encoder of its own has a second such graph, `encode_draft_source`, for `drafter.cross_key.0`, ..
+A drafter with an encoder has a second such graph, `encode_draft_source`, for `drafter.cross_key.0`, .. Where its
+encoder is the target's, the second graph has none: it reads the states, `encoded`, that the first one writes as well.
 
 Standard library only: this file is imported by the compiler and by the runtime.
 """
@@ -33,7 +36,7 @@ CROSS_KINDS = ("cross_key", "cross_value")
 ENCODED_COMPONENTS = dict(zip(SOURCE_ENCODERS, COMPONENTS, strict=True))
 """Encoder's graph -> the component whose source it encodes."""
 
-SOURCE, SOURCE_LENGTH, SOURCE_TOKENS, AUDIO = "source", "source_length", "source_tokens", "audio"
+SOURCE, SOURCE_LENGTH, SOURCE_TOKENS, AUDIO, ENCODED = "source", "source_length", "source_tokens", "audio", "encoded"
 TIMESTAMPS = "timestamps"
 """Names of buffers; the first is a width as well."""
 
@@ -49,6 +52,11 @@ def is_cross_state(buffer: str) -> bool:
 def is_encoder(graph: Graph) -> bool:
     """Return whether a graph encodes a source, and is no part of a round."""
     return graph.name in SOURCE_ENCODERS
+
+
+def shares_encoder(graph: Graph) -> bool:
+    """Return whether a graph reads states that another graph's encoder writes."""
+    return any(tensor.name == ENCODED for tensor in graph.inputs)
 
 
 def round_only(graphs: Iterable[Graph]) -> tuple[Graph, ...]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from speccompile.serving.scheduler import Limits, SessionFolder
 
 PATH = click.Path(path_type=Path)
+POLICIES = ("fcfs", "priority")
+"""Values of `Limits.scheduling_policy`, which importing would take longer than the help may."""
 KEYS = "SPECCOMPILE_API_KEY"
 _KEY_FILE_BYTES = 1 << 20
 """Largest file of keys."""
@@ -42,6 +44,10 @@ _KEY_FILE_BYTES = 1 << 20
 @click.option("--request-seconds", metavar="S", type=click.FloatRange(min=0), help="How long one may take in all.")
 @click.option("--sequences", metavar="N", type=click.IntRange(min=1), help="That one prompt may get; by default 16.")
 @click.option("--client-rows", metavar="N", type=click.IntRange(min=1), help="Rows that one API key may have at once.")
+@click.option(
+    "--scheduling-policy", "policy", type=click.Choice(POLICIES), default=POLICIES[0], show_default=True,
+    help="Who is served next: who came first, or the lowest `priority` of a request.",
+)  # fmt: skip
 @click.option("--no-reuse", is_flag=True, help="Read every prompt anew, also what an earlier one began with.")
 @click.option(
     "--sessions",
@@ -138,6 +144,7 @@ def command(
     request_seconds: float | None,
     sequences: int | None,
     client_rows: int | None,
+    policy: str,
     no_reuse: bool,
     sessions: Path | None,
     sessions_gb: float | None,
@@ -194,6 +201,7 @@ def command(
     limits = _limits(
         requests=waiting, tokens=waiting_tokens, sequences=sequences, queue_seconds=waiting_seconds,
         seconds=request_seconds, client_rows=client_rows, reuse=not no_reuse,
+        scheduling_policy=policy,
     )  # fmt: skip
     read_limits = ReadLimits(read_seconds, read_memory, grammar_bytes)
     kept = _session_folder(sessions, sessions_gb, reuse=not no_reuse)

@@ -16,7 +16,7 @@ _THRESHOLD: dict[str, Any] = {"metavar": "X|none"}
 
 @click.command("transcribe")
 @click.argument("folder", metavar="BUNDLE", type=click.Path(path_type=Path))
-@click.argument("sound", metavar="SOUND.wav", type=click.Path(path_type=Path))
+@click.argument("sound", metavar="SOUND", type=click.Path(path_type=Path))
 @click.option("--language", metavar="NAME", help="Language that is spoken; by default the one that the target detects.")
 @click.option(
     "--task", metavar="NAME", cls=Option, default="transcribe", show_default=True,
@@ -75,12 +75,13 @@ def command(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Write down what is spoken in SOUND.wav with BUNDLE, whose target is a Whisper.
+    """Write down what is spoken in SOUND with BUNDLE, whose target is a Whisper.
 
-    The sound is a WAV file of whole numbers or floats, of up to four hours. Several channels become their mean, and
-    another rate than the target's 16000 samples a second is resampled (a sinc in a window of Hann). What is longer than
-    the encoder hears at once, 30 s for Whisper, is heard in windows, each of which begins at the last time that the
-    text before says: Whisper's sequential algorithm. Segments are printed as they come.
+    The sound is a WAV file of whole numbers or floats, of up to four hours, or, with the extra sounds, a FLAC, Ogg or
+    MP3 file. Several channels become their mean, and another rate than the target's 16000 samples a second is resampled
+    (a sinc in a window of Hann). What is longer than the encoder hears at once, 30 s for Whisper, is heard in windows,
+    each of which begins at the last time that the text before says: Whisper's sequential algorithm. Segments are
+    printed as they come.
 
     \b
     The JSON object has the keys of `speccompile generate --json`, and

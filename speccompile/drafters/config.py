@@ -3,9 +3,10 @@
 from collections.abc import Collection
 from typing import Any
 
+from speccompile.bundle.media import AXES
 from speccompile.drafters.dialects import Keys
 from speccompile.plan.head import TensorSource
-from speccompile.plan.layers import LayerShape
+from speccompile.plan.layers import MROPE, LayerShape
 
 ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "proportional")
 _NO_LAYER = "only dense decoder layers of Llama's and Qwen's form are compiled"
@@ -34,15 +35,16 @@ def read_layers(
     bias = keys.flag("attention_bias", "qkv_bias", default=False)
     own = f"layers.{first}.self_attn."
     keys.ignore("num_hidden_layers", "vocab_size", "max_seq_len")
+    head_dim = keys.count("head_dim", default=max(1, hidden // heads))
     return LayerShape(
         hidden_size=hidden,
         intermediate_size=keys.count("intermediate_size"),
         heads=heads,
         kv_heads=keys.count("num_key_value_heads", default=heads),
-        head_dim=keys.count("head_dim", default=max(1, hidden // heads)),
+        head_dim=head_dim,
         eps=keys.number("rms_norm_eps", default=1e-6),
         activation=keys.word("hidden_act", "hidden_activation", default="silu"),
-        rope=_rope(keys),
+        rope=_rope(keys, head_dim),
         positions=keys.count("max_position_embeddings", default=2048),
         windows=_windows(keys, layers),
         qk_norm=f"{own}q_norm.weight" in tensors or model_type == "qwen3",
@@ -52,9 +54,9 @@ def read_layers(
     )
 
 
-def _rope(keys: Keys) -> dict[str, Any]:
+def _rope(keys: Keys, head_dim: int) -> dict[str, Any]:
     """Return transformers' `rope_parameters`, also from an older config's `rope_theta` (default 10000) and
-    `rope_scaling`."""
+    `rope_scaling`, in which the type of M-RoPE may be called so."""
     theta = keys.number("rope_theta", default=10000.0)
     written = keys.get("rope_parameters", "rope_scaling", default={})
     if not isinstance(written, dict):
@@ -62,12 +64,23 @@ def _rope(keys: Keys) -> dict[str, Any]:
     rope = {"rope_theta": theta} | {name: value for name, value in written.items() if value is not None}
     kind = rope.pop("type", None)
     rope.setdefault("rope_type", kind or "default")
+    if rope["rope_type"] == "mrope":
+        rope["rope_type"] = "default"
+    sections = rope.get(MROPE)
+    if sections is not None and not _are_sections(sections, head_dim):
+        expected = f"three numbers that add up to {head_dim // 2}, the rotary frequencies of a head"
+        raise keys.wrong(f"rope_scaling.{MROPE}", sections, expected)
     if rope["rope_type"] not in ROPE_TYPES:
         raise keys.wrong("rope_scaling", rope["rope_type"], f"one of {', '.join(ROPE_TYPES)}")
     original = keys.get("original_max_position_embeddings")
     if original is not None:
         rope.setdefault("original_max_position_embeddings", original)
     return rope
+
+
+def _are_sections(value: Any, head_dim: int) -> bool:
+    is_list = isinstance(value, list) and len(value) == AXES and all(type(each) is int and each >= 0 for each in value)
+    return is_list and 2 * sum(value) == head_dim
 
 
 def _windows(keys: Keys, layers: int) -> tuple[int, ...]:

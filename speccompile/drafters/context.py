@@ -15,6 +15,8 @@ from speccompile.compiler.step.draft.dynamic import DynamicDrafter
 from speccompile.compiler.step.draft.fixed import FixedDrafter
 from speccompile.compiler.step.draft.network import DraftNetwork
 from speccompile.compiler.step.draft.own_text import OwnTokens
+from speccompile.compiler.step.draft.paired import PairedReader
+from speccompile.compiler.step.media_rows import MediaRows
 from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters.cascades import drafted_for
 from speccompile.drafters.token_map import TokenizerPair, TokenMap, make_token_map
@@ -32,7 +34,7 @@ class DraftInputs:
     models that draft. target: None if the drafter does not read it, and then only its vocabulary_size matters. shape:
     of the caches. fallback: probability of a draft below which the verification method ends drafting, None if it does
     not. tokenizers: of each model, if they have other tokenizers than the target; none for the same. target_cache:
-    dtype of the target's stored keys and values.
+    dtype of the target's stored keys and values. media: rows of pictures in the target's windows, None if it sees none.
     """
 
     drafter: DrafterPlan
@@ -43,6 +45,7 @@ class DraftInputs:
     fallback: float | None = None
     tokenizers: tuple[TokenizerPair, ...] = ()
     target_cache: str = FLOAT_CACHE
+    media: MediaRows | None = None
 
 
 @dataclass(frozen=True)
@@ -133,3 +136,12 @@ def token_by_token(site: DrafterContext, reader: DraftNetwork, fallback: float |
     if drafter.tree.parents is None:
         return DynamicDrafter(reader, drafter.tree.depth, drafter.tree.top_k or drafter.tokens, drafter.tokens)
     return FixedDrafter(reader, site.tree, sample=drafter.sample, fallback=fallback if stop is None else stop)
+
+
+def paired(site: DrafterContext, reader: PairedReader) -> Drafter:
+    """Return the drafter of the planned tree for a head whose rows pair a feature with the next token. Its positions
+    are on the axes of its own config, if the target's are on several."""
+    if site.inputs.media is not None:
+        axes = reader.shape_of_layers.axes if site.inputs.media.axes else ()
+        reader.media = replace(site.inputs.media, axes=axes)
+    return token_by_token(site, reader)

@@ -25,7 +25,8 @@ class Dialect:
     tensors: fnmatch patterns that each match some tensor; without: that match none. names: regular expression of a
     published name -> normalised name, where \\1 is a group; None for tensors that the formula does not use. within: the
     head may lie among the tensors of a whole model; the folder then counts as the model unless the recipe asks for this
-    kind. refused: the reason why a recognised dialect is not compiled, or None.
+    kind. is_model: the folder is a whole language model as well, which drafts alone. refused: the reason why a
+    recognised dialect is not compiled, or None.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Dialect:
     names: Mapping[str, str | None] | None = None
     refused: str | None = None
     within: bool = False
+    is_model: bool = False
 
     def evidence(self, folder: HeadFolder) -> str | None:
         """Return a description of the properties that identify this dialect in a folder, or None if it differs."""

@@ -15,7 +15,6 @@ AUTO = "auto"
 """Value of drafter.kind for a drafter whose folder tells its kind."""
 
 LATER = (
-    Dialect("PARD-2", keys=("spd_type=pard2",), refused="what it reads of the target comes later"),
     Dialect("JetSpec", keys=("jetspec_config",), refused="trees from one pass of a causal block come later"),
     Dialect("JetSpec", keys=("causal_head",), refused="trees from one pass of a causal block come later"),
     Dialect("XPress", keys=("xpress_config",), refused="its Jacobi refiner is not compiled"),
@@ -100,7 +99,7 @@ def refuse_head(path: Path, kind: str) -> None:
     if not (path / CONFIG).is_file() or not has_weights(path):
         return  # loading the model reports it
     found = find_head(read_folder(path))
-    if found is not None:
+    if found is not None and not found[1].is_model:
         raise CheckpointError(
             f"{path}: received a head of drafter.kind {found[0]} (dialect {found[1].name}: {found[2]}), expected a "
             f"whole language model, which drafter.kind {kind} drafts with",

@@ -1,18 +1,22 @@
 """Formulas of heads over whole texts, for the references of the proof: no caches and no modules of the compiler."""
 
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
-from transformers import LlamaConfig
+from transformers import LlamaConfig, Qwen2_5_VLTextConfig
 from transformers.activations import ACT2FN
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLRotaryEmbedding
+from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding
 
+from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.drafters.weights import read_tensors
 from speccompile.plan.head import HeadPlan
-from speccompile.plan.layers import LayerShape
+from speccompile.plan.layers import INTERLEAVED, MROPE, LayerShape
 
 Weights = dict[str, Tensor]
 
@@ -65,9 +69,10 @@ def mlp(x: Tensor, weights: Weights, name: str, layers: LayerShape) -> Tensor:
     return linear(gate * linear(x, weights, f"{name}.up_proj"), weights, f"{name}.down_proj")
 
 
-def decoder_layer(x: Tensor, weights: Weights, index: int, layers: LayerShape) -> Tensor:
-    """Apply a causal decoder layer to the hidden states [T, h] of one text, from position 0 on."""
-    name, places = f"layers.{index}", torch.arange(len(x))
+def decoder_layer(x: Tensor, weights: Weights, index: int, layers: LayerShape, places: Tensor | None = None) -> Tensor:
+    """Apply a causal decoder layer to the hidden states [T, h] of one text. places: positions int64 [T], or [3, T] on
+    three axes; from 0 on by default."""
+    name, places = f"layers.{index}", torch.arange(len(x)) if places is None else places
     read = rms(x, weights[f"{name}.input_layernorm.weight"], layers.eps)
     visible = causal(len(x), layers.windows[index])
     x = x + attention(read, read, (places, places), visible, weights, f"{name}.self_attn", layers)
@@ -85,19 +90,43 @@ def over_target(logits: Tensor, head: HeadPlan, weights: Weights) -> Tensor:
     return whole
 
 
+def following(fed: DrafterInputs, drafts: Sequence[int], table: Tensor) -> Tensor:
+    """Return the embeddings [n, H] of the token after each committed one and of drafts, from a table [V, H], with the
+    rows of pictures in their places."""
+    tokens, pictures = torch.tensor([*fed.following, *drafts]), fed.pictures
+    if pictures is None:
+        return functional.embedding(tokens, table)
+    rows, is_row = torch.tensor(pictures.rows[1:]), torch.tensor(pictures.is_row[1:])
+    found = functional.embedding(tokens.index_fill(0, is_row.nonzero()[:, 0], 0), table)
+    found[: len(rows)][is_row] = rows[is_row]
+    return found
+
+
+def places_of(fed: DrafterInputs, count: int, layers: LayerShape) -> Tensor:
+    """Return the positions of the first `count` tokens, int64 [count], or [3, count] of layers with M-RoPE."""
+    pictures = fed.pictures
+    if pictures is None or pictures.positions is None or not layers.axes:
+        return torch.arange(count)
+    return torch.tensor(pictures.positions[:, :count])
+
+
 def _turn(layers: LayerShape, positions: Tensor) -> tuple[Tensor, Tensor]:
-    cosines, sines = _rotary(layers.hidden_size, layers.heads, layers.kv_heads, layers.head_dim, layers.positions,
-                             json.dumps(dict(layers.rope)))(torch.zeros(1), positions[None])  # fmt: skip
+    """Return transformers' cosines and sines of positions int64 [T], or [3, T] on three axes."""
+    is_plain = positions.ndim == 1
+    rope = json.dumps(layers.plain_rope if is_plain else dict(layers.rope))
+    rotary = _rotary(layers.hidden_size, layers.heads, layers.kv_heads, layers.head_dim, layers.positions, rope)
+    cosines, sines = rotary(torch.zeros(1), positions[None] if is_plain else positions[:, None])
     return cosines, sines
 
 
 @lru_cache(maxsize=16)
-def _rotary(
-    hidden_size: int, heads: int, kv_heads: int, head_dim: int, positions: int, rope: str
-) -> LlamaRotaryEmbedding:
+def _rotary(hidden_size: int, heads: int, kv_heads: int, head_dim: int, positions: int, rope: str) -> nn.Module:
     """Return the rotary embedding, cached because references use it at every position. rope: as JSON."""
-    config = LlamaConfig(
+    parameters = json.loads(rope)
+    config = (Qwen2_5_VLTextConfig if MROPE in parameters else LlamaConfig)(
         hidden_size=hidden_size, num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=head_dim,
-        max_position_embeddings=positions, rope_parameters=json.loads(rope),
+        max_position_embeddings=positions, rope_parameters=parameters,
     )  # fmt: skip
-    return LlamaRotaryEmbedding(config)
+    if MROPE not in parameters:
+        return LlamaRotaryEmbedding(config)
+    return (Qwen3VLTextRotaryEmbedding if parameters.get(INTERLEAVED) else Qwen2_5_VLRotaryEmbedding)(config)

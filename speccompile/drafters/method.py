@@ -107,6 +107,10 @@ class GivenIndex:
     """Placeholder for the folder of --index."""
 
 
+class SourceText:
+    """Placeholder for the text that a target with an encoder reads; other targets have none."""
+
+
 @dataclass(frozen=True)
 class CompareVariant:
     """A variant of a drafting method that `compare` tries. keys: of the section `drafter`, which may have placeholders;
@@ -185,8 +189,8 @@ class DraftingMethod:
     ONE_A_DRAFT, ONE_A_ROUND or NO_RUN, by which a round's time is predicted; None without a formula. reads_sources:
     whether it drafts for a target with an encoder. target_states, own_states: why it does not support recurrent states
     of the target, or of its draft model.
-    with_images: whether its drafts behind pictures are proven, as it reads tokens or the target's caches. aliases:
-    other names, in lower case with underscores.
+    with_images: whether it drafts behind pictures; reads_images: whether it reads their rows or positions itself, so
+    that its drafts there have a proof of their own. aliases: other names, in lower case with underscores.
     tune_sizes: values of the keys that size its drafts, which `tune` tries; compare_variants: variants that `compare`
     tries.
     """
@@ -222,6 +226,7 @@ class DraftingMethod:
     target_states: Incompatibility | None = None
     own_states: Incompatibility | None = None
     with_images: bool = False
+    reads_images: bool = False
     tune_sizes: tuple[Mapping[str, int], ...] = ()
     aliases: tuple[str, ...] = ()
     reads_sources: bool = False

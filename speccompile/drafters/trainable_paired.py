@@ -25,7 +25,7 @@ class TrainablePairedHead(TrainableHead):
             tokens = seen.tokens[:, (places + 1 + step).clamp(max=length - 1)]
             positions = reader.clamp(rows + step)
             current.set_positions(positions, rows, causal, n_own=step)
-            output = reader.run(x, tokens, current, reader.rotary(positions))
+            output = reader.run(x, reader.embed(tokens), current, reader.rotary(positions))
             x = output.feedback
             hidden = output.hidden.gather(1, (anchors - 1)[..., None].expand(-1, -1, output.hidden.shape[2]))
             found.append(reader.logits(hidden))

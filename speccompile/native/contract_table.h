@@ -269,12 +269,15 @@ inline constexpr const char* kMedia = "media";
 inline constexpr const char* kMediaRows = "media_rows";
 inline constexpr const char* kMediaBlocks = "media_blocks";
 inline constexpr const char* kMediaOffsets = "media_offsets";
+inline constexpr const char* kMediaNext = "media_next";
+inline constexpr const char* kMediaBehind = "media_behind";
 inline constexpr const char* kSource = "source";
 inline constexpr const char* kSourceLength = "source_length";
 inline constexpr const char* kSourceTokens = "source_tokens";
 inline constexpr const char* kAudio = "audio";
+inline constexpr const char* kEncoded = "encoded";
 inline constexpr const char* kTimestamps = "timestamps";
-inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter, kMedia, kMediaRows, kMediaBlocks, kMediaOffsets, kSource, kSourceLength, kSourceTokens, kAudio, kTimestamps};
+inline constexpr const char* kAll[] = {kWindow, kNGiven, kNTotal, kLength, kLogitRows, kBatchRows, kPath, kNPath, kLogits, kCatchUp, kPairs, kTokens, kParents, kNodes, kTemperature, kTopK, kTopP, kMinP, kRepetitionPenalty, kHistory, kUniforms, kAcceptUniforms, kDraftUniforms, kDraftIds, kDraftProbs, kAllowed, kFeatures, kSuccessors, kRowTokens, kAdapter, kMedia, kMediaRows, kMediaBlocks, kMediaOffsets, kMediaNext, kMediaBehind, kSource, kSourceLength, kSourceTokens, kAudio, kEncoded, kTimestamps};
 }  // namespace names
 
 // speccompile.contract: GRAPHS
@@ -583,11 +586,14 @@ inline constexpr Signature kSignatures[] = {
     {"media_rows", "int64", "batch window", "io"},
     {"media_blocks", "int64", "batch window", "io"},
     {"media_offsets", "int64", "batch * window", "io"},
+    {"media_next", "int64", "batch window", "io"},
+    {"media_behind", "int64", "batch", "io"},
     {"lora.*", "float32", "* * *", "io"},
     {"source", "int64", "batch source", "io"},
     {"source_length", "int64", "batch", "io"},
     {"source_tokens", "int64", "batch *", "io"},
     {"audio", "float32", "batch * *", "io"},
+    {"encoded", "float32", "batch * *", "link"},
     {"timestamps", "bool", "batch", "io"},
     {"features", "float32", "batch window *", "link"},
     {"successors", "int64", "batch logit_rows *", "link"},

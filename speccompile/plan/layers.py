@@ -4,17 +4,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from speccompile.machine.formats.image_settings import rotary_axes
+
 Shapes = dict[str, tuple[int, ...]]
 """Tensor name -> shape."""
+
+MROPE, INTERLEAVED = "mrope_section", "mrope_interleaved"
+"""Keys of `rope_parameters` for positions on three axes: frequencies of each axis, and whether they take turns."""
 
 
 @dataclass(frozen=True)
 class LayerShape:
     """Shape of decoder layers of Llama's form. windows: sliding window of every layer, 0 for none.
 
-    rope: transformers' `rope_parameters`, with `rope_type` and `rope_theta`. qk_norm: queries and keys are normed per
-    attention head (Qwen 3). qkv_bias, output_bias, mlp_bias: biases of queries, keys and values; of the attention's
-    output projection; of the MLP.
+    rope: transformers' `rope_parameters`, with `rope_type` and `rope_theta`; of M-RoPE with `mrope_section`. qk_norm:
+    queries and keys are normed per attention head (Qwen 3). qkv_bias, output_bias, mlp_bias: biases of queries, keys
+    and values; of the attention's output projection; of the MLP.
     """
 
     hidden_size: int
@@ -35,6 +40,16 @@ class LayerShape:
     @property
     def count(self) -> int:
         return len(self.windows)
+
+    @property
+    def axes(self) -> tuple[int, ...]:
+        """Axis of each rotary frequency's positions (M-RoPE); none where a row has one position."""
+        return rotary_axes(self.rope.get(MROPE, ()), interleaved=bool(self.rope.get(INTERLEAVED)))
+
+    @property
+    def plain_rope(self) -> dict[str, Any]:
+        """transformers' `rope_parameters` of positions that are the same on all axes."""
+        return {name: value for name, value in self.rope.items() if name not in (MROPE, INTERLEAVED)}
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"windows": list(self.windows), "rope": dict(self.rope)}

@@ -90,8 +90,9 @@ def make_plan(recipe: Recipe) -> Plan:
         _check_prompts(file, target)
     cache, caches = recipe.cache or Cache(), decide_caches(recipe, target, draft, engines)
     max_length = decide_max_length(recipe, target, draft.models)
-    chunk = _decide_prefill_chunk(recipe, max_length, draft, graphs, least_chunk(images))
-    check_images(recipe, images, caches, max_length, chunk)
+    least = least_chunk(images, int(graphs == "fused" and DRAFTING_METHODS[kind].pairs_next_token))
+    chunk = _decide_prefill_chunk(recipe, max_length, draft, graphs, least)
+    check_images(recipe, images, caches, max_length, chunk, least)
     caches = decide_rings(recipe, caches, target, engines, max_length, spare_rows(chunk, draft.tokens))
     notes += [*cache_notes(caches, prove), *ring_note(caches)]
     return Plan(

@@ -44,31 +44,33 @@ def decide_images(
     return images
 
 
-def check_images(recipe: Recipe, images: ImageSettings | None, caches: CachePlan, max_length: int, chunk: int) -> None:
+def check_images(
+    recipe: Recipe, images: ImageSettings | None, caches: CachePlan, max_length: int, chunk: int, least: int
+) -> None:
     """Raise RecipeError for caches in which no picture has room, or whose rows are rounded, and for chunks of a prompt
-    into which no picture goes whose rows see each other."""
+    of fewer than `least` tokens, into which no picture goes whose rows see each other."""
     if images is None:
         return
     if caches.target != FLOAT_CACHE:
         expected = "float beside target.images: pictures are not proven with rounded rows"
         raise recipe.origin.refusal("cache.dtype", caches.target, expected, "remove cache.dtype, or target.images")
     family = FAMILIES[images.family](images)
-    least = min(family.n_rows(family.grid(*shape)) for shape in PROOF_SHAPES)
-    if max_length < least + ROOM:
-        expected = f"at least {least + ROOM}: the smallest picture has {least} tokens"
+    rows = min(family.n_rows(family.grid(*shape)) for shape in PROOF_SHAPES)
+    if max_length < rows + ROOM:
+        expected = f"at least {rows + ROOM}: the smallest picture has {rows} tokens"
         raise recipe.origin.refusal(
-            "cache.max_length", str(max_length), expected, f"set cache.max_length to {least + ROOM}"
+            "cache.max_length", str(max_length), expected, f"set cache.max_length to {rows + ROOM}"
         )
-    if chunk < (least := least_chunk(images)):
+    if chunk < least:
         expected = f"at least {least}: all rows of a picture see each other, and are read together"
         hint = f"set cache.prefill_chunk to {least}, or target.images to false"
         raise recipe.origin.refusal("cache.prefill_chunk", str(chunk), expected, hint)
 
 
-def least_chunk(images: ImageSettings | None) -> int:
+def least_chunk(images: ImageSettings | None, overlap: int) -> int:
     """Return the number of tokens that the longest chunk of a prompt has at least: a picture's, if its rows see each
-    other."""
-    return images.tile_rows if images is not None and images.both_ways else 1
+    other, and the last `overlap` of the chunk before."""
+    return images.tile_rows + overlap if images is not None and images.both_ways else 1
 
 
 def with_processor(target: ModelPlan) -> ModelPlan:
@@ -89,6 +91,11 @@ def _check_drafter(recipe: Recipe, draft: DrafterPlan, images: ImageSettings) ->
     if images.axes and method.weights == TARGET:
         expected = f"{known} without the target's layers: a row of its pictures has positions on three axes"
         raise origin.refusal("drafter.kind", f"'{draft.kind}'", expected, "set drafter.kind to prompt_lookup")
+    head = draft.head
+    if method.reads_images and head is not None and head.layers and head.layers.hidden_size != head.hidden_size:
+        received = f"a head of width {head.layers.hidden_size}, which embeds tokens in rows of its own"
+        expected = f"one of width {head.hidden_size}, which reads the rows of pictures in place of embeddings"
+        raise origin.refusal("drafter.model", received, expected, "remove target.images, or take another head")
     if draft.tokenizer is not None:
         expected = "a drafter with the target's own tokens beside target.images"
         raise origin.refusal("drafter.tokenizer", "'map'", expected, "remove target.images, or take another drafter")

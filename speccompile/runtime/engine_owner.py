@@ -68,9 +68,12 @@ class EngineOwner:
 
     def reset(self) -> None:
         """Reset the persistent drafter state to that of a newly opened bundle. It decides how many drafts are accepted
-        and never a token; most drafters have none. Raise EngineError in the middle of a stream."""
+        and never a token; most drafters have none. A target with an encoder encodes its next source again, also if it
+        is the last one. Raise EngineError in the middle of a stream."""
         with self._exclusive():
             self.kept.reset()
+            if self._loop.sources is not None:
+                self._loop.sources.forget()
 
     def save_kept(self, path: str | Path) -> None:
         """Write the persistent drafter state into a file, for `load_kept` of this bundle or another with the same

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import sys
+import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from io import BytesIO
@@ -24,13 +25,14 @@ from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.runtime import Bundle
 from speccompile.runtime.images.media import SequenceMedia
 from speccompile.serving.http.model import ServedModel
+from speccompile.serving.scheduler.scheduler import Scheduler
 from tests import vision
 from tests.light.serve_example import serving
 from tests.native.native_api import NativeBundle
 from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made
 from tests.suite.selection import sweep_but
 
-pytestmark = pytest.mark.builds(6)
+pytestmark = pytest.mark.builds(3)
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +62,12 @@ def gemma3(tmp_path_factory) -> Iterator[Seeing]:
     seeing.bundle.close()
 
 
-@pytest.fixture(params=sweep_but({"idefics3", "gemma3"}, ["idefics3", "internvl", "gemma3"], "one more family"))
+@pytest.fixture(params=sweep_but({"idefics3"}, ["idefics3", "internvl", "gemma3"], "a build each"))
 def seeing(request) -> Seeing:
     return request.getfixturevalue(request.param)
 
 
-@pytest.fixture(params=["idefics3", "gemma3"])
+@pytest.fixture(params=sweep_but({"idefics3"}, ["idefics3", "gemma3"], "a build each"))
 def two_slots(request) -> Seeing:
     """A bundle with two batch slots."""
     return request.getfixturevalue(request.param)
@@ -116,6 +118,7 @@ def test_the_proof_notices(idefics3, monkeypatch, wrong):
         image_proof._prove(load_whole(idefics3.folder), images, bundle.manifest, engine, idefics3.path)
 
 
+@pytest.mark.sweep("one more build: test_images_families.py has Gemma 4's in the first tier")
 def test_the_proof_notices_rows_that_see_what_comes_before_alone(gemma3, monkeypatch):
     bundle = gemma3.bundle
     engine = SimpleNamespace(entry=bundle.entry, open=lambda *_, **__: bundle.engine)
@@ -147,6 +150,7 @@ def test_a_picture_that_comes_again_is_neither_encoded_nor_read_again(seeing):
     )
 
 
+@pytest.mark.sweep("one more build: test_images_families.py has Gemma 4's in the first tier")
 def test_a_prompt_that_ends_with_a_picture_is_read_again_from_its_start(gemma3):
     """All rows of the picture see each other, and the last one is always read: it gives the next token."""
     bundle = gemma3.bundle
@@ -178,6 +182,36 @@ def test_a_service_sees_pictures(two_slots):
     with two_slots.bundle.serve() as service:
         requests = [service.submit(text, images=[each], max_new_tokens=NEW) for each in (WIDE, TALL, WIDE)]
         assert [request.generations()[0].token_ids for request in requests] == expected
+
+
+def test_rounds_of_others_go_on_while_a_picture_is_encoded(two_slots, monkeypatch):
+    bundle, encoder, go_on = two_slots.bundle, two_slots.bundle.vision.encoder, threading.Event()
+    text, shown = "in the self = the", [vision.picture(44, 60, 11), vision.picture(60, 44, 12)]
+    seen, encode = f"in {two_slots.token} the {two_slots.token}", encoder._encode
+    expected = [two_slots.expected(text, []), two_slots.expected(seen, shown)]
+
+    def slow(picture: Any) -> Any:
+        assert go_on.wait(60)
+        return encode(picture)
+
+    with bundle._exclusive(serving=True):
+        scheduler = Scheduler(bundle)
+        running = scheduler.submit(text, max_new_tokens=NEW)
+        while not scheduler.running:
+            scheduler.step()
+        encoder._kept.clear()
+        monkeypatch.setattr(encoder, "_encode", slow)
+        cancelled, request = (scheduler.submit(seen, images=shown, max_new_tokens=NEW) for _ in range(2))
+        scheduler.step()
+        assert scheduler.running == 2
+        while any(served.request is running for served in scheduler._seats.running):
+            scheduler.step()  # up to the end of the text, while nothing can be encoded
+        cancelled.cancel(), scheduler.step()
+        assert cancelled.generations()[0].finish_reason == "cancelled"
+        go_on.set()
+        while not scheduler.is_idle:
+            scheduler.step()
+    assert [each.generations()[0].token_ids for each in (running, request)] == expected
 
 
 def test_a_conversation_has_pictures_in_its_parts(seeing, tmp_path):

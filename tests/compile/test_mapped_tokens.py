@@ -63,7 +63,7 @@ def bundles(pair):
     return bundle
 
 
-@pytest.mark.sweep("a build each", but=["chain", "texts", "drawn tree"])
+@pytest.mark.sweep("a build each", but=["chain", "texts"])
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_generates_what_transformers_generates(pair, bundles, name):
     bundle = Bundle.open(bundles(name), threads=1)
@@ -83,19 +83,18 @@ def test_generates_what_transformers_generates(pair, bundles, name):
     assert accepted > (1.0 if name == "masks" else 1.2)  # nobody taught the model to read masks
 
 
-@pytest.mark.sweep("a build each", but=["chain", "texts", "drawn tree"])
+@pytest.mark.sweep("a build each", but=["chain", "texts"])
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_both_runtimes_agree(bundles, native_library, onnxruntime_library, name):
     both, random = SideBySide(bundles(name), native_library, onnxruntime_library), np.random.default_rng(3)
     batch = [random.integers(1, SIZE - 20, length).tolist() for length in (3, 20, 45)]
     settings = [{}, {"temperature": 0.9, "seed": 5}] if "drawn" in name else [{}]
-    ways = ({"adaptive": False}, {}, {"autoregressive": True})
-    for way in ways[name == "texts" :]:  # random tokens are no texts: what is drafted may differ, new tokens may not
+    for way in ({"adaptive": False}, {}, {"autoregressive": True}):
         for each in settings:
             both.check(batch, max_new_tokens=16, **way, **each)
 
 
-@pytest.mark.sweep("a build", but=["drawn tree"])
+@pytest.mark.sweep("a build each, and thousands of draws")
 @pytest.mark.parametrize("name", ["drawn", "drawn tree"])
 def test_drawn_tokens_have_the_distribution_of_the_target(pair, bundles, name):
     """The second and third new tokens, of which drafts are accepted and refused, by chi-square."""

@@ -17,7 +17,6 @@ from tests import zoo
 from tests.compile.tiny_bundles import noisy, save, window_logits
 from tests.native.scheduler_operations import NativeSchedule, PythonSchedule
 from tests.native.side_by_side import SideBySide
-from tests.suite.selection import sweep_but
 
 pytestmark = pytest.mark.builds(8)
 
@@ -211,9 +210,8 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "case", sweep_but(["layer_skip, fused, int8"], list(CASES), "other models, drafters and windows")
-)
+@pytest.mark.sweep("a build each: other models, drafters and windows")
+@pytest.mark.parametrize("case", CASES)
 def test_rings_of_other_models(tmp_path, case):
     """Proven by the build against transformers; here against full caches, over texts that go round the ring."""
     name, settings, overrides = CASES[case]

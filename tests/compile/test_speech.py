@@ -9,8 +9,9 @@ import torch
 import transformers
 
 from scripts.examples.listener import ENGLISH, GERMAN, make_listener, speak, write_sound
+from speccompile.compiler.build.shared_encoder import EncoderPair, difference
 from speccompile.compiler.from_recipe import build
-from speccompile.compiler.models.load import load_model
+from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.models.probe import probe
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.errors import PromptError, UsageError
@@ -70,12 +71,43 @@ def test_decoders_run_behind_the_hook(tmp_path):
     assert {name: shape[2] for name, shape in decoder.cache_shapes().items()}["cross_value.1"] == 20
 
 
-def test_a_smaller_whisper_drafts(tmp_path):
-    model = make_whisper(tmp_path / "target")
-    drafter = make_whisper(tmp_path / "drafter", decoder_layers=1)
+def make_pair(folder):
+    """Write a target, and a drafter with its encoder and the first layer of its decoder, and return both."""
+    model, drafter = make_whisper(folder / "target"), make_whisper(folder / "drafter", decoder_layers=1)
     weights = {name: each for name, each in model.state_dict().items() if name in drafter.state_dict()}
-    drafter.load_state_dict(weights)  # so that some drafts are right: the encoder is the target's
+    drafter.load_state_dict(weights)  # so that some drafts are right
+    drafter.save_pretrained(folder / "drafter")
+    return model, drafter
+
+
+def compared(folder):
+    files = [ModelFiles(folder / each, (), 120) for each in ("target", "drafter")]
+    return difference(EncoderPair(*files, 48))
+
+
+def test_an_encoder_is_shared_where_it_is_the_same(tmp_path):
+    drafter = make_pair(tmp_path)[1]
+    assert compared(tmp_path) is None
+    drafter.config.activation_function = "relu"
     drafter.save_pretrained(tmp_path / "drafter")
+    assert compared(tmp_path) == "their settings differ"
+    with torch.no_grad():
+        drafter.model.encoder.conv2.bias[3] += 1e-6
+    drafter.save_pretrained(tmp_path / "drafter")
+    assert compared(tmp_path) == "conv2.bias differs"
+    make_whisper(tmp_path / "drafter", encoder_layers=3)
+    assert compared(tmp_path) == "only one of them has layers.2.fc1.bias"
+
+
+@pytest.mark.parametrize(
+    "encoder", ["same", pytest.param("other", marks=pytest.mark.sweep("as the same encoder, which is shared"))]
+)
+def test_a_smaller_whisper_drafts(tmp_path, encoder):
+    model, drafter = make_pair(tmp_path)
+    if encoder == "other":
+        with torch.no_grad():
+            drafter.model.encoder.conv1.bias += 1e-3
+        drafter.save_pretrained(tmp_path / "drafter")
     built = build(
         {
             "name": "demo", "target": {"model": str(tmp_path / "target")},
@@ -87,6 +119,8 @@ def test_a_smaller_whisper_drafts(tmp_path):
     proof = json.loads((built / "proof.json").read_text())
     assert proof["engines"][0]["transformers"]["equal"] == 3
     with Bundle.open(built) as bundle:
+        read = {graph.name: graph.inputs[0].name for graph in bundle.manifest.graphs}
+        assert read["encode_draft_source"] == ("encoded" if encoder == "same" else "audio")
         tokens = set()
         for number, size in enumerate((1, 2000, 5000, SOUND)):
             sound = noise(size, number)
@@ -152,13 +186,13 @@ def test_long_sounds_are_heard_as_by_transformers(timed):
             sound = loud_and_quiet(size, size)
             expected = long_form(model, sound, condition_on_prev_tokens=depends)
             asked = {"timestamps": True, "condition_on_previous_text": depends, "max_new_tokens": 24}
-            before = bundle._loop._sources.runs
+            before = bundle._loop.sources.runs
             for how in ({"adaptive": False}, {"autoregressive": True}):
                 found = bundle.transcribe(sound, "de", **asked, **how).segments
                 assert [each.token_ids for each in found] == [tokens for tokens, *_ in expected]
                 assert np.allclose([(each.start, each.end) for each in found], [times for _, *times in expected])
             windows = len({each.seek for each in found})
-            assert bundle._loop._sources.runs - before <= 2 * windows  # once a window, whatever is asked of it
+            assert bundle._loop.sources.runs - before <= 2 * windows  # once a window, whatever is asked of it
             seen |= {tuple(each.token_ids) for each in found}
         assert len(seen) > 5
         first = next(bundle.stream_transcript(sound, "de", timestamps=True, max_new_tokens=24))
@@ -215,9 +249,9 @@ def test_a_listener_writes_down_what_it_hears(listener):
             bundle.transcribe(np.zeros(129_600, np.float32))
         with pytest.raises(UsageError, match="timestamps: received true, but this bundle's target has no tokens of ti"):
             bundle.transcribe(speak(phrase), timestamps=True)
-        before = bundle._loop._sources.runs
+        before = bundle._loop.sources.runs
         assert bundle.transcribe(speak(phrase[::-1])).text == " ".join(phrase[::-1])
-        assert bundle._loop._sources.runs == before + 1  # once for the language and the text
+        assert bundle._loop.sources.runs == before + 1  # once for the language and the text
 
 
 def test_commands_hear(listener, cli, tmp_path):
@@ -240,6 +274,24 @@ def test_commands_hear(listener, cli, tmp_path):
     assert (code, "source: received one, but this bundle's target hears" in err) == (2, True)
     code, out, _ = cli("prove", listener / "bundle", "--target", listener / "target", "--json")
     assert json.loads(out)["transformers"]["equal"] == 3
+
+
+def test_sounds_are_measured(listener, cli, tmp_path):
+    words = list(ENGLISH[1:7]) * 4
+    write_sound(words, tmp_path / "a.wav")
+    (tmp_path / "sounds.jsonl").write_text('{"audio": "a.wav"}\n{"audio": "a.wav", "language": "en"}\n')
+    asked = ("--prompts", tmp_path / "sounds.jsonl", "--repeats", 1, "--fixed-draft-length", "-n", 40, "--json")
+    code, out, _ = cli("bench", listener / "bundle", *asked)
+    report = json.loads(out)
+    assert (code, report["equal_prompts"], report["prompts"]) == (0, 2, 2)
+    assert report["speculative"]["new_tokens"] == 2 * (len(words) + 1)
+    assert report["speculative"]["mean_accepted"] > 2
+    (tmp_path / "sounds.jsonl").write_text('{"audio": "a.wav", "language": "fr"}\n')
+    code, _, err = cli("bench", listener / "bundle", *asked)
+    assert (code, "source_language: received 'fr', expected one of this bundle's 2 languages" in err) == (2, True)
+    (tmp_path / "sounds.jsonl").write_text('{"source": "a"}\n')
+    code, _, err = cli("bench", listener / "bundle", *asked)
+    assert (code, "prompt 1: received a source, expected a sound" in err) == (2, True)
 
 
 def test_openais_client_hears(listener, tmp_path):

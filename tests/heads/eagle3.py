@@ -26,30 +26,31 @@ def eagle3(
     pickle: str = "",
     tensors: dict[str, Tensor] | None = None,
     seed: int = 0,
+    width: int = WIDTH,
     **more: Any,
 ) -> Path:
     """Write a head as `dialect` writes it; draft_size: of its own vocabulary, 0 for the target's; boundaries: the
     layers before which it reads, where the dialect says so; tensors and more: what is added to its tensors and its
-    config."""
+    config; width: of its rows."""
     hidden, vocabulary = target.hidden_size, target.vocab_size
     size, first = draft_size or vocabulary, "midlayer." if _has_midlayer(dialect) else "layers.0."
     taps = 3 if dialect in ("SafeAILab", "AngelSlim", "nebius") else len(boundaries)
     shapes: dict[str, tuple[int, ...]] = {
-        "fc.weight": (WIDTH, taps * hidden),
-        **layer(first, inputs=2 * WIDTH, qk_norm=qk_norm),
-        f"{first}hidden_norm.weight": (WIDTH,),
-        "norm.weight": (WIDTH,),
-        "lm_head.weight": (size, WIDTH),
+        "fc.weight": (width, taps * hidden),
+        **layer(first, inputs=2 * width, width=width, qk_norm=qk_norm),
+        f"{first}hidden_norm.weight": (width,),
+        "norm.weight": (width,),
+        "lm_head.weight": (size, width),
     }
     for index in range(1, layers):
-        shapes |= layer(f"layers.{index}.", qk_norm=qk_norm)
-    if hidden != WIDTH:
-        shapes["embed_tokens.weight"] = (vocabulary, WIDTH)
+        shapes |= layer(f"layers.{index}.", width=width, qk_norm=qk_norm)
+    if hidden != width:
+        shapes["embed_tokens.weight"] = (vocabulary, width)
         more = {"target_hidden_size": hidden} | more
     made = random_tensors(shapes, seed, 1.5) | (draft_vocabulary(vocabulary, size) if draft_size else {})
     if dialect == "ModelOpt":
         made.pop("t2d", None)
-    written = _config(dialect, vocabulary, size, layers, boundaries, qk_norm=qk_norm) | more
+    written = _config(dialect, vocabulary, size, layers, boundaries, width=width, qk_norm=qk_norm) | more
     return write(folder, written, made | (tensors or {}), pickle=pickle)
 
 
@@ -58,10 +59,10 @@ def _has_midlayer(dialect: str) -> bool:
 
 
 def _config(
-    dialect: str, vocabulary: int, size: int, layers: int, boundaries: tuple[int, ...], *, qk_norm: bool
+    dialect: str, vocabulary: int, size: int, layers: int, boundaries: tuple[int, ...], *, width: int, qk_norm: bool
 ) -> dict[str, Any]:
     kind = {"model_type": "qwen3"} if qk_norm else {}
-    config = llama_config(vocabulary, layers=layers, draft_vocab_size=size, **kind)
+    config = llama_config(vocabulary, layers=layers, width=width, draft_vocab_size=size, **kind)
     outputs = [each - 1 for each in boundaries]
     match dialect:
         case "SafeAILab":

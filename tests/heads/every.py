@@ -17,6 +17,7 @@ from tests.heads.kangaroo import kangaroo
 from tests.heads.medusa import faster_decoding
 from tests.heads.mtp import mtp_head
 from tests.heads.p_eagle import p_eagle
+from tests.heads.pard2 import pard2
 from tests.heads.redrafter import redrafter
 
 MASK = 5
@@ -60,6 +61,7 @@ def bita(folder: Path, target: PretrainedConfig, count: int = 3, prompts: int = 
 
 HEADS: dict[str, Callable[[Path, PretrainedConfig], Path]] = {
     "pard": pard,
+    "pard2": pard2,
     "mtp": mtp_head,
     "dflash": zlab,
     "dspark": partial(deepspec, markov=MARKOV),

@@ -66,10 +66,11 @@ class Speaker:
 
 @contextmanager
 def speaking(
-    says: Callable[[str], Said], settings: Settings | None = None, **changes: Any
+    says: Callable[[str], Said], settings: Settings | None = None, vision: Any = None, **changes: Any
 ) -> Iterator[tuple[Running, Speaker]]:
-    """Yield a server of a model that answers with what `says` gives for the prompt."""
+    """Yield a server of a model that answers with what `says` gives for the prompt. vision: its `ImageReader`."""
     bundle, speaker, model = chat_bundle(**{"max_length": 200_000} | changes), Speaker(says), ServedModel("toy")
+    bundle.vision = vision
     bundle.serve = lambda limits, observer, sessions: speaker
     model.start(bundle)
     with serving(model, settings) as running:

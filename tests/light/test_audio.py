@@ -12,14 +12,21 @@ import transformers
 from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.source_section import source_problems
 from speccompile.compiler.checkpoints.facts import read_checkpoint
-from speccompile.contract import ENCODE_SOURCE, Graph, Tensor
-from speccompile.errors import BundleError, CheckpointError, PromptError, RecipeError, UnsupportedModelError, UsageError
+from speccompile.contract import ENCODE_DRAFT_SOURCE, ENCODE_SOURCE, Graph, Tensor
+from speccompile.errors import (
+    BundleError,
+    CheckpointError,
+    PromptError,
+    RecipeError,
+    UnsupportedModelError,
+    UsageError,
+)
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime.audio.mel import log_mel, mel_filters
 from speccompile.runtime.audio.reader import read_sounds, transcript_start
 from speccompile.runtime.audio.resample import resample
 from speccompile.runtime.audio.rules import RuleMatcher, TokenRules, Written
-from speccompile.runtime.audio.wav import parse_wav, read_wav
+from speccompile.runtime.audio.sound_files import parse_sound, read_sound
 from speccompile.runtime.generation_options import GenerationOptions
 from speccompile.runtime.sources import resolve_sources, source_tokens
 from tests.light.bundle_example import manifest
@@ -89,7 +96,7 @@ VALUES = np.array([[0.5, -0.25], [-1.0, 0.75]])
     ],
 )
 def test_samples_of_every_form_are_read(kind, bits, data, more):
-    found = parse_wav(riff(kind, 2, bits, data, more=more), "a")
+    found = parse_sound(riff(kind, 2, bits, data, more=more), "a")
     assert (found.samples.tolist(), found.rate) == ([0.125, -0.125], 16_000)  # the mean of two channels
 
 
@@ -97,15 +104,15 @@ def test_a_file_of_the_standard_library_is_read(tmp_path):
     with wave.open(str(tmp_path / "a.wav"), "wb") as opened:
         opened.setparams((1, 2, 8_000, 0, "NONE", ""))
         opened.writeframes(np.array([0, 16_384], "<i2").tobytes())
-    assert read_wav(tmp_path / "a.wav").samples.tolist() == [0.0, 0.5]
+    assert read_sound(tmp_path / "a.wav").samples.tolist() == [0.0, 0.5]
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "expected a WAV file, got an empty file"),
-        (b"fLaC" + bytes(20), "expected a WAV file, got FLAC"),
-        (b"ID3" + bytes(20), "got MP3"),
+        (b"", "expected a WAV, FLAC, Ogg or MP3 file, got an empty file"),
+        (b"FORM" + bytes(20), "got AIFF"),
+        (b"\xff\xf1" + bytes(20), "got a file that begins with b'.xff.xf1"),
         (b"\0\0\0\x18ftypM4A ", "got an MP4 or M4A file"),
         (b"RIFF\0\0\0\0WAVE", "has no format or no samples"),
         (riff(1, 1, 16, b""), "the WAV file has no samples"),
@@ -117,7 +124,7 @@ def test_a_file_of_the_standard_library_is_read(tmp_path):
 )
 def test_what_is_no_sound_is_refused(data, message):
     with pytest.raises(PromptError, match=message) as caught:
-        parse_wav(data, "a.mp3")
+        parse_sound(data, "a.mp3")
     assert caught.value.hint
 
 
@@ -140,7 +147,7 @@ def test_sounds_come_in_every_form(tmp_path):
         (np.zeros(16_160, np.float32), r"received 1\.0 s, expected at most 1 s"),
         (np.zeros(0, np.float32), "received no samples"),
         (np.full(4, np.nan, np.float32), "samples that are no finite numbers"),
-        (np.zeros(9, np.int16), r"received array int16 \[9\], expected the path of a WAV file"),
+        (np.zeros(9, np.int16), r"received array int16 \[9\], expected the path of a sound's file"),
         (7, "received int, expected the path"),
         (np.zeros((80, 99), np.float32), r"received features of shape \[80, 99\], expected finite ones of \[80, 100\]"),
     ],
@@ -262,6 +269,23 @@ def test_a_manifest_says_what_its_encoder_hears():
     assert "source.audio 80 x 100" in next(source_problems(SECTION, encoder(90), 7))
     assert "reads source, expected audio" in next(source_problems(SECTION, encoder(name="source"), 7))
     assert "60 rows of 100 frames" in next(source_problems(SECTION | {"max_length": 60}, encoder(), 7))
+
+
+def test_a_drafter_reads_the_states_that_an_encoder_writes():
+    (first,) = encoder().values()
+    states, its = Tensor("encoded", "float32", (1, 50, 6), "encoded", "link"), first.inputs[1]
+    graphs = {
+        ENCODE_SOURCE: dataclasses.replace(first, outputs=(states, its)),
+        ENCODE_DRAFT_SOURCE: Graph(ENCODE_DRAFT_SOURCE, (states, its), (its,)),
+    }
+    assert list(source_problems(SECTION, graphs, 7)) == []
+    alone = next(source_problems(SECTION, graphs | encoder(), 7))
+    assert "reads encoded [1, 50, 6], but 'encode_source' writes nothing else" in alone
+    short = dataclasses.replace(states, shape=(1, 49, 6))
+    graphs = {name: Graph(name, (short, its), (short, its)) for name in (ENCODE_SOURCE, ENCODE_DRAFT_SOURCE)}
+    assert "graph 'encode_source': reads encoded" in next(source_problems(SECTION, graphs, 7))
+    graphs[ENCODE_SOURCE] = Graph(ENCODE_SOURCE, first.inputs, (short, its))
+    assert "49 rows, source.max_length is 50" in next(source_problems(SECTION, graphs, 7))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from speccompile.measure.bench import PromptRuns, measure
 from speccompile.measure.bench.conversation import ConversationPrompts
 from speccompile.measure.bench.groups import Group, GroupStatistics, make_groups
 from speccompile.measure.bench.timed import Timed
+from speccompile.measure.compare.passes import PassRequest
 from speccompile.runtime.text.tokenizer import Tokenizer
 from tests.light.bench_example import AUTOREGRESSIVE, SPECULATIVE
 from tests.light.fake_bundle import toy_bundle, toy_tokenizer
@@ -208,3 +209,51 @@ def test_prompts_have_no_groups_and_no_drafter_no_speedup():
     assert make_groups([case(1, "prompts", [(1,)], [(1,)])]) == ()
     (alone, _) = make_groups([PromptRuns(1, (), (answers(AUTOREGRESSIVE, 1.4),), "qa")])
     assert (alone.speculative, alone.speedup, alone.autoregressive.tokens_per_second) == (None, None, pytest.approx(5))
+
+
+def test_sources_and_sounds_are_questions(read, tmp_path):
+    found = read(
+        {"source": "a", "source_language": "en", "target_language": "de"},
+        {"audio": "sounds/a.wav", "language": "en", "text": "what is said"},
+        {"audio": "/b.wav"},
+        {"prompt": "c", "source": "some dataset"},
+    )
+    both = (("source_language", "en"), ("target_language", "de"))
+    heard = Question((str(tmp_path / "sounds/a.wav"),), given="audio", languages=(("source_language", "en"),))
+    assert found[:2] == [Question(("a",), given="source", languages=both), heard]
+    assert found[2:] == [Question(("/b.wav",), given="audio"), Question(("c",))]
+    request = PassRequest("a", None, "e", None, tuple(found), 1, {})
+    assert PassRequest.from_json(json.loads(json.dumps(request.to_json()))) == request
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ({"source": "a", "audio": "b"}, "line 1: received audio and source, expected one of them"),
+        ({"audio": {"data": "AA=="}}, r'line 1: received audio: {"data": "AA=="}, expected the path of a file'),
+        ({"source": ["a"]}, r'received source: \["a"\], expected text'),
+        ({"source": ""}, "received an empty prompt, expected text"),
+        ({"audio": "a.wav", "language": 5}, "received language: 5, expected the name of a language"),
+    ],
+)
+def test_wrong_sources_and_sounds_are_named(read, line, message):
+    with pytest.raises(PromptError, match=message) as caught:
+        read(line)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("source", "asked", "message"),
+    [
+        (None, Question(("a",), given="audio"), "received a sound, expected a prompt, as this bundle's target reads"),
+        (None, Question(("a",), given="source"), "received a source, expected a prompt"),
+        ({}, Question(("a",), given="audio"), "received a sound, expected a source"),
+        ({"audio": {}}, Question(("a",)), "received a prompt, expected a sound"),
+        ({"audio": {}}, Question(("a",), "qa"), "received a question of category 'qa', expected a source"),
+    ],
+)
+def test_what_a_target_does_not_read_is_refused(source, asked, message):
+    bundle = SimpleNamespace(manifest=SimpleNamespace(source=source))
+    with pytest.raises(PromptError, match=message) as caught:
+        ConversationPrompts(bundle, None, 6).check(asked)
+    assert caught.value.hint

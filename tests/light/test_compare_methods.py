@@ -6,6 +6,8 @@ from speccompile.drafters import DRAFTING_METHODS, KINDS_WITH_WEIGHTS
 from speccompile.errors import RecipeError, UsageError
 from speccompile.measure.compare.methods import OWN, Method, check_comparable, default_methods, read_methods, replaced
 from speccompile.measure.tune.space import TunedRecipe
+from tests.light.test_audio import WHISPER
+from tests.light.test_sources import BART
 
 MODEL = {"kind": "model", "model": "drafter"}
 
@@ -45,6 +47,16 @@ def test_default_methods_of_a_recipe_without_a_drafter_need_no_training(source):
     assert settings["prompt_lookup-4"] == ('drafter={"kind": "prompt_lookup", "tokens": 4}',)
     assert settings["layer_skip-half"] == ('drafter={"kind": "layer_skip", "layers": [0, 1], "tokens": 4}',)
     assert settings["layer_skip-quarter"] == ('drafter={"kind": "layer_skip", "layers": [0], "tokens": 4}',)
+
+
+def test_a_source_of_text_is_looked_up(source, make_checkpoint, tmp_path):
+    make_checkpoint(tmp_path / "bart", **BART)
+    make_checkpoint(tmp_path / "whisper", **WHISPER)
+    variant = "prompt_lookup-source-12"
+    found = {each.name: each for each in default_methods(source(target={"model": "bart"}, drafter={"kind": "none"}))}
+    assert found[variant].settings == ('drafter={"kind": "prompt_lookup", "over": "source", "tokens": 12}',)
+    assert variant not in names(default_methods(source(target={"model": "whisper"}, drafter={"kind": "none"})))
+    assert variant not in names(default_methods(source(drafter={"kind": "none"})))
 
 
 def test_the_recipes_own_drafter_has_lengths_and_trees_once_each(source):

@@ -103,7 +103,8 @@ def test_without_a_tokenizer_there_is_no_text():
 
 
 @pytest.mark.parametrize(("changes", "expected"), [
-    ({}, {"chat": True, "system_prompt": True, "text": True, "decoding": "greedy", "draft_tokens": 4}),
+    ({}, {"chat": True, "system_prompt": True, "text": True, "images": False, "decoding": "greedy",
+          "draft_tokens": 4}),
     ({"chat": False}, {"chat": False, "system_prompt": False, "text": True}),
     ({"text": False}, {"chat": False, "text": False}),
     ({"speculative": False}, {"speculative": False, "drafting_method": None, "draft_tokens": 0, "draft_depth": 0}),

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,13 @@ from speccompile.runtime.constraints import GrammarCompiler
 from speccompile.runtime.text.tokenizer import IncrementalDetokenizer, Tokenizer
 from tests.light.odd_tokenizers import ODD, added, odd_tokenizer
 from tests.light.test_constraints import manifest
+from tests.suite.selection import sweep_but
 
+PADDINGS = (0, 40, -1)
+"""Rows of a vocabulary beside the tokenizer's: as many, more, fewer."""
+ENDS = ((2,), (2, 5000), (5000,))
+"""End tokens: the tokenizer's own, one without a row beside it, none of its own."""
+ENDS_OF_ROWS = list(zip(PADDINGS, ENDS, strict=True))
 BEGINNING = re.compile("[a-c ]+(<(/(s>?)?)?)?")
 """Texts with which a match of the constraint `[a-c ]+</s>?` may begin."""
 
@@ -26,9 +33,9 @@ def path(request, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("ends", [(2,), (2, 5000), (5000,)], ids=["its own", "one without a row", "none of its own"])
-@pytest.mark.parametrize("padding", [0, 40, -1], ids=["as many rows", "more rows", "fewer rows"])
-def test_a_constraint_allows_the_tokens_that_its_text_can_begin_with(path, padding, ends):
+@pytest.mark.parametrize("vocabulary", sweep_but(ENDS_OF_ROWS, product(PADDINGS, ENDS), "more pairs"), ids=str)
+def test_a_constraint_allows_the_tokens_that_its_text_can_begin_with(path, vocabulary):
+    padding, ends = vocabulary
     fast = FastTokenizer.from_file(str(path))
     names = fast.get_vocab(with_added_tokens=True)
     rows = max(names.values()) + 1 + padding

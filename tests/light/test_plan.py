@@ -92,7 +92,7 @@ def test_what_the_design_names_and_this_version_lacks(make_recipe, word):
     assert message == (
         f"--set drafter.kind: received '{word}', which is not available in this version, "
         "expected none, model, models, prompt_lookup, suffix, token_recycling, retrieval, lookahead, jacobi, "
-        "layer_skip, pard, mtp, dflash, dspark, domino, p_eagle, eagle3, eagle, medusa, hydra, redrafter, "
+        "layer_skip, pard, pard2, mtp, dflash, dspark, domino, p_eagle, eagle3, eagle, medusa, hydra, redrafter, "
         "kangaroo, assistant, pass or "
         "bita"
     )
@@ -151,7 +151,7 @@ def test_keys_that_do_not_fit_the_drafter(make_recipe, drafter, message):
 def test_a_precision_for_a_drafter_without_weights_is_refused(make_recipe):
     message = refusal(make_recipe(precision={"drafter": "float32"}))
     assert "precision.drafter: received a key that means nothing for this drafter" in message
-    assert "expected it only with drafter.kind model, models, pard, mtp, dflash" in message
+    assert "expected it only with drafter.kind model, models, pard, pard2, mtp, dflash" in message
     assert plan(make_recipe(precision={"drafter": "int8"}, drafter=DRAFTER)).drafter.models[0].precision == "int8"
 
 

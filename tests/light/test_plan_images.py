@@ -21,6 +21,8 @@ from speccompile.recipe.load import parse_recipe
 from speccompile.runtime.images.families import FAMILIES
 from speccompile.runtime.images.reader import image_settings
 from tests import multimodal, vision, zoo
+from tests.heads.eagle import eagle
+from tests.heads.eagle3 import eagle3
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +36,9 @@ def folder(tmp_path_factory) -> Path:
     multimodal.save(multimodal.model("gemma3n"), folder / "gemma3n", tokenizer=True)
     vision.save(vision.model("gemma3"), "gemma3", folder / "gemma3")
     vision.save(vision.model("qwen3_vl"), "qwen3_vl", folder / "qwen3_vl")
+    decoder = vision.model("idefics3").config.text_config
+    eagle3(folder / "narrow", decoder, boundaries=(1, 2, 2))
+    eagle(folder / "eagle", vision.model("gemma3").config.text_config)
     return folder
 
 
@@ -78,6 +83,11 @@ REFUSED = [
     ({"drafter": {"kind": "lookahead"}}, r"drafter\.kind: received 'lookahead' beside target\.images"),
     ({"drafter": {"kind": "model", "model": "small", "then": "prompt_lookup"}}, "with a lookup beside it"),
     ({"drafter": {"kind": "model", "model": "small"}}, "a drafter that knows the placeholder of pictures"),
+    ({"drafter": {"kind": "eagle3", "model": "narrow"}}, "received a head of width 32, which embeds tokens in rows of"),
+    (
+        {"model": "gemma3", "drafter": {"kind": "eagle", "model": "eagle"}, "cache": {"prefill_chunk": 16}},
+        r"prefill_chunk: received 16, expected at least 17: all rows of",
+    ),
     ({"cache": {"dtype": "int8"}}, r"cache\.dtype: received int8, expected float beside target\.images"),
     ({"cache": {"max_length": 40}}, r"cache\.max_length: received 40, expected at least \d+: the smallest picture has"),
     ({"adapters": {"modules": ["q_proj"]}}, r"adapters: received it beside target\.images"),

@@ -32,7 +32,7 @@ FEATURE_LMS = ("mtp", "eagle3", "eagle", "hydra", "redrafter", "assistant")
 """Heads that draft token by token, so that a tree may grow."""
 BLOCKS = ("dflash", "dspark", "domino")
 """A block of drafts at once, off whose positions any tree is read."""
-ONE_PASS = ("pard", "p_eagle")
+ONE_PASS = ("pard", "pard2", "p_eagle")
 """Drafts at once, which are a chain."""
 MASKED = ("pass", "bita")
 """Kinds that bring rows alone, which the target itself reads."""

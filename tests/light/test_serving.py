@@ -203,6 +203,24 @@ def test_rows_of_one_client_are_bounded():
     finish(made, *greedy, modest)
 
 
+def test_lower_numbers_are_served_earlier():
+    made = scheduler(1, Limits(scheduling_policy="priority"))
+    requests = [made.submit(PROMPT, priority=priority, max_new_tokens=4) for priority in (0, 0, 7, -1, -1)]
+    order = []
+    for _ in range(400):
+        made.step()
+        order += [number for number, each in enumerate(requests) if each.begun and number not in order]
+    assert order == [3, 4, 0, 1, 2]
+    finish(made, *requests)
+
+
+def test_a_priority_is_refused_where_the_queue_has_none():
+    with pytest.raises(UsageError, match="priority: received 2, but this service takes requests in the order"):
+        scheduler().submit(PROMPT, priority=2)
+    with pytest.raises(UsageError, match=r"Limits.scheduling_policy: received 'fair', expected fcfs or priority"):
+        Limits(scheduling_policy="fair")
+
+
 def test_a_prompt_that_leaves_no_room_needs_no_row():
     made = scheduler(max_length=len(PROMPT))
     ((generation,),) = finish(made, made.submit(PROMPT))

@@ -17,7 +17,7 @@ from tests.native.slot_operations import NativeSlots, RecordedPolicy
 TICK = 1 / 1024
 
 NAMES = {"requests": 64, "tokens": 65536, "sequences": 16, "queue_seconds": None, "seconds": None, "client_rows": None,
-         "reuse": True}  # fmt: skip
+         "reuse": True, "scheduling_policy": "fcfs"}  # fmt: skip
 """Limits with their defaults."""
 
 

@@ -21,9 +21,9 @@ KINDS = {
     "whole batch": {"samples": True, "has_slices": False},
 }
 LIMITS = [{}, {"client_rows": 1}, {"reuse": False}, {"requests": 1, "tokens": 40}, {"seconds": 0.1},
-          {"queue_seconds": 0.05}]  # fmt: skip
+          {"queue_seconds": 0.05}, {"scheduling_policy": "priority"}]  # fmt: skip
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
-TERMS = {"client": "", "salt": "", "reuse": True}
+TERMS = {"client": "", "salt": "", "reuse": True, "priority": 0}
 
 
 def rounded(value: Any) -> Any:
@@ -101,10 +101,10 @@ def play(both: Both, asked: list[Asked]) -> dict[int, int]:
     raise AssertionError("the schedule never ends")
 
 
-MORE = [pytest.param(seed, marks=pytest.mark.sweep("more schedules")) for seed in range(6, 24)]
+MORE = [pytest.param(seed, marks=pytest.mark.sweep("more schedules")) for seed in range(7, 24)]
 
 
-@pytest.mark.parametrize("seed", [*range(6), *MORE])
+@pytest.mark.parametrize("seed", [*range(7), *MORE])
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_schedulers_decide_alike(both, tmp_path, kind: str, seed: int):
     random = Random(seed)
@@ -113,6 +113,9 @@ def test_both_schedulers_decide_alike(both, tmp_path, kind: str, seed: int):
     with both(limits, widths, **KINDS[kind]) as schedulers:
         alone = Alone(Bundle.open(tmp_path / "b", threads=1))
         asked = draw(random, alone, 12)
+        if "scheduling_policy" not in limits:
+            for each in asked:
+                each.terms["priority"] = 0
         numbers = play(schedulers, asked)
         for place, number in numbers.items():
             if asked[place].options.get("repetition_penalty", 1) != 1:
@@ -154,6 +157,19 @@ def test_a_full_queue_refuses_and_a_closing_service_finishes(both):
     assert set(schedulers.ends.values()) == {"length"}
     assert [event for event in schedulers.events if event[0] == "refused"] == [
         ["refused", "requests"], ["refused", "draining"]]  # fmt: skip
+
+
+def test_lower_numbers_are_served_earlier(both):
+    with both({"scheduling_policy": "priority"}) as schedulers:
+        for number, priority in enumerate([0, 0, 0, 0, 5, -1, -1]):  # three slots
+            schedulers.submit([number, *PROMPT], {**TERMS, "priority": priority}, max_new_tokens=6)
+            schedulers(step=None)
+        schedulers.finish()
+    ends = list(schedulers.ends)
+    assert ends.index((5, 0)) < ends.index((6, 0)) < ends.index((3, 0)) < ends.index((4, 0))
+    with both() as schedulers:
+        refused = schedulers.submit(PROMPT, {**TERMS, "priority": 1})["refused"]
+    assert "priority: received 1, but this service takes requests in the order of their arrival" in refused
 
 
 def test_what_is_present_is_cancelled_or_fails_with_the_engine(both):

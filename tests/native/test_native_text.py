@@ -186,7 +186,8 @@ def test_thousands_of_broken_byte_runs_are_what_the_package_adds_to_the_prompt(p
         answers = []
         for strings in ([], stop):
             stream = IncrementalDetokenizer(text, prompt, strings)
-            pieces = [*map(stream.push, groups), stream.finish()]
+            pieces = [*map(stream.push, groups), stream.finish(), stream.finish()]
+            assert not pieces.pop()
             expected = {"pieces": pieces, "stopped": stream.stopped, "kept": stream.kept}
             assert program.ask(stream={"prompt": prompt, "stop": strings, "groups": groups}) == expected
             answers.append("".join(pieces))

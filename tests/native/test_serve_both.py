@@ -11,10 +11,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import openai
 import pytest
 
 from speccompile.runtime import Bundle
+from speccompile.serving.http.openapi import SCHEMAS
 from tests.light.serve_example import Running
 from tests.light.test_cli_serve import ready
 from tests.light.test_reference_http import rows
@@ -186,13 +188,24 @@ def test_both_refuse_alike(servers, path, body):
     assert one.status in (400, 404)
 
 
-def test_what_the_native_server_lacks_is_refused_by_name(servers):
-    answered = servers["native", "greedy"].ask(
-        "POST", COMPLETIONS, {"prompt": "x", "stream": True, "return_drafts": True}
-    )
-    assert (answered.status, answered.error["param"]) == (400, "return_drafts")
-    assert answered.error["code"] == "unsupported_parameter"
-    assert "but speccompile-native" in answered.error["message"]
+@pytest.mark.parametrize("stop", [None, "a", ["zz", "b", "\x01"]])
+def test_parts_of_a_stream_are_accepted_drafts(greedy, stop):
+    """Texts of all parts are that of the answer, and counts those of the usage."""
+    found, streaming = [], {"stream": True, "stream_options": {"include_usage": True}, "return_drafts": True}
+    for path, prompt in ((COMPLETIONS, {"prompt": "déf é"}), (CHAT, {"messages": HELLO})):
+        asked = prompt | {"max_tokens": 60, "stop": stop}
+        whole = greedy.ask("POST", path, asked).json
+        events = greedy.ask("POST", path, asked | streaming).events
+        drafts = [choice["drafts"] for event in events for choice in event["choices"] if "drafts" in choice]
+        for each in drafts:
+            jsonschema.validate(each, SCHEMAS["Drafts"])
+        (answer,) = whole["choices"]
+        text = answer["message"]["content"] if path == CHAT else answer["text"]
+        assert "".join(span["text"] for each in drafts for span in each["spans"]) == text
+        counted = events[-1]["usage"]["completion_tokens_details"]
+        assert sum(each["accepted_tokens"] for each in drafts) == counted["accepted_prediction_tokens"]
+        found += [span["draft"] for each in drafts for span in each["spans"]]
+    assert set(found) == {False, True} or stop == ["zz", "b", "\x01"]
 
 
 @pytest.mark.parametrize("body", [

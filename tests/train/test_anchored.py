@@ -8,7 +8,7 @@ from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.trainable import TeacherBatch, has_label
 from tests.train import sites
 
-KINDS = ("dflash", "dspark", "domino", "kangaroo", "pass", "bita", "pard")
+KINDS = ("dflash", "dspark", "domino", "kangaroo", "pass", "bita", "pard", "pard2")
 DEPTH = 3
 
 

@@ -26,6 +26,7 @@ NEW = {
     "hydra++": ("hydra", {"sizes": {"arch": "prefix-mlp", "layers": 2}}),
     "redrafter": ("redrafter", {}),
     "redrafter sum": ("redrafter", {"sizes": {"layers": 1, "cell": "sum"}}),
+    "pard2": ("pard2", {"sizes": {"mask_token": 7, "layers": 1}}),
     "p_eagle": ("p_eagle", {"kept": KEPT, "sizes": {"mask_token": 7}}),
     "model": ("model", {"sizes": {"layers": 1}}),
 }

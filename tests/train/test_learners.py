@@ -19,6 +19,7 @@ from tests.heads.eagle3 import eagle3, of_norms
 from tests.heads.hydra import hydra
 from tests.heads.medusa import faster_decoding, vllm
 from tests.heads.p_eagle import p_eagle
+from tests.heads.pard2 import pard2
 from tests.heads.redrafter import redrafter
 from tests.train import sites
 
@@ -50,6 +51,7 @@ HEADS = {
     "hydra++": ("hydra", partial(hydra, prefix=True)),
     "redrafter": ("redrafter", redrafter),
     "redrafter sum, projected": ("redrafter", partial(redrafter, rnn=False, exit_dim=24, prefix="drafter.")),
+    "pard2": ("pard2", partial(pard2, model_type="qwen3", bias=True, checkpoint=True)),
     "p_eagle vLLM": ("p_eagle", partial(p_eagle, dialect="vllm", draft_size=60)),
     "p_eagle SpecForge": ("p_eagle", partial(p_eagle, dialect="specforge", layers=1)),
 }  # fmt: skip

@@ -161,7 +161,7 @@ def _prove_images(
     distinct = list(dict.fromkeys(lowered.values()))
     both = (*lower_traced(stages.lower, distinct, parts, folder, steps), *distinct)
     engines = [proof_engine(each, folder) for each in both]
-    return prove_images(stages.encoder.target, stages.encoder.images, manifest, engines, folder, steps)
+    return prove_images(stages.encoder, stages.trace.draft, manifest, engines, folder, steps)
 
 
 def _checkpoints(plan: Plan) -> list[ChangeGuard]:

@@ -18,15 +18,18 @@ from speccompile.bundle.manifest import Manifest
 from speccompile.bundle.media import MEDIA, PROOF_SHAPES
 from speccompile.compiler.build.cache_key import GraphFiles
 from speccompile.compiler.build.cached_steps import CachedSteps
-from speccompile.compiler.build.image_encoder import random_picture
+from speccompile.compiler.build.image_encoder import EncoderInputs, random_picture
 from speccompile.compiler.build.lowered_proof import ProofEngine
 from speccompile.compiler.build.memory import free_memory
+from speccompile.compiler.build.pictured_drafts import PicturedPrompt, check_pictured_drafts
 from speccompile.compiler.models.image_encoder import load_whole
 from speccompile.compiler.models.image_inputs import pixel_inputs, token_inputs
 from speccompile.compiler.models.load import ModelFiles
 from speccompile.compiler.prove.reference import check_greedy
 from speccompile.compiler.prove.tolerance import TOLERANCE
 from speccompile.contract import has_recurrent_states
+from speccompile.drafters import DRAFTING_METHODS
+from speccompile.drafters.context import DraftInputs
 from speccompile.errors import ProofError
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.progress import log_step
@@ -45,21 +48,25 @@ _NEW_TOKENS = 16
 
 @dataclass(frozen=True)
 class ImageProofInputs:
-    """Inputs of the proof of pictures. files: of the graphs and the encoder; manifest: the fields on which tokens
-    depend."""
+    """Inputs of the proof of pictures. draft: of a drafter that reads pictures, None of others; files: of the graphs
+    and the encoder; manifest: the fields on which tokens depend."""
 
     target: ModelFiles
     images: ImageSettings
+    draft: DraftInputs | None
     files: GraphFiles
     precision: Mapping[str, str]
     manifest: Mapping[str, Any]
 
 
 def prove_images(
-    target: ModelFiles, images: ImageSettings, manifest: Manifest, engines: Sequence[ProofEngine], folder: Path,
-    steps: CachedSteps,
+    encoder: EncoderInputs, draft: DraftInputs | None, manifest: Manifest, engines: Sequence[ProofEngine],
+    folder: Path, steps: CachedSteps,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Prove the pictures of all lowered graphs, and return a row for each. Raise ProofError."""
+    """Prove the pictures of all lowered graphs, and return a row for each. draft: None if no graph drafts. Raise
+    ProofError."""
+    target, images = encoder.target, encoder.images
+    draft = draft if draft is not None and DRAFTING_METHODS[draft.drafter.kind].reads_images else None
     whole: list[nn.Module] = []
 
     def reference() -> nn.Module:
@@ -72,12 +79,12 @@ def prove_images(
     for engine in engines:
         decided = {name: value for name, value in fields.items() if name not in ("name", "plan", "engines")}
         files = GraphFiles(folder, (*engine.entry.files.values(), ENCODER_FILE))
-        inputs = ImageProofInputs(target, images, files, engine.entry.precision, decided)
+        inputs = ImageProofInputs(target, images, draft, files, engine.entry.precision, decided)
         title = f"proving pictures on {engine.lowered.name}"
 
         def prove(engine: ProofEngine = engine, title: str = title) -> dict[str, Any]:
             with log_step(title):
-                return _prove(reference(), images, manifest, engine, folder)
+                return _prove(reference(), images, manifest, engine, folder, draft)
 
         rows.append({"engine": engine.lowered.name} | steps.result(title, inputs, prove))
         free_memory()
@@ -85,8 +92,9 @@ def prove_images(
 
 
 def _prove(
-    whole: nn.Module, images: ImageSettings, manifest: Manifest, engine: ProofEngine, folder: Path
-) -> dict[str, Any]:
+    whole: nn.Module, images: ImageSettings, manifest: Manifest, engine: ProofEngine, folder: Path,
+    draft: DraftInputs | None = None,
+) -> dict[str, Any]:  # fmt: skip
     opened = engine.open(folder, *(graph.name for graph in engine.entry.graphs), batch_size=manifest.batch_size)
     bundle = Bundle(manifest, opened, engine.entry, None, None)
     bundle.vision = ImageReader(images, partial(open_encoder, folder, 1), None)
@@ -110,6 +118,9 @@ def _prove(
     if is_exact:
         logits = whole_logits(whole, [*ids, *found[0].token_ids[:-1]], family, shown)[len(ids) - 1 :]
         check_greedy(logits, found[0].token_ids, TRACED, "pictures", "autoregressive decoding")
+    if is_exact and draft is not None and engine.entry.precision["drafter"] == TRACED:
+        prompt = PicturedPrompt(whole, family, ids, shown)
+        row["drafts"] = check_pictured_drafts(bundle, prompt, draft, _NEW_TOKENS)
     return row | {"new_tokens": len(found[0].token_ids), "equal": found[0].token_ids == found[1].token_ids}
 
 

@@ -77,6 +77,7 @@ class RoundPlan:
         return DraftInputs(
             self.drafter, self.models, self.target if reads else None, self.target.vocabulary_size, shape,
             self.verify.parameters.get("fallback"), self.tokenizers, self.caches.target if reads else FLOAT_CACHE,
+            self.media if reads else None,
         )  # fmt: skip
 
     @property

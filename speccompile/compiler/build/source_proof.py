@@ -1,6 +1,6 @@
 """The graph level of the proof of encoders: what they write for the sources of a schedule."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from speccompile.bundle.sources import is_encoder
+from speccompile.bundle.sources import is_encoder, shares_encoder
 from speccompile.compiler.build.cache_key import GraphFiles
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.lowered_proof import ProofEngine
@@ -20,7 +20,8 @@ from speccompile.compiler.models.sourced import EAGER as EAGER_ATTENTION
 from speccompile.compiler.models.sourced import SourcedModel
 from speccompile.compiler.prove.graphs import EAGER, TRACED, check_near, check_same, noise_of
 from speccompile.compiler.prove.source_feeds import encode_sources, heard_by, rows_of
-from speccompile.contract import BATCH, Graph
+from speccompile.compiler.prove.tolerance import TOLERANCE
+from speccompile.contract import BATCH, ENCODE_SOURCE, Graph
 from speccompile.errors import ProofError
 from speccompile.progress import log_step
 from speccompile.runtime.devices.engine import Array, Engine
@@ -29,14 +30,14 @@ Rows = list[dict[str, Array]]
 """Rows that an encoder writes for each source of a schedule, by buffer."""
 
 
-def encoded_rows(engine: Engine, graph: Graph, sources: list[list[int]]) -> Rows:
-    """Return the rows that a graph of an engine writes for each source of a batch."""
-    heard = heard_by(graph)
+def encoded_rows(engine: Engine, running: Sequence[Graph], sources: list[list[int]]) -> Rows:
+    """Return the rows that the last of some graphs of an engine writes for each source of a batch."""
+    heard, states = heard_by(running[0]), [each for each in running[-1].outputs if each.role == "state"]
     encode_sources(engine, sources, heard)
     sizes = {BATCH: len(sources)}
-    states = {t.buffer: engine.host_view(t.buffer, t.concrete_shape(sizes)) for t in graph.outputs}
+    views = {each.buffer: engine.host_view(each.buffer, each.concrete_shape(sizes)) for each in states}
     return [
-        {name: whole[row, :, : rows_of(source, heard)].copy() for name, whole in states.items()}
+        {name: whole[row, :, : rows_of(source, heard)].copy() for name, whole in views.items()}
         for row, source in enumerate(sources)
     ]
 
@@ -51,49 +52,59 @@ class EncoderProofInputs:
     of: SourceTraceInputs | None = None
 
 
+def _running(graph: Graph, parts: Iterable[TracedGraph]) -> list[Graph]:
+    """Return the graphs that write the rows of an encoder: the one whose states it reads, if there is one, and it."""
+    return [each.graph for each in parts if each.graph.name == ENCODE_SOURCE and shares_encoder(graph)] + [graph]
+
+
 def prove_traced_encoders(
-    inputs: Mapping[str, SourceTraceInputs], parts: Iterable[TracedGraph], folder: Path, steps: CachedSteps
+    inputs: Mapping[str, SourceTraceInputs], parts: Sequence[TracedGraph], folder: Path, steps: CachedSteps
 ) -> list[dict[str, Any]]:
-    """Compare the traced encoders of sources with transformers'. Return rows of the proof. Raise ProofError."""
+    """Compare the traced encoders of sources with transformers', a drafter's with its own, whichever encoder it reads.
+    Return rows of the proof. Raise ProofError."""
     rows = []
     for part in (part for part in parts if part.graph.name in inputs):
-        name, of = part.graph.name, inputs[part.graph.name]
-        given = EncoderProofInputs(GraphFiles(folder, (neutral_file(part.graph),)), part.script.sources, of)
+        name, of, running = part.graph.name, inputs[part.graph.name], _running(part.graph, parts)
+        files = GraphFiles(folder, tuple(map(neutral_file, running)))
 
-        def check(part: TracedGraph = part, of: SourceTraceInputs = of) -> dict[str, Any]:
-            with log_step(f"proving {part.graph.name}: {EAGER}"):
-                return check_eager(of, part.graph, list(part.script.sources), folder)
+        given = EncoderProofInputs(files, part.script.sources, of)
+
+        def check(given: EncoderProofInputs = given, running: list[Graph] = running) -> dict[str, Any]:
+            with log_step(f"proving {running[-1].name}: {EAGER}"):
+                return check_eager(given, running)
 
         rows.append(steps.result(f"proving {name}: {EAGER}", given, check))
     return rows
 
 
 def prove_encoders(
-    engine: ProofEngine, parts: Iterable[TracedGraph], folder: Path, steps: CachedSteps
+    engine: ProofEngine, parts: Sequence[TracedGraph], folder: Path, steps: CachedSteps
 ) -> list[dict[str, Any]]:
     """Compare an engine's encoders of sources with the neutral graphs in the same weight format. Return rows of the
     proof. Raise ProofError."""
     rows, level = [], f"{engine.lowered.name} against neutral"
     for part in (part for part in parts if is_encoder(part.graph)):
-        name = part.graph.name
-        neutral_one = neutral_file(part.graph, engine.lowered.weight_format(name))
-        files = GraphFiles(folder, (neutral_one, engine.entry.files[name]))
+        name, running = part.graph.name, _running(part.graph, parts)
+        neutrals = (neutral_file(each, engine.lowered.weight_format(each.name)) for each in running)
+        files = GraphFiles(folder, (*neutrals, *(engine.entry.files[each.name] for each in running)))
 
-        def check(part: TracedGraph = part) -> dict[str, Any]:
+        def check(part: TracedGraph = part, running: list[Graph] = running) -> dict[str, Any]:
             with log_step(f"proving {part.graph.name}: {level}"):
-                return check_lowered(part, engine, folder, level)
+                return check_lowered(part, running, engine, folder, level)
 
         rows.append(steps.result(f"proving {name}: {level}", EncoderProofInputs(files, part.script.sources), check))
     return rows
 
 
 @torch.no_grad()
-def check_eager(inputs: SourceTraceInputs, graph: Graph, sources: list[list[int]], folder: Path) -> dict[str, Any]:
-    """Compare the rows that a traced encoder writes with transformers'. Raise ProofError."""
-    model = load_model(inputs.model.folder, inputs.shape.max_length)
+def check_eager(inputs: EncoderProofInputs, running: list[Graph]) -> dict[str, Any]:
+    """Compare the rows that the last of some traced encoders writes with transformers'. Raise ProofError."""
+    graph, of, sources, folder = running[-1], inputs.of, list(inputs.sources), inputs.files.folder
+    assert of is not None, "of a traced graph"
+    model = load_model(of.model.folder, of.shape.max_length)
     assert isinstance(model, SourcedModel)
     model.set_attn_implementation(EAGER_ATTENTION)
-    got = encoded_rows(neutral_engine([(graph, neutral_file(graph))], folder), graph, sources)
+    got = encoded_rows(neutral_engine([(each, neutral_file(each)) for each in running], folder), running, sources)
     limit, compared = noise_of(graph), 0
     for number, (source, rows) in enumerate(zip(sources, got, strict=True)):
         model.read(source)
@@ -105,14 +116,18 @@ def check_eager(inputs: SourceTraceInputs, graph: Graph, sources: list[list[int]
     return {"graph": graph.name, "level": EAGER, "values": compared, "tolerance": limit}
 
 
-def check_lowered(part: TracedGraph, engine: ProofEngine, folder: Path, level: str) -> dict[str, Any]:
-    """Compare the rows that a lowered encoder writes with those of the neutral graph in the same weight format. Raise
-    ProofError."""
-    numbers, sources = engine.lowered.weight_format(part.graph.name), list(part.script.sources)
-    got = encoded_rows(engine.open(folder, batch_size=len(sources)), part.graph, sources)
-    expected = encoded_rows(neutral_engine([neutral(part.graph, numbers, folder)], folder), part.graph, sources)
-    check = check_same if numbers.arithmetic == TRACED else check_near
-    return check(got, expected, part.graph.name, level, numbers.arithmetic)
+def check_lowered(
+    part: TracedGraph, running: list[Graph], engine: ProofEngine, folder: Path, level: str
+) -> dict[str, Any]:
+    """Compare the rows that a lowered encoder, the last one running, writes with those of the neutral graph in the same
+    weight format. Raise ProofError."""
+    words = [engine.lowered.weight_format(each.name).arithmetic for each in running]
+    word, sources = max(words, key=TOLERANCE.__getitem__), list(part.script.sources)
+    got = encoded_rows(engine.open(folder, batch_size=len(sources)), running, sources)
+    formats = [neutral(each, engine.lowered.weight_format(each.name), folder) for each in running]
+    expected = encoded_rows(neutral_engine(formats, folder), running, sources)
+    check = check_same if word == TRACED else check_near
+    return check(got, expected, part.graph.name, level, word)
 
 
 def _check(got: Array, expected: Array, limit: float, where: str) -> None:

@@ -11,7 +11,7 @@ from speccompile.compiler.build.modules import VerifyInputs, load_decoder, make_
 from speccompile.compiler.lower.export import Exported, export_draft, export_encoder, export_verify
 from speccompile.compiler.lower.files import GRAPHS, write_neutral
 from speccompile.compiler.lower.signatures import DraftWidth, ring_buffers
-from speccompile.compiler.models.encode_source import EncodeSource
+from speccompile.compiler.models.encode_source import ALONE, EncodeSource
 from speccompile.compiler.models.load import WEIGHT_SUFFIXES, ModelFiles
 from speccompile.compiler.step.decoder import CacheShape, Decoder
 from speccompile.compiler.weights.graph import link_file
@@ -101,10 +101,12 @@ def trace_verify(inputs: VerifyInputs, folder: Path, steps: CachedSteps) -> Trac
 
 @dataclass(frozen=True)
 class SourceTraceInputs:
-    """Inputs of the graph that encodes a source. model: of which it is the encoder; shape: of its decoder's caches."""
+    """Inputs of the graph that encodes a source. model: of which it is the encoder; shape: of its decoder's caches;
+    sharing: see `EncodeSource`."""
 
     model: ModelFiles
     shape: CacheShape
+    sharing: str = ALONE
 
 
 def trace_encoder(name: str, inputs: SourceTraceInputs, folder: Path, steps: CachedSteps) -> Graph:
@@ -112,7 +114,7 @@ def trace_encoder(name: str, inputs: SourceTraceInputs, folder: Path, steps: Cac
 
     def make() -> dict[str, Any]:
         decoder = load_decoder(inputs.model, ENCODED_COMPONENTS[name], inputs.shape, steps)
-        graph = _trace(name, lambda: export_encoder(name, EncodeSource(decoder)), folder)
+        graph = _trace(name, lambda: export_encoder(name, EncodeSource(decoder, inputs.sharing)), folder)
         return {"graph": graph.to_json()}
 
     return Graph.from_json(_cached(name, inputs, folder, steps, make)["graph"])

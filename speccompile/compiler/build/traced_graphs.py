@@ -12,6 +12,7 @@ from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.draft_proof import check_draft, reads_target
 from speccompile.compiler.build.memory import free_memory
 from speccompile.compiler.build.modules import VerifyInputs
+from speccompile.compiler.build.shared_encoder import with_shared_encoder
 from speccompile.compiler.build.traced import (
     SourceTraceInputs,
     link_checkpoints,
@@ -110,7 +111,8 @@ def trace_graphs(inputs: TraceInputs, folder: Path, steps: CachedSteps, *, prove
     Raise UnsupportedModelError, CheckpointError or ProofError.
     """
     link_checkpoints(inputs.models, folder)
-    encoders = {name: trace_encoder(name, of, folder, steps) for name, of in inputs.encoders.items()}
+    sources = with_shared_encoder(inputs.encoders, steps)
+    encoders = {name: trace_encoder(name, of, folder, steps) for name, of in sources.items()}
     free_memory()
     draft = trace_draft(inputs.draft, folder, steps) if inputs.draft else None
     free_memory()
@@ -128,8 +130,8 @@ def trace_graphs(inputs: TraceInputs, folder: Path, steps: CachedSteps, *, prove
     )  # fmt: skip
     if shape.source:
         size = inputs.verify.target.vocabulary_size
-        sources = tuple(make_sources(size, shape.batch_size, shape.source))
-        script = replace(script, sources=sources, heard=heard_by(encoders[ENCODE_SOURCE]))
+        texts = tuple(make_sources(size, shape.batch_size, shape.source))
+        script = replace(script, sources=texts, heard=heard_by(encoders[ENCODE_SOURCE]))
     if not prove:
         graphs = [(verify, 0, rings)] + ([(draft.graph, draft.catch_up, {})] if draft else [])
         graphs += [(graph, 0, {}) for graph in encoders.values()]

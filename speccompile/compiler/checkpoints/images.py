@@ -8,7 +8,7 @@ from typing import Any
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.checkpoints.multimodal import text_config
 from speccompile.errors import CheckpointError, UnsupportedModelError
-from speccompile.machine.formats.image_settings import ImageSettings
+from speccompile.machine.formats.image_settings import ImageSettings, rotary_axes
 from speccompile.machine.formats.json_files import read_json_object, wrong
 
 PREPROCESSOR, PROCESSOR = "preprocessor_config.json", "processor_config.json"
@@ -125,14 +125,11 @@ def _qwen_vl(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) 
 
 
 def _axes(config: Mapping[str, Any], is_interleaved: bool) -> tuple[int, ...]:
-    """Return the axis of each rotary frequency: sections of them one after the other, or in turn."""
+    """Return the axis of each rotary frequency."""
     text = config.get("text_config") or config
     rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
     sections = list(rope.get("mrope_section") or _SECTIONS[str(config["model_type"])])
-    if not is_interleaved:
-        return tuple(axis for axis, count in enumerate(sections) for _ in range(count))
-    places = range(sum(sections))
-    return tuple(place % 3 if place % 3 and place < 3 * sections[place % 3] else 0 for place in places)
+    return rotary_axes(sections, interleaved=is_interleaved)
 
 
 def _lfm2_vl(folder: Path, config: Mapping[str, Any], given: Mapping[str, Any]) -> ImageSettings:

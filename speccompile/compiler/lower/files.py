@@ -9,7 +9,7 @@ import onnx_ir as ir
 from blake3 import blake3
 from onnx_ir.passes import common
 
-from speccompile.bundle.sources import AUDIO, SOURCE
+from speccompile.bundle.sources import AUDIO, ENCODED, SOURCE
 from speccompile.compiler.lower.lowering_targets import NATIVE, LoweringTarget, WeightFormat
 from speccompile.compiler.lower.passes.fix_batch import fix_batch
 from speccompile.compiler.lower.passes.reduce_precision import reduce_precision
@@ -183,7 +183,7 @@ def write_lowered(model: ir.Model, graph: Graph, folder: Path, engine: str, form
 
     Return the number of rewrites of each pass.
     """
-    (batched,) = (tensor for tensor in graph.inputs if tensor.name in ("length", SOURCE, AUDIO))
+    (batched,) = (tensor for tensor in graph.inputs if tensor.name in ("length", SOURCE, AUDIO, ENCODED))
     if isinstance(rows := batched.shape[0], int):
         fix_batch(model, rows)
     fired = form.lower(model)

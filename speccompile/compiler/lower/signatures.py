@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from speccompile.bundle.caches import STORED_KINDS
-from speccompile.bundle.media import AXES
+from speccompile.bundle.media import AXES, MEDIA, MEDIA_BEHIND, MEDIA_NEXT, MEDIA_OFFSETS
 from speccompile.bundle.sources import (
     AUDIO,
+    ENCODED,
     ENCODED_COMPONENTS,
     SOURCE,
     TIMESTAMPS,
@@ -14,7 +15,7 @@ from speccompile.bundle.sources import (
     length_input,
     tokens_input,
 )
-from speccompile.compiler.models.encode_source import EncodeSource
+from speccompile.compiler.models.encode_source import READS, EncodeSource
 from speccompile.compiler.step.draft import Drafter, State
 from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.verify import Verify
@@ -106,6 +107,17 @@ def media_inputs(verify: Verify, batch: Dimension) -> list[Spec]:
     return found + ([_io("media_offsets", (batch, AXES, "window"))] if merged.axes else [])
 
 
+def _drafters_media(drafter: Drafter, batch: Dimension) -> list[Spec]:
+    """Return the inputs of a drafter for pictures: rows of one that pairs features with tokens, and positions."""
+    read, found = drafter.media, list[Spec]()
+    if read is None:
+        return found
+    if drafter.pairs_next_token:
+        found += [_io(MEDIA, (MEDIA, read.width), dtype="float32"), _io(MEDIA_NEXT, (batch, "window"))]
+        found += [_io(MEDIA_OFFSETS, (batch, AXES, "window"))] if read.axes else []
+    return [*found, _io(MEDIA_BEHIND, (batch,))] if read.axes else found
+
+
 def quantized_states(verify: Verify) -> list[str]:
     """Return the names of the target's caches that hold codes and scales."""
     shape = verify.decoder.shape
@@ -138,6 +150,7 @@ def draft_graph(drafter: Drafter, rows: int, n_features: int = 0) -> Graph:
         inputs.append(Spec("features", "float32", (batch, "window", n_features), "features", "link"))
     if drafter.target_top_k:
         inputs += _ranked(batch, drafter.target_top_k)
+    inputs += _drafters_media(drafter, batch)
     outputs = [_io("next_window", (batch, width.nodes)), _io("next_total", (batch,))]
     if drafter.shape is None:
         outputs.append(_io("next_parents", (batch, width.nodes)))
@@ -155,9 +168,12 @@ def encoder_graph(name: str, encoder: EncodeSource) -> Graph:
         _state(f"{ENCODED_COMPONENTS[name]}.{each}", "float32", (batch, *shape[1:]))
         for each, shape in encoder.shapes.items()
     ]
-    heard = encoder.heard
+    heard, states = encoder.heard, encoder.states
     read = _io(SOURCE, (batch, SOURCE)) if heard is None else _io(AUDIO, (batch, *heard), dtype="float32")
-    return Graph(name, (read, *caches), tuple(map(_updated, caches)))
+    shared = [] if states is None else [Spec(ENCODED, "float32", (batch, *states), ENCODED, "link")]
+    if encoder.sharing == READS:
+        return Graph(name, (*shared, *caches), tuple(map(_updated, caches)))
+    return Graph(name, (read, *caches), (*shared, *map(_updated, caches)))
 
 
 def rows_of(batch_size: int) -> Dimension:

@@ -21,15 +21,27 @@ from speccompile.tree import Tree, merged_indices
 
 
 @dataclass(frozen=True)
+class PicturedText:
+    """Pictures in a text, as transformers has them. rows float32 [n, H]: of each token, zeros but where is_row bool [n]
+    says that a picture's row stands. positions int64 [3, n + m]: on three axes, of the text's tokens and those that
+    follow; None where a token has one position."""
+
+    rows: Array
+    is_row: Array
+    positions: Array | None
+
+
+@dataclass(frozen=True)
 class DrafterInputs:
     """Inputs of a drafter so far. known: the text and the bonus token. For drafters that read features, of every
     committed token: features float32 [n, F], and the token that followed it when it was committed, following. source:
-    of a drafter with an encoder."""
+    of a drafter with an encoder. pictures: in the text, None without any."""
 
     known: list[int]
     features: Array | None = None
     following: Sequence[int] = ()
     source: Sequence[int] | None = None
+    pictures: PicturedText | None = None
 
 
 ReferenceLogits = Callable[[DrafterInputs, list[int]], Logits]
@@ -149,17 +161,17 @@ def check_tree(
         for each, its in zip(teachers, places, strict=True):
             tokens = [case.tokens[place] for place in its]
             confidence = None if sure is None else sure(case.fed, tokens[1 : tree.drafts])
-            for logits in _lineages(each, case.fed, tokens, tree, max_length):
+            for logits in lineages(each, case.fed, tokens, tree, max_length):
                 spent += 1
                 for node, row in logits:
-                    compared += _check_children(case, node, row, tokens, tree)
+                    compared += check_children(case, node, row, tokens, tree)
                     if fallback is not None and node + late < tree.drafts:
                         probability = softmax(row).max() if confidence is None else confidence[node]
                         _check_stop(case, node + late, row, n_drafts, fallback, float(probability))
     return report(driven, compared)
 
 
-def _lineages(
+def lineages(
     each: ReferenceLogits, fed: DrafterInputs, tokens: list[int], tree: Tree, max_length: int
 ) -> Iterator[list[tuple[int, Logits]]]:
     """Yield (node, its logits [V]) of every node whose children mean something, those on one path from the root
@@ -172,7 +184,7 @@ def _lineages(
         left = [node for node in left if node not in lineage]
 
 
-def _check_children(case: Case, node: int, logits: Logits, tokens: list[int], tree: Tree) -> int:
+def check_children(case: Case, node: int, logits: Logits, tokens: list[int], tree: Tree) -> int:
     """Check the children of a node. Return the number of compared tokens."""
     children = [tokens[child] for child in tree.children[node]]
     candidates = case.outputs["next_ids"][case.row, node].tolist() if "next_ids" in case.outputs else children
@@ -222,21 +234,28 @@ def check_dynamic(driven: Recording, each: ReferenceLogits, depth: int, top_k: i
     for case, paths in tree_cases(driven, depth, max_length):
         if spent >= FORWARDS:
             break
-        scores, is_clear, tolerance = _expanded_tree(each, case, depth, top_k)
+        compared += check_expanded(case, paths, each, depth, top_k)
         spent += 1 + (depth - 1) * top_k
-        unknown = [path for path in paths if path not in scores]
-        if unknown and is_clear:
-            raise ProofError(f"{case.where}: drafts {list(unknown[0])}, which is not among the best", hint=HINT)
-        if not unknown:
-            least, wanted = min(scores[path] for path in paths), sorted(scores.values())[-len(paths)]
-            if least < wanted - tolerance and is_clear:
-                raise ProofError(
-                    f"{case.where}: keeps a node of joint probability {np.exp(least):.3g}, where the {len(paths)} best "
-                    f"have {np.exp(wanted):.3g} and more",
-                    hint=HINT,
-                )
-            compared += len(paths)
     return report(driven, compared)
+
+
+def check_expanded(case: Case, paths: Sequence[tuple[int, ...]], each: ReferenceLogits, depth: int, top_k: int) -> int:
+    """Check a tree as `check_dynamic`. paths: tokens from the root to every draft. Return the number of compared
+    nodes."""
+    scores, is_clear, tolerance = _expanded_tree(each, case, depth, top_k)
+    unknown = [path for path in paths if path not in scores]
+    if unknown:
+        if is_clear:
+            raise ProofError(f"{case.where}: drafts {list(unknown[0])}, which is not among the best", hint=HINT)
+        return 0
+    least, wanted = min(scores[path] for path in paths), sorted(scores.values())[-len(paths)]
+    if least < wanted - tolerance and is_clear:
+        raise ProofError(
+            f"{case.where}: keeps a node of joint probability {np.exp(least):.3g}, where the {len(paths)} best "
+            f"have {np.exp(wanted):.3g} and more",
+            hint=HINT,
+        )
+    return len(paths)
 
 
 def token_paths(case: Case) -> list[tuple[int, ...]]:

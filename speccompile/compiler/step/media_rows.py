@@ -1,7 +1,7 @@
 """Rows of pictures in a window: embeddings, positions on three axes, and what is added after early layers."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,9 +27,25 @@ class MediaRows:
     def __call__(self, model: nn.Module, window: Tensor, media: Tensor, rows: Tensor) -> Tensor:
         """Return float32 [B, T, H]: the embeddings of the window's tokens int64 [B, T], or the rows of media float32
         [F, W] that `rows` int64 [B, T] counts from 1. A placeholder's own id is never looked up."""
-        is_media = of_window(rows, window) > 0
-        embeddings = model.get_input_embeddings()(torch.where(is_media, 0, self._looked_up(window)))
-        return torch.where(is_media[..., None], self._part(0, window, media, rows), embeddings)
+        return self.merged(model.get_input_embeddings(), self._looked_up(window), media, of_window(rows, window))
+
+    def merged(
+        self, embed: Callable[[Tensor], Tensor], tokens: Tensor, media: Tensor | None, rows: Tensor | None
+    ) -> Tensor:
+        """Return float32 [B, T, H]: embeddings of tokens int64 [B, T], or rows of media in their places, as
+        `__call__`."""
+        assert media is not None and rows is not None  # noqa: PT018
+        is_media = rows > 0
+        embeddings = embed(torch.where(is_media, 0, tokens))
+        return torch.where(is_media[..., None], self._part(0, tokens, media, rows), embeddings)
+
+    def turning(self, model: nn.Module, offsets: Tensor | None) -> AbstractContextManager[None]:
+        """Let a model, inside a `with` block, rotate tokens by their positions plus `offsets` int64 [B, 3, T]; no
+        change without any."""
+        if offsets is None:
+            return nullcontext()
+        rotary = _rotary(model)
+        return patched_attribute(rotary, "forward", _rotated(rotary, offsets, self.axes))
 
     @contextmanager
     def seeing(
@@ -38,10 +54,7 @@ class MediaRows:
         """Let a model, inside a `with` block, rotate a window's tokens by their positions plus `offsets` int64 [B, 3,
         T], and add a row's further parts after its first layers."""
         with ExitStack() as stack:
-            if offsets is not None:
-                rotary = _rotary(model)
-                forward = _rotated(rotary, of_window(offsets, window), self.axes)
-                stack.enter_context(patched_attribute(rotary, "forward", forward))
+            stack.enter_context(self.turning(model, None if offsets is None else of_window(offsets, window)))
             for number, layer in enumerate(find_layers(model)[: self.stacked] if self.stacked else (), 1):
                 assert media is not None and rows is not None  # noqa: PT018
                 is_media = of_window(rows, window)[..., None] > 0
@@ -123,15 +136,23 @@ def _rotary(model: nn.Module) -> nn.Module:
 
 def _rotated(rotary: nn.Module, offsets: Tensor, axes: tuple[int, ...]) -> Callable[..., tuple[Tensor, Tensor]]:
     """Return a rotary module's forward at positions plus offsets int64 [B, 3, T]. axes: of each frequency."""
-    chosen = torch.tensor(axes)
 
     def forward(hidden: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         if position_ids.ndim == 3:  # one position a token, on all axes
             position_ids = position_ids[0]
-        places = (position_ids[:, None] + offsets).index_select(1, chosen.to(offsets.device)).transpose(1, 2)
-        angles = places.float() * rotary.inv_freq.float()  # [B, T, D / 2]
-        both = torch.cat([angles, angles], 2)
-        scale = rotary.attention_scaling
-        return (both.cos() * scale).to(hidden.dtype), (both.sin() * scale).to(hidden.dtype)
+        return on_axes(rotary, axes, hidden, position_ids, offsets)
 
     return forward
+
+
+def on_axes(
+    rotary: nn.Module, axes: tuple[int, ...], hidden: Tensor, positions: Tensor, offsets: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines [B, T, D], in the dtype of `hidden`, of positions int64 [B, T] plus offsets int64
+    [B, 3, T]. axes: of each frequency of the rotary module."""
+    chosen = torch.tensor(axes, device=offsets.device)
+    places = (positions[:, None] + offsets).index_select(1, chosen).transpose(1, 2)
+    angles = places.float() * rotary.inv_freq.float()  # [B, T, D / 2]
+    both = torch.cat([angles, angles], 2)
+    scale = rotary.attention_scaling
+    return (both.cos() * scale).to(hidden.dtype), (both.sin() * scale).to(hidden.dtype)

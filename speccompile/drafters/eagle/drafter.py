@@ -8,14 +8,14 @@ from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Drafter
 from speccompile.compiler.step.draft.layers import Layer, Turn
 from speccompile.compiler.step.draft.paired import Output, PairedReader
-from speccompile.drafters.context import DrafterContext, token_by_token
+from speccompile.drafters.context import DrafterContext, paired
 from speccompile.drafters.weights import TargetEmbeddings, load_head
 from speccompile.plan.head import HeadPlan
 
 
 def make(site: DrafterContext) -> Drafter:
     """Return the autoregressive drafter, for any tree."""
-    return token_by_token(site, load_reader(site))
+    return paired(site, load_reader(site))
 
 
 def load_reader(site: DrafterContext) -> "EagleReader":
@@ -38,8 +38,11 @@ class EagleReader(PairedReader):
     def fuse(self, features: Tensor) -> Tensor:
         return features
 
-    def run(self, x: Tensor, tokens: Tensor, current: CachedPass, turn: Turn) -> Output:
-        x = self.fc(torch.cat([self.embed_tokens(tokens), x], -1))
+    def embed(self, tokens: Tensor) -> Tensor:
+        return self.embed_tokens(tokens)
+
+    def run(self, x: Tensor, embedded: Tensor, current: CachedPass, turn: Turn) -> Output:
+        x = self.fc(torch.cat([embedded, x], -1))
         for layer in self.layers:
             x = layer(x, current, turn)
         return Output(x, x)

@@ -12,7 +12,18 @@ from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
 from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.eagle.reading import head_shapes
-from speccompile.drafters.formula import Weights, attention, causal, decoder_layer, linear, mlp, rms, weights_of
+from speccompile.drafters.formula import (
+    Weights,
+    attention,
+    causal,
+    decoder_layer,
+    following,
+    linear,
+    mlp,
+    places_of,
+    rms,
+    weights_of,
+)
 from speccompile.drafters.probe import before_norm
 from speccompile.drafters.small import small_layers, small_taps, write_small
 from speccompile.plan.head import HeadPlan
@@ -27,26 +38,26 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         assert fed.features is not None
-        x, tokens, found = torch.tensor(fed.features), list(fed.following), list[Tensor]()
-        for draft in [*drafts, None]:
-            hidden = rows(x, functional.embedding(torch.tensor(tokens), ends.embed.table), layers, weights)[-1:]
+        x, found = torch.tensor(fed.features), list[Tensor]()
+        for count in range(len(drafts) + 1):
+            embedded = following(fed, drafts[:count], ends.embed.table)
+            hidden = rows(x, embedded, places_of(fed, len(x), layers), layers, weights)[-1:]
             found.append(functional.linear(hidden[0], ends.head.weight, ends.head.bias))
-            if draft is not None:
-                x, tokens = torch.cat([x, hidden]), [*tokens, draft]
+            x = torch.cat([x, hidden])
         return torch.stack(found).numpy()
 
     return [logits]
 
 
-def rows(x: Tensor, embedded: Tensor, layers: LayerShape, weights: Weights) -> Tensor:
-    """Return hidden states [n, H] of features or fed-back outputs [n, H] and embeddings [n, H] of the next tokens."""
-    x = linear(torch.cat([embedded, x], -1), weights, "fc")
-    places, visible = torch.arange(len(x)), causal(len(x), layers.windows[0])
+def rows(x: Tensor, embedded: Tensor, places: Tensor, layers: LayerShape, weights: Weights) -> Tensor:
+    """Return hidden states [n, H] of features or fed-back outputs [n, H] and embeddings [n, H] of the next tokens, at
+    positions int64 [n] or [3, n]."""
+    x, visible = linear(torch.cat([embedded, x], -1), weights, "fc"), causal(len(x), layers.windows[0])
     x = x + attention(x, x, (places, places), visible, weights, "layers.0.self_attn", layers)
     normed = rms(x, weights["layers.0.post_attention_layernorm.weight"], layers.eps)
     x = x + mlp(normed, weights, "layers.0.mlp", layers)
     for index in range(1, layers.count):
-        x = decoder_layer(x, weights, index, layers)
+        x = decoder_layer(x, weights, index, layers, places)
     return x
 
 

@@ -8,14 +8,14 @@ from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Drafter
 from speccompile.compiler.step.draft.layers import Attention, Layer, Turn, make_mlp, make_norm
 from speccompile.compiler.step.draft.paired import Output, PairedReader
-from speccompile.drafters.context import DrafterContext, token_by_token
+from speccompile.drafters.context import DrafterContext, paired
 from speccompile.drafters.weights import TargetEmbeddings, draft_vocabulary, load_head
 from speccompile.plan.head import HeadPlan
 
 
 def make(site: DrafterContext) -> Drafter:
     """Return the autoregressive drafter, for any tree."""
-    return token_by_token(site, load_reader(site))
+    return paired(site, load_reader(site))
 
 
 def load_reader(site: DrafterContext) -> "Eagle3Reader":
@@ -77,9 +77,12 @@ class Eagle3Reader(PairedReader):
         features = self.input_norm(features)
         return features if self.fc is None else self.fc(features)
 
-    def run(self, x: Tensor, tokens: Tensor, current: CachedPass, turn: Turn) -> Output:
+    def embed(self, tokens: Tensor) -> Tensor:
+        return self.embed_tokens(tokens)
+
+    def run(self, x: Tensor, embedded: Tensor, current: CachedPass, turn: Turn) -> Output:
         first, *others = self.layers
-        x = first(x, self.embed_tokens(tokens), current, turn)
+        x = first(x, embedded, current, turn)
         for layer in others:
             x = layer(x, current, turn)
         hidden = self.norm(x)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
@@ -17,9 +16,11 @@ from speccompile.drafters.formula import (
     attention,
     causal,
     decoder_layer,
+    following,
     linear,
     mlp,
     over_target,
+    places_of,
     rms,
     weights_of,
 )
@@ -37,13 +38,13 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         assert fed.features is not None
-        x = fuse(torch.tensor(fed.features), head, weights)
-        tokens, found = list(fed.following), []
-        for draft in [*drafts, None]:
-            hidden, feedback = rows(x, torch.tensor(tokens), head, weights)
+        assert head.layers is not None
+        x, found = fuse(torch.tensor(fed.features), head, weights), list[Tensor]()
+        for count in range(len(drafts) + 1):
+            embedded = following(fed, drafts[:count], weights["embed_tokens.weight"])
+            hidden, feedback = rows(x, embedded, places_of(fed, len(x), head.layers), head, weights)
             found.append(over_target(linear(hidden[-1], weights, "lm_head"), head, weights))
-            if draft is not None:
-                x, tokens = torch.cat([x, feedback[-1:]]), [*tokens, draft]
+            x = torch.cat([x, feedback[-1:]])
         return torch.stack(found).numpy()
 
     return [logits]
@@ -61,16 +62,15 @@ def fuse(features: Tensor, head: HeadPlan, weights: Weights) -> Tensor:
     return linear(features, weights, "fc") if "fc.weight" in weights else features
 
 
-def rows(x: Tensor, tokens: Tensor, head: HeadPlan, weights: Weights) -> tuple[Tensor, Tensor]:
-    """Apply the layers to rows [n, h] and the tokens [n] after them. Return the output head's input and the fed-back
-    output, both [n, h]."""
+def rows(x: Tensor, embedded: Tensor, places: Tensor, head: HeadPlan, weights: Weights) -> tuple[Tensor, Tensor]:
+    """Apply the layers to rows [n, h] and the embeddings [n, h] of the tokens after them, at positions int64 [n] or [3,
+    n]. Return the output head's input and the fed-back output, both [n, h]."""
     layers, switches = head.layers, head.switches
     assert layers is not None
-    embedded = functional.embedding(tokens, weights["embed_tokens.weight"])
     if switches["use_input_layernorm_in_first_layer"]:
         embedded = rms(embedded, weights["layers.0.input_layernorm.weight"], layers.eps)
     normed = rms(x, weights["layers.0.hidden_norm.weight"], layers.eps)
-    read, places = torch.cat([embedded, normed], -1), torch.arange(len(x))
+    read = torch.cat([embedded, normed], -1)
     visible = causal(len(x), layers.windows[0])
     context = attention(read, read, (places, places), visible, weights, "layers.0.self_attn", layers)
     x = (normed if switches["norm_before_residual"] else x) + context
@@ -78,7 +78,7 @@ def rows(x: Tensor, tokens: Tensor, head: HeadPlan, weights: Weights) -> tuple[T
         rms(x, weights["layers.0.post_attention_layernorm.weight"], layers.eps), weights, "layers.0.mlp", layers
     )
     for index in range(1, layers.count):
-        x = decoder_layer(x, weights, index, layers)
+        x = decoder_layer(x, weights, index, layers, places)
     hidden = rms(x, weights["norm.weight"], layers.eps) if switches["use_last_layernorm"] else x
     return hidden, hidden if switches["norm_output"] else x
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Accepted, Drafter
-from speccompile.compiler.step.draft.masked import ParallelDraftRound, mask_token_attention, places_of
+from speccompile.compiler.step.draft.masked import MaskedPairedRound
 from speccompile.compiler.step.draft.paired import PairedReading
 from speccompile.drafters.context import DrafterContext, token_by_token
 from speccompile.drafters.eagle3.drafter import Eagle3Reader
@@ -48,23 +48,14 @@ class PEagleReader(Eagle3Reader):
         return PEagleReading(self, accepted, states)
 
 
-class PEagleReading(ParallelDraftRound, PairedReading):
-    """A round of P-EAGLE. Mask rows are not committed."""
+class PEagleReading(MaskedPairedRound):
+    """A round of P-EAGLE."""
 
     reader: PEagleReader
 
-    def _read_path(self, x: Tensor, tokens: Tensor, causal: Tensor) -> None:
-        if not self.reader.masks:
-            super()._read_path(x, tokens, causal)
-            return
-        reader, masks, (batch, width) = self.reader, self.reader.masks, tokens.shape
-        behind = reader.clamp(self.end[:, None] + torch.arange(masks, device=tokens.device))
-        positions = torch.cat([self.row_positions, behind], 1)
-        self.current.set_positions(positions, positions, mask_token_attention(causal, self.seen, masks))
-        x = torch.cat([x, reader.mask_row.expand(batch, masks, -1)], 1)
-        tokens = torch.cat([tokens, torch.full((batch, masks), reader.mask_token, device=tokens.device)], 1)
-        hidden = reader.run(x, tokens, self.current, reader.rotary(positions)).hidden
-        places = places_of(self.last, width, masks)[:, :, None].expand(-1, -1, hidden.shape[2])
-        self.depths = reader.logits(hidden.gather(1, places))
-        self.logits = self.depths[:, :1]
-        self.caught_up = [rows[:, :, :width] for rows in self.current.rows()]
+    def masks(self) -> tuple[int, int]:
+        return self.reader.masks, self.reader.mask_token
+
+    def mask_rows(self, x: Tensor) -> Tensor:
+        """See `MaskedPairedRound.mask_rows`: a constant."""
+        return self.reader.mask_row

@@ -23,8 +23,8 @@ _MARKS = ("parallel_drafting",)
 
 def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: str) -> HeadPlan:
     """Read a head. Raise CheckpointError for an invalid folder, RecipeError for a head of another target."""
-    token = _token(folder, request)
-    head = eagle3.read(_without_mask(folder), _without_token(request), dialect, evidence)
+    token = read_token(folder, request)
+    head = eagle3.read(_without_mask(folder), without_token(request), dialect, evidence)
     source = folder.tensors.get(MASK)
     wanted = len(head.taps) * head.hidden_size
     if source is None:
@@ -44,7 +44,7 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     )
 
 
-def _token(folder: HeadFolder, request: HeadRequest) -> int:
+def read_token(folder: HeadFolder, request: HeadRequest) -> int:
     """Return the token of the mask rows. Raise RecipeError if it is invalid in the recipe, else CheckpointError."""
     size = request.target.vocabulary_size
     expected = f"a token from 0 to {size - 1}, which stands in the rows behind the text"
@@ -81,6 +81,6 @@ def _without_mask(folder: HeadFolder) -> HeadFolder:
     return replace(folder, config=config, tensors={n: t for n, t in folder.tensors.items() if n != MASK})
 
 
-def _without_token(request: HeadRequest) -> HeadRequest:
+def without_token(request: HeadRequest) -> HeadRequest:
     switches: dict[str, Switch] = {name: value for name, value in request.switches.items() if name != SWITCH}
     return replace(request, switches=switches)

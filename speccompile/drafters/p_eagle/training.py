@@ -40,7 +40,7 @@ class PEagleLearner(TrainableHead):
         tokens = torch.cat([seen.tokens[:, 1:], torch.full_like(behind, reader.mask_token)], 1)
         current = TrainingPass(list(reader.shape_of_layers.windows))
         current.set_positions(positions, positions, with_masks_at(rows, last, masks))
-        hidden = reader.run(x, tokens, current, reader.rotary(positions)).hidden
+        hidden = reader.run(x, reader.embed(tokens), current, reader.rotary(positions)).hidden
         drafting = len(rows) + torch.arange(count * masks, device=anchors.device).view(count, masks)
         places = [last, *drafting.unbind(1)]
         return [reader.logits(_rows(hidden, each.expand(batch, -1))) for each in places]

@@ -8,6 +8,7 @@ from speccompile.drafters.method import (
     CompareVariant,
     DraftingMethod,
     MethodRequest,
+    SourceText,
     greedy_draft_row,
 )
 from speccompile.plan.section import optional
@@ -44,6 +45,7 @@ METHOD = DraftingMethod(
         CompareVariant("prompt_lookup-4", {"tokens": 4}),
         CompareVariant("prompt_lookup-10", {"tokens": 10}),
         CompareVariant("prompt_lookup-tree", {"tree": [2, 1, 1, 1]}),
+        CompareVariant("prompt_lookup-source-12", {"over": SourceText(), "tokens": 12}),
     ),
     runs=NO_RUN,
     reads_sources=True,

@@ -3,7 +3,7 @@
 `compiler.checkpoints.images` reads them from preprocessor_config.json, and a manifest holds them in plan.images.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -63,3 +63,12 @@ class ImageSettings:
 
 
 _LISTS = ("tile", "mean", "std", "axes", "padded")
+
+
+def rotary_axes(sections: Sequence[int], *, interleaved: bool) -> tuple[int, ...]:
+    """Return the axis of each rotary frequency (M-RoPE), of so many on each axis: one axis after the other, or in
+    turn."""
+    if not interleaved:
+        return tuple(axis for axis, count in enumerate(sections) for _ in range(count))
+    places = range(sum(sections))
+    return tuple(place % 3 if place % 3 and place < 3 * sections[place % 3] else 0 for place in places)

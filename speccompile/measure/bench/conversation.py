@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 from speccompile.bundle.prompts import Question
 from speccompile.errors import PromptError
+from speccompile.measure.bench.sources import PROMPT, QuestionSources
 from speccompile.runtime import Bundle
+from speccompile.runtime.audio.mel import Features
 from speccompile.runtime.text.chat import apply_chat_template
 from speccompile.runtime.text.prompts import ChatTemplate
 
@@ -18,16 +20,18 @@ class ConversationPrompts:
     def __init__(self, bundle: Bundle, chat: ChatTemplate | None, max_new_tokens: int) -> None:
         """chat: the bundle's chat template; None for plain text. max_new_tokens: length of the longest answer."""
         self._bundle, self._chat, self._longest = bundle, chat, max_new_tokens
+        self._sources = QuestionSources(bundle)
 
     @property
     def form(self) -> str:
         """`PLAIN` or `TEMPLATE`."""
         return TEMPLATE if self._chat else PLAIN
 
-    def token_ids(self, question: Question, answers: Sequence[str] = ()) -> list[int]:
-        """Return the prompt of the turn after these answers. Raise PromptError if the bundle cannot take it."""
-        if self._bundle.manifest.source is not None:
-            return self._source(question)
+    def token_ids(self, question: Question, answers: Sequence[str] = ()) -> list[int] | Features:
+        """Return the prompt of the turn after these answers; for a target with an encoder its source. Raise PromptError
+        if the bundle cannot take it."""
+        if question.given != PROMPT or self._bundle.manifest.source is not None:
+            return self._sources.read(question)
         if question.category is None:
             return self._bundle.token_ids(question.turns[0])
         said = [str(turn) for turn in question.turns[: len(answers) + 1]]
@@ -43,20 +47,14 @@ class ConversationPrompts:
         written = apply_chat_template(template, messages, special_tokens)
         return self._bundle.token_ids(text.encode(written, special_tokens=False))
 
-    def _source(self, question: Question) -> list[int]:
-        """Return the source of a plain prompt. Raise PromptError for a question, whose turns are a conversation."""
-        if question.category is not None:
-            raise PromptError(
-                f"received a question of category {question.category!r}, expected a source: this bundle's target has "
-                "an encoder, and no conversation",
-                hint='write sources as prompts: {"prompt": "text"}',
-            )
-        return self._bundle.source_token_ids(question.turns[0])
+    def languages(self, question: Question) -> dict[str, str]:
+        """Return options of the generation of a question."""
+        return self._sources.languages(question)
 
     def check(self, question: Question) -> None:
         """Raise PromptError if a turn may leave no room for its answer. Earlier answers count at their longest."""
-        if self._bundle.manifest.source is not None:
-            self._source(question)
+        if question.given != PROMPT or self._bundle.manifest.source is not None:
+            self._sources.read(question)
             return
         most = self._bundle.manifest.max_length
         for turn in range(len(question.turns)):

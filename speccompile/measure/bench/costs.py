@@ -13,11 +13,13 @@ from time import perf_counter
 from speccompile.bundle.manifest import Manifest
 from speccompile.errors import UsageError
 from speccompile.measure.bench.measure import host_seconds
+from speccompile.measure.bench.sources import source_keyword
 from speccompile.progress import log_step
 from speccompile.runtime import Bundle
 from speccompile.runtime.devices.engine import Run
 from speccompile.runtime.generation_options import GenerationOptions
 from speccompile.runtime.rounds.host_drafts import needs_proposer
+from speccompile.runtime.rounds.source_encoder import as_heard
 
 WARM_UP = 3
 """Untimed runs of every width: enough for an engine that records a graph when a shape repeats."""
@@ -120,8 +122,8 @@ def _host(bundle: Bundle, context: int) -> float:
     manifest = replace(bundle.manifest, eos_token_ids=())
     endless = Bundle(manifest, bundle.engine, bundle.entry, bundle.text, None, bundle.proposer)
     prompt, new = context_tokens(bundle.manifest, context), min(NEW_TOKENS, bundle.manifest.max_length - context)
-    source = None if manifest.source is None else prompt[: manifest.source["max_length"]]
-    options = GenerationOptions(max_new_tokens=new, adaptive=False, source=source)
+    source = as_heard(manifest, prompt[: (manifest.source or {}).get("max_length")])
+    options = GenerationOptions(max_new_tokens=new, adaptive=False, **source_keyword(manifest, source))
     generations = [endless.generate(prompt, options) for _ in range(GENERATIONS)]
     return median(host_seconds(one) / one.rounds for one in generations)
 

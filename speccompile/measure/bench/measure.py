@@ -143,9 +143,8 @@ class _Runs:
                 ids = self._writer.token_ids(question, [str(given.generation.text) for given in answers])
             except PromptError as error:  # an answer's text may encode to more tokens than it was generated with
                 raise PromptError(f"prompt {number}, turn {turn + 1}: {error}", hint=error.hint) from error
-            answers.append(
-                generate_timed(self._bundles[autoregressive], ids, autoregressive=autoregressive, **self._options)
-            )
+            options = self._options | self._writer.languages(question)
+            answers.append(generate_timed(self._bundles[autoregressive], ids, autoregressive=autoregressive, **options))
         return tuple(answers)
 
 

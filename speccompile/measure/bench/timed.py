@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from speccompile.measure.bench.sources import source_keyword
 from speccompile.runtime import Bundle, Generation
+from speccompile.runtime.audio.mel import Features
 from speccompile.runtime.text.prompts import Prompt
 
 
@@ -24,11 +26,12 @@ class Timed:
         return [*lengths[:-1], left - sum(lengths[:-1])] if lengths else []
 
 
-def generate_timed(bundle: Bundle, prompt: Prompt, **options: Any) -> Timed:
-    """Run `Bundle.generate` and return its result with the times. prompt: for a target with an encoder its source."""
-    if bundle.manifest.source is None:
-        generation = bundle.generate(prompt, **options)
-    else:
-        generation = bundle.generate(source=prompt, **options)
+def generate_timed(bundle: Bundle, prompt: Prompt | Features, **options: Any) -> Timed:
+    """Run `Bundle.generate` and return its result with the times. prompt: for a target with an encoder its source,
+    which it encodes every time; no drafter of such a target has persistent states."""
+    given: dict[str, Any] = source_keyword(bundle.manifest, prompt) or {"prompt": prompt}
+    if bundle.manifest.source is not None:
+        bundle.reset()
+    generation = bundle.generate(**given, **options)
     gaps = generation.round_seconds
     return Timed(generation, generation.seconds - sum(gaps), tuple(gaps))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.drafters import DRAFTING_METHODS, KINDS_WITH_WEIGHTS
-from speccompile.drafters.method import CompareVariant, FirstLayers, GivenIndex
+from speccompile.drafters.method import CompareVariant, FirstLayers, GivenIndex, SourceText
 from speccompile.errors import RecipeError, UsageError
 from speccompile.machine.plain_files import read_plain
 from speccompile.measure.tune.space import TunedRecipe
@@ -112,6 +112,9 @@ def _filled(value: Any, source: TunedRecipe, index: Path | None) -> Any:
             return list(range(ceil(share * layers))) if layers else None
         case GivenIndex():
             return None if index is None else str(index.resolve())
+        case SourceText():
+            facts = source.plan.target.facts.source
+            return None if facts is None or facts.audio is not None else "source"
     return value
 
 

@@ -16,6 +16,7 @@ from speccompile.measure.bench.groups import OVERALL, make_group
 from speccompile.measure.bench.measure import Answers, PromptRuns, measure
 from speccompile.measure.bench.report import library_versions, mean_context
 from speccompile.measure.bench.run import COST_REPEATS
+from speccompile.measure.bench.sources import example
 from speccompile.measure.bench.timed import Timed, generate_timed
 from speccompile.measure.compare.dropping import Leader, Verdict, judge
 from speccompile.measure.compare.subprocess_job import Watch, run_apart, serve
@@ -43,7 +44,8 @@ class PassRequest:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "PassRequest":
         questions = tuple(
-            Question(tuple(each["turns"]), each["category"], each["speed_bench"]) for each in data["questions"]
+            Question(**each | {"turns": tuple(each["turns"]), "languages": tuple(map(tuple, each["languages"]))})
+            for each in data["questions"]
         )
         return cls(**(data | {"questions": questions, "leaders": tuple(map(_leader, data["leaders"]))}))
 
@@ -134,7 +136,8 @@ def run_pass(job: PassRequest, tell: Watch = lambda _: None) -> MeasuredPass:
     bundle = Bundle.open(job.bundle, engine=job.engine, threads=job.threads)
     options = {name: value for name, value in job.options.items() if value is not None}
     # One generation allocates the bundle's lazy memory. Its tokens are not used.
-    generate_timed(bundle, [0], **options | {"max_new_tokens": 1 + bundle.manifest.tokens})
+    prompt, languages = example(bundle.manifest)
+    generate_timed(bundle, prompt, **options | languages | {"max_new_tokens": 1 + bundle.manifest.tokens})
     memory = bundle.engine.memory()
     baseline = bundle
     if job.baseline is not None:

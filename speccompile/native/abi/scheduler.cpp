@@ -60,6 +60,12 @@ std::pair<std::string, std::string> adapter_of(const std::string& value) {
   throw Error(Kind::kUsage, "adapter: received " + python_repr(value) + ", expected NAME=FOLDER", "the folder is one that PEFT wrote");
 }
 
+// Return whether requests have priorities.
+bool policy_of(const std::string& value) {
+  if (value == "fcfs" || value == "priority") return value == "priority";
+  throw Error(Kind::kUsage, "scheduling_policy: received " + python_repr(value) + ", expected fcfs or priority", "or leave it out");
+}
+
 struct SchedulerOptions {
   Limits limits;
   std::map<std::string, std::string> adapters;
@@ -68,7 +74,7 @@ struct SchedulerOptions {
 SchedulerOptions scheduler_options(const char* const* options) {
   SchedulerOptions made;
   Limits& limits = made.limits;
-  for_each_option(options, "requests, tokens, sequences, queue_seconds, seconds, client_rows, reuse, adapter", [&](const std::string& name, const std::string& value) {
+  for_each_option(options, "requests, tokens, sequences, queue_seconds, seconds, client_rows, reuse, scheduling_policy, adapter", [&](const std::string& name, const std::string& value) {
     if (name == "requests")
       limits.requests = number_of<int64_t>(name, value);
     else if (name == "tokens")
@@ -83,6 +89,8 @@ SchedulerOptions scheduler_options(const char* const* options) {
       limits.client_rows = number_of<int64_t>(name, value);
     else if (name == "reuse")
       limits.reuse = flag_of(name, value);
+    else if (name == "scheduling_policy")
+      limits.by_priority = policy_of(value);
     else if (name == "adapter")
       made.adapters.insert(adapter_of(value));
     else
@@ -94,13 +102,15 @@ SchedulerOptions scheduler_options(const char* const* options) {
 
 Terms terms_of(const char* const* options) {
   Terms terms;
-  for_each_option(options, "client, salt, reuse", [&](const std::string& name, const std::string& value) {
+  for_each_option(options, "client, salt, reuse, priority", [&](const std::string& name, const std::string& value) {
     if (name == "client")
       terms.client = value;
     else if (name == "salt")
       terms.salt = value;
     else if (name == "reuse")
       terms.reuse = flag_of(name, value);
+    else if (name == "priority")
+      terms.priority = number_of<int64_t>(name, value);
     else
       return false;
     return true;

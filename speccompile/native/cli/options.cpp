@@ -38,12 +38,25 @@ std::string see(const std::string& path) { return "see " + path + " --help"; }
   throw Error(Kind::kUsage, "Option " + python_repr(name) + " " + reason, see(kProgram));
 }
 
+// Return what is wrong with a word that is none of `words`, which have bars between them; "" if nothing is.
+std::string unlike_choices(const std::string& text, const std::string& words) {
+  std::string known;
+  for (size_t at = 0; at <= words.size();) {
+    const size_t end = std::min(words.find('|', at), words.size());
+    const std::string word = words.substr(at, end - at);
+    if (word == text) return "";
+    known += (known.empty() ? "" : ", ") + python_repr(word);
+    at = end + 1;
+  }
+  return python_repr(text) + (words.find('|') == std::string::npos ? " is not " : " is not one of ") + known + ".";
+}
+
 // Why a value cannot be, "" where it can.
 std::string wrong(Takes takes, const std::string& text, const std::string& metavar = "") {
   if (takes == Takes::kNumber && !read_real(text)) return python_repr(text) + " is not a valid float.";
   if (takes == Takes::kPath && access(text.c_str(), F_OK) == 0 && access(text.c_str(), R_OK) != 0)
     return "Path " + python_repr(text) + " is not readable.";
-  if (takes == Takes::kChoice && "[" + text + "]" != metavar) return python_repr(text) + " is not " + python_repr(metavar.substr(1, metavar.size() - 2)) + ".";
+  if (takes == Takes::kChoice) return unlike_choices(text, metavar.substr(1, metavar.size() - 2));
   if (takes != Takes::kWhole && takes != Takes::kCount) return "";
   const std::optional<Value> value = read_whole(text);
   if (!value) return python_repr(text) + " is not a valid integer" + (takes == Takes::kCount ? " range." : ".");

@@ -13,7 +13,7 @@ namespace spc::cli {
 
 constexpr const char* kProgram = "speccompile-native";
 
-// What an option takes: kWhole is any whole number, kCount one from 1 on, kChoice the word of the metavar [word].
+// What an option takes: kWhole is any whole number, kCount one from 1 on, kChoice one of the words of the metavar [word|word].
 enum class Takes { kFlag, kText, kPath, kWhole, kCount, kNumber, kChoice };
 
 struct Option {

@@ -85,6 +85,7 @@ Limits limits_of(const Arguments& given) {
   limits.seconds = number_of<double>(given, "--request-seconds", 0, 1e15, true);
   if (given.has("--client-rows")) limits.client_rows = given.count("--client-rows", 1);
   limits.reuse = !given.has("--no-reuse");
+  limits.by_priority = given.text("--scheduling-policy") == "priority";
   return limits;
 }
 
@@ -156,6 +157,7 @@ Subcommand serve_command() {
       {"--request-seconds", "S", Takes::kNumber, "How long one may take in all.  [x>0]"},
       {"--sequences", "N", Takes::kCount, "That one prompt may get; by default 16.  [x>=1]"},
       {"--client-rows", "N", Takes::kCount, "Rows that one API key may have at once.  [x>=1]"},
+      {"--scheduling-policy", "[fcfs|priority]", Takes::kChoice, "Who is served next: who came first, or the lowest `priority` of a request.  [default: fcfs]"},
       {"--no-reuse", "", Takes::kFlag, "Read every prompt anew, also what an earlier one began with."},
       {"--body-bytes", "INTEGER RANGE", Takes::kCount, "Of a request.  [default: 4194304; x>=1]"},
       {"--header-bytes", "N", Takes::kWhole, "Of a request's line and headers.  [default: 32768; x>=1024]"},

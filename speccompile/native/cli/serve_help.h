@@ -23,8 +23,7 @@ constexpr const char* kServeHelp = R"help(  Serve BUNDLE behind OpenAI's API, wi
   BUNDLE:NAME. The bundle needs slots for adapters.
 
   Fields, limits, errors and metrics are those of `speccompile serve`. Refused
-  by name are response_format and the like, tools and return_drafts, which need
-  `speccompile serve`.
+  by name are pictures, and the few constraints that need `speccompile serve`.
 
   Endpoints
     GET  /                                        the page

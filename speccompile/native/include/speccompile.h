@@ -162,8 +162,9 @@ SPC_API void spc_result_free(spc_result *result);
  * one has read serves others with the same beginning.
  * options: names and values in turn, closed by NULL; NULL for none. "requests" (64) and "tokens" (65536) of prompts: that may wait
  * for a slot. "sequences" (16): of one request. "queue_seconds": until its first slot; "seconds": in all; by default for ever.
- * "client_rows": slots that one client may have at once. "reuse": "false" reads every prompt anew. "adapter": NAME=FOLDER of an
- * adapter of the target, any number of times. */
+ * "client_rows": slots that one client may have at once. "reuse": "false" reads every prompt anew. "scheduling_policy": fcfs
+ * (who came first is served next) or priority (of those with the lowest number). "adapter": NAME=FOLDER of an adapter of the target,
+ * any number of times. */
 SPC_API spc_error *spc_scheduler_create(const spc_bundle *bundle, const char *const *options, spc_scheduler **scheduler);
 /* What is left ends as cancelled, after the round in progress; submissions keep what they need. */
 SPC_API void spc_scheduler_free(spc_scheduler *scheduler);
@@ -172,6 +173,7 @@ SPC_API void spc_scheduler_free(spc_scheduler *scheduler);
 SPC_API spc_error *spc_scheduler_close(spc_scheduler *scheduler, double seconds);
 /* Checks a request with one prompt, copies it and puts it into the queue. terms: names and values as above. "client": its name, for
  * client_rows. "salt": only requests with the same one share what they have read. "reuse": "false" shares with none.
+ * "priority" (0): requests with lower numbers are served earlier, by a scheduler with that policy.
  * SPC_OVERLOADED if the queue is full or the scheduler is closing, SPC_ENGINE after a failure of the engine. */
 SPC_API spc_error *spc_scheduler_submit(spc_scheduler *scheduler, const spc_request *request, const char *const *terms, spc_submission **submission);
 /* Numbers since the beginning, as a result whose JSON is an object: waiting, running, submitted, refused, finished, cancelled,

@@ -83,6 +83,7 @@ class Schedule {
       if (name == "queue_seconds" && !value.is_null()) found.queue_seconds = value.number();
       if (name == "seconds" && !value.is_null()) found.seconds = value.number();
       if (name == "client_rows" && !value.is_null()) found.client_rows = value.integer();
+      if (name == "scheduling_policy") found.by_priority = value.text() == "priority";
       if (name == "reuse") found.reuse = value.boolean();
     }
     return found;
@@ -112,7 +113,7 @@ class Schedule {
       }
     }
     const Json& terms = asked["terms"];
-    requests_.push_back(scheduler_.submit(request, {terms["client"].text(), terms["salt"].text(), terms["reuse"].boolean()}));
+    requests_.push_back(scheduler_.submit(request, {terms["client"].text(), terms["salt"].text(), terms["reuse"].boolean(), terms["priority"].integer()}));
   }
 
   static TokenIds ids(const Json& asked) {

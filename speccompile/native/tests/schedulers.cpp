@@ -174,7 +174,7 @@ void test_wrong_calls(const Bundle& bundle, const Known& known) {
     REFUSED(spc_scheduler_create(bundle.get(), options, &made));
   }
   const char* const nothing[] = {"requests", nullptr};
-  const char* const unknown[] = {"priority", "1", nullptr};
+  const char* const unknown[] = {"urgency", "1", nullptr};
   REFUSED(spc_scheduler_create(bundle.get(), nothing, &made));
   REFUSED(spc_scheduler_create(nullptr, nullptr, &made));
   REFUSED(spc_scheduler_create(bundle.get(), nullptr, nullptr));

@@ -32,6 +32,7 @@ Json streamed(std::shared_ptr<const spc::Text> text, const Json& request) {
   Json::List pieces;
   for (const Json& group : request["groups"].list()) pieces.emplace_back(stream.push(ids_of(group)));
   pieces.emplace_back(stream.finish());
+  if (const std::string again = stream.finish(); !again.empty()) pieces.emplace_back(again);  // it comes once
   return Json(Json::Object{
       {"pieces", Json(std::move(pieces))}, {"stopped", stream.stopped()}, {"kept", static_cast<uint64_t>(stream.kept())}});
 }

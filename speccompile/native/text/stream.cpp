@@ -70,7 +70,8 @@ std::string IncrementalDetokenizer::push(const TokenIds& ids) {
 
 std::string IncrementalDetokenizer::finish() {
   if (stopped_) return "";
-  const std::string whole = text_->decode(joined(context_, pending_, pending_.size()));
+  context_ = joined(context_, pending_, pending_.size());
+  const std::string whole = text_->decode(context_);
   std::string piece = until_stop(new_part(known_, whole));
   piece += held_.shown(held_.size());
   held_.clear();

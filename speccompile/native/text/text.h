@@ -79,7 +79,7 @@ class IncrementalDetokenizer {
 
   // Take the next token ids; the text that may be shown now.
   std::string push(const TokenIds& ids);
-  // The rest of the text.
+  // The rest of the text, once.
   std::string finish();
 
   bool has_stop() const { return !stop_.empty(); }

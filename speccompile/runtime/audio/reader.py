@@ -10,17 +10,18 @@ from speccompile.bundle.sources import AUDIO
 from speccompile.errors import PromptError, UsageError
 from speccompile.runtime.audio.mel import Features, Samples, log_mel, long_log_mel
 from speccompile.runtime.audio.resample import resample
-from speccompile.runtime.audio.wav import MOST_SECONDS, Sound, parse_wav, read_wav, too_long
+from speccompile.runtime.audio.sound_files import parse_sound, read_sound
+from speccompile.runtime.audio.wav import MOST_SECONDS, Sound, too_long
 
 TRANSCRIBE = "transcribe"
 """Task by default."""
 
-_FORMS = "the path of a WAV file, its bytes, samples float32 [n] in [-1, 1], or features float32 [mels, frames]"
+_FORMS = "the path of a sound's file, its bytes, samples float32 [n] in [-1, 1], or features float32 [mels, frames]"
 
 
 def read_sounds(audio: Any, about: dict[str, Any]) -> list[Features]:
     """Return features of each sound. audio: a sound or a list of them; about: the manifest's part `audio`. Raise
-    PromptError for a sound that is missing, empty, too long, damaged or no WAV file."""
+    PromptError for a sound that is missing, empty, too long, damaged or of another format."""
     if audio is None:
         raise PromptError(
             "this bundle's target hears: received no sound, expected one",
@@ -93,9 +94,9 @@ def _samples(audio: Any, about: dict[str, Any]) -> Samples:
 
 def _sound(audio: Any, rate: int) -> Sound:
     if isinstance(audio, str | Path):
-        return read_wav(Path(audio))
+        return read_sound(Path(audio))
     if isinstance(audio, bytes | bytearray):
-        return parse_wav(bytes(audio), "audio")
+        return parse_sound(bytes(audio), "audio")
     if not (isinstance(audio, np.ndarray) and audio.ndim == 1 and np.issubdtype(audio.dtype, np.floating)):
         shown = f"array {audio.dtype} {list(audio.shape)}" if isinstance(audio, np.ndarray) else type(audio).__name__
         raise PromptError(f"audio: received {shown}, expected {_FORMS}", hint="divide whole numbers by their largest")

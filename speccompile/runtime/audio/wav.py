@@ -1,7 +1,6 @@
 """Samples of a WAV file: whole numbers of 8, 16, 24 or 32 bits and floats, of any number of channels."""
 
 import struct
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,14 +13,13 @@ _CHUNK, _FORMAT = struct.Struct("<4sI"), struct.Struct("<HHIIHH")
 _SUBFORMAT = 24
 """Place of the format's number in the chunk `fmt ` of the extensible form."""
 
-MOST_BYTES = 2**30
-"""Largest file that is read."""
 MOST_SECONDS = 4 * 3600
 """Longest sound that is read."""
 MOST_RATE = 768_000
 """Highest rate of samples a second."""
 
-_HINT = "convert it first: ffmpeg -i SOUND -ar 16000 -ac 1 SOUND.wav"
+CONVERT = "convert it first: ffmpeg -i SOUND -ar 16000 -ac 1 SOUND.wav"
+"""Hint about files of other forms."""
 
 
 class Sound(NamedTuple):
@@ -31,21 +29,13 @@ class Sound(NamedTuple):
     rate: int
 
 
-def read_wav(path: Path) -> Sound:
-    """Return the samples of a file. Raise PromptError for one that cannot be read or is no WAV file."""
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise PromptError(f"{path}: larger than {MOST_BYTES} bytes", hint="cut it into pieces")
-        data = path.read_bytes()
-    except OSError as error:
-        raise PromptError(f"{path}: cannot be read: {error.strerror or error}", hint="check the path") from error
-    return parse_wav(data, str(path))
+def is_wav(data: bytes) -> bool:
+    """Return whether a file's bytes begin as those of a WAV file."""
+    return data[:4] == b"RIFF" and data[8:12] == b"WAVE"
 
 
 def parse_wav(data: bytes, where: str) -> Sound:
-    """Return the samples of a file's bytes. where: its name in messages. Raise PromptError."""
-    if len(data) < 12 or data[:4] != b"RIFF" or data[8:12] != b"WAVE":
-        raise PromptError(f"{where}: expected a WAV file, got {_kind(data)}", hint=_HINT)
+    """Return the samples of a WAV file's bytes. where: its name in messages. Raise PromptError."""
     chunks = dict[bytes, bytes]()
     place = 12
     while place + _CHUNK.size <= len(data) and b"data" not in chunks:
@@ -53,7 +43,7 @@ def parse_wav(data: bytes, where: str) -> Sound:
         chunks[name] = data[place + _CHUNK.size : place + _CHUNK.size + size]
         place += _CHUNK.size + size + size % 2
     if len(chunks.get(b"fmt ", b"")) < _FORMAT.size or b"data" not in chunks:
-        raise PromptError(f"{where}: the WAV file has no format or no samples: it is damaged", hint=_HINT)
+        raise PromptError(f"{where}: the WAV file has no format or no samples: it is damaged", hint=CONVERT)
     return _decode(chunks[b"fmt "], chunks[b"data"], where)
 
 
@@ -69,7 +59,7 @@ def _decode(form: bytes, data: bytes, where: str) -> Sound:
     if kind == _EXTENSIBLE and len(form) >= _SUBFORMAT + 2:
         (kind,) = struct.unpack_from("<H", form, _SUBFORMAT)
     if not (0 < rate <= MOST_RATE and channels and block == channels * (bits // 8) and block):
-        raise PromptError(f"{where}: {rate} samples a second, {channels} channels, {bits} bits: damaged", hint=_HINT)
+        raise PromptError(f"{where}: {rate} samples a second, {channels} channels, {bits} bits: damaged", hint=CONVERT)
     data = data[: len(data) // block * block]
     if len(data) / block / rate > MOST_SECONDS:
         raise too_long(where, len(data) / block / rate)
@@ -85,12 +75,12 @@ def _decode(form: bytes, data: bytes, where: str) -> Sound:
         case _:
             raise PromptError(
                 f"{where}: received samples of format {kind} with {bits} bits, expected PCM of 8 to 32 bits or floats",
-                hint=_HINT,
+                hint=CONVERT,
             )
     if not values.size:
         raise PromptError(f"{where}: the WAV file has no samples", hint="give a sound")
     if not np.isfinite(values).all():
-        raise PromptError(f"{where}: some samples are no finite numbers: damaged", hint=_HINT)
+        raise PromptError(f"{where}: some samples are no finite numbers: damaged", hint=CONVERT)
     return Sound(values.reshape(-1, channels).mean(1, dtype=np.float32), rate)
 
 
@@ -100,16 +90,3 @@ def _wide(data: bytes) -> NDArray[np.int32]:
     found[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
     whole: NDArray[np.int32] = found.view("<i4")[:, 0] >> 8
     return whole
-
-
-_OTHERS = {b"fLaC": "FLAC", b"OggS": "Ogg", b"ID3": "MP3", b"\xff\xfb": "MP3", b"\x1aE\xdf\xa3": "WebM or Matroska"}
-
-
-def _kind(data: bytes) -> str:
-    """Return what a file seems to be."""
-    if not data:
-        return "an empty file"
-    if data[4:8] == b"ftyp":
-        return "an MP4 or M4A file"
-    found = next((name for start, name in _OTHERS.items() if data.startswith(start)), None)
-    return f"a file that begins with {data[:4]!r}" if found is None else f"{found}"

@@ -3,6 +3,7 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -80,6 +81,8 @@ class Encoder:
         """limit: bytes of rows that are kept."""
         self.family, self.seconds, self.runs = family, 0.0, 0
         """seconds, runs: time of all encoding so far, and number of runs."""
+        self.ahead = ThreadPoolExecutor(1, "speccompile-encoder")
+        """Thread that encodes while rounds run."""
         self._open_run, self._limit = open_run, limit
         self._run: Run | None = None
         self._kept = OrderedDict[bytes, Rows]()

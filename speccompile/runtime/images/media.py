@@ -1,6 +1,7 @@
 """Pictures of one sequence: which rows stand at which places of its prompt, and where its chunks may end."""
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from functools import cached_property
 from time import perf_counter
 
@@ -12,6 +13,8 @@ from speccompile.runtime.images.encoder import Encoder, Picture
 from speccompile.runtime.images.family import Rows
 from speccompile.runtime.images.offsets import axis_offsets
 
+_MOMENT = 0.05
+"""Seconds between two looks at what has ended meanwhile."""
 _IDENTITIES = 1 << 62
 """Number of ids that stand for rows of pictures: all negative, so that none is a token's."""
 
@@ -38,6 +41,7 @@ class SequenceMedia:
         self.identity = self._identities(ids)
         """The prompt with an id of a picture's content for each of its rows: equal for equal pictures alone."""
         self._rows: list[Rows | None] = [None] * len(self._pictures)
+        self._ahead: Future[Rows] | None = None
         self.encode_seconds = 0.0
         """Time of encoding so far; pictures whose rows are kept take none."""
         if images.both_ways or images.axes:
@@ -78,6 +82,11 @@ class SequenceMedia:
         last = self._offsets.shape[1] - 1
         return self._offsets[:, np.minimum(np.arange(start, stop), last)]
 
+    @property
+    def offset_behind(self) -> int:
+        """Offset, on every axis, of the position of a token behind the prompt."""
+        return int(self._offsets[0, -1])
+
     def chunk_stop(self, start: int, stop: int) -> int:
         """Return where a chunk of the prompt ends that begins at `start` and would end at `stop`: not among rows that
         see each other, which lie before or in it."""
@@ -98,6 +107,19 @@ class SequenceMedia:
             return stop, stop
         places = np.flatnonzero(self.blocks == number)
         return int(places[0]), int(places[-1]) + 1
+
+    def prepare(self, start: int, *, waits: bool) -> bool:
+        """Return whether the pictures of the prompt from token `start` on are encoded. If not, another thread is
+        encoding one of them now. waits: wait a moment for it, so that the caller need not. Raise EngineError."""
+        for number in np.unique(self.blocks[start:][self.blocks[start:] > 0]).tolist():
+            if self._rows[number - 1] is None or self._ahead is not None:
+                self._ahead = self._ahead or self._encoder.ahead.submit(self._encoded, number - 1)
+                try:
+                    self._ahead.result(_MOMENT if waits else 0)
+                except TimeoutError:
+                    return False
+                self._ahead = None
+        return True
 
     def has_rows(self, part: range) -> bool:
         """Return whether a row of a picture stands among these tokens of the prompt."""

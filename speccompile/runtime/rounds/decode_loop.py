@@ -58,7 +58,7 @@ class DecodeLoop(HeldTexts):
         self.masks = TokenMasks(engine, manifest) if "allowed" in inputs else None
         batch = (manifest.batch_size,)
         self._adapters = engine.host_view("adapter", batch) if "adapter" in inputs else None
-        self._sources = None if manifest.source is None else SourceEncoder(engine, manifest)
+        self.sources = None if manifest.source is None else SourceEncoder(engine, manifest)
         self.sampler = SamplingInputs(engine, manifest, inputs) if "uniforms" in inputs else None
         self._media = None
         if "media" in inputs:
@@ -69,8 +69,8 @@ class DecodeLoop(HeldTexts):
 
     def encode_source(self, slot: int, source: Sequence[int] | Features) -> None:
         """Encode a source in a slot without a sequence, for runs of the target alone."""
-        assert self._sources is not None, "the target has an encoder"
-        self._sources.encode(slot, source)
+        assert self.sources is not None, "the target has an encoder"
+        self.sources.encode(slot, source)
 
     def start(self) -> None:
         """Start the clock on this thread: before the first admission, and after an idle period."""
@@ -91,10 +91,10 @@ class DecodeLoop(HeldTexts):
         if COMPONENTS[0] in self._recurrent:
             assert reuse in (0, own.committed_length), "what states have read cannot be taken back"
         self.left = self.resume = None
-        if self._sources is not None:
+        if self.sources is not None:
             assert row.source is not None, "an answer of a target with an encoder has a source"
-            assert not reuse or self._sources.held[slot] == row.source_key, "what was read depends on the source"
-            self._sources.encode(slot, row.source, row.source_key)
+            assert not reuse or self.sources.held[slot] == row.source_key, "what was read depends on the source"
+            self.sources.encode(slot, row.source, row.source_key)
         alone = not speculative or self.drafting.catches_up_alone
         if not self.rings.holds(own.written, reuse if alone else self.drafting.kept_length(own, reuse)):
             reuse = 0
@@ -120,7 +120,7 @@ class DecodeLoop(HeldTexts):
         assert not own.is_prefilled, f"the text of slot {slot} has been read"
         size = self.rounds.chunk if most is None else max(min(most, self.rounds.chunk), 1 + overlap)
         start = own.prefill_position
-        part = range(start, chunk_stop(own, start, min(start + size, len(own.sequence))))
+        part = range(start, chunk_stop(own, start + overlap, min(start + size, len(own.sequence))))
         beside = (
             []
             if self.rounds.supports_batch_slices
@@ -158,7 +158,7 @@ class DecodeLoop(HeldTexts):
         adapter = own.sequence.adapter
         positions = own.committed_length, own.drafter_length
         committed = own.release()
-        key = "" if self._sources is None else self._sources.held[slot]
+        key = "" if self.sources is None else self.sources.held[slot]
         self.left = SlotContent(*committed, *positions, slot, adapter, own.written, key)
         return committed
 
@@ -174,8 +174,8 @@ class DecodeLoop(HeldTexts):
         own.committed_length, own.drafter_length = other.committed_length, other.drafter_length
         own.written = other.written
         self.states.copy(source, slot)
-        if self._sources is not None:
-            self._sources.copy(source, slot)
+        if self.sources is not None:
+            self.sources.copy(source, slot)
 
     def generate(self, rows: Sequence[SequenceState], speculative: bool, adaptive: bool = False) -> Iterator[None]:
         """Run until every sequence has ended. Yield after the prefill and after every round, with the sequences

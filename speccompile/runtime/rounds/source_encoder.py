@@ -51,6 +51,10 @@ class SourceEncoder:
         for name in self._names:
             self._engine.bind(name, {SOURCE: size}, rows=range(slot, slot + 1))()
 
+    def forget(self) -> None:
+        """Encode the next source of each slot, also if the slot holds it."""
+        self.held = [""] * self._batch
+
     def copy(self, source: int, slot: int) -> None:
         """Note that slot `slot` has got the rows of slot `source`."""
         self._length[slot], self.held[slot] = self._length[source], self.held[source]

@@ -169,10 +169,11 @@ class IncrementalDetokenizer:
         return "".join(pieces)
 
     def finish(self) -> str:
-        """Return the rest of the text. A character whose last bytes never came is U+FFFD."""
+        """Return the rest of the text, once. A character whose last bytes never came is U+FFFD."""
         if self.stopped:
             return ""
-        whole = self._text.decode(self._context + self._pending)
+        self._context += self._pending
+        whole = self._text.decode(self._context)
         piece = self._until_stop(_new_part(self._known, whole))
         rest, self._held = self._held.shown(), _Held("", ())
         self._pending = []

@@ -17,6 +17,7 @@ from speccompile.serving.cluster.replica import Replica
 from speccompile.serving.cluster.replicas import Replicas
 from speccompile.serving.cluster.routing import PrefixRouter
 from speccompile.serving.http.app import Settings
+from speccompile.serving.http.images import MOST_BODY_BYTES
 from speccompile.serving.scheduler import Limits
 
 NAME = "speccompile"
@@ -56,7 +57,7 @@ def deploy(served: Deployment, replicas: Replicas, host: str, port: int) -> Iter
 
 def application(served: Deployment, replicas: Replicas) -> serve.Application:
     """Return the application for `serve.run`."""
-    most = served.settings.max_body_bytes
+    most = max(served.settings.max_body_bytes, MOST_BODY_BYTES)  # a replica knows whether its bundle sees
 
     def build_front() -> Proxy:
         return Proxy(serve.get_deployment_handle(Replica.__name__, app_name=NAME), most, BackPressureError)

@@ -25,6 +25,7 @@ from speccompile.serving.http.capabilities import capabilities
 from speccompile.serving.http.errors import INVALID, NOT_FOUND, RequestError, to_request_error
 from speccompile.serving.http.fields import CHAT_URL, COMPLETIONS_URL
 from speccompile.serving.http.image_urls import ImageHosts
+from speccompile.serving.http.images import MOST_BODY_BYTES
 from speccompile.serving.http.keys import Keys
 from speccompile.serving.http.metrics import MEDIA
 from speccompile.serving.http.model import ServedModel
@@ -95,6 +96,7 @@ class _Api:
     def __init__(self, model: ServedModel, settings: Settings) -> None:
         self._model, self.settings = model, settings
         self._bodies = BodyReader(settings.max_body_bytes)
+        self._pictures = BodyReader(max(settings.max_body_bytes, MOST_BODY_BYTES))
         self._forms = BodyReader(max(settings.max_body_bytes, audio.MOST_BYTES))
         self._fetching = anyio.CapacityLimiter(_FETCHING)
 
@@ -106,8 +108,10 @@ class _Api:
 
     async def _generate(self, http: HttpRequest, task: str) -> Response:
         client = self._client(http)
-        data, model = await self._bodies.read(http), self._model
-        if task == tasks.CHAT and model.bundle.vision is not None and self.settings.image_hosts.names:
+        model = self._model
+        sees = task == tasks.CHAT and model.bundle.vision is not None
+        data = await (self._pictures if sees else self._bodies).read(http)
+        if sees and self.settings.image_hosts.names:
             data = await anyio.to_thread.run_sync(self.settings.image_hosts.inlined, data, limiter=self._fetching)
         reading = partial(model.reader.request, task, data, speculative=self.settings.speculative)
         asked = await cancel_on_disconnect(http, reading)

@@ -57,6 +57,9 @@ COMMON: dict[str, Schema] = {
         "integer", "Read so many last tokens of each prompt; -1: as many as leave room for the new ones at most.",
         minimum=-1),
     "cache_salt": _field("string", "Only requests with the same one share what is kept of their prompts."),
+    "priority": _field(
+        "integer", "Lower numbers are served earlier, by a server with --scheduling-policy priority.",
+        minimum=-(2**31), maximum=2**31 - 1),
     "speculative": _field("boolean", "false: one token a round, without drafts."),
     "return_token_ids": _field("boolean", "Token ids of the prompt and of every choice."),
     "return_drafts": _field(

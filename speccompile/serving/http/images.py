@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from speccompile.runtime.images.reader import ImageReader
 
 PART = "image_url"
+MOST_BODY_BYTES = 48 * 2**20
+"""Bytes of a request with pictures: room for one of `MAX_BYTES` as base64, with its text."""
 
 
 class ShownMessages(NamedTuple):

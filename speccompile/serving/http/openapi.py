@@ -64,8 +64,9 @@ SCHEMAS: dict[str, Schema] = {
     "Model": _object("id object created owned_by", id=_TEXT, object={"enum": ["model"]}, created=_COUNT, owned_by=_TEXT,
                      max_model_len=_COUNT),
     "Bundle": _object(
-        "model chat system_prompt text decoding drafting_method draft_tokens draft_depth speculative max_model_len",
-        model=_TEXT, chat=_FLAG, system_prompt=_FLAG, text=_FLAG, decoding={"enum": [*DECODINGS]},
+        "model chat system_prompt text images decoding drafting_method draft_tokens draft_depth speculative "
+        "max_model_len",
+        model=_TEXT, chat=_FLAG, system_prompt=_FLAG, text=_FLAG, images=_FLAG, decoding={"enum": [*DECODINGS]},
         drafting_method=_WORDS, draft_tokens=_COUNT, draft_depth=_COUNT, speculative=_FLAG, max_model_len=_COUNT),
     "Models": _object("object data", object={"enum": ["list"]}, data=_array(_ref("Model"))),
     "Tokens": _object("count max_model_len tokens", count=_COUNT, max_model_len=_COUNT, tokens=_array(_COUNT),

@@ -45,6 +45,7 @@ class ParsedRequest:
     token_ids: bool = False
     drafts: bool = False
     salt: str = ""
+    priority: int = 0
     tools: Tools | None = None
     model: str | None = None
 
@@ -191,7 +192,8 @@ def submit(asked: ParsedRequest, service: "Service", client: str = "") -> list["
     salt = f"{client}:{asked.salt}"
     try:
         for prompt in asked.prompts:
-            requests.append(service.submit(prompt, client=client, salt=salt, **asked.options))
+            request = service.submit(prompt, client=client, salt=salt, priority=asked.priority, **asked.options)
+            requests.append(request)
     except BaseException:
         for request in requests:
             request.cancel()
@@ -223,6 +225,7 @@ def _common(fields: dict[str, Any]) -> dict[str, Any]:
         "token_ids": fields.get("return_token_ids", False),
         "drafts": fields.get("return_drafts", False),
         "salt": fields.get("cache_salt", ""),
+        "priority": int(fields.get("priority", 0)),
         "model": fields.get("model"),
     }
 

@@ -10,7 +10,7 @@ from speccompile.serving.scheduler.request import OutputDelta, Request
 @dataclass(eq=False)
 class ScheduledSequence:
     """Sequence of a request. arrival_time: by the service's clock. reuse: whether cached tokens of other texts may
-    serve it, and its own may serve others, with the same salt."""
+    serve it, and its own may serve others, with the same salt. priority: lower numbers get a slot earlier."""
 
     request: Request
     index: int
@@ -20,6 +20,7 @@ class ScheduledSequence:
     client: str
     salt: str
     reuse: bool
+    priority: int
     arrival_time: float
     slot: int | None = None
     cached: int = 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Unpack
 
-from speccompile.errors import EngineError, OverloadedError, UsageError
+from speccompile.errors import EngineError, OverloadedError
 from speccompile.runtime.audio.rules import RuleMatcher
 from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions, resolve_options
 from speccompile.runtime.rounds.slots import common_prefix_length
@@ -66,6 +66,7 @@ class Scheduler:
         client: str = "",
         salt: str = "",
         reuse: bool = True,
+        priority: int = 0,
         matcher: RuleMatcher | None = None,
         **keywords: Unpack[GenerationKeywords],
     ) -> Request:
@@ -73,15 +74,11 @@ class Scheduler:
         from speccompile.runtime.batch import Batch
 
         chosen = resolve_options("Service.submit", options, keywords)
-        _check_sequences(chosen.num_return_sequences, self.limits)
+        self.limits.check(chosen.num_return_sequences, priority)
         batch = Batch(self.bundle, [prompt], chosen, side_by_side=False, matcher=matcher)
         request, now = Request(len(batch.rows)), self._clock()
-        sequences = [
-            ScheduledSequence(
-                request, index, row, batch.speculative, batch.adaptive, client, salt, reuse and self.limits.reuse, now
-            )
-            for index, row in enumerate(batch.rows)
-        ]
+        shared = (batch.speculative, batch.adaptive, client, salt, reuse and self.limits.reuse, priority, now)
+        sequences = [ScheduledSequence(request, index, row, *shared) for index, row in enumerate(batch.rows)]
         for row in batch.rows:
             row.decodes_every_round = row.stream is not None
         with self.changed:
@@ -246,6 +243,9 @@ class Scheduler:
         served = self._reading
         if served is None or served.slot is None:
             return
+        media = served.row.media
+        if media is not None and not media.prepare(served.cached, waits=self.running == 1):
+            return  # a picture is encoded beside the rounds of other slots
         start, before = self._clock(), dict(self._loop.seconds)
         count = self._loop.prefill(served.slot, self._costs.chunk() if self.running > 1 else None)
         self._costs.record_prefill(count, self._clock() - start)
@@ -335,11 +335,3 @@ class Scheduler:
                 self._loop.release(served.slot)
         self._loop.left = None  # the engine may have stopped in the middle of a run
         self._tell_queue()
-
-
-def _check_sequences(asked: object, limits: Limits) -> None:
-    if isinstance(asked, int) and asked > limits.sequences:
-        raise UsageError(
-            f"num_return_sequences: received {asked}, expected at most {limits.sequences}, the service's limit",
-            hint="ask several times, or serve with larger limits (Limits.sequences)",
-        )

@@ -66,19 +66,21 @@ class Service:
         client: str = "",
         salt: str = "",
         reuse: bool = True,
+        priority: int = 0,
         matcher: RuleMatcher | None = None,
         **keywords: Unpack[GenerationKeywords],
     ) -> Request:
         """Submit one prompt, or the source of a target with an encoder, without waiting for its turn. Options as in
         `Bundle.generate`; if it asks for more sequences than there are batch slots, they run in turn. client: name of
         the client, for `Limits.client_rows`; salt: only requests with the same salt share cached tokens; reuse: whether
-        this request does; matcher: rules of a transcript, see `runtime.audio`.
+        this request does; priority: lower numbers get a slot earlier, if the service has that policy; matcher: rules of
+        a transcript, see `runtime.audio`.
 
         Raise PromptError or UsageError for what the bundle cannot take, OverloadedError if the queue is full or the
         service is closing, EngineError if it has failed.
         """
         return self._scheduler.submit(
-            prompt, options, client=client, salt=salt, reuse=reuse, matcher=matcher, **keywords
+            prompt, options, client=client, salt=salt, reuse=reuse, priority=priority, matcher=matcher, **keywords
         )
 
     @property

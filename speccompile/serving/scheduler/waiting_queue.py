@@ -1,4 +1,4 @@
-"""Queue of sequences that wait for a batch slot: first come, first served."""
+"""Queue of sequences that wait for a batch slot: those with a lower priority number first, then who came first."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -8,7 +8,8 @@ from speccompile.serving.scheduler.scheduled import ScheduledSequence
 
 
 class WaitingQueue:
-    """Sequences without a batch slot, in order of arrival. The caller ensures that one thread at a time uses it."""
+    """Sequences without a batch slot, in the order in which they get one. The caller ensures that one thread at a time
+    uses it."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -36,8 +37,12 @@ class WaitingQueue:
         return "tokens" if left and sum(left) + tokens > self._limits.tokens else ""
 
     def add(self, sequences: Sequence[ScheduledSequence]) -> None:
-        """Add all sequences of one request."""
-        self._line.extend(sequences)
+        """Add all sequences of one request, behind those that have its priority."""
+        place = len(self._line)
+        while place and self._line[place - 1].priority > sequences[0].priority:
+            place -= 1
+        for offset, served in enumerate(sequences):
+            self._line.insert(place + offset, served)
 
     def pop(self, may: Callable[[ScheduledSequence], bool]) -> ScheduledSequence | None:
         """Remove and return the first sequence that may begin, or None."""

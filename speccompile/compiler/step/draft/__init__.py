@@ -25,6 +25,7 @@ states      its buffers, which keep their content between rounds: (name, dtype, 
 reads_whole_batch  true if it reads all batch slots of a state in every run, and needs the slots of the run's rows
 target_caches  caches of the target that it reads, after the round's commit
 reads_source  true if it attends to a source, whose states it reads alone; source_rows: E, if it looks up in one
+media       rows of pictures as it reads them, None if it reads none
 forward     (Accepted, states and target caches) -> Drafted
 """
 
@@ -34,6 +35,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from speccompile.compiler.step.media_rows import MediaRows
 from speccompile.compiler.step.sampling import Settings
 from speccompile.contract import FLOAT_CACHE
 from speccompile.tree import Tree
@@ -58,7 +60,8 @@ class Accepted(NamedTuple):
     features float32 [B, W, F], with taps; successors int64 [B, R, K] and row_tokens int64 [B, R], if requested;
     settings and uniforms float32 [B, N], if it samples; batch_rows int64 [B], the batch slot of each row, if it reads
     all batch slots of a state and there are several; source_length int64 [B], if it reads a source; source_tokens int64
-    [B, E], if it looks up in one.
+    [B, E], if it looks up in one; media, media_next, media_offsets, media_behind: see `bundle.media`, as far as it
+    reads pictures.
     """
 
     path: Tensor
@@ -73,6 +76,10 @@ class Accepted(NamedTuple):
     batch_rows: Tensor | None = None
     source_length: Tensor | None = None
     source_tokens: Tensor | None = None
+    media: Tensor | None = None
+    media_next: Tensor | None = None
+    media_offsets: Tensor | None = None
+    media_behind: Tensor | None = None
 
 
 class Drafted(NamedTuple):
@@ -105,6 +112,7 @@ class Drafter(nn.Module, ABC):
     candidates: int = 0
     reads_source: bool = False
     source_rows: int = 0
+    media: MediaRows | None = None
 
     @abstractmethod
     def states(self) -> list[State]:

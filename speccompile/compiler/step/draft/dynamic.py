@@ -32,7 +32,7 @@ class DynamicDrafter(Drafter):
         super().__init__()
         self.reader, self.depth, self.top_k, self.tokens = reader, depth, top_k, tokens
         self.taps, self.pairs_next_token = reader.taps, reader.pairs_next_token
-        self.reads_source = reader.reads_source
+        self.reads_source, self.media = reader.reads_source, reader.media
         self.catch_up = depth + 1 if reader.has_cache else 0
 
     def states(self) -> list[State]:

@@ -39,7 +39,7 @@ class FixedDrafter(Drafter):
         assert fallback is None or tree.is_chain, "the plan refuses trees that stop early"
         self.reader, self.shape, self.fallback = reader, tree, fallback
         self.tokens, self.taps, self.pairs_next_token = tree.drafts, reader.taps, reader.pairs_next_token
-        self.reads_source = reader.reads_source
+        self.reads_source, self.media = reader.reads_source, reader.media
         self.can_commit_drafts = reader.can_commit_drafts and tree.is_chain and not merged
         self.is_recurrent = reader.is_recurrent
         whole = tree.depth + 1 + self.is_recurrent

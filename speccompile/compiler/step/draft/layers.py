@@ -12,6 +12,7 @@ from speccompile.compiler.step.attention import AttentionCall, CachedPass
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import State
 from speccompile.compiler.step.frequencies import freeze_positions
+from speccompile.compiler.step.media_rows import on_axes
 from speccompile.plan.layers import LayerShape
 
 Turn = tuple[Tensor, Tensor]
@@ -23,14 +24,18 @@ class Rotary(nn.Module):
 
     def __init__(self, layers: LayerShape, max_length: int) -> None:
         super().__init__()
-        self.embedding = LlamaRotaryEmbedding(_config(layers))
+        self.embedding, self.axes = LlamaRotaryEmbedding(_config(layers)), layers.axes
         freeze_positions(self, max_length)
         for buffer in ("inv_freq", "original_inv_freq"):  # constants: no part of a checkpoint
             self.embedding.register_buffer(buffer, getattr(self.embedding, buffer), persistent=False)
 
-    def forward(self, positions: Tensor) -> Turn:
-        """Return the cosines and sines of positions int64 [B, T]."""
-        cosines, sines = self.embedding(torch.zeros(1, dtype=torch.float32, device=positions.device), positions)
+    def forward(self, positions: Tensor, offsets: Tensor | None = None) -> Turn:
+        """Return the cosines and sines of positions int64 [B, T]; of M-RoPE plus offsets int64 [B, 3, T] on the axes of
+        the layers."""
+        hidden = torch.zeros(1, dtype=torch.float32, device=positions.device)
+        if offsets is not None:
+            return on_axes(self.embedding, self.axes, hidden, positions, offsets)
+        cosines, sines = self.embedding(hidden, positions)
         return cosines, sines
 
 
@@ -113,5 +118,5 @@ def layer_states(layers: LayerShape, shape: CacheShape, prefix: str = "drafter")
 def _config(layers: LayerShape) -> Any:
     return LlamaConfig(
         hidden_size=layers.hidden_size, num_attention_heads=layers.heads, num_key_value_heads=layers.kv_heads,
-        head_dim=layers.head_dim, max_position_embeddings=layers.positions, rope_parameters=dict(layers.rope),
+        head_dim=layers.head_dim, max_position_embeddings=layers.positions, rope_parameters=layers.plain_rope,
     )  # fmt: skip

@@ -1,7 +1,11 @@
 """Mask rows after the accepted path, which give a draft each in the same pass (PARD, An et al. 2025; P-EAGLE)."""
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor
+
+from speccompile.compiler.step.draft.paired import PairedReading
 
 
 def mask_token_attention(causal: Tensor, seen: Tensor, masks: int) -> Tensor:
@@ -43,3 +47,32 @@ class ParallelDraftRound:
     def forward_drafts(self, tokens: Tensor, depth: int, ancestors: Tensor, parents: Tensor) -> Tensor:
         """See `DraftRound.forward_drafts`: earlier drafts make no difference."""
         return self.depths[:, depth : depth + 1]
+
+
+class MaskedPairedRound(ParallelDraftRound, PairedReading):
+    """A round over rows of features and tokens, with mask rows after them that are not committed."""
+
+    @abstractmethod
+    def masks(self) -> tuple[int, int]:
+        """Return the number of mask rows, and their token."""
+
+    @abstractmethod
+    def mask_rows(self, x: Tensor) -> Tensor:
+        """Return what mask rows hold in place of features, [1 or B, 1, h]. x [B, C, h]: the true rows."""
+
+    def _read_path(self, x: Tensor, embedded: Tensor, causal: Tensor) -> None:
+        masks, mask_token = self.masks()
+        if not masks:
+            super()._read_path(x, embedded, causal)
+            return
+        reader, (batch, width, _) = self.reader, x.shape
+        behind = reader.clamp(self.end[:, None] + torch.arange(masks, device=x.device))
+        positions = torch.cat([self.row_positions, behind], 1)
+        self.current.set_positions(positions, positions, mask_token_attention(causal, self.seen, masks))
+        x = torch.cat([x, self.mask_rows(x).expand(batch, masks, -1)], 1)
+        mask = reader.embed(torch.full((batch, masks), mask_token, device=x.device))
+        hidden = reader.run(x, torch.cat([embedded, mask], 1), self.current, reader.rotary(positions)).hidden
+        places = places_of(self.last, width, masks)[:, :, None].expand(-1, -1, hidden.shape[2])
+        self.depths = reader.logits(hidden.gather(1, places))
+        self.logits = self.depths[:, :1]
+        self.caught_up = [rows[:, :, :width] for rows in self.current.rows()]

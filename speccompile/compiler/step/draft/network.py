@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from speccompile.compiler.step.draft import Accepted, State
 from speccompile.compiler.step.draft.vocabulary import Vocabulary
+from speccompile.compiler.step.media_rows import MediaRows
 
 
 class DraftRound(ABC):
@@ -47,6 +48,7 @@ class DraftNetwork(nn.Module, ABC):
     is_recurrent   it has recurrent states, which must read every token once: it reads whole paths
     pairs_next_token  its rows hold a feature and the next token
     reads_source   it attends to the source of an encoder
+    media          rows of pictures as it reads them: those in place of the next tokens, or their positions
     """
 
     size: int
@@ -57,6 +59,7 @@ class DraftNetwork(nn.Module, ABC):
     is_recurrent: bool = False
     pairs_next_token: bool = False
     reads_source: bool = False
+    media: MediaRows | None = None
 
     def __init__(self) -> None:
         super().__init__()

@@ -16,6 +16,7 @@ from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Accepted, State
 from speccompile.compiler.step.draft.layers import Rotary, Turn, layer_states
 from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
+from speccompile.compiler.step.draft.pictures import PicturedPath
 from speccompile.plan.layers import LayerShape
 
 
@@ -45,9 +46,13 @@ class PairedReader(DraftNetwork):
         """Fuse features float32 [B, T, F] -> [B, T, h], once for every true row."""
 
     @abstractmethod
-    def run(self, x: Tensor, tokens: Tensor, current: CachedPass, turn: Turn) -> Output:
-        """Run the layers over rows x [B, T, h] and the tokens int64 [B, T] after them. The pass has its positions
-        set."""
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Return the embeddings float32 [B, T, h] of tokens int64 [B, T]."""
+
+    @abstractmethod
+    def run(self, x: Tensor, embedded: Tensor, current: CachedPass, turn: Turn) -> Output:
+        """Run the layers over rows x [B, T, h] and the embeddings [B, T, h] of the tokens after them. The pass has its
+        positions set."""
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
@@ -78,12 +83,15 @@ class PairedReading(DraftRound):
         self.seen = catch_up < n_path[:, None]  # [B, C]: without the padding
         self.last = (n_path - 1).clamp(min=0)[:, None]  # [B, 1]: the row of the bonus token
         causal = (catch_up[None, :] <= catch_up[:, None]).expand(path.shape[0], -1, -1)
-        self._read_path(reader.fuse(features), tokens, causal)
+        self.pictures = PicturedPath(reader.media, accepted)
+        self._read_path(reader.fuse(features), self.pictures.merged(reader.embed, tokens), causal)
 
-    def _read_path(self, x: Tensor, tokens: Tensor, causal: Tensor) -> None:
-        """Read the true rows x [B, C, h], with the tokens int64 [B, C] after them; causal bool [B, C, C]."""
+    def _read_path(self, x: Tensor, embedded: Tensor, causal: Tensor) -> None:
+        """Read the true rows x [B, C, h], with the embeddings [B, C, h] of the tokens after them; causal bool [B, C,
+        C]."""
         self.current.set_positions(self.row_positions, self.row_positions, causal)
-        output = self.reader.run(x, tokens, self.current, self.reader.rotary(self.row_positions))
+        turn = self.reader.rotary(self.row_positions, self.pictures.offsets())
+        output = self.reader.run(x, embedded, self.current, turn)
         last = self.last[:, :, None].expand(-1, -1, output.hidden.shape[2])
         self.logits = self.reader.logits(output.hidden.gather(1, last))
         self.feedback = output.feedback.gather(1, last)  # [B, 1, h]
@@ -98,7 +106,8 @@ class PairedReading(DraftRound):
             positions, seen = positions.expand(tokens.shape), seen.expand(-1, tokens.shape[1], -1)
         self.row_positions = torch.cat([self.row_positions, positions], 1)
         self.current.set_positions(positions, self.row_positions, torch.cat([seen, ancestors], 2))
-        output = self.reader.run(x, tokens, self.current, self.reader.rotary(positions))
+        turn = self.reader.rotary(positions, self.pictures.offsets_behind(tokens.shape[1]))
+        output = self.reader.run(x, self.reader.embed(tokens), self.current, turn)
         self.feedback = output.feedback
         return self.reader.logits(output.hidden)
 

@@ -158,7 +158,7 @@ void App::generate(Exchange& exchange, bool is_chat) {
   for (const TokenIds& prompt : asked.prompts) {
     Request one = asked.options;
     one.prompts = {prompt};
-    requests.push_back(open->service.submit(one, {client, client + ":" + asked.salt, true}));
+    requests.push_back(open->service.submit(one, {client, client + ":" + asked.salt, true, asked.priority}));
   }
   for (const auto& request : requests) ready.watch(*request);
   if (asked.stream)

@@ -35,13 +35,6 @@ void check_parts(const Json& messages) {
   }
 }
 
-// Throws RequestError for what Python's server has, and this one lacks.
-void check_native(const Json& fields) {
-  if (fields["return_drafts"].boolean())
-    throw RequestError(400, "return_drafts: received true, but speccompile-native does not cut texts by drafts", "return_drafts", "unsupported_parameter",
-                       "leave it out, or serve the bundle with speccompile serve");
-}
-
 Json validate(const Json& body, const Json& schema) {
   static const Json object = Json::Object{{"type", "object"}};
   check(body, object);
@@ -53,7 +46,6 @@ Json validate(const Json& body, const Json& schema) {
   Json fields{Json::Object{}};
   for (const auto& [name, value] : body.object())
     if (!value.is_null() && schema["properties"].find(name)) fields.set(name, value);
-  check_native(fields);
   return fields;
 }
 

@@ -39,11 +39,14 @@ void read_common(const Json& fields, ParsedRequest& made) {
   made.stream = fields["stream"].boolean();
   const Json& wanted = fields["stream_options"];
   if (fields.find("stream_options") && !made.stream) refuse_without_stream("stream_options");
+  made.drafts = fields["return_drafts"].boolean();
+  if (made.drafts && !made.stream) refuse_without_stream("return_drafts");
   made.sequences = whole_or(fields, "n", 1);
   made.usage = wanted["include_usage"].boolean();
   made.continuous_usage = made.usage && wanted["continuous_usage_stats"].boolean();
   made.token_ids = fields["return_token_ids"].boolean();
   made.salt = fields["cache_salt"].text();
+  made.priority = whole_or(fields, "priority", 0);
   made.model = fields["model"].text();
 }
 

@@ -15,17 +15,18 @@ namespace spc::http {
 // prompts: token ids of each; options: of `Service::submit`, the same for all, without a prompt; sequences: number for each
 // prompt. stream: send output as it comes; usage: at the end of the stream, or with every chunk (`continuous_usage`). logprobs:
 // number of alternative tokens at each position, nullopt for no log-probabilities. echo: texts before the answers, one for each
-// prompt. token_ids: whether to send them. salt: only requests with the same salt share cached prompts. model: as the request
+// prompt. token_ids: whether to send them; drafts: whether to send what each round drafted. salt: only requests with the same salt share cached prompts. model: as the request
 // names it, "" if it does not.
 struct ParsedRequest {
   bool is_chat = false;
   std::vector<TokenIds> prompts;
   Request options;
   int64_t sequences = 1;
-  bool stream = false, usage = false, continuous_usage = false, token_ids = false;
+  bool stream = false, usage = false, continuous_usage = false, token_ids = false, drafts = false;
   std::optional<int64_t> logprobs;
   std::vector<std::string> echo;
   std::string salt, model;
+  int64_t priority = 0;  // lower numbers are served earlier
   std::optional<Tools> tools;  // that an answer may call
 
   size_t choices() const { return prompts.size() * static_cast<size_t>(sequences); }

@@ -40,6 +40,7 @@ ResponseBuilder::ResponseBuilder(const ParsedRequest& asked, const std::string& 
       model_(model),
       id_(fresh_id(asked.is_chat ? "chatcmpl" : "cmpl")) {
   for (const TokenIds& prompt : asked.prompts) prompt_tokens_ += static_cast<int64_t>(prompt.size());
+  for (size_t index = 0; asked.drafts && index < asked.choices(); ++index) spans_.emplace_back(texts.tokenizer(), asked.prompt_of(index));
   if (!asked.logprobs || asked.is_chat) return;
   for (size_t index = 0; index < asked.choices(); ++index) offsets_.emplace_back(texts, asked.prompt_of(index), characters(asked.echo_of(index)));
 }
@@ -70,15 +71,17 @@ std::vector<Json> ResponseBuilder::first_chunks() {
 std::vector<Json> ResponseBuilder::chunks(size_t choice, const OutputDelta& delta) {
   new_tokens_ += static_cast<int64_t>(delta.token_ids.size());
   std::vector<Json> found;
-  const bool says_tokens = asked_.logprobs || asked_.token_ids;  // also of those that have no text yet
+  const bool says_tokens = asked_.logprobs || asked_.token_ids || asked_.drafts;  // also of those that have no text yet
   if (!delta.text.empty() || (!delta.token_ids.empty() && says_tokens)) {
     Json::Object parts;
-    if (asked_.is_chat)  // with tools it may become a call, which is known only at its end
-      parts.emplace_back("delta", Json::Object{{"content", asked_.tools ? "" : delta.text}});
+    const std::string said = asked_.tools ? "" : delta.text;  // it may become a call, which is known only at its end
+    if (asked_.is_chat)
+      parts.emplace_back("delta", Json::Object{{"content", said}});
     else
-      parts.emplace_back("text", delta.text);
+      parts.emplace_back("text", said);
     parts.emplace_back("logprobs", logprobs(choice, delta.token_ids, delta.logprobs, delta.top_logprobs, delta.finished.get()));
     if (asked_.token_ids) parts.emplace_back("token_ids", list_of(delta.token_ids));
+    if (asked_.drafts) parts.emplace_back("drafts", spans_[choice].read(delta, said));
     found.push_back(chunk(choice, std::move(parts)));
   }
   if (!delta.finished) return found;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "draft_spans.h"
 #include "requests.h"
 #include "usage.h"
 
@@ -43,6 +44,7 @@ class ResponseBuilder {
   const int64_t drafts_, created_;
   const std::string model_, id_;
   std::vector<TextOffsets> offsets_;  // of each choice, for log-probabilities of completions
+  std::vector<DraftSpans> spans_;     // of each choice, where drafts are sent
   int64_t new_tokens_ = 0, prompt_tokens_ = 0;
 };
 

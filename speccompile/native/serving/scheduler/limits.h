@@ -9,12 +9,13 @@ namespace spc {
 // requests, tokens: that may wait for a batch slot, beyond the running ones; tokens are prompt tokens, and a single request may
 // always wait. sequences: maximum of one request. queue_seconds: maximum wait of a request for its first slot; seconds: maximum
 // in all, from the submission. client_rows: slots that requests of one client may have at once. reuse: whether cached tokens of
-// earlier texts serve prompts with the same prefix.
+// earlier texts serve prompts with the same prefix. by_priority: whether requests with a lower priority number get a slot earlier,
+// and not who came first.
 struct Limits {
   int64_t requests = 64, tokens = 65536, sequences = 16;
   std::optional<double> queue_seconds, seconds;
   std::optional<int64_t> client_rows;
-  bool reuse = true;
+  bool reuse = true, by_priority = false;
 
   // Throw Error(kUsage) for a limit that would let nothing pass.
   void check() const;

@@ -13,10 +13,12 @@
 namespace spc {
 
 // Terms on which a request is served. client: its name, for `Limits::client_rows`; salt: only requests with the same one share
-// cached tokens; reuse: whether cached tokens of other texts may serve it, and its own may serve others.
+// cached tokens; reuse: whether cached tokens of other texts may serve it, and its own may serve others. priority: lower numbers
+// get a slot earlier, see `Limits::by_priority`.
 struct Terms {
   std::string client, salt;
   bool reuse = true;
+  int64_t priority = 0;
 };
 
 // arrival_time: by the service's clock.

@@ -6,7 +6,11 @@
 namespace spc {
 namespace {
 
-void check_sequences(const Request& asked, const Limits& limits) {
+// Throw Error(kUsage) for a request with more sequences than one may have, or with a priority where the queue has none.
+void check_terms(const Request& asked, const Terms& terms, const Limits& limits) {
+  if (terms.priority && !limits.by_priority)
+    throw Error(Kind::kUsage, "priority: received " + std::to_string(terms.priority) + ", but this service takes requests in the order of their arrival",
+                "leave it out, or serve with --scheduling-policy priority (Limits.scheduling_policy)");
   const std::optional<Value>& count = asked.num_return_sequences.all;
   if (!count || !count->is_whole || count->whole <= static_cast<uint64_t>(limits.sequences)) return;
   throw Error(Kind::kUsage,
@@ -19,7 +23,7 @@ void check_sequences(const Request& asked, const Limits& limits) {
 std::shared_ptr<ServedRequest> Scheduler::submit(const Request& asked, const Terms& terms) {
   if (asked.prompts.size() != 1)
     throw Error(Kind::kUsage, "received " + std::to_string(asked.prompts.size()) + " prompts, expected one", "submit one request for each prompt");
-  check_sequences(asked, limits_);
+  check_terms(asked, terms, limits_);
   const Options options = check_options(asked, decoder_.bundle->manifest(), false);
   Rows rows = decoder_.make_sequences(asked, options);
   const auto request = std::make_shared<ServedRequest>(static_cast<int64_t>(rows.size()));

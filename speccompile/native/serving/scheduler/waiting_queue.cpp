@@ -1,6 +1,7 @@
 #include "waiting_queue.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 namespace spc {
@@ -30,6 +31,12 @@ const char* WaitingQueue::exceeded_limit(int64_t tokens, int64_t free) const {
     has_left = true;
   }
   return has_left && left + tokens > limits_.tokens ? "tokens" : nullptr;
+}
+
+void WaitingQueue::add(const std::vector<Scheduled>& sequences) {
+  auto place = line_.end();
+  while (place != line_.begin() && (*std::prev(place))->terms.priority > sequences[0]->terms.priority) --place;
+  line_.insert(place, sequences.begin(), sequences.end());
 }
 
 Scheduled WaitingQueue::pop(const std::function<bool(const ScheduledSequence&)>& may) {

@@ -1,4 +1,4 @@
-// Queue of sequences that wait for a batch slot: first come, first served (serving/scheduler/waiting_queue.py).
+// Queue of sequences that wait for a batch slot: those with a lower priority number first, then who came first (serving/scheduler/waiting_queue.py).
 #pragma once
 
 #include <deque>
@@ -13,7 +13,7 @@ namespace spc {
 
 using Scheduled = std::shared_ptr<ScheduledSequence>;
 
-// Sequences without a batch slot, in order of arrival. The caller ensures that one thread at a time uses it.
+// Sequences without a batch slot, in the order in which they get one. The caller ensures that one thread at a time uses it.
 class WaitingQueue {
  public:
   explicit WaitingQueue(const Limits& limits) : limits_(limits) {}
@@ -25,8 +25,8 @@ class WaitingQueue {
   // Return the limit that one more request with `tokens` prompt tokens would exceed, or null. free: free slots, which the first
   // requests get as soon as those before them are prefilled.
   const char* exceeded_limit(int64_t tokens, int64_t free) const;
-  // Add all sequences of one request.
-  void add(const std::vector<Scheduled>& sequences) { line_.insert(line_.end(), sequences.begin(), sequences.end()); }
+  // Add all sequences of one request, behind those that have its priority.
+  void add(const std::vector<Scheduled>& sequences);
   // Remove and return the first sequence that may begin, or null.
   Scheduled pop(const std::function<bool(const ScheduledSequence&)>& may);
   // Remove and return all sequences that need not wait any longer.

@@ -77,10 +77,10 @@ export class Conversation {
     this._running?.abort();
   }
 
-  /** Ask something. An edited message takes the place of the last one. */
-  ask(asked) {
+  /** Ask something. An edited message takes the place of the last one. pictures: {name, url} of each. */
+  ask(asked, pictures = []) {
     if (this._edited) this._drop();
-    const exchange = { asked, answer: "", marks: [], isText: !this._settings.bundle.chat, stats: emptyStats(), end: null, error: null, isOpen: true };
+    const exchange = { asked, pictures, answer: "", marks: [], isText: !this._settings.bundle.chat, stats: emptyStats(), end: null, error: null, isOpen: true };
     this.exchanges.push(exchange);
     this._show(exchange);
     this._follows = true;
@@ -89,8 +89,8 @@ export class Conversation {
 
   _again() {
     this._page.notice("");
-    const { asked } = this._drop();
-    this.ask(asked);
+    const { asked, pictures } = this._drop();
+    this.ask(asked, pictures);
     this._page.focus();
   }
 
@@ -98,7 +98,7 @@ export class Conversation {
   edit() {
     const last = this.exchanges.at(-1);
     this._edited = last;
-    this.onEdit(last.asked);
+    this.onEdit(last.asked, last.pictures);
     this._page.notice("Sending replaces your last message and its answer.", "Keep it", () => this.keepLast());
   }
 
@@ -106,7 +106,7 @@ export class Conversation {
     if (!this._edited) return;
     this._edited = null;
     this._page.notice("");
-    this.onEdit("");
+    this.onEdit("", []);
   }
 
   _drop() {
@@ -199,7 +199,7 @@ export class Conversation {
     const messages = this._settings.system ? [{ role: "system", content: this._settings.system }] : [];
     for (const each of this.exchanges) {
       if (each !== exchange && !each.answer) continue; // it failed: the model has not seen it
-      messages.push({ role: "user", content: each.asked });
+      messages.push({ role: "user", content: contentOf(each) });
       if (each !== exchange) messages.push({ role: "assistant", content: each.answer });
     }
     return { ...fields, messages };
@@ -242,8 +242,20 @@ export class Conversation {
   }
 
   _save() {
-    if (this._isLeft || saveConversation(this.exchanges) || this._isTold) return;
-    this._isTold = true;
-    this._page.notice("This browser keeps no more: what comes now is lost when the page is loaded again.");
+    const lost = this._isLeft ? null : saveConversation(this.exchanges);
+    if (!lost || this._lost === lost) return;
+    this._lost = lost;
+    this._page.notice(
+      lost === "pictures"
+        ? "This browser has no room for the pictures: they are lost when the page is loaded again."
+        : "This browser keeps no more: what comes now is lost when the page is loaded again.",
+    );
   }
+}
+
+/** A message's content in OpenAI's form: its pictures first. */
+function contentOf({ asked, pictures }) {
+  const parts = (pictures ?? []).filter(({ url }) => url).map(({ url }) => ({ type: "image_url", image_url: { url } }));
+  if (!parts.length) return asked;
+  return asked ? [...parts, { type: "text", text: asked }] : parts;
 }

@@ -3,6 +3,7 @@
 import { ApiError, get, key } from "./api.js";
 import { Conversation } from "./conversation.js";
 import { askForKey } from "./key.js";
+import { Pictures } from "./pictures.js";
 import { Settings } from "./settings.js";
 import { keptTheme } from "./store.js";
 import { button } from "./view.js";
@@ -16,6 +17,7 @@ const at = (id) => document.getElementById(id);
 const composer = at("composer");
 const text = at("text");
 const settings = new Settings((name) => name === "markdown" && conversation.drawAgain());
+const pictures = new Pictures({ changed, notice });
 const conversation = new Conversation(settings, { changed, notice, unauthorized, focus });
 
 const isTouch = () => matchMedia("(pointer: coarse)").matches;
@@ -37,12 +39,14 @@ function changed() {
   const { isBusy } = conversation;
   at("send").textContent = isBusy ? "Stop" : "Send";
   at("send").setAttribute("aria-label", isBusy ? "Stop the answer" : "Send");
-  at("send").disabled = !isBusy && (!settings.bundle || !text.value.trim());
+  at("send").disabled = !isBusy && (!settings.bundle || isNothing());
   at("empty").hidden = !settings.bundle || conversation.exchanges.length > 0;
   at("clear").hidden = conversation.exchanges.length === 0;
   at("clear-too").disabled = conversation.exchanges.length === 0;
   at("forget").hidden = !key.get();
 }
+
+const isNothing = () => !text.value.trim() && pictures.isEmpty;
 
 function grow() {
   text.style.height = "auto";
@@ -50,19 +54,21 @@ function grow() {
   changed();
 }
 
-function write(value) {
+function write(value, seen = null) {
   text.value = value;
+  if (seen) pictures.put(seen);
   grow();
   text.focus();
 }
 
 function send() {
-  if (conversation.isBusy || !settings.bundle || !text.value.trim()) return;
+  if (conversation.isBusy || !settings.bundle || isNothing()) return;
   if (settings.problem) return notice(settings.problem, "Settings", () => at("open-settings").click());
   notice("");
   const asked = settings.bundle.chat ? text.value.trim() : text.value;
+  const seen = pictures.take();
   write("");
-  conversation.ask(asked);
+  conversation.ask(asked, seen);
 }
 
 function clear() {
@@ -108,6 +114,7 @@ function start(models, bundle) {
   at("model").value = bundle.model;
   at("model").disabled = models.length < 2;
   document.title = `${bundle.model} · speccompile`;
+  pictures.show(bundle.chat && bundle.images);
   text.placeholder = bundle.chat ? "Ask something" : "Begin a text, and the model goes on";
   at("text-label").textContent = bundle.chat ? "Message" : "Text that the model continues";
   text.classList.toggle("mono", !bundle.chat);

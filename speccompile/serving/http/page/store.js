@@ -42,7 +42,13 @@ export const keptTheme = {
   },
 };
 
-export const saveConversation = (exchanges) => write(CONVERSATION, exchanges.length ? exchanges : null);
+/** Keep the conversation, and return what there was no room for: null, "pictures", or "everything". */
+export function saveConversation(exchanges) {
+  if (write(CONVERSATION, exchanges.length ? exchanges : null)) return null;
+  const texts = exchanges.map((each) => ({ ...each, pictures: each.pictures.map(({ name }) => ({ name, url: null })) }));
+  return write(CONVERSATION, texts) ? "pictures" : "everything";
+}
+
 export const saveSettings = (settings) => write(SETTINGS, settings);
 
 /** The exchanges that were kept. One whose answer had not ended is marked as interrupted. */
@@ -51,11 +57,14 @@ export function loadConversation() {
   if (!Array.isArray(exchanges)) return [];
   const valid = exchanges.filter((each) => typeof each?.asked === "string" && typeof each.answer === "string" && each.stats);
   for (const each of valid) {
+    each.pictures = Array.isArray(each.pictures) ? each.pictures.filter(isPicture) : [];
     if (each.isOpen) Object.assign(each, { isOpen: false, end: "interrupted" });
     if (each.error) each.error.retryAfter = null; // it is over
   }
   return valid;
 }
+
+const isPicture = (each) => typeof each?.name === "string" && (each.url === null || String(each.url).startsWith("data:image/"));
 
 export function loadSettings() {
   const settings = read(SETTINGS);

@@ -51,6 +51,14 @@ async function copied(text) {
   return done;
 }
 
+/** A picture of a message; its name where the browser has not kept it. */
+export function thumbnail({ name, url }) {
+  if (!url) return make("p", { className: "lost", text: `${name}: this browser has not kept it, and the model no longer sees it.` });
+  const image = make("img");
+  Object.assign(image, { src: url, alt: name, title: name });
+  return image;
+}
+
 /** An exchange: what was asked, the answer, how it went, and what can be done with it. */
 export class ExchangeView {
   /** actions: regenerate, edit, goOn, retry. markdown: whether to read the answer as Markdown. */
@@ -63,8 +71,10 @@ export class ExchangeView {
     this._isMarkdown = markdown;
     this.element = make("article");
     if (!this._isPlain) {
-      const asked = make("div", { text: exchange.asked });
-      this.element.append(make("h2", { className: "hidden", text: "You" }), make("div", { className: "asked" }, asked));
+      const asked = make("div", { className: "asked" });
+      if (exchange.pictures?.length) asked.append(make("div", { className: "seen" }, ...exchange.pictures.map(thumbnail)));
+      if (exchange.asked) asked.append(make("div", { className: "bubble", text: exchange.asked }));
+      this.element.append(make("h2", { className: "hidden", text: "You" }), asked);
     }
     this._answer = make("div", { className: "answer" });
     this._said = make("div");

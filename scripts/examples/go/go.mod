@@ -1,0 +1,3 @@
+module speccompile
+
+go 1.19

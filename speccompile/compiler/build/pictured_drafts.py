@@ -1,0 +1,124 @@
+"""The proof of drafts behind pictures: each draft against the drafter's own reference, over transformers' features."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from speccompile.compiler.build.modules import drafter_context
+from speccompile.compiler.models.image_inputs import image_features, pixel_inputs, token_inputs
+from speccompile.compiler.prove.drafts import (
+    Case,
+    DrafterInputs,
+    PicturedText,
+    ReferenceLogits,
+    check_children,
+    check_expanded,
+    lineages,
+    token_paths,
+)
+from speccompile.compiler.prove.schedule import ScheduledWindow
+from speccompile.compiler.step.taps import Taps
+from speccompile.drafters import module_of
+from speccompile.drafters.context import DraftInputs
+from speccompile.runtime import Bundle
+from speccompile.runtime.batch import Batch
+from speccompile.runtime.generation_options import GenerationOptions
+from speccompile.runtime.images.family import Family
+from speccompile.tree import Tree
+
+ROUNDS = 3
+"""Windows of drafts that are checked: the first one is made from the prompt's rows alone."""
+
+
+@dataclass(frozen=True)
+class PicturedPrompt:
+    """A prompt with pictures, and the model that reads it whole. ids: with the placeholders of all rows."""
+
+    whole: nn.Module
+    family: Family
+    ids: list[int]
+    shown: Sequence[NDArray[np.uint8]]
+
+    def given(self, tokens: Sequence[int]) -> dict[str, torch.Tensor]:
+        """Return transformers' inputs for the prompt and the tokens after it."""
+        ids = torch.tensor([[*self.ids, *tokens]])
+        return token_inputs(self.whole, ids) | pixel_inputs(self.family, self.shown)
+
+    @torch.no_grad()
+    def pictures(self, behind: int) -> PicturedText:
+        """Return the pictures as transformers has them. behind: number of tokens after the prompt with positions."""
+        is_row = np.array(self.ids) == self.family.images.token_id
+        own = image_features(self.whole, self.family, self.shown)[:, : self.whole.config.text_config.hidden_size]
+        rows = np.zeros((len(self.ids), own.shape[1]), np.float32)
+        rows[is_row] = own.float().numpy()
+        if not self.family.images.axes:
+            return PicturedText(rows, is_row, None)
+        given = self.given([0] * behind)
+        kinds, grid = given["mm_token_type_ids"], given["image_grid_thw"]
+        places, _ = self.whole.model.get_rope_index(given["input_ids"], kinds, grid)
+        return PicturedText(rows, is_row, places[:, 0].numpy())
+
+    @torch.no_grad()
+    def features(self, tokens: Sequence[int], taps: Sequence[str]) -> NDArray[np.float32]:
+        """Return transformers' hidden states float32 [n, F] at the prompt and the tokens after it. A layer's output is
+        what the next layer reads, with the additions of pictures."""
+        decoder = self.whole.get_decoder()
+        last = int(decoder.config.num_hidden_layers) - 1
+        found = Taps(decoder, [_as_input(name, last) for name in taps])
+        with found.open():
+            self.whole(**self.given(tokens), use_cache=False)
+        return found.features()[0].numpy()
+
+
+def _as_input(name: str, last: int) -> str:
+    """Return a tap as the next layer's input where there is a next layer."""
+    place, _, side = name.rpartition(".")
+    number = place.removeprefix("layers.")
+    is_inner = side == "output" and number.isdecimal() and int(number) < last
+    return f"layers.{int(number) + 1}.input" if is_inner else name
+
+
+def check_pictured_drafts(bundle: Bundle, prompt: PicturedPrompt, draft: DraftInputs, new_tokens: int) -> int:
+    """Check the drafts of the first rounds behind a prompt. Return the number of compared tokens. Raise ProofError."""
+    teachers = module_of(draft.drafter.kind, "reference").teachers(drafter_context(draft))
+    pictures, compared = prompt.pictures(new_tokens + draft.drafter.tokens), 0
+    for number, (text, outputs) in enumerate(_windows(bundle, prompt, new_tokens)):
+        if number == ROUNDS:
+            break
+        features = prompt.features(text[len(prompt.ids) : -1], draft.drafter.head.taps) if draft.drafter.head else None
+        fed = DrafterInputs(text, features, text[1:], pictures=pictures)
+        where = f"pictures, window {number} behind the prompt"
+        window = ScheduledWindow({}, {}, [len(text) - 1], [0], drafted=False)
+        compared += _check(Case(where, 0, fed, window, outputs), teachers, draft, bundle.manifest.max_length)
+    return compared
+
+
+def _windows(
+    bundle: Bundle, prompt: PicturedPrompt, new_tokens: int
+) -> Iterator[tuple[list[int], dict[str, NDArray[np.int64]]]]:
+    """Yield the text so far, and the window of drafts that follows it, for every round that follows."""
+    options = GenerationOptions(images=list(prompt.shown), max_new_tokens=new_tokens, adaptive=False, ignore_eos=True)
+    batch, size = Batch(bundle, [prompt.ids], options), (bundle.manifest.batch_size, bundle.manifest.tokens + 1)
+    named = {"next_window": "window", "next_parents": "parents"}
+    made = {tensor.name for graph in bundle.manifest.graphs for tensor in graph.outputs}
+    for _ in batch.run():
+        row = batch.rows[0]
+        if row.is_active and len(row) + bundle.manifest.depth < bundle.manifest.max_length:
+            found = {name: bundle.engine.host_view(own, size).copy() for name, own in named.items() if name in made}
+            total = bundle.engine.host_view("n_total", size[:1]).copy()
+            yield row.all_token_ids, found | {"next_total": total}
+
+
+def _check(case: Case, teachers: Sequence[ReferenceLogits], draft: DraftInputs, max_length: int) -> int:
+    """Check the window of one round. Return the number of compared tokens."""
+    plan = draft.drafter.tree
+    if plan.parents is None:
+        assert plan.top_k is not None, "the plan refuses other trees of drafters that read pictures"
+        return check_expanded(case, token_paths(case), teachers[0], plan.depth, plan.top_k)
+    tree = Tree(plan.parents)
+    found = (logits for each in teachers for logits in lineages(each, case.fed, case.tokens, tree, max_length))
+    return sum(check_children(case, node, row, case.tokens, tree) for logits in found for node, row in logits)
