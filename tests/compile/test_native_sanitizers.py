@@ -18,6 +18,7 @@ from tests.light.fake_bundle import toy_manifest, toy_tokenizer
 from tests.light.test_text import TOKENIZERS
 from tests.native.conftest import run
 from tests.native.slot_operations import TRACES, check_trace
+from tests.native.test_native_images import ImageLines, decode_changed
 from tests.native.test_native_model_templates import FOLDER as MODEL_TEMPLATES
 from tests.native.test_native_model_templates import GIVEN as TEMPLATES
 from tests.native.tokenizers_of_families import FAMILIES
@@ -43,6 +44,7 @@ PROGRAMS = {
         "test_proposers",
         "test_schedulers",
         "slot_lines",
+        "image_lines",
         "fuzz",
     ),
     "thread": ("test_sessions", "test_schedulers", "test_thread_pool"),
@@ -133,6 +135,13 @@ def test_slots(checked, tmp_path, onnxruntime_library, trace, kind):
     check_trace(
         trace, write_arithmetic_bundle(tmp_path / "b", **kind), checked.build / "slot_lines", onnxruntime_library
     )
+
+
+@pytest.mark.parametrize("checked", ["address"], indirect=True)
+def test_pictures_that_are_changed_at_random(checked, tmp_path):
+    native = ImageLines(checked.build, tmp_path)
+    assert decode_changed(native, tmp_path, 100) > 0
+    native.close()
 
 
 WAYS = (

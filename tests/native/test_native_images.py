@@ -237,6 +237,27 @@ def test_what_is_no_picture_is_refused(native: ImageLines, data: bytes, said: st
     assert caught.value.hint
 
 
+def decode_changed(native: ImageLines, folder: Path, count: int) -> int:
+    """Decode each of FILES with some bytes changed at random, `count` times, and return how many were decoded. The
+    others are refused; a decoder that ends the program is an error."""
+    random, path, decoded = np.random.default_rng(0), folder / "changed", 0
+    for name, data in FILES.items():
+        for _ in range(count):
+            changed = np.frombuffer(data, np.uint8).copy()
+            places = random.integers(0, len(changed), random.integers(1, 6))
+            changed[places] = random.integers(0, 256, len(places))
+            end = random.integers(1, len(changed)) if random.integers(2) else len(changed)
+            path.write_bytes(changed[:end].tobytes())
+            found = outcome(partial(native.bytes_of, "decode", str(path)))
+            assert len(found) == 1 or (found[0] == "PromptError" and f"image {path}: " in found[1]), name
+            decoded += len(found) == 1
+    return decoded
+
+
+def test_damaged_files_are_decoded_or_refused(native: ImageLines, tmp_path: Path) -> None:
+    assert decode_changed(native, tmp_path, 5) > 0
+
+
 def test_files_that_cannot_be_read_are_refused(native: ImageLines, tmp_path: Path) -> None:
     large = tmp_path / "large"
     with large.open("wb") as file:

@@ -26,7 +26,7 @@ class SequenceMedia {
   int64_t block(int64_t place) const { return blocks_[static_cast<size_t>(place)]; }
   // Return what to add, on an axis, to the position of a token; those after the prompt have its end's.
   int64_t offset(size_t axis, int64_t place) const;
-  // Return what to add, on every axis, to the position of a token behind the prompt.
+  // Return the offset, on every axis, of the position of a token behind the prompt.
   int64_t offset_behind() const { return offset(0, size_); }
   // Return where a chunk of the prompt ends that begins at `start` and would end at `stop`: not among rows that see each other, which
   // lie before or in it.

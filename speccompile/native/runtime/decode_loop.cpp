@@ -73,7 +73,7 @@ int64_t DecodeLoop::prefill(int64_t slot, std::optional<int64_t> most) {
   const int64_t chunk = rounds_.manifest.prefill_chunk;
   const int64_t size = most ? std::max(std::min(*most, chunk), 1 + drafting_.overlap) : chunk;
   const int64_t start = own.prefill_position;
-  const Span part = {start, chunk_stop(own, start, std::min(start + size, own.sequence->size()))};
+  const Span part = {start, chunk_stop(own, start + drafting_.overlap, std::min(start + size, own.sequence->size()))};
   run({{&own, part}}, rounds_.supports_batch_slices ? SlotList() : decoding(), false);
   return part.size();
 }

@@ -10,11 +10,12 @@ namespace spc {
 
 MediaInputs::MediaInputs(Engine& engine, const Manifest& manifest)
     : engine_(engine),
+      batch_(manifest.batch_size),
       has_blocks_(has_input(manifest, names::kMediaBlocks)),
       has_offsets_(has_input(manifest, names::kMediaOffsets)),
+      has_next_(has_input(manifest, names::kMediaNext)),
       has_behind_(has_input(manifest, names::kMediaBehind)),
-      ahead_(has_input(manifest, names::kMediaNext)),
-      batch_(manifest.batch_size),
+      ahead_(has_next_ ? 1 : 0),
       most_(manifest.batch_size * (manifest.prefill_chunk + ahead_)) {
   for (const Graph& graph : manifest.graphs)
     if (const Tensor* const media = graph.input(names::kMedia)) width_ = media->shape.back().size;
@@ -41,11 +42,11 @@ void MediaInputs::write(int64_t window, const Span& lines, const MediaParts& par
   }
   if (has_behind_) {
     int64_t* const behind = zeroed(names::kMediaBehind, {batch_}, lines);
-    for (const auto& each : parts)
-      if (each.first->sequence->media) behind[each.first->index] = each.first->sequence->media->offset_behind();
+    for (const auto& [slot, part] : parts)
+      if (slot->sequence->media) behind[slot->index] = slot->sequence->media->offset_behind();
   }
+  if (has_next_) zeroed(names::kMediaNext, {batch_, window}, lines);
   zeroed(names::kMediaRows, {batch_, window}, lines);
-  if (ahead_) zeroed(names::kMediaNext, {batch_, window}, lines);
   if (has_blocks_) zeroed(names::kMediaBlocks, {batch_, window}, lines);
   int64_t filled = 0;
   for (const auto& [slot, part] : parts)
@@ -57,7 +58,7 @@ int64_t MediaInputs::write_rows(const Slot& slot, const Span& part, int64_t wind
   float* const rows = engine_.host_view(names::kMedia, {count, width_}).floats();
   int64_t* const numbers = engine_.host_view(names::kMediaRows, {batch_, window}).ints() + slot.index * window;
   int64_t* const blocks = has_blocks_ ? engine_.host_view(names::kMediaBlocks, {batch_, window}).ints() + slot.index * window : nullptr;
-  int64_t* const next = ahead_ ? engine_.host_view(names::kMediaNext, {batch_, window}).ints() + slot.index * window : nullptr;
+  int64_t* const next = has_next_ ? engine_.host_view(names::kMediaNext, {batch_, window}).ints() + slot.index * window : nullptr;
   for (int64_t place = part.start; place < part.stop + ahead_; ++place) {
     const float* const row = media.row(place);
     if (!row) continue;
@@ -65,7 +66,7 @@ int64_t MediaInputs::write_rows(const Slot& slot, const Span& part, int64_t wind
       throw Error(Kind::kBundle, "manifest.json: a picture has more rows than prefill_chunk, " + std::to_string(count / batch_), "build the bundle again");
     std::copy_n(row, width_, rows + filled++ * width_);
     if (next && place > part.start) next[place - part.start - 1] = filled;
-    if (place == part.stop) break;
+    if (place >= part.stop) continue;
     numbers[place - part.start] = filled;
     if (blocks) blocks[place - part.start] = media.block(place);
   }

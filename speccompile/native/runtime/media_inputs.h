@@ -22,16 +22,17 @@ class MediaInputs {
   void write(int64_t window, const Span& lines, const MediaParts& parts, int64_t count) const;
 
  private:
-  // Return the tokens whose rows a run over these reads: a drafter's rows have the token behind as well.
   Span read(const Span& part) const { return {part.start, part.stop + ahead_}; }
   // Write the rows of one slot behind the first `filled` ones. Return how many are filled then.
   int64_t write_rows(const Slot& slot, const Span& part, int64_t window, int64_t count, int64_t filled) const;
   int64_t* zeroed(const char* name, const Shape& shape, const Span& lines) const;
 
   Engine& engine_;
-  const bool has_blocks_, has_offsets_, has_behind_;
-  const int64_t ahead_, batch_, most_;
+  const int64_t batch_;
   int64_t width_ = 0;
+  const bool has_blocks_, has_offsets_, has_next_, has_behind_;
+  const int64_t ahead_;  // tokens behind a part whose rows the drafter reads
+  const int64_t most_;
 };
 
 // Return where a chunk of a slot's sequence ends that begins at `start` and would end at `stop`.
