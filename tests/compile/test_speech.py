@@ -133,6 +133,29 @@ def test_a_smaller_whisper_drafts(tmp_path, encoder):
         assert not {token for each in tokens for token in each} & set(RULES["suppress_tokens"])
 
 
+@pytest.mark.sweep("as the same encoder in float32, alone in its batch")
+def test_an_encoder_in_int8_is_shared_by_every_row(tmp_path):
+    make_pair(tmp_path)
+    built = build(
+        {
+            "name": "demo", "target": {"model": str(tmp_path / "target")}, "decoding": "sampling",
+            "drafter": {"kind": "model", "model": str(tmp_path / "drafter"), "tokens": 3},
+            "precision": {"target": "int8", "drafter": "float32"}, "prove": {"max_new_tokens": 8},
+            "cache": {"max_length": 48, "prefill_chunk": 8, "batch_size": 2},
+        },
+        tmp_path / "bundle",
+    )  # fmt: skip
+    rows = json.loads((built / "proof.json").read_text())["graphs"]
+    assert len([each for each in rows if each["graph"] == "encode_draft_source"]) >= 3
+    with Bundle.open(built) as bundle:
+        sounds, asked = [noise(3000, 1), noise(SOUND, 2)], {"source_language": "de", "max_new_tokens": 20}
+        alone = [bundle.generate(audio=each, **asked, autoregressive=True).token_ids for each in sounds]
+        assert alone[0] != alone[1]
+        for order in (1, -1):
+            found = bundle.generate_batch(audio=sounds[::order], **asked, adaptive=False)
+            assert [each.token_ids for each in found] == alone[::order]
+
+
 TIMED = {
     "suppress_tokens": [3, 4, 28, *range(101, 108)], "max_length": 64, "prev_sot_token_id": 99,
 }  # fmt: skip

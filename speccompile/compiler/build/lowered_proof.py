@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.bundle.manifest import EngineEntry
-from speccompile.bundle.sources import round_only
+from speccompile.bundle.sources import round_only, shares_encoder
 from speccompile.compiler.build.cache_key import GraphFiles
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.draft_proof import check_draft, reads_target
@@ -24,7 +24,7 @@ from speccompile.compiler.prove.schedule import Outputs, Recording, Schedule, dr
 from speccompile.compiler.prove.tolerance import TOLERANCE, arithmetic_over, tolerance
 from speccompile.compiler.prove.weights import check_weights
 from speccompile.compiler.weights.session import LinkedEngine
-from speccompile.contract import SOURCE_ENCODERS, Graph
+from speccompile.contract import ENCODE_DRAFT_SOURCE, ENCODE_SOURCE, SOURCE_ENCODERS, Graph
 from speccompile.drafters.context import DraftInputs
 from speccompile.progress import LOGGER, log_step
 from speccompile.runtime.devices.engine import Array
@@ -175,7 +175,9 @@ def _check_drafts(
     script, graphs, files = known["verify"].script, [graph], {graph.name: engine.entry.files[graph.name]}
     if reads_target(draft.drafter) and graph.name != STEP:  # as traced, for every format of the engine's target
         graphs, files = [verify, graph], {verify.name: neutral_file(verify), **files}
-    entry = replace(engine.entry, files=files, graphs=tuple(graphs))
+    encoders = [part.graph for name, part in known.items() if name in SOURCE_ENCODERS]  # as traced, as well
+    files |= {each.name: neutral_file(each) for each in encoders}
+    entry = replace(engine.entry, files=files, graphs=(*graphs, *encoders))
     outputs = drive(LinkedEngine(folder, entry), script, graphs)
     free_memory()
     links: tuple[dict[str, Array], ...] = ()
@@ -208,10 +210,11 @@ def _drive(
     running = engine.open(folder, graph.name)
     script = parts[0].script
     outputs = drive(running, script, [graph])
-    word = arithmetic_over(max((each.arithmetic for each in numbers.values()), key=TOLERANCE.__getitem__), [graph])
+    formats = [*numbers.values(), *_encoder_formats(engine, known, graph)]
+    word = arithmetic_over(max((each.arithmetic for each in formats), key=TOLERANCE.__getitem__), [graph])
     # The links between its two graphs are internal to a step.
     links = {t.name for part in parts for t in part.graph.outputs if t.role == "link"} if graph.name == STEP else set()
-    is_traced = all(each.word == TRACED for each in numbers.values())
+    is_traced = all(each.word == TRACED for each in formats)
     expected = (
         parts[0].drive()
         if len(parts) == 1 and is_traced and word == TRACED
@@ -221,6 +224,15 @@ def _drive(
     if word != TRACED:
         return graph_proof.check_near(outputs, expected, graph.name, level, word, layers)
     return graph_proof.check_same(outputs, expected, graph.name, level, word)
+
+
+def _encoder_formats(engine: ProofEngine, known: dict[str, TracedGraph], graph: Graph) -> list[WeightFormat]:
+    """Return the formats of the encoders that make what a graph of a round reads of a source."""
+    own = ENCODE_SOURCE if graph.name == "verify" else ENCODE_DRAFT_SOURCE
+    if own not in known:
+        return []
+    names = (ENCODE_SOURCE, own) if shares_encoder(known[own].graph) else (own,)
+    return [engine.lowered.weight_format(name) for name in names]
 
 
 def _encoders(engine: ProofEngine, known: dict[str, TracedGraph], folder: Path) -> list[tuple[Graph, str]]:

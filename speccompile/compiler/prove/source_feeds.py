@@ -59,12 +59,12 @@ def given(manifest: Manifest, sources: Sequence[list[int]] | None) -> dict[str, 
 
 def encode_sources(engine: Engine, sources: Sequence[Sequence[int]], heard: Heard = None) -> None:
     """Run the encoders that an engine has over the source of each batch slot, one after the other."""
-    batch = len(sources)
-    for row, source in enumerate(sources):
+    batch, names = len(sources), list(filter(engine.has, SOURCE_ENCODERS))
+    for row, source in enumerate(sources if names else ()):
         if heard is None:
             engine.host_view(SOURCE, (batch, len(source)))[row] = source
         else:
             engine.host_view(AUDIO, (batch, *heard))[row] = noise(source, *heard)
         widths = {BATCH: batch} | ({} if heard else {SOURCE: len(source)})
-        for name in filter(engine.has, SOURCE_ENCODERS):  # the second may read states of the first
+        for name in names:  # the second may read states of the first
             engine.bind(name, widths, rows=range(row, row + 1))()
