@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM
 from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
-from tests.gguf_files import MODELS, save, save_reference, write_gguf
+from tests.gguf_files import MODELS, qwen_with_mtp, save, save_reference, write_gguf
 
 pytestmark = pytest.mark.builds(2)
 
@@ -41,3 +41,27 @@ def test_a_bundle_gives_the_tokens_of_transformers(tmp_path, monkeypatch, name):
     expected = model.generate(torch.tensor([PROMPT]), max_new_tokens=NEW, do_sample=False, pad_token_id=0)
     found = bundle.generate(PROMPT, max_new_tokens=NEW, ignore_eos=True)
     assert found.token_ids == expected[0, len(PROMPT) :].tolist()
+
+
+@pytest.mark.sweep("two builds of one graph each, with their proofs; what is read is in the light tests")
+@pytest.mark.parametrize("precision", ["float32", "stored"])
+def test_layers_of_multi_token_prediction_draft(tmp_path, monkeypatch, precision):
+    """The target's own layers draft from the file, whose other codes stay as they are."""
+    monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
+    _, stored = qwen_with_mtp(tmp_path)
+    (tmp_path / "recipe.yaml").write_text(
+        "name: gguf\ntarget: {model: model.gguf}\ndrafter: {kind: mtp, tokens: 2}\n"
+        "cache: {max_length: 64, prefill_chunk: 16}\nprove: {max_new_tokens: 8}\n"
+        f"precision: {{target: {precision}}}\n"
+    )
+    plan = make_plan(load_recipe(tmp_path / "recipe.yaml"))
+    assert plan.drafter.head.dialect == "Qwen 3.5"
+    bundle = Bundle.open(build(plan, tmp_path / "bundle"), threads=1)
+    found = bundle.generate(PROMPT, max_new_tokens=NEW, ignore_eos=True, adaptive=False).token_ids
+    alone = bundle.generate(PROMPT, max_new_tokens=NEW, ignore_eos=True, autoregressive=True)
+    assert found == alone.token_ids
+    if precision == "float32":
+        reference = save_reference(tmp_path / "model", stored, tmp_path / "reference")
+        model = AutoModelForCausalLM.from_pretrained(reference, dtype=torch.float32, attn_implementation="eager")
+        expected = model.generate(torch.tensor([PROMPT]), max_new_tokens=NEW, do_sample=False, eos_token_id=None)
+        assert found == expected[0, len(PROMPT) :].tolist()

@@ -6,13 +6,17 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from transformers.integrations.gguf.gguf_conversion_mapping import TiledToGroupedRows
 
 from speccompile.compiler.checkpoints.facts import read_checkpoint
 from speccompile.compiler.checkpoints.gguf.conversion import convert
 from speccompile.compiler.models.load import load_model, read_model
+from speccompile.compiler.weights.checkpoint import checkpoint_sources
+from speccompile.compiler.weights.gguf.weight import ValueTiles, codes_at
+from speccompile.drafters.find import find_carried
 from speccompile.errors import CheckpointError, SpeccompileError, UnsupportedModelError
 from speccompile.recipe.gguf import gguf_folder
-from tests.gguf_files import MODELS, save, save_reference, write_gguf
+from tests.gguf_files import MODELS, qwen_with_mtp, save, save_reference, write_gguf
 
 QUANTIZED = ("Q8_0", "Q4_0", "Q5_1", "F16", "BF16", "Q4_1", "Q5_0")
 
@@ -139,6 +143,14 @@ def test_other_architectures_are_refused_by_name(tmp_path):
         convert((tmp_path / "model.gguf",))
 
 
+@pytest.mark.parametrize("architecture", ["eagle3", "dflash", "gemma4-assistant"])
+def test_heads_of_drafters_are_refused_by_name(tmp_path, architecture):
+    write_only(tmp_path / "model.gguf", architecture)
+    with pytest.raises(UnsupportedModelError, match=f"general.architecture '{architecture}'") as refused:
+        convert((tmp_path / "model.gguf",))
+    assert refused.value.hint.startswith("use the head's safetensors")
+
+
 @pytest.mark.parametrize(("keys", "message"), [
     ([("add_head_count", 0)], "llama.attention.head_count: received 0, expected a whole number above 0"),
     ([("add_head_count", [4, 8])], r"llama.attention.head_count: received \[4, 8\], expected one number for all"),
@@ -184,3 +196,75 @@ def test_a_cache_that_cannot_be_written_is_named(llama, tmp_path, monkeypatch):
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "model.gguf"))
     with pytest.raises(CheckpointError, match="cannot be written"):
         gguf_folder(tmp_path / "model.gguf")
+
+
+@pytest.mark.parametrize("head", [None, 1])
+def test_heads_of_values_lie_as_transformers_reads_them(head):
+    """llama.cpp's order of Qwen 3.5's heads, by the operation with which transformers undoes it."""
+    size = head or 4
+    keys, own, before = 2, 3, 8
+    expected = TiledToGroupedRows(keys, own, size).permutation.numpy()
+    found = ValueTiles(keys, own, size, before).places(np.arange(before + keys * own * size))
+    np.testing.assert_array_equal(found, np.concatenate([np.arange(before), before + expected]))
+
+
+def test_codes_of_reordered_rows_and_columns_are_their_numbers(tmp_path):
+    folder = save(tmp_path / "model", "qwen3_5_text", **MODELS["qwen3_5_text"])
+    described, _ = describe(folder, tmp_path / "model.gguf", types=("Q4_1", "Q8_0", "Q5_0"))
+    seen = set()
+    for name, tensor in read_model(described)[1].items():
+        source = tensor.source
+        if source.code_kind is None:
+            continue
+        seen.add(name.rpartition(".layers.0.")[2])
+        for part in (slice(0, len(source.rows(slice(0, source.shape[0])))), slice(1, 3)):
+            numbers, scales, offsets = source.block_codes(part)
+            wide = [None if each is None else each.repeat(source.code_kind.block_size, 0) for each in (scales, offsets)]
+            zero = source.code_kind.zero_point if source.code_kind.bits == 4 else 0
+            found = (numbers.astype(np.float32) - zero) * wide[0] + (0 if wide[1] is None else wide[1])
+            np.testing.assert_allclose(found.T, source.rows(part), rtol=1e-6, atol=1e-7)
+        assert source.codes_place is not None
+        np.testing.assert_array_equal(codes_at(source_file(source), source.codes_place).read_all(), source.read_all())
+    assert {"linear_attn.out_proj.weight", "linear_attn.in_proj_qkv.weight", "linear_attn.in_proj_b.weight"} <= seen
+
+
+def source_file(source):
+    while hasattr(source, "sources"):
+        source = source.sources[0]
+    return source.file
+
+
+def test_layers_of_multi_token_prediction_are_read_as_the_target_s(tmp_path):
+    file, stored = qwen_with_mtp(tmp_path)
+    described = gguf_folder(file)
+    kind, layout, _ = find_carried(described)
+    assert (kind, layout.name) == ("mtp", "Qwen 3.5")
+    own = checkpoint_sources(described).weights
+    assert own.keys() == stored.keys()
+    for name, expected in stored.items():
+        np.testing.assert_array_equal(own[name].read_all(), expected, name)
+    config = json.loads((described / "config.json").read_text())
+    assert (config["num_hidden_layers"], config["mtp_num_hidden_layers"]) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "message"),
+    [
+        ("qwen3_5_text", [("add_nextn_predict_layers", 4)], "qwen35.nextn_predict_layers: received 4, expected fewer"),
+        ("qwen3_5_text", [("add_ssm_group_count", 4)], "qwen35.ssm.inner_size: received 192, expected a multiple of 6"),
+        ("qwen3_5_text", [("add_rope_dimension_sections", [1, 1])], "qwen35.rope.dimension_sections: received"),
+        ("lfm2", [("add_head_count_kv", [0, 2, 4])], "lfm2.attention.head_count_kv: received [0, 2, 4], expected one"),
+        (
+            "lfm2",
+            [("add_head_count_kv", [0, 2])],
+            "lfm2.attention.head_count_kv: received '2 values', expected 3, one for",
+        ),
+        ("lfm2", [("add_head_count_kv", [2, 2, 0])], "tensor 'blk.0.shortconv.conv.weight', expected those of"),
+    ],
+)
+def test_layers_of_several_kinds_that_cannot_be_are_refused(tmp_path, name, keys, message):
+    folder = save(tmp_path / "model", name, **MODELS[name])
+    write_gguf(folder, tmp_path / "model.gguf", keys=keys)
+    with pytest.raises(SpeccompileError) as refused:
+        gguf_folder(tmp_path / "model.gguf")
+    assert message in str(refused.value)

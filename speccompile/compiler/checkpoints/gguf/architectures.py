@@ -4,11 +4,18 @@ Names of tensors: gguf-py/gguf/tensor_mapping.py of llama.cpp; changed values: t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 PLAIN, QUERIES, KEYS, LESS_ONE, EXPERTS = "plain", "queries", "keys", "less one", "experts"
 """Operations that undo the converter: none; rows of queries or keys in halves of their heads again; 1 subtracted; one
 tensor for each expert."""
+KERNELS = "kernels"
+"""Operation on the kernels of a convolution [H, K]: they are [H, 1, K] again."""
+VALUES, MIXED, MIXED_KERNELS, VALUE_HEADS, DECAYS, FROM_VALUES = (
+    "values", "mixed", "mixed kernels", "value heads", "decays", "from values"
+)  # fmt: skip
+"""Operations that put heads of values in the order of their heads of keys: rows of heads; the same behind the rows of
+queries and keys; the same of kernels; one row a head; the same, of which the logarithm is taken; columns of heads."""
 
 Rule = tuple[str, str]
 """Name in transformers, and what undoes the converter."""
@@ -17,7 +24,10 @@ Rule = tuple[str, str]
 @dataclass(frozen=True)
 class Architecture:
     """An architecture. model_type, class_name: of transformers. layer, ends: name of a tensor, without `blk.N.` for a
-    layer -> its rule. optional: suffixes of layers' tensors that some models lack: all layers have them or none.
+    layer -> its rule. optional: suffixes of layers' tensors that some models lack: all layers have them or none. kinds:
+    entry of the config's `layer_types` -> rules of such layers beside `layer`. mtp: kind of the layers of multi-token
+    prediction behind the others, and their rules, whose names in transformers are whole; None for an architecture whose
+    layers are not read.
     """
 
     model_type: str
@@ -25,6 +35,12 @@ class Architecture:
     layer: Mapping[str, Rule]
     ends: Mapping[str, Rule]
     optional: frozenset[str] = frozenset()
+    kinds: Mapping[str, Mapping[str, Rule]] = field(default_factory=dict)
+    mtp: tuple[str, Mapping[str, Rule]] | None = None
+
+    def rules(self, kind: str) -> Mapping[str, Rule]:
+        """Return the rules of a layer of this type."""
+        return {**self.layer, **self.kinds.get(kind, {})}
 
 
 def _norm(name: str, rule: str = PLAIN) -> dict[str, Rule]:
@@ -83,6 +99,60 @@ def _without_biases(rules: Mapping[str, Rule], *kept: str) -> dict[str, Rule]:
 
 _PLAIN_ATTENTION = _without_biases(_attention())
 
+_LFM2: dict[str, Rule] = {
+    "attn_norm.weight": ("operator_norm.weight", PLAIN),
+    "ffn_norm.weight": ("ffn_norm.weight", PLAIN),
+    **{f"ffn_{own}.weight": (f"feed_forward.{name}.weight", PLAIN)
+       for own, name in {"gate": "w1", "up": "w3", "down": "w2"}.items()},
+}  # fmt: skip
+_LFM2_KINDS: dict[str, dict[str, Rule]] = {
+    "conv": {
+        "shortconv.conv.weight": ("conv.conv.weight", KERNELS),
+        "shortconv.in_proj.weight": ("conv.in_proj.weight", PLAIN),
+        "shortconv.out_proj.weight": ("conv.out_proj.weight", PLAIN),
+    },
+    "full_attention": {
+        **{f"attn_{own}.weight": (f"self_attn.{own}_proj.weight", PLAIN) for own in "qkv"},
+        "attn_output.weight": ("self_attn.out_proj.weight", PLAIN),
+        **{f"attn_{own}_norm.weight": (f"self_attn.{own}_layernorm.weight", PLAIN) for own in "qk"},
+    },
+}
+_LFM2_ENDS: dict[str, Rule] = {
+    "token_embd.weight": ("model.embed_tokens.weight", PLAIN),
+    "token_embd_norm.weight": ("model.embedding_norm.weight", PLAIN),
+    "output.weight": ("lm_head.weight", PLAIN),
+}
+_QWEN35: dict[str, Rule] = {
+    "attn_norm.weight": ("input_layernorm.weight", LESS_ONE),
+    "post_attention_norm.weight": ("post_attention_layernorm.weight", LESS_ONE),
+    **_MLP,
+}
+_QWEN35_KINDS: dict[str, dict[str, Rule]] = {
+    "linear_attention": {
+        "attn_qkv.weight": ("linear_attn.in_proj_qkv.weight", MIXED),
+        "attn_gate.weight": ("linear_attn.in_proj_z.weight", VALUES),
+        "ssm_alpha.weight": ("linear_attn.in_proj_a.weight", VALUE_HEADS),
+        "ssm_beta.weight": ("linear_attn.in_proj_b.weight", VALUE_HEADS),
+        "ssm_conv1d.weight": ("linear_attn.conv1d.weight", MIXED_KERNELS),
+        "ssm_norm.weight": ("linear_attn.norm.weight", PLAIN),
+        "ssm_out.weight": ("linear_attn.out_proj.weight", FROM_VALUES),
+        "ssm_a": ("linear_attn.A_log", DECAYS),
+        "ssm_dt.bias": ("linear_attn.dt_bias", VALUE_HEADS),
+    },
+    "full_attention": _PLAIN_ATTENTION | {name: (own, LESS_ONE) for name, (own, _) in _HEAD_NORMS.items()},
+}
+_QWEN35_MTP: dict[str, Rule] = {
+    "nextn.eh_proj.weight": ("mtp.fc.weight", PLAIN),
+    "nextn.enorm.weight": ("mtp.pre_fc_norm_embedding.weight", LESS_ONE),
+    "nextn.hnorm.weight": ("mtp.pre_fc_norm_hidden.weight", LESS_ONE),
+    "nextn.shared_head_norm.weight": ("mtp.norm.weight", LESS_ONE),
+    "nextn.embed_tokens.weight": ("mtp.embed_tokens.weight", PLAIN),
+    "nextn.shared_head_head.weight": ("mtp.lm_head.weight", PLAIN),
+}
+"""The converter renames these tensors before it adds 1 to those whose names end with norm.weight."""
+MTP_OPTIONAL = frozenset({"nextn.embed_tokens.weight", "nextn.shared_head_head.weight"})
+"""Tensors of a layer of multi-token prediction that may be the target's own."""
+
 ARCHITECTURES = {
     "llama": Architecture(
         "llama", "LlamaForCausalLM", _LLAMA | _attention(QUERIES, KEYS) | _MLP, _ENDS, _BIASES
@@ -109,6 +179,11 @@ ARCHITECTURES = {
             "attn_output.weight": ("self_attn.o_proj.weight", PLAIN),
             "ffn_up.weight": ("mlp.gate_up_proj.weight", PLAIN), "ffn_down.weight": ("mlp.down_proj.weight", PLAIN),
         }, _ENDS,
+    ),
+    "lfm2": Architecture("lfm2", "Lfm2ForCausalLM", _LFM2, _LFM2_ENDS, kinds=_LFM2_KINDS),
+    "qwen35": Architecture(
+        "qwen3_5_text", "Qwen3_5ForCausalLM", _QWEN35, _GEMMA_ENDS, kinds=_QWEN35_KINDS,
+        mtp=("full_attention", _QWEN35_MTP),
     ),
 }  # fmt: skip
 """`general.architecture` -> row."""

@@ -13,6 +13,10 @@ from speccompile.errors import UnsupportedModelError
 ARCHITECTURE, TYPE = "general.architecture", "general.type"
 TABLE, HEAD, FACTORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
 
+MTP_LAYERS = "nextn_predict_layers"
+HEADS = ("eagle3", "dflash", "gemma4-assistant")
+"""Architectures of heads of drafters, which are not read."""
+
 Config = dict[str, Any]
 
 WITHOUT_EFFECT = ("rope.scaling.finetuned",)
@@ -31,7 +35,8 @@ class GgufModel:
             received = f"{TYPE} {role!r}" if row is not None else f"{ARCHITECTURE} '{self.name}'"
             raise UnsupportedModelError(
                 f"{metadata.path}: received {received}, expected a model of one of {', '.join(ARCHITECTURES)}",
-                hint="use the model's safetensors; docs/how-to/gguf.md lists what is read from GGUF",
+                hint=f"use the {'head' if self.name in HEADS else 'model'}'s safetensors; docs/how-to/gguf.md lists "
+                "what is read from GGUF",
             )
         self.row: Architecture = row
         self.table = self.tensor(TABLE)
@@ -59,18 +64,24 @@ def make_config(model: GgufModel) -> Config:
     metadata.require(key("attention.causal"), True)
     metadata.claim(map(key, WITHOUT_EFFECT))
     heads = metadata.count(key("attention.head_count"))
+    layers = metadata.count(key("block_count"))
+    ahead = metadata.whole(key(MTP_LAYERS), 0) if model.row.mtp else 0
+    if ahead >= layers:
+        raise metadata.wrong(key(MTP_LAYERS), ahead, f"fewer than the {layers} layers of {key('block_count')}")
     config: Config = {
         "architectures": [model.row.class_name],
         "model_type": model.row.model_type,
         "vocab_size": model.vocabulary_size,
         "hidden_size": model.table.shape[1],
-        "num_hidden_layers": metadata.count(key("block_count")),
+        "num_hidden_layers": layers - ahead,
         "num_attention_heads": heads,
-        "num_key_value_heads": metadata.count(key("attention.head_count_kv"), heads),
+        "num_key_value_heads": _key_value_heads(model, heads),
         "rms_norm_eps": metadata.number(key("attention.layer_norm_rms_epsilon")),
         "max_position_embeddings": metadata.count(key("context_length")),
         "tie_word_embeddings": HEAD not in model.tensors,
     }
+    if ahead:
+        config["mtp_num_hidden_layers"] = ahead
     config["head_dim"] = _head_size(model, config)
     _OWN[model.name](model, config)
     if "intermediate_size" not in config:
@@ -92,6 +103,18 @@ def _special_tokens(model: GgufModel) -> Config:
         f"{own}_token_id": model.metadata.id(f"tokenizer.ggml.{name}_token_id", model.vocabulary_size)
         for own, name in names.items()
     }
+
+
+def _key_value_heads(model: GgufModel, heads: int) -> int:
+    """Return the heads of keys of all layers, or of those that have any where the model has layers of several kinds."""
+    name = model.key("attention.head_count_kv")
+    found = model.metadata.optional(name)
+    if model.row.kinds and isinstance(found, list):
+        counts = {each for each in found if each != 0}
+        if len(counts) != 1 or not all(type(each) is int and each > 0 for each in counts):
+            raise model.metadata.wrong(name, found, "one number above 0 for each layer that attends, 0 for the others")
+        return int(counts.pop())
+    return model.metadata.count(name, heads)
 
 
 def _head_size(model: GgufModel, config: Config) -> int:
@@ -202,6 +225,58 @@ def _query_scalar(config: Config, layers_of_largest: int) -> int:
     return int(config["hidden_size"] // config["num_attention_heads"] if is_largest else config["head_dim"])
 
 
+def _lfm2(model: GgufModel, config: Config) -> None:
+    metadata, key = model.metadata, model.key
+    name = key("attention.head_count_kv")
+    counts = metadata.items(name, int, config["num_hidden_layers"], "layer")
+    if counts is None:
+        raise metadata.wrong(name, None, "a list with 0 for each layer of a convolution")
+    if config.pop("head_dim") * config["num_attention_heads"] != config["hidden_size"]:
+        raise metadata.wrong(key("attention.key_length"), metadata.optional(key("attention.key_length")), "equal parts")
+    biased = next((each for each in model.tensors if ".shortconv." in each and each.endswith(".bias")), None)
+    if biased is not None:
+        raise UnsupportedModelError(
+            f"{metadata.path}: received tensor '{biased}', expected convolutions without a bias",
+            hint="use the model's safetensors",
+        )
+    config |= {
+        "norm_eps": config.pop("rms_norm_eps"),
+        "conv_L_cache": metadata.count(key("shortconv.l_cache")),
+        "conv_bias": False,
+        "block_auto_adjust_ff_dim": False,  # the file has the adjusted width
+        "layer_types": ["full_attention" if each else "conv" for each in counts],
+        "rope_parameters": _rope(model, config["hidden_size"] // config["num_attention_heads"], theta=1e6),
+    }
+
+
+def _qwen35(model: GgufModel, config: Config) -> None:
+    metadata, key = model.metadata, model.key
+    values, size = metadata.count(key("ssm.time_step_rank")), metadata.count(key("ssm.inner_size"))
+    keys = metadata.count(key("ssm.group_count"))
+    if size % values or values % keys:
+        raise metadata.wrong(key("ssm.inner_size"), size, f"a multiple of {values} heads, in {keys} groups of one size")
+    rotated = metadata.count(key("rope.dimension_count"), config["head_dim"])
+    sections = metadata.items(key("rope.dimension_sections"), int) or []
+    used = [each for each in sections if each]
+    if used and 2 * sum(used) != rotated:
+        raise metadata.wrong(key("rope.dimension_sections"), sections, f"numbers with the sum {rotated // 2}")
+    every, layers = metadata.count(key("full_attention_interval"), 4), config["num_hidden_layers"]
+    if layers > len(model.tensors):
+        raise metadata.wrong(key("block_count"), layers, f"at most one layer for each of {len(model.tensors)} tensors")
+    config |= {
+        "layer_types": ["linear_attention" if (each + 1) % every else "full_attention" for each in range(layers)],
+        "linear_conv_kernel_dim": metadata.count(key("ssm.conv_kernel")),
+        "linear_key_head_dim": metadata.count(key("ssm.state_size")),
+        "linear_num_key_heads": keys,
+        "linear_num_value_heads": values,
+        "linear_value_head_dim": size // values,
+        "partial_rotary_factor": rotated / config["head_dim"],
+        "rope_parameters": _rope(model, rotated) | {"partial_rotary_factor": rotated / config["head_dim"]},
+    }
+    if used:
+        config["rope_parameters"] |= {"mrope_section": used, "mrope_interleaved": True}
+
+
 def _phi3(model: GgufModel, config: Config) -> None:
     metadata, key = model.metadata, model.key
     size = config["hidden_size"] // config["num_attention_heads"]
@@ -219,7 +294,7 @@ def _phi3(model: GgufModel, config: Config) -> None:
 _OWN: dict[str, Callable[[GgufModel, Config], None]] = {
     "llama": _llama, "qwen2": _qwen2, "qwen3": _qwen3, "qwen3moe": _qwen3_moe,
     "gpt-oss": _gpt_oss, "gemma2": _gemma2, "gemma3": _gemma3,
-    "phi3": _phi3,
+    "phi3": _phi3, "lfm2": _lfm2, "qwen35": _qwen35,
 }  # fmt: skip
 
 

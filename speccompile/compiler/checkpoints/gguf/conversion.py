@@ -58,7 +58,8 @@ def read_index(folder: Path) -> tuple[str, dict[str, PlacedTensor]] | None:
         return None
     try:
         tensors = {
-            name: PlacedTensor(**{**each, "shape": tuple(each["shape"])}) for name, each in written["tensors"].items()
+            name: PlacedTensor(**{**each, "shape": tuple(each["shape"]), "tiles": tuple(each["tiles"])})
+            for name, each in written["tensors"].items()
         }
         return str(written["types"]), tensors
     except (AttributeError, KeyError, TypeError):

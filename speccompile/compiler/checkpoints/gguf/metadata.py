@@ -38,6 +38,13 @@ class Metadata:
             raise self.wrong(key, found, "a whole number above 0")
         return int(found)
 
+    def whole(self, key: str, default: int) -> int:
+        """Return a whole number from 0 on."""
+        found = self._typed(key, int, "a whole number from 0 on", default)
+        if found < 0:
+            raise self.wrong(key, found, "a whole number from 0 on")
+        return int(found)
+
     def number(self, key: str, default: float | None = None) -> float:
         """Return a finite number. A float32 of the file is returned as the shortest decimal that rounds to it."""
         found = float(self._typed(key, (int, float), "a number", default))
@@ -57,15 +64,15 @@ class Metadata:
             raise self.wrong(key, found, f"a token id below {size}")
         return int(found)
 
-    def items(self, key: str, kind: type, length: int | None = None) -> list[Any] | None:
-        """Return a list of values of one type, None if there is none. length: that it must have."""
+    def items(self, key: str, kind: type, length: int | None = None, each_of: str = "token") -> list[Any] | None:
+        """Return a list of values of one type, None if there is none. length: of the list, one for each `each_of`."""
         found = self.optional(key)
         if found is None:
             return None
         if not isinstance(found, list) or not all(isinstance(each, kind) for each in found):
             raise self.wrong(key, found, f"a list of {kind.__name__}")
         if length is not None and len(found) != length:
-            raise self.wrong(key, f"{len(found)} values", f"{length}, one for each token")
+            raise self.wrong(key, f"{len(found)} values", f"{length}, one for each {each_of}")
         return found
 
     def optional(self, key: str) -> Any:

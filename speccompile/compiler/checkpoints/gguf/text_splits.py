@@ -13,6 +13,7 @@ _NFC = {"type": "NFC"}
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_LETTER = r"\p{L}"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 
 
@@ -35,9 +36,10 @@ def _regex(pattern: str) -> dict[str, Any]:
     return _sequence(split, _BYTES_ALONE)
 
 
-def _words(digits: str) -> str:
-    """Return the pattern of GPT-4's kind. digits: how many digits make a word."""
-    return rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
+def _words(digits: str, letters: str = _LETTER) -> str:
+    """Return the pattern of GPT-4's kind. digits: how many digits make a word; letters: what a word consists of."""
+    words = rf"[^\r\n\p{{L}}\p{{N}}]?{letters if letters == _LETTER else f'[{letters}]'}+"
+    return rf"{_CONTRACTIONS}|{words}|{digits}| ?[^\s{letters}\p{{N}}]+[\r\n]*|{_SPACES}"
 
 
 def _cased_words(ending: str, digits: str) -> str:
@@ -56,6 +58,8 @@ TEXT_SPLITS = {
     "llama3": _LLAMA_3,
     "llama-v3": _LLAMA_3,
     "qwen2": TextSplit(_regex(_words(r"\p{N}")), _NFC),
+    "qwen35": TextSplit(_regex(_words(r"\p{N}", _LETTER + r"\p{M}")), _NFC),
+    "lfm2": _LLAMA_3,
     "smollm": _SINGLE_DIGITS,
     "starcoder": _SINGLE_DIGITS,
     "tekken": TextSplit(_regex(_cased_words("", r"\p{N}")), ignore_merges=True, adds_bos=True),

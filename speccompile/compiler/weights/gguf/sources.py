@@ -10,7 +10,7 @@ from speccompile.bundle.file_hashes import cached_file_hash
 from speccompile.compiler.checkpoints.gguf.block_types import EXPERTS, QUANTIZED
 from speccompile.compiler.checkpoints.gguf.tensors import PlacedTensor
 from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES
-from speccompile.compiler.weights.gguf.weight import Blocks, Halved, Interleaved
+from speccompile.compiler.weights.gguf.weight import Blocks, Grouped, GroupedColumns, Halved, Interleaved, ValueTiles
 from speccompile.compiler.weights.source import FileBacked, InMemory, LazyWeight, OpenFile, Stacked, opened
 
 _GATE = f"{EXPERTS}gate_proj"
@@ -45,6 +45,11 @@ def _source(tensor: PlacedTensor, file: OpenFile, content: Callable[[], str]) ->
         found = FileBacked(file, tensor.offset, tensor.shape, FLOAT_DTYPES[tensor.type], content)
     if tensor.heads:
         found = Halved(found, tensor.heads)
+    if tensor.tiles:
+        view = GroupedColumns if tensor.has_columns else Grouped
+        found = view(found, ValueTiles(*tensor.tiles))
+    if tensor.is_decay:
+        found = InMemory(np.log(-found.read_all()))
     if tensor.less_one:  # the weight of a norm: some thousand numbers
         found = InMemory(found.read_all() - np.float32(1))
     return found

@@ -1,9 +1,10 @@
 """A lazy weight in blocks, and views that undo what llama.cpp's converter did to a weight."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,24 @@ from speccompile.compiler.checkpoints.gguf.block_types import BY_NAME, CODE_KIND
 from speccompile.compiler.weights.gguf.dequantize import Bytes, dequantize, parts_of
 from speccompile.compiler.weights.source import LazyWeight, OpenFile, View
 from speccompile.compiler.weights.stored import Codes, Floats
+
+
+class ValueTiles(NamedTuple):
+    """Order of heads of values, as the converter of linear attention tiles them: the first head of each head of keys,
+    then the second of each. keys: heads of keys; values: heads of values for each of these; size: rows of a head;
+    before: rows before the first head, which stay."""
+
+    keys: int
+    values: int
+    size: int
+    before: int = 0
+
+    def places(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where rows lie in the file."""
+        head, inner = np.divmod(rows - self.before, self.size)
+        key, own = np.divmod(head, self.values)
+        found: NDArray[np.int64] = self.before + (own * self.keys + key) * self.size + inner
+        return np.where(rows < self.before, rows, found)
 
 
 @dataclass(frozen=True)
@@ -76,6 +95,10 @@ class Blocks(LazyWeight):
 def codes_at(file: OpenFile, place: Mapping[str, Any]) -> LazyWeight:
     """Return the weight whose `codes_place` this is."""
     blocks = Blocks(file, place["offset"], tuple(place["shape"]), place["type"], lambda: str(place["file"]))
+    if "columns" in place:
+        return GroupedColumns(blocks, ValueTiles(*place["columns"]))
+    if "tiles" in place:
+        return Grouped(blocks, ValueTiles(*place["tiles"]))
     return Halved(blocks, place["heads"]) if "heads" in place else blocks
 
 
@@ -92,13 +115,20 @@ class Interleaved(View):
         return found
 
 
-class Halved(View):
-    """A weight [heads * d, ..] whose rows lie in pairs within each head, returned with the first halves of the pairs
-    first: llama.cpp rotates neighbouring rows, transformers row i with row i + d / 2. heads: of the weight."""
+class Reordered(View):
+    """A weight whose rows lie in another order in the file, codes included."""
 
-    def __init__(self, source: LazyWeight, heads: int) -> None:
+    def __init__(self, source: LazyWeight) -> None:
         super().__init__([source], source.shape)
-        self.heads = heads
+
+    @property
+    @abstractmethod
+    def order(self) -> dict[str, Any]:
+        """Parameters of the order, as JSON."""
+
+    @abstractmethod
+    def _order(self, part: slice) -> tuple[slice, NDArray[np.int64]]:
+        """Return rows of the source that hold all of the part's, and the order of the part's among them."""
 
     def rows(self, part: slice) -> Floats:
         whole, order = self._order(part)
@@ -117,14 +147,80 @@ class Halved(View):
     @property
     def codes_place(self) -> dict[str, Any] | None:
         own = self.sources[0].codes_place
-        return None if own is None else own | {"heads": self.heads}
+        return None if own is None else own | self.order
+
+    def identity(self) -> Any:
+        return super().identity() | self.order
+
+
+class Halved(Reordered):
+    """A weight [heads * d, ..] whose rows lie in pairs within each head, returned with the first halves of the pairs
+    first: llama.cpp rotates neighbouring rows, transformers row i with row i + d / 2. heads: of the weight."""
+
+    def __init__(self, source: LazyWeight, heads: int) -> None:
+        super().__init__(source)
+        self.heads = heads
+
+    @property
+    def order(self) -> dict[str, Any]:
+        return {"heads": self.heads}
 
     def _order(self, part: slice) -> tuple[slice, NDArray[np.int64]]:
-        """Return the rows of all heads that the part touches, and the order of the part's rows among them."""
         size = self.shape[0] // self.heads
         first, last = part.start // size, -(-part.stop // size)
         rows = np.arange((last - first) * size).reshape(last - first, size // 2, 2).swapaxes(1, 2).reshape(-1)
         return slice(first * size, last * size), rows[part.start - first * size : part.stop - first * size]
 
+
+class Grouped(Reordered):
+    """A weight whose heads of values lie in turn for each head of keys, returned with those of one head of keys side by
+    side. tiles: see `ValueTiles`."""
+
+    def __init__(self, source: LazyWeight, tiles: ValueTiles) -> None:
+        super().__init__(source)
+        self.tiles = tiles
+
+    @property
+    def order(self) -> dict[str, Any]:
+        return {"tiles": list(self.tiles)}
+
+    def _order(self, part: slice) -> tuple[slice, NDArray[np.int64]]:
+        if part.start >= part.stop:
+            return part, np.zeros(0, np.int64)
+        rows = self.tiles.places(np.arange(part.start, part.stop))
+        first = int(rows.min())
+        return slice(first, int(rows.max()) + 1), rows - first
+
+
+class GroupedColumns(View):
+    """A weight with columns for heads of values, in the order of `Grouped`."""
+
+    def __init__(self, source: LazyWeight, tiles: ValueTiles) -> None:
+        super().__init__([source], source.shape)
+        self.tiles = tiles
+
+    def rows(self, part: slice) -> Floats:
+        found: Floats = self.sources[0].rows(part)[:, self.tiles.places(np.arange(self.shape[1]))]
+        return found
+
+    @property
+    def code_kind(self) -> CodeKind | None:
+        """Return the source's, if no block reaches beyond a head."""
+        kind = self.sources[0].code_kind
+        return None if kind is None or self.tiles.size % kind.block_size else kind
+
+    def block_codes(self, part: slice) -> Codes:
+        kind = self.code_kind
+        assert kind is not None, "others have no codes"
+        numbers, scales, offsets = self.sources[0].block_codes(part)
+        order = self.tiles.places(np.arange(self.shape[1]))
+        blocks = order[:: kind.block_size] // kind.block_size
+        return Codes(numbers[order], scales[blocks], None if offsets is None else offsets[blocks])
+
+    @property
+    def codes_place(self) -> dict[str, Any] | None:
+        own = self.sources[0].codes_place
+        return None if own is None or self.code_kind is None else own | {"columns": list(self.tiles)}
+
     def identity(self) -> Any:
-        return super().identity() | {"heads": self.heads}
+        return super().identity() | {"columns": list(self.tiles)}
