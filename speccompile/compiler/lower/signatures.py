@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from speccompile.bundle.caches import STORED_KINDS
+from speccompile.bundle.caches import STORED_KINDS, code_bits
 from speccompile.bundle.media import AXES
 from speccompile.bundle.sources import (
     AUDIO,
@@ -106,11 +106,11 @@ def media_inputs(verify: Verify, batch: Dimension) -> list[Spec]:
     return found + ([_io("media_offsets", (batch, AXES, "window"))] if merged.axes else [])
 
 
-def quantized_states(verify: Verify) -> list[str]:
-    """Return the names of the target's caches that hold codes and scales."""
-    shape = verify.decoder.shape
-    names = verify.decoder.cache_shapes() if shape.dtype != FLOAT_CACHE else ()
-    return [f"target.{name}" for name in names if name.partition(".")[0] in CACHED_KINDS]
+def quantized_states(verify: Verify) -> dict[str, int]:
+    """Return the target's caches that hold codes and scales -> bits of a code."""
+    dtype = verify.decoder.shape.dtype
+    names = verify.decoder.cache_shapes() if dtype != FLOAT_CACHE else ()
+    return {f"target.{name}": code_bits(dtype, name) for name in names if name.partition(".")[0] in CACHED_KINDS}
 
 
 def ring_buffers(graph: Graph, rings: Mapping[int, int]) -> dict[str, int]:
