@@ -27,6 +27,7 @@ CONSTANTS = {
     "speccompile.contract": {
         "VERSION": "kContract", "PERSISTENT_PREFIX": "kPersistentPrefix", "OUT_OF_PLACE_PREFIX": "kOutOfPlacePrefix",
         "BATCH": "kBatch", "ENDS": "kEndsState", "FLOAT_CACHE": "kFloatCache", "INT8_CACHE": "kInt8Cache",
+        "INT4_VALUES": "kInt4Values",
         "CACHED_KINDS": "kCachedKinds", "SCALE_SUFFIX": "kScaleSuffix", "ADAPTER_PREFIX": "kAdapterPrefix",
         "ADAPTER_PARTS": "kAdapterParts",
     },

@@ -51,7 +51,7 @@ target.key.0 .. float [B, G, S, D]      caches, one pair a layer; `drafter.` for
                                         bfloat16, as the engine's precision says. A draft may read the target's, as
                                         the round's commit leaves them. In a ring (`Manifest`) S is less than a text
 target.key_scale.0 .. float32 [B, G, S, 1]  of quantized caches, whose target.key.0 is int8: a row of a head is its
-                                        codes times its scale. Both are committed at the same places
+                                        codes times its scale; [B, G, S, 2] of int4 codes, [B, G, S, D / 2]
 drafter.ends    int64 [B, S]            of a drafter with another tokenizer: the number of its own tokens up to each of
                                         the target's. Its caches have E rows for every token, at least as many
 target.conv.0 .. float32 [B, 1, K - 1, C]   of a convolution over K tokens: the last rows of its input; and
@@ -155,14 +155,14 @@ ENDS = "drafter.ends"
 """State of a drafter with another tokenizer: where the target's tokens end in its own."""
 
 OUT_OF_PLACE_PREFIX = "next."
-"""Name prefix of buffers for states, persistent or recurrent, that an engine does not update in place. It copies them
-to the states' buffers when the graph has run."""
+"""Prefix of buffers for states that an engine does not update in place. It copies them when the graph has run."""
 
 BATCH = "batch"
 """Name of the size that counts the batch slots of a run."""
 
 FLOAT_CACHE, INT8_CACHE = CACHE_DTYPES = ("float", "int8")
-"""Dtypes of stored keys and values: the engine's float dtype, or int8 codes with a scale for each row of a head."""
+INT4_VALUES = "int8 keys and int4 values"
+"""Dtypes of stored keys and values: floats; int8 codes, with a scale a row of a head; or int4 codes of values."""
 
 CACHED_KINDS, SCALE_SUFFIX = ("key", "value"), "_scale"
 """Kinds of states with a row of numbers for every token and head, and the suffix of the kinds that hold their scales:

@@ -1,5 +1,6 @@
 """Acceptance by depth on the prompts of a build's proof: the prior before a first round."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,6 +22,19 @@ class MeasuredAcceptance:
     drafted: int
     tried: tuple[int, ...]
     accepted: tuple[int, ...]
+
+    @property
+    def mean_length(self) -> float:
+        """Return new tokens a round, the bonus token included."""
+        return 1 + sum(self.accepted) / max(1, self.rounds)
+
+    @property
+    def length_error(self) -> float:
+        """Return the standard error of the mean length."""
+        rounds = max(1, self.rounds)
+        mean = sum(self.accepted) / rounds
+        square = sum((2 * depth - 1) * count for depth, count in enumerate(self.accepted, 1)) / rounds
+        return math.sqrt(max(0.0, square - mean**2) / rounds)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"tried": list(self.tried), "accepted": list(self.accepted)}

@@ -1,6 +1,6 @@
 """Stored keys and values of a bundle's graphs: floats, or int8 codes with a scale for each row of a head."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from speccompile.bundle.manifest import Manifest
@@ -9,6 +9,7 @@ from speccompile.contract import (
     COMPONENTS,
     DTYPES,
     FLOAT_CACHE,
+    INT4_VALUES,
     INT8_CACHE,
     SCALE_SUFFIX,
     Graph,
@@ -27,11 +28,23 @@ def scale_name(name: str) -> str:
     return ".".join(part + SCALE_SUFFIX if part in CACHED_KINDS else part for part in parts)
 
 
+def code_bits(dtype: str, name: str) -> int:
+    """Return the bits of a code of a quantized cache. dtype: of `cache_dtype`; name: of the cache, as target.key.0."""
+    return 4 if dtype == INT4_VALUES and "value" in name.split(".") else 8
+
+
+def code_widths(width: int, bits: int) -> tuple[int, int]:
+    """Return the bytes of the codes of a row of this width, and the number of its scales: one; of 4 bits also the row's
+    least number."""
+    return (width, 1) if bits == 8 else (width // 2, 2)
+
+
 def cache_dtype(graphs: Iterable[Graph], part: str) -> str:
-    """Return the dtype of a component's stored keys and values, of `CACHE_DTYPES`. part: one of `COMPONENTS`."""
-    read = (tensor.buffer for graph in graphs for tensor in graph.inputs)
-    is_quantized = any(is_scale(name) and name.startswith(f"{part}.") for name in read)
-    return INT8_CACHE if is_quantized else FLOAT_CACHE
+    """Return the dtype of a component's stored keys and values, of `CACHE_DTYPES`, or INT4_VALUES. part: one of
+    `COMPONENTS`."""
+    read = (tensor for graph in graphs for tensor in graph.inputs)
+    scales = {each.shape[-1] for each in read if is_scale(each.buffer) and each.buffer.startswith(f"{part}.")}
+    return FLOAT_CACHE if not scales else INT4_VALUES if 2 in scales else INT8_CACHE
 
 
 def cache_token_bytes(graphs: Iterable[Graph], part: str) -> int:
@@ -97,15 +110,20 @@ def has_quantized_caches(graphs: Iterable[Graph]) -> bool:
     return any(cache_dtype(known, part) != FLOAT_CACHE for part in COMPONENTS)
 
 
-def with_quantized_caches(graph: Graph, names: Collection[str]) -> Graph:
-    """Return the graph with the caches of these names as int8 codes, each followed by its scales."""
+def with_quantized_caches(graph: Graph, names: Collection[str] | Mapping[str, int]) -> Graph:
+    """Return the graph with the caches of these names as int8 codes, each followed by its scales. names: may say
+    the bits of a code; of 4 bits two are in a byte."""
+    bits = names if isinstance(names, Mapping) else dict.fromkeys(names, 8)
 
     def stored(tensor: Tensor) -> list[Tensor]:
         if tensor.buffer not in names:
             return [tensor]
-        shape = (*tensor.shape[:-1], 1)
-        scales = replace(tensor, name=scale_name(tensor.name), buffer=scale_name(tensor.buffer), shape=shape)
-        return [replace(tensor, dtype="int8"), scales]
+        *rows, width = tensor.shape
+        codes, scales = code_widths(int(width), bits[tensor.buffer])
+        return [
+            replace(tensor, dtype="int8", shape=(*rows, codes)),
+            replace(tensor, name=scale_name(tensor.name), buffer=scale_name(tensor.buffer), shape=(*rows, scales)),
+        ]
 
     inputs, outputs = (tuple(each for t in its for each in stored(t)) for its in (graph.inputs, graph.outputs))
     return Graph(graph.name, inputs, outputs)

@@ -12,6 +12,7 @@ import click
 from speccompile.bundle.caches import describe_caches
 from speccompile.cli.heads import accuracy_rows, hit_title
 from speccompile.cli.options import SIGNED_BY
+from speccompile.cli.quality_rows import acceptance_rows, quality_rows, quality_title
 from speccompile.cli.table_output import columns
 from speccompile.contract import ADAPTER_PREFIX, BATCH, DTYPES, Buffer, buffers
 from speccompile.errors import BundleError
@@ -59,6 +60,10 @@ def command(folder: Path, as_json: bool, no_verify: bool, signed_by: Path | None
       perplexity  of the target in transformers, eager, float32
       cache       {dtype, perplexity, same_argmax, kl_divergence} of the same
                   with quantized keys and values, where the bundle has them
+      cache_acceptance  [{engines, quantized, float}], acceptance by depth with
+                  the bundle's caches and with float caches: {rounds, drafted,
+                  tried, accepted}; tried, accepted: at each depth, drafts
+                  whose predecessors were accepted, and accepted ones
       engines     [{engines, executed_by, precision, block_size, perplexity,
                   same_argmax, kl_divergence}], one for each target:
                   perplexity exp of the mean negative log-likelihood;
@@ -160,7 +165,9 @@ def _lines(bundle: "OpenedBundle", *, verified: bool) -> Iterator[str]:
     yield from _section("built from (lock.json)", _flat(bundle.lock))
     proof = dict(bundle.proof)
     if quality := proof.pop("quality", None):
-        yield from _section(_quality_title(quality), _quality_rows(quality))
+        yield from _section(quality_title(quality), quality_rows(quality))
+        if compared := acceptance_rows(quality):
+            yield from _section("acceptance with quantized caches, beside float caches", compared)
     if hits := proof.pop("drafter", None):
         yield from _section(hit_title(hits), accuracy_rows(hits))
     yield from _section("proof (proof.json)", _proof_rows(proof))
@@ -270,31 +277,6 @@ def _buffer_rows(manifest: "Manifest") -> list[tuple[str, ...]]:
 
 def _fixed_bytes(graphs: Sequence["Graph"], rows: int) -> int:
     return sum(size for buffer in buffers(graphs) if isinstance(size := size_in_bytes(buffer, rows), int))
-
-
-def _quality_title(quality: dict[str, Any]) -> str:
-    title = f"quality of the target on {quality['file']}: {quality['texts']} texts, {quality['tokens']} tokens"
-    return title + (f", KL divergence over {quality['kl_tokens']}" if quality["kl_tokens"] < quality["tokens"] else "")
-
-
-def _quality_rows(quality: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Return a row for transformers, one for quantized caches, and one for each target that was compared with it."""
-    rows: list[tuple[str, ...]] = [
-        ("engines", "precision", "perplexity", "same best token", "KL divergence"),
-        ("transformers", "float32", f"{quality['perplexity']:.4f}"),
-    ]
-    if cache := quality.get("cache"):
-        rows.append((
-            "cache", cache["dtype"], f"{cache['perplexity']:.4f}", f"{100 * cache['same_argmax']:.2f} %",
-            f"{cache['kl_divergence']:.6f} nats",
-        ))  # fmt: skip
-    for found in quality["engines"]:
-        block = f", {found['block_size']} weights a scale" if found["block_size"] else ""
-        rows.append((
-            ", ".join(found["engines"]), found["precision"] + block, f"{found['perplexity']:.4f}",
-            f"{100 * found['same_argmax']:.2f} %", f"{found['kl_divergence']:.6f} nats",
-        ))  # fmt: skip
-    return rows
 
 
 def _proof_rows(proof: dict[str, Any]) -> list[tuple[str, str]]:

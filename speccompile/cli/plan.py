@@ -137,7 +137,7 @@ def _rows(plan: "Plan", recipe: "Recipe", needs: "ResourceEstimate", room: "Avai
 def _cache_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
     """Return the rows of stored keys and values: their dtypes, and the bytes of a token in all layers."""
     from speccompile.bundle.caches import GIGABYTE, words_of_longest
-    from speccompile.contract import FLOAT_CACHE
+    from speccompile.contract import FLOAT_CACHE, INT4_VALUES
     from speccompile.plan.caches import FULL
     from speccompile.recipe.cache_sizes import cache_size, ring_rows, token_bytes
 
@@ -147,9 +147,14 @@ def _cache_rows(recipe: "Recipe", plan: "Plan") -> list[Row]:
     ):  # fmt: skip
         if models:
             size = sum(token_bytes(model, dtype) for model in models)
-            rows += [_row(recipe, key, dtype), ("  a token", f"{size / 1e3:.2f} KB", "checkpoint")]
+            section = key.partition(".")[0]
+            words = {f"{section}.key": "int8", f"{section}.value": "int4"} if dtype == INT4_VALUES else {key: dtype}
+            rows += [_row(recipe, *each) for each in words.items()]
+            rows += [("  a token", f"{size / 1e3:.2f} KB", "checkpoint")]
     if caches.target != FLOAT_CACHE:
         rows.append(_row(recipe, "cache.max_divergence", f"{caches.max_divergence:g}"))
+    if {caches.target, caches.drafter} != {FLOAT_CACHE}:
+        rows.append(_row(recipe, "cache.max_acceptance_loss", f"{caches.max_acceptance_loss:g}"))
     whole = cache_size(plan)
     if caches.sliding != FULL:
         sizes = sorted(Counter(ring_rows(plan)).items())

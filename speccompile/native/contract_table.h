@@ -19,6 +19,7 @@ inline constexpr const char* kBatch = "batch";
 inline constexpr const char* kEndsState = "drafter.ends";
 inline constexpr const char* kFloatCache = "float";
 inline constexpr const char* kInt8Cache = "int8";
+inline constexpr const char* kInt4Values = "int8 keys and int4 values";
 inline constexpr const char* kCachedKinds[] = {"key", "value"};
 inline constexpr const char* kScaleSuffix = "_scale";
 inline constexpr const char* kAdapterPrefix = "lora.";

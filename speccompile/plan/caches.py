@@ -10,6 +10,10 @@ MAX_DIVERGENCE = 0.01
 0.00005, 4 bits 0.018, and 4-bit weights lose more."""
 
 
+MAX_ACCEPTANCE_LOSS = 0.05
+"""Default of the largest share of the mean acceptance length that a build accepts to lose by quantized caches."""
+
+
 FULL, RING = SLIDING = ("full", "ring")
 """Caches of layers that see a window: with a row for every token, or with one for each of the latest tokens."""
 
@@ -20,7 +24,7 @@ NODES = 16
 @dataclass(frozen=True)
 class CachePlan:
     """Dtypes of stored keys and values, of `contract.CACHE_DTYPES`. drafter: of its own caches, or the target's dtype
-    if it reads the target's. max_divergence: see MAX_DIVERGENCE.
+    if it reads the target's. max_divergence, max_acceptance_loss: see MAX_DIVERGENCE, MAX_ACCEPTANCE_LOSS.
 
     sliding: of the target's layers that see a window, one of SLIDING. ring_rows: of a ring, None for `ring_size`.
     """
@@ -28,13 +32,16 @@ class CachePlan:
     target: str = FLOAT_CACHE
     drafter: str = FLOAT_CACHE
     max_divergence: float = MAX_DIVERGENCE
+    max_acceptance_loss: float = MAX_ACCEPTANCE_LOSS
     sliding: str = FULL
     ring_rows: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         rings = {"sliding": self.sliding, "ring_rows": self.ring_rows}
         kept = {name: value for name, value in asdict(self).items() if name not in rings}
-        # present only where there are rings: bundles without stay the same
+        if self.max_acceptance_loss == MAX_ACCEPTANCE_LOSS:
+            del kept["max_acceptance_loss"]
+        # present only where they differ from the default: other bundles stay the same
         return kept | (rings if self.sliding == RING else {})
 
 

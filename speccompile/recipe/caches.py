@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 from speccompile.compiler.checkpoints.states import WITHOUT_ATTENTION
-from speccompile.contract import CACHE_DTYPES, FLOAT_CACHE
+from speccompile.contract import CACHE_DTYPES, FLOAT_CACHE, INT4_VALUES, INT8_CACHE
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.method import OWN
-from speccompile.plan.caches import MAX_DIVERGENCE, CachePlan
+from speccompile.plan.caches import MAX_ACCEPTANCE_LOSS, MAX_DIVERGENCE, CachePlan
 from speccompile.plan.plan import DrafterPlan, EnginePlan, ModelPlan, ProvePlan
 from speccompile.plan.recipe_source import nearest, one_of
 from speccompile.recipe.cache_schema import Cache, DrafterCache
@@ -14,6 +14,11 @@ from speccompile.recipe.schema import Recipe
 
 PLANNED = ("int4", "fp8")
 """Dtypes that a recipe may come to name, and no version has yet."""
+PAIRS = {
+    (FLOAT_CACHE, FLOAT_CACHE): FLOAT_CACHE, (INT8_CACHE, INT8_CACHE): INT8_CACHE, (INT8_CACHE, "int4"): INT4_VALUES,
+}  # fmt: skip
+"""Dtypes of keys and of values -> the dtype of caches. Keys need their bits more than values do: on the demo they lose
+twice as much in 4 bits."""
 QUANTIZED_OWN = ("model", "models")
 """Kinds whose own caches may be quantized: language models, which the proof compares with transformers."""
 
@@ -22,16 +27,25 @@ def decide_caches(recipe: Recipe, model: ModelPlan, drafter: DrafterPlan, engine
     """Return the caches' dtypes, float by default. model: the target. Raise RecipeError for an unknown dtype, an engine
     without quantized caches, models without keys and values, and a drafter whose caches the key does not concern."""
     target, own = recipe.cache or Cache(), recipe.drafter_cache or DrafterCache()
-    word = _known(recipe, "cache.dtype", target.dtype)
+    word = _word(recipe, "cache", target)
     if target.max_divergence is not None and word == FLOAT_CACHE:
         raise recipe.origin.refusal(
             "cache.max_divergence", str(target.max_divergence), "it only with a quantized cache",
             "set cache.dtype to int8, or remove cache.max_divergence",
         )  # fmt: skip
-    found = CachePlan(word, _drafter(recipe, drafter, word, own.dtype), target.max_divergence or MAX_DIVERGENCE)
-    for key, dtype, models in (
-        ("cache.dtype", found.target, [model]), ("drafter_cache.dtype", found.drafter, drafter.models)
+    found = CachePlan(
+        word, _drafter(recipe, drafter, word, own), target.max_divergence or MAX_DIVERGENCE,
+        target.max_acceptance_loss or MAX_ACCEPTANCE_LOSS,
+    )  # fmt: skip
+    if target.max_acceptance_loss is not None and (found.target, found.drafter) == (FLOAT_CACHE, FLOAT_CACHE):
+        raise recipe.origin.refusal(
+            "cache.max_acceptance_loss", str(target.max_acceptance_loss), "it only with a quantized cache",
+            "set cache.dtype or drafter_cache.dtype to int8, or remove cache.max_acceptance_loss",
+        )  # fmt: skip
+    for section, written, dtype, models in (
+        ("cache", target, found.target, [model]), ("drafter_cache", own, found.drafter, drafter.models)
     ):  # fmt: skip
+        key = cache_key(section, written)
         if dtype != FLOAT_CACHE:
             _check_engines(recipe, key, dtype, engines)
             _check_attention(recipe, key, dtype, models)
@@ -43,6 +57,31 @@ def cache_notes(caches: CachePlan, prove: ProvePlan) -> list[str]:
     if caches.target == FLOAT_CACHE or prove.prompts or prove.held_out:
         return []
     return [f"what {caches.target} caches lose is not measured without texts: give prove.held_out"]
+
+
+def cache_key(section: str, written: Cache | DrafterCache | None) -> str:
+    """Return the key by which a recipe asks for a quantized cache. section: cache or drafter_cache."""
+    return f"{section}.{'dtype' if written is None or written.value is None else 'value'}"
+
+
+def _word(recipe: Recipe, section: str, written: Cache | DrafterCache) -> str:
+    """Return the dtype of caches that a section asks for, by its key `dtype`, or by `key` and `value`."""
+    pair = {name: word for name in ("key", "value") if (word := getattr(written, name)) is not None}
+    if not pair:
+        return _known(recipe, f"{section}.dtype", written.dtype)
+    name, word = next(reversed(pair.items()))
+    if written.dtype is not None or len(pair) == 1:
+        received = f"'{word}' {'beside' if written.dtype is not None else 'without'} {section}."
+        received += "dtype" if written.dtype is not None else "key" if name == "value" else "value"
+        expected = f"{section}.dtype, or {section}.key and {section}.value"
+        raise recipe.origin.refusal(f"{section}.{name}", received, expected, "write both, or only the dtype of both")
+    if (found := PAIRS.get((pair["key"], pair["value"]))) is None:
+        raise recipe.origin.refusal(
+            f"{section}.value", f"'{word}' with {section}.key '{pair['key']}'",
+            "float with float, int8 with int8, or keys in int8 with values in int4",
+            f"set {section}.key to int8: keys lose twice as much as values in 4 bits",
+        )  # fmt: skip
+    return found
 
 
 def _known(recipe: Recipe, key: str, word: str | None) -> str:
@@ -57,11 +96,11 @@ def _known(recipe: Recipe, key: str, word: str | None) -> str:
     raise recipe.origin.refusal(key, received, one_of(CACHE_DTYPES), hint)
 
 
-def _drafter(recipe: Recipe, drafter: DrafterPlan, target: str, written: str | None) -> str:
-    key, method = "drafter_cache.dtype", DRAFTING_METHODS[drafter.kind]
-    word = _known(recipe, key, written)
+def _drafter(recipe: Recipe, drafter: DrafterPlan, target: str, written: DrafterCache) -> str:
+    key, method = cache_key("drafter_cache", written), DRAFTING_METHODS[drafter.kind]
+    word = _word(recipe, "drafter_cache", written)
     if method.reads_target_cache or drafter.layers is not None:
-        if written is not None and word != target:
+        if (written.dtype or written.value) and word != target:
             expected = f"'{target}', the target's: drafter.kind {drafter.kind} reads the target's caches"
             raise recipe.origin.refusal(key, f"'{word}'", expected, f"remove {key}; set cache.dtype for both")
         return target

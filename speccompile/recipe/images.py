@@ -13,6 +13,7 @@ from speccompile.drafters.method import TARGET
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.plan import DrafterPlan, EnginePlan, ModelPlan
+from speccompile.recipe.caches import cache_key
 from speccompile.recipe.schema import Recipe
 from speccompile.runtime.images.families import FAMILIES
 
@@ -52,8 +53,9 @@ def check_images(
     if images is None:
         return
     if caches.target != FLOAT_CACHE:
+        key = cache_key("cache", recipe.cache)
         expected = "float beside target.images: pictures are not proven with rounded rows"
-        raise recipe.origin.refusal("cache.dtype", caches.target, expected, "remove cache.dtype, or target.images")
+        raise recipe.origin.refusal(key, caches.target, expected, f"remove {key}, or target.images")
     family = FAMILIES[images.family](images)
     rows = min(family.n_rows(family.grid(*shape)) for shape in PROOF_SHAPES)
     if max_length < rows + ROOM:

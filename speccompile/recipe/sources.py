@@ -10,6 +10,7 @@ from speccompile.plan.plan import DrafterPlan, EnginePlan, ModelPlan
 from speccompile.plan.recipe_source import one_of
 from speccompile.plan.sources import SourcePlan
 from speccompile.recipe.cache_schema import Cache
+from speccompile.recipe.caches import cache_key
 from speccompile.recipe.schema import Recipe
 from speccompile.recipe.source_schema import Source
 from speccompile.recipe.speech import speech_refusals
@@ -76,10 +77,10 @@ def _refusals(
             )  # fmt: skip
     given = {
         "graphs": graphs != "separate",
-        "cache.dtype": caches.target != FLOAT_CACHE,
+        cache_key("cache", recipe.cache): caches.target != FLOAT_CACHE,
         "cache.sliding": (recipe.cache or Cache()).sliding == RING,
         "cache.ring_rows": recipe.cache is not None and recipe.cache.ring_rows is not None,
-        "drafter_cache.dtype": caches.drafter != FLOAT_CACHE,
+        cache_key("drafter_cache", recipe.drafter_cache): caches.drafter != FLOAT_CACHE,
         "adapters": recipe.adapters is not None,
         "prefixes": bool(recipe.prefixes),
         "train": recipe.train is not None,

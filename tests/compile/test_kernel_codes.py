@@ -137,3 +137,93 @@ def test_rows_of_zeros_and_of_the_smallest_numbers():
     codes, scales = KernelRuns(encode).run({"rows": rows})
     assert codes[0, 0, :2].tolist() == [[0] * 8] * 2
     np.testing.assert_allclose(codes * scales, rows, atol=1e-43)
+
+
+def encoded_int4(rows: Floats) -> tuple[Array, Floats]:
+    """Return codes, two in a byte, and scales and least numbers, by the definition: 15 steps, halves to even."""
+    least = rows.min(-1, keepdims=True)
+    step = ((rows.max(-1, keepdims=True) - least) / np.float32(15)).astype(np.float32)
+    codes = np.rint((rows - least) / np.where(step == 0, np.float32(1), step)).clip(0, 15).astype(np.uint8)
+    pairs = (codes[..., ::2] | codes[..., 1::2] << 4) ^ 0x80
+    return pairs.view(np.int8), np.concatenate([step, least], -1)
+
+
+def fed_int4(feeds: dict[str, Array]) -> dict[str, Array]:
+    """Return the inputs of AttendInt8Int4 for those of an Attend."""
+    found = fed(feeds)
+    for name in ("value_rows", "value_cache"):
+        found[name], found[f"{name}_scales"] = encoded_int4(feeds[name])
+    return found
+
+
+@pytest.mark.parametrize("op", neutral.INT4_ATTENDS.values())
+@drawn(40, 200)
+def test_attention_over_values_in_four_bits(op, data):
+    feeds = cases(data.draw, has_sinks="Sinks" in op)
+    random, width = np.random.default_rng(data.draw(st.integers(0, 99))), 2 * data.draw(st.integers(1, 35))
+    for name in CODES:
+        size = (*feeds[name].shape[:3], width if "value" in name else feeds[name].shape[3])
+        feeds[name] = random.standard_normal(size).astype(np.float32)
+    feeds["query"] = random.standard_normal(feeds["query"].shape).astype(np.float32)
+    settings = {
+        "scale": data.draw(st.sampled_from([0.125, 1.0])), "softcap": data.draw(st.sampled_from([0.0, 0.0, 30.0])),
+        "window": data.draw(st.sampled_from([0, 0, 1, 7])),
+    }  # fmt: skip
+    coded = fed_int4(feeds)
+    values = {name: ops.quantize(torch.tensor(feeds[name]), 4).numpy() for name in ("value_rows", "value_cache")}
+    for b, committed in enumerate(feeds["length"]):  # never read
+        for name in ("key_cache", "value_cache"):
+            coded[f"{name}_scales"][b, :, committed:] = np.nan
+    (found,) = KernelRuns(model(op, **settings)).run(coded)
+    floats = {name: ops.quantize(torch.tensor(feeds[name])).numpy() for name in ("key_rows", "key_cache")}
+    expected = reference.attend(**(feeds | floats | values), **settings)
+    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("op", neutral.INT4_ATTENDS.values())
+def test_the_bodies_of_four_bits_give_what_the_kernels_do(op):
+    random = np.random.default_rng(5)
+    feeds = {
+        "query": random.standard_normal((2, 5, 4 * 24)), "key_rows": random.standard_normal((2, 2, 5, 24)),
+        "value_rows": random.standard_normal((2, 2, 5, 18)), "key_cache": random.standard_normal((2, 2, 30, 24)),
+        "value_cache": random.standard_normal((2, 2, 30, 18)), "bias": np.zeros((2, 1, 5, 5)),
+    } | ({"sinks": random.standard_normal(4)} if "Sinks" in op else {})  # fmt: skip
+    feeds = fed_int4({name: array.astype(np.float32) for name, array in feeds.items()})
+    feeds |= {"length": np.array([7, 0]), "positions": np.array([[7, 8, 9, 10, 11], [0, 1, 2, 3, 4]])}
+    (found,), (body,) = KernelRuns(model(op)).run(feeds), run_bodies(model(op), feeds)
+    np.testing.assert_allclose(found, body, rtol=1e-5, atol=1e-5)
+
+
+def test_a_row_of_four_bits_is_the_same_in_the_window_and_in_the_cache():
+    random, rows, length = np.random.default_rng(2), 9, 37
+    kernels, found = KernelRuns(model("AttendInt8Int4")), []
+    keys, others = (random.standard_normal((1, 2, length, 44)).astype(np.float32) for _ in range(2))
+    query = random.standard_normal((1, 1, 4 * 44)).astype(np.float32)
+    for committed in range(length - rows, length):
+        feeds = {
+            "query": query, "key_rows": keys[:, :, committed:], "value_rows": others[:, :, committed:],
+            "key_cache": keys, "value_cache": others, "length": np.array([committed]),
+            "positions": np.array([[length]]), "bias": np.zeros((1, 1, 1, length - committed), np.float32),
+        }  # fmt: skip
+        found += kernels.run(fed_int4(feeds))
+    for each in found[1:]:
+        same_bits(found[0], each, "two borders")
+
+
+@drawn(40, 200)
+def test_codes_of_four_bits_are_those_of_torch(data):
+    draw = data.draw
+    shape = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 80)), 2 * draw(st.integers(1, 65))
+    rows = np.random.default_rng(draw(st.integers(0, 99))).standard_normal(shape).astype(np.float32)
+    rows[..., draw(st.booleans()) :, :] *= draw(st.sampled_from([0.0, 1e-20, 1.0, 1e20]))
+    encode = graph("EncodeInt4", {"rows": None}, 2)
+    encode.graph.output[0].type.tensor_type.elem_type = 3
+    decode = graph("DecodeInt4", {"codes": None, "scales": None}, feeds={"codes": np.int8})
+    codes, scales = KernelRuns(encode).run({"rows": rows})
+    for one, other in zip((codes, scales), encoded_int4(rows), strict=True):
+        np.testing.assert_array_equal(one, other)
+    for one, other in zip((codes, scales), run_bodies(encode, {"rows": rows}), strict=True):
+        np.testing.assert_array_equal(one, other)
+    expected = ops.quantize(torch.tensor(rows), 4).numpy()
+    for run in (KernelRuns(decode).run, lambda feeds: run_bodies(decode, feeds)):
+        np.testing.assert_array_equal(run({"codes": codes, "scales": scales})[0], expected)

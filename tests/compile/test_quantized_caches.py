@@ -13,6 +13,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from speccompile.bundle.caches import cache_dtype
 from speccompile.compiler.build import build
+from speccompile.contract import INT4_VALUES
 from speccompile.errors import ProofError, UnsupportedModelError, UsageError
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
@@ -21,7 +22,7 @@ from tests.compile.tiny_bundles import noisy, save, window_logits
 from tests.native.side_by_side import SideBySide
 from tests.suite.selection import sweep_but
 
-pytestmark = pytest.mark.builds(6)
+pytestmark = pytest.mark.builds(7)
 
 RECIPE = """
 name: tiny
@@ -62,18 +63,28 @@ class RoundedLayer(DynamicLayer):
         return tuple(map(_in_steps, super().update(key_states, value_states, *args, **kwargs)))
 
 
+class FourBitsLayer(RoundedLayer):
+    """The same with values in fifteen steps from a row's least to its largest number."""
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        keys, values = DynamicLayer.update(self, key_states, value_states, *args, **kwargs)
+        least = values.amin(-1, keepdim=True)
+        step = (values.amax(-1, keepdim=True) - least) / 15
+        return _in_steps(keys), torch.round((values - least) / step) * step + least
+
+
 def _in_steps(rows: torch.Tensor) -> torch.Tensor:
     step = rows.abs().amax(-1, keepdim=True) / 127
     return torch.round(rows / step) * step
 
 
-def reference(folder: Path, prompt: list[int]) -> list[int]:
+def reference(folder: Path, prompt: list[int], layer: type[RoundedLayer] = RoundedLayer) -> list[int]:
     """Return what transformers says greedily, over the whole text again for every token."""
     model = AutoModelForCausalLM.from_pretrained(folder / "target", attn_implementation="eager").eval()
     said = list(prompt)
     for _ in range(NEW):
         caches = DynamicCache()
-        caches.layers = [RoundedLayer() for _ in range(model.config.num_hidden_layers)]
+        caches.layers = [layer() for _ in range(model.config.num_hidden_layers)]
         with torch.no_grad():
             said.append(int(model(input_ids=torch.tensor([said]), cache=caches, use_cache=True).logits[0, -1].argmax()))
     return said[len(prompt) :]
@@ -86,6 +97,32 @@ def test_tokens_are_those_of_transformers_with_rounded_rows(pair):
         expected = reference(pair, prompt)
         ways = ({"adaptive": False}, {}, {"autoregressive": True})
         assert [bundle.generate(prompt, max_new_tokens=NEW, **way).token_ids for way in ways] == [expected] * 3
+
+
+@pytest.fixture(scope="module")
+def four_bits(pair) -> Path:
+    """Return a proven bundle with keys in int8 and values in int4, of both models."""
+    caches = ("cache.dtype=null", "cache.key=int8", "cache.value=int4", "drafter_cache={key: int8, value: int4}")
+    return build(planned(pair, *caches, "cache.max_divergence=0.5"), pair / "four-bits")
+
+
+def test_values_in_four_bits(four_bits, pair, tmp_path, native_library, onnxruntime_library):
+    bundle, prompt, path = Bundle.open(four_bits, threads=1), prompts()[2], tmp_path / "session"
+    assert [cache_dtype(bundle.manifest.graphs, part) for part in ("target", "drafter")] == [INT4_VALUES] * 2
+    ways = ({"adaptive": False}, {}, {"autoregressive": True})
+    for each in prompts():
+        said = [bundle.generate(each, max_new_tokens=NEW, **way).token_ids for way in ways]
+        assert said == [reference(pair, each, FourBitsLayer)] * 3
+    found = [window_logits(bundle, prompts(), width) for width in (1, 3, 5, 16)]
+    assert all((each.view(np.uint32) == found[0].view(np.uint32)).all() for each in found[1:])
+    SideBySide(four_bits, native_library, onnxruntime_library).check(prompts()[:2], max_new_tokens=NEW, logprobs=True)
+    first = bundle.generate(prompt, session=path, max_new_tokens=8)
+    longer = prompt + first.token_ids + [7, 8]
+    found = Bundle.open(four_bits).generate(longer, session=path, max_new_tokens=NEW)
+    assert found.cached_tokens > 0
+    assert found.token_ids == Bundle.open(four_bits).generate(longer, max_new_tokens=NEW).token_ids
+    with pytest.raises(UsageError, match=r"cache\.dtype 'int8 keys and int4 values', expected 'int8'"):
+        Bundle.open(pair / "bundle").load_session(path)
 
 
 def test_windows_chunks_and_threads_give_the_same_bits(pair):
@@ -132,6 +169,10 @@ def test_what_is_lost_is_measured_and_bounded(pair, tmp_path):
     assert lost["dtype"] == "int8"
     assert 0 < lost["kl_divergence"] < 0.01
     assert abs(lost["perplexity"] / quality["engines"][0]["perplexity"] - 1) < 1e-3, "the engine has the same caches"
+    (row,) = quality["cache_acceptance"]
+    rounds, depths = [row[word]["rounds"] for word in ("quantized", "float")], 3
+    assert all(count > len(prompts()) for count in rounds)
+    assert [len(row[word]["tried"]) for word in ("quantized", "float")] == [depths] * 2
     with pytest.raises(ProofError, match=r"cache\.dtype: int8 caches change .* at most 1e-07, which is") as raised:
         build(planned(pair, "cache.max_divergence=0.0000001"), tmp_path / "bundle")
     asked = str(raised.value.hint).rpartition("=")[2]

@@ -41,6 +41,15 @@ def test_target_and_drafter_are_asked_for_apart():
     }  # fmt: skip
 
 
+def test_keys_and_values_are_asked_for_apart():
+    assert planned("cache.key=int8", "cache.value=int4").caches == CachePlan(contract.INT4_VALUES, "float")
+    assert planned("cache.key=int8", "cache.value=int8").caches == CachePlan("int8", "float")
+    assert planned("drafter_cache={key: int8, value: int4}").caches == CachePlan("float", contract.INT4_VALUES)
+    plan = planned("cache={key: int8, value: int4}")
+    width, heads = 5 * 2 * 2 * 64, 5 * 2 * 2
+    assert token_bytes(plan.target, plan.caches.target) == width * 3 // 4 + heads // 2 * (4 + 8)
+
+
 def test_who_reads_the_target_caches_has_their_dtype():
     reads = ("drafter={kind: layer_skip, layers: [0, 1], tokens: 4}", "precision.drafter=null")
     assert planned(*reads, "cache.dtype=int8").caches == CachePlan("int8", "int8")
@@ -56,6 +65,11 @@ def test_who_reads_the_target_caches_has_their_dtype():
         (["drafter_cache.dtype=fp8"], "drafter_cache.dtype: received 'fp8', which is not available in this version"),
         (["cache.dtype=in8"], "received 'in8', which is unknown, expected float or int8\ndid you mean 'int8'?"),
         (["cache.max_divergence=0.1"], "cache.max_divergence: received 0.1, expected it only with a quantized cache"),
+        (["cache.value=int4"], "cache.value: received 'int4' without cache.key, expected cache.dtype, or"),
+        (["cache.key=int8", "cache.dtype=int8"], "cache.key: received 'int8' beside cache.dtype, expected cache.d"),
+        (["cache.key=int4", "cache.value=int4"], "cache.value: received 'int4' with cache.key 'int4', expected float"),
+        (["cache.max_acceptance_loss=0.1"], "received 0.1, expected it only with a quantized cache"),
+        (["cache.max_acceptance_loss=1"], "acceptance_loss: received 1, expected a share above 0 and below 1"),
         (["cache.max_divergence=0"], "cache.max_divergence: received 0, expected a number of nats above 0"),
         (
             ["drafter={kind: prompt_lookup}", "precision.drafter=null", "drafter_cache.dtype=int8"],

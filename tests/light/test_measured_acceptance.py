@@ -2,10 +2,12 @@
 
 from random import Random
 
+import numpy as np
 import pytest
 
 from speccompile.bundle.acceptance import MeasuredAcceptance, measured
-from speccompile.errors import BundleError
+from speccompile.compiler.build.cache_acceptance import check_acceptance
+from speccompile.errors import BundleError, ProofError
 from speccompile.runtime.rounds.acceptance_rate import LONG_MEMORY, Acceptance, count_rounds
 from speccompile.runtime.rounds.adaptive_length import AdaptiveDraftLength
 
@@ -92,3 +94,26 @@ def test_where_drafts_cost_more_than_they_bring_it_stops_as_soon_as_without():
     told.expect(GOOD)
     _, seconds = generate(told, tokens=64, luck=0, chance=0.8, draft=4.0)
     assert seconds < 1.15 * 64
+
+
+def test_the_mean_length_and_its_error_are_those_of_the_rounds():
+    random = np.random.default_rng(1)
+    lengths = random.integers(0, 4, 500)  # accepted drafts a round
+    accepted = tuple(int((lengths >= depth).sum()) for depth in (1, 2, 3))
+    found = MeasuredAcceptance(500, 500, (500, *accepted[:2]), accepted)
+    assert found.mean_length == pytest.approx(1 + lengths.mean())
+    assert found.length_error == pytest.approx(lengths.std() / np.sqrt(500))
+
+
+def test_caches_that_shorten_acceptance_are_refused_with_the_figure():
+    def of(accepted: int, rounds: int = 1000) -> MeasuredAcceptance:
+        return MeasuredAcceptance(rounds, rounds, (rounds,), (accepted,))
+
+    check_acceptance(of(700), of(800), most=0.1)
+    check_acceptance(of(70, 100), of(80, 100), most=0.05)  # few rounds tell little
+    check_acceptance(of(900), of(800), most=0.05)  # nothing is lost
+    with pytest.raises(
+        ProofError, match=r"from 1\.80 to 1\.60 tokens a round, by 11\.1 % over 1000 .* at most 5 %"
+    ) as it:
+        check_acceptance(of(600), of(800), most=0.05)
+    assert it.value.hint.endswith("cache.max_acceptance_loss=0.12")

@@ -15,6 +15,7 @@ from typing import Any
 from speccompile.bundle.cache import BUILDS, FolderCache
 from speccompile.bundle.manifest import Manifest, engine_files
 from speccompile.bundle.writer import BundleWriter
+from speccompile.compiler.build.cache_acceptance import compare_acceptance
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.calibration import is_calibrated
 from speccompile.compiler.build.distribution_proof import prove_distributions
@@ -149,6 +150,9 @@ def _prove(
         )
     if texts:
         proof["quality"] = measure_quality(inputs.quality, engines, folder, texts, steps)
+        compared = compare_acceptance(inputs.acceptance, manifest, engines, folder, prompts, texts, steps)
+        if compared:
+            proof["quality"]["cache_acceptance"] = compared
     return proof
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from speccompile.bundle.source_section import first_timestamp
+from speccompile.compiler.build.cache_acceptance import CacheAcceptanceInputs
 from speccompile.compiler.build.distribution_proof import DistributionInputs
 from speccompile.compiler.build.image_encoder import EncoderInputs
 from speccompile.compiler.build.lowered import LowerInputs
@@ -19,7 +20,7 @@ from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.models.load import WEIGHT_SUFFIXES, ModelFiles
 from speccompile.drafters.token_map import MAP
 from speccompile.machine.formats.peft import ADAPTER_CONFIG
-from speccompile.plan.caches import MAX_DIVERGENCE
+from speccompile.plan.caches import MAX_ACCEPTANCE_LOSS, MAX_DIVERGENCE
 from speccompile.plan.plan import CascadePlan, DrafterPlan, ModelPlan, Plan, RetrievalPlan
 from speccompile.recipe.resource_estimate import largest_graph_bytes
 from speccompile.recipe.tokenizers import tokenizer_pair
@@ -33,6 +34,7 @@ class ProofInputs:
     tokens: TokenProofInputs
     distributions: DistributionInputs | None
     quality: QualityInputs
+    acceptance: CacheAcceptanceInputs
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ def open_plan(plan: Plan) -> StageInputs:
         ProofInputs(
             _graph_proof(plan, round_plan), _token_proof(plan, round_plan, writer), _distributions(plan, round_plan),
             _quality(plan, round_plan),
+            CacheAcceptanceInputs(prompts, plan.prove.max_new_tokens, plan.engines, plan.caches.max_acceptance_loss),
         ),
         _engines(plan),
         None if plan.images is None else EncoderInputs(round_plan.target, plan.images),
@@ -73,7 +76,7 @@ def open_round(plan: Plan) -> RoundPlan:
     return RoundPlan(
         _files(plan.target), tuple(map(_files, plan.drafter.models)), _unnamed(plan.drafter), plan.verify,
         plan.decoding, plan.constraints, plan.graphs, plan.max_length, plan.batch_size, plan.prefill_chunk,
-        replace(plan.caches, max_divergence=MAX_DIVERGENCE),
+        replace(plan.caches, max_divergence=MAX_DIVERGENCE, max_acceptance_loss=MAX_ACCEPTANCE_LOSS),
         tuple(tokenizer_pair(plan.target, each) for each in plan.drafter.models if plan.drafter.tokenizer == MAP),
         plan.adapters, plan.images, plan.source.max_length if plan.source else 0, _first_timestamp(plan),
     )  # fmt: skip

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from speccompile.bundle.prompts import read_prompts
+from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters import NONE
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.plan import DrafterPlan, EnginePlan, ModelPlan, Plan, PrecisionPlan, VerifyPlan
@@ -49,7 +50,7 @@ def writer_plan(plan: Plan) -> Plan:
         prove=prove if are_texts else replace(prove, prompts=None, reference=None),
         notes=(),
         constraints=False,
-        caches=CachePlan(plan.caches.drafter, max_divergence=plan.caches.max_divergence),
+        caches=CachePlan(plan.caches.drafter, FLOAT_CACHE, plan.caches.max_divergence),
         adapters=None,
         prefixes=(),
         images=None,

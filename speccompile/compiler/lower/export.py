@@ -3,7 +3,7 @@
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
@@ -19,7 +19,7 @@ from torch._guards import detect_fake_mode
 from torch.fx.experimental import proxy_tensor
 from torch.utils._sympy.functions import Max, Min, Mod, PythonMod
 
-from speccompile.bundle.caches import with_quantized_caches
+from speccompile.bundle.caches import code_bits, with_quantized_caches
 from speccompile.bundle.sources import AUDIO, SOURCE
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.complex_views import real_axis_moves
@@ -65,14 +65,16 @@ def export_verify(
 def export_draft(drafter: Drafter, batch: int, n_features: int = 0) -> Exported:
     """Trace the drafter."""
     graph = draft_graph(drafter, batch, n_features)
-    stored = [state.name for state in (*drafter.states(), *drafter.target_caches()) if state.cache != FLOAT_CACHE]
-    return _export(graph, _Flat(drafter, graph, Accepted), stored)
+    stored = [each for each in (*drafter.states(), *drafter.target_caches()) if each.cache != FLOAT_CACHE]
+    return _export(
+        graph, _Flat(drafter, graph, Accepted), {each.name: code_bits(each.cache, each.name) for each in stored}
+    )
 
 
 def export_encoder(name: str, encoder: EncodeSource) -> Exported:
     """Trace the encoder of a source as the graph of this name."""
     graph = encoder_graph(name, encoder)
-    return _export(graph, _Flat(encoder, graph, SourceInputs), [])
+    return _export(graph, _Flat(encoder, graph, SourceInputs), {})
 
 
 # Contract -> field, if an argument of a module has another name or its own index in a tuple.
@@ -143,9 +145,8 @@ def translation() -> dict[Any, Any]:
     def commit(buffer, rows, length, axis, is_ring=False):
         return domain.Commit(buffer, rows, length, axis=axis, mode=neutral.CIRCULAR if is_ring else neutral.LINEAR)
 
-    def quantize(rows):
-        codes, scales = domain.EncodeInt8(rows)
-        return domain.DecodeInt8(codes, scales)
+    def quantize(rows, bits=8):
+        return getattr(domain, f"DecodeInt{bits}")(*getattr(domain, f"EncodeInt{bits}")(rows))
 
     def allow(logits, allowed):
         return domain.Allow(logits, allowed)
@@ -217,8 +218,8 @@ def _grouped_matmul(rows: Any, weights: Any, ends: Any) -> Any:
 
 
 @torch.no_grad()
-def _export(graph: Graph, module: _Flat, quantized: Collection[str]) -> Exported:
-    """Trace a module. quantized: names of caches that hold codes and scales; the trace has them as floats."""
+def _export(graph: Graph, module: _Flat, quantized: Mapping[str, int]) -> Exported:
+    """Trace a module. quantized: caches that hold codes and scales -> bits of a code; the trace has them as floats."""
     # torch looks up cached fake-tensor operations by symbolic sizes, which takes longer than the operation.
     uncached = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
     untold = patched_attribute(

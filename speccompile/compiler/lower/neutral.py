@@ -37,8 +37,8 @@ positions and the window.
 ATTENDS = ("Attend", "AttendSinks", "AttendLatent", "AttendLatentSinks")
 """Variants of the neutral op `attend`: without and with sinks, over keys and values and over latent rows."""
 
-INT8_ATTENDS = {"Attend": "AttendInt8", "AttendSinks": "AttendInt8Sinks"}
-"""Neutral op -> the kernel of a backend over codes and scales."""
+INT8_ATTENDS, INT4_ATTENDS = neutral_codes.CODE_ATTENDS.values()
+"""Neutral op -> the kernel of a backend over codes and scales: of keys and values in int8; of values in int4."""
 
 CACHED = "query, key_rows, value_rows, key_cache, value_cache, length, positions, bias"
 SINKS = 8
@@ -52,7 +52,7 @@ def attend_name(*, is_latent: bool, has_sinks: bool) -> str:
 
 def is_attend(op: str) -> bool:
     """Return whether an op is one of ATTENDS, or of the kernels for quantized caches."""
-    return op in ATTENDS or op in INT8_ATTENDS.values()
+    return op in ATTENDS or neutral_codes.reads_codes(op)
 
 
 def is_latent(op: str) -> bool:

@@ -1,4 +1,19 @@
-"""The neutral ops of quantized caches in ONNX: `speccompile::EncodeInt8`, `DecodeInt8`; see `neutral`, `step.ops`."""
+"""The neutral ops of quantized caches in ONNX: `speccompile::EncodeInt8`, `DecodeInt8`, `EncodeInt4`, `DecodeInt4`; see
+`neutral`, `step.ops`."""
+
+CODE_OPS = {"EncodeInt8": "DecodeInt8", "EncodeInt4": "DecodeInt4"}
+"""Op that makes codes and scales of rows -> op that makes rows of them."""
+CODE_ATTENDS = {
+    "DecodeInt8": {"Attend": "AttendInt8", "AttendSinks": "AttendInt8Sinks"},
+    "DecodeInt4": {"Attend": "AttendInt8Int4", "AttendSinks": "AttendInt8Int4Sinks"},
+}
+"""Op that decodes values -> neutral op -> the kernel of a backend over codes and scales."""
+
+
+def reads_codes(op: str) -> bool:
+    """Return whether an op is a kernel over codes and scales."""
+    return any(op in kernels.values() for kernels in CODE_ATTENDS.values())
+
 
 ENCODE = """
     last = Constant <value_ints = [-1]> ()
@@ -22,12 +37,64 @@ DECODE = """
 """
 """Bodies of EncodeInt8 and DecodeInt8: step/ops.py, quantize."""
 
+ENCODE_INT4 = """
+    last = Constant <value_ints = [-1]> ()
+    zero = Constant <value_float = 0.0> ()
+    one = Constant <value_float = 1.0> ()
+    most = Constant <value_float = 15.0> ()
+    middle = Constant <value_float = 128.0> ()
+    largest = ReduceMax <keepdims = 1> (rows, last)
+    least = ReduceMin <keepdims = 1> (rows, last)
+    range = Sub (largest, least)
+    steps = Div (range, most)
+    is_empty = Equal (steps, zero)
+    divisors = Where (is_empty, one, steps)
+    above = Sub (rows, least)
+    quotients = Div (above, divisors)
+    rounded = Round (quotients)
+    clipped = Clip (rounded, zero, most)
+    to_pairs = Constant <value_ints = [0, 0, 0, -1, 2]> ()
+    pairs = Reshape (clipped, to_pairs)
+    places = Constant <value_floats = [1.0, 16.0]> ()
+    placed = Mul (pairs, places)
+    joined = ReduceSum <keepdims = 0> (placed, last)
+    centred = Sub (joined, middle)
+    codes = Cast <to = 3> (centred)
+    scales = Concat <axis = -1> (steps, least)
+"""
+DECODE_INT4 = """
+    wide_{0} = Cast <to = 6> ({0})
+    middle_{0} = Constant <value_int = 128> ()
+    offset_{0} = Cast <to = 6> (middle_{0})
+    bytes_{0} = Add (wide_{0}, offset_{0})
+    sixteen_{0} = Constant <value_int = 16> ()
+    levels_{0} = Cast <to = 6> (sixteen_{0})
+    low_{0} = Mod (bytes_{0}, levels_{0})
+    high_{0} = Div (bytes_{0}, levels_{0})
+    end_{0} = Constant <value_ints = [-1]> ()
+    low_5d_{0} = Unsqueeze (low_{0}, end_{0})
+    high_5d_{0} = Unsqueeze (high_{0}, end_{0})
+    pairs_{0} = Concat <axis = -1> (low_5d_{0}, high_5d_{0})
+    to_rows_{0} = Constant <value_ints = [0, 0, 0, -1]> ()
+    numbers_{0} = Reshape (pairs_{0}, to_rows_{0})
+    floats_{0} = Cast <to = 1> (numbers_{0})
+    steps_{0}, least_{0} = Split <axis = -1, num_outputs = 2> ({1})
+    scaled_{0} = Mul (floats_{0}, steps_{0})
+    {2} = Add (scaled_{0}, least_{0})
+"""
+"""Bodies of EncodeInt4 and DecodeInt4: step/ops.py, quantize. Of a byte the low four bits are the first column, and its
+sign bit is turned."""
+
 TEXTS = (
     f"EncodeInt8 (rows) => (codes, scales) {{ {ENCODE} }}",
     f"DecodeInt8 (codes, scales) => (values) {{ {DECODE} }}",
+    f"EncodeInt4 (rows) => (codes, scales) {{ {ENCODE_INT4} }}",
+    f"DecodeInt4 (codes, scales) => (values) {{ {DECODE_INT4.format('codes', 'scales', 'values')} }}",
 )
 SIGNATURES: dict[str, tuple[str, str, dict[str, str]]] = {
     "EncodeInt8": ("F", "Q F", {}),
     "DecodeInt8": ("Q F", "F", {}),
+    "EncodeInt4": ("F", "Q F", {}),
+    "DecodeInt4": ("Q F", "F", {}),
 }
 """Types of inputs and outputs, and attributes: see `neutral`."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from speccompile.bundle.caches import STORED_KINDS
+from speccompile.bundle.caches import STORED_KINDS, code_bits
 from speccompile.bundle.media import AXES, MEDIA, MEDIA_BEHIND, MEDIA_NEXT, MEDIA_OFFSETS
 from speccompile.bundle.sources import (
     AUDIO,
@@ -118,11 +118,11 @@ def _drafters_media(drafter: Drafter, batch: Dimension) -> list[Spec]:
     return [*found, _io(MEDIA_BEHIND, (batch,))] if read.axes else found
 
 
-def quantized_states(verify: Verify) -> list[str]:
-    """Return the names of the target's caches that hold codes and scales."""
-    shape = verify.decoder.shape
-    names = verify.decoder.cache_shapes() if shape.dtype != FLOAT_CACHE else ()
-    return [f"target.{name}" for name in names if name.partition(".")[0] in CACHED_KINDS]
+def quantized_states(verify: Verify) -> dict[str, int]:
+    """Return the target's caches that hold codes and scales -> bits of a code."""
+    dtype = verify.decoder.shape.dtype
+    names = verify.decoder.cache_shapes() if dtype != FLOAT_CACHE else ()
+    return {f"target.{name}": code_bits(dtype, name) for name in names if name.partition(".")[0] in CACHED_KINDS}
 
 
 def ring_buffers(graph: Graph, rings: Mapping[int, int]) -> dict[str, int]:

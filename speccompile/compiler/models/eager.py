@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
-from speccompile.contract import FLOAT_CACHE
+from speccompile.contract import FLOAT_CACHE, INT4_VALUES
 
-_EAGER, _ROUNDED = "eager", "speccompile_rounded"
+_EAGER, _ROUNDED, _ROUNDED_VALUES = "eager", "speccompile_rounded", "speccompile_rounded_values"
 _ATTRIBUTE = "speccompile_cache"
 
 
@@ -23,11 +23,16 @@ def round_caches(model: nn.Module, dtype: str) -> nn.Module:
 def attend_eagerly(model: nn.Module) -> None:
     """Set transformers' eager attention, with rounded keys and values if `round_caches` says so."""
     dtype = getattr(model, _ATTRIBUTE, FLOAT_CACHE)
-    model.set_attn_implementation(_EAGER if dtype == FLOAT_CACHE else _ROUNDED)
+    model.set_attn_implementation({FLOAT_CACHE: _EAGER, INT4_VALUES: _ROUNDED_VALUES}.get(dtype, _ROUNDED))
 
 
-def rounded(rows: Tensor) -> Tensor:
-    """Return keys or values [B, G, T, D] with int8 steps: a 127th of a row's largest magnitude, halves to even."""
+def rounded(rows: Tensor, bits: int = 8) -> Tensor:
+    """Return keys or values [B, G, T, D] with int8 steps: a 127th of a row's largest magnitude, halves to even; of 4
+    bits with 15 steps from a row's least to its largest number."""
+    if bits == 4:
+        least = rows.min(dim=-1, keepdim=True).values
+        step = (rows.max(dim=-1, keepdim=True).values - least) / 15
+        return ((rows - least) / step).round().nan_to_num(0.0) * step + least
     step = rows.abs().max(dim=-1, keepdim=True).values / 127
     found: Tensor = ((rows / step).round() * step).nan_to_num(0.0)  # 0 / 0 in a row of zeros
     return found
@@ -36,8 +41,10 @@ def rounded(rows: Tensor) -> Tensor:
 def _attention(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Attend by the eager function of the model's own file."""
     own = sys.modules[type(module).__module__].eager_attention_forward
-    return own(module, query, rounded(key), rounded(value), *args, **kwargs)
+    bits = 4 if module.config._attn_implementation == _ROUNDED_VALUES else 8
+    return own(module, query, rounded(key), rounded(value, bits), *args, **kwargs)
 
 
-AttentionInterface.register(_ROUNDED, _attention)
-AttentionMaskInterface.register(_ROUNDED, ALL_MASK_ATTENTION_FUNCTIONS[_EAGER])
+for _name in (_ROUNDED, _ROUNDED_VALUES):
+    AttentionInterface.register(_name, _attention)
+    AttentionMaskInterface.register(_name, ALL_MASK_ATTENTION_FUNCTIONS[_EAGER])

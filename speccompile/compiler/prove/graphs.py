@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from speccompile.bundle.caches import scale_name
 from speccompile.compiler.models.eager import attend_eagerly
 from speccompile.compiler.models.sourced import read_source
 from speccompile.compiler.prove.reference import Logits, sequence_logits
@@ -219,9 +220,18 @@ def _pairs(got: Outputs, expected: Outputs, graph: str, level: str) -> Iterator[
         assert a.keys() == b.keys(), f"{graph}, {level}: outputs {sorted(a)} and {sorted(b)}"
         for name in a:
             one, other = a[name].reshape(b[name].shape).astype(b[name].dtype), b[name]
+            scales = b.get(scale_name(name))
+            if scales is not None and scales.shape[-1] == 2 and scale_name(name) != name:
+                one, other = _levels(one), _levels(other)
             if name == "successors" and "logits" in b:  # equally good tokens may come in either order
                 one, other = (np.take_along_axis(b["logits"], each, 2) for each in (one, other))
             yield f"{graph}, {level}, {name} after window {step}", one, other
+
+
+def _levels(codes: Array) -> Array:
+    """Return int8 codes, 0 to 15, of bytes that hold two: see `step.ops.quantize`."""
+    pairs = codes.astype(np.uint8) ^ 0x80
+    return np.stack([pairs & 15, pairs >> 4], -1).astype(np.int8)
 
 
 def _check_equal(got: Array, expected: Array, where: str) -> None:

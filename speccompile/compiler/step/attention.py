@@ -18,6 +18,7 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.masking_utils import AttentionMaskInterface
 
+from speccompile.bundle.caches import code_bits
 from speccompile.compiler.step import ops
 from speccompile.compiler.step.cross_attention import CrossRows
 from speccompile.compiler.step.latent import absorb_query, is_latent
@@ -143,7 +144,7 @@ class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
         self.named = dict(zip((name for layer in self.kept for name in names[layer]), caches, strict=True))
         CrossRows.__init__(self, self.named, source_length)
         RecurrentStates.__init__(self, self.named, [each.carried for each in layers], length)
-        self.caches, self.length, self.windows, self.is_quantized = caches, length, windows, dtype != FLOAT_CACHE
+        self.caches, self.length, self.windows, self.dtype = caches, length, windows, dtype
         self.rings = frozenset(rings)
         self.positions = self.row_positions = length[:, None]
         self.visible: Tensor | None = None
@@ -180,14 +181,14 @@ class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
         if asked.layer in self.skipped:
             return query.new_zeros((*query.shape[:3], (rows.keys if asked.is_latent else rows.values).shape[3]))
         keys, values = self.named[f"key.{asked.source}"], self.named[f"value.{asked.source}"]
-        if self.is_quantized and (asked.shift or asked.is_latent):
+        if self.dtype != FLOAT_CACHE and (asked.shift or asked.is_latent):
             kind = "pairs values with other heads' keys" if asked.shift else "has latent attention (MLA)"
             raise UnsupportedModelError(
                 f"cache.dtype: received int8, expected float: this model {kind}, whose cached rows are not those of a "
                 "head",
                 hint="remove cache.dtype, or set it to float",
             )
-        own_keys, own = self._stored(rows.keys), self._stored(rows.values)
+        own_keys, own = self._stored("key", rows.keys), self._stored("value", rows.values)
         if asked.by_distance:
             return self.attend_by_distance(asked.by_distance, query, (own_keys, own), (keys, values), asked.scale)
         if asked.shift:
@@ -206,16 +207,16 @@ class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
             carried = self.carried.get(name)
             if carried is None:
                 is_ring = int(name.rpartition(".")[2]) in self.rings
-                committed.append(ops.commit(cache, self._stored(next(left)), self.length, 2, is_ring))
+                committed.append(ops.commit(cache, self._stored(name, next(left)), self.length, 2, is_ring))
             else:
                 assert count is not None, "states move on by a number of tokens"
                 its = list(islice(left, carried.rows))
                 committed.append(steps_of(carried, cache, self.length).state_after(its, count))
         return committed
 
-    def _stored(self, rows: Tensor) -> Tensor:
-        """Return rows [B, G, R, D] with the values that the caches hold."""
-        return ops.quantize(rows) if self.is_quantized else rows
+    def _stored(self, name: str, rows: Tensor) -> Tensor:
+        """Return rows [B, G, R, D] with the values that the caches hold. name: key or value, and what follows."""
+        return rows if self.dtype == FLOAT_CACHE else ops.quantize(rows, code_bits(self.dtype, name))
 
     def rows(self) -> list[Tensor]:
         """Return the in-step rows [B, G, R, D] of all caches, in the order of the caches: keys, values, and rows that

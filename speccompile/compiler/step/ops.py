@@ -127,19 +127,24 @@ def _(buffer: Tensor, rows: Tensor, length: Tensor, axis: int, is_ring: bool = F
 
 
 @torch.library.custom_op("speccompile::quantize", mutates_args=())
-def quantize(rows: Tensor) -> Tensor:
-    """Return rows float32 [B, G, R, D] as an int8 cache holds them: code * scale.
+def quantize(rows: Tensor, bits: int = 8) -> Tensor:
+    """Return rows float32 [B, G, R, D] as an int8 cache holds them: code * scale; of 4 bits code * scale + least.
 
     Each row of a head has its own scale, so a row has one value whatever window it is in: scale = max |x| / 127, code =
-    x / scale, rounded half to even, from -127 to 127; 0 where the scale is 0.
+    x / scale, rounded half to even, from -127 to 127; 0 where the scale is 0. In 4 bits scale = (max x - least) / 15,
+    least = min x, code = (x - least) / scale, from 0 to 15.
     """
+    if bits == 4:
+        least = rows.amin(3, keepdim=True)
+        step = (rows.amax(3, keepdim=True) - least) / 15
+        return ((rows - least) / torch.where(step == 0, 1.0, step)).round().clamp(0, 15) * step + least
     scale = rows.abs().amax(3, keepdim=True) / 127
     codes = (rows / torch.where(scale == 0, 1.0, scale)).round().clamp(-127, 127)
     return codes * scale
 
 
 @quantize.register_fake
-def _(rows: Tensor) -> Tensor:
+def _(rows: Tensor, bits: int = 8) -> Tensor:
     return torch.empty_like(rows)
 
 

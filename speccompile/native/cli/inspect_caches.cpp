@@ -69,17 +69,17 @@ std::string describe_caches(const Json& manifest) {
   std::vector<std::string> parts;
   for (const char* component : {component::kTarget, component::kDrafter}) {
     int64_t bytes = 0;
-    bool is_quantized = false;
+    int64_t scales = 0;  // of a row, at most
     for (const auto& [buffer, tensor] : states) {
       if (buffer.rfind(std::string(component) + ".", 0) != 0) continue;
       for (const std::string kind : kCachedKinds) {
         const bool is_scale = has_part(buffer, kind + kScaleSuffix);
         if (!is_scale && !has_part(buffer, kind)) continue;
         bytes += row_bytes(tensor);
-        is_quantized = is_quantized || is_scale;
+        if (is_scale) scales = std::max(scales, tensor["shape"].list()[3].integer());
       }
     }
-    const std::string dtype = is_quantized ? std::string(dtype::kInt8) + ", " : "";
+    const std::string dtype = scales ? std::string(scales > 1 ? kInt4Values : kInt8Cache) + ", " : "";
     if (bytes) parts.push_back(component + std::string(" ") + dtype + number("%.2f KB a token", static_cast<double>(bytes) / 1e3));
   }
   if (parts.empty()) return "none";

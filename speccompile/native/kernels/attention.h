@@ -5,6 +5,8 @@
 // border between committed and in-step rows lies, and wherever its ancestors stand in a tree's window.
 #pragma once
 
+#include <type_traits>
+
 #include "functions.h"
 #include "kernels.h"
 #include "scratch.h"
@@ -24,17 +26,19 @@ struct Seen {
   int64_t count() const { return committed + in_step; }
 };
 
-// The keys, or the values, of a group of heads: floats, or int8 codes that a scale of their row multiplies.
+// The keys, or the values, of a group of heads: floats, or int8 codes that a scale of their row multiplies, or nibbles.
 template <class T>
 struct Rows {
-  static constexpr bool kAreCodes = sizeof(T) == 1;
+  static constexpr bool kAreCodes = sizeof(T) == 1, kAreNibbles = std::is_same_v<T, Nibbles>;
+  static constexpr int64_t kPacked = kAreNibbles ? 2 : 1;  // columns of a T
   const T *cache, *in_step;
   int64_t width;
   const float *scales, *in_step_scales;  // of codes
 
   const T* at(const Seen& seen, int64_t i) const {
-    if (i < seen.turn) return cache + (seen.begin + i) * width;
-    return i < seen.committed ? cache + (i - seen.turn) * width : in_step + seen.rows[i - seen.committed] * width;
+    const int64_t stride = width / kPacked;
+    if (i < seen.turn) return cache + (seen.begin + i) * stride;
+    return i < seen.committed ? cache + (i - seen.turn) * stride : in_step + seen.rows[i - seen.committed] * stride;
   }
 
   // Where the kWidth rows from the i-th on begin, if they lie side by side in the cache; else null.
@@ -48,6 +52,24 @@ struct Rows {
     scale_each(x, scales + seen.begin, seen.turn);
     scale_each(x + seen.turn, scales, seen.committed - seen.turn);
     for (int64_t i = 0; i < seen.in_step; ++i) x[seen.committed + i] *= in_step_scales[seen.rows[i]];
+  }
+
+  // The same of nibbles, whose rows have a scale and what a code of 0 stands for. Returns the sum of x times the latter: lane by
+  // lane, then over the lanes in order.
+  float scale_nibbles(const Seen& seen, float* x) const {
+    float sums[kTile] = {};
+    const auto part = [&](const float* by, int64_t first, int64_t count) {
+      for (int64_t i = first; i < first + count; ++i, by += 2) {
+        sums[i % kTile] += x[i] * by[1];
+        x[i] *= by[0];
+      }
+    };
+    part(scales + 2 * seen.begin, 0, seen.turn);
+    part(scales, seen.turn, seen.committed - seen.turn);
+    for (int64_t i = 0; i < seen.in_step; ++i) part(in_step_scales + 2 * seen.rows[i], seen.committed + i, 1);
+    float sum = 0.0f;
+    for (const float each : sums) sum += each;
+    return sum;
   }
 
   static void scale_each(float* x, const float* by, int64_t count) {
@@ -157,10 +179,17 @@ static float soften(float* scores, int64_t count, const float* sink) {
   return 1.0f / (sum_of(sum) + all[0]);
 }
 
-// The weights [heads, per_head] of what is seen, and what the sums over them are multiplied by.
+// The weights [heads, per_head] of what is seen, what the sums over them are multiplied by, and, of nibbles, what is added to them
+// before.
 struct Weights {
-  const float *weights, *factors;
+  const float *weights, *factors, *offsets;
   int64_t per_head;
+
+  template <class T>
+  Vector finish(Vector sum, int h) const {
+    if constexpr (Rows<T>::kAreNibbles) sum = add(sum, broadcast(offsets[h]));
+    return multiply(sum, broadcast(factors[h]));
+  }
 };
 
 // C vectors of the contexts of H heads, from a column on: values, weighted.
@@ -171,9 +200,9 @@ static void mix(const Rows<T>& values, const Seen& seen, const Weights& by, int6
     SPC_UNROLL for (int c = 0; c < C; ++c) sums[h][c] = zero();
   const int64_t count = seen.count();
   for (int64_t i = 0; i < count; ++i) {
-    const T* value = values.at(seen, i) + column;
+    const T* value = values.at(seen, i) + column / Rows<T>::kPacked;
     Vector columns[C];
-    SPC_UNROLL for (int c = 0; c < C; ++c) columns[c] = load(value + c * kWidth);
+    SPC_UNROLL for (int c = 0; c < C; ++c) columns[c] = load(value + c * kWidth / Rows<T>::kPacked);
     SPC_UNROLL for (int h = 0; h < H; ++h) {
       const Vector weight = broadcast(by.weights[h * by.per_head + i]);
       SPC_UNROLL for (int c = 0; c < C; ++c) sums[h][c] = fma(weight, columns[c], sums[h][c]);
@@ -181,7 +210,7 @@ static void mix(const Rows<T>& values, const Seen& seen, const Weights& by, int6
   }
   SPC_UNROLL for (int h = 0; h < H; ++h)
     SPC_UNROLL for (int c = 0; c < C; ++c)
-      store(context + h * values.width + column + c * kWidth, multiply(sums[h][c], broadcast(by.factors[h])));
+      store(context + h * values.width + column + c * kWidth, by.template finish<T>(sums[h][c], h));
 }
 
 // The columns behind the last whole vector, of one head.
@@ -191,8 +220,8 @@ static void mix_rest(const Rows<T>& values, const Seen& seen, const Weights& by,
   const int64_t count = seen.count();
   Vector sum = zero();
   for (int64_t i = 0; i < count; ++i)
-    sum = fma(broadcast(by.weights[i]), load_some(values.at(seen, i) + column, left), sum);
-  store_some(context + column, multiply(sum, broadcast(by.factors[0])), left);
+    sum = fma(broadcast(by.weights[i]), load_some(values.at(seen, i) + column / Rows<T>::kPacked, left), sum);
+  store_some(context + column, by.template finish<T>(sum, 0), left);
 }
 
 template <int H, class T>
@@ -201,17 +230,18 @@ static void mix_heads(const Rows<T>& values, const Seen& seen, const Weights& by
   for (; column + 4 * kWidth <= values.width; column += 4 * kWidth) mix<H, 4>(values, seen, by, column, context);
   for (; column + kWidth <= values.width; column += kWidth) mix<H, 1>(values, seen, by, column, context);
   for (int h = 0; column < values.width && h < H; ++h) {
-    const Weights own{by.weights + h * by.per_head, by.factors + h, by.per_head};
+    const Weights own{by.weights + h * by.per_head, by.factors + h, by.offsets + h, by.per_head};
     mix_rest(values, seen, own, column, context + h * values.width);
   }
 }
 
-// All query heads of a group, for one token. weights: room for [heads of the group, what is seen, filled up].
-template <class T>
-static void attend_rows(const Attention& a, int64_t b, int64_t token, int64_t group, const Rows<T>& keys, const Rows<T>& others,
-                        const Seen& seen, float* weights, float* factors) {
+// All query heads of a group, for one token. weights: room for [heads of the group, what is seen, filled up]; factors: for two
+// numbers a head. tails: the rest of the keys, or null.
+template <class K, class T>
+static void attend_rows(const Attention& a, int64_t b, int64_t token, int64_t group, const Rows<K>& keys, const Rows<T>& values,
+                        const Rows<K>* tails, const Seen& seen, float* weights, float* factors) {
   const int64_t shared = a.heads / a.groups;
-  const Rows<T>& values = a.is_latent ? keys : others;
+  float* const offsets = factors + shared;
   const int64_t head = (b * a.tokens + token) * a.heads + group * shared, query_width = attention_query_width(a);
   float* context = a.context + head * values.width;
   if (seen.count() == 0) {
@@ -220,15 +250,16 @@ static void attend_rows(const Attention& a, int64_t b, int64_t token, int64_t gr
   }
   const int64_t per_head = tiles(seen.count()) * kTile;
   for (int64_t h = 0; h < shared; ++h) {
-    score(a, a.query + (head + h) * query_width, keys, a.is_latent ? &others : nullptr, seen, weights + h * per_head);
+    score(a, a.query + (head + h) * query_width, keys, tails, seen, weights + h * per_head);
     factors[h] = soften(weights + h * per_head, per_head, a.sinks ? a.sinks + group * shared + h : nullptr);
-    if constexpr (Rows<T>::kAreCodes) values.scale(seen, weights + h * per_head);
+    if constexpr (Rows<T>::kAreNibbles) offsets[h] = values.scale_nibbles(seen, weights + h * per_head);
+    else if constexpr (Rows<T>::kAreCodes) values.scale(seen, weights + h * per_head);
   }
   int64_t h = 0;
   for (; h + 2 <= shared; h += 2)
-    mix_heads<2>(values, seen, {weights + h * per_head, factors + h, per_head}, context + h * values.width);
+    mix_heads<2>(values, seen, {weights + h * per_head, factors + h, offsets + h, per_head}, context + h * values.width);
   if (h < shared)
-    mix_heads<1>(values, seen, {weights + h * per_head, factors + h, per_head}, context + h * values.width);
+    mix_heads<1>(values, seen, {weights + h * per_head, factors + h, offsets + h, per_head}, context + h * values.width);
 }
 
 static void attend_group(const Attention& a, int64_t b, int64_t token, int64_t group, const Seen& seen, float* weights,
@@ -237,14 +268,20 @@ static void attend_group(const Attention& a, int64_t b, int64_t token, int64_t g
   if (const Codes* c = a.codes) {
     const Rows<int8_t> keys{c->key_cache + cached * a.key_width, c->key_rows + rows * a.key_width, a.key_width,
                             c->key_scales + cached, c->key_row_scales + rows};
+    if (c->has_nibbles) {
+      const auto pairs = [&](const int8_t* codes, int64_t row) { return reinterpret_cast<const Nibbles*>(codes) + row * a.value_width / 2; };
+      const Rows<Nibbles> values{pairs(c->value_cache, cached), pairs(c->value_rows, rows), a.value_width,
+                                 c->value_scales + 2 * cached, c->value_row_scales + 2 * rows};
+      return attend_rows(a, b, token, group, keys, values, static_cast<const Rows<int8_t>*>(nullptr), seen, weights, factors);
+    }
     const Rows<int8_t> values{c->value_cache + cached * a.value_width, c->value_rows + rows * a.value_width, a.value_width,
                               c->value_scales + cached, c->value_row_scales + rows};
-    return attend_rows(a, b, token, group, keys, values, seen, weights, factors);
+    return attend_rows(a, b, token, group, keys, values, static_cast<const Rows<int8_t>*>(nullptr), seen, weights, factors);
   }
   const Rows<float> keys{a.key_cache + cached * a.key_width, a.key_rows + rows * a.key_width, a.key_width, nullptr, nullptr};
   const Rows<float> values{a.value_cache + cached * a.value_width, a.value_rows + rows * a.value_width, a.value_width, nullptr,
                            nullptr};
-  attend_rows(a, b, token, group, keys, values, seen, weights, factors);
+  attend_rows(a, b, token, group, keys, a.is_latent ? keys : values, a.is_latent ? &values : nullptr, seen, weights, factors);
 }
 
 static bool attend(const Attention& a, int64_t first, int64_t last) {
@@ -254,7 +291,7 @@ static bool attend(const Attention& a, int64_t first, int64_t last) {
   for (int64_t b = 0; b < a.batch; ++b) longest = a.length[b] > longest ? a.length[b] : longest;
   longest = longest < a.capacity ? longest : a.capacity;
   const Scratch<int64_t> rows(kTokensTogether * a.rows);
-  const Scratch<float> bias(kTokensTogether * a.rows), factors(shared);
+  const Scratch<float> bias(kTokensTogether * a.rows), factors(2 * shared);
   const Scratch<float> weights(shared * tiles(longest + a.rows) * kTile);
   if (!rows.data || !bias.data || !factors.data || !weights.data) return false;
   for (int64_t unit = first; unit < last; ++unit) {

@@ -77,7 +77,14 @@ struct BlockProduct {
 // tokens are few: see `attention_units`. Rows and caches are floats, or codes with a scale for each row of a group.
 struct Codes {
   const int8_t *key_rows, *value_rows, *key_cache, *value_cache;
-  const float *key_row_scales, *value_row_scales, *key_scales, *value_scales;  // [B, G, R], [B, G, S]
+  const float *key_row_scales, *value_row_scales, *key_scales, *value_scales;  // [B, G, R], [B, G, S]; of Nibbles two a row
+  bool has_nibbles;                                                            // of values
+};
+
+// Two values of a row in four bits, the first in the low ones; the sign bit is turned. A value is code * scale + least: a row of
+// scales holds both.
+struct Nibbles {
+  uint8_t pair;
 };
 
 struct Attention {
@@ -93,7 +100,7 @@ struct Attention {
   const Codes* codes;  // or null; no rows and caches of floats, and nothing latent, where it is given
 };
 
-// Rows [rows, width] as codes [rows, width] and scales [rows]: step/ops.py, quantize.
+// Rows [rows, width] as codes [rows, width] and scales [rows]: step/ops.py, quantize. Nibbles: [rows, width / 2], [rows, 2].
 struct Encoding {
   const float* x;
   int8_t* codes;
@@ -175,6 +182,7 @@ struct Kernels {
   void (*product_blocks8)(const BlockProduct&, int64_t first, int64_t last);
   bool (*attend)(const Attention&, int64_t first, int64_t last);           // units; false: out of memory
   void (*encode)(const Encoding&, int64_t first, int64_t last);            // rows
+  void (*encode_nibbles)(const Encoding&, int64_t first, int64_t last);    // rows
   void (*normalize)(const Normalization&, int64_t first, int64_t last);    // rows
   void (*gate)(const Gated&, int64_t first, int64_t last);                 // rows
   void (*make_heads)(const Heads&, int64_t first, int64_t last);           // tokens of the batch

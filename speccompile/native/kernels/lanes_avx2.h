@@ -59,6 +59,14 @@ SPC_INLINE Vector from_codes(const int8_t* p) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))};
 }
 
+SPC_INLINE Vector from_nibbles(const uint8_t* p) {
+  uint32_t bytes;
+  std::memcpy(&bytes, p, sizeof bytes);
+  const __m256i all = _mm256_set1_epi32(static_cast<int>(bytes ^ 0x80808080u));
+  const __m256i turned = _mm256_srlv_epi32(all, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+  return {_mm256_cvtepi32_ps(_mm256_and_si256(turned, _mm256_set1_epi32(15)))};
+}
+
 SPC_INLINE Vector fold(const Vector* rows) {
   __m256 x[kWidth];
   for (int i = 0; i < kWidth; ++i) x[i] = rows[i / 2 + i % 2 * 4].v;  // the shuffles put them back into order

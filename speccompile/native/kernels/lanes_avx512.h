@@ -68,6 +68,16 @@ SPC_INLINE Vector from_codes(const int8_t* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
 }
 
+SPC_INLINE Vector from_nibbles(const uint8_t* p) {
+  uint64_t bytes;
+  std::memcpy(&bytes, p, sizeof bytes);
+  bytes ^= 0x8080808080808080u;
+  const __m512i all = _mm512_inserti64x4(_mm512_set1_epi32(static_cast<int>(bytes)), _mm256_set1_epi32(static_cast<int>(bytes >> 32)), 1);
+  const __m256i steps = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
+  const __m512i turned = _mm512_srlv_epi32(all, _mm512_inserti64x4(_mm512_castsi256_si512(steps), steps, 1));
+  return {_mm512_cvtepi32_ps(_mm512_and_si512(turned, _mm512_set1_epi32(15)))};
+}
+
 SPC_INLINE Vector fold(const Vector* rows) {
   __m512 x[kWidth];
   for (int i = 0; i < kWidth; ++i) x[i] = rows[i / 4 + i % 4 * 4].v;  // the shuffles put them back into order

@@ -64,6 +64,14 @@ SPC_INLINE Vector from_codes(const int8_t* p) {
 SPC_INLINE float32x4_t add_halves(Vector a, Vector b) {
   return vaddq_f32(vcombine_f32(vget_low_f32(a.v), vget_low_f32(b.v)), vcombine_f32(vget_high_f32(a.v), vget_high_f32(b.v)));
 }
+SPC_INLINE Vector from_nibbles(const uint8_t* p) {
+  uint16_t bytes;
+  std::memcpy(&bytes, p, sizeof bytes);
+  const int32_t steps[kWidth] = {0, -4, -8, -12};
+  const uint32x4_t turned = vshlq_u32(vdupq_n_u32(bytes ^ 0x8080u), vld1q_s32(steps));
+  return {vcvtq_f32_u32(vandq_u32(turned, vdupq_n_u32(15)))};
+}
+
 SPC_INLINE Vector fold(const Vector* rows) {
   const float32x4_t first = add_halves(rows[0], rows[1]), second = add_halves(rows[2], rows[3]);
   return {vaddq_f32(vuzp1q_f32(first, second), vuzp2q_f32(first, second))};

@@ -97,6 +97,9 @@ SPC_INLINE Vector from_bytes(const uint8_t* p) {
 SPC_INLINE Vector from_codes(const int8_t* p) {
   return each([&](int i) { return static_cast<float>(p[i]); });
 }
+SPC_INLINE Vector from_nibbles(const uint8_t* p) {
+  return each([&](int i) { return static_cast<float>((p[i / 2] ^ 0x80) >> i % 2 * 4 & 15); });
+}
 SPC_INLINE Vector fold(const Vector* rows) {
   return each([&](int i) { return (rows[i].v[0] + rows[i].v[2]) + (rows[i].v[1] + rows[i].v[3]); });
 }

@@ -26,7 +26,7 @@ namespace SPECCOMPILE_PATH {
 extern const Kernels kKernels;
 const Kernels kKernels = {
     SPC_NAME(SPECCOMPILE_PATH), pack,   quantize,  product_float32, product_bfloat16, SPC_PRODUCT(int8),
-    SPC_PRODUCT(int4), product_blocks4, product_blocks8, attend, encode, normalize, gate, make_heads, softplus, convolve, recur,
+    SPC_PRODUCT(int4), product_blocks4, product_blocks8, attend, encode, encode_nibbles, normalize, gate, make_heads, softplus, convolve, recur,
 };
 
 }  // namespace SPECCOMPILE_PATH

@@ -81,6 +81,26 @@ static void encode(const Encoding& e, int64_t first, int64_t last) {
   }
 }
 
+// Sixteen levels from the least to the most of a row, in even widths. A quotient is divided, as above.
+static void encode_nibbles(const Encoding& e, int64_t first, int64_t last) {
+  for (int64_t row = first; row < last; ++row) {
+    const float* x = e.x + row * e.width;
+    uint8_t* codes = reinterpret_cast<uint8_t*>(e.codes) + row * e.width / 2;
+    float least = x[0], most = x[0];
+    for (int64_t i = 1; i < e.width; ++i) {
+      least = x[i] < least ? x[i] : least;
+      most = x[i] > most ? x[i] : most;
+    }
+    const float scale = (most - least) / 15.0f, divisor = scale == 0.0f ? 1.0f : scale;
+    e.scales[2 * row] = scale, e.scales[2 * row + 1] = least;
+    const auto code = [&](int64_t i) {
+      const float level = __builtin_nearbyintf((x[i] - least) / divisor);
+      return static_cast<unsigned>(level < 15.0f ? level > 0.0f ? level : 0.0f : 15.0f);
+    };
+    for (int64_t i = 0; i < e.width; i += 2) codes[i / 2] = static_cast<uint8_t>((code(i) | code(i + 1) << 4) ^ 0x80);
+  }
+}
+
 // Groups of rows, each as [depth, rows of the group]: what is read together lies together.
 static void pack(const float* x, int64_t rows, int64_t depth, float* panels) {
   for_groups(rows, kFloatRows, [&](int64_t first, int64_t count) {

@@ -48,6 +48,17 @@ SPC_INLINE Vector load_some(const int8_t* p, int count) {
   return from_codes(some);
 }
 
+// Rows of nibbles as well. The sign bit of a byte is turned, so that bytes are numbers from -128 to 127.
+SPC_INLINE Vector load_some(const Nibbles* p, int count) {
+  uint8_t some[kWidth] = {};
+  for (int i = 0; i < count; ++i) {
+    const uint8_t pair = p[i / 2].pair ^ 0x80;
+    some[i] = i % 2 ? pair >> 4 : pair & 15;
+  }
+  return from_bytes(some);
+}
+SPC_INLINE Vector load(const Nibbles* p) { return from_nibbles(&p->pair); }
+
 SPC_INLINE Lanes load_lanes(const int8_t* p) {
   Lanes x;
   for (int i = 0; i < Lanes::kVectors; ++i) x.part[i] = from_codes(p + i * kWidth);

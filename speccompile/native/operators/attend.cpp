@@ -113,7 +113,8 @@ struct Given {
 };
 
 // Checks that the shapes of an Attend fit each other, and fills in what both forms share.
-Attention checked(Context& context, const Given& given, const Tensor* sinks, bool is_latent, bool is_ring) {
+// packed: columns of values in a byte.
+Attention checked(Context& context, const Given& given, const Tensor* sinks, bool is_latent, bool is_ring, int64_t packed = 1) {
   const Shape &q = given.query.shape(3, "the query"), &k = given.key_rows.shape(4, "the rows of keys"),
               &v = given.value_rows.shape(4, "the rows of values"), &cache = given.key_cache.shape(4, "the cache of keys"),
               &value = given.value_cache.shape(4, "the cache of values"), &seen = given.bias.shape(4, "the bias");
@@ -136,9 +137,9 @@ Attention checked(Context& context, const Given& given, const Tensor* sinks, boo
   Attention a{};
   a.query = given.query.data<float>(), a.bias = given.bias.data<float>();
   a.length = given.length.data<int64_t>(), a.positions = given.positions.data<int64_t>();
-  a.context = context.output<float>(0, Shape{{q[0], q[1], heads * (is_latent ? k[3] : v[3])}, 3});
+  a.context = context.output<float>(0, Shape{{q[0], q[1], heads * (is_latent ? k[3] : packed * v[3])}, 3});
   a.batch = q[0], a.tokens = q[1], a.heads = heads, a.groups = k[1], a.rows = k[2], a.capacity = cache[2];
-  a.key_width = k[3], a.value_width = v[3], a.is_latent = is_latent, a.is_ring = is_ring;
+  a.key_width = k[3], a.value_width = packed * v[3], a.is_latent = is_latent, a.is_ring = is_ring;
   a.sinks = sinks ? sinks->data<float>() : nullptr;
   return a;
 }
@@ -147,9 +148,9 @@ void run(const Context& context, const Attention& a) {
   context.parallel(attention_units(a), 1, [&](int64_t first, int64_t last) { return kernels().attend(a, first, last); });
 }
 
-const float* scales(const Tensor& tensor, const Tensor& rows, const char* name) {
+const float* scales(const Tensor& tensor, const Tensor& rows, const char* name, int64_t each = 1) {
   const Shape &shape = tensor.shape(4, name), &its = rows.shape();
-  expect(shape[0] == its[0] && shape[1] == its[1] && shape[2] == its[2] && shape[3] == 1, name, shape);
+  expect(shape[0] == its[0] && shape[1] == its[1] && shape[2] == its[2] && shape[3] == each, name, shape);
   return tensor.data<float>();
 }
 
@@ -166,17 +167,18 @@ void Attend::attend(Context& context, bool is_latent, bool has_sinks) const {
   run(context, a);
 }
 
-void AttendInt8::attend_codes(Context& context, bool has_sinks) const {
+void AttendInt8::attend_codes(Context& context, bool has_sinks, bool has_nibbles) const {
+  const int64_t packed = has_nibbles ? 2 : 1;
   const Given given{context.input(0), context.input(1), context.input(3),  context.input(5),
                     context.input(7), context.input(9), context.input(10), context.input(11)};
   const Tensor sinks = context.input(has_sinks ? 12 : 0);
-  Attention a = checked(context, given, has_sinks ? &sinks : nullptr, false, is_ring);
+  Attention a = checked(context, given, has_sinks ? &sinks : nullptr, false, is_ring, packed);
   const Tensor key_rows = context.input(2), value_rows = context.input(4), keys = context.input(6), values = context.input(8);
   const Codes codes{given.key_rows.data<int8_t>(), given.value_rows.data<int8_t>(), given.key_cache.data<int8_t>(),
                     given.value_cache.data<int8_t>(), speccompile::scales(key_rows, given.key_rows, "the scales of the rows of keys"),
-                    speccompile::scales(value_rows, given.value_rows, "the scales of the rows of values"),
+                    speccompile::scales(value_rows, given.value_rows, "the scales of the rows of values", packed),
                     speccompile::scales(keys, given.key_cache, "the scales of the cache of keys"),
-                    speccompile::scales(values, given.value_cache, "the scales of the cache of values")};
+                    speccompile::scales(values, given.value_cache, "the scales of the cache of values", packed), has_nibbles};
   a.codes = &codes, a.scale = scale, a.softcap = softcap, a.window = window;
   run(context, a);
 }
@@ -191,6 +193,34 @@ void EncodeInt8::compute(Context& context) const {
     kernels().encode(e, first, last);
     return true;
   });
+}
+
+void EncodeInt4::compute(Context& context) const {
+  const Tensor rows = context.input(0);
+  const Shape& shape = rows.shape(4, "the rows");
+  expect(shape[3] > 0 && shape[3] % 2 == 0, "the rows, of an even number of columns", shape);
+  Shape half = shape, two = shape;
+  half.sizes[3] /= 2, two.sizes[3] = 2;
+  const Encoding e{rows.data<float>(), context.output<int8_t>(0, half), context.output<float>(1, two), shape[3]};
+  context.parallel(shape.rows(), kRowsApart, [&](int64_t first, int64_t last) {
+    kernels().encode_nibbles(e, first, last);
+    return true;
+  });
+}
+
+void DecodeInt4::compute(Context& context) const {
+  const Tensor codes = context.input(0), given = context.input(1);
+  const Shape& shape = codes.shape(4, "the codes");
+  const float* its = scales(given, codes, "the scales", 2);
+  Shape whole = shape;
+  whole.sizes[3] *= 2;
+  float* y = context.output<float>(0, whole);
+  for (int64_t row = 0; row < shape.rows(); ++row)
+    for (int64_t i = row * shape[3]; i < (row + 1) * shape[3]; ++i) {
+      const int pair = static_cast<uint8_t>(codes.data<int8_t>()[i]) ^ 0x80;
+      y[2 * i] = static_cast<float>(pair & 15) * its[2 * row] + its[2 * row + 1];
+      y[2 * i + 1] = static_cast<float>(pair >> 4) * its[2 * row] + its[2 * row + 1];
+    }
 }
 
 void DecodeInt8::compute(Context& context) const {

@@ -50,7 +50,7 @@ struct AttendInt8 : Attend {
                                       ort::kFloat, ort::kInt8, ort::kFloat, ort::kInt64, ort::kInt64, ort::kFloat};
   using Attend::Attend;
   void compute(Context& context) const { attend_codes(context, false); }
-  void attend_codes(Context& context, bool has_sinks) const;
+  void attend_codes(Context& context, bool has_sinks, bool has_nibbles = false) const;
 };
 
 struct AttendInt8Sinks : AttendInt8 {
@@ -59,6 +59,38 @@ struct AttendInt8Sinks : AttendInt8 {
                                       ort::kInt8,  ort::kFloat, ort::kInt64, ort::kInt64, ort::kFloat, ort::kFloat};
   using AttendInt8::AttendInt8;
   void compute(Context& context) const { attend_codes(context, true); }
+};
+
+// The same over values in four bits: value rows and cache [B, G, *, E / 2], two columns a byte, and [B, G, *, 2], a scale and the
+// least of each row.
+struct AttendInt8Int4 : AttendInt8 {
+  static constexpr const char* kName = "AttendInt8Int4";
+  using AttendInt8::AttendInt8;
+  void compute(Context& context) const { attend_codes(context, false, true); }
+};
+
+struct AttendInt8Int4Sinks : AttendInt8Sinks {
+  static constexpr const char* kName = "AttendInt8Int4Sinks";
+  using AttendInt8Sinks::AttendInt8Sinks;
+  void compute(Context& context) const { attend_codes(context, true, true); }
+};
+
+// rows [B, G, R, D] -> codes int8 [B, G, R, D / 2], scales [B, G, R, 2]
+struct EncodeInt4 {
+  static constexpr const char* kName = "EncodeInt4";
+  static constexpr std::array kInputs{ort::kFloat};
+  static constexpr std::array kOutputs{ort::kInt8, ort::kFloat};
+  explicit EncodeInt4(const Info&) {}
+  void compute(Context& context) const;
+};
+
+// (codes int8 [B, G, R, D / 2], scales [B, G, R, 2]) -> rows [B, G, R, D]
+struct DecodeInt4 {
+  static constexpr const char* kName = "DecodeInt4";
+  static constexpr std::array kInputs{ort::kInt8, ort::kFloat};
+  static constexpr std::array kOutputs{ort::kFloat};
+  explicit DecodeInt4(const Info&) {}
+  void compute(Context& context) const;
 };
 
 // rows [B, G, R, D] -> codes int8 [B, G, R, D], scales [B, G, R, 1]

@@ -36,6 +36,7 @@ Domain make_domain(const OrtApi* api, int threads) {
   made.failed = ort::CreateCustomOpDomain(api, spc::kKernelsDomain, &made.domain);
   describe_all<LinearFloat32, LinearBFloat16, LinearInt8, LinearInt4, LinearBlocks<4>, LinearBlocks<8>, EmbedFloat32, EmbedBFloat16,
                  EmbedInt8, EmbedBlocks<4>, EmbedBlocks<8>, Attend, AttendSinks, AttendLatent, AttendLatentSinks, AttendInt8, AttendInt8Sinks,
+                 AttendInt8Int4, AttendInt8Int4Sinks, EncodeInt4, DecodeInt4,
                  EncodeInt8, DecodeInt8, SplitHeads, RotaryHeads, NormRotaryHeads, RotaryTables, RmsNorm, SkipRmsNorm, LayerNorm,
                  GatedSilu, GatedGelu, Softplus, Log, Convolve, Shift, After, Recur, RecurDelta, Advance, AdvanceDelta, LowRank>(made, threads);
   for (const Description& each : made.operators)

@@ -59,10 +59,12 @@ Json checkpoint_of(const OpenedBundle& opened) {
 }
 
 std::string cache_dtype(const std::vector<Graph>& graphs) {
+  std::string found = kFloatCache;
   for (const Graph& graph : graphs)
     for (const Tensor& tensor : graph.inputs)
-      if (is_target(tensor.buffer) && is_scale(tensor.buffer)) return kInt8Cache;
-  return kFloatCache;
+      if (is_target(tensor.buffer) && is_scale(tensor.buffer) && found != kInt4Values)
+        found = tensor.shape.back().size == 2 ? kInt4Values : kInt8Cache;
+  return found;
 }
 
 std::string precision_of(const EngineEntry& entry, const std::string& part) {

@@ -11,78 +11,9 @@ import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral, neutral_adapters, neutral_codes, neutral_states
 from speccompile.compiler.lower.native import DOMAIN, VERSION, weights
+from speccompile.compiler.lower.native.committed import CODED, COMMITTED, DECODED, DECODED_INT4
 from speccompile.compiler.lower.passes import ONNXRUNTIME
 
-
-# Keys and values `[committed | in-step]` on one axis: adding two partial sums would round differently with the width of
-# the window.
-def _order(cache: str) -> str:
-    """Return statements for the committed rows of a cache, in the order of their positions: `committed`, their number,
-    and `column`, their positions, int64 [committed], or [B, 1, 1, committed] in a ring, whose rows are gathered."""
-    return f"""
-    axis = Constant <value_ints = [2]> ()
-    none = Constant <value_ints = [0]> ()
-    first = Constant <value_int = 0> ()
-    step = Constant <value_int = 1> ()
-    is_ring_int = Constant <value_int: int = @ring> ()
-    is_ring = Cast <to = 9> (is_ring_int)
-    size = Shape <start = 2, end = 3> ({cache})
-    longest = ReduceMax <keepdims = 1> (length)
-    committed = Min (longest, size)
-    committed_0d = Squeeze (committed)
-    places = Range (first, committed_0d, step)
-    per_length = Constant <value_ints = [-1, 1, 1, 1]> ()
-    ends = Reshape (length, per_length)
-    lost = Sub (ends, size)
-    begins = Max (lost, none)
-    later = Add (begins, places)
-    column = Where (is_ring, later, places)
-    turned_column = Mod (column, size)
-    to_rows = Constant <value_ints = [0, 1, -1, 1]> ()
-    row = Reshape (turned_column, to_rows)
-    """
-
-
-def _in_order(result: str, cache: str) -> str:
-    """Return statements for the committed rows of a cache, after `_order`."""
-    return f"""
-    {result} = If (is_ring) <
-        then_branch = {result}_turned () => ({result}_then) {{
-            {result}_groups = Shape <start = 0, end = 2> ({cache})
-            {result}_width = Shape <start = 3, end = 4> ({cache})
-            {result}_size = Concat <axis = 0> ({result}_groups, committed, {result}_width)
-            {result}_rows = Expand (row, {result}_size)
-            {result}_then = GatherElements <axis = 2> ({cache}, {result}_rows)
-        }},
-        else_branch = {result}_straight () => ({result}_else) {{
-            {result}_else = Slice ({cache}, none, committed, axis)
-        }}
-    >
-    """
-
-
-_COMMITTED = (
-    _order("key_cache") + _in_order("committed_keys", "key_cache") + _in_order("committed_values", "value_cache")
-)
-_CODED = """query, key_row_codes, key_row_scales, value_row_codes, value_row_scales, key_codes, key_scales, value_codes,
-    value_scales, length, positions, bias"""
-_DECODED = (
-    _order("key_codes")
-    + _in_order("own_key_codes", "key_codes")
-    + _in_order("own_key_scales", "key_scales")
-    + _in_order("own_value_codes", "value_codes")
-    + _in_order("own_value_scales", "value_scales")
-    + """
-    key_floats = Cast <to = 1> (own_key_codes)
-    value_floats = Cast <to = 1> (own_value_codes)
-    committed_keys = Mul (key_floats, own_key_scales)
-    committed_values = Mul (value_floats, own_value_scales)
-    key_row_floats = Cast <to = 1> (key_row_codes)
-    value_row_floats = Cast <to = 1> (value_row_codes)
-    key_rows = Mul (key_row_floats, key_row_scales)
-    value_rows = Mul (value_row_floats, value_row_scales)
-"""
-)
 _SCORES = (
     """
     batch = Shape <start = 0, end = 1> (query)
@@ -153,7 +84,7 @@ _CONTEXT = """
 """
 
 
-def _attend(*, is_latent: bool, has_sinks: bool, committed: str = _COMMITTED) -> str:
+def _attend(*, is_latent: bool, has_sinks: bool, committed: str = COMMITTED) -> str:
     keys = neutral.LATENT_KEYS if is_latent else neutral.KEYS
     joined = keys.format(key_cache="committed_keys", value_cache="committed_values")
     return committed + joined + _SCORES + (_SINK_SOFTMAX if has_sinks else _SOFTMAX) + _CONTEXT
@@ -262,12 +193,18 @@ _TEXTS = {
         _attend(is_latent=True, has_sinks=False),
     f"AttendLatentSinks <scale, softcap, window, ring> ({neutral.CACHED}, sinks) => (context)":
         _attend(is_latent=True, has_sinks=True),
-    f"AttendInt8 <scale, softcap, window, ring> ({_CODED}) => (context)":
-        _attend(is_latent=False, has_sinks=False, committed=_DECODED),
-    f"AttendInt8Sinks <scale, softcap, window, ring> ({_CODED}, sinks) => (context)":
-        _attend(is_latent=False, has_sinks=True, committed=_DECODED),
+    f"AttendInt8 <scale, softcap, window, ring> ({CODED}) => (context)":
+        _attend(is_latent=False, has_sinks=False, committed=DECODED),
+    f"AttendInt8Sinks <scale, softcap, window, ring> ({CODED}, sinks) => (context)":
+        _attend(is_latent=False, has_sinks=True, committed=DECODED),
     "EncodeInt8 (rows) => (codes, scales)": neutral_codes.ENCODE,
     "DecodeInt8 (codes, scales) => (values)": neutral_codes.DECODE,
+    f"AttendInt8Int4 <scale, softcap, window, ring> ({CODED}) => (context)":
+        _attend(is_latent=False, has_sinks=False, committed=DECODED_INT4),
+    f"AttendInt8Int4Sinks <scale, softcap, window, ring> ({CODED}, sinks) => (context)":
+        _attend(is_latent=False, has_sinks=True, committed=DECODED_INT4),
+    "EncodeInt4 (rows) => (codes, scales)": neutral_codes.ENCODE_INT4,
+    "DecodeInt4 (codes, scales) => (values)": neutral_codes.DECODE_INT4.format("codes", "scales", "values"),
     f"SplitHeads <{_PLACES}> (query, key, value) => (queries, keys, values)":
         _HEADS + "keys = Identity (key_rows)" + _QUERIES.format(query="query_rows"),
     f"RotaryHeads <{_PLACES}, turned, interleaved> (query, key, value, cosines, sines) => (queries, keys, values)":

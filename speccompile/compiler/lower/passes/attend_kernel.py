@@ -1,15 +1,14 @@
 """Attend as a kernel that reads the cache in place."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 import onnx_ir as ir
 
-from speccompile.compiler.lower import neutral
+from speccompile.compiler.lower import neutral, neutral_codes
 from speccompile.compiler.lower.native import DOMAIN
 from speccompile.compiler.lower.passes import Nodes, replace_value, rewrite_nodes, size_or_same, static_size
 from speccompile.compiler.lower.passes.matching import made_by
-
-CODE_OPS = ("EncodeInt8", "DecodeInt8")
 
 HEADS_LAST = (0, 2, 1, 3)
 """[B, heads, T, D] -> [B, T, heads, D], and back."""
@@ -26,8 +25,9 @@ def attend_kernel(model: ir.Model) -> int:
 
     Where rows and caches are speccompile::DecodeInt8(codes, scales), it becomes AttendInt8(query', codes, scales, ..,
     length, positions, bias), which reads the codes as they are; EncodeInt8 becomes the kernel of this name.
+    AttendInt8Int4 reads values of DecodeInt4.
     """
-    for name in CODE_OPS:
+    for name in chain.from_iterable(neutral_codes.CODE_OPS.items()):
         rewrite_nodes(model, neutral.DOMAIN, name, _code)
     fired = sum(rewrite_nodes(model, neutral.DOMAIN, name, _attend) for name in neutral.ATTENDS)
     for node in [node for node in model.graph if node.domain == DOMAIN and neutral.is_attend(node.op_type)]:
@@ -42,9 +42,10 @@ def _code(nodes: Nodes, node: ir.Node) -> Sequence[ir.Value]:
 
 def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
     query, *rest = node.inputs
-    op, decoded = node.op_type, [made_by(rows, "DecodeInt8", DOMAIN) for rows in rest[:4]]
-    if made_by(rest[2], "DecodeInt8", DOMAIN) is not None:
-        op, rest[:4] = neutral.INT8_ATTENDS[op], [part for each in decoded if each is not None for part in each.inputs]
+    op, decoded = node.op_type, [_decoded(rows) for rows in rest[:4]]
+    if decoded[3] is not None:
+        op = neutral_codes.CODE_ATTENDS[decoded[3].op_type][op]
+        rest[:4] = [part for each in decoded if each is not None for part in each.inputs]
     assert query is not None
     assert query.shape is not None
     batch, heads = size_or_same(query, 0), static_size(query, 1)
@@ -56,6 +57,11 @@ def _attend(nodes: Nodes, node: ir.Node) -> ir.Value:
     context.type, context.shape = query.type, ir.Shape([query.shape[0], query.shape[2], heads * width])
     by_head = nodes("Reshape", context, nodes.integers(batch, -1, heads, width))
     return nodes("Transpose", by_head, perm=HEADS_LAST)
+
+
+def _decoded(rows: ir.Value | None) -> ir.Node | None:
+    """Return the node that makes rows of codes and scales."""
+    return next(filter(None, (made_by(rows, op, DOMAIN) for op in neutral_codes.CODE_OPS.values())), None)
 
 
 def _turned_back(context: ir.Value) -> list[ir.Value]:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from speccompile.compiler.lower.native import DOMAIN
-from speccompile.compiler.lower.neutral import INT8_ATTENDS, is_attend
+from speccompile.compiler.lower.neutral import is_attend
+from speccompile.compiler.lower.neutral_codes import CODE_OPS, reads_codes
 from speccompile.compiler.lower.passes import replace_value
 from speccompile.compiler.lower.passes.attend_kernel import HEADS_LAST
 from speccompile.compiler.lower.passes.matching import made_by, match_slice
@@ -38,7 +39,7 @@ def fuse_head_split(model: ir.Model) -> int:
 
 
 def _joined(graph: ir.Graph, attend: ir.Node) -> bool:
-    values = [_own(attend.inputs[place]) for place in ((1, 3) if attend.op_type in INT8_ATTENDS.values() else (1, 2))]
+    values = [_own(attend.inputs[place]) for place in ((1, 3) if reads_codes(attend.op_type) else (1, 2))]
     query, key, value = _flat(attend.inputs[0]), *(None if each is None else _rows(each) for each in values)
     if query is None or key is None or value is None or not _fits(query, key, value):
         return False
@@ -53,7 +54,7 @@ def _joined(graph: ir.Graph, attend: ir.Node) -> bool:
 def _own(rows: ir.Value | None) -> ir.Value | None:
     """Return the rows of this pass: the last ones, after those of a drafter's earlier passes, and before they are
     quantized."""
-    encoded = made_by(rows, "EncodeInt8", DOMAIN)
+    encoded = next(filter(None, (made_by(rows, op, DOMAIN) for op in CODE_OPS)), None)
     rows = rows if encoded is None else encoded.inputs[0]
     joined = made_by(rows, "Concat")
     return rows if joined is None else joined.inputs[-1]
