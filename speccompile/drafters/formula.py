@@ -1,7 +1,7 @@
 """Formulas of heads over whole texts, for the references of the proof: no caches and no modules of the compiler."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import torch
@@ -90,14 +90,14 @@ def over_target(logits: Tensor, head: HeadPlan, weights: Weights) -> Tensor:
     return whole
 
 
-def following(fed: DrafterInputs, drafts: Sequence[int], table: Tensor) -> Tensor:
-    """Return the embeddings [n, H] of the token after each committed one and of drafts, from a table [V, H], with the
-    rows of pictures in their places."""
+def following(fed: DrafterInputs, drafts: Sequence[int], embed: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return the embeddings [n, H] of the token after each committed one and of drafts, with the rows of pictures in
+    their places. embed: tokens int64 [n] -> [n, H]."""
     tokens, pictures = torch.tensor([*fed.following, *drafts]), fed.pictures
     if pictures is None:
-        return functional.embedding(tokens, table)
+        return embed(tokens)
     rows, is_row = torch.tensor(pictures.rows[1:]), torch.tensor(pictures.is_row[1:])
-    found = functional.embedding(tokens.index_fill(0, is_row.nonzero()[:, 0], 0), table)
+    found = embed(tokens.index_fill(0, is_row.nonzero()[:, 0], 0))
     found[: len(rows)][is_row] = rows[is_row]
     return found
 

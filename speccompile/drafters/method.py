@@ -9,7 +9,7 @@ from speccompile.drafters.dialects import Dialect
 from speccompile.drafters.sizes import Size
 from speccompile.errors import CheckpointError
 from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest
-from speccompile.plan.plan import TreePlan
+from speccompile.plan.plan import DrafterPlan, TreePlan
 from speccompile.plan.recipe_source import RecipeSource
 from speccompile.tree import Tree
 
@@ -190,7 +190,8 @@ class DraftingMethod:
     whether it drafts for a target with an encoder. target_states, own_states: why it does not support recurrent states
     of the target, or of its draft model.
     with_images: whether it drafts behind pictures; reads_images: whether it reads their rows or positions itself, so
-    that its drafts there have a proof of their own. aliases: other names, in lower case with underscores.
+    that its drafts there have a proof of their own. on_axes: (the drafter's plan) -> why it does not draft for a target
+    whose pictures have positions on three axes, None if it does. aliases: other names, in lower case with underscores.
     tune_sizes: values of the keys that size its drafts, which `tune` tries; compare_variants: variants that `compare`
     tries.
     """
@@ -227,6 +228,7 @@ class DraftingMethod:
     own_states: Incompatibility | None = None
     with_images: bool = False
     reads_images: bool = False
+    on_axes: Callable[[DrafterPlan], str | None] | None = None
     tune_sizes: tuple[Mapping[str, int], ...] = ()
     aliases: tuple[str, ...] = ()
     reads_sources: bool = False

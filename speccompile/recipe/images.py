@@ -93,6 +93,10 @@ def _check_drafter(recipe: Recipe, draft: DrafterPlan, images: ImageSettings) ->
     if images.axes and method.weights == TARGET:
         expected = f"{known} without the target's layers: a row of its pictures has positions on three axes"
         raise origin.refusal("drafter.kind", f"'{draft.kind}'", expected, "set drafter.kind to prompt_lookup")
+    reason = method.on_axes(draft) if images.axes and method.on_axes is not None else None
+    if reason is not None:
+        received = f"'{draft.kind}' for a target whose pictures have positions on three axes"
+        raise origin.refusal("drafter.kind", received, reason, "set drafter.kind to prompt_lookup")
     head = draft.head
     if method.reads_images and head is not None and head.layers and head.layers.hidden_size != head.hidden_size:
         received = f"a head of width {head.layers.hidden_size}, which embeds tokens in rows of its own"

@@ -14,7 +14,8 @@ from speccompile.compiler.step.draft import Accepted
 from speccompile.compiler.step.draft.layers import Rotary
 from speccompile.compiler.step.draft.pictures import PicturedPath
 from speccompile.compiler.step.media_rows import MediaRows
-from speccompile.errors import CheckpointError
+from speccompile.drafters.mtp.drafter import check_axes
+from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.machine.formats.image_settings import rotary_axes
 from speccompile.plan.layers import LayerShape
 from speccompile.runtime.rounds.media_inputs import MediaInputs
@@ -111,3 +112,11 @@ def test_a_head_says_its_axes(plan, tmp_path):
         eagle3(tmp_path / "head", target, rope_scaling=scaling | {"mrope_section": wrong})
         with pytest.raises(CheckpointError, match=r"rope_scaling\.mrope_section: received .*three numbers that add up"):
             plan()
+
+
+def test_mtp_layers_without_positions_on_three_axes_are_refused():
+    turned = torch.nn.Linear(1, 1)
+    turned.mrope_section = [2, 1, 1]
+    check_axes([torch.nn.Sequential(turned)])
+    with pytest.raises(UnsupportedModelError, match=r"MTP layers of Linear: received target\.images with positions on"):
+        check_axes([torch.nn.Sequential(turned), torch.nn.Linear(1, 1)])

@@ -23,6 +23,7 @@ from speccompile.runtime.images.reader import image_settings
 from tests import multimodal, vision, zoo
 from tests.heads.eagle import eagle
 from tests.heads.eagle3 import eagle3
+from tests.heads.mtp import mtp_head
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +39,7 @@ def folder(tmp_path_factory) -> Path:
     vision.save(vision.model("qwen3_vl"), "qwen3_vl", folder / "qwen3_vl")
     decoder = vision.model("idefics3").config.text_config
     eagle3(folder / "narrow", decoder, boundaries=(1, 2, 2))
+    mtp_head(folder / "mtp", vision.model("internvl").config.text_config, 2)
     eagle(folder / "eagle", vision.model("gemma3").config.text_config)
     return folder
 
@@ -74,6 +76,10 @@ REFUSED = [
     (
         {"model": "qwen3_vl", "drafter": {"kind": "layer_skip", "layers": [1]}},
         "without the target's layers: a row of its",
+    ),
+    (
+        {"model": "qwen3_vl", "drafter": {"kind": "mtp", "model": "mtp"}},
+        "received 'mtp' for a target whose pictures have positions on three axes, expected a single MTP layer: rows of",
     ),
     (
         {"model": "gemma3", "cache": {"prefill_chunk": 15}},

@@ -40,7 +40,7 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
         assert fed.features is not None
         x, found = torch.tensor(fed.features), list[Tensor]()
         for count in range(len(drafts) + 1):
-            embedded = following(fed, drafts[:count], ends.embed.table)
+            embedded = following(fed, drafts[:count], ends.embed)
             hidden = rows(x, embedded, places_of(fed, len(x), layers), layers, weights)[-1:]
             found.append(functional.linear(hidden[0], ends.head.weight, ends.head.bias))
             x = torch.cat([x, hidden])

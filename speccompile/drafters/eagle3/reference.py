@@ -26,6 +26,7 @@ from speccompile.drafters.formula import (
 )
 from speccompile.drafters.probe import flipped, shifted_taps
 from speccompile.drafters.small import small_layers, small_taps, write_small
+from speccompile.drafters.weights import Embedding
 from speccompile.plan.head import HeadPlan
 
 
@@ -41,7 +42,7 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
         assert head.layers is not None
         x, found = fuse(torch.tensor(fed.features), head, weights), list[Tensor]()
         for count in range(len(drafts) + 1):
-            embedded = following(fed, drafts[:count], weights["embed_tokens.weight"])
+            embedded = following(fed, drafts[:count], Embedding(weights["embed_tokens.weight"]))
             hidden, feedback = rows(x, embedded, places_of(fed, len(x), head.layers), head, weights)
             found.append(over_target(linear(hidden[-1], weights, "lm_head"), head, weights))
             x = torch.cat([x, feedback[-1:]])

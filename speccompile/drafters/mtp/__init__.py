@@ -2,8 +2,16 @@
 
 from speccompile.drafters.method import DYNAMIC_TREE_ROWS, HEAD, ONE_A_DRAFT, DraftingMethod, Training
 from speccompile.drafters.mtp.layouts import DIALECTS
-from speccompile.drafters.mtp.reading import lacking, read
+from speccompile.drafters.mtp.reading import count_layers, lacking, read
 from speccompile.drafters.target import final_norm
+from speccompile.plan.plan import DrafterPlan
+
+
+def _on_axes(draft: DrafterPlan) -> str | None:
+    """Return why several layers are refused: row q of layer k has the position of token q - k, of a chunk before."""
+    several = draft.head is not None and count_layers(draft.head) > 1
+    return "a single MTP layer: rows of later ones have the positions of earlier tokens" if several else None
+
 
 METHOD = DraftingMethod(
     "mtp",
@@ -12,6 +20,9 @@ METHOD = DraftingMethod(
     DYNAMIC_TREE_ROWS,
     weights=HEAD,
     pairs_next_token=True,
+    with_images=True,
+    reads_images=True,
+    on_axes=_on_axes,
     graphs="fused",
     dialects=DIALECTS,
     read=read,

@@ -1,6 +1,6 @@
 """MTP layers as drafter (DeepSeek-V3, section 2.2): from a hidden state and the next token, predict the token after."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,23 @@ from speccompile.progress import log_step
 
 def make(site: DrafterContext) -> Drafter:
     """Return the autoregressive drafter, for any tree."""
-    return token_by_token(site, MtpReader(site.head, load_hooked_layers(site), site.shape))
+    reader = MtpReader(site.head, load_hooked_layers(site), site.shape)
+    reader.media = site.inputs.media
+    if reader.media is not None and reader.media.axes:
+        check_axes(layer.decoder.model for layer in reader.layers)
+    return token_by_token(site, reader)
+
+
+def check_axes(models: Iterable[nn.Module]) -> None:
+    """Raise UnsupportedModelError for models of MTP layers whose code has no positions on three axes: nothing published
+    says how they turn the rows of pictures."""
+    for model in models:
+        if not any(hasattr(module, "mrope_section") for module in model.modules()):
+            raise UnsupportedModelError(
+                f"MTP layers of {type(model).__name__}: received target.images with positions on three axes, expected "
+                "layers that have such positions, as Qwen3.5's",
+                hint="set drafter.kind to prompt_lookup, or remove target.images",
+            )
 
 
 def load_hooked_layers(site: DrafterContext) -> list[HookedLayer]:
@@ -67,4 +83,4 @@ class MtpReader(DraftNetwork):
         return [*found, *(State(f"drafter.hidden.{number}", torch.float32, self.outputs) for number in kept)]
 
     def begin(self, accepted: Accepted, states: list[Tensor]) -> MtpReading:
-        return MtpReading(list(self.layers), accepted, states)
+        return MtpReading(list(self.layers), accepted, states, self.media)

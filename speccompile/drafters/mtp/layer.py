@@ -69,9 +69,13 @@ class MtpLayer(nn.Module):
         if not self.has_norm:
             _remove_norm(model)
 
-    def join(self, x: Tensor, tokens: Tensor) -> Tensor:
-        """Return the rows [B, T, H] of features or fed-back outputs [B, T, H] and the next tokens int64 [B, T]."""
-        parts = [self.enorm(self.model.get_input_embeddings()(tokens)), self.hnorm(x)]
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Return the embeddings [B, T, H] of tokens int64 [B, T]."""
+        return self.model.get_input_embeddings()(tokens)
+
+    def join(self, x: Tensor, embedded: Tensor) -> Tensor:
+        """Return the rows [B, T, H] of features or fed-back outputs [B, T, H] and the next tokens' embeddings."""
+        parts = [self.enorm(embedded), self.hnorm(x)]
         return self.eh_proj(torch.cat(parts[::-1] if self.hidden_first else parts, -1))
 
 

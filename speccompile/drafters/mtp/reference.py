@@ -9,11 +9,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from speccompile.bundle.media import AXES
 from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
 from speccompile.compiler.step.layers import find_layers
 from speccompile.compiler.step.taps import Taps
 from speccompile.drafters.context import DrafterContext
+from speccompile.drafters.formula import following
 from speccompile.drafters.mtp.layer import MtpLayer, load_layers
 from speccompile.drafters.mtp.layouts import PLAIN
 from speccompile.drafters.mtp.reading import count_layers
@@ -27,43 +29,58 @@ from speccompile.plan.layers import LayerShape
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the MTP layers between the target's embedding and head."""
     head, layers = site.head, load_layers(site.head, site.target_files.folder, site.shape.max_length)
+    axes = site.inputs.media.axes if site.inputs.media else ()
     for layer in layers:
         layer.model.set_attn_implementation("eager")
+        for module in layer.model.modules() if axes else ():
+            if hasattr(module, "mrope_section"):  # the decoder's own config has none, as texts need none
+                module.mrope_section = [axes.count(axis) for axis in range(AXES)]
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         assert fed.features is not None
-        tokens, n, found = torch.tensor([*fed.following, *drafts]), len(fed.following), list[Tensor]()
+        n, found = len(fed.following), list[Tensor]()
+        embedded = [following(fed, drafts, layer.model.get_input_embeddings()) for layer in layers]
         x = torch.tensor(fed.features)
-        rows: list[tuple[Tensor, Tensor]] = []  # of every layer: inputs, and the next tokens
+        rows: list[tuple[Tensor, Tensor]] = []  # of every layer: inputs, and the next tokens' embeddings
         for draft in range(len(drafts) + 1):
             number = draft % len(layers)
             if draft == number:
-                rows.append((x, tokens[draft : draft + n]))
+                rows.append((x, embedded[number][draft : draft + n]))
             else:  # recycled outputs of drafts: a row after all others, at its position
                 before, own = rows[number]
                 gap = n + draft - 1 - number - len(before)
-                rows[number] = (torch.cat([before, x.new_full((gap, x.shape[1]), NONE), x[-1:]]),
-                                torch.cat([own, own.new_zeros(gap), tokens[n + draft - 1, None]]))  # fmt: skip
-            x, said = run(layers[number], *rows[number], head)
+                missing = torch.cat([own.new_zeros(gap, own.shape[1]), embedded[number][n + draft - 1][None]])
+                rows[number] = (
+                    torch.cat([before, x.new_full((gap, x.shape[1]), NONE), x[-1:]]),
+                    torch.cat([own, missing]),
+                )
+            places = positions_of(fed, len(rows[number][0]))
+            x, said = run(layers[number], *rows[number], places, head)
             found.append(said)
         return torch.stack(found).numpy()
 
     return [logits]
 
 
-def run(layer: MtpLayer, x: Tensor, tokens: Tensor, head: HeadPlan) -> tuple[Tensor, Tensor]:
-    """Run a layer over rows [n, H] and the next tokens [n], from position 0 on. Return the fed-back outputs [n, H] and
-    the last row's logits [V]. Rows of NONE are masked out.
+def positions_of(fed: DrafterInputs, count: int) -> Tensor:
+    """Return transformers' positions of the first `count` tokens, int64 [1, count], or [3, 1, count] on three axes."""
+    if fed.pictures is None or fed.pictures.positions is None:
+        return torch.arange(count)[None]
+    return torch.tensor(fed.pictures.positions[:, None, :count])
+
+
+def run(layer: MtpLayer, x: Tensor, embedded: Tensor, places: Tensor, head: HeadPlan) -> tuple[Tensor, Tensor]:
+    """Run a layer over rows [n, H] and the next tokens' embeddings [n, H]. places: see `positions_of`. Return the
+    fed-back outputs [n, H] and the last row's logits [V]. Rows of NONE are masked out.
     """
-    is_there = x[:, 0] != NONE
-    embedded = layer.enorm(layer.model.get_input_embeddings()(tokens))
+    is_there, embedded = x[:, 0] != NONE, layer.enorm(embedded)
     parts = [layer.hnorm(x), embedded] if head.switches["hidden_first"] else [embedded, layer.hnorm(x)]
     last = f"layers.{len(find_layers(layer.model)) - 1}.output"
     taps = Taps(layer.model, (NORM if head.switches.get("norm_feedback") else last,))
     with taps.open():
         said = layer.model(
-            inputs_embeds=layer.eh_proj(torch.cat(parts, -1))[None], position_ids=torch.arange(len(x))[None],
+            inputs_embeds=layer.eh_proj(torch.cat(parts, -1))[None], position_ids=places,
             attention_mask=is_there[None].long(), use_cache=False,
         ).logits  # fmt: skip
     return taps.features()[0], said[0, -1].float()

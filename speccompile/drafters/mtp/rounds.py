@@ -1,6 +1,7 @@
 """A round of MTP layers: rows of committed tokens, which are cached, then rows of drafts, which are not committed."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 
 import torch
@@ -11,6 +12,8 @@ from speccompile.compiler.step.attention import CachedPass
 from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.draft import Accepted
 from speccompile.compiler.step.draft.network import DraftRound
+from speccompile.compiler.step.draft.pictures import PicturedPath
+from speccompile.compiler.step.media_rows import MediaRows
 from speccompile.compiler.step.taps import Taps
 from speccompile.drafters.mtp.layer import MtpLayer
 from speccompile.drafters.target import NORM
@@ -26,22 +29,26 @@ class HookedLayer(nn.Module):
         self.tap = NORM if feeds_normed and layer.has_norm else f"layers.{len(decoder.layers) - 1}.output"
 
     def run(
-        self, current: CachedPass, x: Tensor, tokens: Tensor, logit_index: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Run rows of x [B, T, H] and the next tokens int64 [B, T]. Return logits as `Decoder.run`, and the fed-back
-        outputs [B, T, H]."""
+        self, current: CachedPass, x: Tensor, embedded: Tensor, logit_index: Tensor | None = None,
+        turned: AbstractContextManager[None] | None = None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """Run rows of x [B, T, H] and the next tokens' embeddings [B, T, H]. turned: context that gives the rows
+        positions on three axes. Return logits as `Decoder.run`, and the fed-back outputs [B, T, H]."""
         taps = Taps(self.decoder.model, (self.tap,))
-        logits = self.decoder.run(current, self.layer.join(x, tokens), logit_index, taps)
+        with turned or nullcontext():
+            logits = self.decoder.run(current, self.layer.join(x, embedded), logit_index, taps)
         return logits, taps.features()
 
 
 class MtpLayerRound:
     """A round of one layer, whose row q has position q - lag; it has no rows before q = lag."""
 
-    def __init__(self, layer: HookedLayer, lag: int, accepted: Accepted, caches: list[Tensor]) -> None:
+    def __init__(
+        self, layer: HookedLayer, lag: int, accepted: Accepted, caches: list[Tensor], pictures: PicturedPath
+    ) -> None:
         n_path, length, catch_up = accepted.n_path, accepted.length, accepted.catch_up
         assert catch_up is not None, "a drafter with caches catches up"
-        self.layer, self.lag = layer, lag
+        self.layer, self.lag, self.pictures = layer, lag, pictures
         self.current = layer.decoder.begin(caches, (length - lag).clamp(min=0) if lag else length)
         self.row_positions = self._positions(length[:, None] + catch_up)
         self.causal = (catch_up[None, :] <= catch_up[:, None]).expand(n_path.shape[0], -1, -1)  # [B, C, C]
@@ -62,7 +69,9 @@ class MtpLayerRound:
         """Process rows of x [B, C, H] and the next tokens int64 [B, C]. Return logits [B, 1, V] at the row `last` int64
         [B, 1], and the fed-back outputs of all rows."""
         self.current.set_positions(self.row_positions, self.row_positions, self.causal)
-        found = self.layer.run(self.current, x, tokens, last)
+        embedded = self.pictures.merged(self.layer.layer.embed, tokens)
+        turned = self.pictures.turning(self.layer.decoder.model, self.pictures.offsets())
+        found = self.layer.run(self.current, x, embedded, last, turned)
         self.caught_up = self.current.rows()
         return found
 
@@ -79,7 +88,8 @@ class MtpLayerRound:
         self.current.set_positions(positions, self.row_positions, torch.cat([seen, ancestors], 2))
         exists = (place >= self.lag)[:, None, :].expand(-1, -1, width)
         self.drafts = torch.cat([self.drafts, exists], 2)
-        return self.layer.run(self.current, x, tokens)
+        turned = self.pictures.turning(self.layer.decoder.model, self.pictures.offsets_behind(width))
+        return self.layer.run(self.current, x, self.layer.layer.embed(tokens), turned=turned)
 
     def commit(self) -> list[Tensor]:
         """Return the caches with the rows of committed tokens. The padding after them is never read."""
@@ -93,17 +103,20 @@ class MtpLayerRound:
 class MtpReading(DraftRound):
     """A round of MTP layers. In the constructor, all layers process a row for every committed token."""
 
-    def __init__(self, layers: Sequence[HookedLayer], accepted: Accepted, states: list[Tensor]) -> None:
-        """states: caches of every layer, then the outputs [B, 1, S, H] per row of all layers except the last."""
+    def __init__(
+        self, layers: Sequence[HookedLayer], accepted: Accepted, states: list[Tensor], media: MediaRows | None
+    ) -> None:
+        """states: caches of every layer, then the outputs [B, 1, S, H] per row of all layers except the last. media:
+        see `DraftNetwork`."""
         path, n_path, catch_up = accepted.path, accepted.n_path, accepted.catch_up
         assert catch_up is not None, "a drafter with caches catches up"
         assert accepted.features is not None, "a drafter with taps is given features"
         self.length, self.end, self.catch_up = accepted.length, accepted.length + n_path, catch_up
         self.bonus = path.gather(1, n_path[:, None])
-        self.rounds, first = list[MtpLayerRound](), 0
+        self.rounds, first, pictures = list[MtpLayerRound](), 0, PicturedPath(media, accepted)
         for lag, layer in enumerate(layers):
             own = states[first : first + len(layer.decoder.cache_shapes())]
-            self.rounds.append(MtpLayerRound(layer, lag, accepted, own))
+            self.rounds.append(MtpLayerRound(layer, lag, accepted, own, pictures))
             first += len(own)
         self.kept = states[first:]
 

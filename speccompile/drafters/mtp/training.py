@@ -58,7 +58,7 @@ class MtpLearner(TrainableDrafter):
             current.set_positions(
                 layer.decoder.clamp(rows + draft - number), layer.decoder.clamp(rows), causal, n_own=turn
             )
-            logits, x = layer.run(current, x, tokens, anchors - 1)
+            logits, x = layer.run(current, x, layer.layer.embed(tokens), anchors - 1)
             found.append(logits)
         return found
 

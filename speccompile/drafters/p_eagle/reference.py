@@ -13,6 +13,7 @@ from speccompile.drafters.formula import following, linear, over_target, weights
 from speccompile.drafters.p_eagle.dialects import MASK
 from speccompile.drafters.p_eagle.reading import SWITCH
 from speccompile.drafters.probe import flipped, shifted_taps
+from speccompile.drafters.weights import Embedding
 from speccompile.plan.head import HeadPlan
 
 
@@ -28,7 +29,7 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
         masks = weights[MASK].reshape(1, -1).expand(len(drafts), -1)
         x = eagle3.fuse(torch.cat([torch.tensor(fed.features), masks]), head, weights)
         masked = [int(head.switches[SWITCH] or 0)] * len(drafts)
-        embedded = following(fed, masked, weights["embed_tokens.weight"])
+        embedded = following(fed, masked, Embedding(weights["embed_tokens.weight"]))
         hidden, _ = eagle3.rows(x, embedded, torch.arange(len(x)), head, weights)
         return over_target(linear(hidden[-1 - len(drafts) :], weights, "lm_head"), head, weights).numpy()
 

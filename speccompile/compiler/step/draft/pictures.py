@@ -1,8 +1,9 @@
 """Pictures among the tokens that a drafter reads: rows in place of the next tokens, and positions on three axes."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from speccompile.bundle.media import AXES
 from speccompile.compiler.step.draft import Accepted
@@ -36,6 +37,10 @@ class PicturedPath:
             return None
         assert self.accepted.media_behind is not None
         return self.accepted.media_behind[:, None, None].expand(-1, AXES, width)
+
+    def turning(self, model: nn.Module, offsets: Tensor | None) -> AbstractContextManager[None]:
+        """See `MediaRows.turning`."""
+        return nullcontext() if self.media is None else self.media.turning(model, offsets)
 
     def _caught_up(self, values: Tensor | None) -> Tensor:
         """Return values [B, .., W] of the window at the rows of the catch-up, [B, .., C]."""
