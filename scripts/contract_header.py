@@ -27,9 +27,8 @@ CONSTANTS = {
     "speccompile.contract": {
         "VERSION": "kContract", "PERSISTENT_PREFIX": "kPersistentPrefix", "OUT_OF_PLACE_PREFIX": "kOutOfPlacePrefix",
         "BATCH": "kBatch", "ENDS": "kEndsState", "FLOAT_CACHE": "kFloatCache", "INT8_CACHE": "kInt8Cache",
-        "INT4_VALUES": "kInt4Values",
-        "CACHED_KINDS": "kCachedKinds", "SCALE_SUFFIX": "kScaleSuffix", "ADAPTER_PREFIX": "kAdapterPrefix",
-        "ADAPTER_PARTS": "kAdapterParts",
+        "INT4_VALUES": "kInt4Values", "CACHED_KINDS": "kCachedKinds", "SCALE_SUFFIX": "kScaleSuffix",
+        "ADAPTER_PREFIX": "kAdapterPrefix", "ADAPTER_PARTS": "kAdapterParts",
     },
     "speccompile.bundle.manifest": {
         "FORMAT": "kFormat", "MANIFEST": "kManifest", "LOCK": "kLock", "PROOF": "kProof", "TOKENIZER": "kTokenizer",
