@@ -10,6 +10,7 @@ from transformers import AutoModelForImageTextToText
 
 from speccompile.compiler.build import build
 from speccompile.compiler.models.image_inputs import pixel_inputs, token_inputs
+from speccompile.plan.plan import Plan
 from speccompile.recipe import make_plan
 from speccompile.recipe.load import parse_recipe
 from speccompile.runtime import Bundle
@@ -21,16 +22,21 @@ NEW = 20
 WIDE, TALL = vision.picture(40, 90), vision.picture(90, 33, 1)
 
 
-def made(name: str, drafter: Any, folder: Path, recipe: Any = None, **more: Any) -> Path:
-    """Build a bundle of a family in `folder`, and return it. recipe: more of it; more: of its cache."""
+def planned(name: str, drafter: Any, folder: Path, recipe: Any = None, **more: Any) -> Plan:
+    """Write a family's target into `folder` unless it is there, and return the plan of a bundle. recipe: more of it;
+    more: of its cache."""
     if not (folder / name).exists():
         vision.save(vision.model(name), name, folder / name)
     recipe = (recipe or {}) | {
         "name": "seeing", "target": {"model": str(folder / name), "images": True}, "drafter": drafter,
         "cache": {"max_length": 192, "prefill_chunk": 16, **more}, "prove": {"max_new_tokens": 8},
     }  # fmt: skip
-    kind = drafter["kind"]
-    return build(make_plan(parse_recipe(recipe, Path("recipe"), [])), folder / f"{name}.{kind}")
+    return make_plan(parse_recipe(recipe, Path("recipe"), []))
+
+
+def made(name: str, drafter: Any, folder: Path, recipe: Any = None, **more: Any) -> Path:
+    """Build the bundle of `planned` in `folder`, and return it."""
+    return build(planned(name, drafter, folder, recipe, **more), folder / f"{name}.{drafter['kind']}")
 
 
 class Seeing:

@@ -7,13 +7,14 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import LlamaConfig, Qwen2_5_VLTextConfig
+from transformers import DynamicCache, LlamaConfig, PreTrainedModel, Qwen2_5_VLTextConfig
 from transformers.activations import ACT2FN
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLRotaryEmbedding
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding
 
 from speccompile.compiler.prove.drafts import DrafterInputs
+from speccompile.compiler.prove.reference import whole_caches
 from speccompile.drafters.weights import read_tensors
 from speccompile.plan.head import HeadPlan
 from speccompile.plan.layers import INTERLEAVED, MROPE, LayerShape
@@ -108,6 +109,16 @@ def places_of(fed: DrafterInputs, count: int, layers: LayerShape) -> Tensor:
     if pictures is None or pictures.positions is None or not layers.axes:
         return torch.arange(count)
     return torch.tensor(pictures.positions[:, :count])
+
+
+def committed_caches(model: PreTrainedModel, fed: DrafterInputs) -> DynamicCache:
+    """Return transformers' caches of a model over the committed tokens, pictures among them."""
+    caches, committed = whole_caches(model), fed.known[:-1]
+    if fed.pictures is None:
+        model(input_ids=torch.tensor([committed]), use_cache=True, cache=caches)
+    else:
+        fed.pictures.fill(committed, caches)
+    return caches
 
 
 def _turn(layers: LayerShape, positions: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,6 @@ from speccompile.compiler.checkpoints.images import PROCESSOR_FILES, read_images
 from speccompile.compiler.checkpoints.multimodal import TYPES
 from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters import DRAFTING_METHODS
-from speccompile.drafters.method import TARGET
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.plan import DrafterPlan, EnginePlan, ModelPlan
@@ -90,9 +89,6 @@ def _check_drafter(recipe: Recipe, draft: DrafterPlan, images: ImageSettings) ->
         raise origin.refusal(
             "drafter.kind", f"{received} beside target.images", expected, "set drafter.kind to prompt_lookup"
         )
-    if images.axes and method.weights == TARGET:
-        expected = f"{known} without the target's layers: a row of its pictures has positions on three axes"
-        raise origin.refusal("drafter.kind", f"'{draft.kind}'", expected, "set drafter.kind to prompt_lookup")
     reason = method.on_axes(draft) if images.axes and method.on_axes is not None else None
     if reason is not None:
         received = f"'{draft.kind}' for a target whose pictures have positions on three axes"

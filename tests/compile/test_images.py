@@ -6,6 +6,7 @@ import re
 import sys
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
@@ -25,8 +26,10 @@ from speccompile.runtime import Bundle
 from speccompile.runtime.images.media import SequenceMedia
 from speccompile.serving.http.model import ServedModel
 from tests import vision
-from tests.light.serve_example import serving
+from tests.light.serve_example import Running, serving
+from tests.light.test_cli_serve import ready
 from tests.native.native_api import NativeBundle
+from tests.native.served import started
 from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made
 from tests.suite.selection import sweep_but
 
@@ -208,11 +211,25 @@ def data_url(image: Any) -> str:
     return f"data:image/png;base64,{b64encode(held.getvalue()).decode()}"
 
 
-def test_a_server_takes_pictures_as_data_urls(idefics3):
-    tokenizer = AutoTokenizer.from_pretrained(idefics3.folder)
+@contextmanager
+def server_of(kind: str, seeing: Seeing, request: Any) -> Iterator[Running]:
+    """Yield a server of either language over a bundle."""
+    if kind == "native":
+        given = (request.getfixturevalue(name) for name in ("native_build", "onnxruntime_library"))
+        with started(kind, *given, seeing.path, "--threads", 1) as (_, address):
+            yield ready(address)
+        return
     model = ServedModel("seeing")
-    model.start(Bundle.open(idefics3.path, threads=1), idefics3.path)
+    model.start(Bundle.open(seeing.path, threads=1), seeing.path)
     with serving(model) as server:
+        yield server
+
+
+@pytest.mark.parametrize("kind", ["python", "native"])
+def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
+    tokenizer = AutoTokenizer.from_pretrained(idefics3.folder)
+    with server_of(kind, idefics3, request) as server:
+        assert server.ask("GET", "/bundle").json["images"] is True
         for size in ((40, 90), (300, 700)):  # read in a thread, and in a child process
             image = vision.picture(*size)
             content = [

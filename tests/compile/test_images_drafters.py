@@ -1,18 +1,39 @@
 """Drafting methods and precisions of targets that see pictures, each in a bundle of its own."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from speccompile.bundle.media import AXES, MEDIA_BEHIND, MEDIA_NEXT, MEDIA_OFFSETS
+from speccompile.compiler.build import image_proof
+from speccompile.compiler.build.inputs import open_round
+from speccompile.compiler.build.pictured_drafts import PicturedPrompt, check_pictured_drafts
+from speccompile.compiler.models.image_encoder import load_whole
+from speccompile.errors import ProofError
 from speccompile.runtime import Bundle
-from tests import vision, zoo
+from speccompile.runtime.images.families import FAMILIES
+from speccompile.runtime.rounds.media_inputs import MediaInputs
+from tests import multimodal, vision, zoo
 from tests.heads.dflash import specforge, zlab
+from tests.heads.eagle import eagle
+from tests.heads.eagle3 import eagle3
 from tests.heads.hydra import hydra
 from tests.heads.medusa import faster_decoding
-from tests.seeing import NEW, PROMPTS, WIDE, Seeing, made
+from tests.heads.mtp import mtp_target
+from tests.native.native_api import NativeBundle
+from tests.seeing import NEW, PROMPTS, WIDE, Seeing, made, planned
 
 HEADS = {"medusa": faster_decoding, "hydra": hydra, "dflash": zlab, "dspark": specforge}
+GROWS = {"tree": {"depth": 2, "top_k": 2, "nodes": 4}}
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "smolvlm": {"draft_size": 60},
+    "qwen2_5_vl": {"rope_scaling": {"type": "mrope", "mrope_section": [2, 1, 1]}},
+    "qwen3_vl": {"dialect": "speculators"},  # one position a row
+}
 
 
 @pytest.mark.sweep("builds of drafters that read tokens or features")
@@ -76,3 +97,76 @@ def test_pictures_go_round_a_ring(tmp_path):
                 assert again.token_ids == expected
         if images:
             assert again.cached_tokens > 0
+
+
+def written(name: str, kind: str, folder: Path) -> dict[str, str]:
+    """Write a family's target into `folder`, and a head as its publisher does. Return the key that names it."""
+    built = vision.model(name)
+    vision.save(built, name, folder / name)
+    decoder, head = built.config.text_config, folder / "head"
+    if kind == "eagle3":
+        layers, more = decoder.num_hidden_layers, {"width": decoder.hidden_size} | PUBLISHED.get(name, {})
+        eagle3(head, decoder, boundaries=(1, layers, layers), **more)
+    elif kind == "eagle":
+        eagle(head, decoder)
+    elif kind == "mtp":
+        layers = load_file(mtp_target(folder / "text", name) / "model.safetensors")
+        tensors = load_file(folder / name / "model.safetensors")
+        tensors |= {name: each for name, each in layers.items() if name.startswith("mtp.")}
+        save_file(tensors, folder / name / "model.safetensors", {"format": "pt"})
+        multimodal.edit_config(folder / name, lambda config: config["text_config"].update(mtp_num_hidden_layers=1))
+    return {"model": str(head)} if head.exists() else {}
+
+
+@pytest.mark.sweep("builds of drafters that read the rows or positions of pictures")
+@pytest.mark.parametrize(
+    ("name", "kind", "drafter", "recipe", "cache", "read"),
+    [
+        ("smolvlm", "eagle3", {"tokens": 3}, {}, {}, MEDIA_NEXT),
+        ("qwen2_5_vl", "eagle3", {"tree": [2, 1, 1]}, {}, {"batch_size": 2}, MEDIA_OFFSETS),
+        ("qwen3_vl", "eagle3", GROWS, {"graphs": "separate"}, {}, MEDIA_NEXT),
+        ("gemma3", "eagle", {"tokens": 3}, {}, {"prefill_chunk": 17}, MEDIA_NEXT),
+        ("qwen3_5", "mtp", {"tokens": 3}, {}, {}, MEDIA_NEXT),
+        ("qwen3_vl", "layer_skip", {"layers": [0, 2], "tree": [2, 1, 1]}, {}, {}, MEDIA_BEHIND),
+    ],
+)
+def test_drafters_read_pictures(
+    tmp_path, monkeypatch, native_library, onnxruntime_library, name, kind, drafter, recipe, cache, read
+):
+    drafter = {"kind": kind, **written(name, kind, tmp_path), **drafter}
+    path = made(name, drafter, tmp_path, recipe, **cache)
+    (row,) = json.loads((path / "proof.json").read_text())["images"]
+    assert row["drafts"] >= 6
+    seeing = Seeing(name, path, tmp_path)
+    native = NativeBundle(path, library=native_library, onnxruntime=onnxruntime_library, threads=1).session()
+    for text, images in PROMPTS:
+        text = text.format(seeing.token)
+        expected = seeing.expected(text, images)
+        found = seeing.bundle.generate(text, images=list(images), max_new_tokens=NEW, adaptive=False)
+        (again,) = native.generate([text], images=[list(images)], max_new_tokens=NEW, adaptive=0)
+        assert found.token_ids == again["token_ids"] == expected
+        assert found.path_lengths == again["path_lengths"]
+        with seeing.bundle.serve() as service:
+            for _ in range(2):
+                (again,) = service.submit(text, images=list(images), max_new_tokens=NEW).generations()
+                assert again.token_ids == expected
+    monkeypatch.setattr(MediaInputs, "write", without(read, MediaInputs.write))
+    bundle, draft = seeing.bundle, open_round(planned(name, drafter, tmp_path, recipe, **cache)).draft
+    settings, whole = bundle.vision.settings, load_whole(seeing.folder)
+    family = FAMILIES[settings.family](settings)
+    shown = image_proof.proof_pictures(family, bundle.manifest.max_length - NEW)
+    rows = [family.n_rows(family.grid(*each.shape[:2])) for each in shown]
+    prompt = PicturedPrompt(whole, family, image_proof._prompt(settings, rows, bundle.manifest.vocabulary_size), shown)
+    with pytest.raises(ProofError, match=r"pictures, window \d behind the prompt: "):
+        check_pictured_drafts(bundle, prompt, draft, NEW)
+
+
+def without(name: str, write: Any) -> Any:
+    """Return `MediaInputs.write` that leaves zeros in an input."""
+    shapes = {MEDIA_NEXT: lambda window: (window,), MEDIA_OFFSETS: lambda window: (AXES, window)}
+
+    def writes(self: MediaInputs, window: int, lines: range, parts: Any, count: int) -> None:
+        write(self, window, lines, parts, count)
+        self._view(name, *shapes.get(name, lambda _: ())(window))[:] = 0
+
+    return writes

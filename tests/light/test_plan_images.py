@@ -74,10 +74,6 @@ def test_text_alone_stays_the_default(folder):
 
 REFUSED = [
     (
-        {"model": "qwen3_vl", "drafter": {"kind": "layer_skip", "layers": [1]}},
-        "without the target's layers: a row of its",
-    ),
-    (
         {"model": "qwen3_vl", "drafter": {"kind": "mtp", "model": "mtp"}},
         "received 'mtp' for a target whose pictures have positions on three axes, expected a single MTP layer: rows of",
     ),

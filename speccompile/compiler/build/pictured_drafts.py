@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,11 +57,14 @@ class PicturedPrompt:
         rows = np.zeros((len(self.ids), own.shape[1]), np.float32)
         rows[is_row] = own.float().numpy()
         if not self.family.images.axes:
-            return PicturedText(rows, is_row, None)
+            return PicturedText(rows, is_row, None, self._fill)
         given = self.given([0] * behind)
         kinds, grid = given["mm_token_type_ids"], given["image_grid_thw"]
         places, _ = self.whole.model.get_rope_index(given["input_ids"], kinds, grid)
-        return PicturedText(rows, is_row, places[:, 0].numpy())
+        return PicturedText(rows, is_row, places[:, 0].numpy(), self._fill)
+
+    def _fill(self, text: Sequence[int], caches: Any) -> None:
+        self.whole(**self.given(text[len(self.ids) :]), cache=caches, use_cache=True)
 
     @torch.no_grad()
     def features(self, tokens: Sequence[int], taps: Sequence[str]) -> NDArray[np.float32]:

@@ -24,11 +24,12 @@ from speccompile.tree import Tree, merged_indices
 class PicturedText:
     """Pictures in a text, as transformers has them. rows float32 [n, H]: of each token, zeros but where is_row bool [n]
     says that a picture's row stands. positions int64 [3, n + m]: on three axes, of the text's tokens and those that
-    follow; None where a token has one position."""
+    follow; None where a token has one position. fill: (text, caches) -> fills caches of transformers."""
 
     rows: Array
     is_row: Array
     positions: Array | None
+    fill: Callable[[Sequence[int], Any], Any]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ METHOD = DraftingMethod(
     (*DYNAMIC_TREE_ROWS, greedy_draft_row(("chain",), ("bild",))),
     weights=TARGET,
     with_images=True,
+    reads_images=True,
     required_keys={"layers": ("the layers of the target", "[0, 2]")},
     graphs="fused",
     compare_variants=(

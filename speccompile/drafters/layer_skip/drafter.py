@@ -14,7 +14,9 @@ def make(site: DrafterContext) -> Drafter:
     """Return the drafter with the layers, or halves of layers, that the recipe names, over the target's KV cache."""
     layers = site.drafter.layers
     assert layers is not None, "the plan refuses this kind without"
-    return token_by_token(site, LayersReader(skip_layers(site.target(), layers.attention, layers.mlp)))
+    reader, media = LayersReader(skip_layers(site.target(), layers.attention, layers.mlp)), site.inputs.media
+    reader.media = media if media is not None and media.axes else None  # behind a picture, positions alone differ
+    return token_by_token(site, reader)
 
 
 def skip_layers(decoder: Decoder, attentions: Collection[int], mlps: Collection[int] | None = None) -> Decoder:

@@ -6,9 +6,10 @@ import torch
 from speccompile.compiler.models.eager import attend_eagerly, round_caches
 from speccompile.compiler.models.load import load_model
 from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
-from speccompile.compiler.prove.reference import Logits, carries_states, whole_caches
+from speccompile.compiler.prove.reference import Logits, carries_states
 from speccompile.compiler.step.layers import skipping
 from speccompile.drafters.context import DrafterContext
+from speccompile.drafters.formula import committed_caches
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
@@ -21,13 +22,15 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
-        *committed, bonus = fed.known
-        caches = whole_caches(model)
-        read = [bonus, *drafts]
-        model(input_ids=torch.tensor([committed]), use_cache=True, cache=caches)
-        parts = [[token] for token in read] if carries_states(caches) else [read]
+        caches, read, found = committed_caches(model, fed), [fed.known[-1], *drafts], []
+        places = torch.arange(len(fed.known) - 1, len(fed.known) + len(drafts))[None]
+        if fed.pictures is not None and fed.pictures.positions is not None:
+            places = torch.tensor(fed.pictures.positions[0])[places]  # behind the prompt, the same on all axes
+        size = 1 if carries_states(caches) else len(read)
         with skipping(model, attentions, mlps):
-            found = [model(input_ids=torch.tensor([part]), use_cache=True, cache=caches).logits[0] for part in parts]
+            for start in range(0, len(read), size):
+                part, its = torch.tensor([read[start : start + size]]), places[..., start : start + size]
+                found.append(model(input_ids=part, position_ids=its, use_cache=True, cache=caches).logits[0])
         return torch.cat(found).float().numpy()
 
     return [logits]

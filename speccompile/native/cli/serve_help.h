@@ -23,7 +23,7 @@ constexpr const char* kServeHelp = R"help(  Serve BUNDLE behind OpenAI's API, wi
   BUNDLE:NAME. The bundle needs slots for adapters.
 
   Fields, limits, errors and metrics are those of `speccompile serve`. Refused
-  by name are pictures, and the few constraints that need `speccompile serve`.
+  by name are the few constraints that need it; pictures are data: URLs.
 
   Endpoints
     GET  /                                        the page

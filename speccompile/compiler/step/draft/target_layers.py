@@ -14,6 +14,8 @@ from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.draft import Accepted, State
 from speccompile.compiler.step.draft.language import cache_states
 from speccompile.compiler.step.draft.network import DraftNetwork, DraftRound
+from speccompile.compiler.step.draft.pictures import PicturedPath
+from speccompile.compiler.step.media_rows import MediaRows
 from speccompile.compiler.step.taps import Taps
 from speccompile.contract import COMPONENTS
 
@@ -30,7 +32,11 @@ class TargetLayers:
     int64 [B, T]: of the tokens that were read last.
     """
 
-    def __init__(self, decoder: Decoder, accepted: Accepted, caches: list[Tensor], taps: Taps | None = None) -> None:
+    def __init__(
+        self, decoder: Decoder, accepted: Accepted, caches: list[Tensor], taps: Taps | None = None,
+        media: MediaRows | None = None,
+    ) -> None:  # fmt: skip
+        self.pictures = PicturedPath(media, accepted)
         self.decoder, self.taps, self.end = decoder, taps, accepted.length + accepted.n_path
         self.current = decoder.begin(caches, self.end, accepted.source_length)
         self.positions = self.row_positions = self.end[:, None][:, :0]
@@ -45,7 +51,8 @@ class TargetLayers:
         self.positions = self.decoder.clamp((self.end + depth)[:, None]).expand(tokens.shape)
         self.row_positions = torch.cat([self.row_positions, self.positions], 1)
         self.current.set_positions(self.positions, self.row_positions, visible)
-        logits = self.decoder.run(self.current, tokens, taps=self.taps)
+        with self.pictures.turning(self.decoder.model, self.pictures.offsets_behind(tokens.shape[1])):
+            logits = self.decoder.run(self.current, tokens, taps=self.taps)
         return logits if self.taps is None else self.taps.features()
 
 
@@ -67,14 +74,16 @@ class LayersReader(DraftNetwork):
         return borrowed_states(self.decoder)
 
     def begin(self, accepted: Accepted, states: list[Tensor]) -> "LayersReading":
-        return LayersReading(self.decoder, accepted, states)
+        return LayersReading(self.decoder, accepted, states, self.media)
 
 
 class LayersReading(DraftRound):
     """One round. Its constructor reads the bonus token."""
 
-    def __init__(self, decoder: Decoder, accepted: Accepted, caches: list[Tensor]) -> None:
-        self.layers = TargetLayers(decoder, accepted, caches)
+    def __init__(
+        self, decoder: Decoder, accepted: Accepted, caches: list[Tensor], media: MediaRows | None = None
+    ) -> None:
+        self.layers = TargetLayers(decoder, accepted, caches, media=media)
         self.bonus = accepted.path.gather(1, accepted.n_path[:, None])
         self.seen = torch.ones_like(self.bonus, dtype=torch.bool)[:, None]  # [B, 1, 1]
         self.logits = self.layers.run(self.bonus, 0, self.seen)

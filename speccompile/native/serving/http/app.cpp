@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "images.h"
 #include "prompts.h"
 #include "response.h"
 
@@ -146,8 +147,9 @@ void App::tokenize(Exchange& exchange) {
 void App::generate(Exchange& exchange, bool is_chat) {
   const std::string client = authenticate(exchange);
   check_type(exchange.head);
-  const std::string data = exchange.read_body(settings_.max_body_bytes);
   const std::shared_ptr<OpenedModel> open = model_->serving();
+  const int64_t most = is_chat && open->bundle->vision() ? kMostPicturesBody : 0;
+  const std::string data = exchange.read_body(std::max(settings_.max_body_bytes, most));
   const Json body = parse_body(data);
   if (body["model"].is_text()) model_->check_name(body["model"].text());
   ParsedRequest asked = is_chat ? read_chat(body, *open->bundle, settings_.speculative) : read_completion(body, *open->bundle, settings_.speculative);

@@ -48,7 +48,8 @@ Json plain_call(const Json& call, const std::string& where) {
   return plain;
 }
 
-// A message as templates know it: its content is a text, and the role developer is system.
+}  // namespace
+
 Json plain_message(const Json& message, const std::string& where) {
   Json plain{Json::Object{}};
   for (const auto& [name, value] : message.object())
@@ -64,6 +65,8 @@ Json plain_message(const Json& message, const std::string& where) {
   return plain;
 }
 
+namespace {
+
 std::string stripped(const std::string& text) {
   const size_t first = text.find_first_not_of(" \t\n\r\v\f"), last = text.find_last_not_of(" \t\n\r\v\f");
   return first == std::string::npos ? "" : text.substr(first, last - first + 1);
@@ -71,14 +74,14 @@ std::string stripped(const std::string& text) {
 
 }  // namespace
 
-std::string chat_text(const Json& fields, const ChatTemplates& templates, const Json& tools) {
+std::string chat_text(const Json& fields, const ChatTemplates& templates, const Json& tools, const Json::List* shown) {
   constexpr const char* kContinue = "continue_final_message";
   if (!templates.is_there()) throw RequestError(400, "this model has no chat template", "messages", "", "use /v1/completions");
   const bool goes_on = fields[kContinue].boolean();
   const bool opens = fields.find("add_generation_prompt") ? fields["add_generation_prompt"].boolean() : !goes_on;
   if (goes_on && opens) refuse(kContinue, "received true, and add_generation_prompt is true as well, expected one of them");
-  Json::List messages;
-  for (size_t index = 0; index < fields["messages"].list().size(); ++index)
+  Json::List messages = shown ? *shown : Json::List();
+  for (size_t index = 0; !shown && index < fields["messages"].list().size(); ++index)
     messages.push_back(plain_message(fields["messages"].list()[index], "messages[" + std::to_string(index) + "]"));
   Json variables = fields.find("chat_template_kwargs") ? fields["chat_template_kwargs"] : Json(Json::Object{});
   if (!tools.is_null()) variables.set("tools", tools);

@@ -56,7 +56,7 @@ Json capabilities(const Bundle& bundle, const std::string& model, bool speculati
                       {"chat", has_text && bundle.chat().is_there()},
                       {"system_prompt", takes_system_prompt(bundle)},
                       {"text", has_text},
-                      {"images", false},  // no bundle that sees is opened here
+                      {"images", bundle.vision() != nullptr},
                       {"decoding", manifest.decoding},
                       {"drafting_method", drafts ? manifest.json["plan"]["drafter"]["kind"] : Json()},
                       {"draft_tokens", manifest.tokens},

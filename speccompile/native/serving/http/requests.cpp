@@ -7,6 +7,7 @@
 #include "../../errors.h"
 #include "errors.h"
 #include "fields.h"
+#include "images.h"
 #include "prompts.h"
 #include "schema.h"
 #include "tables.h"
@@ -163,7 +164,8 @@ ParsedRequest read_completion(const Json& body, const Bundle& bundle, bool specu
 }
 
 ParsedRequest read_chat(const Json& body, const Bundle& bundle, bool speculative) {
-  const Json fields = validate_chat(body);
+  const std::optional<ShownMessages> seen = shown_messages(body, bundle);
+  const Json fields = validate_chat(seen ? seen->rest : body);
   ParsedRequest made;
   made.is_chat = true;
   const bool wants_logprobs = fields["logprobs"].boolean();
@@ -173,7 +175,9 @@ ParsedRequest read_chat(const Json& body, const Bundle& bundle, bool speculative
   const int64_t least = whole_or(fields, "max_completion_tokens", whole_or(fields, "max_tokens", 1));
   const std::optional<size_t> kept = kept_tokens(fields, bundle, least);
   made.tools = Tools::of(fields, bundle);
-  made.prompts = {last_tokens(chat_prompt(fields, bundle, !kept, made.tools ? Json(made.tools->declared) : Json()), kept)};
+  const Json tools = made.tools ? Json(made.tools->declared) : Json();
+  made.prompts = {seen ? shown_prompt(body, fields, *seen, bundle, tools) : last_tokens(chat_prompt(fields, bundle, !kept, tools), kept)};
+  if (seen) made.options.images[0] = seen->pictures;
   check_length(made.prompts[0].size(), bundle, "messages");
   const int64_t room = bundle.manifest().max_length - static_cast<int64_t>(made.prompts[0].size());
   read_common(fields, made);
