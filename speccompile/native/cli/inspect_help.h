@@ -32,6 +32,10 @@ constexpr const char* kInspectHelp = R"help(  Show what BUNDLE holds: engines, g
     perplexity  of the target in transformers, eager, float32
     cache       {dtype, perplexity, same_argmax, kl_divergence} of the same
                 with quantized keys and values, where the bundle has them
+    cache_acceptance  [{engines, quantized, float}], acceptance by depth with
+                the bundle's caches and with float caches: {rounds, drafted,
+                tried, accepted}; tried, accepted: at each depth, drafts
+                whose predecessors were accepted, and accepted ones
     engines     [{engines, executed_by, precision, block_size, perplexity,
                 same_argmax, kl_divergence}], one for each target:
                 perplexity exp of the mean negative log-likelihood;

@@ -20,8 +20,8 @@ class ScheduledSequence:
     client: str
     salt: str
     reuse: bool
-    priority: int
     arrival_time: float
+    priority: int = 0
     slot: int | None = None
     cached: int = 0
     start_time: float | None = None

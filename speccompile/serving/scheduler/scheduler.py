@@ -77,7 +77,7 @@ class Scheduler:
         self.limits.check(chosen.num_return_sequences, priority)
         batch = Batch(self.bundle, [prompt], chosen, side_by_side=False, matcher=matcher)
         request, now = Request(len(batch.rows)), self._clock()
-        shared = (batch.speculative, batch.adaptive, client, salt, reuse and self.limits.reuse, priority, now)
+        shared = (batch.speculative, batch.adaptive, client, salt, reuse and self.limits.reuse, now, priority)
         sequences = [ScheduledSequence(request, index, row, *shared) for index, row in enumerate(batch.rows)]
         for row in batch.rows:
             row.decodes_every_round = row.stream is not None
