@@ -205,10 +205,10 @@ def test_a_conversation_has_pictures_in_its_parts(seeing, tmp_path):
     assert bundle.vision.settings.token_id not in bundle.chat_token_ids(typed)
 
 
-def data_url(image: Any) -> str:
+def data_url(image: Any, form: str = "PNG") -> str:
     held = BytesIO()
-    Image.fromarray(image).save(held, "PNG")
-    return f"data:image/png;base64,{b64encode(held.getvalue()).decode()}"
+    Image.fromarray(image).save(held, form)
+    return f"data:image/{form.lower()};base64,{b64encode(held.getvalue()).decode()}"
 
 
 @contextmanager
@@ -227,14 +227,14 @@ def server_of(kind: str, seeing: Seeing, request: Any) -> Iterator[Running]:
 
 @pytest.mark.parametrize("kind", ["python", "native"])
 def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
-    tokenizer = AutoTokenizer.from_pretrained(idefics3.folder)
+    tokenizer, form = AutoTokenizer.from_pretrained(idefics3.folder), "PPM" if kind == "native" else "PNG"
     with server_of(kind, idefics3, request) as server:
         assert server.ask("GET", "/bundle").json["images"] is True
         for size in ((40, 90), (300, 700)):  # read in a thread, and in a child process
             image = vision.picture(*size)
             content = [
                 {"type": "text", "text": f"a {idefics3.token} "},
-                {"type": "image_url", "image_url": {"url": data_url(image)}},
+                {"type": "image_url", "image_url": {"url": data_url(image, form)}},
             ]
             answer = server.chat(content, max_tokens=NEW, temperature=0, return_token_ids=True)
             assert answer.status == 200, answer.json
@@ -249,8 +249,8 @@ def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
             assert answer.json["choices"][0]["token_ids"] == expected.token_ids
         for part, said in (
             ({"url": "http://localhost/a.png"}, "expected data:image/..;base64"),
-            ({"url": "data:image/png;base64,aGVsbG8="}, "the picture cannot be decoded"),
-            ({"url": data_url(WIDE), "detail": "tiny"}, "expected auto, high or low"),
+            ({"url": "data:image/bmp;base64,aGVsbG8="}, "the picture cannot be decoded"),
+            ({"url": data_url(WIDE, form), "detail": "tiny"}, "expected auto, high or low"),
             ({}, "received the URL None"),
         ):
             refused = server.chat([{"type": "image_url", "image_url": part}])
