@@ -17,8 +17,7 @@ PLANNED = ("int4", "fp8")
 PAIRS = {
     (FLOAT_CACHE, FLOAT_CACHE): FLOAT_CACHE, (INT8_CACHE, INT8_CACHE): INT8_CACHE, (INT8_CACHE, "int4"): INT4_VALUES,
 }  # fmt: skip
-"""Dtypes of keys and of values -> the dtype of caches. Keys need their bits more than values do: on the demo they lose
-twice as much in 4 bits."""
+"""Dtypes of keys and of values -> the dtype of caches. Keys need their bits more than values do."""
 QUANTIZED_OWN = ("model", "models")
 """Kinds whose own caches may be quantized: language models, which the proof compares with transformers."""
 
@@ -79,7 +78,7 @@ def _word(recipe: Recipe, section: str, written: Cache | DrafterCache) -> str:
         raise recipe.origin.refusal(
             f"{section}.value", f"'{word}' with {section}.key '{pair['key']}'",
             "float with float, int8 with int8, or keys in int8 with values in int4",
-            f"set {section}.key to int8: keys lose twice as much as values in 4 bits",
+            f"set {section}.key to int8: keys lose more than values in 4 bits",
         )  # fmt: skip
     return found
 
