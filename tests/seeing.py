@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText
@@ -106,3 +107,9 @@ PROMPTS = [
     ("in the self = the{0}", (WIDE,)),
     ("in the self = the", ()),
 ]
+
+
+@pytest.fixture
+def native(seeing: Seeing, native_library: Path, onnxruntime_library: Path) -> NativeBundle:
+    """Return the module's bundle `seeing`, opened by the runtime in C++."""
+    return NativeBundle(seeing.path, library=native_library, onnxruntime=onnxruntime_library, threads=1)

@@ -29,7 +29,7 @@ def test_drafts_of_rounds_are_those_of_the_whole_text(form, tokens, tmp_path):
 @torch.no_grad()
 @pytest.mark.parametrize("form", [pard2, partial(pard2, model_type="qwen3", tied=True)], ids=["Llama", "Qwen 3"])
 def test_the_formula_is_the_language_model_over_embeddings_and_features(form, tmp_path):
-    """As pard2_infer.py calls it: the features of the token before, nothing before the first, the last for masks."""
+    """Feed it as pard2_infer.py does: features of the token before, nothing before the first, the last for masks."""
     site = drafter_context(open_round(plan_of(tmp_path, form, "tokens: 4")).draft)
     (teacher,) = reference.teachers(site)
     features = np.random.default_rng(0).standard_normal((5, site.inputs.target and len(site.head.taps) * 64))

@@ -28,10 +28,11 @@ from speccompile.serving.http.model import ServedModel
 from tests import vision
 from tests.light.serve_example import Running, serving
 from tests.light.test_cli_serve import ready
-from tests.native.native_api import NativeBundle
 from tests.native.served import started
-from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made
+from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made, native
 from tests.suite.selection import sweep_but
+
+__all__ = ["native"]  # a fixture
 
 pytestmark = pytest.mark.builds(3)
 
@@ -334,11 +335,6 @@ def test_inspect_and_the_manifest_tell_the_pictures(seeing, cli):
     assert "images" in out.partition("proof (proof.json)")[2]
     written = json.loads((seeing.path / "manifest.json").read_text())["plan"]["images"]
     assert ImageSettings.from_json(written) == seeing.bundle.vision.settings
-
-
-@pytest.fixture
-def native(seeing, native_library, onnxruntime_library):
-    return NativeBundle(seeing.path, library=native_library, onnxruntime=onnxruntime_library, threads=1)
 
 
 def test_tokens_of_the_runtime_in_cpp_are_the_same(seeing, native):

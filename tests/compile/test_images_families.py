@@ -12,9 +12,10 @@ from speccompile.errors import EngineError
 from speccompile.measure.bench import measure
 from speccompile.serving.scheduler.scheduler import Scheduler
 from tests import vision
-from tests.native.native_api import NativeBundle
-from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made
+from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made, native
 from tests.suite.selection import sweep_but
+
+__all__ = ["native"]  # a fixture
 
 pytestmark = pytest.mark.builds(4)
 
@@ -112,11 +113,6 @@ def test_bench_shows_the_pictures_of_a_prompt_and_encodes_them_every_time(seeing
     for each in shown:
         seeing.bundle.generate(text, images=[each], max_new_tokens=1)
     assert runs[1] - runs[0] == 2 * (encoder.runs - before)
-
-
-@pytest.fixture
-def native(seeing, native_library, onnxruntime_library):
-    return NativeBundle(seeing.path, library=native_library, onnxruntime=onnxruntime_library, threads=1)
 
 
 def test_tokens_of_the_runtime_in_cpp_are_the_same(seeing, request):

@@ -15,10 +15,11 @@ from speccompile.compiler.models.image_encoder import load_whole
 from speccompile.errors import PromptError, ProofError, UsageError
 from speccompile.runtime.images.media import SequenceMedia
 from tests import vision
-from tests.native.native_api import NativeBundle
 from tests.native.native_service import NativeService
-from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made
+from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made, native
 from tests.suite.selection import sweep_but
+
+__all__ = ["native"]  # a fixture
 
 pytestmark = pytest.mark.builds(3)
 
@@ -97,11 +98,6 @@ def test_a_picture_that_comes_again_is_not_read_again(seeing):
 def test_a_picture_that_is_too_narrow_is_refused(seeing):
     with pytest.raises(PromptError, match="received a picture of 201 x 1 pixels, expected sides of at most 200 to 1"):
         seeing.bundle.generate("what", images=[vision.picture(1, 201)])
-
-
-@pytest.fixture
-def native(seeing, native_library, onnxruntime_library):
-    return NativeBundle(seeing.path, library=native_library, onnxruntime=onnxruntime_library, threads=1)
 
 
 def test_tokens_of_the_runtime_in_cpp_are_the_same(seeing, native):

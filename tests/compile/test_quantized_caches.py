@@ -64,7 +64,7 @@ class RoundedLayer(DynamicLayer):
 
 
 class FourBitsLayer(RoundedLayer):
-    """The same with values in fifteen steps from a row's least to its largest number."""
+    """Return the same with values in fifteen steps from a row's least to its largest number."""
 
     def update(self, key_states, value_states, *args, **kwargs):
         keys, values = DynamicLayer.update(self, key_states, value_states, *args, **kwargs)

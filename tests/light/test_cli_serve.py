@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from speccompile.cli import serve
 from speccompile.serving.http.model import ServedModel
+from speccompile.serving.scheduler.limits import POLICIES
 from tests.light.fake_bundle import write_toy_bundle
 from tests.light.serve_example import Running, chat_bundle, serving
 
@@ -78,6 +80,10 @@ def ready(address: str) -> Running:
 def ended(running: subprocess.Popen) -> tuple[int, str]:
     _, talk = running.communicate(timeout=60)
     return running.returncode, talk
+
+
+def test_policies_of_the_command_are_the_scheduler_s():
+    assert serve.POLICIES == POLICIES
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

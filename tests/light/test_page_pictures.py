@@ -26,7 +26,7 @@ document.getElementById("text").dispatchEvent(new (kind === "paste" ? ClipboardE
 
 
 class Sight:
-    """What the server asks of a bundle that sees; the model is the test's."""
+    """Stands for the reader of a bundle that sees; the model is the test's."""
 
     settings = SimpleNamespace(placeholders=("<image>",))
 

@@ -1,4 +1,4 @@
-"""What drafters that pair features with tokens read of pictures: rows, positions, and what a run is given of them."""
+"""Drafters that pair features with tokens, behind pictures: rows and positions that they read, and inputs of runs."""
 
 from types import SimpleNamespace
 

@@ -14,8 +14,8 @@ class MediaInputs {
  public:
   MediaInputs(Engine& engine, const Manifest& manifest);
 
-  // Return the number of rows with which a run over these parts of prompts is bound: 1 without pictures, else as many as any run needs,
-  // so that there are two numbers.
+  // Return how many rows of pictures the inputs of a run over these parts have room for: 1 without pictures, else as many as any run
+  // needs, so that graphs are bound with two widths.
   int64_t count(const MediaParts& parts) const;
   // Write the inputs of a run over the slots `lines`, which is bound with a window of so many tokens and `count` rows. Throws
   // Error(kEngine) where a picture cannot be encoded.

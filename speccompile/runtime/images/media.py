@@ -111,9 +111,10 @@ class SequenceMedia:
     def prepare(self, start: int, *, waits: bool) -> bool:
         """Return whether the pictures of the prompt from token `start` on are encoded. If not, another thread is
         encoding one of them now. waits: wait a moment for it, so that the caller need not. Raise EngineError."""
-        for number in np.unique(self.blocks[start:][self.blocks[start:] > 0]).tolist():
-            if self._rows[number - 1] is None or self._ahead is not None:
-                self._ahead = self._ahead or self._encoder.ahead.submit(self._encoded, number - 1)
+        read = int(self.places[:start].max(initial=0))  # rows before `start`: those behind are of this picture on
+        for number in range(int(np.searchsorted(self._ends, read, "right")), len(self._pictures)):
+            if self._rows[number] is None or self._ahead is not None:
+                self._ahead = self._ahead or self._encoder.ahead.submit(self._encoded, number)
                 try:
                     self._ahead.result(_MOMENT if waits else 0)
                 except TimeoutError:

@@ -40,8 +40,8 @@ class MediaInputs:
         self._most = batch * (chunk + self._ahead)
 
     def count(self, parts: Iterable[Part]) -> int:
-        """Return the number of rows with which a run over these parts of prompts is bound: 1 without pictures, else as
-        many as any run needs, so that there are two numbers."""
+        """Return how many rows of pictures the inputs of a run over these parts have room for: 1 without pictures, else
+        as many as any run needs, so that graphs are bound with two widths."""
         shown = (media is not None and media.has_rows(self._read(part)) for media, part in parts)
         return self._most if any(shown) else 1
 

@@ -50,6 +50,17 @@ def _in_order(result: str, cache: str) -> str:
     """
 
 
+def _scaled(kind: str) -> str:
+    """Return statements for int8 keys, or values, as floats: those of committed rows, after `_in_order`, and of the
+    window's. kind: key or value."""
+    return f"""
+    {kind}_floats = Cast <to = 1> (own_{kind}_codes)
+    committed_{kind}s = Mul ({kind}_floats, own_{kind}_scales)
+    {kind}_row_floats = Cast <to = 1> ({kind}_row_codes)
+    {kind}_rows = Mul ({kind}_row_floats, {kind}_row_scales)
+"""
+
+
 COMMITTED = (
     _order("key_cache") + _in_order("committed_keys", "key_cache") + _in_order("committed_values", "value_cache")
 )
@@ -61,22 +72,9 @@ _OWN = (
     + _in_order("own_key_scales", "key_scales")
     + _in_order("own_value_codes", "value_codes")
     + _in_order("own_value_scales", "value_scales")
-    + """
-    key_floats = Cast <to = 1> (own_key_codes)
-    committed_keys = Mul (key_floats, own_key_scales)
-    key_row_floats = Cast <to = 1> (key_row_codes)
-    key_rows = Mul (key_row_floats, key_row_scales)
-"""
+    + _scaled("key")
 )
-DECODED = (
-    _OWN
-    + """
-    value_floats = Cast <to = 1> (own_value_codes)
-    committed_values = Mul (value_floats, own_value_scales)
-    value_row_floats = Cast <to = 1> (value_row_codes)
-    value_rows = Mul (value_row_floats, value_row_scales)
-"""
-)
+DECODED = _OWN + _scaled("value")
 DECODED_INT4 = (
     _OWN
     + neutral_codes.DECODE_INT4.format("own_value_codes", "own_value_scales", "committed_values")
