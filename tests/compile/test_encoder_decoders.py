@@ -182,6 +182,7 @@ def test_commands_take_sources(corrector, cli, tmp_path):
     assert json.loads(out)["equal_prompts"] == 2
 
 
+@pytest.mark.sweep("a bundle of two encoders; one that drafts from its source is in the first tier")
 def test_a_smaller_model_drafts_with_its_own_encoder(tmp_path):
     model = make_model("m2m_100", tmp_path / "target")
     model.generation_config.forced_bos_token_id = 9
