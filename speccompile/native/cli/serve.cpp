@@ -164,7 +164,7 @@ Subcommand serve_command() {
       {"--request-seconds", "S", Takes::kNumber, "How long one may take in all.  [x>0]"},
       {"--sequences", "N", Takes::kCount, "That one prompt may get; by default 16.  [x>=1]"},
       {"--client-rows", "N", Takes::kCount, "Rows that one API key may have at once.  [x>=1]"},
-      {"--scheduling-policy", "[fcfs|priority]", Takes::kChoice, "Who is served next: who came first, or the lowest `priority` of a request.  [default: fcfs]"},
+      {"--scheduling-policy", "[fcfs|priority]", Takes::kChoice, "Who is served next: who came first, or the lowest `priority` of a request, also instead of a running one.  [default: fcfs]"},
       {"--no-reuse", "", Takes::kFlag, "Read every prompt anew, also what an earlier one began with."},
       {"--sessions", "FOLDER", Takes::kText, "Keep texts in this folder: prompts that begin like one go on from there, also after a restart."},
       {"--sessions-limit-gb", "GB", Takes::kNumber, "Size of that folder in GB, by default 10; texts used least recently are removed.  [x>0]"},
