@@ -143,10 +143,9 @@ def test_other_architectures_are_refused_by_name(tmp_path):
         convert((tmp_path / "model.gguf",))
 
 
-@pytest.mark.parametrize("architecture", ["eagle3", "dflash", "gemma4-assistant"])
-def test_heads_of_drafters_are_refused_by_name(tmp_path, architecture):
-    write_only(tmp_path / "model.gguf", architecture)
-    with pytest.raises(UnsupportedModelError, match=f"general.architecture '{architecture}'") as refused:
+def test_an_assistant_is_refused_by_name(tmp_path):
+    write_only(tmp_path / "model.gguf", "gemma4-assistant")
+    with pytest.raises(UnsupportedModelError, match=r"general.architecture 'gemma4-assistant'") as refused:
         convert((tmp_path / "model.gguf",))
     assert refused.value.hint.startswith("use the head's safetensors")
 
