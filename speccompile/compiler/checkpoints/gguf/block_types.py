@@ -40,7 +40,7 @@ BLOCK_TYPES = {
 BY_NAME = {each.name: each for each in BLOCK_TYPES.values()}
 
 EXPERTS = ".experts."
-"""Part of the names, in transformers, of the weights of experts, which are joined and split: no code of them stays."""
+"""Part of the names, in transformers, of the weights of experts."""
 
 QUANTIZED = frozenset(BY_NAME) - {*FLOATS, INTEGERS}
 

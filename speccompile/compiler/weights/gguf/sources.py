@@ -14,7 +14,8 @@ from speccompile.compiler.checkpoints.gguf.conversion import read_index
 from speccompile.compiler.checkpoints.gguf.tensors import PlacedTensor
 from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES
 from speccompile.compiler.weights.gguf.weight import Blocks, Grouped, GroupedColumns, Halved, Interleaved, ValueTiles
-from speccompile.compiler.weights.source import FileBacked, InMemory, LazyWeight, OpenFile, Stacked, opened
+from speccompile.compiler.weights.open_file import OpenFile, opened
+from speccompile.compiler.weights.source import FileBacked, InMemory, LazyWeight, Stacked
 
 _GATE = f"{EXPERTS}gate_proj"
 
