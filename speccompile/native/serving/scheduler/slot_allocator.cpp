@@ -45,7 +45,7 @@ int64_t SlotAllocator::held(const Seat& seat, const ScheduledSequence& wanted) c
   const TokenIds& prompt = wanted.row.prompt_identity();
   const TokenIds before(prompt.begin(), prompt.end() - 1);
   if (!seat.served) {
-    const bool shares = wanted.terms.reuse && seat.salt == wanted.terms.salt && seat.adapter == wanted.row.adapter_key;
+    const bool shares = wanted.terms.reuse && seat.salt == wanted.sharing_salt() && seat.adapter == wanted.row.adapter_key;
     return shares ? common_prefix_length(seat.text, before) : 0;
   }
   const bool shares = seat.served->terms.reuse && wanted.terms.reuse && seat.served->shares_with(wanted);
@@ -62,7 +62,7 @@ void SlotAllocator::assign(int64_t slot, const Scheduled& served) {
 void SlotAllocator::release(ScheduledSequence& served, TokenIds text) {
   Seat& seat = seats_[static_cast<size_t>(served.slot.value())];
   if (!served.terms.reuse) text.clear();
-  seat = {nullptr, std::move(text), served.terms.salt, served.row.adapter_key, ++ended_};
+  seat = {nullptr, std::move(text), served.sharing_salt(), served.row.adapter_key, ++ended_};
 }
 
 void SlotAllocator::clear() {
