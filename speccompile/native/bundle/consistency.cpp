@@ -71,7 +71,7 @@ bool has_width(const std::vector<Graph>& graphs, const std::string& width) {
 }
 
 void check_round(const Manifest& manifest) {
-  const Words names = names_of(manifest.graphs);
+  const Words names = names_of(round_only(manifest.graphs));
   Words known;
   bool is_known = false;
   for (const char* each : kRounds) {
@@ -226,7 +226,8 @@ void check_features(const Manifest& manifest) {
   const Feature features[] = {{"decoding", manifest.decoding == decoding::kSampling, names::kUniforms},
                               {"sample", manifest.sample, names::kDraftIds},
                               {"tree", manifest.tree == tree::kDynamic, names::kParents}};
-  for (const Graph& graph : manifest.graphs) {
+  const std::vector<Graph> graphs = round_only(manifest.graphs);
+  for (const Graph& graph : graphs) {
     if (graph.name == graph::kDraft) continue;
     for (const Feature& each : features) {
       const bool has_it = graph.input(each.input);
@@ -237,15 +238,15 @@ void check_features(const Manifest& manifest) {
     if ((graph.output(names::kNodes) != nullptr) == manifest.is_chain())
       refuse("tree: received " + python_repr(manifest.tree) + ", which 'nodes' of " + python_repr(graph.name) + " contradicts");
   }
-  if (manifest.graphs.size() < 2) return;
-  const Graph& drafting = manifest.graphs[manifest.graphs.front().name == graph::kVerify ? 1 : 0];
+  if (graphs.size() < 2) return;
+  const Graph& drafting = graphs[graphs.front().name == graph::kVerify ? 1 : 0];
   const std::pair<const char*, bool> read[] = {{names::kParents, manifest.tree == tree::kDynamic}, {names::kDraftIds, manifest.sample}};
   for (const auto& [buffer, is_needed] : read) {
     const std::string name = drafted_name(buffer);
     if (is_needed != (drafting.output(name) != nullptr))
       refuse("graph " + python_repr(drafting.name) + ": " + (is_needed ? "no" : "an") + " output " + python_repr(name));
   }
-  check_links(manifest.graphs);
+  check_links(graphs);
 }
 
 void check(const Manifest& manifest) {
@@ -253,6 +254,7 @@ void check(const Manifest& manifest) {
   check_words(manifest);
   check_planned(manifest);
   check_round(manifest);
+  check_source_section(manifest.source, manifest.graphs, manifest.vocabulary_size);
   for (const Graph& graph : manifest.graphs) {
     try {
       check_graph(graph, manifest);

@@ -7,6 +7,7 @@
 
 #include "../errors.h"
 #include "../json.h"
+#include "../words.h"
 
 namespace spc::cli {
 namespace {

@@ -100,6 +100,13 @@ SPC_API spc_error *spc_request_set_integer(spc_request *request, size_t prompt, 
 /* The adapter of a prompt, or of all (SPC_ALL), by its name in the session; NULL or "" for the target without one. */
 SPC_API spc_error *spc_request_set_adapter(spc_request *request, size_t prompt, const char *name);
 
+/* What a target with an encoder reads (translation, correction, summaries): a text, or token ids, of a prompt or of all (SPC_ALL). A
+ * prompt is then the beginning of the answer, and may be left out; without any prompt each source has its answer. */
+SPC_API spc_error *spc_request_set_source(spc_request *request, size_t prompt, const char *text, size_t size);
+SPC_API spc_error *spc_request_set_source_tokens(spc_request *request, size_t prompt, const int64_t *ids, size_t count);
+/* Options that are texts, of all prompts: source_language and target_language, of a target for several languages. */
+SPC_API spc_error *spc_request_set_text(spc_request *request, const char *name, const char *value);
+
 /* A picture of a prompt (0 is the first) of a bundle whose target sees them: rgb has 3 bytes for each of width * height pixels, row by row,
  * and is copied. A text has the target's placeholder once for each picture of its prompt, in their order, or none at all: then they come
  * first. Placeholders in a text with the option chat are plain text. SPC_PROMPT beyond 64 000 000 pixels or a side of 16384. */

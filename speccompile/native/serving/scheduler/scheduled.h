@@ -28,8 +28,10 @@ struct ScheduledSequence {
                     double arrival_time)
       : request(std::move(request)), index(index), row(std::move(row)), speculative(speculative), adaptive(adaptive), terms(std::move(terms)), arrival_time(arrival_time) {}
 
-  // Return whether two sequences have in common what they must to share cached tokens: the salt, and the adapter.
-  bool shares_with(const ScheduledSequence& other) const { return terms.salt == other.terms.salt && row.adapter_key == other.row.adapter_key; }
+  // Return the salt with the source: only sequences with the same one share cached tokens.
+  std::string sharing_salt() const { return terms.salt + row.source_key(); }
+  // Return whether two sequences have in common what they must to share cached tokens: the salt, the source and the adapter.
+  bool shares_with(const ScheduledSequence& other) const { return sharing_salt() == other.sharing_salt() && row.adapter_key == other.row.adapter_key; }
   // Whether it gets a slot earlier than another one.
   bool is_before(const ScheduledSequence& other) const {
     return std::tie(terms.priority, arrival_time, index) < std::tie(other.terms.priority, other.arrival_time, other.index);

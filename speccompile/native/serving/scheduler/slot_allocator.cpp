@@ -44,7 +44,7 @@ int64_t SlotAllocator::cached_prefix_length(int64_t slot, const ScheduledSequenc
 int64_t SlotAllocator::held(const Seat& seat, const ScheduledSequence& wanted) const {
   const TokenIds before = wanted.cached_token_ids();
   if (!seat.served) {
-    const bool shares = wanted.terms.reuse && seat.salt == wanted.terms.salt && seat.adapter == wanted.row.adapter_key;
+    const bool shares = wanted.terms.reuse && seat.salt == wanted.sharing_salt() && seat.adapter == wanted.row.adapter_key;
     return shares ? common_prefix_length(seat.text, before) : 0;
   }
   const bool shares = seat.served->terms.reuse && wanted.terms.reuse && seat.served->shares_with(wanted);
@@ -61,7 +61,7 @@ void SlotAllocator::assign(int64_t slot, const Scheduled& served) {
 void SlotAllocator::release(ScheduledSequence& served, TokenIds text) {
   Seat& seat = seats_[static_cast<size_t>(served.slot.value())];
   if (!served.terms.reuse) text.clear();
-  seat = {nullptr, std::move(text), served.terms.salt, served.row.adapter_key, ++ended_};
+  seat = {nullptr, std::move(text), served.sharing_salt(), served.row.adapter_key, ++ended_};
 }
 
 void SlotAllocator::clear() {
