@@ -41,12 +41,12 @@ CONSTANTS = {
     "speccompile.machine.formats.peft": {
         "ADAPTER_CONFIG": "kAdapterConfig", "ADAPTER_WEIGHTS": "kAdapterWeights", "PREFIX": "kAdapterNames",
         "LOW_RANK": "kAdapterTensors",
-    },
-    "speccompile.bundle.acceptance": {"KEY": "kAcceptance"}, "speccompile.bundle.hashes": {"HASHES": "kHashes"},
+    }, "speccompile.bundle.acceptance": {"KEY": "kAcceptance"}, "speccompile.bundle.hashes": {"HASHES": "kHashes"},
     "speccompile.bundle.media": {
         "ENCODE_IMAGE": "kEncodeImage", "PIXELS": "kPixels", "ROWS": "kRows", "PLACES": "kPlaces", "NEAR": "kNear",
         "WINDOWS": "kWindows", "WEIGHTS": "kWeights", "AXES": "kAxes", "IMAGES_FOLDER": "kImagesFolder",
-    },
+    }, "speccompile.bundle.sources": {"CROSS_KINDS": "kCrossKinds", "FRAMES_PER_ROW": "kFramesPerRow"},
+    "speccompile.bundle.source_section": {"SECTION": "kSourceSection", "MOST": "kMostAudioSize"},
     "speccompile.bundle.cache": {
         "FOLDER": "kCacheFolder", "LIMIT": "kCacheLimit", "DEFAULT_LIMIT": "kDefaultCacheLimit", "ENTRY": "kCacheEntry",
         "PART": "kCachePart",
@@ -67,7 +67,8 @@ CONSTANTS = {
     "speccompile.runtime.images.limits": {
         "MAX_BYTES": "kMostPictureBytes", "MAX_PIXELS": "kMostPixels", "MAX_SIDE": "kLongestSide",
         "LOW_SIDE": "kLowSide", "MAX_IMAGES": "kMostPictures", "ENCODER_BYTES": "kEncoderBytes",
-    },
+    }, "speccompile.runtime.audio.wav": {"MOST_SECONDS": "kMostSeconds", "MOST_RATE": "kMostRate"},
+    "speccompile.runtime.audio.sound_files": {"MOST_BYTES": "kMostSoundBytes"},
     "speccompile.runtime.rounds.drafter_state": {
         "FORMAT": "kDrafterStateFormat", "METADATA": "kDrafterStateMetadata", "LONGEST": "kDrafterStateLongest",
         "LENGTH_BYTES": "kDrafterStateLengthBytes", "ALIGNMENT": "kDrafterStateAlignment",
@@ -79,8 +80,7 @@ CONSTANTS = {
         "TOKENS": "kSessionTokens", "DRAFTER": "kSessionDrafter", "DRAFTER_LENGTH": "kSessionDrafterLength",
         "ADAPTER": "kSessionAdapter", "WRITTEN": "kSessionWritten", "SLIDING": "kSessionSliding", "FULL": "kFullCaches",
         "UNREAD_KEYS": "kUnreadKeys", "NO_MODEL": "kNoModel",
-    },
-    "speccompile.runtime.shipped_prefixes": {"PREFIXES": "kPrefixes", "SUFFIX": "kPrefixSuffix", "WORTH": "kWorth"},
+    }, "speccompile.runtime.shipped_prefixes": {"PREFIXES": "kPrefixes", "SUFFIX": "kPrefixSuffix", "WORTH": "kWorth"},
     "speccompile.runtime.devices.prepacked": {
         "NAME": "kPrepackedFolder", "FORMAT": "kPrepackedFormat", "SMALLEST_GRAPH": "kSmallestPackedGraph",
         "SMALLEST_FILE": "kSmallestPackedFile", "ROOT": "kRoot", "PAGE": "kPage", "SAVED": "kSavedGraph",
@@ -95,8 +95,7 @@ CONSTANTS = {
     "speccompile.runtime.window_invariance": {
         "NAME": "kInvarianceFolder", "FORMAT": "kInvarianceFormat", "PREFIX": "kInvariancePrefix",
         "NEUTRAL": "kNeutral",
-    },
-    "speccompile.runtime.rounds.bound_graphs": {"MAX_BINDINGS": "kMaxBindings"},
+    }, "speccompile.runtime.rounds.bound_graphs": {"MAX_BINDINGS": "kMaxBindings"},
     "speccompile.runtime.rounds.host_drafts": {"INDEX": "kIndex", "WRITER": "kWriter", "GATE": "kRetrievalGate"},
     "speccompile.runtime.options": {
         "NEW_TOKENS": "kNewTokens", "MOST_THREADS": "kMaxThreads", "COLDEST": "kMinTemperature",
@@ -114,8 +113,8 @@ CONSTANTS = {
         "PRIOR_ACCEPTANCE": "kPriorAcceptance",
     },
     "speccompile.runtime.rounds.speedup_model": {
-        "WARM_UP_ROUNDS": "kWarmUpRounds", "MIN_TIMED_CATCH_UP": "kMinTimedCatchUp",
-        "WIDTH_MARGIN": "kWidthMargin", "NEW_WIDTH_MARGIN": "kNewWidthMargin",
+        "WARM_UP_ROUNDS": "kWarmUpRounds", "MIN_TIMED_CATCH_UP": "kMinTimedCatchUp", "WIDTH_MARGIN": "kWidthMargin",
+        "NEW_WIDTH_MARGIN": "kNewWidthMargin",
     },
     "speccompile.serving.scheduler.latency": {
         "ROUNDS": "kChunkRounds", "SMALLEST": "kSmallestChunk", "KEPT": "kKeptLatency",
@@ -123,13 +122,11 @@ CONSTANTS = {
     "speccompile.measure.bench.costs": {
         "WARM_UP": "kWarmUpRuns", "GENERATIONS": "kHostGenerations", "NEW_TOKENS": "kHostNewTokens",
         "EVERY_WIDTH": "kEveryWidth", "WIDE": "kWideWidths", "ON_DEVICE": "kDeviceWidths",
-    },
-    "speccompile.measure.bench.run": {"COST_REPEATS": "kCostRepeats"},
+    }, "speccompile.measure.bench.run": {"COST_REPEATS": "kCostRepeats"},
     "speccompile.measure.bench.roofline": {
         "PASSES": "kBandwidthPasses", "SMALLEST": "kSmallestBuffer", "CACHES": "kBufferCaches",
         "LARGEST": "kLargestBuffer",
-    },
-    "speccompile.measure.bench.weights": {"BITS": "kBits", "PASSED_ON": "kPassedOn"},
+    }, "speccompile.measure.bench.weights": {"BITS": "kBits", "PASSED_ON": "kPassedOn"},
 }  # fmt: skip
 """Module -> name in it -> name in C++. Why a value is what it is, the module says."""
 
@@ -144,6 +141,7 @@ WORDS = {
     "speccompile.machine.formats.peft": {"CONFIG_KEYS": "adapter_key"},
     "speccompile.runtime.constraints.grammar": {"KINDS": "constraint_kind"},
     "speccompile.runtime.generation": {"FINISH_REASONS": "finish", "MODES": "mode"},
+    "speccompile.bundle.source_section": {"FIELDS": "source_field", "AUDIO_FIELDS": "audio_field"},
 }  # fmt: skip
 """Module -> a tuple of words in it -> the namespace in C++ that has a constant for each."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from speccompile.bundle.source_section import check_source
+from speccompile.bundle.source_section import SECTION, check_source
 from speccompile.contract import Graph, Tensor, buffers
 from speccompile.errors import BundleError
 
@@ -140,8 +140,8 @@ class Manifest:
         wrong."""
         sections = {name: data[name] for name in SECTIONS if name in data} if isinstance(data, dict) else {}
         plain = dict(check_record("manifest", _without(data, sections), file))
-        if "source" in sections:
-            plain["source"] = check_source(sections["source"], f"{file}: source")
+        if SECTION in sections:
+            plain[SECTION] = check_source(sections[SECTION], f"{file}: {SECTION}")
         written = plain.pop("buffers")
         plain["eos_token_ids"] = tuple(plain["eos_token_ids"])
         plain["graphs"] = tuple(_graph(*item) for item in _inner(plain["graphs"], f"{file}: graphs"))
@@ -179,8 +179,8 @@ _WRITTEN = {Graph: (Field("aliases", dict, (str,)),), Manifest: (Field("buffers"
 """Fields that `to_json` adds to those of a class, for other readers."""
 
 
-SECTIONS = ("source",)
-"""Fields of a manifest that only some bundles have. The runtime in C++ knows none of them, and refuses such bundles."""
+SECTIONS = (SECTION,)
+"""Fields of a manifest that only some bundles have, and that have modules of their own."""
 
 
 def _without(data: object, names: Container[str]) -> object:

@@ -9,13 +9,17 @@ from speccompile.errors import BundleError
 
 _REBUILD = "build the bundle again with this speccompile"
 
+SECTION = "source"
+"""Field of a manifest that is the section."""
+
 FIELDS = ("forced_bos_token_id", "language_is_start", "languages", "max_length", "start_token_id")
 """Fields of the section; `audio` is another, of a target that hears."""
 
 AUDIO_SIZES = ("sampling_rate", "window", "hop", "mels", "frames")
 AUDIO_TOKENS = ("suppressed", "begin_suppressed", "prompt")
-NO_TIMES, MAX_INITIAL, PREVIOUS = _OPTIONAL = ("no_timestamps", "max_initial_timestamp", "previous")
-"""Fields of the part `audio`, beside `tasks`: see `plan.sources.AudioFacts`."""
+NO_TIMES, MAX_INITIAL, PREVIOUS = OPTIONAL = ("no_timestamps", "max_initial_timestamp", "previous")
+AUDIO_FIELDS = (*AUDIO_SIZES, *AUDIO_TOKENS, "tasks", *OPTIONAL)
+"""Fields of the part `audio`: see `plan.sources.AudioFacts`."""
 
 MOST = 2**24
 """Border of all its sizes."""
@@ -43,14 +47,14 @@ def check_source(section: object, where: str) -> dict[str, Any]:
 
 
 def _check_audio(section: object, where: str) -> None:
-    if not isinstance(section, dict) or sorted(section) != sorted((*AUDIO_SIZES, *AUDIO_TOKENS, "tasks", *_OPTIONAL)):
+    if not isinstance(section, dict) or sorted(section) != sorted(AUDIO_FIELDS):
         found = ", ".join(sorted(map(str, section))) if isinstance(section, dict) else type(section).__name__
         raise BundleError(f"{where}: expected what a target hears and writes, got {found}", hint=_REBUILD)
     for name in AUDIO_SIZES:
         if not (type(section[name]) is int and 1 <= section[name] < MOST):
             raise BundleError(f"{where}: {name}: expected a number from 1 on, got {section[name]!r}", hint=_REBUILD)
     lists = {name: section[name] for name in AUDIO_TOKENS} | {"tasks": _values(section["tasks"])}
-    lists |= {name: [] if section[name] is None else [section[name]] for name in _OPTIONAL}
+    lists |= {name: [] if section[name] is None else [section[name]] for name in OPTIONAL}
     for name, tokens in lists.items():
         if not isinstance(tokens, list) or any(type(token) is not int for token in tokens):
             raise BundleError(f"{where}: {name}: expected token ids, got {section[name]!r}", hint=_REBUILD)

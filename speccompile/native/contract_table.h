@@ -64,6 +64,14 @@ inline constexpr const char* kWeights = "weights";
 inline constexpr int64_t kAxes = 3;
 inline constexpr const char* kImagesFolder = "images";
 
+// speccompile.bundle.sources
+inline constexpr const char* kCrossKinds[] = {"cross_key", "cross_value"};
+inline constexpr int64_t kFramesPerRow = 2;
+
+// speccompile.bundle.source_section
+inline constexpr const char* kSourceSection = "source";
+inline constexpr int64_t kMostAudioSize = 16777216;
+
 // speccompile.bundle.cache
 inline constexpr const char* kCacheFolder = "SPECCOMPILE_CACHE_DIR";
 inline constexpr const char* kCacheLimit = "SPECCOMPILE_CACHE_LIMIT_GB";
@@ -106,6 +114,13 @@ inline constexpr int64_t kLongestSide = 16384;
 inline constexpr int64_t kLowSide = 512;
 inline constexpr int64_t kMostPictures = 64;
 inline constexpr int64_t kEncoderBytes = 268435456;
+
+// speccompile.runtime.audio.wav
+inline constexpr int64_t kMostSeconds = 14400;
+inline constexpr int64_t kMostRate = 768000;
+
+// speccompile.runtime.audio.sound_files
+inline constexpr int64_t kMostSoundBytes = 1073741824;
 
 // speccompile.runtime.rounds.drafter_state
 inline constexpr const char* kDrafterStateFormat = "speccompile.kept.1";
@@ -421,6 +436,33 @@ inline constexpr const char* kSpeculative = "speculative";
 inline constexpr const char* kAutoregressive = "autoregressive";
 inline constexpr const char* kAll[] = {kSpeculative, kAutoregressive};
 }  // namespace mode
+
+// speccompile.bundle.source_section: FIELDS
+namespace source_field {
+inline constexpr const char* kForcedBosTokenId = "forced_bos_token_id";
+inline constexpr const char* kLanguageIsStart = "language_is_start";
+inline constexpr const char* kLanguages = "languages";
+inline constexpr const char* kMaxLength = "max_length";
+inline constexpr const char* kStartTokenId = "start_token_id";
+inline constexpr const char* kAll[] = {kForcedBosTokenId, kLanguageIsStart, kLanguages, kMaxLength, kStartTokenId};
+}  // namespace source_field
+
+// speccompile.bundle.source_section: AUDIO_FIELDS
+namespace audio_field {
+inline constexpr const char* kSamplingRate = "sampling_rate";
+inline constexpr const char* kWindow = "window";
+inline constexpr const char* kHop = "hop";
+inline constexpr const char* kMels = "mels";
+inline constexpr const char* kFrames = "frames";
+inline constexpr const char* kSuppressed = "suppressed";
+inline constexpr const char* kBeginSuppressed = "begin_suppressed";
+inline constexpr const char* kPrompt = "prompt";
+inline constexpr const char* kTasks = "tasks";
+inline constexpr const char* kNoTimestamps = "no_timestamps";
+inline constexpr const char* kMaxInitialTimestamp = "max_initial_timestamp";
+inline constexpr const char* kPrevious = "previous";
+inline constexpr const char* kAll[] = {kSamplingRate, kWindow, kHop, kMels, kFrames, kSuppressed, kBeginSuppressed, kPrompt, kTasks, kNoTimestamps, kMaxInitialTimestamp, kPrevious};
+}  // namespace audio_field
 
 // speccompile.errors: KINDS
 // The numbers are those of the C ABI (spc_error_kind): they never change.

@@ -21,7 +21,8 @@ from speccompile.serving.batch.requests import BatchRequest
 from speccompile.serving.batch.worker import BatchWorker
 from speccompile.serving.http.fields import COMPLETIONS_URL
 from tests import adapters
-from tests.native.native_api import NativeBundle, NativeError
+from tests.native.native_api import NativeBundle
+from tests.native.native_errors import NativeError
 
 pytestmark = pytest.mark.builds(3)
 

@@ -1,6 +1,8 @@
 """Targets with an encoder: their decoders behind the hook, bundles against transformers, lookups in the source."""
 
+import functools
 import json
+import subprocess
 
 import pytest
 import torch
@@ -15,9 +17,10 @@ from speccompile.compiler.models.sourced import fill_cross
 from speccompile.compiler.step.attention import HOOK
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft.source_lookup import SourceLookup
-from speccompile.errors import PromptError
+from speccompile.errors import PromptError, SpeccompileError
 from speccompile.runtime import Bundle
 from tests.copy_edit import make_sources
+from tests.native.side_by_side import SideBySide
 
 pytestmark = pytest.mark.builds(7)
 
@@ -182,6 +185,35 @@ def test_commands_take_sources(corrector, cli, tmp_path):
     assert json.loads(out)["equal_prompts"] == 2
 
 
+def test_the_runtime_in_cpp_takes_sources(corrector, native_build, native_library, onnxruntime_library):
+    both = SideBySide(corrector / "bundle", native_library, onnxruntime_library)
+    one, other = make_sources(1, 60, 0.1, 2)[0], make_sources(1, 9, 0.1, 3)[0]
+    for way in ({"adaptive": False}, {}, {"autoregressive": True}):
+        found = both.check([], source=[one, other], max_new_tokens=90, **way)
+        assert [each.token_ids for each in found] == [corrected(one), corrected(other)]
+    both.check(["the", [0, *corrected(one)[:7]]], source=one, max_new_tokens=90, logprobs=True)
+    both.check([], source="the mans goed home", max_new_tokens=20, stop=["home"])
+    for prompts, options in (
+        ([], {"source": [5] * 91}),
+        ([[0]], {}),
+        ([], {"source": []}),
+        ([], {"source": "a", "target_language": "de"}),
+        ([], {"source": [1, 999]}),
+    ):
+        with pytest.raises(SpeccompileError) as expected:
+            both.python.generate_batch(prompts, **options)
+        with pytest.raises(type(expected.value)) as caught:
+            both.session.generate(prompts, **options)
+        assert str(caught.value) == str(expected.value)
+    run = functools.partial(subprocess.run, capture_output=True, text=True, check=False, timeout=60)
+    command = [native_build / "speccompile-native", "generate", corrector / "bundle", "--onnxruntime"]
+    done = run([*command, onnxruntime_library, "--source", "the mans goed home"])
+    assert (done.returncode, done.stdout) == (0, "the men went home\n")
+    done = run([*command, onnxruntime_library, "--source", "the", "--source-ids", "3"])
+    assert (done.returncode, "received --source and --source-ids, expected one source" in done.stderr) == (2, True)
+
+
+@pytest.mark.sweep("a bundle of two encoders; one that drafts from its source is in the first tier")
 def test_a_smaller_model_drafts_with_its_own_encoder(tmp_path):
     model = make_model("m2m_100", tmp_path / "target")
     model.generation_config.forced_bos_token_id = 9

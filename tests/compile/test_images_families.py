@@ -28,7 +28,7 @@ DRAFTERS = {
 }
 
 
-@pytest.fixture(scope="module", params=sweep_but({"gemma4", "qwen3_5"}, list(DRAFTERS), "more families"))
+@pytest.fixture(scope="module", params=sweep_but({"qwen3_5"}, list(DRAFTERS), "more families"))
 def seeing(request, tmp_path_factory):
     folder, name = tmp_path_factory.mktemp(request.param), request.param
     chunk = 72 if name == "gemma4" else 16

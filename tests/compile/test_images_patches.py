@@ -17,11 +17,13 @@ from speccompile.runtime.images.media import SequenceMedia
 from tests import vision
 from tests.native.native_service import NativeService
 from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made, native
-from tests.suite.selection import sweep_but
 
 __all__ = ["native"]  # a fixture
 
-pytestmark = pytest.mark.builds(3)
+pytestmark = [
+    pytest.mark.builds(3),
+    pytest.mark.sweep("a build each; test_images_families.py has positions on three axes in the first tier"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,7 @@ def qwen3_vl(tmp_path_factory) -> Iterator[Seeing]:
     seeing.bundle.close()
 
 
-@pytest.fixture(params=sweep_but({"qwen3_vl"}, ["qwen2_5_vl", "qwen3_vl"], "windows in the tower, and a tree"))
+@pytest.fixture(params=["qwen2_5_vl", "qwen3_vl"])
 def seeing(request) -> Seeing:
     return request.getfixturevalue(request.param)
 

@@ -9,7 +9,8 @@ import pytest
 from speccompile import __version__
 from speccompile.errors import BundleError, EngineError, PromptError, UsageError
 from speccompile.runtime import Bundle
-from tests.native.native_api import ALL, HEADER, KINDS, NativeBundle, NativeError, NativeSession, load
+from tests.native.native_api import ALL, NativeBundle, NativeSession, load
+from tests.native.native_errors import HEADER, KINDS, NativeError
 from tests.native.native_log import Log
 
 TEXT = "def main(é)"

@@ -17,7 +17,8 @@ from speccompile.runtime import Bundle
 from tests.light import test_chat, test_runtime_loop, test_sampling_options, test_text
 from tests.light.fake_bundle import write_toy_bundle
 from tests.light.test_bundle_reader import edit, hash_again
-from tests.native.native_api import NUMBERS, NativeError
+from tests.native.native_api import NUMBERS
+from tests.native.native_errors import NativeError
 from tests.native.refusals import cases, in_python
 
 

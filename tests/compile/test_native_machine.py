@@ -19,7 +19,7 @@ from speccompile.bundle.manifest import TensorRTBuild
 from tests.light.bundle_example import verify_graph, write_bundle
 from tests.light.fake_tensorrt import engine_entry
 from tests.light.test_bundle_reader import edit, hash_again
-from tests.native.native_api import KINDS
+from tests.native.native_errors import KINDS
 from tests.native.native_log import Log
 from tests.native.test_native_packaging import C_COMPILER
 
@@ -129,7 +129,8 @@ def test_another_onnxruntime_than_the_one_in_use(two, lookup):
 ALONE = """
 import json, resource, sys
 from pathlib import Path
-from tests.native.native_api import NativeBundle, NativeError
+from tests.native.native_api import NativeBundle
+from tests.native.native_errors import NativeError
 
 library, folder, limit, *places = sys.argv[1:]
 if limit:

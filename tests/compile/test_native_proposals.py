@@ -11,7 +11,8 @@ import pytest
 from speccompile.runtime import Bundle
 from tests.compile.test_native_runtime import check_everything
 from tests.light.test_bundle_reader import hash_again
-from tests.native.native_api import KINDS, NativeBundle, NativeError
+from tests.native.native_api import NativeBundle
+from tests.native.native_errors import KINDS, NativeError
 from tests.native.native_log import Log
 from tests.native.refusals import in_python
 from tests.native.side_by_side import SideBySide

@@ -12,7 +12,7 @@ from speccompile.errors import UsageError
 from speccompile.runtime.session_file import SessionFile, read_session, write_session
 from tests.compile.combinations import BATCH_SIZE
 from tests.compile.test_serving_exact import FEW, KINDS
-from tests.native.native_api import NativeError
+from tests.native.native_errors import NativeError
 from tests.native.side_by_side import SideBySide
 from tests.suite.selection import sweep_but
 

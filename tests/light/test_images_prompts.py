@@ -1,6 +1,7 @@
 """Tiles and placeholders of pictures against transformers' own processors, and pictures told apart by content."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -220,6 +221,9 @@ def test_chunks_end_around_rows_that_see_each_other(seen):
     for place in range(first + 1, last + 1):
         assert media.reusable(place) == (first if settings.both_ways else place)
     assert [media.reusable(each) for each in (0, first, last + 1, length + 9)] == [0, first, last + 1, length + 9]
+    assert media.chunk_stop(first, first + 2) == (last + 1 if settings.both_ways else first + 2), (
+        "one that fills a chunk"
+    )
     apart = [*found.ids[: first + 1], 9, *found.ids[first + 1 :]]
     if settings.both_ways or settings.axes:
         with pytest.raises(PromptError, match=r"tokens among the .* placeholders of picture 2, expected none"):
@@ -237,6 +241,27 @@ def test_a_picture_is_told_by_its_content(seen):
     assert all(a != b for a, b, token in zip(first, differs, ids, strict=True) if token == settings.token_id)
     assert all(each < 0 for each, token in zip(first, ids, strict=True) if token == settings.token_id)
     assert len(set(first)) >= ids.count(settings.token_id)
+
+
+def test_a_picture_is_told_by_more_than_the_first_byte_of_its_hash(seen):
+    _, _, settings, reader = seen
+    (picture,) = reader.pictures([vision.picture(40, 90)])
+    ids, encoder = reader.prompt("what is it", [picture]).ids, fake_encoder(settings)
+    keys = [bytes(7) + bytes([last]) + picture.key[8:] for last in (0, 1)]
+    first, other = (SequenceMedia([replace(picture, key=key)], ids, encoder).identity for key in keys)
+    assert all(a != b for a, b, token in zip(first, other, ids, strict=True) if token == settings.token_id)
+
+
+@pytest.mark.parametrize("seen", ["qwen3_vl"], indirect=True)
+def test_positions_behind_a_prompt_that_ends_with_a_picture_are_those_of_its_end(seen):
+    _, _, settings, reader = seen
+    pictures = reader.pictures([vision.picture(40, 90)])
+    ids = reader.prompt("what is it", pictures).ids
+    ends = [*ids[: len(ids) - ids[::-1].index(settings.token_id)]]
+    media = reader.of_ids(ends, pictures).media
+    behind = media.offsets_between(len(ends), len(ends) + 3)
+    assert behind.shape == (3, 3)
+    assert (behind == media.offset_behind).all()
 
 
 def fake_encoder(settings: ImageSettings, limit: int = encoders.ENCODER_BYTES) -> Encoder:

@@ -8,18 +8,14 @@ import ctypes
 import functools
 import json
 import re
-import runpy
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from speccompile import errors
 from speccompile.runtime import Proposer
+from tests.native.native_errors import CLASSES, HEADER, KINDS, NativeError
 
-ROOT = Path(__file__).resolve().parents[2]
-HEADER = runpy.run_path(str(ROOT / "scripts" / "abi.py"))["read_header"]()
-KINDS = {name.removeprefix("SPC_"): int(value) for name, value in HEADER.constants.items() if value.isdigit()}
 ALL = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
 NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
 
@@ -29,38 +25,6 @@ _SCALARS: dict[str, Any] = {
     "void": None, "int": ctypes.c_int, "double": ctypes.c_double, "size_t": ctypes.c_size_t, "uint8_t": ctypes.c_uint8,
     "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64,
 }  # fmt: skip
-
-
-class NativeError(errors.SpeccompileError):
-    """An error of the C ABI. Where Python's runtime has a class for its kind, it is one of these as well."""
-
-    def __init__(self, kind: int, message: str, hint: str, exit_code: int) -> None:
-        super().__init__(message, hint=hint or None)
-        self.kind, self.message, self.exit_code = kind, message, exit_code
-
-
-class NativeUsageError(NativeError, errors.UsageError):
-    pass
-
-
-class NativePromptError(NativeError, errors.PromptError):
-    pass
-
-
-class NativeBundleError(NativeError, errors.BundleError):
-    pass
-
-
-class NativeEngineError(NativeError, errors.EngineError):
-    pass
-
-
-CLASSES = {
-    KINDS["USAGE"]: NativeUsageError,
-    KINDS["PROMPT"]: NativePromptError,
-    KINDS["BUNDLE"]: NativeBundleError,
-    KINDS["ENGINE"]: NativeEngineError,
-}
 
 
 @functools.cache
@@ -193,11 +157,15 @@ class NativeRequest(_Handle):
         for text in stop:
             library.spc_request_add_stop(self.handle, _bytes(text), len(_bytes(text)))
         self._show(options.get("images") or ())
+        self._read(options.get("source"))
         named = options.get("adapter")
         for prompt, each in enumerate(named) if isinstance(named, list | tuple) else [(ALL, named)]:
             library.spc_request_set_adapter(self.handle, prompt, None if each is None else each.encode())
         for name, value in options.items():
-            if name in ("adapter", "images"):
+            if name in ("adapter", "images", "source"):
+                continue
+            if isinstance(value, str):
+                library.spc_request_set_text(self.handle, name.encode(), value.encode())
                 continue
             if isinstance(value, list | tuple):
                 for prompt, each in enumerate(value):
@@ -213,6 +181,18 @@ class NativeRequest(_Handle):
             else:
                 rgb = (ctypes.c_uint8 * image.size).from_buffer_copy(image.tobytes())
                 self.library.spc_request_add_image(self.handle, prompt, rgb, *image.shape[1::-1])
+
+    def _read(self, source: Any) -> None:
+        """Set a source for all prompts, a text or ids, or one for each."""
+        if source is None:
+            return
+        is_one = isinstance(source, str | bytes) or not source or isinstance(source[0], int)
+        for prompt, each in [(ALL, source)] if is_one else enumerate(source):
+            if isinstance(each, str | bytes):
+                self.library.spc_request_set_source(self.handle, prompt, _bytes(each), len(_bytes(each)))
+            else:
+                ids = (ctypes.c_int64 * len(each))(*each)
+                self.library.spc_request_set_source_tokens(self.handle, prompt, ids, len(each))
 
     def _set(self, name: str, value: float | None, prompt: int = ALL) -> None:
         if value is None:

@@ -9,7 +9,8 @@ import pytest
 
 from speccompile import errors
 from speccompile.runtime import Bundle
-from tests.native.native_api import KINDS, NativeBundle, NativeError
+from tests.native.native_api import NativeBundle
+from tests.native.native_errors import KINDS, NativeError
 from tests.native.toy_onnx import write_arithmetic_bundle
 
 KIND_OF = {

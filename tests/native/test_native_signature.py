@@ -15,7 +15,8 @@ from speccompile.bundle.signature import SIGNATURE, PublicKey, make_keys, read_p
 from tests.light.bundle_example import write_bundle
 from tests.light.test_bundle_signature import HASHED, PUBLIC, SECRET, public_of
 from tests.native.bundle_lines import Lines, outcome
-from tests.native.native_api import NativeBundle, NativeBundleError, NativeUsageError
+from tests.native.native_api import NativeBundle
+from tests.native.native_errors import NativeBundleError, NativeUsageError
 from tests.native.toy_onnx import write_arithmetic_bundle
 
 

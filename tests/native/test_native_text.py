@@ -218,7 +218,10 @@ def regex(pattern: str) -> str:
 @pytest.mark.parametrize(
     ("content", "lacks"),
     [
-        (changed(models.WordLevel()), "tokenizer model 'WordLevel', only BPE, Unigram and WordPiece"),
+        (
+            json.dumps(json.loads(changed(models.BPE())) | {"model": {"type": "Other"}}),
+            "tokenizer model 'Other', only BPE, Unigram, WordPiece and WordLevel",
+        ),
         (changed(models.BPE(dropout=0.5)), "dropout in the tokenizer model"),
         (changed(models.BPE(), normalizer=normalizers.Nmt()), "normalizer 'Nmt'"),
         (changed(models.BPE(), pre_tokenizer=pre_tokenizers.UnicodeScripts()), "pre-tokenizer 'UnicodeScripts'"),

@@ -255,10 +255,22 @@ def bert_cased() -> Tokenizer:
     return bert(lowercase=False, cleanup=False)
 
 
+def whole_words() -> Tokenizer:
+    tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = ["<s>", "</s>", "<unk>"]
+    tokenizer.train_from_iterator(
+        CORPUS, trainers.WordLevelTrainer(vocab_size=300, special_tokens=special, show_progress=False)
+    )
+    tokenizer.post_processor = processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 1)])
+    return tokenizer
+
+
 FAMILIES: dict[str, Callable[[], Tokenizer]] = {
     made.__name__: made
     for made in (
-        *BYTES, llama2, gemma, unknown, word_ends, fused, unigram, t5, pegasus, unigram_bytes, bert, bert_cased
+        *BYTES, llama2, gemma, unknown, word_ends, fused, unigram, t5, pegasus, unigram_bytes, bert, bert_cased,
+        whole_words
     )
 }  # fmt: skip
 FAMILIES |= {f"metaspace_{scheme}": metaspace(scheme) for scheme in ("first", "never", "always")}

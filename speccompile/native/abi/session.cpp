@@ -12,6 +12,13 @@ std::string text_of(const char* text, size_t size) {
   return size ? std::string(text, size) : std::string();
 }
 
+// The token ids of a caller, who may have none.
+spc::TokenIds ids_of(const int64_t* ids, size_t count) {
+  spc::require_size(count, "count");
+  if (count) spc::require_pointer(ids, "ids");
+  return count ? spc::TokenIds(ids, ids + count) : spc::TokenIds();
+}
+
 using Propose = int64_t (*)(void* user, const int64_t* tokens, size_t count, int64_t* drafts, int64_t* parents, size_t room);
 
 // A caller's function as a proposer. room: the most drafts of a round.
@@ -63,9 +70,7 @@ spc_error* spc_request_add_text(spc_request* request, const char* text, size_t s
 spc_error* spc_request_add_tokens(spc_request* request, const int64_t* ids, size_t count) {
   return spc::call_guarded([&] {
     spc::require_pointer(request, "request");
-    spc::require_size(count, "count");
-    if (count) spc::require_pointer(ids, "ids");
-    request->request.prompts.emplace_back(count ? spc::TokenIds(ids, ids + count) : spc::TokenIds());
+    request->request.prompts.emplace_back(ids_of(ids, count));
   });
 }
 
@@ -108,6 +113,29 @@ spc_error* spc_request_set_adapter(spc_request* request, size_t prompt, const ch
     } else {
       request->request.adapters[prompt] = adapter;
     }
+  });
+}
+
+spc_error* spc_request_set_source(spc_request* request, size_t prompt, const char* text, size_t size) {
+  return spc::call_guarded([&] {
+    spc::require_pointer(request, "request");
+    request->request.set_source(prompt, text_of(text, size));
+  });
+}
+
+spc_error* spc_request_set_source_tokens(spc_request* request, size_t prompt, const int64_t* ids, size_t count) {
+  return spc::call_guarded([&] {
+    spc::require_pointer(request, "request");
+    request->request.set_source(prompt, ids_of(ids, count));
+  });
+}
+
+spc_error* spc_request_set_text(spc_request* request, const char* name, const char* value) {
+  return spc::call_guarded([&] {
+    spc::require_pointer(request, "request");
+    spc::require_pointer(name, "name");
+    spc::require_pointer(value, "value");
+    request->request.set_text(name, value);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <string_view>
 #include <tuple>
 
 #include "../errors.h"
@@ -92,6 +93,13 @@ void check_record(const JsonRecord& record, const Json& data, const std::string&
   std::string names;
   for (const std::string& name : left) names += (names.empty() ? "" : ", ") + python_repr(name);
   if (!left.empty()) refuse(where + ": unknown field " + names);
+}
+
+// An object without one of its fields.
+Json without(const Json& data, std::string_view name) {
+  Json::Object left = data.object();
+  left.erase(std::remove_if(left.begin(), left.end(), [&](const Json::Member& each) { return each.first == name; }), left.end());
+  return left;
 }
 
 Names texts(const Json& object) {
@@ -218,12 +226,10 @@ int64_t Manifest::ring_window(const std::string& buffer) const {
 }
 
 Manifest Manifest::from_json(const Json& data, const std::string& file) {
-  if (data.is_object() && data.find("source"))
-    throw Error(Kind::kBundle,
-                file + ": the target of this bundle has an encoder, which reads a source, expected a language model",
-                "run it in Python: speccompile generate --source TEXT, or speccompile.load");
-  check_record(kManifestRecord, data, file);
+  const Json* const section = data.find(kSourceSection);
+  check_record(kManifestRecord, section ? without(data, kSourceSection) : data, file);
   Manifest manifest;
+  if (section) manifest.source = SourceSection::from_json(*section, file + ": " + kSourceSection);
   manifest.speccompile = data["speccompile"].text();
   manifest.name = data["name"].text();
   manifest.exact = data["exact"].boolean();

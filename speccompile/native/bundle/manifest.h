@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "../contract.h"
 #include "../json.h"
+#include "source_section.h"
 
 namespace spc {
 
@@ -36,6 +38,7 @@ struct Manifest {
   std::vector<Graph> graphs;
   std::vector<EngineEntry> engines;
   std::vector<std::pair<std::string, int64_t>> rings;  // cache that is a ring -> number of its latest positions that are read
+  std::optional<SourceSection> source;                  // of a target with an encoder
   Json json;                                           // the file's content
 
   // Throws Error(kBundle) naming `file` and the field that is missing, unknown or wrong.

@@ -16,77 +16,10 @@
 #include "constraint_options.h"
 #include "exit_codes.h"
 #include "generate_help.h"
+#include "prompt_input.h"
 
 namespace spc::cli {
 namespace {
-
-constexpr const char* kSources[] = {"--prompt", "--prompt-file", "--token-ids"};
-constexpr size_t kShown = 40;  // characters of what is no token id
-
-std::string read_prompt(const std::string& option, const std::string& name) {
-  std::string text;
-  try {
-    text = name == "-" ? read_stdin() : read_file(name);
-  } catch (const FileError& error) {
-    throw Error(Kind::kPrompt, option + " " + name + ": " + error.reason,
-                "give a file that can be read, or - for stdin");
-  }
-  if (text.rfind("\xEF\xBB\xBF", 0) == 0) text.erase(0, 3);  // a byte order mark
-  const size_t place = first_invalid_utf8(text);
-  if (place == std::string::npos) return text;
-  char byte[8];
-  std::snprintf(byte, sizeof byte, "0x%02x", static_cast<unsigned>(static_cast<unsigned char>(text[place])));
-  throw Error(Kind::kPrompt,
-              option + " " + name + ": byte " + std::to_string(place) + " is " + byte + ", expected UTF-8 text",
-              "save the prompt as UTF-8");
-}
-
-int64_t token_id(const std::string& text) {
-  const std::optional<Value> value = read_whole(text);
-  if (!value)
-    throw Error(
-        Kind::kPrompt,
-        "--token-ids: received " + python_repr(first_characters(text, kShown)) + ", expected whole numbers with commas between them",
-        "write them as in --token-ids 1,2,3");
-  constexpr double kMost = 0x1p62;  // larger ones are refused as well
-  return static_cast<int64_t>(std::min(std::max(value->number, -kMost), kMost));
-}
-
-TokenIds token_ids(const std::string& text) {
-  TokenIds ids;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t comma = std::min(text.find(',', at), text.size());
-    ids.push_back(token_id(text.substr(at, comma - at)));
-    at = comma + 1;
-  }
-  return ids;
-}
-
-// The prompt from the one source that is given.
-Prompt prompt_of(const Arguments& given) {
-  std::string received, known, source;
-  for (const char* each : kSources) {
-    known += (known.empty() ? "" : ", ") + std::string(each);
-    if (!given.has(each)) continue;
-    received += (received.empty() ? "" : " and ") + std::string(each);
-    source = each;
-  }
-  if (received != source || source.empty())
-    throw Error(Kind::kUsage, "received " + (received.empty() ? "no prompt" : received) + ", expected one of " + known,
-                "give exactly one of them");
-  const std::string value = given.text(source);
-  if (source == "--token-ids") {
-    if (given.has("--chat"))
-      throw Error(Kind::kUsage, "received --chat with --token-ids, expected a text", "leave one of them out");
-    return token_ids(value);
-  }
-  const bool is_file = source == "--prompt-file" || value == "-";
-  const std::string text = is_file ? read_prompt(source, value) : value;
-  if (text.empty())
-    throw Error(Kind::kPrompt, source + (is_file ? " " + value : "") + ": received an empty prompt, expected text",
-                "give at least one character");
-  return text;
-}
 
 // Throws Error(kPrompt), before the bundle is opened, for what is no picture.
 void add_pictures(Request& request, const std::vector<std::string>& files) {
@@ -183,7 +116,10 @@ void go_on(Session& session, const std::string& path, const Value& sequences, co
 
 void generate(const Arguments& given) {
   Request request = request_of(given);
-  request.prompts = {prompt_of(given)};
+  request.source = source_of(given);
+  if (!request.source || has_prompt(given)) request.prompts = {prompt_of(given)};
+  for (const auto& [option, name] : {std::pair("--source-language", "source_language"), {"--target-language", "target_language"}})
+    if (given.has(option)) request.set_text(name, given.text(option));
   request.stop = given.all("--stop");
   add_pictures(request, given.all("--image"));
   if (given.has("--session") && given.has("--image"))
@@ -224,6 +160,11 @@ Subcommand generate_command() {
       {"--prompt-file", "FILE", Takes::kText, "A file with the prompt, taken as it is; - for stdin."},
       {"--token-ids", "1,2,3", Takes::kText, "The prompt's token ids."},
       {"--image", "FILE", Takes::kText, "A picture for the prompt. May be given several times."},
+      {"--source", "TEXT", Takes::kText, "What a target with an encoder reads; - for stdin."},
+      {"--source-file", "FILE", Takes::kText, "A file with the source, taken as it is; - for stdin."},
+      {"--source-ids", "1,2,3", Takes::kText, "The source's token ids."},
+      {"--source-language", "NAME", Takes::kText, "Language of the source."},
+      {"--target-language", "NAME", Takes::kText, "Language of the answer, for a target with an encoder for several."},
       {"--max-new-tokens", "INTEGER RANGE", Takes::kCount, "At most this many.  [default: 128; x>=1]", 'n', false, "--max-tokens"},
   };
   std::vector<Option> behind = constraint_options();

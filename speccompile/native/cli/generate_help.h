@@ -23,6 +23,9 @@ constexpr const char* kGenerateHelp = R"help(  Generate text with BUNDLE.
   come first.
   Files are PPM; PNG and JPEG need libpng and libjpeg.
 
+  A target with an encoder (translation, correction, summaries) reads a
+  source; a prompt is then the beginning of the answer, and needs not be given.
+
   Some drafters learn while they draft (token_recycling). What they know is
   gone with the process unless --state names a file for it. It never changes a
   token, only how many drafts are accepted.
@@ -60,6 +63,7 @@ constexpr const char* kGenerateHelp = R"help(  Generate text with BUNDLE.
     speccompile-native generate build/demo --prompt-file long.txt --session long.session
     speccompile-native generate build/slots --prompt 'Roses' --adapter poet=adapters/poet
     speccompile-native generate build/seeing --chat --prompt 'What is this?' --image photo.jpg
+    speccompile-native generate build/corrector --source 'She go home.'
 )help";
 
 }  // namespace spc::cli

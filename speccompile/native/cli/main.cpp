@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "../errors.h"
+#include "../words.h"
 #include "common.h"
 #include "exit_codes.h"
 

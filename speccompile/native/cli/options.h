@@ -72,9 +72,6 @@ class Arguments {
 // As `--help` prints it; commands: (name, a line) of the program's.
 std::string help_of(const Command& command, const std::vector<std::pair<std::string, std::string>>& commands = {});
 
-// The one that is nearest to a word, "" where none is near: the first of Python's difflib.get_close_matches.
-std::string close_match(std::string_view word, const std::vector<std::string>& possibilities);
-
 // A number as Python's int() and float() read it. Below zero a whole one comes as a double, as requests have it.
 std::optional<Value> read_whole(std::string_view text);
 std::optional<double> read_real(std::string_view text);

@@ -113,6 +113,9 @@ void serve(const Arguments& given) {
   const std::string folder = given.rest[0];
   const std::map<std::string, std::string> adapters = adapters_of(given);
   const OpenedBundle checked = open_bundle(folder, false);  // refuse an invalid bundle before listening
+  if (checked.manifest.source)
+    throw Error(Kind::kUsage, "received a bundle whose target has an encoder, expected a language model: this server has no sources, nor sounds",
+                "generate with the bundle itself, or serve a target that hears in Python: speccompile serve");
   http::Settings settings;
   settings.keys = http::Keys(keys_of(given));
   settings.max_body_bytes = given.count("--body-bytes", settings.max_body_bytes);
@@ -164,7 +167,7 @@ Subcommand serve_command() {
       {"--request-seconds", "S", Takes::kNumber, "How long one may take in all.  [x>0]"},
       {"--sequences", "N", Takes::kCount, "That one prompt may get; by default 16.  [x>=1]"},
       {"--client-rows", "N", Takes::kCount, "Rows that one API key may have at once.  [x>=1]"},
-      {"--scheduling-policy", "[fcfs|priority]", Takes::kChoice, "Who is served next: who came first, or the lowest `priority` of a request.  [default: fcfs]"},
+      {"--scheduling-policy", "[fcfs|priority]", Takes::kChoice, "Who is served next: who came first, or the lowest `priority` of a request, also instead of a running one.  [default: fcfs]"},
       {"--no-reuse", "", Takes::kFlag, "Read every prompt anew, also what an earlier one began with."},
       {"--sessions", "FOLDER", Takes::kText, "Keep texts in this folder: prompts that begin like one go on from there, also after a restart."},
       {"--sessions-limit-gb", "GB", Takes::kNumber, "Size of that folder in GB, by default 10; texts used least recently are removed.  [x>0]"},

@@ -4,7 +4,7 @@ find_package(Threads REQUIRED)
 set(native ${PROJECT_SOURCE_DIR})
 
 # Compiled once for the library, the command and the tests.
-file(GLOB sources CONFIGURE_DEPENDS ${native}/*.cpp ${native}/bundle/*.cpp ${native}/constraints/*.cpp ${native}/images/*.cpp ${native}/index/*.cpp ${native}/runtime/*.cpp ${native}/serving/scheduler/*.cpp
+file(GLOB sources CONFIGURE_DEPENDS ${native}/*.cpp ${native}/audio/*.cpp ${native}/bundle/*.cpp ${native}/constraints/*.cpp ${native}/images/*.cpp ${native}/index/*.cpp ${native}/runtime/*.cpp ${native}/serving/scheduler/*.cpp
   ${native}/text/*.cpp ${native}/text/jinja/*.cpp)
 add_library(speccompile_runtime OBJECT ${sources})
 

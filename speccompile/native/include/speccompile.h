@@ -100,6 +100,13 @@ SPC_API spc_error *spc_request_set_integer(spc_request *request, size_t prompt, 
 /* The adapter of a prompt, or of all (SPC_ALL), by its name in the session; NULL or "" for the target without one. */
 SPC_API spc_error *spc_request_set_adapter(spc_request *request, size_t prompt, const char *name);
 
+/* What a target with an encoder reads (translation, correction, summaries): a text, or token ids, of a prompt or of all (SPC_ALL). A
+ * prompt is then the beginning of the answer, and may be left out; without any prompt each source has its answer. */
+SPC_API spc_error *spc_request_set_source(spc_request *request, size_t prompt, const char *text, size_t size);
+SPC_API spc_error *spc_request_set_source_tokens(spc_request *request, size_t prompt, const int64_t *ids, size_t count);
+/* Options that are texts, of all prompts: source_language and target_language, of a target for several languages. */
+SPC_API spc_error *spc_request_set_text(spc_request *request, const char *name, const char *value);
+
 /* A picture of a prompt (0 is the first) of a bundle whose target sees them: rgb has 3 bytes for each of width * height pixels, row by row,
  * and is copied. A text has the target's placeholder once for each picture of its prompt, in their order, or none at all: then they come
  * first. Placeholders in a text with the option chat are plain text. SPC_PROMPT beyond 64 000 000 pixels or a side of 16384. */
@@ -163,7 +170,8 @@ SPC_API void spc_result_free(spc_result *result);
  * options: names and values in turn, closed by NULL; NULL for none. "requests" (64) and "tokens" (65536) of prompts: that may wait
  * for a slot. "sequences" (16): of one request. "queue_seconds": until its first slot; "seconds": in all; by default for ever.
  * "client_rows": slots that one client may have at once. "reuse": "false" reads every prompt anew. "scheduling_policy": fcfs
- * (who came first is served next) or priority (of those with the lowest number). "adapter": NAME=FOLDER of an adapter of the target,
+ * (who came first is served next) or priority (of those with the lowest number, if need be in the slot of a running one with a
+ * higher number, which goes on later with the same tokens). "adapter": NAME=FOLDER of an adapter of the target,
  * any number of times. */
 SPC_API spc_error *spc_scheduler_create(const spc_bundle *bundle, const char *const *options, spc_scheduler **scheduler);
 /* What is left ends as cancelled, after the round in progress; submissions keep what they need. */
@@ -177,7 +185,7 @@ SPC_API spc_error *spc_scheduler_close(spc_scheduler *scheduler, double seconds)
  * SPC_OVERLOADED if the queue is full or the scheduler is closing, SPC_ENGINE after a failure of the engine. */
 SPC_API spc_error *spc_scheduler_submit(spc_scheduler *scheduler, const spc_request *request, const char *const *terms, spc_submission **submission);
 /* Numbers since the beginning, as a result whose JSON is an object: waiting, running, submitted, refused, finished, cancelled,
- * failed, prompt_tokens, cached_tokens, new_tokens, rounds, draft_tokens, accepted_tokens. */
+ * failed, prompt_tokens, cached_tokens, new_tokens, rounds, draft_tokens, accepted_tokens, preemptions. */
 SPC_API spc_error *spc_scheduler_stats(const spc_scheduler *scheduler, spc_result **stats);
 
 /* Its sequences: num_return_sequences. */

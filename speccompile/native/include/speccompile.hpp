@@ -86,6 +86,16 @@ class Request {
   // The adapter of a prompt, or of all, by its name in the session; "" for none.
   Request &adapter(const std::string &name, size_t prompt = SPC_ALL) & { return done(spc_request_set_adapter(get(), prompt, name.c_str())); }
   Request &&adapter(const std::string &name, size_t prompt = SPC_ALL) && { return std::move(this->adapter(name, prompt)); }
+  // What a target with an encoder reads, of a prompt or of all; a prompt is then the beginning of the answer, and may be left out.
+  Request &source(std::string_view text, size_t prompt = SPC_ALL) & { return done(spc_request_set_source(get(), prompt, text.data(), text.size())); }
+  Request &source(const std::vector<int64_t> &ids, size_t prompt = SPC_ALL) & { return done(spc_request_set_source_tokens(get(), prompt, ids.data(), ids.size())); }
+  template <class Source>
+  Request &&source(const Source &given, size_t prompt = SPC_ALL) && {
+    return std::move(this->source(given, prompt));
+  }
+  // An option that is a text: source_language, target_language.
+  Request &set_text(const std::string &name, const std::string &value) & { return done(spc_request_set_text(get(), name.c_str(), value.c_str())); }
+  Request &&set_text(const std::string &name, const std::string &value) && { return std::move(this->set_text(name, value)); }
   // A picture of a prompt: 3 bytes a pixel, row by row; or the bytes of a file.
   Request &image(const uint8_t *rgb, size_t width, size_t height, size_t prompt = 0) & { return done(spc_request_add_image(get(), prompt, rgb, width, height)); }
   Request &&image(const uint8_t *rgb, size_t width, size_t height, size_t prompt = 0) && { return std::move(this->image(rgb, width, height, prompt)); }

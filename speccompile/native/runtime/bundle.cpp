@@ -45,6 +45,8 @@ Bundle::Bundle(const std::string& folder, const OpenOptions& options)
       opened_(open_bundle(folder, options.verify, options.signed_by)),
       library_(Ort::load(options.onnxruntime)),
       entry_(&choose(library_, opened_.manifest, options.engine)) {
+  if (manifest().source && manifest().source->audio)
+    throw Error(Kind::kBundle, opened_.folder + ": the target of this bundle hears, expected one that reads texts", "run it in Python: speccompile transcribe BUNDLE SOUND.wav");
   const speccompile::FloatMode mode;  // threads of ONNX Runtime take over how the one that makes them rounds
   program_ = open_engine(library_, opened_.folder, *entry_, options.threads, options.verify);
   if (manifest().tokenizer) {
@@ -104,9 +106,18 @@ TokenIds Bundle::chat_tokens(const Json::List& messages) const {
   return require_tokenizer(kNoTokenizer, kGiveIds).encode(chat_.apply(messages, true, Json(Json::Object())), false);
 }
 
-TokenIds Bundle::encode(const std::string& prompt, bool chat) const {
-  if (chat) return chat_tokens({Json::Object{{"role", "user"}, {"content", prompt}}});
-  return require_tokenizer(kNoTokenizer, kGiveIds).encode(prompt);
+TokenIds Bundle::encode(const std::string& text, bool special_tokens) const {
+  return require_tokenizer(kNoTokenizer, kGiveIds).encode(text, special_tokens);
+}
+
+void Bundle::check_vocabulary(const TokenIds& ids) const {
+  for (const int64_t id : ids)
+    if (id < 0 || id >= manifest().vocabulary_size) {
+      const std::string token = text_ ? text_->id_to_token(id) : "";
+      throw Error(Kind::kPrompt, "token id " + std::to_string(id) + " is out of range: expected 0 to " + std::to_string(manifest().vocabulary_size - 1),
+                  token.empty() ? "tokenize the prompt with the target's own tokenizer"
+                                : "it is " + python_repr(token) + " of this bundle's tokenizer, which the model has no row for: leave it out of the prompt");
+    }
 }
 
 // A user's only message, its pictures before its text, in the chat template.
@@ -128,26 +139,22 @@ images::SeenPrompt Bundle::read(const Prompt& prompt, const std::vector<images::
     if (!given.empty())
       throw Error(Kind::kPrompt, "received " + std::to_string(given.size()) + " pictures for a bundle that sees none, expected a prompt of text",
                   "build the recipe with target: {images: true}, of a target that sees pictures");
-    return {words && !words->empty() ? encode(*words, chat) : words ? TokenIds() : std::get<TokenIds>(prompt), nullptr};
+    if (!words) return {std::get<TokenIds>(prompt), nullptr};
+    if (words->empty()) return {{}, nullptr};  // a tokenizer may begin even an empty text with a token
+    return {chat ? chat_tokens({Json::Object{{"role", "user"}, {"content", *words}}}) : encode(*words), nullptr};
   }
   const std::vector<images::PicturePtr> pictures = vision_->pictures(given);
   if (!words) return vision_->of_ids(std::get<TokenIds>(prompt), pictures);
   require_tokenizer(kNoTokenizer, kGiveIds);
   if (chat) return as_message(*words, pictures);
-  return pictures.empty() ? images::SeenPrompt{words->empty() ? TokenIds() : encode(*words, false), nullptr} : vision_->prompt(*words, pictures);
+  return pictures.empty() ? images::SeenPrompt{words->empty() ? TokenIds() : encode(*words), nullptr} : vision_->prompt(*words, pictures);
 }
 
 images::SeenPrompt Bundle::seen(const Prompt& prompt, const std::vector<images::GivenPicture>& given, bool chat, const char* hint) const {
   images::SeenPrompt found = read(prompt, given, chat);
   const TokenIds& ids = found.ids;
   if (ids.empty()) throw Error(Kind::kPrompt, "the prompt is empty: expected at least one token", "give a text or token ids");
-  for (const int64_t id : ids)
-    if (id < 0 || id >= manifest().vocabulary_size) {
-      const std::string token = text_ ? text_->id_to_token(id) : "";
-      throw Error(Kind::kPrompt, "token id " + std::to_string(id) + " is out of range: expected 0 to " + std::to_string(manifest().vocabulary_size - 1),
-                  token.empty() ? "tokenize the prompt with the target's own tokenizer"
-                                : "it is " + python_repr(token) + " of this bundle's tokenizer, which the model has no row for: leave it out of the prompt");
-    }
+  check_vocabulary(ids);
   if (hint && static_cast<int64_t>(ids.size()) > manifest().max_length)
     throw Error(Kind::kPrompt,
                 "the prompt has " + std::to_string(ids.size()) + " tokens, more than this bundle's capacity of " + std::to_string(manifest().max_length),

@@ -61,6 +61,12 @@ class Bundle {
   // Return the tokens of a conversation in the bundle's chat template, where the answer begins. Throws Error(kPrompt).
   TokenIds chat_tokens(const Json::List& messages) const;
 
+  // Return the tokens of a text. special_tokens: with those that the tokenizer puts around a prompt. Throws Error(kPrompt) without a
+  // tokenizer.
+  TokenIds encode(const std::string& text, bool special_tokens = true) const;
+  // Throws Error(kPrompt) for a token that is not of the vocabulary.
+  void check_vocabulary(const TokenIds& ids) const;
+
   // Return the hash of the tokenizer, "" without one.
   std::string tokenizer_hash() const;
 
@@ -85,7 +91,6 @@ class Bundle {
   Json description() const;
 
  private:
-  TokenIds encode(const std::string& prompt, bool chat) const;
   images::SeenPrompt read(const Prompt& prompt, const std::vector<images::GivenPicture>& given, bool chat) const;
   images::SeenPrompt as_message(const std::string& prompt, const std::vector<images::PicturePtr>& pictures) const;
 

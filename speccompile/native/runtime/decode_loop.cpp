@@ -38,6 +38,7 @@ DecodeLoop::DecodeLoop(Engine& engine, const Manifest& manifest, const std::vect
       rounds_(engine, manifest),
       watch_(clock(on_device)),
       drafting_(rounds_, seconds, watch_, on_device),
+      sources_(SourceEncoder::of(engine, manifest)),
       states_(engine, graphs),
       recurrent_{has_recurrent_states(manifest.graphs, component::kTarget), has_recurrent_states(manifest.graphs, component::kDrafter)},
       rings_(manifest) {
@@ -56,6 +57,8 @@ int64_t DecodeLoop::admit(int64_t slot, SequenceState& row, bool speculative, bo
           of_slot(slot) + " holds " + std::to_string(own.committed_length) + " tokens, not " + std::to_string(reuse));
   require(reuse < row.size(), "the last token of a text is always read");
   require(!recurrent_.target || reuse == 0 || reuse == own.committed_length, "what states have read cannot be taken back");
+  require(!sources_ || row.source, "an answer of a target with an encoder has a source");
+  require(!sources_ || !reuse || sources_->held(slot) == row.source_key(), "what was read depends on the source");
   left.reset();
   resume.reset();
   const bool alone = !speculative || drafting_.catches_up_alone;
@@ -70,6 +73,7 @@ int64_t DecodeLoop::prefill(int64_t slot, std::optional<int64_t> most) {
   Slot& own = slots_.at(static_cast<size_t>(slot));
   require(own.sequence, of_slot(slot) + " is free");
   require(!own.is_prefilled, "the text of " + of_slot(slot) + " has been read");
+  encode_source(own);
   const int64_t chunk = rounds_.manifest.prefill_chunk;
   const int64_t size = most ? std::max(std::min(*most, chunk), 1 + drafting_.overlap) : chunk;
   const int64_t start = own.prefill_position;
@@ -99,7 +103,7 @@ Committed DecodeLoop::release(int64_t slot) {
   const int64_t target = own.committed_length, drafter = own.drafter_length, adapter = own.sequence->adapter;
   const std::string key = own.sequence->adapter_key;
   Committed held = own.release();
-  left = SlotContent{held.tokens, held.drafter_length, target, drafter, slot, adapter, key, own.written};
+  left = SlotContent{held.tokens, held.drafter_length, target, drafter, slot, adapter, key, own.written, sources_ ? sources_->held(slot) : ""};
   return held;
 }
 
@@ -117,6 +121,7 @@ void DecodeLoop::copy(int64_t source, int64_t slot) {
   own.drafter_length = other.drafter_length;
   own.written = other.written;
   states_.copy(source, slot);
+  if (sources_) sources_->copy(source, slot);
 }
 
 void DecodeLoop::begin(Rows& rows, bool speculative, bool adaptive) {
@@ -144,6 +149,7 @@ void DecodeLoop::step() {
     is_new_ = false;
     seconds = {};
     const double start = wall_seconds();
+    for (const Slot* const slot : batch_) encode_source(*slot);
     for (const SlotList& group : rounds_.supports_batch_slices ? group_by_length(batch_) : std::vector<SlotList>{batch_}) prefill_slots(group, false);
     seconds = {wall_seconds() - start, 0, 0};
   } else {
@@ -188,6 +194,11 @@ void DecodeLoop::note_and_discard(Slot& slot) {
 void DecodeLoop::discard(Slot& slot) {
   if (sampler_ && slot.sequence) sampler_->release(slot.index);
   slot.discard();
+}
+
+// Encode the source of a slot's sequence, unless the slot holds it.
+void DecodeLoop::encode_source(const Slot& slot) {
+  if (sources_) sources_->encode(slot.index, *slot.sequence->source);
 }
 
 SlotList DecodeLoop::active_slots() {

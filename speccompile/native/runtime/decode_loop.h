@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "rings.h"
 #include "sampling_inputs.h"
 #include "slot_state.h"
+#include "source_encoder.h"
 #include "slots.h"
 #include "token_masks.h"
 #include "stopwatch.h"
@@ -76,6 +78,7 @@ class DecodeLoop {
   std::map<int64_t, SlotContent> starts;
   // Slot -> number of prompt tokens that its sequence, of the latest batch, did not read.
   std::map<int64_t, int64_t> reused;
+  bool has_sources() const { return sources_ != nullptr; }
   const SlotStates& states() const { return states_; }
   const RingReach& rings() const { return rings_; }
   // Return how many of the first `count` tokens that a slot's caches hold serve another sequence: all or none.
@@ -94,6 +97,7 @@ class DecodeLoop {
   Slot& free_slot(int64_t slot);
   void discard(Slot& slot);
   void note_and_discard(Slot& slot);
+  void encode_source(const Slot& slot);
   void prefill_slots(const SlotList& slots, bool again);
   void run(const SlotSpans& parts, const SlotList& decoding, bool again);
   VerifyPass& forward(int64_t window, int64_t logit_rows, const SlotStarts& begin, const SlotList& taking, bool fused, bool fed, int64_t media);
@@ -108,6 +112,7 @@ class DecodeLoop {
   std::optional<SamplingInputs> sampler_;
   std::optional<TokenMasks> masks_;
   std::optional<MediaInputs> media_;
+  const std::unique_ptr<SourceEncoder> sources_;  // null without an encoder
   int64_t* adapters_ = nullptr;  // slot of each row's adapter; null in a bundle without
   const SlotStates states_;
   const Recurrent recurrent_;

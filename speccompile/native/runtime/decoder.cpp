@@ -54,7 +54,16 @@ void Decoder::set_proposer(Proposer proposer) {
   loop.drafting().set_proposer(std::move(proposer));
 }
 
-Rows Decoder::make_sequences(const Request& request, const Options& options) const {
+std::pair<Options, Rows> Decoder::make_sequences(const Request& request, bool side_by_side) const {
+  SourcedPrompts sourced = resolve_sources(request, *bundle);
+  Request begun = request;
+  begun.prompts = std::move(sourced.prompts);
+  Options options = check_options(begun, bundle->manifest(), side_by_side);
+  Rows rows = sequences_of(begun, sourced.sources, options);
+  return {std::move(options), std::move(rows)};
+}
+
+Rows Decoder::sequences_of(const Request& request, const std::vector<SourcePtr>& sources, const Options& options) const {
   if (!request.stop.empty()) bundle->require_tokenizer("this bundle has no tokenizer, so no text to stop at", "leave --stop out");
   if (!request.adapters.empty() && request.adapters.rbegin()->first >= request.prompts.size())
     throw Error(Kind::kUsage, "adapter: received one for prompt " + std::to_string(request.adapters.rbegin()->first + 1) + " of " + std::to_string(request.prompts.size()),
@@ -82,6 +91,7 @@ Rows Decoder::make_sequences(const Request& request, const Options& options) con
       if (request.constraint) rows.back().matcher = std::make_shared<constraints::Matcher>(request.constraint->matcher(options.ends));
       rows.back().media = seen.media;
       rows.back().truncated_tokens = dropped;
+      if (!sources.empty()) rows.back().source = sources[number];
       rows.back().adapter = loaded.slot;
       rows.back().adapter_key = loaded.key;
     }

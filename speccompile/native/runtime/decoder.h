@@ -2,6 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "adapters.h"
 #include "bundle.h"
@@ -10,6 +12,7 @@
 #include "round_times.h"
 #include "saved_sessions.h"
 #include "shipped_prefixes.h"
+#include "sources.h"
 
 namespace spc {
 
@@ -23,9 +26,10 @@ struct Decoder {
   void set_proposer(Proposer proposer);
   // Return whether rounds draft unless a request says otherwise.
   bool can_draft() const { return bundle->speculative() || has_proposer; }
-  // Return the sequences of all prompts of a request, those of the first prompt first. options: its checked ones. Throws
-  // Error(kPrompt) for an invalid prompt, Error(kUsage) for an adapter that is not loaded.
-  Rows make_sequences(const Request& request, const Options& options) const;
+  // Return a request's checked options, and the sequences of all its prompts, those of the first prompt first. side_by_side: whether all
+  // sequences need a batch slot at once. Throws Error(kPrompt) for an invalid prompt or source, Error(kUsage) for an invalid option and for
+  // an adapter that is not loaded.
+  std::pair<Options, Rows> make_sequences(const Request& request, bool side_by_side) const;
 
   const std::shared_ptr<const Bundle> bundle;
   const std::unique_ptr<Engine> engine;
@@ -36,6 +40,9 @@ struct Decoder {
   ShippedPrefixes prefixes;
   RecordedTimes times;
   bool has_proposer = false;
+
+ private:
+  Rows sequences_of(const Request& request, const std::vector<SourcePtr>& sources, const Options& options) const;
 };
 
 }  // namespace spc

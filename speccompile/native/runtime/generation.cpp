@@ -5,6 +5,7 @@
 
 #include "../constraints/matcher.h"
 #include "../images/media.h"
+#include "sources.h"
 
 namespace spc {
 
@@ -33,6 +34,11 @@ TokenIds SequenceState::all_token_ids() const {
   TokenIds all = prompt;
   all.insert(all.end(), token_ids.begin(), token_ids.end());
   return all;
+}
+
+const std::string& SequenceState::source_key() const {
+  static const std::string none;
+  return source ? source->key : none;
 }
 
 const TokenIds& SequenceState::prompt_identity() const { return media ? media->identity() : prompt; }

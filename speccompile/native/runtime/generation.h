@@ -21,6 +21,8 @@ class SequenceMedia;
 
 namespace spc {
 
+struct Source;
+
 // State of one sequence: prompt, new tokens, finish reason.
 class SequenceState {
  public:
@@ -60,6 +62,9 @@ class SequenceState {
   std::string adapter_key;  // of that adapter: see `Adapters`; "" for the base
   std::shared_ptr<constraints::Matcher> matcher;  // state of the new tokens in the constraint
   std::shared_ptr<images::SequenceMedia> media;   // pictures of the prompt; null without
+  std::shared_ptr<const Source> source;           // of a target with an encoder; null without
+  // Return the key of the source, "" without one: rows of the caches depend on it.
+  const std::string& source_key() const;
   int64_t truncated_tokens = 0;  // that the prompt lost at its start
   TokenIds token_ids;
   int64_t max_new_tokens;

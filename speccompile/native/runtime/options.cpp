@@ -154,6 +154,11 @@ SamplingParams row_sampling(const Request& request, size_t prompt, int64_t vocab
   return made;
 }
 
+void check_prompt_number(const std::string& name, size_t prompt) {
+  constexpr size_t kMost = 1 << 20;
+  if (prompt >= kMost) throw Error(Kind::kUsage, name + ": received a value for prompt " + std::to_string(prompt), "the first prompt is 0; SPC_ALL is all");
+}
+
 }  // namespace
 
 std::string Value::repr() const {
@@ -185,9 +190,7 @@ void Request::set(size_t prompt, const std::string& name, Value value) {
   if (!found)
     throw Error(Kind::kUsage, "received the option " + python_repr(name) + ", expected one of " + known.substr(0, known.size() - 2),
                 "options have the names of Python's generate_batch");
-  constexpr size_t kMost = 1 << 20;
-  if (prompt != kAll && prompt >= kMost)
-    throw Error(Kind::kUsage, name + ": received a value for prompt " + std::to_string(prompt), "the first prompt is 0; SPC_ALL is all");
+  if (prompt != kAll) check_prompt_number(name, prompt);
   Setting& setting = this->*found;
   if (prompt == kAll) {
     setting.all = value;
@@ -195,6 +198,30 @@ void Request::set(size_t prompt, const std::string& name, Value value) {
     if (setting.each.size() <= prompt) setting.each.resize(prompt + 1);
     setting.each[prompt] = value;
   }
+}
+
+void Request::set_text(const std::string& name, const std::string& value) {
+  if (name == "source_language")
+    source_language = value;
+  else if (name == "target_language")
+    target_language = value;
+  else
+    throw Error(Kind::kUsage, "received the option " + python_repr(name) + ", expected one of source_language, target_language",
+                "options have the names of Python's generate_batch");
+}
+
+void Request::set_source(size_t prompt, Prompt given) {
+  if (prompt == kAll) {
+    source = std::move(given);
+  } else {
+    check_prompt_number("source", prompt);
+    sources[prompt] = std::move(given);
+  }
+}
+
+size_t Request::n_prompts() const {
+  if (!prompts.empty()) return prompts.size();
+  return sources.empty() ? source.has_value() : sources.rbegin()->first + 1;
 }
 
 Options check_options(const Request& request, const Manifest& manifest, bool side_by_side) {

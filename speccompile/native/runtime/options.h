@@ -55,6 +55,12 @@ class Request {
   static constexpr size_t kAll = static_cast<size_t>(-1);
   // Throws Error(kUsage) for a name that is no option.
   void set(size_t prompt, const std::string& name, Value value);
+  // Set an option that is a text, of all prompts. Throws Error(kUsage) for a name that is none.
+  void set_text(const std::string& name, const std::string& value);
+  // Set the source of a prompt, or of all (kAll).
+  void set_source(size_t prompt, Prompt source);
+  // Return the number of prompts; without any that of the sources, since answers begin by themselves.
+  size_t n_prompts() const;
 
   std::vector<Prompt> prompts;
   std::vector<std::string> stop;
@@ -64,6 +70,10 @@ class Request {
   std::string adapter;
   std::map<size_t, std::string> adapters;
   std::map<size_t, std::vector<images::GivenPicture>> images;  // of each prompt, in their order
+  // What a target with an encoder reads: for all prompts, and of each prompt; and the languages of sources and answers.
+  std::optional<Prompt> source;
+  std::map<size_t, Prompt> sources;
+  std::optional<std::string> source_language, target_language;
   Setting temperature, top_k, top_p, min_p, repetition_penalty, seed;
   Setting max_new_tokens, num_return_sequences, autoregressive, adaptive, logprobs, top_logprobs, ignore_eos, chat, truncate;
 };

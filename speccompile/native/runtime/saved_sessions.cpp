@@ -160,6 +160,8 @@ SavedSessions::SavedSessions(DecodeLoop& loop, const Manifest& manifest, Session
 void SavedSessions::save(const std::string& path) {
   if (!loop_.left || loop_.left->tokens.empty())
     refuse(path + ": there is no session to save: the last use of this bundle was no generation of one prompt", "generate from one prompt before");
+  if (!loop_.left->source.empty())
+    refuse(path + ": the latest generation has read a source, which its states depend on: sessions do not save it", "generate again from the source");
   if (std::any_of(loop_.left->tokens.begin(), loop_.left->tokens.end(), [](int64_t id) { return id < 0; }))
     refuse(path + ": the latest generation holds pictures, expected text alone: sessions do not save pictures", "generate from a prompt of text before");
   write_session(path, content(path, *loop_.left));

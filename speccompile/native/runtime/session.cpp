@@ -47,8 +47,7 @@ const TokenIds& Session::load(const std::string& path, const std::optional<std::
 
 void Session::start(const Request& request) {
   const Manifest& manifest = decoder_.bundle->manifest();
-  const Options options = check_options(request, manifest);
-  Rows rows = decoder_.make_sequences(request, options);
+  auto [options, rows] = decoder_.make_sequences(request, true);
   state_ = State::kIdle;
   rows_.swap(rows);
   shown_.assign(rows_.size(), {});

@@ -21,11 +21,13 @@ struct Committed {
 
 // Content of a slot, with the number of tokens that recurrent states have read: more where a sequence was cut. adapter: slot of
 // the adapter with which they were read, 0 for the base; adapter_key: its key, "" for the base. written: see Slot.
+// source: key of the source that they were read with, "" without an encoder.
 struct SlotContent {
   TokenIds tokens;
   int64_t drafter_length, target_position, drafter_position, slot, adapter;
   std::string adapter_key;
   int64_t written;
+  std::string source = "";
 };
 
 // Batch slot and its sequence, which the caller owns until the slot is released.

@@ -18,6 +18,7 @@
 #include "bound_graphs.h"
 #include "sampling_inputs.h"
 #include "sessions.h"
+#include "source_encoder.h"
 
 namespace spc {
 namespace {
@@ -56,6 +57,7 @@ class Comparison {
  public:
   Comparison(Engine& engine, const Manifest& manifest) : engine_(engine), manifest_(manifest), rounds_(engine, manifest) {
     write_neutral_inputs(engine, manifest);
+    encode_example(engine, manifest);
     const bool is_chain = manifest.is_chain();
     depth_ = std::min(is_chain ? manifest.tokens : manifest.depth, manifest.max_length - 1);
     prefix_ = std::max<int64_t>(0, std::min({kInvariancePrefix, manifest.max_length - depth_ - 1, manifest.prefill_chunk}));

@@ -89,12 +89,16 @@ Vocabulary::Vocabulary(const Json& model) {
     other_ = std::make_unique<const Unigram>(model, *this);
     return;
   }
-  if (type == "WordPiece") {
+  if (type == "WordPiece" || type == "WordLevel") {
     read_tokens(model["vocab"]);
-    other_ = std::make_unique<const WordPieces>(model, *this);
+    if (type == "WordPiece") {
+      other_ = std::make_unique<const WordPieces>(model, *this);
+    } else {
+      other_ = std::make_unique<const WholeWords>(model, *this);
+    }
     return;
   }
-  if (type != "BPE") throw UnsupportedComponent{"tokenizer model " + python_repr(type) + ", only BPE, Unigram and WordPiece"};
+  if (type != "BPE") throw UnsupportedComponent{"tokenizer model " + python_repr(type) + ", only BPE, Unigram, WordPiece and WordLevel"};
   if (!model["dropout"].is_null() && !(model["dropout"].is_number() && model["dropout"].number() == 0))
     throw UnsupportedComponent{"dropout in the tokenizer model"};
   if (!model["unk_token"].is_null()) unknown_ = read_text(model, "unk_token");

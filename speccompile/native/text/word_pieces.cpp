@@ -38,4 +38,13 @@ void WordPieces::encode(std::string_view piece, TokenIds& ids) const {
   ids.insert(ids.end(), found.begin(), found.end());
 }
 
+WholeWords::WholeWords(const Json& model, const TokenFinder& ids) : ids_(ids), unknown_(read_text(model, "unk_token")) {}
+
+void WholeWords::encode(std::string_view piece, TokenIds& ids) const {
+  std::optional<uint32_t> id = ids_.id(piece);
+  if (!id) id = ids_.id(unknown_);
+  if (!id) throw NoUnknownToken{unknown_};
+  ids.push_back(*id);
+}
+
 }  // namespace spc

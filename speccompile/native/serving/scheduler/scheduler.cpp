@@ -112,31 +112,30 @@ bool Scheduler::is_late(const ScheduledSequence& served, double now) const {
 
 // Assign a batch slot to the next sequence, unless another sequence is still in its prefill.
 void Scheduler::admit() {
-  if (reading_ || seats_.is_full()) return;
+  if (!has_room()) return;
   const std::vector<Scheduled> present = seats_.running();
-  std::map<std::string, int64_t> of_client;
-  for (const Scheduled& served : present) ++of_client[served->terms.client];
-  const int64_t most = limits_.client_rows.value_or(seats_.size());
+  const ClientRows of_client = client_rows(present);
   Scheduled served;
   {
     const std::lock_guard<std::mutex> held(mutex_);
-    served = waiting_.pop([&](const ScheduledSequence& each) {
-      const auto found = of_client.find(each.terms.client);
-      return (found == of_client.end() ? 0 : found->second) < most;
-    });
+    served = waiting_.pop([&](const ScheduledSequence& each) { return may_begin(each, of_client); });
     if (!served) return;
     running_ = static_cast<int64_t>(present.size()) + 1;
   }
   reading_ = served;
   if (present.empty()) loop_.start();
   const SlotAssignment place = seats_.choose(*served);
-  served->start_time = clock_();
+  const double now = clock_();
+  const bool is_first = !served->start_time;
   const std::optional<int64_t> found = restored(*served, place);
   const int64_t reuse = found ? *found : copied(*served, place);
   seats_.assign(place.slot, served);
+  const int64_t cached = loop_.admit(place.slot, served->row, served->speculative, served->adaptive, reuse);
+  served->cached = is_first ? cached : std::min(cached, served->cached);
+  if (!is_first) return;
+  served->start_time = now;
   served->request->begun = true;
-  served->cached = loop_.admit(place.slot, served->row, served->speculative, served->adaptive, reuse);
-  observer_.admitted(prompt_size(*served), served->cached, *served->start_time - served->arrival_time);
+  observer_.admitted(prompt_size(*served), cached, now - served->arrival_time);
 }
 
 // Restore a longer prefix of the prompt than a slot holds, from the folder of sessions or from the bundle. Return the number of

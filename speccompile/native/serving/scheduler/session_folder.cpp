@@ -74,6 +74,8 @@ KeptSessions::KeptSessions(const std::string& folder, double limit_gb, SavedSess
   if (!loop.supports_prefix_reuse)
     throw Error(Kind::kUsage, named + "received a bundle with recurrent states, expected one without: only whole texts could serve others",
                 "leave the folder out, or serve the bundle with `speccompile serve`");
+  if (loop.has_sources())
+    throw Error(Kind::kUsage, named + "received a bundle with an encoder, expected one without: the caches of a text depend on its source", "leave the folder out");
   std::error_code error;
   if (mkdir(folder.c_str(), 0700) != 0 && !fs::is_directory(folder, error))
     throw Error(Kind::kUsage, named + "the folder cannot be made: " + std::generic_category().message(errno), "give a folder");

@@ -21,11 +21,10 @@ void check_terms(const Request& asked, const Terms& terms, const Limits& limits)
 }  // namespace
 
 std::shared_ptr<ServedRequest> Scheduler::submit(const Request& asked, const Terms& terms) {
-  if (asked.prompts.size() != 1)
-    throw Error(Kind::kUsage, "received " + std::to_string(asked.prompts.size()) + " prompts, expected one", "submit one request for each prompt");
+  if (asked.n_prompts() != 1)
+    throw Error(Kind::kUsage, "received " + std::to_string(asked.n_prompts()) + " prompts, expected one", "submit one request for each prompt");
   check_terms(asked, terms, limits_);
-  const Options options = check_options(asked, decoder_.bundle->manifest(), false);
-  Rows rows = decoder_.make_sequences(asked, options);
+  auto [options, rows] = decoder_.make_sequences(asked, false);
   const auto request = std::make_shared<ServedRequest>(static_cast<int64_t>(rows.size()));
   const double now = clock_();
   const bool speculative = decoder_.can_draft() && !options.autoregressive;

@@ -1,0 +1,128 @@
+#include "wav.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "../errors.h"
+#include "../files.h"
+
+namespace spc::audio {
+namespace {
+
+constexpr const char* kConvert = "convert it first: ffmpeg -i SOUND -ar 16000 -ac 1 SOUND.wav";
+constexpr int64_t kPcm = 1, kFloat = 3, kExtensible = 0xFFFE;
+constexpr size_t kRiff = 12, kHead = 8, kForm = 16;  // bytes before the first chunk, of a chunk's name and size, and of the format
+constexpr size_t kSubformat = 24;                    // place of the format's number in the extensible form
+
+[[noreturn]] void refuse(const std::string& where, const std::string& problem, const char* hint = kConvert) { throw Error(Kind::kPrompt, where + ": " + problem, hint); }
+
+// A number of `size` bytes at a place, which the data has.
+uint64_t number_at(std::string_view data, size_t place, size_t size) {
+  uint64_t found = 0;
+  for (size_t i = size; i-- > 0;) found = found << 8 | static_cast<uint8_t>(data[place + i]);
+  return found;
+}
+
+struct Format {
+  int64_t kind, channels, rate, block, bits;
+};
+
+Format format_of(std::string_view form) {
+  const auto at = [&](size_t place, size_t size) { return static_cast<int64_t>(number_at(form, place, size)); };
+  Format found{at(0, 2), at(2, 2), at(4, 4), at(12, 2), at(14, 2)};
+  if (found.kind == kExtensible && form.size() >= kSubformat + 2) found.kind = at(kSubformat, 2);
+  return found;
+}
+
+// A sample of so many bytes; NaN for a double that no float holds.
+float sample_at(std::string_view data, size_t place, size_t bytes, bool is_float) {
+  const uint64_t raw = number_at(data, place, bytes);
+  if (is_float && bytes == sizeof(float)) {
+    const auto bits = static_cast<uint32_t>(raw);
+    float value = 0;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+  }
+  if (is_float) {
+    double value = 0;
+    std::memcpy(&value, &raw, sizeof value);
+    return std::fabs(value) <= static_cast<double>(std::numeric_limits<float>::max()) ? static_cast<float>(value) : std::numeric_limits<float>::quiet_NaN();
+  }
+  if (bytes == 1) return (static_cast<float>(raw) - 128.0f) / 128.0f;
+  const uint64_t sign = uint64_t{1} << (8 * bytes - 1);
+  const int64_t value = static_cast<int64_t>(raw ^ sign) - static_cast<int64_t>(sign);
+  return static_cast<float>(value) / static_cast<float>(sign);
+}
+
+Sound decode(const Format& format, std::string_view data, const std::string& where) {
+  const auto& [kind, channels, rate, block, bits] = format;
+  if (!(0 < rate && rate <= kMostRate && channels && block && block == channels * (bits / 8)))
+    refuse(where, std::to_string(rate) + " samples a second, " + std::to_string(channels) + " channels, " + std::to_string(bits) + " bits: damaged");
+  const size_t frame = static_cast<size_t>(block), count = data.size() / frame;
+  if (count > static_cast<size_t>(kMostSeconds) * static_cast<size_t>(rate))
+    refuse(where, "received " + std::to_string(count / static_cast<size_t>(rate)) + " s, expected at most " + std::to_string(kMostSeconds) + " s", "cut it into pieces, in pauses");
+  const bool is_float = kind == kFloat && (bits == 32 || bits == 64), is_whole = kind == kPcm && (bits == 8 || bits == 16 || bits == 24 || bits == 32);
+  if (!is_float && !is_whole)
+    refuse(where, "received samples of format " + std::to_string(kind) + " with " + std::to_string(bits) + " bits, expected PCM of 8 to 32 bits or floats");
+  if (!count) refuse(where, "the WAV file has no samples", "give a sound");
+  Sound sound{Samples(count), rate};
+  const size_t bytes = static_cast<size_t>(bits / 8);
+  for (size_t i = 0; i < count; ++i) {
+    float sum = 0;
+    for (size_t channel = 0; channel < static_cast<size_t>(channels); ++channel) sum += sample_at(data, i * frame + channel * bytes, bytes, is_float);
+    sound.samples[i] = sum / static_cast<float>(channels);
+  }
+  if (!std::all_of(sound.samples.begin(), sound.samples.end(), [](float value) { return std::isfinite(value); }))
+    refuse(where, "some samples are no finite numbers: damaged");
+  return sound;
+}
+
+std::string kind_of(std::string_view data) {
+  if (data.empty()) return "an empty file";
+  if (data.substr(0, 4) == "fLaC") return "FLAC";
+  if (data.substr(0, 4) == "OggS") return "Ogg";
+  if (data.substr(0, 3) == "ID3") return "MP3";
+  if (data.size() > 8 && data.substr(4, 4) == "ftyp") return "an MP4 or M4A file";
+  return "a file of another format";
+}
+
+}  // namespace
+
+Sound parse_wav(std::string_view data, const std::string& where) {
+  if (data.size() > static_cast<size_t>(kMostSoundBytes)) refuse(where, "larger than " + std::to_string(kMostSoundBytes) + " bytes", "cut it into pieces");
+  if (data.substr(0, 4) != "RIFF" || data.size() < kRiff || data.substr(8, 4) != "WAVE")
+    refuse(where, "expected a WAV file, got " + kind_of(data) + ": other formats are read in Python alone");
+  std::string_view form, samples;
+  bool has_samples = false;
+  for (size_t place = kRiff; !has_samples && place <= data.size() && data.size() - place >= kHead;) {
+    const std::string_view name = data.substr(place, 4);
+    const auto size = static_cast<size_t>(number_at(data, place + 4, 4));
+    const std::string_view content = data.substr(place + kHead, size);  // what is there of it
+    if (name == "fmt ") form = content;
+    if (name == "data") samples = content;
+    has_samples = name == "data";
+    place += kHead + size + size % 2;
+  }
+  if (form.size() < kForm || !has_samples) refuse(where, "the WAV file has no format or no samples: it is damaged");
+  return decode(format_of(form), samples, where);
+}
+
+Sound read_wav(const std::string& path) {
+  std::string data;
+  try {
+    data = read_file(path, static_cast<size_t>(kMostSoundBytes));
+  } catch (const FileError& error) {
+    refuse(path, "cannot be read: " + error.reason, "check the path");
+  }
+  return parse_wav(data, path);
+}
+
+void check_samples(const Samples& samples, const std::string& where) {
+  if (samples.empty()) refuse(where, "received no samples, expected a sound", "check where they come from");
+  if (!std::all_of(samples.begin(), samples.end(), [](float value) { return std::isfinite(value); }))
+    refuse(where, "received samples that are no finite numbers, expected a sound", "check where they come from");
+}
+
+}  // namespace spc::audio
