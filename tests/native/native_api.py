@@ -196,14 +196,13 @@ class NativeRequest(_Handle):
         named = options.get("adapter")
         for prompt, each in enumerate(named) if isinstance(named, list | tuple) else [(ALL, named)]:
             library.spc_request_set_adapter(self.handle, prompt, None if each is None else each.encode())
+        if constraint := options.get("constraint"):  # kind and text
+            kind, text = (None if each is None else _bytes(each) for each in constraint)
+            library.spc_request_set_constraint(self.handle, kind, text, len(text or b""))
         for name, value in options.items():
-            if name in ("adapter", "images"):
-                continue
-            if isinstance(value, list | tuple):
-                for prompt, each in enumerate(value):
-                    self._set(name, each, prompt)
-            else:
-                self._set(name, value)
+            given = enumerate(value) if isinstance(value, list | tuple) else [(ALL, value)]
+            for prompt, each in given if name not in ("adapter", "constraint", "images") else ():
+                self._set(name, each, prompt)
 
     def _show(self, images: Sequence[Sequence[Any]]) -> None:
         """Add the pictures of each prompt: uint8 [height, width, 3], or the bytes of a file."""

@@ -100,6 +100,14 @@ SPC_API spc_error *spc_request_set_integer(spc_request *request, size_t prompt, 
 /* The adapter of a prompt, or of all (SPC_ALL), by its name in the session; NULL or "" for the target without one. */
 SPC_API spc_error *spc_request_set_adapter(spc_request *request, size_t prompt, const char *name);
 
+/* What the new text of every prompt has to be, for bundles that were built with constraints; kind, and text in UTF-8:
+ * json_object (no text): a JSON object. json_schema: JSON that this schema allows. regex: the whole text matches. grammar: in the Lark
+ * form of llguidance. choice: one of the texts of a JSON list. Tokens stay those of the target among the allowed ones. kind: NULL takes
+ * the constraint away. SPC_USAGE for another kind, and for a text that is no UTF-8 or no list; spc_session_start and
+ * spc_scheduler_submit return SPC_USAGE for what the bundle or this runtime does not take, above 65536 bytes, and for one that takes
+ * more work than one may have: nothing of a constraint is ignored. */
+SPC_API spc_error *spc_request_set_constraint(spc_request *request, const char *kind, const char *text, size_t size);
+
 /* A picture of a prompt (0 is the first) of a bundle whose target sees them: rgb has 3 bytes for each of width * height pixels, row by row,
  * and is copied. A text has the target's placeholder once for each picture of its prompt, in their order, or none at all: then they come
  * first. Placeholders in a text with the option chat are plain text. SPC_PROMPT beyond 64 000 000 pixels or a side of 16384. */

@@ -86,6 +86,9 @@ class Request {
   // The adapter of a prompt, or of all, by its name in the session; "" for none.
   Request &adapter(const std::string &name, size_t prompt = SPC_ALL) & { return done(spc_request_set_adapter(get(), prompt, name.c_str())); }
   Request &&adapter(const std::string &name, size_t prompt = SPC_ALL) && { return std::move(this->adapter(name, prompt)); }
+  // What the new text has to be: "json_object", "json_schema", "regex", "grammar", or "choice" with a JSON list of texts.
+  Request &constraint(const char *kind, std::string_view text = {}) & { return done(spc_request_set_constraint(get(), kind, text.data(), text.size())); }
+  Request &&constraint(const char *kind, std::string_view text = {}) && { return std::move(this->constraint(kind, text)); }
   // A picture of a prompt: 3 bytes a pixel, row by row; or the bytes of a file.
   Request &image(const uint8_t *rgb, size_t width, size_t height, size_t prompt = 0) & { return done(spc_request_add_image(get(), prompt, rgb, width, height)); }
   Request &&image(const uint8_t *rgb, size_t width, size_t height, size_t prompt = 0) && { return std::move(this->image(rgb, width, height, prompt)); }
