@@ -161,8 +161,11 @@ class NativeRequest(_Handle):
         named = options.get("adapter")
         for prompt, each in enumerate(named) if isinstance(named, list | tuple) else [(ALL, named)]:
             library.spc_request_set_adapter(self.handle, prompt, None if each is None else each.encode())
+        if constraint := options.get("constraint"):  # kind and text
+            kind, text = (None if each is None else _bytes(each) for each in constraint)
+            library.spc_request_set_constraint(self.handle, kind, text, len(text or b""))
         for name, value in options.items():
-            if name in ("adapter", "images", "source"):
+            if name in ("adapter", "constraint", "images", "source"):
                 continue
             if isinstance(value, str):
                 library.spc_request_set_text(self.handle, name.encode(), value.encode())

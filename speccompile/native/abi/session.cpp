@@ -242,7 +242,7 @@ spc_error* spc_session_start(spc_session* session, const spc_request* request) {
   return spc::call_guarded([&] {
     spc::require_pointer(session, "session");
     spc::require_pointer(request, "request");
-    session->session.start(request->request);
+    spc::with_request(*request, session->session.bundle(), [&](const spc::Request& asked) { session->session.start(asked); });
   });
 }
 
