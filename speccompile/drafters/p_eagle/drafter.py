@@ -16,8 +16,8 @@ from speccompile.plan.head import HeadPlan
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Return the drafter of a chain."""
-    reader = load_reader(site, site.drafter.tokens - 1)
+    """Return the drafter of a chain, or of the best nodes of one pass."""
+    reader = load_reader(site, site.drafter.tree.depth - 1)
     reader.fold()
     return token_by_token(site, reader)
 
