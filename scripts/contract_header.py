@@ -45,8 +45,8 @@ CONSTANTS = {
     "speccompile.bundle.acceptance": {"KEY": "kAcceptance"}, "speccompile.bundle.hashes": {"HASHES": "kHashes"},
     "speccompile.bundle.media": {
         "ENCODE_IMAGE": "kEncodeImage", "PIXELS": "kPixels", "ROWS": "kRows", "PLACES": "kPlaces", "NEAR": "kNear",
-        "WINDOWS": "kWindows", "WEIGHTS": "kWeights", "AXES": "kAxes", "IMAGES_FOLDER": "kImagesFolder",
-    },
+        "WINDOWS": "kWindows", "WEIGHTS": "kWeights", "AXES": "kAxes", "IMAGES_FOLDER": "kImagesFolder", "ROW_WEIGHTS":
+        "kRowWeights", "COLUMN_WEIGHTS": "kColumnWeights"},
     "speccompile.bundle.cache": {
         "FOLDER": "kCacheFolder", "LIMIT": "kCacheLimit", "DEFAULT_LIMIT": "kDefaultCacheLimit", "ENTRY": "kCacheEntry",
         "PART": "kCachePart",

@@ -16,6 +16,7 @@ from typing import Any
 
 from speccompile import errors
 from speccompile.runtime import Proposer
+from speccompile.runtime.images.encoder import LowDetail
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = runpy.run_path(str(ROOT / "scripts" / "abi.py"))["read_header"]()
@@ -197,22 +198,21 @@ class NativeRequest(_Handle):
         for prompt, each in enumerate(named) if isinstance(named, list | tuple) else [(ALL, named)]:
             library.spc_request_set_adapter(self.handle, prompt, None if each is None else each.encode())
         for name, value in options.items():
-            if name in ("adapter", "images"):
-                continue
-            if isinstance(value, list | tuple):
-                for prompt, each in enumerate(value):
+            if name not in ("adapter", "images"):
+                for prompt, each in enumerate(value) if isinstance(value, list | tuple) else [(ALL, value)]:
                     self._set(name, each, prompt)
-            else:
-                self._set(name, value)
 
     def _show(self, images: Sequence[Sequence[Any]]) -> None:
-        """Add the pictures of each prompt: uint8 [height, width, 3], or the bytes of a file."""
-        for prompt, image in ((prompt, image) for prompt, own in enumerate(images) for image in own):
+        """Add each prompt's pictures: uint8 [height, width, 3], a file's bytes, or one of them as `LowDetail`."""
+        for prompt, given in ((prompt, image) for prompt, own in enumerate(images) for image in own):
+            image = given.source if isinstance(given, LowDetail) else given
             if isinstance(image, bytes):
                 self.library.spc_request_add_image_file(self.handle, prompt, image, len(image))
             else:
                 rgb = (ctypes.c_uint8 * image.size).from_buffer_copy(image.tobytes())
                 self.library.spc_request_add_image(self.handle, prompt, rgb, *image.shape[1::-1])
+            if isinstance(given, LowDetail):
+                self.library.spc_request_set_image_detail(self.handle, prompt, b"low")
 
     def _set(self, name: str, value: float | None, prompt: int = ALL) -> None:
         if value is None:
