@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from speccompile.bundle.hashes import hash_folder, write_hashes
 from speccompile.compiler.build import build
 from speccompile.compiler.lower.export_encoder import ENCODER_FILE
 from speccompile.errors import ProofError, UsageError
@@ -87,6 +88,7 @@ def slow(tmp_path_factory) -> Seeing:
     seeing = Seeing("llava", made("llava", DRAFTER, folder, batch_size=3), folder)
     shutil.copytree(seeing.path, folder / "slow")
     _slow_down(folder / "slow" / ENCODER_FILE)
+    write_hashes(folder / "slow", hash_folder(folder / "slow"))
     seeing.path = folder / "slow"
     return seeing
 
@@ -118,7 +120,7 @@ def _slow_down(file: Path) -> None:
 
 
 def test_rounds_of_others_go_on_in_cpp_while_a_picture_is_encoded(slow, native_library, onnxruntime_library):
-    native = NativeBundle(slow.path, library=native_library, onnxruntime=onnxruntime_library, threads=1, verify=False)
+    native = NativeBundle(slow.path, library=native_library, onnxruntime=onnxruntime_library, threads=1)
     service, text = NativeService(native), "in the self = the"
     seen, given = f"in {slow.token} the", {"autoregressive": 1, "max_new_tokens": 60}
     gone = service.submit(seen, [TALL], **given)  # its picture is being encoded, and nobody waits for it any more
