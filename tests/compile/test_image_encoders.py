@@ -123,10 +123,11 @@ def test_rounds_of_others_go_on_in_cpp_while_a_picture_is_encoded(slow, native_l
     native = NativeBundle(slow.path, library=native_library, onnxruntime=onnxruntime_library, threads=1)
     service, text = NativeService(native), "in the self = the"
     seen, given = f"in {slow.token} the", {"autoregressive": 1, "max_new_tokens": 60}
-    gone = service.submit(seen, [TALL], **given)  # its picture is being encoded, and nobody waits for it any more
+    running = service.submit(text, [], **given)
+    gone = service.submit(seen, [TALL], **given)
     first = service.submit(seen, [WIDE], **given)
-    service.cancel(gone)
-    other = service.finish(service.submit(text, [], **given))
+    service.cancel(gone)  # it waits, or its picture is being encoded, which nobody needs any more
+    other = service.finish(running)
     assert service.is_silent(first)
     assert len(other["token_ids"]) == 60
     assert other["token_ids"][:NEW] == slow.expected(text, [])

@@ -26,6 +26,7 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         assert fed.features is not None
+        assert head.layers is not None
         masks = weights[MASK].reshape(1, -1).expand(len(drafts), -1)
         x = eagle3.fuse(torch.cat([torch.tensor(fed.features), masks]), head, weights)
         masked = [int(head.switches[SWITCH] or 0)] * len(drafts)
