@@ -14,6 +14,8 @@ METHOD = DraftingMethod(
     ONE_PASS_ROWS,
     weights=HEAD,
     pairs_next_token=True,
+    with_images=True,
+    reads_images=True,
     required_keys={"model": ("the folder of the head", "demo/head")},
     graphs="fused",
     dialects=DIALECTS,

@@ -121,6 +121,9 @@ SPC_API spc_error *spc_request_add_image(spc_request *request, size_t prompt, co
 /* The same from the bytes of a file: PPM, and PNG or JPEG where libpng or libjpeg is there; SPC_ENGINE names the one that is missing,
  * SPC_PROMPT a file that cannot be decoded or has more than 32 MiB. */
 SPC_API spc_error *spc_request_add_image_file(spc_request *request, size_t prompt, const void *data, size_t size);
+/* How the picture of a prompt that was added last is read: "low" with fewer tokens, "auto" and "high" as the target does itself. SPC_USAGE
+ * for another word, and for a prompt without pictures. */
+SPC_API spc_error *spc_request_set_image_detail(spc_request *request, size_t prompt, const char *detail);
 
 /* A session has buffers of its own and shares the bundle's weights. */
 SPC_API spc_error *spc_session_create(const spc_bundle *bundle, spc_session **session);

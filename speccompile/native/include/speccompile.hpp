@@ -104,6 +104,9 @@ class Request {
   Request &&image(const uint8_t *rgb, size_t width, size_t height, size_t prompt = 0) && { return std::move(this->image(rgb, width, height, prompt)); }
   Request &image_file(std::string_view data, size_t prompt = 0) & { return done(spc_request_add_image_file(get(), prompt, data.data(), data.size())); }
   Request &&image_file(std::string_view data, size_t prompt = 0) && { return std::move(this->image_file(data, prompt)); }
+  // How the picture of a prompt that was added last is read: "low" with fewer tokens, "auto" and "high" as the target does itself.
+  Request &image_detail(const std::string &detail, size_t prompt = 0) & { return done(spc_request_set_image_detail(get(), prompt, detail.c_str())); }
+  Request &&image_detail(const std::string &detail, size_t prompt = 0) && { return std::move(this->image_detail(detail, prompt)); }
   spc_request *get() const noexcept { return handle_.get(); }
 
  private:

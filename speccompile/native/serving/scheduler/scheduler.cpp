@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "../../images/media.h"
+
 namespace spc {
 namespace {
 
@@ -192,6 +194,8 @@ void Scheduler::decode() {
 void Scheduler::read() {
   const Scheduled served = reading_;
   if (!served || !served->slot) return;
+  images::SequenceMedia* const media = served->row.media.get();
+  if (media && !media->prepare(served->cached, running_ == 1)) return;  // a picture is encoded beside the rounds of other slots
   const double start = clock_();
   const Parts before = loop_.seconds;
   const int64_t count = loop_.prefill(*served->slot, running_ > 1 ? costs_.chunk() : std::nullopt);
