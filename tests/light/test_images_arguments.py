@@ -5,6 +5,7 @@ import pytest
 from speccompile.errors import PromptError, UsageError
 from speccompile.runtime.images.bundle_prompts import read_prompt
 from speccompile.runtime.images.conversations import split_images
+from speccompile.runtime.images.prompts import marked, unused_mark
 from speccompile.runtime.images.reader import images_per_prompt
 
 
@@ -52,3 +53,9 @@ def test_other_urls_are_refused(url, said):
 def test_a_bundle_of_text_refuses_pictures():
     with pytest.raises(PromptError, match="received 1 pictures for a bundle that sees none"):
         read_prompt("what", ["a.png"], None, None, None, chat=False)
+
+
+def test_every_placeholder_that_is_typed_is_marked():
+    mark = unused_mark("<i><i> <i>", "\ue000")
+    assert mark == "\ue001"
+    assert marked("<i><i> <i>", ["<i>", "<j>"], "!") == "<!i><!i> <!i>"
