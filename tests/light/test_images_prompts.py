@@ -28,15 +28,13 @@ from transformers.processing_utils import ProcessorMixin
 from speccompile.bundle.media import PLACES
 from speccompile.compiler.checkpoints.images import read_images
 from speccompile.compiler.models.image_inputs import pixel_inputs
-from speccompile.errors import CheckpointError, PromptError, UnsupportedModelError, UsageError
+from speccompile.errors import CheckpointError, PromptError, UnsupportedModelError
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.runtime.images import encoder as encoders
-from speccompile.runtime.images.bundle_prompts import read_prompt
-from speccompile.runtime.images.conversations import split_images
 from speccompile.runtime.images.encoder import Encoder
 from speccompile.runtime.images.families import FAMILIES
 from speccompile.runtime.images.media import SequenceMedia
-from speccompile.runtime.images.reader import ImageReader, images_per_prompt
+from speccompile.runtime.images.reader import ImageReader
 from speccompile.runtime.text.tokenizer import Tokenizer
 from tests import multimodal, vision
 
@@ -313,47 +311,6 @@ def test_kept_rows_have_a_limit(seen):
         assert encoder.runs == runs * count
 
 
-@pytest.mark.parametrize(
-    ("asked", "prompts", "found"),
-    [(None, 2, [[], []]), ("a.png", 1, [["a.png"]]), (["a", b"b"], 1, [["a", b"b"]]), ([["a"], []], 2, [["a"], []]),
-     ([["a", "b"]], 1, [["a", "b"]]), ([None, ["a"]], 2, [[], ["a"]])],
-)  # fmt: skip
-def test_pictures_belong_to_prompts(asked, prompts, found):
-    assert images_per_prompt(asked, prompts) == found
-
-
-@pytest.mark.parametrize(("asked", "prompts"), [(7, 1), (["a", "b"], 2), ([["a"]], 2), ({"a": 1}, 1)])
-def test_pictures_of_no_prompt_are_refused(asked, prompts):
-    with pytest.raises(UsageError, match=r"images: received"):
-        images_per_prompt(asked, prompts)
-
-
-def test_parts_of_messages_are_pictures_in_their_order():
-    url = "data:image/png;base64,aGVsbG8="
-    plain, sources = split_images(
-        [{"role": "system", "content": "be brief"},
-         {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "and"},
-                                      {"type": "image_url", "image_url": {"url": url}}]},
-         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
-    )  # fmt: skip
-    assert sources == [None, b"hello"]
-    assert plain[0]["content"] == "be brief"
-    assert plain[1]["content"] == [{"type": "image"}, {"type": "text", "text": "and"}, {"type": "image"}]
-    assert plain[2]["content"] == "a\nb"
-
-
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [("https://example.com/a.png", "received the URL 'https://example.com/a.png', expected data:"),
-     ("file:///etc/passwd", "received the URL"), (7, "received the URL 7"), (None, "received the URL None"),
-     ("data:image/png;base64,????", "the picture is no base64"),
-     ("data:text/html;base64,aGVsbG8=", "received the URL")],
-)  # fmt: skip
-def test_other_urls_are_refused(url, said):
-    with pytest.raises(PromptError, match=said):
-        split_images([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}])
-
-
 def test_settings_come_back_from_a_manifest(seen):
     assert ImageSettings.from_json(seen[2].to_json()) == seen[2]
     assert seen[2].describe().startswith(f"{seen[2].family}, {seen[2].tile_rows} tokens")
@@ -367,8 +324,3 @@ def test_a_checkpoint_without_its_processor_or_of_another_type_is_refused(tmp_pa
     other = multimodal.save(multimodal.model("gemma3n"), tmp_path / "b")
     with pytest.raises(UnsupportedModelError, match=r"received target\.images for a model of type 'gemma3n'"):
         read_images(other)
-
-
-def test_a_bundle_of_text_refuses_pictures():
-    with pytest.raises(PromptError, match="received 1 pictures for a bundle that sees none"):
-        read_prompt("what", ["a.png"], None, None, None, chat=False)

@@ -3,24 +3,11 @@
 #include <algorithm>
 #include <string>
 
-#include "../errors.h"
 #include "../images/media.h"
+#include "loop_checks.h"
 
 namespace spc {
 namespace {
-
-void require(bool holds, const std::string& otherwise) {
-  if (!holds) throw Error(Kind::kDefect, otherwise);
-}
-
-std::string of_slot(int64_t slot) { return "slot " + std::to_string(slot); }
-
-// A graph that lies must not make us read what is not there. most: of the path, without the token behind it.
-void check_path(int64_t given, int64_t accepted, int64_t most) {
-  if (accepted < given || accepted > most)
-    throw Error(Kind::kEngine, "the graph accepted " + std::to_string(accepted) + " of " + std::to_string(most) + " tokens, " +
-                                   std::to_string(given) + " of them given", "build the bundle again");
-}
 
 bool has_any_recurrent_states(const Manifest& manifest) {
   return std::any_of(std::begin(component::kAll), std::end(component::kAll),

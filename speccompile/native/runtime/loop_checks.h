@@ -1,0 +1,24 @@
+// What has to hold before a slot is used, and of what a graph says that it accepted.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "../errors.h"
+
+namespace spc {
+
+inline void require(bool holds, const std::string& otherwise) {
+  if (!holds) throw Error(Kind::kDefect, otherwise);
+}
+
+inline std::string of_slot(int64_t slot) { return "slot " + std::to_string(slot); }
+
+// A graph that lies must not make us read what is not there. most: of the path, without the token behind it.
+inline void check_path(int64_t given, int64_t accepted, int64_t most) {
+  if (accepted < given || accepted > most)
+    throw Error(Kind::kEngine, "the graph accepted " + std::to_string(accepted) + " of " + std::to_string(most) + " tokens, " +
+                                   std::to_string(given) + " of them given", "build the bundle again");
+}
+
+}  // namespace spc
