@@ -19,6 +19,7 @@ from speccompile.runtime import Bundle
 from tests.compile.kernel_cases import graph
 from tests.compile.kernel_runs import KernelRuns, needs_library, run_bodies, same_bits
 from tests.gguf_files import MODELS, blocks_of, save, save_reference, write_gguf
+from tests.native.side_by_side import SideBySide
 
 PROMPT = [5, 9, 20, 31, 7, 77, 13]
 RECIPE = """
@@ -96,8 +97,8 @@ def test_rows_of_a_table_are_what_the_file_says(name, tmp_path):
 
 @pytest.mark.sweep("two builds of one graph, with their proofs; the codes are in the light tests")
 @pytest.mark.parametrize("name", ["qwen3_moe", "gpt_oss"])
-def test_codes_of_experts_are_kept(tmp_path, monkeypatch, name):
-    """The same bits for every window, and for one thread and two; nearly the tokens of floats."""
+def test_codes_of_experts_are_kept(tmp_path, monkeypatch, native_library, onnxruntime_library, name):
+    """The same bits for every window, for one thread and two, and in both runtimes; nearly the tokens of floats."""
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
     stored = write_gguf(save(tmp_path / "model", name, **MODELS[name]), tmp_path / "target.gguf", ("Q8_0", "Q4_0"))
     write_gguf(save(tmp_path / "small", "llama", num_hidden_layers=1), tmp_path / "draft.gguf", ("Q8_0", "Q4_0"))
@@ -113,6 +114,9 @@ def test_codes_of_experts_are_kept(tmp_path, monkeypatch, name):
                 made = bundle.generate(PROMPT, max_new_tokens=24, **options)
                 found.append((made.token_ids, made.logprobs))
     assert all(each == found[0] for each in found)
+    both = SideBySide(tmp_path / "bundle", native_library, onnxruntime_library)
+    (generation,) = both.check([PROMPT], max_new_tokens=24, ignore_eos=True)
+    assert generation.token_ids == found[0][0]
     reference = save_reference(tmp_path / "model", stored, tmp_path / "reference")
     model = AutoModelForCausalLM.from_pretrained(reference, dtype=torch.float32, attn_implementation="eager")
     with torch.no_grad():

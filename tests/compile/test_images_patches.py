@@ -142,6 +142,9 @@ def test_the_command_in_cpp_takes_files_of_pictures(seeing, native_build, onnxru
     ):
         done = subprocess.run([*asked, *more], capture_output=True, text=True)
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    served = [asked[0], "serve", str(seeing.path), "--image-host", "images.example.com"]
+    done = subprocess.run(served, capture_output=True, text=True)
+    assert (done.returncode, "has no client of HTTPS" in done.stderr) == (2, True), done.stderr
 
 
 def test_what_does_not_go_with_pictures_is_refused_in_cpp(seeing, native):

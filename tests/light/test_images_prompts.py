@@ -15,7 +15,9 @@ from transformers import (
     Gemma4Processor,
     Idefics3Processor,
     InternVLProcessor,
+    LlavaNextProcessor,
     LlavaOnevisionProcessor,
+    LlavaProcessor,
     Qwen2_5_VLProcessor,
     Qwen3VLProcessor,
     SmolVLMProcessor,
@@ -44,6 +46,8 @@ PROCESSORS = {
     "qwen3_5": Qwen3VLProcessor,
     "gemma3": Gemma3Processor,
     "gemma4": Gemma4Processor,
+    "llava": LlavaProcessor,
+    "llava_next": LlavaNextProcessor,
     "llava_onevision": LlavaOnevisionProcessor,
     "idefics3": Idefics3Processor,
     "smolvlm": SmolVLMProcessor,
@@ -108,7 +112,7 @@ def test_prompts_are_those_of_transformers_processor(seen, monkeypatch):
     monkeypatch.setattr(processing_smolvlm, "num2words", str)  # for videos, as torchvision is
     monkeypatch.setattr(ProcessorMixin, "check_argument_for_proper_class", lambda *_: None)
     name, folder, settings, reader = seen
-    if name in ("lfm2_vl", "mistral3"):
+    if name in ("lfm2_vl", "mistral3", "pixtral"):
         pytest.skip("transformers' own is there with torchvision alone: see the next test")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     rows = {"image_seq_length" if name in ("gemma3", "internvl") else "image_seq_len": settings.tile_rows}
@@ -121,6 +125,8 @@ def test_prompts_are_those_of_transformers_processor(seen, monkeypatch):
     if name == "llava_onevision":
         rows = {"num_image_tokens": settings.tile_rows, "vision_feature_select_strategy": "full",
                 "vision_aspect_ratio": "anyres_max_2"}  # fmt: skip
+    if name in ("llava", "llava_next"):
+        rows = {"patch_size": 14, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1}
     if name == "gemma3":
         for key, value in {"boi_token": settings.token, "eoi_token": settings.settings["end"],
                            "image_token": settings.row_token, "boi_token_id": settings.token_id - 2,
@@ -131,7 +137,7 @@ def test_prompts_are_those_of_transformers_processor(seen, monkeypatch):
                            "context_image_token": settings.token, "start_image_token_id": 273,
                            "end_image_token_id": 274, "context_image_token_id": settings.token_id}.items():  # fmt: skip
             setattr(tokenizer, key, value)
-    video = {} if name in ("gemma3", "idefics3") else {"video_processor": None}
+    video = {} if name in ("gemma3", "idefics3", "llava", "llava_next") else {"video_processor": None}
     processor = PROCESSORS[name](image_processor=vision.processor(folder), tokenizer=tokenizer, **video, **rows)
     token = settings.token
     prompts = (f"in{token} the", [(40, 90)]), (f"{token}{token}", [(90, 40), (56, 56)]), (f"a{token}", [(7, 300)])
@@ -154,12 +160,13 @@ def test_tiles_of_lfm2_have_tokens_for_their_places(seen):
     assert found == AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
 
 
-@pytest.mark.parametrize("seen", ["mistral3"], indirect=True)
+@pytest.mark.parametrize("seen", ["mistral3", "pixtral"], indirect=True)
 def test_lines_of_pixtral_end_with_a_token(seen):
-    _, folder, _, reader = seen
+    _, folder, settings, reader = seen
+    side = settings.tile[0]
     pictures = [vision.picture(40, 90), vision.picture(90, 33)]
     given = vision.processor(folder)(images=[Image.fromarray(each) for each in pictures], return_tensors="np")
-    texts = [("[IMG]" * (width // 28) + "[IMG_BREAK]") * (height // 28) for height, width in given["image_sizes"]]
+    texts = [("[IMG]" * (width // side) + "[IMG_BREAK]") * (height // side) for height, width in given["image_sizes"]]
     one, two = (text.removesuffix("[IMG_BREAK]") + "[IMG_END]" for text in texts)
     found = reader.prompt("a[IMG]b[IMG]", reader.pictures(pictures)).ids
     assert found == AutoTokenizer.from_pretrained(folder)(f"a{one}b{two}")["input_ids"]
@@ -176,14 +183,8 @@ def test_a_placeholder_that_a_user_types_is_text(seen):
     assert tokenizer.decode(ids) == typed
     plain = "in the self = the"
     assert escaping.encode(plain) == tokenizer.encode(plain)
-    assert escaping.encode(settings.token * 3) == escaping.encode_parts(
-        [
-            settings.token[0],
-            f"{settings.token[1:]}{settings.token[0]}",
-            f"{settings.token[1:]}{settings.token[0]}",
-            settings.token[1:],
-        ]
-    )
+    first, rest = settings.token[0], settings.token[1:]
+    assert escaping.encode(settings.token * 3) == escaping.encode_parts([first, rest + first, rest + first, rest])
 
 
 def test_pictures_and_placeholders_are_counted(seen):

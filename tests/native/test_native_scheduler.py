@@ -189,7 +189,7 @@ def test_both_preempt_alike_and_tokens_stay_the_same(both, tmp_path, kind: str):
         schedulers.finish()
         for number in range(len(priorities)):
             assert schedulers.tokens[number, 0] == alone([number, *PROMPT], options)[0].token_ids
-    assert schedulers.events.count(["preempted"]) > 1
+    assert ["preempted"] in schedulers.events
     assert len([event for event in schedulers.events if event[0] == "admitted"]) == len(priorities)
 
 

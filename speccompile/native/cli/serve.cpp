@@ -123,6 +123,9 @@ void serve(const Arguments& given) {
   settings.access_log = given.has("--access-log");
   settings.origins = given.all("--cors-origin");
   settings.page = !given.has("--no-page");
+  if (given.has("--image-host"))
+    throw Error(Kind::kUsage, "--image-host " + given.text("--image-host") + ": received a host of pictures, expected none: speccompile-native has no client of HTTPS",
+                "serve with `speccompile serve`, or leave it out and send pictures as data: URLs");
   http::ListenAddress place;
   if (given.has("--host")) place.host = given.text("--host");
   place.port = number_of<int64_t>(given, "--port", 0, kMostPort).value_or(place.port);
@@ -182,6 +185,7 @@ Subcommand serve_command() {
        "Of one address; by default half of --connections. Behind a proxy, which has one address, give as many.  [x>=1]"},
       {"--grace", "S", Takes::kNumber, "Seconds that requests get to finish when the server is told to end.  [default: 30.0; x>=0]"},
       {"--cors-origin", "ORIGIN", Takes::kText, "Let pages of this origin ask. May be given several times."},
+      {"--image-host", "HOST", Takes::kText, "Refused: this server fetches no pictures; `speccompile serve` does."},
       {"--no-page", "", Takes::kFlag, "Leave out the page at /."},
       {"--access-log", "", Takes::kFlag, "Write a line for every request to stderr."},
       {"--no-verify", "", Takes::kFlag, "Do not compare the files with their recorded hashes."},

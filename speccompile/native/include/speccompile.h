@@ -106,6 +106,13 @@ SPC_API spc_error *spc_request_set_source(spc_request *request, size_t prompt, c
 SPC_API spc_error *spc_request_set_source_tokens(spc_request *request, size_t prompt, const int64_t *ids, size_t count);
 /* Options that are texts, of all prompts: source_language and target_language, of a target for several languages. */
 SPC_API spc_error *spc_request_set_text(spc_request *request, const char *name, const char *value);
+/* What the new text of every prompt has to be, for bundles that were built with constraints; kind, and text in UTF-8:
+ * json_object (no text): a JSON object. json_schema: JSON that this schema allows. regex: the whole text matches. grammar: in the Lark
+ * form of llguidance. choice: one of the texts of a JSON list. Tokens stay those of the target among the allowed ones. kind: NULL takes
+ * the constraint away. SPC_USAGE for another kind, and for a text that is no UTF-8 or no list; spc_session_start and
+ * spc_scheduler_submit return SPC_USAGE for what the bundle or this runtime does not take, above 65536 bytes, and for one that takes
+ * more work than one may have: nothing of a constraint is ignored. */
+SPC_API spc_error *spc_request_set_constraint(spc_request *request, const char *kind, const char *text, size_t size);
 
 /* A picture of a prompt (0 is the first) of a bundle whose target sees them: rgb has 3 bytes for each of width * height pixels, row by row,
  * and is copied. A text has the target's placeholder once for each picture of its prompt, in their order, or none at all: then they come
@@ -114,6 +121,9 @@ SPC_API spc_error *spc_request_add_image(spc_request *request, size_t prompt, co
 /* The same from the bytes of a file: PPM, and PNG or JPEG where libpng or libjpeg is there; SPC_ENGINE names the one that is missing,
  * SPC_PROMPT a file that cannot be decoded or has more than 32 MiB. */
 SPC_API spc_error *spc_request_add_image_file(spc_request *request, size_t prompt, const void *data, size_t size);
+/* How the picture of a prompt that was added last is read: "low" with fewer tokens, "auto" and "high" as the target does itself. SPC_USAGE
+ * for another word, and for a prompt without pictures. */
+SPC_API spc_error *spc_request_set_image_detail(spc_request *request, size_t prompt, const char *detail);
 
 /* A session has buffers of its own and shares the bundle's weights. */
 SPC_API spc_error *spc_session_create(const spc_bundle *bundle, spc_session **session);

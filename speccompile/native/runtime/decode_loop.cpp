@@ -114,6 +114,14 @@ void DecodeLoop::hold(const SlotContent& content) {
   own.written = content.written;
 }
 
+SlotContent DecodeLoop::content(int64_t slot) const {
+  const Slot& own = slots_.at(static_cast<size_t>(slot));
+  const int64_t target = own.committed_length, drafter = own.drafter_length;
+  TokenIds tokens = own.sequence->identity();
+  tokens.resize(static_cast<size_t>(target));
+  return {tokens, std::min(target, drafter), target, drafter, slot, own.sequence->adapter, own.sequence->adapter_key, own.written};
+}
+
 void DecodeLoop::copy(int64_t source, int64_t slot) {
   Slot& own = free_slot(slot);
   const Slot& other = slots_.at(static_cast<size_t>(source));

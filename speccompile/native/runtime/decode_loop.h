@@ -53,6 +53,12 @@ class DecodeLoop {
   Committed release(int64_t slot);
   // Record that the caches of a free slot hold `content`, for its next sequence.
   void hold(const SlotContent& content);
+  // Return what the caches of a slot hold of a sequence that goes on.
+  SlotContent content(int64_t slot) const;
+  // Return how many tokens of what a free slot holds an admitted sequence goes on from: see `resume_slot`.
+  int64_t resumable(const SlotContent& content, const SequenceState& row, bool speculative) {
+    return resume_slot(free_slot(content.slot), row, content, drafting_, recurrent_, speculative);
+  }
   // Copy the caches of slot `source` to a free slot. The sequence in `source` may go on.
   void copy(int64_t source, int64_t slot);
   // Record that the first slot of the batch holds what its sequence has until now, and end the batch.

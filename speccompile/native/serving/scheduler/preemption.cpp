@@ -5,7 +5,7 @@ namespace spc {
 
 // Return whether a sequence can begin, after preempting another one of lower priority where that is needed.
 bool Scheduler::has_room() {
-  if (!seats_.is_full()) return !reading_;
+  if (!seats_.is_full()) return !reading_ || !reading_->slot;
   if (!limits_.by_priority) return false;
   const std::vector<Scheduled> running = seats_.running();
   const ClientRows of_client = client_rows(running);
@@ -60,7 +60,7 @@ void Scheduler::preempt(const Scheduled& served) {
     const std::lock_guard<std::mutex> held(mutex_);
     served->slot.reset();
     waiting_.put_back(served);
-    running_ = static_cast<int64_t>(seats_.running().size());
+    running_ = taken();
   }
   observer_.preempted();
 }

@@ -65,12 +65,15 @@ class Scheduler {
   std::string end_of(const ScheduledSequence& served, double now) const;
   bool is_late(const ScheduledSequence& served, double now) const;
   void admit();
+  Scheduled next(const std::vector<Scheduled>& present);
   bool has_room();
   static ClientRows client_rows(const std::vector<Scheduled>& running);
   bool may_begin(const ScheduledSequence& served, const ClientRows& of_client) const;
   Scheduled victim_of(const ScheduledSequence& first, const std::vector<Scheduled>& present, const ClientRows& of_client) const;
   bool can_go_on(const ScheduledSequence& served);
   void preempt(const Scheduled& served);
+  int64_t taken() const;
+  void keep(const ScheduledSequence& served, const std::optional<SlotContent>& content);
   std::optional<int64_t> restored(const ScheduledSequence& served, const SlotAssignment& place);
   int64_t copied(const ScheduledSequence& served, const SlotAssignment& place);
   void decode();
@@ -90,7 +93,7 @@ class Scheduler {
   SlotAllocator seats_;
   std::optional<KeptSessions> kept_;
   LatencyEstimates costs_;
-  Scheduled reading_;  // the sequence in its prefill
+  Scheduled reading_;  // the sequence in its prefill, or before it, while its file is read
   int64_t given_ = 0;  // tokens read and new ones since the last report
 
   // Shared with the threads that submit.
