@@ -196,7 +196,7 @@ def test_services_of_both_go_on_from_whole_prompts(workshop, combination, native
                 assert found.json["choices"][0]["token_ids"] == expected
                 if not speculative:
                     cached = found.json["usage"]["prompt_tokens_details"]["cached_tokens"]
-                    assert cached == (len(said) - 8 if turn else 0)
+                    assert cached >= len(said) - 8 if turn else cached == 0
             running.send_signal(signal.SIGTERM)
             assert running.wait(60) == 0
         said = [*said, *expected, turn + 3, turn + 4]
