@@ -51,7 +51,7 @@ def test_requests_of_many_threads(built):
 
 
 @pytest.mark.sweep("one build for each")
-@pytest.mark.parametrize("combination", [*FEW, ON_STATES[0]], ids=str)
+@pytest.mark.parametrize("combination", FEW, ids=str)
 def test_preempted_sequences_get_what_they_get_alone(workshop, combination):
     bundle = Bundle.open(workshop.bundle(combination, batch_size=BATCH_SIZE), threads=1, proposer=combination.proposer)
     told, alone = Preemptions(), Alone(bundle)
