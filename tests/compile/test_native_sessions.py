@@ -12,7 +12,7 @@ import pytest
 from speccompile.errors import UsageError
 from speccompile.runtime import Bundle
 from speccompile.runtime.session_file import SessionFile, read_session, write_session
-from tests.compile.combinations import BATCH_SIZE
+from tests.compile.combinations import BATCH_SIZE, ON_STATES
 from tests.compile.test_serving_exact import FEW, KINDS
 from tests.light.test_cli_serve import ready
 from tests.native.native_errors import NativeError
@@ -179,8 +179,8 @@ def test_a_generation_that_is_left_early_is_saved(both, tmp_path):
     assert (found.token_ids, found.cached_tokens) == (expected.token_ids, len(said))
 
 
-@pytest.mark.sweep("one build for each kind of recurrent state")
-@pytest.mark.parametrize("combination", [each for each in KINDS if each.pair and each.proposer is None], ids=str)
+@pytest.mark.sweep("one build for each: a target with states, a drafter, both")
+@pytest.mark.parametrize("combination", ON_STATES[:3], ids=str)
 def test_services_of_both_go_on_from_whole_prompts(workshop, combination, native_build, onnxruntime_library, tmp_path):
     """Of recurrent states the prompts are kept, by either server, and serve prompts that begin with all of one."""
     folder, said = workshop.bundle(combination, batch_size=BATCH_SIZE), [7, 11, 13] * 7
@@ -196,7 +196,7 @@ def test_services_of_both_go_on_from_whole_prompts(workshop, combination, native
                 assert found.json["choices"][0]["token_ids"] == expected
                 if not speculative:
                     cached = found.json["usage"]["prompt_tokens_details"]["cached_tokens"]
-                    assert cached == (len(said) - 8 if turn else 0)
+                    assert cached >= len(said) - 8 if turn else cached == 0
             running.send_signal(signal.SIGTERM)
             assert running.wait(60) == 0
         said = [*said, *expected, turn + 3, turn + 4]
