@@ -45,6 +45,7 @@ CONSTANTS = {
     "speccompile.bundle.media": {
         "ENCODE_IMAGE": "kEncodeImage", "PIXELS": "kPixels", "ROWS": "kRows", "PLACES": "kPlaces", "NEAR": "kNear",
         "WINDOWS": "kWindows", "WEIGHTS": "kWeights", "AXES": "kAxes", "IMAGES_FOLDER": "kImagesFolder",
+        "ROW_WEIGHTS": "kRowWeights", "COLUMN_WEIGHTS": "kColumnWeights",
     }, "speccompile.bundle.sources": {"CROSS_KINDS": "kCrossKinds", "FRAMES_PER_ROW": "kFramesPerRow"},
     "speccompile.bundle.source_section": {"SECTION": "kSourceSection", "MOST": "kMostAudioSize"},
     "speccompile.bundle.cache": {

@@ -63,10 +63,11 @@ def save(folder, kind, **changes):
     return folder
 
 
-def write_gguf(folder, file, types=("F32",), tokenizer=None, keys=(), tensors=(), split=0, rope_freqs=None):
+def write_gguf(folder, file, types=("F32",), tokenizer=None, keys=(), tensors=(), split=0, rope_freqs=None, gates=None):
     """Write the model in a Hugging Face folder as GGUF. types: of its matrices, in turn. tokenizer: called with the
     writer. keys: (method of the writer, value) beside those of the converter. tensors: name -> array beside the
-    model's. Return its tensors, by transformers' names, as a reader must see them: float32, after quantization."""
+    model's. gates: type of the gates of experts. Return its tensors, by transformers' names, as a reader must see them:
+    float32, after quantization."""
     config = AutoConfig.from_pretrained(folder)
     arch = PARTS[config.model_type]
     writer = gguf.GGUFWriter(None if split else file, gguf.MODEL_ARCH_NAMES[arch], split_max_tensors=split)
@@ -75,7 +76,7 @@ def write_gguf(folder, file, types=("F32",), tokenizer=None, keys=(), tensors=()
         getattr(writer, method)(value)
     (tokenizer or (lambda writer: writer.add_tokenizer_model("none")))(writer)
     stored = _tensors(folder)
-    _write_tensors(writer, arch, config, stored, types, dict(tensors))
+    _write_tensors(writer, arch, config, stored, types, dict(tensors), gates)
     if rope_freqs is not None:
         writer.add_tensor("rope_freqs.weight", np.asarray(rope_freqs, np.float32))
     writer.write_header_to_file(Path(file))
@@ -165,7 +166,7 @@ def _add_qwen35(writer, config):
     writer.add_ssm_group_count(config.linear_num_key_heads)
 
 
-def _write_tensors(writer, arch, config, stored, types, more):
+def _write_tensors(writer, arch, config, stored, types, more, gates=None):
     """Write tensors as the converter does, and put into `stored` what they are after quantization."""
     names = gguf.get_tensor_name_map(arch, config.num_hidden_layers + 1)
     experts, turn = {}, 0
@@ -178,7 +179,7 @@ def _write_tensors(writer, arch, config, stored, types, more):
         if matrix and weight.shape[-1] % gguf.GGML_QUANT_SIZES[kind][0]:
             kind = gguf.GGMLQuantizationType.F16
         if ".experts." in name:
-            kind = gguf.GGMLQuantizationType[types[0]]
+            kind = gguf.GGMLQuantizationType[gates if gates and "gate_proj" in name else types[0]]
         data, stored[name] = _stored(name, weight, kind, config)
         if ".experts." in name:
             before, _, after = name.partition(".experts.")

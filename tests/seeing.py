@@ -28,11 +28,13 @@ def planned(name: str, drafter: Any, folder: Path, recipe: Any = None, **more: A
     more: of its cache."""
     if not (folder / name).exists():
         vision.save(vision.model(name), name, folder / name)
-    recipe = (recipe or {}) | {
-        "name": "seeing", "target": {"model": str(folder / name), "images": True}, "drafter": drafter,
-        "cache": {"max_length": 192, "prefill_chunk": 16, **more}, "prove": {"max_new_tokens": 8},
+    own = recipe or {}
+    target = {"model": str(folder / name), "images": True} | own.get("target", {})
+    whole = {"prove": {"max_new_tokens": 8}} | own | {
+        "name": "seeing", "target": target, "drafter": drafter,
+        "cache": {"max_length": 192, "prefill_chunk": 16, **more},
     }  # fmt: skip
-    return make_plan(parse_recipe(recipe, Path("recipe"), []))
+    return make_plan(parse_recipe(whole, Path("recipe"), []))
 
 
 def made(name: str, drafter: Any, folder: Path, recipe: Any = None, **more: Any) -> Path:

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from speccompile.runtime import Bundle, Generation
-from speccompile.serving.scheduler import Limits, OutputDelta, Request
+from speccompile.serving.scheduler import Limits, Observer, OutputDelta, Request
 from speccompile.serving.scheduler.latency import LatencyEstimates
 from speccompile.serving.scheduler.scheduler import Scheduler
 from tests.light.forced_pace import force
@@ -56,8 +56,9 @@ class Alone:
         return self._known[key]
 
 
-def draw(random: Random, alone: Alone, count: int) -> list[Asked]:
-    """So many requests whose prompts often begin alike, or go on from what another got, at random times."""
+def draw(random: Random, alone: Alone, count: int, *, urgent: bool = False) -> list[Asked]:
+    """So many requests whose prompts often begin alike, or go on from what another got, at random times. urgent: they
+    come one after the other, most of them with a higher priority than those before."""
     manifest = alone.bundle.manifest
     longest = manifest.max_length - 8
     bases = [[random.randrange(3, manifest.vocabulary_size) for _ in range(longest)] for _ in range(2)]
@@ -80,6 +81,9 @@ def draw(random: Random, alone: Alone, count: int) -> list[Asked]:
                 patience=random.choice([None, None, None, random.randrange(8)]),
             )
         )  # fmt: skip
+    for place, each in enumerate(made if urgent else []):
+        each.tick, each.terms["priority"] = place, random.choice([0, -place, -place])
+        each.options |= {"max_new_tokens": 14, "num_return_sequences": 1}
     return made
 
 
@@ -108,14 +112,26 @@ def _options(random: Random, bundle: Bundle) -> dict[str, Any]:
     return options
 
 
-def play(bundle: Bundle, seed: int, count: int = 12, alone: Alone | None = None) -> list[Generation]:
-    """Return one schedule, served and compared. Returns what the sequences got that were not cancelled."""
+class Preemptions(Observer):
+    """Counts the sequences that lost their slot."""
+
+    count = 0
+
+    def preempted(self) -> None:
+        self.count += 1
+
+
+def play(
+    bundle: Bundle, seed: int, count: int = 12, alone: Alone | None = None, told: Preemptions | None = None
+) -> list[Generation]:
+    """Return one schedule, served and compared. Returns what the sequences got that were not cancelled. told: counts
+    preemptions, of which there are many then."""
     random = Random(seed)
-    asked = draw(random, alone or Alone(bundle), count)
+    asked = draw(random, alone or Alone(bundle), count, urgent=told is not None)
     if random.random() < 0.5 and bundle.speculative:
         force(bundle, [random.randint(1, bundle.manifest.tokens + 1) for _ in range(7)])
     limits = Limits(client_rows=random.choice([None, 1]), reuse=random.random() < 0.9, scheduling_policy="priority")
-    made = Scheduler(bundle, limits)
+    made = Scheduler(bundle, limits, told)
     made._costs = Whims(random)
     for tick in range(PATIENCE):
         for each in asked:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoImageProcessor,
     AutoModelForImageTextToText,
@@ -19,6 +20,8 @@ from transformers import (
     Idefics3Config,
     InternVLConfig,
     Lfm2VlConfig,
+    LlavaConfig,
+    LlavaNextConfig,
     LlavaOnevisionConfig,
     Mistral3Config,
     PreTrainedConfig,
@@ -41,18 +44,25 @@ _TOKENS = {
     "internvl": ("<IMG_CONTEXT>", "<img>", "</img>"),
     "lfm2_vl": ("<image>", "<|image_start|>", "<|image_end|>", "<|img_thumbnail|>",
                 *(f"<|img_row_{row}_col_{column}|>" for row in range(1, 4) for column in range(1, 4))),
+    "llava": ("<image>", "<pad>"),
     "llava_onevision": ("<image>", "<video>"),
     "mistral3": ("[IMG]", "[IMG_BREAK]", "[IMG_END]"),
     "qwen_vl": ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"),
 }  # fmt: skip
 _CANVASES = [[TILE, 2 * TILE], [2 * TILE, TILE], [2 * TILE, 2 * TILE], [TILE, 3 * TILE], [3 * TILE, TILE]]
+_CLIP = {"size": {"shortest_edge": TILE}, "crop_size": {"height": TILE, "width": TILE}, "do_center_crop": True}
 _PROCESSORS = {
+    "llava": {"image_processor_type": "CLIPImageProcessor", "resample": 3} | _CLIP,
+    "llava_next": {"image_processor_type": "LlavaNextImageProcessor", "image_grid_pinpoints": _CANVASES, "do_pad": True,
+                   "resample": 3} | _CLIP,
     "lfm2_vl": {"image_processor_type": "Lfm2VlImageProcessor", "tile_size": 32, "encoder_patch_size": 8,
                 "max_tiles": 3, "min_image_tokens": 2, "max_image_tokens": 8, "max_pixels_tolerance": 1.5},
     "llava_onevision": {"image_processor_type": "LlavaOnevisionImageProcessor", "size": {"height": TILE, "width": TILE},
                         "image_grid_pinpoints": _CANVASES},
     "mistral3": {"image_processor_type": "PixtralImageProcessor", "size": {"longest_edge": 90},
                  "patch_size": {"height": 28, "width": 28}},
+    "pixtral": {"image_processor_type": "PixtralImageProcessor", "size": {"longest_edge": 90},
+                "patch_size": {"height": 14, "width": 14}},
     "qwen_vl": {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 7, "merge_size": 2,
                 "temporal_patch_size": 2, "size": {"shortest_edge": 4 * 14 * 14, "longest_edge": 12 * 14 * 14}},
     "gemma3": {"image_processor_type": "Gemma3ImageProcessor", "size": {"height": TILE, "width": TILE}, "resample": 2},
@@ -63,12 +73,20 @@ _PROCESSORS = {
     "internvl": {"image_processor_type": "GotOcr2ImageProcessor", "size": {"height": TILE, "width": TILE},
                  "crop_to_patches": True, "min_patches": 1, "max_patches": 4},
 }  # fmt: skip
-FLAT = ("internvl", "llava_onevision", "mistral3", "qwen2_5_vl", "qwen3_vl", "qwen3_5")
+_WHOLE = {
+    "llava": {"image_token": "<image>", "num_additional_image_tokens": 1, "patch_size": 14,
+              "vision_feature_select_strategy": "default"},
+    "pixtral": {"image_token": "[IMG]", "image_break_token": "[IMG_BREAK]", "image_end_token": "[IMG_END]",
+                "patch_size": 14},
+}  # fmt: skip
+"""Files of whole processors beside those of their image processors, as published."""
+FLAT = ("internvl", "llava", "llava_next", "llava_onevision", "mistral3", "pixtral", "qwen2_5_vl", "qwen3_vl",
+        "qwen3_5")  # fmt: skip
 """Types whose processor takes the pictures of one prompt as a list."""
 ON_AXES = ("qwen2_5_vl", "qwen3_vl", "qwen3_5")
 """Types whose rows have positions on three axes."""
-NAMES = ("idefics3", "smolvlm", "internvl", "gemma3", "gemma4", "lfm2_vl", "llava_onevision", "mistral3", "qwen2_5_vl",
-         "qwen3_vl", "qwen3_5")  # fmt: skip
+NAMES = ("idefics3", "smolvlm", "internvl", "gemma3", "gemma4", "lfm2_vl", "llava", "llava_next", "llava_onevision",
+         "mistral3", "pixtral", "qwen2_5_vl", "qwen3_vl", "qwen3_5")  # fmt: skip
 CHAT = (
     "{% for m in messages %}{{ m['role'] }}:{% if m['content'] is string %}{{ m['content'] }}{% else %}"
     "{% for p in m['content'] %}{% if p['type'] == 'image' %}IMAGE{% else %}{{ p['text'] }}{% endif %}{% endfor %}"
@@ -77,7 +95,8 @@ CHAT = (
 
 
 def family(name: str) -> str:
-    return {"smolvlm": "idefics3", "qwen2_5_vl": "qwen_vl", "qwen3_vl": "qwen_vl", "qwen3_5": "qwen_vl"}.get(name, name)
+    return {"smolvlm": "idefics3", "qwen2_5_vl": "qwen_vl", "qwen3_vl": "qwen_vl", "qwen3_5": "qwen_vl",
+            "llava_next": "llava", "pixtral": "mistral3"}.get(name, name)  # fmt: skip
 
 
 def placeholder(name: str) -> str:
@@ -143,6 +162,17 @@ def config(name: str, settings: dict[str, Any]) -> PreTrainedConfig:
             text_config=text | {"model_type": "qwen2"}, vision_config=siglip, image_token_index=first_id(),
             video_token_index=first_id() + 1, image_grid_pinpoints=_CANVASES, vision_aspect_ratio="anyres_max_2",
         )  # fmt: skip
+    if name in ("llava", "llava_next"):
+        clip = _VIT | {"model_type": "clip_vision_model", "image_size": TILE, "patch_size": 14, "num_hidden_layers": 3}
+        kind = {"text_config": text | {"model_type": "llama"}, "vision_config": clip, "image_token_index": first_id()}
+        return LlavaConfig(**kind) if name == "llava" else LlavaNextConfig(**kind, image_grid_pinpoints=_CANVASES)
+    if name == "pixtral":
+        pixtral = _VIT | {"model_type": "pixtral", "image_size": 112, "patch_size": 14, "head_dim": 16}
+        return LlavaConfig(
+            text_config=text | {"model_type": "mistral", "head_dim": 16}, vision_config=pixtral,
+            image_token_index=first_id(), vision_feature_layer=-1, vision_feature_select_strategy="full",
+            image_seq_length=1,
+        )  # fmt: skip
     if name == "mistral3":
         pixtral = _VIT | {"model_type": "pixtral", "image_size": 112, "patch_size": 14}
         return Mistral3Config(
@@ -183,9 +213,15 @@ def _qwen(name: str, text: dict[str, Any]) -> PreTrainedConfig:
 def save(built: PreTrainedModel, name: str, folder: Path) -> Path:
     """Write a model with its image processor, a tokenizer that knows its placeholders, and a chat template."""
     built.save_pretrained(folder)
-    (folder / "preprocessor_config.json").write_text(json.dumps(_PROCESSORS[family(name)]))
+    (folder / "preprocessor_config.json").write_text(json.dumps(_PROCESSORS.get(name) or _PROCESSORS[family(name)]))
     if name == "qwen2_5_vl":
         _publish(folder)
+    if whole := _WHOLE.get(name) or _WHOLE.get(family(name)):
+        (folder / "processor_config.json").write_text(json.dumps(whole))
+    if family(name) == "llava":
+        tensors = load_file(folder / "model.safetensors")
+        published = {key.replace("vision_tower.", "vision_tower.vision_model."): each for key, each in tensors.items()}
+        save_file(published, folder / "model.safetensors", metadata={"format": "pt"})
     tokenizer = zoo.byte_tokenizer()
     tokenizer.add_special_tokens({"additional_special_tokens": list(_TOKENS[family(name)])})
     tokenizer.chat_template = CHAT.replace("IMAGE", placeholder(name))

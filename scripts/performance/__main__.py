@@ -1,8 +1,9 @@
-"""Measure the kernels: `roofline` and `instructions`."""
+"""Measure the kernels: `roofline`, `attention` and `instructions`."""
 
 import argparse
 import sys
 
+from scripts.performance.attention import Shape, attention_table, measure_attention
 from scripts.performance.instructions import (
     HISTORY,
     compiler,
@@ -13,6 +14,7 @@ from scripts.performance.instructions import (
 )
 from scripts.performance.program import PerfError, compiled
 from scripts.performance.roofline import as_json, measure_roofline, table
+from speccompile.machine.system import processor
 
 
 def main() -> int:
@@ -23,6 +25,16 @@ def main() -> int:
     roofline.add_argument("--path", default="best", help="of the kernels: avx2, avx512_vnni, ..; the best by default")
     roofline.add_argument("--seconds", type=float, default=0.1, help="of measuring each precision and window")
     roofline.add_argument("--json", action="store_true")
+    attention = parts.add_parser("attention", help="times of float, int8 and {int8, int4} caches in turns, on one core")
+    attention.add_argument(
+        "--path", default="best", help="as of roofline; the instructions are those of avx2 or scalar"
+    )
+    attention.add_argument("--context", type=int, nargs="+", default=[4096, 16384], help="committed tokens")
+    attention.add_argument("--window", type=int, nargs="+", default=[1, 5], help="tokens that are verified")
+    attention.add_argument("--heads", type=int, default=16)
+    attention.add_argument("--groups", type=int, nargs="+", default=[4, 16], help="heads of keys and values")
+    attention.add_argument("--width", type=int, default=64, help="of a head")
+    attention.add_argument("--seconds", type=float, default=2, help="of measuring each shape")
     counts = parts.add_parser("instructions", help="1 where a product takes over 8 %% more than was written down")
     counts.add_argument("--write", action="store_true", help=f"write the counts into {HISTORY.name}")
     asked = parser.parse_args()
@@ -31,10 +43,24 @@ def main() -> int:
             measured = measure_roofline(compiled(), asked.path, asked.seconds)
             print(as_json(measured) if asked.json else table(measured))
             return 0
+        if asked.part == "attention":
+            return _attention(asked)
         return _instructions(write=asked.write)
     except PerfError as error:
         print(f"perf: {error}", file=sys.stderr)
         return 2
+
+
+def _attention(asked: argparse.Namespace) -> int:
+    program = compiled("attention_times")
+    shapes = [
+        Shape(context, window, asked.heads, groups, asked.width)
+        for groups in asked.groups for context in asked.context for window in asked.window
+    ]  # fmt: skip
+    measured = {shape: measure_attention(program, asked.path, shape, asked.seconds) for shape in shapes}
+    print(f"{processor()['name']}, {asked.path} path, one thread")
+    print(attention_table(measured))
+    return 0
 
 
 def _instructions(*, write: bool) -> int:

@@ -8,6 +8,7 @@ import tempfile
 import tomllib
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from scripts.performance.program import HERE, PerfError
 
@@ -51,26 +52,33 @@ class Grown:
 
 def count_instructions(program: Path, paths: tuple[str, ...] = PATHS) -> dict[Key, Count]:
     """Run every case under callgrind. Raises PerfError where that is missing or fails."""
+    return {
+        (path, case["precision"], case["window"]): Count(instructions, case["bytes"])
+        for path in paths
+        for case, instructions in run_counted([str(program), "FOR_COUNTS", path])
+    }
+
+
+def run_counted(command: list[str]) -> list[tuple[dict[str, Any], int]]:
+    """Run a program under callgrind. Return each line of JSON that it prints, and the instructions of the call of
+    `measured_call` with the same number. Raises PerfError where callgrind is missing or counts nothing."""
     if shutil.which("valgrind") is None:
         raise PerfError("found no valgrind; hint: apt install valgrind")
-    counts: dict[Key, Count] = {}
-    for path in paths:
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "out"
-            done = subprocess.run(
-                ["valgrind", "--tool=callgrind", f"--toggle-collect={COLLECTED}", f"--dump-after={DUMPED}",
-                 f"--callgrind-out-file={out}", str(program), "FOR_COUNTS", path],
-                capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            if done.returncode:
-                raise PerfError(f"valgrind ended with {done.returncode}: {done.stderr[-2000:]}")
-            cases = [json.loads(line) for line in done.stdout.splitlines()]
-            for number, case in enumerate(cases, 1):
-                found = re.search(r"^totals: (\d+)", Path(f"{out}.{number}").read_text(encoding="utf-8"), re.M)
-                if not found or int(found[1]) == 0:
-                    raise PerfError(f"callgrind counted nothing of {case}; expected a dump after every product")
-                counts[path, case["precision"], case["window"]] = Count(int(found[1]), case["bytes"])
-    return counts
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
+        options = [f"--toggle-collect={COLLECTED}", f"--dump-after={DUMPED}", f"--callgrind-out-file={out}"]
+        done = subprocess.run(
+            ["valgrind", "--tool=callgrind", *options, *command], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise PerfError(f"valgrind ended with {done.returncode}: {done.stderr[-2000:]}")
+        counted = []
+        for number, case in enumerate((json.loads(line) for line in done.stdout.splitlines()), 1):
+            found = re.search(r"^totals: (\d+)", Path(f"{out}.{number}").read_text(encoding="utf-8"), re.M)
+            if not found or int(found[1]) == 0:
+                raise PerfError(f"callgrind counted nothing of {case}; expected a dump after every product")
+            counted.append((case, int(found[1])))
+        return counted
 
 
 def compiler() -> str:

@@ -1,4 +1,4 @@
-"""The program that runs the kernels (kernels.cpp), compiled where it is missing or old."""
+"""The programs that run the kernels (kernels.cpp, attention.cpp), compiled where they are missing or old."""
 
 import os
 import shutil
@@ -14,8 +14,8 @@ class PerfError(Exception):
     """Measurement that is impossible here. The message says what is missing, and a hint."""
 
 
-def compiled() -> Path:
-    """Return the program, compiled from what lies here. Raises PerfError where there is no compiler, or it fails."""
+def compiled(name: str = "kernel_roofline") -> Path:
+    """Return a program, compiled from what lies here. Raises PerfError where there is no compiler, or it fails."""
     for tool, hint in (("cmake", "scripts/setup installs it into .venv"), ("c++", "apt install g++")):
         if shutil.which(tool) is None:
             raise PerfError(f"found no {tool}; hint: {hint}")
@@ -23,9 +23,9 @@ def compiled() -> Path:
     jobs = str(len(os.sched_getaffinity(0)))
     for command in (
         ["cmake", "-S", str(HERE), "-B", str(BUILD), "-DCMAKE_BUILD_TYPE=Release"],
-        ["cmake", "--build", str(BUILD), "--parallel", jobs],
+        ["cmake", "--build", str(BUILD), "--target", name, "--parallel", jobs],
     ):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise PerfError(f"{' '.join(command)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-2000:]}")
-    return BUILD / "kernel_roofline"
+    return BUILD / name

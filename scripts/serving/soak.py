@@ -2,6 +2,7 @@
 """Serve a bundle to random clients for a long time: no wrong answer, no stuck row, no growing memory. JSON on stdout.
 
     .venv/bin/python scripts/serving/soak.py build/demo --minutes 30 --threads 2 > soak.json
+    .venv/bin/python scripts/serving/soak.py build/demo --program speccompile-native        the server in C++
 
 Clients ask for whole answers and streams, read slowly, hang up in the middle, send bad JSON, bodies of random fields
 and prompts that are far too long, and every minute 200 of them come at once. Every whole answer is compared with what
@@ -24,7 +25,7 @@ from collections import Counter
 from pathlib import Path
 
 import httpx2
-from servers import Server, serving
+from servers import OURS, Server, serving
 
 from speccompile.runtime import Bundle
 
@@ -208,17 +209,18 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=12)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--program", help="of the server; by default that in Python")
     arguments = parser.parse_args()
     prompts = [json.loads(line)["prompt"] for line in arguments.prompts.read_text(encoding="utf-8").splitlines()]
     bundle = Bundle.open(arguments.bundle, threads=1)
     right = {prompt: str(bundle.generate(prompt, max_new_tokens=TOKENS).text) for prompt in prompts}
     del bundle
-    options = ["--threads", str(arguments.threads)]
-    with serving(arguments.bundle, options) as server:
+    options, program = ["--threads", str(arguments.threads)], (arguments.program,) if arguments.program else OURS
+    with serving(arguments.bundle, options, program) as server:
         found = asyncio.run(soak(server, right, arguments))
-    with serving(arguments.bundle, options) as server:
+    with serving(arguments.bundle, options, program) as server:
         found["killed"] = died = asyncio.run(killed(server, right, arguments.seed))
-    with serving(arguments.bundle, options) as server:
+    with serving(arguments.bundle, options, program) as server:
         again = Soak(server.address, right, arguments.seed)
         asyncio.run(again.ask("whole"))
     print(json.dumps(found, indent=2))

@@ -101,9 +101,10 @@ def read_questions(path: Path) -> list[Question]:
 def _read(path: Path, parse: Callable[[str, Path, int], T]) -> list[T]:
     try:
         text = read_plain(path).decode("utf-8-sig")
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError) as error:
+        found = "it is a folder" if isinstance(error, IsADirectoryError) else "nothing lies there"
         raise PromptError(
-            f"received the prompts file '{path}', expected a file: nothing lies there",
+            f"received the prompts file '{path}', expected a file: {found}",
             hint=f"write one prompt a line: {FORMS}",
         ) from None
     except UnicodeDecodeError as error:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import sys
 import traceback
@@ -68,10 +69,9 @@ def _report(error: Exception) -> int:
             return _fail(str(error), error.hint, error.exit_code, code=code_of(error))
         case click.UsageError():
             message = error.message if isinstance(error, click.NoSuchOption | click.NoSuchCommand) else ""
-            return _fail(
-                message or error.format_message(), _command_line_hint(error), UsageError.exit_code,
-                code=find(COMMAND_LINE),
-            )  # fmt: skip
+            # click says of text for a number with limits that it is no valid range
+            message = re.sub(r"(is not a valid \w+) range\.$", r"\1.", message or error.format_message())
+            return _fail(message, _command_line_hint(error), UsageError.exit_code, code=find(COMMAND_LINE))
         case ModuleNotFoundError(name=str(name)) if install_hint(name):
             return _report(missing_package(name, purpose="this command"))
         case OSError(errno=int(number), strerror=str(reason)):

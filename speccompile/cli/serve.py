@@ -46,7 +46,7 @@ _KEY_FILE_BYTES = 1 << 20
 @click.option("--client-rows", metavar="N", type=click.IntRange(min=1), help="Rows that one API key may have at once.")
 @click.option(
     "--scheduling-policy", "policy", type=click.Choice(POLICIES), default=POLICIES[0], show_default=True,
-    help="Who is served next: who came first, or the lowest `priority` of a request.",
+    help="Who is served next: who came first, or the lowest `priority` of a request, also instead of a running one.",
 )  # fmt: skip
 @click.option("--no-reuse", is_flag=True, help="Read every prompt anew, also what an earlier one began with.")
 @click.option(

@@ -13,6 +13,8 @@ from speccompile.errors import CheckpointError
 from speccompile.plan.head import HeadFolder, TensorSource
 from speccompile.plan.layers import Shapes
 
+LLAMA_CPP = "llama.cpp"
+"""Dialect of heads in GGUF files: `speccompile.compiler.checkpoints.gguf.heads` writes their config."""
 DUPLICATE = "copy or download the folder again, or report the dialect with its config.json"
 
 
@@ -137,6 +139,20 @@ def check_tensors(
             hint=DUPLICATE,
         )
     return dict(found)
+
+
+def check_vocabulary(folder: HeadFolder, found: dict[str, TensorSource], vocabulary: int) -> None:
+    """Take a vocabulary map without effect from `found`. Raise CheckpointError for a head over a part of the target's
+    `vocabulary` tokens without a map."""
+    head = found.get("lm_head.weight")
+    if head is None or head.shape[0] == vocabulary:
+        found.pop("d2t", None)  # the vocabularies are the same, so a map has no effect
+    elif "d2t" not in found:
+        raise CheckpointError(
+            f"{folder.path / head.file}: received '{head.name}' over {head.shape[0]} tokens and no 'd2t', expected the "
+            f"offsets that lead to the target's {vocabulary} tokens",
+            hint="copy or download the folder again",
+        )
 
 
 class Keys:

@@ -15,7 +15,7 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbe
 
 from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.compiler.prove.reference import whole_caches
-from speccompile.drafters.weights import read_tensors
+from speccompile.drafters.weights import TargetEmbeddings, read_tensors
 from speccompile.plan.head import HeadPlan
 from speccompile.plan.layers import INTERLEAVED, MROPE, LayerShape
 
@@ -25,6 +25,18 @@ Weights = dict[str, Tensor]
 def weights_of(head: HeadPlan) -> Weights:
     """Return all tensors of a head by normalised names, float32 except ids."""
     return {n: t.float() if t.is_floating_point() else t for n, t in read_tensors(head).items()}
+
+
+def with_ends(head: HeadPlan, ends: TargetEmbeddings) -> Weights:
+    """Return the head's weights, with the target's embedding and output head for missing ones."""
+    weights = weights_of(head)
+    if "embed_tokens.weight" not in weights:
+        weights["embed_tokens.weight"] = ends.embed.table
+    if "lm_head.weight" not in weights:
+        weights["lm_head.weight"] = ends.head.weight
+        if ends.head.bias is not None:
+            weights["lm_head.bias"] = ends.head.bias
+    return weights
 
 
 def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -53,7 +53,10 @@ CHAIN_ROWS: tuple[Row, ...] = (
     greedy_draft_row(("chain",), ("lenience",)),
     sampled_draft_row(("chain",), ("lenience",)),
 )
-"""Combinations of drafters that make a chain of drafts in one pass."""
+"""Combinations of drafters of a chain."""
+
+ONE_PASS_ROWS: tuple[Row, ...] = (greedy_draft_row(("chain", "dynamic"), ("exact",)), *CHAIN_ROWS[1:])
+"""Combinations of drafters whose one pass gives the logits of all depths: a chain, or the best nodes of all trees."""
 
 
 GREEDY_CHAIN_ROWS: tuple[Row, ...] = tuple(

@@ -13,6 +13,7 @@ from torch.nn import functional
 from speccompile.compiler.models.load import first_line
 from speccompile.compiler.step.draft.vocabulary import ListedTokens
 from speccompile.compiler.step.layers import find_norm
+from speccompile.compiler.weights.gguf.sources import read_head_tensors
 from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.plan.head import OFFSETS, VOCABULARY_MAPS, HeadPlan, TensorSource
 
@@ -136,6 +137,8 @@ def _open(path: Path, names: Iterable[str]) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as file:
                 return {name: file.get_tensor(name) for name in names}
+        if path.suffix == ".gguf":
+            return {name: torch.from_numpy(each) for name, each in read_head_tensors(path.parent, names).items()}
         return dict(torch.load(path, map_location="cpu", weights_only=True))
     except (OSError, RuntimeError, SafetensorError, ValueError, EOFError) as error:
         raise CheckpointError(

@@ -63,6 +63,8 @@ inline constexpr const char* kWindows = "windows";
 inline constexpr const char* kWeights = "weights";
 inline constexpr int64_t kAxes = 3;
 inline constexpr const char* kImagesFolder = "images";
+inline constexpr const char* kRowWeights = "row_weights";
+inline constexpr const char* kColumnWeights = "column_weights";
 
 // speccompile.bundle.sources
 inline constexpr const char* kCrossKinds[] = {"cross_key", "cross_value"};

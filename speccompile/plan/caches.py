@@ -6,8 +6,8 @@ from typing import Any
 from speccompile.contract import FLOAT_CACHE
 
 MAX_DIVERGENCE = 0.01
-"""Default of the largest loss by quantized caches that a build accepts, KL divergence in nats: on the demo int8 loses
-0.00005, 4 bits 0.018, and 4-bit weights lose more."""
+"""Default of the largest loss by quantized caches, or by the precision of an encoder of pictures, that a build accepts,
+KL divergence in nats: on the demo caches in int8 lose 0.00005, in 4 bits 0.018, and 4-bit weights lose more."""
 
 
 MAX_ACCEPTANCE_LOSS = 0.05

@@ -7,7 +7,7 @@ from typing import Any
 
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.plan.adapters import AdaptersPlan
-from speccompile.plan.caches import CachePlan
+from speccompile.plan.caches import MAX_DIVERGENCE, CachePlan
 from speccompile.plan.head import HeadPlan
 from speccompile.plan.layers import LayersPlan
 from speccompile.plan.prefixes import PrefixPlan
@@ -26,7 +26,8 @@ class CheckpointFacts:
     quantization: readable description of the quantization. groups_of_4_bits: weights per scale, -1 for all inputs of an
     output, of 4-bit integers in contiguous groups; otherwise None. states: readable description of the recurrent state,
     None without any. dtype: the precision of most of its weights, if these are floats. has_codes: matrices are codes of
-    a GGUF file that kernels can read; no experts, no merged adapter. source: of an encoder-decoder."""
+    a GGUF file that kernels can read; no merged adapter, and gate and up of experts in one type. source: of an
+    encoder-decoder."""
 
     architecture: str
     model_type: str
@@ -273,13 +274,15 @@ class EnginePlan:
 @dataclass(frozen=True)
 class ProvePlan:
     """The proof. prompts: file of prompts (None: the build's default prompts); held_out: file of texts that measure
-    quality (None: the prompts). reference, held_out_reference: the paths of these files as written in the recipe."""
+    quality (None: the prompts). reference, held_out_reference: the paths of these files as written in the recipe.
+    max_encoder_divergence: largest loss by the precision of the encoder of pictures, see MAX_DIVERGENCE."""
 
     prompts: Path | None
     max_new_tokens: int
     reference: str | None = None
     held_out: Path | None = None
     held_out_reference: str | None = None
+    max_encoder_divergence: float = MAX_DIVERGENCE
 
     def to_json(self) -> dict[str, Any]:
         named = {"prompts": self.reference, "held_out": self.held_out_reference}

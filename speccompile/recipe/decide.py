@@ -8,7 +8,7 @@ from speccompile.bundle.prompts import read_prompts
 from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.errors import PromptError
-from speccompile.plan.caches import spare_rows
+from speccompile.plan.caches import MAX_DIVERGENCE, spare_rows
 from speccompile.plan.plan import RETRIEVAL, TEXT, DrafterPlan, EnginePlan, ModelPlan, Plan, PrecisionPlan, ProvePlan
 from speccompile.recipe.adapter import adapter_notes
 from speccompile.recipe.adapter_slots import decide_adapter_slots
@@ -20,9 +20,10 @@ from speccompile.recipe.engines import PRECISION, Word, decide_engines
 from speccompile.recipe.images import check_images, decide_images, least_chunk, with_processor
 from speccompile.recipe.over_texts import check_text_engines
 from speccompile.recipe.prefixes import decide_prefixes
+from speccompile.recipe.prove_schema import Prove
 from speccompile.recipe.resolve import model_in, resolve_folder
 from speccompile.recipe.rings import decide_rings, ring_note
-from speccompile.recipe.schema import Engine, Precision, Prove, Recipe
+from speccompile.recipe.schema import Engine, Precision, Recipe
 from speccompile.recipe.sources import decide_source
 from speccompile.recipe.speech import hears
 from speccompile.recipe.states import check_states, graphs_beside
@@ -200,7 +201,10 @@ def _decide_prove(recipe: Recipe) -> ProvePlan:
     prove = recipe.prove or Prove()
     prompts = _decide_file(recipe, "prompts", prove.prompts)
     held_out = _decide_file(recipe, "held_out", prove.held_out)
-    return ProvePlan(prompts, prove.max_new_tokens or MAX_NEW_TOKENS, prove.prompts, held_out, prove.held_out)
+    return ProvePlan(
+        prompts, prove.max_new_tokens or MAX_NEW_TOKENS, prove.prompts, held_out, prove.held_out,
+        prove.max_encoder_divergence or MAX_DIVERGENCE,
+    )  # fmt: skip
 
 
 def _decide_file(recipe: Recipe, name: str, written: str | None) -> Path | None:

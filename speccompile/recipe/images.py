@@ -5,11 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from speccompile.bundle.media import PROOF_SHAPES
-from speccompile.compiler.checkpoints.images import PROCESSOR_FILES, read_images
+from speccompile.compiler.checkpoints.image_numbers import PROCESSOR_FILES
+from speccompile.compiler.checkpoints.images import read_images
 from speccompile.compiler.checkpoints.multimodal import TYPES
 from speccompile.contract import FLOAT_CACHE
 from speccompile.drafters import DRAFTING_METHODS
-from speccompile.machine.formats.image_settings import ImageSettings
+from speccompile.machine.formats.image_settings import ENCODER_PRECISION, ImageSettings
 from speccompile.plan.caches import CachePlan
 from speccompile.plan.plan import DrafterPlan, EnginePlan, ModelPlan
 from speccompile.recipe.caches import cache_key
@@ -26,12 +27,19 @@ def decide_images(
     """Return the pictures of a target, None if the recipe asks for none. Raise RecipeError for what they do not go
     with, UnsupportedModelError and CheckpointError as `read_images`."""
     if not recipe.target.images:
+        _refuse_without_images(recipe)
         return None
     origin = recipe.origin
+    precision = recipe.target.encoder_precision or ENCODER_PRECISION
+    if recipe.prove and recipe.prove.max_encoder_divergence is not None and precision == ENCODER_PRECISION:
+        raise origin.refusal(
+            "prove.max_encoder_divergence", str(recipe.prove.max_encoder_divergence), "it only with another precision",
+            "set target.encoder_precision to bfloat16 or int8, or remove prove.max_encoder_divergence",
+        )  # fmt: skip
     if target.facts.model_type not in TYPES:
         received, expected = f"true, but '{target.reference}' is no multimodal model", "false"
         raise origin.refusal("target.images", received, expected, "remove target.images")
-    images = read_images(target.folder)
+    images = replace(read_images(target.folder), precision=precision)
     for engine in engines:
         if engine.provider != "cpu":
             received = f"true and the engine '{engine.name}', {engine.backend} on {engine.provider}"
@@ -42,6 +50,15 @@ def decide_images(
             raise origin.refusal(key, "it beside target.images", "one of them", f"remove {key}, or target.images")
     _check_drafter(recipe, draft, images)
     return images
+
+
+def _refuse_without_images(recipe: Recipe) -> None:
+    """Raise RecipeError for keys about the encoder of pictures of a target that sees none."""
+    written = recipe.target.encoder_precision, recipe.prove and recipe.prove.max_encoder_divergence
+    for key, value in zip(("target.encoder_precision", "prove.max_encoder_divergence"), written, strict=True):
+        if value is not None:
+            expected = "it only with target.images: true"
+            raise recipe.origin.refusal(key, str(value), expected, f"set target.images to true, or remove {key}")
 
 
 def check_images(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.drafters.eagle3.taps import boundary, says_ids
 from speccompile.drafters.find import read_head
 from speccompile.drafters.folder import read_folder
@@ -32,6 +33,8 @@ def check_initial_drafter(head: HeadPlan, training: Training, request: HeadReque
     request: by which the head was read, with the recipe's taps and switches.
     """
     why = training.read_only_dialects.get(head.dialect)
+    if (head.folder / GGUF_INDEX).is_file():
+        why = "a trained head is written as it was published, and no GGUF file is"
     if why is not None:
         raise origin.refusal(
             "train.begin", f"{head.folder}, heads in the dialect {head.dialect}", f"others: {why}",

@@ -18,6 +18,7 @@ from speccompile.plan.section import required as _required
 from speccompile.recipe.adapter_slots_schema import Adapters
 from speccompile.recipe.cache_schema import Cache, DrafterCache
 from speccompile.recipe.prefix_schema import NAME, NAME_EXPECTED, Prefix
+from speccompile.recipe.prove_schema import Prove
 from speccompile.recipe.source_schema import Source
 from speccompile.recipe.training_schema import HELD_OUT_FORMS, TRAIN_EXAMPLE, Train
 
@@ -47,6 +48,7 @@ class Target(Model):
     adapter: str | None = _optional("a folder with an adapter of PEFT", "adapter", min_length=1)
     tokenizer: str | None = _optional("a folder with a tokenizer.json, for a GGUF file", "tokenizer", min_length=1)
     images: bool | None = _optional("true or false", "true")
+    encoder_precision: Literal["float32", "bfloat16", "int8"] | None = _optional("float32, bfloat16 or int8", "int8")
 
 
 def _model_of_text(value: Any) -> Any:
@@ -260,12 +262,6 @@ class Engine(Section):
     precision: Precision | None = _optional("a mapping with the keys target and drafter", "{target: float16}")
     defer: bool | None = _optional("true or false", "false")
     name: str | None = _optional(NAME_EXPECTED, "cpu", pattern=NAME)
-
-
-class Prove(Section):
-    prompts: str | None = _optional("a file with one prompt a line", "prompts.jsonl", min_length=1)
-    held_out: str | None = _optional("a file with one text a line", "held_out.jsonl", min_length=1)
-    max_new_tokens: int | None = _optional("a whole number from 1 on", 64, ge=1)
 
 
 class Recipe(Section):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
 
-from speccompile.compiler.checkpoints.gguf.block_types import CODE_KINDS, EXPERTS, QUANTIZED
+from speccompile.compiler.checkpoints.gguf.block_types import CODE_KINDS, QUANTIZED
 from speccompile.compiler.checkpoints.quantization import Quantization
 from speccompile.compiler.checkpoints.weights import BITS
 from speccompile.plan.plan import EnginePlan
@@ -81,7 +81,7 @@ def find_weights(
             bits = quantization.bits if quantization is not None and quantization.bits else 4
             found.append(Weight(LAYER, prod(shape[:-1]), shape[-1] * BITS[dtype] // bits))
         else:
-            found.append(replace(_weight(name, shape, vocabulary_size), dtype="F32" if EXPERTS in name else dtype))
+            found.append(replace(_weight(name, shape, vocabulary_size), dtype=dtype))
     return found
 
 

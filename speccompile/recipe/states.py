@@ -1,11 +1,11 @@
 """Check the limits of models with recurrent state: they cannot process a token twice or undo one.
 
-This module makes all such checks that do not need the weights. It refuses a tree for a target or a drafter with
-recurrent state, because every branch would need a separate state, and a fused round whose prefill chunk would begin
-with the previous chunk's last token.
+This module makes all such checks that do not need the weights. It refuses a tree for a drafter with recurrent state,
+because every branch would need a separate state; for a target any tree but a static one of one drafter, whose paths
+the graph knows; and a fused round whose prefill chunk would begin with the previous chunk's last token.
 """
 
-from speccompile.drafters import DRAFTING_METHODS
+from speccompile.drafters import DRAFTING_METHODS, KINDS_SHARING_TARGET_WEIGHTS
 from speccompile.drafters.method import Incompatibility
 from speccompile.plan.plan import DrafterPlan, ModelPlan
 from speccompile.plan.recipe_source import RecipeSource
@@ -33,11 +33,21 @@ def _check_target(recipe: Recipe, target: ModelPlan, draft: DrafterPlan, graphs:
     about = f"the target '{target.reference}' carries states from token to token ({target.facts.states})"
     key, hint = _blamed(recipe, draft)
     if draft.tree.kind != "chain" or len(draft.models) > 1:
-        raise origin.refusal(key, f"a tree, but {about}", CHAINS, hint)
+        _check_tree(draft, key, hint, about, origin)
     if graphs == "fused" and DRAFTING_METHODS[draft.kind].pairs_next_token:
         received = f"'fused', but {about}, and drafter.kind {draft.kind} would have to be given some tokens twice"
         raise origin.refusal("graphs", received, "'separate'", "set graphs to separate, or remove it")
     _check_kind(draft.kind, DRAFTING_METHODS[draft.kind].target_states, about, origin)
+
+
+def _check_tree(draft: DrafterPlan, key: str, hint: str, about: str, origin: RecipeSource) -> None:
+    """Raise RecipeError for a tree whose paths a graph with the target's states does not know."""
+    if draft.kind in KINDS_SHARING_TARGET_WEIGHTS:
+        received = f"a tree of drafter.kind {draft.kind}, whose drafts move on the same states, but {about}"
+        raise origin.refusal(key, received, CHAINS, hint)
+    if draft.tree.parents is None or draft.lookahead is not None or len(draft.models) > 1:
+        expected = f"a static tree, such as drafter.tree [2, 2], or {CHAINS}"
+        raise origin.refusal(key, f"a tree that differs from round to round, but {about}", expected, hint)
 
 
 def _blamed(recipe: Recipe, draft: DrafterPlan) -> tuple[str, str]:

@@ -1,5 +1,7 @@
 """Trees of the best nodes of one pass (DDTree): against all paths, tried one by one, and a bundle that draws."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,10 @@ from tests.compile.eager_rounds import PROMPTS, check_generation, each_round, pl
 from tests.compile.test_family_dflash import WRITERS as DFLASH
 from tests.compile.test_family_domino import WRITERS as DOMINO
 from tests.compile.test_family_dspark import WRITERS as DSPARK
+from tests.compile.test_family_medusa import HEADS as MEDUSA
+from tests.compile.test_family_pard import pard
+from tests.heads.p_eagle import p_eagle
+from tests.heads.pard2 import pard2
 
 NODES, DEPTH = 5, 3
 TREE = f"tree: {{kind: blocks, nodes: {NODES}, depth: {DEPTH}}}"
@@ -18,6 +24,11 @@ WRITERS = {
     "dflash2": DFLASH["DFlash2"],
     "domino": DOMINO["anchor"],
     **{f"dspark, {name}": writer for name, writer in DSPARK.items()},
+    "medusa": MEDUSA["own"],
+    "medusa, own vocabulary": MEDUSA["mapped"],
+    "p_eagle": partial(p_eagle, dialect="vllm", draft_size=100),
+    "pard": pard,
+    "pard2": pard2,
 }
 
 
@@ -39,7 +50,8 @@ def all_paths(teacher, fed):
 @torch.no_grad()
 @pytest.mark.parametrize("name", WRITERS)
 def test_the_nodes_are_the_best_of_all_paths(tmp_path, name):
-    plan = plan_of(tmp_path, WRITERS[name], f"kind: {name[:6]}, {TREE}")
+    kind = name.partition(",")[0]
+    plan = plan_of(tmp_path, WRITERS[name], f"kind: {'dflash' if kind == 'dflash2' else kind}, {TREE}")
     for teacher, fed, (tokens, parents) in each_round(plan, windows=(7, 4)):
         paths = [()]
         for token, parent in zip(tokens[1:], parents[1:], strict=True):
@@ -49,6 +61,12 @@ def test_the_nodes_are_the_best_of_all_paths(tmp_path, name):
         assert sorted(scores[path] for path in paths[1:]) == pytest.approx(
             sorted(scores[path] for path in wanted), abs=1e-4
         )
+
+
+@pytest.mark.sweep("a bundle each, with its proof")
+@pytest.mark.parametrize("kind", ["medusa", "p_eagle", "pard"])
+def test_a_bundle_of_logits_that_are_independent(tmp_path, kind):
+    check_generation(plan_of(tmp_path, WRITERS[kind], f"kind: {kind}, {TREE}"), tmp_path)
 
 
 @pytest.mark.sweep("a bundle with its proof, which draws")

@@ -98,7 +98,12 @@ def test_a_gate_fills_a_tree(tmp_path):
     check_tokens(bundle)
 
 
-@pytest.mark.parametrize("drafter", [f"{KINDS['first layers']}, tokens: 2, {BESIDE}", f"{MODEL}, tokens: 4, {INNER}}}"])
+@pytest.mark.sweep("a bundle each", but=["first layers"])
+@pytest.mark.parametrize(
+    "drafter",
+    [f"{KINDS['first layers']}, tokens: 2, {BESIDE}", f"{MODEL}, tokens: 4, {INNER}}}"],
+    ids=["first layers", "a model that is drafted for"],
+)
 def test_rounds_without_drafts_in_between_change_nothing(drafter, tmp_path):
     bundle = make(tmp_path, drafter, prove=False)
     force(bundle, [1, 1, 1, 7, 3, 1, 7, 7, 1])

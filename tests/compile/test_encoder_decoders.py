@@ -222,6 +222,7 @@ def test_the_runtime_in_cpp_takes_sources(corrector, native_build, native_librar
     assert (done.returncode, "received --source and --source-ids, expected one source" in done.stderr) == (2, True)
 
 
+@pytest.mark.sweep("a bundle of two encoders; one that drafts from its source is in the first tier")
 def test_a_smaller_model_drafts_with_its_own_encoder(tmp_path):
     model = make_model("m2m_100", tmp_path / "target")
     model.generation_config.forced_bos_token_id = 9

@@ -111,7 +111,7 @@ def test_shapes_of_every_kind_borrow_and_catch_up_on_nothing() -> None:
         assert "catch_up" not in {tensor.name for tensor in graph.inputs}
 
 
-@pytest.mark.sweep("engines take longest", but=["tokens: 2"])
+@pytest.mark.sweep("engines take longest")
 @pytest.mark.parametrize(
     ("graphs", "drafter", "layers"),
     [

@@ -2,12 +2,15 @@
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests.gguf_files import MODELS, qwen_with_mtp, save, save_reference, write_gguf
+from tests.gguf_heads import write_head
+from tests.heads import dflash
+from tests.heads.eagle3 import eagle3
 
 pytestmark = pytest.mark.builds(2)
 
@@ -65,3 +68,33 @@ def test_layers_of_multi_token_prediction_draft(tmp_path, monkeypatch, precision
         model = AutoModelForCausalLM.from_pretrained(reference, dtype=torch.float32, attn_implementation="eager")
         expected = model.generate(torch.tensor([PROMPT]), max_new_tokens=NEW, do_sample=False, eos_token_id=None)
         assert found == expected[0, len(PROMPT) :].tolist()
+
+
+HEADS = {
+    "eagle3": lambda folder, target: eagle3(folder, target, boundaries=(1, 2, 2), draft_size=60, width=64),
+    "dflash": lambda folder, target: dflash.zlab(folder, target, is_causal=False),
+    "dspark": lambda folder, target: dflash.specforge(
+        folder, target, own={"is_causal": False, "sample_from_anchor": True}
+    ),
+}
+
+
+@pytest.mark.sweep("two builds of one graph each, with their proofs; what is read is in the light tests")
+@pytest.mark.parametrize("kind", HEADS)
+def test_heads_draft_as_those_of_their_folders(tmp_path, monkeypatch, kind):
+    monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
+    target = AutoConfig.from_pretrained(save(tmp_path / "target", "llama"))
+    HEADS[kind](tmp_path / "folder", target)
+    write_head(tmp_path / "folder", tmp_path / "head.gguf", "eagle3" if kind == "eagle3" else "dflash")
+    found = []
+    for name in ("folder", "head.gguf"):
+        (tmp_path / "recipe.yaml").write_text(
+            f"name: head\ntarget: {{model: target}}\ndrafter: {{model: {name}, tokens: 3}}\n"
+            "cache: {max_length: 64, prefill_chunk: 16}\nprove: {max_new_tokens: 8}\n"
+        )
+        bundle = Bundle.open(build(make_plan(load_recipe(tmp_path / "recipe.yaml")), tmp_path / f"bundle-{name}"))
+        ours = bundle.generate(PROMPT, max_new_tokens=NEW, ignore_eos=True, adaptive=False)
+        alone = bundle.generate(PROMPT, max_new_tokens=NEW, ignore_eos=True, autoregressive=True)
+        assert ours.token_ids == alone.token_ids
+        found.append((ours.token_ids, ours.path_lengths))
+    assert found[0] == found[1]

@@ -13,12 +13,13 @@ from speccompile.compiler.checkpoints.gguf.block_types import CODE_KINDS
 from speccompile.compiler.lower.native import layouts
 from speccompile.compiler.lower.quantize.formats import code_fields
 from speccompile.compiler.weights.gguf.weight import Blocks
-from speccompile.compiler.weights.source import opened
+from speccompile.compiler.weights.open_file import opened
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
 from tests.compile.kernel_cases import graph
 from tests.compile.kernel_runs import KernelRuns, needs_library, run_bodies, same_bits
-from tests.gguf_files import blocks_of, save, save_reference, write_gguf
+from tests.gguf_files import MODELS, blocks_of, save, save_reference, write_gguf
+from tests.native.side_by_side import SideBySide
 
 PROMPT = [5, 9, 20, 31, 7, 77, 13]
 RECIPE = """
@@ -92,3 +93,33 @@ def test_rows_of_a_table_are_what_the_file_says(name, tmp_path):
     same_bits(found, wanted, "the kernels and the package gguf")
     (found,) = run_bodies(model, {"ids": ids})
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.sweep("two builds of one graph, with their proofs; the codes are in the light tests")
+@pytest.mark.parametrize("name", ["qwen3_moe", "gpt_oss"])
+def test_codes_of_experts_are_kept(tmp_path, monkeypatch, native_library, onnxruntime_library, name):
+    """The same bits for every window, for one thread and two, and in both runtimes; nearly the tokens of floats."""
+    monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
+    stored = write_gguf(save(tmp_path / "model", name, **MODELS[name]), tmp_path / "target.gguf", ("Q8_0", "Q4_0"))
+    write_gguf(save(tmp_path / "small", "llama", num_hidden_layers=1), tmp_path / "draft.gguf", ("Q8_0", "Q4_0"))
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    build(make_plan(load_recipe(tmp_path / "recipe.yaml")), tmp_path / "bundle")
+    row = next(each for each in open_bundle(tmp_path / "bundle").proof["graphs"] if "weights" in each["level"])
+    assert row["kept"] == row["weights"] > 16
+    found = []
+    for threads in (1, 2):
+        with Bundle.open(tmp_path / "bundle", threads=threads) as bundle:
+            for way in (False, True):
+                options = {"ignore_eos": True, "logprobs": True, "autoregressive": way}
+                made = bundle.generate(PROMPT, max_new_tokens=24, **options)
+                found.append((made.token_ids, made.logprobs))
+    assert all(each == found[0] for each in found)
+    both = SideBySide(tmp_path / "bundle", native_library, onnxruntime_library)
+    (generation,) = both.check([PROMPT], max_new_tokens=24, ignore_eos=True)
+    assert generation.token_ids == found[0][0]
+    reference = save_reference(tmp_path / "model", stored, tmp_path / "reference")
+    model = AutoModelForCausalLM.from_pretrained(reference, dtype=torch.float32, attn_implementation="eager")
+    with torch.no_grad():
+        wanted = model(torch.tensor([PROMPT])).logits[0, -1].log_softmax(-1)
+    tokens, logprobs = found[0]
+    assert logprobs[0] == pytest.approx(float(wanted[tokens[0]]), abs=0.05)

@@ -24,6 +24,7 @@ from tests.heads.eagle3 import eagle3
 from tests.heads.hydra import hydra
 from tests.heads.medusa import faster_decoding
 from tests.heads.mtp import mtp_target
+from tests.heads.p_eagle import p_eagle
 from tests.native.native_api import NativeBundle
 from tests.seeing import NEW, PROMPTS, WIDE, Seeing, made, planned
 
@@ -109,6 +110,9 @@ def written(name: str, kind: str, folder: Path) -> dict[str, str]:
         eagle3(head, decoder, boundaries=(1, layers, layers), **more)
     elif kind == "eagle":
         eagle(head, decoder)
+    elif kind == "p_eagle":
+        more = {} if name == "smolvlm" else PUBLISHED[name] | {"dialect": "vllm"}
+        p_eagle(head, decoder, width=decoder.hidden_size, **more)
     elif kind == "mtp":
         layers = load_file(mtp_target(folder / "text", name) / "model.safetensors")
         tensors = load_file(folder / name / "model.safetensors")
@@ -125,6 +129,8 @@ def written(name: str, kind: str, folder: Path) -> dict[str, str]:
         ("smolvlm", "eagle3", {"tokens": 3}, {}, {}, MEDIA_NEXT),
         ("qwen2_5_vl", "eagle3", {"tree": [2, 1, 1]}, {}, {"batch_size": 2}, MEDIA_OFFSETS),
         ("qwen3_vl", "eagle3", GROWS, {"graphs": "separate"}, {}, MEDIA_NEXT),
+        ("smolvlm", "p_eagle", {"tokens": 3}, {}, {}, MEDIA_NEXT),
+        ("qwen2_5_vl", "p_eagle", {"tokens": 3}, {"graphs": "separate"}, {"batch_size": 2}, MEDIA_OFFSETS),
         ("gemma3", "eagle", {"tokens": 3}, {}, {"prefill_chunk": 17}, MEDIA_NEXT),
         ("qwen3_5", "mtp", {"tokens": 3}, {}, {}, MEDIA_NEXT),
         ("qwen3_vl", "layer_skip", {"layers": [0, 2], "tree": [2, 1, 1]}, {}, {}, MEDIA_BEHIND),

@@ -17,11 +17,13 @@ from speccompile.runtime.images.media import SequenceMedia
 from tests import vision
 from tests.native.native_service import NativeService
 from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made, native
-from tests.suite.selection import sweep_but
 
 __all__ = ["native"]  # a fixture
 
-pytestmark = pytest.mark.builds(3)
+pytestmark = [
+    pytest.mark.builds(3),
+    pytest.mark.sweep("a build each; test_images_families.py has positions on three axes in the first tier"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,7 @@ def qwen3_vl(tmp_path_factory) -> Iterator[Seeing]:
     seeing.bundle.close()
 
 
-@pytest.fixture(params=sweep_but({"qwen3_vl"}, ["qwen2_5_vl", "qwen3_vl"], "windows in the tower, and a tree"))
+@pytest.fixture(params=["qwen2_5_vl", "qwen3_vl"])
 def seeing(request) -> Seeing:
     return request.getfixturevalue(request.param)
 
@@ -140,6 +142,9 @@ def test_the_command_in_cpp_takes_files_of_pictures(seeing, native_build, onnxru
     ):
         done = subprocess.run([*asked, *more], capture_output=True, text=True)
         assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    served = [asked[0], "serve", str(seeing.path), "--image-host", "images.example.com"]
+    done = subprocess.run(served, capture_output=True, text=True)
+    assert (done.returncode, "has no client of HTTPS" in done.stderr) == (2, True), done.stderr
 
 
 def test_what_does_not_go_with_pictures_is_refused_in_cpp(seeing, native):

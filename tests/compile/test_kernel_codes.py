@@ -62,7 +62,7 @@ def cases(draw: st.DrawFn, *, has_sinks: bool) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("op", neutral.INT8_ATTENDS.values())
-@drawn(40, 200)
+@drawn(16, 200)
 def test_attention(op, data):
     feeds = fed(cases(data.draw, has_sinks="Sinks" in op))
     # What lies behind the committed rows is never read: it may be anything.
@@ -113,7 +113,7 @@ def test_a_row_is_the_same_in_the_window_and_in_the_cache():
         same_bits(found[0], each, "two borders")
 
 
-@drawn(40, 200)
+@drawn(16, 200)
 def test_codes_are_those_of_torch(data):
     draw = data.draw
     shape = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 80)), draw(st.integers(1, 130))
@@ -157,7 +157,7 @@ def fed_int4(feeds: dict[str, Array]) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("op", neutral.INT4_ATTENDS.values())
-@drawn(40, 200)
+@drawn(16, 200)
 def test_attention_over_values_in_four_bits(op, data):
     feeds = cases(data.draw, has_sinks="Sinks" in op)
     random, width = np.random.default_rng(data.draw(st.integers(0, 99))), 2 * data.draw(st.integers(1, 35))
@@ -210,7 +210,7 @@ def test_a_row_of_four_bits_is_the_same_in_the_window_and_in_the_cache():
         same_bits(found[0], each, "two borders")
 
 
-@drawn(40, 200)
+@drawn(16, 200)
 def test_codes_of_four_bits_are_those_of_torch(data):
     draw = data.draw
     shape = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 80)), 2 * draw(st.integers(1, 65))

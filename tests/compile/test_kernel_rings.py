@@ -71,7 +71,7 @@ def case(draw: st.DrawFn, op: str, *, tame: bool = False) -> tuple[dict[str, Arr
 
 @needs_library
 @pytest.mark.parametrize("op", [*neutral.ATTENDS, *neutral.INT8_ATTENDS.values()])
-@drawn(40, 300)
+@drawn(16, 300)
 def test_a_ring_gives_the_bits_of_a_full_cache(op, data):
     feeds, window, size, more = case(data.draw, op)
     softcap = data.draw(st.sampled_from([0.0, 30.0]))
@@ -90,7 +90,7 @@ def test_so_do_the_bodies(op, data):
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
 
 
-@drawn(40, 200)
+@drawn(16, 200)
 def test_so_do_eager_torch_and_the_neutral_op(data):
     feeds, window, size, more = case(data.draw, "Attend", tame=True)
     batch, _, tokens, width = feeds["key_rows"].shape

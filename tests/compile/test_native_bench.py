@@ -34,6 +34,7 @@ def test_a_wrong_prompts_file_is_refused_alike(both, tmp_path, name):
     file = tmp_path / "prompts.jsonl"
     file.write_bytes(PROMPT_FILES[name])
     assert both.same("bench", "nowhere", "--prompts", file).code == 2
+    assert both.same("bench", "nowhere", "--prompts", tmp_path).code == 2
 
 
 def by_keys(value: Any) -> Any:

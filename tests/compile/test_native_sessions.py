@@ -1,6 +1,7 @@
 """Sessions of both runtimes: equal files, continuations with the bits of those from scratch, equal words for what is
 wrong."""
 
+import signal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -9,10 +10,13 @@ import numpy as np
 import pytest
 
 from speccompile.errors import UsageError
+from speccompile.runtime import Bundle
 from speccompile.runtime.session_file import SessionFile, read_session, write_session
 from tests.compile.combinations import BATCH_SIZE
 from tests.compile.test_serving_exact import FEW, KINDS
+from tests.light.test_cli_serve import ready
 from tests.native.native_errors import NativeError
+from tests.native.served import COMPLETIONS, started
 from tests.native.side_by_side import SideBySide
 from tests.suite.selection import sweep_but
 
@@ -173,3 +177,26 @@ def test_a_generation_that_is_left_early_is_saved(both, tmp_path):
     expected = both.python.generate([*said, 3], max_new_tokens=15)
     found = both.python.generate([*said, 3], max_new_tokens=15, session=tmp_path / "s")
     assert (found.token_ids, found.cached_tokens) == (expected.token_ids, len(said))
+
+
+@pytest.mark.sweep("one build for each kind of recurrent state")
+@pytest.mark.parametrize("combination", [each for each in KINDS if each.pair and each.proposer is None], ids=str)
+def test_services_of_both_go_on_from_whole_prompts(workshop, combination, native_build, onnxruntime_library, tmp_path):
+    """Of recurrent states the prompts are kept, by either server, and serve prompts that begin with all of one."""
+    folder, said = workshop.bundle(combination, batch_size=BATCH_SIZE), [7, 11, 13] * 7
+    alone = Bundle.open(folder, threads=1)
+    for turn, kind in enumerate(("native", "native", "python", "native")):
+        expected = alone.generate(said, max_new_tokens=6, ignore_eos=True).token_ids
+        options = ("--sessions", tmp_path / "kept", "--threads", 1)
+        with started(kind, native_build, onnxruntime_library, folder, *options) as (running, address):
+            for speculative in (False, True):
+                body = {"prompt": said, "max_tokens": 6, "return_token_ids": True, "speculative": speculative}
+                found = ready(address).ask("POST", COMPLETIONS, body | {"temperature": 0, "ignore_eos": True})
+                assert found.status == 200, found.data
+                assert found.json["choices"][0]["token_ids"] == expected
+                if not speculative:
+                    cached = found.json["usage"]["prompt_tokens_details"]["cached_tokens"]
+                    assert cached == (len(said) - 8 if turn else 0)
+            running.send_signal(signal.SIGTERM)
+            assert running.wait(60) == 0
+        said = [*said, *expected, turn + 3, turn + 4]

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from speccompile.compiler.prove import graphs, reference, tokens, tolerance
+from speccompile.contract import Tensor
 from speccompile.errors import ProofError
 from tests.compile.tiny_bundles import Built
 
@@ -143,6 +144,18 @@ def test_tokens_of_quantized_weights_are_counted_not_refused(built):
     assert 1 <= row["same_tokens"] <= 5
     with pytest.raises(ProofError, match="at new token 3 speculative decoding gives"):
         reference.check_cases(case.target, [found], "float16")
+
+
+@pytest.mark.parametrize("word", ["int4", "int8", "stored", "w8a8"])
+def test_quantized_weights_are_judged_by_themselves_whatever_the_caches(built, word):
+    case = built("lookup_5")
+    scales = Tensor("target.value_scale.0", "float32", (1, 2, 48, 2), "target.value_scale.0", "state")
+    verify = case.bundle.entry.graphs[0]
+    coded = replace(verify, inputs=(*verify.inputs, scales))
+    entry = replace(case.bundle.entry, precision={"target": word}, graphs=(coded,))
+    assert reference.judging_precision(case.target, entry) == word
+    floats = replace(entry, precision={"target": "float32"})
+    assert reference.judging_precision(case.target, floats) == "int4 values"
 
 
 def test_bfloat16_is_judged_as_float32_where_nothing_is_lost(built):

@@ -106,6 +106,7 @@ def four_bits(pair) -> Path:
     return build(planned(pair, *caches, "cache.max_divergence=0.5"), pair / "four-bits")
 
 
+@pytest.mark.sweep("a bundle with its proof; kernels and bodies of these codes are in the first tier")
 def test_values_in_four_bits(four_bits, pair, tmp_path, native_library, onnxruntime_library):
     bundle, prompt, path = Bundle.open(four_bits, threads=1), prompts()[2], tmp_path / "session"
     assert [cache_dtype(bundle.manifest.graphs, part) for part in ("target", "drafter")] == [INT4_VALUES] * 2

@@ -6,7 +6,7 @@ import pytest
 
 from speccompile.runtime import Bundle
 from tests.compile.combinations import BATCH_SIZE, FIRST, ON_STATES, REASON, every, is_tried
-from tests.serving_schedules import Alone, play
+from tests.serving_schedules import Alone, Preemptions, play
 from tests.suite.selection import sweep_but
 
 KINDS = [
@@ -48,3 +48,13 @@ def test_requests_of_many_threads(built):
     for number, generation in enumerate(expected):
         for name in ("token_ids", "text", "logprobs", "finish_reason"):
             assert getattr(found[number], name) == getattr(generation, name)
+
+
+@pytest.mark.sweep("one build for each kind of drafter")
+@pytest.mark.parametrize("combination", KINDS, ids=str)
+def test_preempted_sequences_get_what_they_get_alone(workshop, combination):
+    bundle = Bundle.open(workshop.bundle(combination, batch_size=BATCH_SIZE), threads=1, proposer=combination.proposer)
+    told, alone = Preemptions(), Alone(bundle)
+    found = [each for seed in range(2) for each in play(bundle, seed, 10, alone, told)]
+    assert len(found) > 10
+    assert told.count or combination.sample

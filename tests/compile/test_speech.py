@@ -61,9 +61,8 @@ def test_an_encoder_is_shared_where_it_is_the_same(tmp_path):
     assert compared(tmp_path) == "only one of them has layers.2.fc1.bias"
 
 
-@pytest.mark.parametrize(
-    "encoder", ["same", pytest.param("other", marks=pytest.mark.sweep("as the same encoder, which is shared"))]
-)
+@pytest.mark.sweep("a bundle of two models; which encoders are shared is above, in the first tier")
+@pytest.mark.parametrize("encoder", ["same", "other"])
 def test_a_smaller_whisper_drafts(tmp_path, encoder):
     model, drafter = make_pair(tmp_path)
     if encoder == "other":
@@ -193,6 +192,7 @@ def long_form(model, sound, **options):
     return [(each["tokens"].tolist(), float(each["start"]), float(each["end"])) for each in found["segments"][0]]
 
 
+@pytest.mark.sweep("a minute of sound; the algorithm over given windows is in tests/light/test_transcripts.py")
 def test_long_sounds_are_heard_as_by_transformers(timed):
     model, built = timed
     seen = set()
@@ -214,6 +214,7 @@ def test_long_sounds_are_heard_as_by_transformers(timed):
         assert first.token_ids == expected[0][0]
 
 
+@pytest.mark.sweep("a minute of sound; the algorithm over given windows is in tests/light/test_transcripts.py")
 def test_improbable_texts_are_written_again(timed):
     with Bundle.open(timed[1]) as bundle:
         sound, warm = loud_and_quiet(9000, 3), {"timestamps": True, "max_new_tokens": 24, "temperature": [0.0, 0.7]}

@@ -14,7 +14,10 @@ from speccompile.runtime import Bundle
 from tests import adapters
 from tests.gguf_files import save, save_reference, write_gguf
 
-pytestmark = pytest.mark.builds(2)
+pytestmark = [
+    pytest.mark.builds(2),
+    pytest.mark.sweep("a bundle; stored codes, adapters and quantized caches alone are in the first tier"),
+]
 
 PROMPT = [5, 9, 20, 31, 7, 77, 13]
 ALL = {"max_new_tokens": 20, "ignore_eos": True, "top_logprobs": 8}

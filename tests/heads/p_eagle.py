@@ -19,29 +19,30 @@ def p_eagle(
     draft_size: int = 0,
     mask_token: int = 7,
     seed: int = 0,
+    width: int = WIDTH,
     **more: Any,
 ) -> Path:
-    """dialect: "speculators", "vllm" (EAGLE-3's architecture) or "specforge" (its names). For a target as wide as the
-    head, taps before its layer 1 and, twice, behind it. `more` goes to the config."""
+    """dialect: "speculators", "vllm" (EAGLE-3's architecture) or "specforge" (its names); width: of its rows. For a
+    target as wide as the head, taps before its layer 1 and, twice, behind it. `more` goes to the config."""
     hidden, vocabulary = target.hidden_size, target.vocab_size
-    assert hidden == WIDTH or dialect != "speculators", "speculators has heads as wide as their targets"
+    assert hidden == width or dialect != "speculators", "speculators has heads as wide as their targets"
     size = draft_size or vocabulary
     first = "midlayer." if dialect == "specforge" else "layers.0."
     shapes: dict[str, tuple[int, ...]] = {
-        "fc.weight": (WIDTH, 3 * hidden),
+        "fc.weight": (width, 3 * hidden),
         "mask_hidden": (1, 3 * hidden) if dialect == "vllm" else (1, 1, 3 * hidden),
-        **layer(first, inputs=2 * WIDTH),
-        f"{first}hidden_norm.weight": (WIDTH,),
-        "norm.weight": (WIDTH,),
-        "lm_head.weight": (size, WIDTH),
-        "embed_tokens.weight": (vocabulary, WIDTH),
+        **layer(first, inputs=2 * width, width=width),
+        f"{first}hidden_norm.weight": (width,),
+        "norm.weight": (width,),
+        "lm_head.weight": (size, width),
+        "embed_tokens.weight": (vocabulary, width),
     }
     for index in range(1, layers):
-        shapes |= layer(f"layers.{index}.")
+        shapes |= layer(f"layers.{index}.", width=width)
     tensors = random_tensors(shapes, seed, 1.5) | (draft_vocabulary(vocabulary, size) if draft_size else {})
     tensors["mask_hidden"] = 3 * tensors["mask_hidden"] * (3 * hidden) ** 0.5
-    config = llama_config(vocabulary, layers=layers)
-    sizes = {} if hidden == WIDTH else {"target_hidden_size": hidden}
+    config = llama_config(vocabulary, layers=layers, width=width)
+    sizes = {} if hidden == width else {"target_hidden_size": hidden}
     if dialect == "speculators":
         return write(folder, _speculators(config, size, mask_token) | more, tensors)
     own = {"draft_vocab_size": size, "architectures": ["LlamaForCausalLMEagle3"]} | sizes

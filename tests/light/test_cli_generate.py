@@ -249,6 +249,7 @@ def test_sampling_is_refused(arguments, error, folder, run):
         (["--prompt", "a", "--logprobs"], "received --logprobs without --json, expected both\nhint: add --json"),
         (["--prompt", "a", "--num-return-sequences", "0"], "num_return_sequences: received 0, expected a whole number"),
         (["--prompt", "a", "--max-new-tokens", "0"], "Invalid value for '--max-new-tokens': 0 is not in the range"),
+        (["--prompt", "a", "-n", "1e3"], "Invalid value for '--max-new-tokens': '1e3' is not a valid integer.\nhint"),
         (["--prompt", "a", "--threads", "0"], "Invalid value for '--threads': 0 is not in the range x>=1."),
         (["--prompt", "a", "--stop", ""], "empty stop string in ['']\nhint: leave it out"),
         (["--prompt", "a", "--engine", "xyzzy"], "the bundle has no engine 'xyzzy'\nhint: it has: onnxruntime-cpu"),

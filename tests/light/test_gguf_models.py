@@ -12,7 +12,7 @@ from speccompile.compiler.checkpoints.facts import read_checkpoint
 from speccompile.compiler.checkpoints.gguf.conversion import convert
 from speccompile.compiler.models.load import load_model, read_model
 from speccompile.compiler.weights.checkpoint import checkpoint_sources
-from speccompile.compiler.weights.gguf.weight import ValueTiles, codes_at
+from speccompile.compiler.weights.gguf.weight import ValueTiles, codes_at, codes_in
 from speccompile.drafters.find import find_carried
 from speccompile.errors import CheckpointError, SpeccompileError, UnsupportedModelError
 from speccompile.recipe.gguf import gguf_folder
@@ -143,10 +143,9 @@ def test_other_architectures_are_refused_by_name(tmp_path):
         convert((tmp_path / "model.gguf",))
 
 
-@pytest.mark.parametrize("architecture", ["eagle3", "dflash", "gemma4-assistant"])
-def test_heads_of_drafters_are_refused_by_name(tmp_path, architecture):
-    write_only(tmp_path / "model.gguf", architecture)
-    with pytest.raises(UnsupportedModelError, match=f"general.architecture '{architecture}'") as refused:
+def test_an_assistant_is_refused_by_name(tmp_path):
+    write_only(tmp_path / "model.gguf", "gemma4-assistant")
+    with pytest.raises(UnsupportedModelError, match=r"general.architecture 'gemma4-assistant'") as refused:
         convert((tmp_path / "model.gguf",))
     assert refused.value.hint.startswith("use the head's safetensors")
 
@@ -226,6 +225,37 @@ def test_codes_of_reordered_rows_and_columns_are_their_numbers(tmp_path):
         assert source.codes_place is not None
         np.testing.assert_array_equal(codes_at(source_file(source), source.codes_place).read_all(), source.read_all())
     assert {"linear_attn.out_proj.weight", "linear_attn.in_proj_qkv.weight", "linear_attn.in_proj_b.weight"} <= seen
+
+
+@pytest.mark.parametrize(("name", "type_"), [("qwen3_moe", "Q8_0"), ("qwen3_moe", "Q4_1"), ("gpt_oss", "Q8_0")])
+def test_codes_of_experts_are_their_numbers(tmp_path, name, type_):
+    """Of GPT-OSS they are MXFP4, and lie transposed in transformers."""
+    described, _ = describe(save(tmp_path / "model", name, **MODELS[name]), tmp_path / "model.gguf", types=(type_,))
+    weights = load_model(described, 64).named_parameters()
+    stacked = {name: each.source for name, each in weights if ".experts." in name and each.dim() == 3}
+    assert {name.rpartition(".")[2] for name in stacked} == {"gate_up_proj", "down_proj"}
+    for source in stacked.values():
+        again = codes_in(lambda _: source_file(source), json.loads(json.dumps(source.codes_place)))  # noqa: B023
+        for expert in (0, 3):
+            for weight in (source.select(expert), again.select(expert)):
+                rows = weight.transpose((1, 0)) if name == "gpt_oss" else weight
+                kind = rows.code_kind
+                assert kind.name == ("MXFP4" if name == "gpt_oss" else type_)
+                for part in (slice(0, rows.shape[0]), slice(3, 20)):
+                    numbers, scales, offsets = rows.block_codes(part)
+                    wide = [None if each is None else each.repeat(kind.block_size, 0) for each in (scales, offsets)]
+                    zero = kind.zero_point if kind.bits == 4 else 0
+                    found = (numbers.astype(np.float32) - zero) * wide[0] + (0 if wide[1] is None else wide[1])
+                    np.testing.assert_array_equal(found.T, rows.rows(part))
+
+
+def test_gates_of_another_type_have_no_codes(tmp_path):
+    """Gate and up are one weight in transformers."""
+    described, _ = describe(
+        save(tmp_path / "model", "qwen3_moe", **MODELS["qwen3_moe"]), tmp_path / "model.gguf", types=("Q8_0",),
+        gates="Q4_0",
+    )  # fmt: skip
+    assert not read_checkpoint(described)[1].has_codes
 
 
 def source_file(source):

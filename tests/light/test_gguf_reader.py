@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gguf.quants import dequantize as published
 
-from speccompile.compiler.checkpoints.gguf.block_types import BLOCK_TYPES, BY_NAME, FLOATS, OTHERS, QUANTIZED
+from speccompile.compiler.checkpoints.gguf.block_types import BLOCK_TYPES, BY_NAME, FLOATS, INTEGERS, OTHERS, QUANTIZED
 from speccompile.compiler.checkpoints.gguf.conversion import convert
 from speccompile.compiler.checkpoints.gguf.reader import read_gguf
 from speccompile.compiler.checkpoints.gguf.splits import find_gguf, read_split
@@ -195,4 +195,4 @@ def test_several_models_in_a_folder_are_named(tmp_path):
 
 
 def test_floats_have_their_own_names():
-    assert set(FLOATS) | QUANTIZED == set(BY_NAME)
+    assert {*FLOATS, INTEGERS} | QUANTIZED == set(BY_NAME)

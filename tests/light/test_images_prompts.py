@@ -1,6 +1,7 @@
 """Tiles and placeholders of pictures against transformers' own processors, and pictures told apart by content."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from transformers import (
     Gemma4Processor,
     Idefics3Processor,
     InternVLProcessor,
+    LlavaNextProcessor,
     LlavaOnevisionProcessor,
+    LlavaProcessor,
     Qwen2_5_VLProcessor,
     Qwen3VLProcessor,
     SmolVLMProcessor,
@@ -43,6 +46,8 @@ PROCESSORS = {
     "qwen3_5": Qwen3VLProcessor,
     "gemma3": Gemma3Processor,
     "gemma4": Gemma4Processor,
+    "llava": LlavaProcessor,
+    "llava_next": LlavaNextProcessor,
     "llava_onevision": LlavaOnevisionProcessor,
     "idefics3": Idefics3Processor,
     "smolvlm": SmolVLMProcessor,
@@ -107,7 +112,7 @@ def test_prompts_are_those_of_transformers_processor(seen, monkeypatch):
     monkeypatch.setattr(processing_smolvlm, "num2words", str)  # for videos, as torchvision is
     monkeypatch.setattr(ProcessorMixin, "check_argument_for_proper_class", lambda *_: None)
     name, folder, settings, reader = seen
-    if name in ("lfm2_vl", "mistral3"):
+    if name in ("lfm2_vl", "mistral3", "pixtral"):
         pytest.skip("transformers' own is there with torchvision alone: see the next test")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     rows = {"image_seq_length" if name in ("gemma3", "internvl") else "image_seq_len": settings.tile_rows}
@@ -120,6 +125,8 @@ def test_prompts_are_those_of_transformers_processor(seen, monkeypatch):
     if name == "llava_onevision":
         rows = {"num_image_tokens": settings.tile_rows, "vision_feature_select_strategy": "full",
                 "vision_aspect_ratio": "anyres_max_2"}  # fmt: skip
+    if name in ("llava", "llava_next"):
+        rows = {"patch_size": 14, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1}
     if name == "gemma3":
         for key, value in {"boi_token": settings.token, "eoi_token": settings.settings["end"],
                            "image_token": settings.row_token, "boi_token_id": settings.token_id - 2,
@@ -130,7 +137,7 @@ def test_prompts_are_those_of_transformers_processor(seen, monkeypatch):
                            "context_image_token": settings.token, "start_image_token_id": 273,
                            "end_image_token_id": 274, "context_image_token_id": settings.token_id}.items():  # fmt: skip
             setattr(tokenizer, key, value)
-    video = {} if name in ("gemma3", "idefics3") else {"video_processor": None}
+    video = {} if name in ("gemma3", "idefics3", "llava", "llava_next") else {"video_processor": None}
     processor = PROCESSORS[name](image_processor=vision.processor(folder), tokenizer=tokenizer, **video, **rows)
     token = settings.token
     prompts = (f"in{token} the", [(40, 90)]), (f"{token}{token}", [(90, 40), (56, 56)]), (f"a{token}", [(7, 300)])
@@ -153,12 +160,13 @@ def test_tiles_of_lfm2_have_tokens_for_their_places(seen):
     assert found == AutoTokenizer.from_pretrained(folder)(text)["input_ids"]
 
 
-@pytest.mark.parametrize("seen", ["mistral3"], indirect=True)
+@pytest.mark.parametrize("seen", ["mistral3", "pixtral"], indirect=True)
 def test_lines_of_pixtral_end_with_a_token(seen):
-    _, folder, _, reader = seen
+    _, folder, settings, reader = seen
+    side = settings.tile[0]
     pictures = [vision.picture(40, 90), vision.picture(90, 33)]
     given = vision.processor(folder)(images=[Image.fromarray(each) for each in pictures], return_tensors="np")
-    texts = [("[IMG]" * (width // 28) + "[IMG_BREAK]") * (height // 28) for height, width in given["image_sizes"]]
+    texts = [("[IMG]" * (width // side) + "[IMG_BREAK]") * (height // side) for height, width in given["image_sizes"]]
     one, two = (text.removesuffix("[IMG_BREAK]") + "[IMG_END]" for text in texts)
     found = reader.prompt("a[IMG]b[IMG]", reader.pictures(pictures)).ids
     assert found == AutoTokenizer.from_pretrained(folder)(f"a{one}b{two}")["input_ids"]
@@ -175,14 +183,8 @@ def test_a_placeholder_that_a_user_types_is_text(seen):
     assert tokenizer.decode(ids) == typed
     plain = "in the self = the"
     assert escaping.encode(plain) == tokenizer.encode(plain)
-    assert escaping.encode(settings.token * 3) == escaping.encode_parts(
-        [
-            settings.token[0],
-            f"{settings.token[1:]}{settings.token[0]}",
-            f"{settings.token[1:]}{settings.token[0]}",
-            settings.token[1:],
-        ]
-    )
+    first, rest = settings.token[0], settings.token[1:]
+    assert escaping.encode(settings.token * 3) == escaping.encode_parts([first, rest + first, rest + first, rest])
 
 
 def test_pictures_and_placeholders_are_counted(seen):
@@ -220,6 +222,9 @@ def test_chunks_end_around_rows_that_see_each_other(seen):
     for place in range(first + 1, last + 1):
         assert media.reusable(place) == (first if settings.both_ways else place)
     assert [media.reusable(each) for each in (0, first, last + 1, length + 9)] == [0, first, last + 1, length + 9]
+    assert media.chunk_stop(first, first + 2) == (last + 1 if settings.both_ways else first + 2), (
+        "one that fills a chunk"
+    )
     apart = [*found.ids[: first + 1], 9, *found.ids[first + 1 :]]
     if settings.both_ways or settings.axes:
         with pytest.raises(PromptError, match=r"tokens among the .* placeholders of picture 2, expected none"):
@@ -237,6 +242,27 @@ def test_a_picture_is_told_by_its_content(seen):
     assert all(a != b for a, b, token in zip(first, differs, ids, strict=True) if token == settings.token_id)
     assert all(each < 0 for each, token in zip(first, ids, strict=True) if token == settings.token_id)
     assert len(set(first)) >= ids.count(settings.token_id)
+
+
+def test_a_picture_is_told_by_more_than_the_first_byte_of_its_hash(seen):
+    _, _, settings, reader = seen
+    (picture,) = reader.pictures([vision.picture(40, 90)])
+    ids, encoder = reader.prompt("what is it", [picture]).ids, fake_encoder(settings)
+    keys = [bytes(7) + bytes([last]) + picture.key[8:] for last in (0, 1)]
+    first, other = (SequenceMedia([replace(picture, key=key)], ids, encoder).identity for key in keys)
+    assert all(a != b for a, b, token in zip(first, other, ids, strict=True) if token == settings.token_id)
+
+
+@pytest.mark.parametrize("seen", ["qwen3_vl"], indirect=True)
+def test_positions_behind_a_prompt_that_ends_with_a_picture_are_those_of_its_end(seen):
+    _, _, settings, reader = seen
+    pictures = reader.pictures([vision.picture(40, 90)])
+    ids = reader.prompt("what is it", pictures).ids
+    ends = [*ids[: len(ids) - ids[::-1].index(settings.token_id)]]
+    media = reader.of_ids(ends, pictures).media
+    behind = media.offsets_between(len(ends), len(ends) + 3)
+    assert behind.shape == (3, 3)
+    assert (behind == media.offset_behind).all()
 
 
 def fake_encoder(settings: ImageSettings, limit: int = encoders.ENCODER_BYTES) -> Encoder:

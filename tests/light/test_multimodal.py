@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import AutoModelForImageTextToText, LlavaConfig
+from transformers import AutoModelForImageTextToText, VipLlavaConfig
 
 from speccompile.compiler.checkpoints.facts import read_checkpoint
 from speccompile.compiler.models.load import load_model
@@ -99,12 +99,12 @@ def test_layers_with_a_state_go_through_the_hook(tmp_path):
 
 
 def test_another_multimodal_model_is_refused_by_its_type(tmp_path, make_checkpoint):
-    text = LlavaConfig().to_dict()["text_config"]
-    folder = make_checkpoint(tmp_path / "model", vocab_size=None, model_type="llava", text_config=text)
+    text = VipLlavaConfig().to_dict()["text_config"]
+    folder = make_checkpoint(tmp_path / "model", vocab_size=None, model_type="vipllava", text_config=text)
     message = (
-        r"config\.json: received a multimodal checkpoint of type 'llava', expected a language model, or one of gemma3, "
-        r"gemma3n, gemma4, idefics3, internvl, lfm2_vl, llava_onevision, mistral3, qwen2_5_vl, qwen3_5, qwen3_vl, "
-        r"smolvlm, whose text decoder is compiled$"
+        r"config\.json: received a multimodal checkpoint of type 'vipllava', expected a language model, or one of "
+        r"gemma3, gemma3n, gemma4, idefics3, internvl, lfm2_vl, llava, llava_next, llava_onevision, mistral3, "
+        r"qwen2_5_vl, qwen3_5, qwen3_vl, smolvlm, whose text decoder is compiled$"
     )
     with pytest.raises(UnsupportedModelError, match=message):
         read_checkpoint(folder)

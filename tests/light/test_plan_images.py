@@ -178,7 +178,7 @@ OTHERS = [
         "llava_onevision",
         "config.json",
         {"vision_feature_select_strategy": "default"},
-        "received default, expected full",
+        "received vision_feature_select_strategy 'default' in config.json, expected 'full'",
     ),
     ("llava_onevision", "config.json", {"vision_aspect_ratio": "pad"}, "received vision_aspect_ratio 'pad'"),
     ("mistral3", "processor_config.json", {"patch_size": 16}, "received patch_size 16 in processor_config"),
@@ -226,3 +226,30 @@ def test_a_manifest_that_contradicts_its_graphs_is_refused(folder):
         with pytest.raises(BundleError, match=r"plan\.images: "):
             image_settings(SimpleNamespace(plan=plan, graphs=graphs))
     assert image_settings(SimpleNamespace(plan={}, graphs=[])) is None
+
+
+def test_the_encoder_s_precision_is_part_of_the_pictures(folder):
+    plan = planned(folder, target={"encoder_precision": "int8"}, prove={"max_encoder_divergence": 0.5})
+    assert plan.images is not None
+    assert (plan.images.precision, plan.prove.max_encoder_divergence) == ("int8", 0.5)
+    assert plan.images.describe().endswith("pixels, encoded in int8")
+    assert planned(folder).images.precision == "float32"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"target": {"images": False, "encoder_precision": "int8"}},
+         "target.encoder_precision: received int8, expected it only with target.images: true"),
+        ({"target": {"images": False}, "prove": {"max_encoder_divergence": 0.1}},
+         "prove.max_encoder_divergence: received 0.1, expected it only with target.images: true"),
+        ({"prove": {"max_encoder_divergence": 0.1}},
+         "prove.max_encoder_divergence: received 0.1, expected it only with another precision"),
+        ({"target": {"encoder_precision": "int4"}}, "target.encoder_precision: .*expected float32, bfloat16 or int8"),
+        ({"target": {"encoder_precision": "int8"}, "prove": {"max_encoder_divergence": 0}},
+         "prove.max_encoder_divergence: .*expected a number of nats above 0"),
+    ],
+)  # fmt: skip
+def test_keys_of_the_encoder_without_one_are_refused(folder, changes, said):
+    with pytest.raises(RecipeError, match=said):
+        planned(folder, **changes)

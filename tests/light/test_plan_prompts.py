@@ -86,3 +86,6 @@ def test_a_file_without_prompts_is_refused(write):
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(PromptError, match=r"nowhere\.jsonl', expected a file: nothing lies there"):
         read_prompts(tmp_path / "nowhere.jsonl")
+    with pytest.raises(PromptError, match="expected a file: it is a folder") as caught:
+        read_prompts(tmp_path)
+    assert "one prompt a line" in str(caught.value.hint)

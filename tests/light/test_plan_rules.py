@@ -33,7 +33,7 @@ FEATURE_LMS = ("mtp", "eagle3", "eagle", "hydra", "redrafter", "assistant")
 BLOCKS = ("dflash", "dspark", "domino")
 """A block of drafts at once, off whose positions any tree is read."""
 ONE_PASS = ("pard", "pard2", "p_eagle")
-"""Drafts at once, which are a chain."""
+"""Drafts at once, which are a chain, or the best nodes of all trees."""
 MASKED = ("pass", "bita")
 """Kinds that bring rows alone, which the target itself reads."""
 CERTAIN = ("models", "prompt_lookup", "suffix", "token_recycling", "retrieval", "lookahead", "jacobi", *MASKED)
@@ -66,13 +66,13 @@ def can(drafter, decoding, method, tree, sample):
         return False
     if drafter in LEARNING and method != "exact":
         return False
-    if drafter in (*ONE_PASS, *MASKED, "kangaroo", "jacobi") and tree != "chain":
+    if drafter in (*MASKED, "kangaroo", "jacobi") and tree != "chain":
         return False
     if sample == "true" and not (has_probabilities and decoding == "sampling" and method in ("exact", "lenience")):
         return False
-    if drafter in VOTES and tree == "static":
+    if drafter in (*VOTES, *ONE_PASS) and tree == "static":
         return False
-    grows = drafter in ("model", "layer_skip", *VOTES, *FEATURE_LMS, *BLOCKS)
+    grows = drafter in ("model", "layer_skip", "medusa", *VOTES, *FEATURE_LMS, *BLOCKS, *ONE_PASS)
     if tree == "dynamic" and not (grows and method == "exact" and sample == "false"):
         return False
     if method in ("lenience", "bild") and (tree != "chain" or drafter == "models"):
@@ -154,8 +154,8 @@ def test_parameters_of_other_methods_are_refused(plan, written, message):
         (
             {"drafter": {"kind": "prompt_lookup", "tree": SHAPES["dynamic"]}},
             "drafter.tree: received a dynamic tree, which drafter.kind prompt_lookup cannot do, expected a chain or a ",
-            r"set drafter.kind to model, layer_skip, mtp, dflash, dspark, domino, eagle3, eagle, hydra, redrafter, "
-            r"assistant, suffix or retrieval, or "
+            r"set drafter.kind to model, layer_skip, mtp, dflash, dspark, domino, eagle3, eagle, medusa, hydra, "
+            r"redrafter, assistant, suffix, retrieval, pard, pard2 or p_eagle, or "
             r"drafter.tree to a chain or a static tree",
         ),
         (

@@ -41,17 +41,19 @@ def refusal(plan):
     return refusal
 
 
-@pytest.mark.parametrize("tree", [[2, 1], {"depth": 2, "top_k": 2, "nodes": 4}], ids=["static", "dynamic"])
-def test_a_tree_of_a_target_that_carries_states(plan, refusal, tree):
-    drafter = {"kind": "model", "model": "drafter"}
+def test_a_tree_of_a_target_that_carries_states(plan, refusal):
+    drafter, tree = {"kind": "model", "model": "drafter"}, {"depth": 2, "top_k": 2, "nodes": 4}
     message, hint = refusal(drafter | {"tree": tree})
     assert message.endswith(
-        f"drafter.tree: received a tree, but the target 'hybrid' {CARRIES}, expected a chain, in which each token "
-        "follows one"
+        f"drafter.tree: received a tree that differs from round to round, but the target 'hybrid' {CARRIES}, expected "
+        "a static tree, such as drafter.tree [2, 2], or a chain, in which each token follows one"
     )
     assert hint == "set drafter.tree to chain"
     assert plan(drafter | {"tree": [1, 1]}).drafter.tree.kind == "chain"
+    assert plan(drafter | {"tree": [2, 1]}).drafter.tree.kind == "static"
     assert plan(drafter | {"tree": tree}, target="target").drafter.tree.kind != "chain"
+    message, _ = refusal({"kind": "layer_skip", "layers": [0], "tree": [2, 1]})
+    assert "drafter.tree: received a tree of drafter.kind layer_skip, whose drafts move on the same states" in message
 
 
 @pytest.mark.parametrize(
@@ -59,13 +61,17 @@ def test_a_tree_of_a_target_that_carries_states(plan, refusal, tree):
     [
         ({"kind": "models", "models": ["drafter", "drafter"]}, "drafter.kind"),
         ({"kind": "lookahead"}, "drafter.kind"),
-        ({"kind": "token_recycling", "top_k": 4}, "drafter.tree"),
-        ({"kind": "token_recycling", "nodes": 12}, "drafter.nodes"),
     ],
     ids=lambda each: each["kind"] if isinstance(each, dict) else each,
 )
-def test_kinds_whose_drafts_are_a_tree(refusal, drafter, key):
-    assert f"{key}: received a tree, but the target 'hybrid' {CARRIES}" in refusal(drafter)[0]
+def test_kinds_whose_drafts_differ_from_round_to_round(refusal, drafter, key):
+    expected = f"{key}: received a tree that differs from round to round, but the target 'hybrid' {CARRIES}"
+    assert expected in refusal(drafter)[0]
+
+
+@pytest.mark.parametrize("keys", [{"top_k": 4}, {"nodes": 12}], ids=str)
+def test_a_constant_tree_of_a_kind(plan, keys):
+    assert plan({"kind": "token_recycling"} | keys).drafter.tree.kind == "static"
 
 
 def test_a_tree_of_a_drafter_that_carries_states(plan, refusal, tmp_path):

@@ -7,9 +7,10 @@ import pytest
 from speccompile.errors import EngineError, OverloadedError
 from speccompile.runtime.text.tokenizer import Tokenizer
 from speccompile.serving.scheduler import Limits
+from speccompile.serving.scheduler.scheduler import Scheduler
 from tests.light.fake_bundle import toy_bundle, toy_tokenizer
 from tests.light.toy_models import autoregressive
-from tests.serving_schedules import play
+from tests.serving_schedules import Preemptions, play
 
 KINDS = {
     "chain": {},
@@ -47,6 +48,34 @@ def test_every_request_gets_what_it_gets_alone(kind, rows, text, seeds):
     assert len(found) > 5 * len(seeds)
     if kind != "carried":
         assert sum(generation.cached_tokens for generation in found) > 15 * len(seeds)
+
+
+@pytest.mark.sweep("more drafters", but=["dynamic", "fused pairs", "sampled"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "drawn" not in kind])
+def test_preempted_sequences_get_what_they_get_alone(kind, text):
+    told, found = Preemptions(), []
+    for seed in range(4):
+        size = {"batch_size": 1 + seed % 2, "max_length": 64, "prefill_chunk": 8}
+        found += play(toy_bundle(text, ranges=seed < 3, **size, **KINDS[kind]), seed, told=told)
+    assert len(found) > 30
+    assert told.count > 8
+
+
+@pytest.mark.parametrize("kind", ["drawn", "drawn tree", "fused drawn"])
+def test_sequences_whose_tokens_depend_on_their_rounds_keep_their_slots(kind):
+    bundle = toy_bundle(batch_size=1, max_length=64, **KINDS[kind])
+    options = [{"temperature": 1.0, "seed": 3}, {}, {"temperature": 1.0, "seed": 3, "autoregressive": True}]
+    for preempted, option in zip([0, 1, 1], options, strict=True):
+        alone, told = bundle.generate(PROMPT, max_new_tokens=30, **option), Preemptions()
+        made = Scheduler(bundle, Limits(scheduling_policy="priority"), told)
+        slow = made.submit(PROMPT, max_new_tokens=30, **option)
+        for _ in range(4):
+            made.step()
+        made.submit(PROMPT[1:], max_new_tokens=3, priority=-1)
+        while not made.is_idle:
+            made.step()
+        assert slow.generations()[0].token_ids == alone.token_ids
+        assert told.count == preempted
 
 
 def test_requests_of_many_threads(text):

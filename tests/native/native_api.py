@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.runtime import Proposer
+from speccompile.runtime.images.encoder import LowDetail
 from tests.native.native_errors import CLASSES, HEADER, KINDS, NativeError
 
 ALL = 2 ** (8 * ctypes.sizeof(ctypes.c_size_t)) - 1
@@ -163,26 +164,29 @@ class NativeRequest(_Handle):
         named = options.get("adapter")
         for prompt, each in enumerate(named) if isinstance(named, list | tuple) else [(ALL, named)]:
             library.spc_request_set_adapter(self.handle, prompt, None if each is None else each.encode())
+        if constraint := options.get("constraint"):  # kind and text
+            kind, text = (None if each is None else _bytes(each) for each in constraint)
+            library.spc_request_set_constraint(self.handle, kind, text, len(text or b""))
         for name, value in options.items():
-            if name in ("adapter", "images", "source", "audio"):
+            if name in ("adapter", "audio", "constraint", "images", "source"):
                 continue
             if isinstance(value, str):
                 library.spc_request_set_text(self.handle, name.encode(), value.encode())
-                continue
-            if isinstance(value, list | tuple):
-                for prompt, each in enumerate(value):
-                    self._set(name, each, prompt)
             else:
-                self._set(name, value)
+                for prompt, each in enumerate(value) if isinstance(value, list | tuple) else [(ALL, value)]:
+                    self._set(name, each, prompt)
 
     def _show(self, images: Sequence[Sequence[Any]]) -> None:
-        """Add the pictures of each prompt: uint8 [height, width, 3], or the bytes of a file."""
-        for prompt, image in ((prompt, image) for prompt, own in enumerate(images) for image in own):
+        """Add each prompt's pictures: uint8 [height, width, 3], a file's bytes, or one of them as `LowDetail`."""
+        for prompt, given in ((prompt, image) for prompt, own in enumerate(images) for image in own):
+            image = given.source if isinstance(given, LowDetail) else given
             if isinstance(image, bytes):
                 self.library.spc_request_add_image_file(self.handle, prompt, image, len(image))
             else:
                 rgb = (ctypes.c_uint8 * image.size).from_buffer_copy(image.tobytes())
                 self.library.spc_request_add_image(self.handle, prompt, rgb, *image.shape[1::-1])
+            if isinstance(given, LowDetail):
+                self.library.spc_request_set_image_detail(self.handle, prompt, b"low")
 
     def _read(self, source: Any) -> None:
         """Set a source for all prompts, a text or ids, or one for each."""

@@ -16,10 +16,29 @@ class NativeService:
 
     def generate(self, prompt: Prompt, images: list[Any], **options: Any) -> dict[str, Any]:
         """Return the object of `generate --json` of a request, and cached_tokens."""
-        request = NativeRequest(self.library, [prompt], [], {"images": [images], **options})
-        taken, delta, done = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
+        found = self.finish(taken := self.submit(prompt, images, **options))
+        self.library.spc_submission_free(taken)
+        return found
+
+    def submit(self, prompt: str, images: list[Any], **options: Any) -> ctypes.c_void_p:
+        """Return the handle of a submission, which the caller frees."""
+        request, taken = NativeRequest(self.library, [prompt], [], {"images": [images], **options}), ctypes.c_void_p()
         self.library.spc_scheduler_submit(self._handle, request.handle, None, ctypes.byref(taken))
-        found = {}
+        return taken
+
+    def cancel(self, taken: ctypes.c_void_p) -> None:
+        self.library.spc_submission_cancel(taken)
+
+    def is_silent(self, taken: ctypes.c_void_p) -> bool:
+        """Return whether a submission has nothing to tell yet; what it tells is dropped."""
+        delta, done = ctypes.c_void_p(), ctypes.c_int()
+        self.library.spc_submission_next(taken, 0.0, ctypes.byref(delta), ctypes.byref(done))
+        self.library.spc_delta_free(delta)
+        return not delta.value and not done.value
+
+    def finish(self, taken: ctypes.c_void_p) -> dict[str, Any]:
+        """Return the object of a submission's only sequence."""
+        delta, done, found = ctypes.c_void_p(), ctypes.c_int(), dict[str, Any]()
         while not done.value:
             self.library.spc_submission_next(taken, -1.0, ctypes.byref(delta), ctypes.byref(done))
             if not delta.value:
@@ -30,7 +49,6 @@ class NativeService:
                 found = json.loads(self.library.spc_result_json(result))
                 self.library.spc_result_free(result)
             self.library.spc_delta_free(delta)
-        self.library.spc_submission_free(taken)
         return found
 
     def close(self) -> None:

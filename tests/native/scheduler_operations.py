@@ -36,6 +36,9 @@ class Recorder(Observer):
     def admitted(self, prompt_tokens: int, cached_tokens: int, queue_seconds: float) -> None:
         self.events.append(["admitted", prompt_tokens, cached_tokens, queue_seconds])
 
+    def preempted(self) -> None:
+        self.events.append(["preempted"])
+
     def first_token(self, seconds: float) -> None:
         self.events.append(["first_token", seconds])
 

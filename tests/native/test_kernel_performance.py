@@ -4,6 +4,8 @@ import shutil
 
 import pytest
 
+from scripts.performance.attention import Measured as Layer
+from scripts.performance.attention import Shape, attention_table
 from scripts.performance.instructions import (
     HISTORY,
     Count,
@@ -48,6 +50,13 @@ def test_a_table_says_what_bounds_a_product() -> None:
     said = table(Roofline("a processor", "avx2", 3e10, rows))
     assert "| int4 | 1 | 100.0 | 1.00 | 1.25 | memory |" in said
     assert "| int4 | 25 | 1000.0 | 10.00 | 2.00 | products |" in said
+
+
+def test_a_table_says_how_much_sooner_quantized_caches_are() -> None:
+    layers = [Layer("float", 4e-3, 33554432, 44.4), Layer("int8", 2e-3, 8912896, 54.1)]
+    said = attention_table({Shape(16384, 5, 16, 4, 64): layers})
+    assert "| 16, 4 | 16384 | 5 | float | 4.00 | 1.00 | 33.6 | 44 |" in said
+    assert "| 16, 4 | 16384 | 5 | int8 | 2.00 | 2.00 | 8.9 | 54 |" in said
 
 
 @pytest.mark.sweep("compiles the kernels")

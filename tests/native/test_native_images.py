@@ -24,7 +24,8 @@ from tests import vision
 from tests.native.bundle_lines import Lines, outcome
 from tests.suite.selection import sweep_but
 
-NAMES = ("idefics3", "internvl", "gemma3", "gemma4", "llava_onevision", "mistral3", "qwen2_5_vl", "qwen3_vl")
+NAMES = ("idefics3", "internvl", "gemma3", "gemma4", "lfm2_vl", "llava", "llava_next", "llava_onevision", "mistral3",
+         "pixtral", "qwen2_5_vl", "qwen3_vl")  # fmt: skip
 SIZES = [(1, 1), (1, 40), (40, 1), (7, 300), (300, 7), (56, 56), (57, 56), (64, 200), (200, 64), (33, 30), (112, 113),
          (480, 640), (640, 480)]  # fmt: skip
 
@@ -57,7 +58,10 @@ def native(native_build: Path, tmp_path_factory: pytest.TempPathFactory):
     started.close()
 
 
-@pytest.fixture(scope="module", params=sweep_but({"idefics3", "gemma3", "qwen3_vl"}, list(NAMES), "more families"))
+@pytest.fixture(
+    scope="module",
+    params=sweep_but({"idefics3", "gemma3", "lfm2_vl", "llava", "qwen3_vl"}, list(NAMES), "more families"),
+)
 def settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ImageSettings:
     name = request.param
     return read_images(vision.save(vision.model(name), name, tmp_path_factory.mktemp(name)))
@@ -89,7 +93,7 @@ def test_inputs_of_the_encoder_are_python_s(native: ImageLines, settings: ImageS
         assert (found["rows"], found["text"], found["alone"]) == (family.n_rows(grid), family.text(grid), whole.alone)
 
 
-@pytest.mark.parametrize("settings", ["llava_onevision"], indirect=True)
+@pytest.mark.parametrize("settings", ["llava_next", "llava_onevision"], indirect=True)
 def test_rows_of_tiles_become_lines_as_in_python(native: ImageLines, settings: ImageSettings, tmp_path: Path) -> None:
     family, random = FAMILIES[settings.family](settings), np.random.default_rng(0)
     for height, width in SIZES:

@@ -172,6 +172,27 @@ def test_lower_numbers_are_served_earlier(both):
     assert "priority: received 1, but this service takes requests in the order of their arrival" in refused
 
 
+@pytest.mark.sweep("more bundles", but=["sampled", "whole"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_preempt_alike_and_tokens_stay_the_same(both, tmp_path, kind: str):
+    """Of three slots, for two that are urgent: one is in its prefill, the others decode."""
+    options: dict[str, Any] = {"max_new_tokens": 44, "ignore_eos": True, "logprobs": True, "adaptive": False}
+    if kind == "sampled":
+        options |= {"max_new_tokens": 24, "temperature": 0.9, "seed": 5, "autoregressive": True}
+    priorities, limits = [3, 4, 5, 4, 0, 0], {"scheduling_policy": "priority"}
+    with both(limits, (1,) if kind == "alone" else (1 + DRAFTS,), **KINDS[kind]) as schedulers:
+        alone = Alone(Bundle.open(tmp_path / "b", threads=1))
+        for number, priority in enumerate(priorities):
+            schedulers.submit([number, *PROMPT], {**TERMS, "priority": priority}, **options)
+            for _ in range(2):
+                schedulers(step=None)
+        schedulers.finish()
+        for number in range(len(priorities)):
+            assert schedulers.tokens[number, 0] == alone([number, *PROMPT], options)[0].token_ids
+    assert ["preempted"] in schedulers.events
+    assert len([event for event in schedulers.events if event[0] == "admitted"]) == len(priorities)
+
+
 def test_what_is_present_is_cancelled_or_fails_with_the_engine(both):
     with both() as schedulers:
         for number in range(5):

@@ -64,7 +64,7 @@ def greedy(teacher: Teacher, one: Answer) -> bool:
     return tuple(logits[0, len(one.prompt) - 1 : -1].argmax(-1).tolist()) == one.new
 
 
-@pytest.mark.sweep("a build of the demo, in a process of its own, for each kind", but=["eagle3"])
+@pytest.mark.sweep("a build of the demo, in a process of its own, for each kind")
 @pytest.mark.parametrize("kind", DRAFTERS)
 def test_compiled_rounds_are_the_simulated_ones(kind, tmp_path):
     """In every round of every prompt. The two compute the same numbers in another order, so that tokens whose logits

@@ -43,6 +43,7 @@ def left_by(plan, learner, folder):
     return make_plan(load_recipe(folder))
 
 
+@pytest.mark.sweep("a training and a bundle; the masks and the loss are above and below, in the first tier")
 def test_what_is_trained_learns_comes_back_and_is_built(tmp_path):
     plan = plan_of(tmp_path)
     check_computed_again(plan, DEPTH)

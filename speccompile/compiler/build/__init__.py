@@ -165,7 +165,8 @@ def _prove_images(
     distinct = list(dict.fromkeys(lowered.values()))
     both = (*lower_traced(stages.lower, distinct, parts, folder, steps), *distinct)
     engines = [proof_engine(each, folder) for each in both]
-    return prove_images(stages.encoder, stages.trace.draft, manifest, engines, folder, steps)
+    most = stages.max_encoder_divergence
+    return prove_images(stages.encoder, stages.trace.draft, manifest, engines, folder, steps, most)
 
 
 def _checkpoints(plan: Plan) -> list[ChangeGuard]:

@@ -1,6 +1,6 @@
 """The image encoder of a bundle: traced, written, and compared with transformers' own features."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,19 @@ from numpy.typing import NDArray
 from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, PROOF_SHAPES
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.memory import free_memory
-from speccompile.compiler.lower.export_encoder import ENCODER_FILE, WEIGHTS_FILE, export_encoder
+from speccompile.compiler.lower.export_encoder import (
+    ENCODER_FILE,
+    TRACED_FILE,
+    TRACED_WEIGHTS,
+    WEIGHTS_FILE,
+    export_encoder,
+    lower_encoder,
+)
 from speccompile.compiler.models.image_encoder import ENCODERS, load_whole
 from speccompile.compiler.models.image_inputs import image_features
 from speccompile.compiler.models.load import ModelFiles
 from speccompile.errors import ProofError
-from speccompile.machine.formats.image_settings import ImageSettings
+from speccompile.machine.formats.image_settings import ENCODER_PRECISION, ImageSettings
 from speccompile.progress import log_step
 from speccompile.runtime.images.families import FAMILIES
 
@@ -34,27 +41,39 @@ class EncoderInputs:
 
 
 def build_encoder(inputs: EncoderInputs, folder: Path, steps: CachedSteps, *, prove: bool) -> list[dict[str, Any]]:
-    """Write the encoder of a bundle, and return the rows of its proof. Raise ProofError if it gives other rows than
-    transformers, UnsupportedModelError and CheckpointError as `export_encoder` and `load_whole`."""
+    """Write the encoder of a bundle, and return the rows of its proof. Its float32 graph is what is proven; the loss by
+    another precision is measured by `prove_images`. Raise ProofError if it gives other rows than transformers,
+    UnsupportedModelError and CheckpointError as `export_encoder` and `load_whole`."""
+    word = inputs.images.precision
+    is_final = word == ENCODER_PRECISION
+    traced = EncoderInputs(inputs.target, replace(inputs.images, precision=ENCODER_PRECISION))
+    final = [ENCODER_FILE, f"{IMAGES_FOLDER}/{WEIGHTS_FILE}"]
+    files = final if is_final else [TRACED_FILE, f"{IMAGES_FOLDER}/{TRACED_WEIGHTS}"]
 
     def make() -> dict[str, Any]:
         with log_step(f"tracing {ENCODE_IMAGE}"):
             encoder = ENCODERS[inputs.images.family](load_whole(inputs.target.folder), inputs.images)
-            export_encoder(encoder, encoder.example(), folder, encoder.dynamic())
+            export_encoder(encoder, encoder.example(), folder, encoder.dynamic(), is_final=is_final)
         return {}
 
     def compare() -> dict[str, Any]:
         with log_step(f"proving {ENCODE_IMAGE} against transformers"):
-            return _compare(inputs, folder)
+            return _compare(traced, folder / files[0])
 
-    files = [ENCODER_FILE, f"{IMAGES_FOLDER}/{WEIGHTS_FILE}"]
-    steps.files(f"tracing {ENCODE_IMAGE}", inputs, folder, files, make)
+    def lower() -> dict[str, Any]:
+        with log_step(f"writing {ENCODE_IMAGE} in {word}"):
+            lower_encoder(folder, word)
+        return {}
+
+    steps.files(f"tracing {files[0]}", traced, folder, files, make)
     free_memory()
-    if not prove:
-        return []
-    row = steps.result(f"proving {ENCODE_IMAGE} against transformers", inputs, compare)
+    rows = [steps.result(f"proving {ENCODE_IMAGE} against transformers", traced, compare)] if prove else []
+    if not is_final:
+        steps.files(f"writing {ENCODE_IMAGE} in {word}", inputs, folder, final, lower)
+        for file in files:
+            (folder / file).unlink(missing_ok=True)
     free_memory()
-    return [row]
+    return rows
 
 
 def random_picture(height: int, width: int) -> NDArray[np.uint8]:
@@ -62,11 +81,11 @@ def random_picture(height: int, width: int) -> NDArray[np.uint8]:
     return np.random.default_rng([height, width]).integers(0, 256, (height, width, 3), np.uint8)
 
 
-def _compare(inputs: EncoderInputs, folder: Path) -> dict[str, Any]:
+def _compare(inputs: EncoderInputs, file: Path) -> dict[str, Any]:
     images, family = inputs.images, FAMILIES[inputs.images.family](inputs.images)
     shown = [random_picture(*shape) for shape in PROOF_SHAPES[:_PICTURES]]
     expected = image_features(load_whole(inputs.target.folder), family, shown).numpy()
-    session = ort.InferenceSession(folder / ENCODER_FILE, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(file, providers=["CPUExecutionProvider"])
     found = np.concatenate([
         family.joined([session.run(None, run)[0] for run in family.runs(each)], family.grid(*each.shape[:2]))
         for each in shown

@@ -19,11 +19,12 @@ from speccompile.bundle.media import MEDIA, PROOF_SHAPES
 from speccompile.compiler.build.cache_key import GraphFiles
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.image_encoder import EncoderInputs, random_picture
+from speccompile.compiler.build.image_loss import check_loss, measure_loss
 from speccompile.compiler.build.lowered_proof import ProofEngine
 from speccompile.compiler.build.memory import free_memory
 from speccompile.compiler.build.pictured_drafts import PicturedPrompt, check_pictured_drafts
 from speccompile.compiler.models.image_encoder import load_whole
-from speccompile.compiler.models.image_inputs import pixel_inputs, token_inputs
+from speccompile.compiler.models.image_inputs import given_rows
 from speccompile.compiler.models.load import ModelFiles
 from speccompile.compiler.prove.reference import check_greedy
 from speccompile.compiler.prove.tolerance import TOLERANCE
@@ -31,10 +32,10 @@ from speccompile.contract import has_recurrent_states
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.context import DraftInputs
 from speccompile.errors import ProofError
-from speccompile.machine.formats.image_settings import ImageSettings
+from speccompile.machine.formats.image_settings import ENCODER_PRECISION, ImageSettings
 from speccompile.progress import log_step
 from speccompile.runtime import Bundle, Generation
-from speccompile.runtime.images.encoder import ENCODER_FILE, open_encoder
+from speccompile.runtime.images.encoder import ENCODER_FILE, Picture, open_encoder
 from speccompile.runtime.images.families import FAMILIES
 from speccompile.runtime.images.family import Family
 from speccompile.runtime.images.reader import ImageReader, SeenPrompt
@@ -61,10 +62,10 @@ class ImageProofInputs:
 
 def prove_images(
     encoder: EncoderInputs, draft: DraftInputs | None, manifest: Manifest, engines: Sequence[ProofEngine],
-    folder: Path, steps: CachedSteps,
+    folder: Path, steps: CachedSteps, max_divergence: float,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Prove the pictures of all lowered graphs, and return a row for each. draft: None if no graph drafts. Raise
-    ProofError."""
+    """Prove the pictures of all lowered graphs, and return a row for each. draft: None if no graph drafts;
+    max_divergence: largest loss by the encoder's precision, in nats. Raise ProofError."""
     target, images = encoder.target, encoder.images
     draft = draft if draft is not None and DRAFTING_METHODS[draft.drafter.kind].reads_images else None
     whole: list[nn.Module] = []
@@ -87,6 +88,8 @@ def prove_images(
                 return _prove(reference(), images, manifest, engine, folder, draft)
 
         rows.append({"engine": engine.lowered.name} | steps.result(title, inputs, prove))
+        if "encoder" in rows[-1]:
+            check_loss(rows[-1]["encoder"], max_divergence, rows[-1]["prompt_tokens"] - 1)
         free_memory()
     return rows
 
@@ -98,17 +101,35 @@ def _prove(
     opened = engine.open(folder, *(graph.name for graph in engine.entry.graphs), batch_size=manifest.batch_size)
     bundle = Bundle(manifest, opened, engine.entry, None, None)
     bundle.vision = ImageReader(images, partial(open_encoder, folder, 1), None)
-    shown = proof_pictures(FAMILIES[images.family](images), manifest.max_length - _NEW_TOKENS)
-    pictures, family = bundle.vision.pictures(shown), FAMILIES[images.family](images)
+    family = FAMILIES[images.family](images)
+    shown = proof_pictures(family, manifest.max_length - _NEW_TOKENS)
+    pictures = bundle.vision.pictures(shown)
     ids = _prompt(images, [family.n_rows(each.grid) for each in pictures], manifest.vocabulary_size)
-    is_exact = engine.entry.precision["target"] == TRACED
-    row: dict[str, Any] = {"precision": engine.entry.precision, "pictures": len(shown), "prompt_tokens": len(ids)}
+    if images.precision == ENCODER_PRECISION:
+        return _prove_prompt(PicturedPrompt(whole, family, ids, shown), pictures, bundle, draft)
+    rows = torch.from_numpy(np.concatenate([bundle.vision.encoder.rows(each) for each in pictures]))
+    prompt = PicturedPrompt(whole, family, ids, shown)
+    loss = {"precision": images.precision, **measure_loss(prompt, rows)}
+    with given_rows(whole, rows):  # the target's logits are compared over the rows that it reads
+        return _prove_prompt(prompt, pictures, bundle, draft) | {"encoder": loss}
+
+
+def _prove_prompt(
+    prompt: PicturedPrompt, pictures: Sequence[Picture], bundle: Bundle, draft: DraftInputs | None
+) -> dict[str, Any]:
+    """Prove logits and tokens of a prompt, and drafts if `draft` is given."""
+    ids, shown = prompt.ids, prompt.shown
+    manifest, precision = bundle.manifest, bundle.entry.precision
+    is_exact = precision["target"] == TRACED
+    row: dict[str, Any] = {"precision": precision, "pictures": len(shown), "prompt_tokens": len(ids)}
     if is_exact:
-        expected = whole_logits(whole, ids, family, shown)
+        assert bundle.vision is not None, "the bundle sees pictures"
+        expected = prompt.logits()
         sizes = sorted({1, min(_CHUNK, manifest.prefill_chunk), manifest.prefill_chunk})
         seen = bundle.vision.of_ids(ids, pictures)
         row |= {"chunks": sizes, "tolerance": TOLERANCE[TRACED]}
         row["values"] = sum(_check_chunks(bundle, seen, expected, size) for size in sizes)
+    token_id = prompt.family.images.token_id
     found = [_generate(bundle, ids, shown, autoregressive=each) for each in (True, False)]
     if found[0].token_ids != found[1].token_ids and manifest.exact and is_exact:
         raise ProofError(
@@ -116,10 +137,11 @@ def _prove(
             hint="speculation changed the output: please report it with the recipe",
         )
     if is_exact:
-        logits = whole_logits(whole, [*ids, *found[0].token_ids[:-1]], family, shown)[len(ids) - 1 :]
-        check_greedy(logits, found[0].token_ids, TRACED, "pictures", "autoregressive decoding")
-    if is_exact and draft is not None and engine.entry.precision["drafter"] == TRACED:
-        prompt = PicturedPrompt(whole, family, ids, shown)
+        # up to a placeholder that the model itself writes: transformers would want another picture for it
+        tokens = found[0].token_ids[: [*found[0].token_ids, token_id].index(token_id) + 1]
+        logits = prompt.logits(tokens[:-1])[len(ids) - 1 :]
+        check_greedy(logits, tokens, TRACED, "pictures", "autoregressive decoding")
+    if is_exact and draft is not None and precision["drafter"] == TRACED:
         row["drafts"] = check_pictured_drafts(bundle, prompt, draft, _NEW_TOKENS)
     return row | {"new_tokens": len(found[0].token_ids), "equal": found[0].token_ids == found[1].token_ids}
 
@@ -143,16 +165,6 @@ def _prompt(images: ImageSettings, rows: Sequence[int], vocabulary: int) -> list
     for number, count in enumerate(rows, 1):
         found += [images.token_id] * count + text[number * _TEXT : (number + 1) * _TEXT]
     return found
-
-
-@torch.no_grad()
-def whole_logits(
-    whole: nn.Module, ids: Sequence[int], family: Family, shown: Sequence[NDArray[np.uint8]]
-) -> NDArray[np.float32]:
-    """Return transformers' logits float32 [n, V] after each token of a prompt with these pictures."""
-    given = token_inputs(whole, torch.tensor([list(ids)]))
-    logits = whole(**given, **pixel_inputs(family, shown), use_cache=False).logits
-    return np.asarray(logits[0].float().numpy())
 
 
 def _generate(bundle: Bundle, ids: list[int], shown: Sequence[Any], *, autoregressive: bool) -> Generation:

@@ -19,6 +19,7 @@ from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.compiler.models.load import WEIGHT_SUFFIXES, ModelFiles
 from speccompile.drafters.token_map import MAP
+from speccompile.machine.formats.image_settings import ENCODER_PRECISION
 from speccompile.machine.formats.peft import ADAPTER_CONFIG
 from speccompile.plan.caches import MAX_ACCEPTANCE_LOSS, MAX_DIVERGENCE
 from speccompile.plan.plan import CascadePlan, DrafterPlan, ModelPlan, Plan, RetrievalPlan
@@ -48,6 +49,7 @@ class StageInputs:
     proof: ProofInputs
     engines: tuple[EngineInputs, ...]
     encoder: EncoderInputs | None
+    max_encoder_divergence: float
 
 
 def open_plan(plan: Plan) -> StageInputs:
@@ -67,18 +69,20 @@ def open_plan(plan: Plan) -> StageInputs:
         ),
         _engines(plan),
         None if plan.images is None else EncoderInputs(round_plan.target, plan.images),
+        plan.prove.max_encoder_divergence,
     )  # fmt: skip
 
 
 def open_round(plan: Plan) -> RoundPlan:
     """Return the decisions on which the graphs of a round depend."""
     plan, _ = split_writer(plan)
+    images = None if plan.images is None else replace(plan.images, precision=ENCODER_PRECISION)
     return RoundPlan(
         _files(plan.target), tuple(map(_files, plan.drafter.models)), _unnamed(plan.drafter), plan.verify,
         plan.decoding, plan.constraints, plan.graphs, plan.max_length, plan.batch_size, plan.prefill_chunk,
         replace(plan.caches, max_divergence=MAX_DIVERGENCE, max_acceptance_loss=MAX_ACCEPTANCE_LOSS),
         tuple(tokenizer_pair(plan.target, each) for each in plan.drafter.models if plan.drafter.tokenizer == MAP),
-        plan.adapters, plan.images, plan.source.max_length if plan.source else 0, _first_timestamp(plan),
+        plan.adapters, images, plan.source.max_length if plan.source else 0, _first_timestamp(plan),
     )  # fmt: skip
 
 

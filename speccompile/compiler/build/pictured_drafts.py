@@ -67,6 +67,12 @@ class PicturedPrompt:
         self.whole(**self.given(text[len(self.ids) :]), cache=caches, use_cache=True)
 
     @torch.no_grad()
+    def logits(self, tokens: Sequence[int] = ()) -> NDArray[np.float32]:
+        """Return transformers' logits float32 [n, V] at the prompt and the tokens after it."""
+        logits = self.whole(**self.given(tokens), use_cache=False).logits
+        return np.asarray(logits[0].float().numpy())
+
+    @torch.no_grad()
     def features(self, tokens: Sequence[int], taps: Sequence[str]) -> NDArray[np.float32]:
         """Return transformers' hidden states float32 [n, F] at the prompt and the tokens after it. A layer's output is
         what the next layer reads, with the additions of pictures."""
@@ -104,13 +110,16 @@ def check_pictured_drafts(bundle: Bundle, prompt: PicturedPrompt, draft: DraftIn
 def _windows(
     bundle: Bundle, prompt: PicturedPrompt, new_tokens: int
 ) -> Iterator[tuple[list[int], dict[str, NDArray[np.int64]]]]:
-    """Yield the text so far, and the window of drafts that follows it, for every round that follows."""
+    """Yield the text so far, and the window of drafts that follows it, for every round that follows, up to a
+    placeholder that the model itself writes: transformers would want another picture for it."""
     options = GenerationOptions(images=list(prompt.shown), max_new_tokens=new_tokens, adaptive=False, ignore_eos=True)
     batch, size = Batch(bundle, [prompt.ids], options), (bundle.manifest.batch_size, bundle.manifest.tokens + 1)
     named = {"next_window": "window", "next_parents": "parents"}
     made = {tensor.name for graph in bundle.manifest.graphs for tensor in graph.outputs}
     for _ in batch.run():
         row = batch.rows[0]
+        if prompt.family.images.token_id in row.all_token_ids[len(prompt.ids) :]:
+            return
         if row.is_active and len(row) + bundle.manifest.depth < bundle.manifest.max_length:
             found = {name: bundle.engine.host_view(own, size).copy() for name, own in named.items() if name in made}
             total = bundle.engine.host_view("n_total", size[:1]).copy()

@@ -166,11 +166,11 @@ def _check_cache(found: dict[str, Any], most: float, tokens: int) -> None:
             f"cache.dtype: {found['dtype']} caches change the target's probabilities by {lost:.6f} nats (KL divergence "
             f"from float caches over {tokens} tokens; {100 * found['same_argmax']:.2f} % have the same best token), "
             f"expected at most {most:g}, which is cache.max_divergence",
-            hint=f"set cache.dtype to float, or accept the loss: cache.max_divergence={_above(lost)}",
+            hint=f"set cache.dtype to float, or accept the loss: cache.max_divergence={above(lost)}",
         )
 
 
-def _above(lost: float) -> str:
+def above(lost: float) -> str:
     """Return the loss, rounded up to two digits, as YAML reads numbers: without an exponent."""
     step = 10.0 ** (floor(log10(lost)) - 1)
     return f"{ceil(lost / step) * step:.7f}".rstrip("0")

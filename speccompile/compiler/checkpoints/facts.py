@@ -39,6 +39,8 @@ STORED_LAYER_KEYS = ("num_layers_per_stack", *LAYER_KEYS)
 """Config keys for the number of stored layers: HRM runs the layers of its stacks several times."""
 _NO_TOKEN, _LARGEST_ID = -1, 2**31 - 2
 """Token id that configs write for none, and the largest that bundles take."""
+_GATE = "gate_proj"
+"""Part of the name of a weight of experts that is joined with the one of `up_proj`: codes of one type can be."""
 HIDDEN_KEYS = ("hidden_size", "n_embd", "d_model")
 """Config keys for the width of the residual stream."""
 
@@ -104,8 +106,10 @@ def _merged_adapter(folder: Path) -> tuple[Path, ...]:
 
 def _has_codes(folder: Path, tensors: Mapping[str, StoredTensor]) -> bool:
     """See `CheckpointFacts.has_codes`."""
-    names = [name for name, tensor in tensors.items() if tensor.dtype in QUANTIZED]
-    return bool(names) and not any(EXPERTS in name for name in names) and not is_present(folder / MERGED)
+    has_any = any(tensor.dtype in QUANTIZED for tensor in tensors.values())
+    gates = {name: tensor.dtype for name, tensor in tensors.items() if EXPERTS in name and _GATE in name}
+    alike = all(tensors[name.replace(_GATE, "up_proj")].dtype == dtype for name, dtype in gates.items())
+    return has_any and alike and not is_present(folder / MERGED)
 
 
 def _gguf_types(folder: Path) -> str | None:

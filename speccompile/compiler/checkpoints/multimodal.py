@@ -2,7 +2,7 @@
 
 config.json describes the decoder in `text_config`, or, as Qwen2.5-VL is published, beside `vision_config`. Tensors lie
 in one of three layouts, among those of vision towers and projectors: `language_model.model.*` with
-`language_model.lm_head`, as Gemma 3 and Mistral 3 are published and transformers 5 writes them again;
+`language_model.lm_head`, as Gemma 3, Mistral 3 and LLaVA are published and transformers 5 writes them again;
 `model.language_model.*` with `lm_head`, as Gemma 3n, Gemma 4 and Qwen 3.5 are and transformers wrote all of them from
 4.52 on (`model.text_model.*` of Idefics3 and SmolVLM); or `model.layers` and so on beside `visual.*`, as Qwen2.5-VL is.
 A causal language model of the decoder alone has `model.*` and `lm_head`.
@@ -20,8 +20,8 @@ from speccompile.machine.formats.json_files import wrong
 TEXT = "text_config"
 
 TYPES = (
-    "gemma3", "gemma3n", "gemma4", "idefics3", "internvl", "lfm2_vl", "llava_onevision", "mistral3",
-    "qwen2_5_vl", "qwen3_5", "qwen3_vl", "smolvlm",
+    "gemma3", "gemma3n", "gemma4", "idefics3", "internvl", "lfm2_vl", "llava", "llava_next", "llava_onevision",
+    "mistral3", "qwen2_5_vl", "qwen3_5", "qwen3_vl", "smolvlm",
 )  # fmt: skip
 """`model_type` of models whose decoder is known to give, on text, the whole model's output."""
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from speccompile.compiler.checkpoints.gguf.architectures import HEADS
 from speccompile.compiler.checkpoints.gguf.conversion import GGUF_INDEX
 from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.checkpoints.weights import INDEX, WEIGHTS
@@ -13,8 +14,8 @@ ADAPTER = "adapter_config.json"
 
 
 def refuse_other_kinds(folder: Path, config: Mapping[str, Any] | None) -> None:
-    """Raise CheckpointError for the folder of a LoRA adapter, of GGUF files, and for weights that MLX has packed.
-    config: of its config.json, None without one."""
+    """Raise CheckpointError for the folder of a LoRA adapter, of GGUF files beside others or with a drafter's head, and
+    for weights that MLX has packed. config: of its config.json, None without one."""
     has_weights = any((folder / name).exists() for name in (WEIGHTS, INDEX, GGUF_INDEX))
     if (folder / ADAPTER).is_file() and not has_weights:
         base = (read_json_object(folder / ADAPTER) or {}).get("base_model_name_or_path")
@@ -32,6 +33,12 @@ def refuse_other_kinds(folder: Path, config: Mapping[str, Any] | None) -> None:
         )
     written = dict(config or {})
     match written:
+        case {"architectures": [str(architecture)]} if packed and architecture in HEADS:
+            raise CheckpointError(
+                f"{(folder / packed[0]).resolve()}: received the head of a drafter (general.architecture "
+                f"'{architecture}'), expected a whole model",
+                hint="name it as drafter.model, beside the target that it was trained for",
+            )
         case {"quantization": {"group_size": int(size), "bits": int(bits)} as packing} if (
             written.get("quantization_config", packing) == packing
         ):

@@ -13,7 +13,8 @@ from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, ROWS
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.decompose import quick_translation
 from speccompile.compiler.lower.export import translation, without_noise
-from speccompile.compiler.lower.files import save
+from speccompile.compiler.lower.files import read_neutral, save
+from speccompile.compiler.lower.quantize import quantize_layers
 from speccompile.compiler.models.load import first_line
 from speccompile.compiler.weights.graph import put_weights
 from speccompile.compiler.weights.tensor import without_numbers
@@ -21,14 +22,18 @@ from speccompile.errors import UnsupportedModelError
 
 ENCODER_FILE = f"{IMAGES_FOLDER}/{ENCODE_IMAGE}.onnx"
 WEIGHTS_FILE = f"{ENCODE_IMAGE}.weights"
+TRACED_FILE, TRACED_WEIGHTS = f"{IMAGES_FOLDER}/{ENCODE_IMAGE}.neutral.onnx", f"{ENCODE_IMAGE}.neutral.weights"
+"""Files of an encoder whose weights get another precision; they are not part of the bundle."""
 
 
 @torch.no_grad()
 def export_encoder(
-    encoder: nn.Module, example: Mapping[str, Tensor], folder: Path, dynamic: Mapping[str, Any] | None = None
-) -> None:
+    encoder: nn.Module, example: Mapping[str, Tensor], folder: Path, dynamic: Mapping[str, Any] | None = None, *,
+    is_final: bool = True,
+) -> None:  # fmt: skip
     """Write the graph of an encoder, and its weights, into the folder of a bundle. example: inputs by name; dynamic:
-    their dynamic dimensions. Raise UnsupportedModelError if it cannot be traced."""
+    their dynamic dimensions; is_final: its weights keep their precision. Raise UnsupportedModelError if it
+    cannot be traced."""
     with without_noise(), without_numbers(encoder) as sources:
         try:
             program = torch.export.export(encoder, (), dict(example), dynamic_shapes=dynamic, strict=False)
@@ -49,6 +54,14 @@ def export_encoder(
     model.producer_name = model.producer_version = None
     model.graph.name = ENCODE_IMAGE
     _tidy(model)
+    save(model, *((folder / ENCODER_FILE, WEIGHTS_FILE) if is_final else (folder / TRACED_FILE, TRACED_WEIGHTS)))
+
+
+def lower_encoder(folder: Path, word: str) -> None:
+    """Write a traced encoder with the weights of its linear layers in another precision, bfloat16 or int8, in the
+    layout of the kernels of `native/`. Convolutions, tables and products of activations stay float32."""
+    model = read_neutral(folder / TRACED_FILE)
+    quantize_layers(model, word)
     save(model, folder / ENCODER_FILE, WEIGHTS_FILE)
 
 

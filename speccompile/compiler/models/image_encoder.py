@@ -88,16 +88,18 @@ class _InternVL(_TileEncoder):
 
 
 class _LlavaOneVision(_TileEncoder):
-    """LLaVA-OneVision over one tile: its rows, and the row that ends a line of the picture."""
+    """LLaVA-OneVision or LLaVA-NeXT over one tile: its rows, and the row that ends a line of the picture."""
 
     def forward(self, pixels: Tensor) -> Tensor:
-        found = self.model.vision_tower(pixels[None], output_hidden_states=True)
-        rows = self.model.multi_modal_projector(found.hidden_states[self.model.config.vision_feature_layer])[0]
-        return torch.cat([rows, self.model.image_newline[None]])
+        config = self.model.config
+        found = self.model.vision_tower(pixels[None], output_hidden_states=True).hidden_states
+        rows = self.model.multi_modal_projector(found[config.vision_feature_layer])[0]
+        kept = rows[1:] if config.vision_feature_select_strategy == "default" else rows
+        return torch.cat([kept, self.model.image_newline[None]])
 
 
-class _Gemma3(_TileEncoder):
-    """Gemma 3 over one tile."""
+class _Features(_TileEncoder):
+    """Gemma 3 or LLaVA 1.5 over one tile."""
 
     def forward(self, pixels: Tensor) -> Tensor:
         rows: Tensor = self.model.get_image_features(pixels[None]).pooler_output[0]
@@ -105,7 +107,8 @@ class _Gemma3(_TileEncoder):
 
 
 ENCODERS: dict[str, Callable[[nn.Module, ImageSettings], _TileEncoder | PatchEncoder]] = {
-    "gemma3": _Gemma3, "gemma4": Gemma4Encoder, "idefics3": _Idefics3, "internvl": _InternVL,
-    "lfm2_vl": Lfm2VLEncoder, "llava_onevision": _LlavaOneVision, "pixtral": PixtralEncoder, "qwen_vl": QwenVLEncoder,
+    "gemma3": _Features, "gemma4": Gemma4Encoder, "idefics3": _Idefics3, "internvl": _InternVL,
+    "lfm2_vl": Lfm2VLEncoder, "llava": _Features, "llava_onevision": _LlavaOneVision, "pixtral": PixtralEncoder,
+    "qwen_vl": QwenVLEncoder,
 }  # fmt: skip
 """Family -> module over the inputs of a run."""

@@ -1,6 +1,8 @@
 """transformers' inputs and features of a prompt with pictures, from our own pixels: what proofs compare with."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from speccompile.bundle.media import PIXELS, PLACES
+from speccompile.compiler.step.monkeypatch import patched_attribute
 from speccompile.runtime.images.family import Family
 from speccompile.runtime.images.resize import Pixels
 
@@ -34,9 +37,35 @@ _TOKEN_TYPES = {
 def image_features(whole: nn.Module, family: Family, shown: Sequence[Pixels]) -> Tensor:
     """Return transformers' own features float32 [rows, W] of these pictures."""
     output = whole.get_image_features(**pixel_inputs(family, shown))
+    joined = [torch.cat([each.reshape(-1, each.shape[-1]) for each in part]) for part in _parts_of(output)]
+    return torch.cat(joined, 1)
+
+
+@contextmanager
+def given_rows(whole: nn.Module, rows: Tensor) -> Iterator[None]:
+    """Context manager in which the whole model's features of pictures are these rows float32 [n, W]."""
+    own = whole.model.get_image_features
+
+    def features(*args: Any, **settings: Any) -> Any:
+        output, column = own(*args, **settings), 0
+        for part in _parts_of(output):
+            tensors = [each.reshape(-1, each.shape[-1]) for each in part]
+            width, row = tensors[0].shape[1], 0
+            for each, to in zip(part, tensors, strict=True):
+                each.copy_(rows[row : row + len(to), column : column + width].reshape(each.shape))
+                row += len(to)
+            column += width
+        return output
+
+    with torch.no_grad(), patched_attribute(whole.model, "get_image_features", features):
+        yield
+
+
+def _parts_of(output: Any) -> list[list[Tensor]]:
+    """Return the rows of all pictures, and for each layer that the encoder adds to, what it adds: tensors by
+    picture."""
     parts = output.pooler_output, *(getattr(output, "deepstack_features", None) or ())
-    joined = [torch.cat(list(each)) if isinstance(each, list | tuple) else each for each in parts]
-    return torch.cat([each.reshape(-1, each.shape[-1]) for each in joined], 1)
+    return [list(each) if isinstance(each, list | tuple) else [each] for each in parts]
 
 
 def _tiles(family: Family, shown: Sequence[Pixels]) -> dict[str, Tensor]:
@@ -110,6 +139,7 @@ def _of_patches(pixels: NDArray[np.generic], places: NDArray[np.generic], patch:
 
 _INPUTS: dict[str, Callable[[Family, Sequence[Pixels]], dict[str, Tensor]]] = {
     "gemma3": _tiles, "gemma4": _padded_patches, "idefics3": _tiles_of_a_prompt, "internvl": _tiles,
-    "lfm2_vl": _padded_tiles, "llava_onevision": _tiles_of_pictures, "pixtral": _whole_pictures, "qwen_vl": _patches,
+    "lfm2_vl": _padded_tiles, "llava": _tiles, "llava_onevision": _tiles_of_pictures, "pixtral": _whole_pictures,
+    "qwen_vl": _patches,
 }  # fmt: skip
 """Family -> transformers' inputs for pictures."""

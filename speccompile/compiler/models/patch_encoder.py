@@ -86,7 +86,7 @@ class QwenVLEncoder(PatchEncoder):
 
 
 class PixtralEncoder(PatchEncoder):
-    """Pixtral's tower over one picture, and Mistral 3's projector, which merges blocks of patches."""
+    """Pixtral's tower over one picture, and its projector; Mistral 3's merges blocks of patches before."""
 
     def __init__(self, whole: nn.Module, images: ImageSettings) -> None:
         super().__init__(images)
@@ -100,9 +100,10 @@ class PixtralEncoder(PatchEncoder):
         for layer in tower.transformer.layers[: self._layer]:
             hidden = hidden + _attend_apart(layer.attention, layer.attention_norm(hidden), turns)
             hidden = hidden + layer.feed_forward(layer.ffn_norm(hidden))
-        blocks = projector.norm(hidden).unflatten(0, (-1, self._images.settings["merge"] ** 2))
-        rows = projector.patch_merger.merging_layer(blocks.transpose(1, 2).flatten(1))
-        found: Tensor = projector.linear_2(projector.act(projector.linear_1(rows)))
+        if hasattr(projector, "patch_merger"):
+            blocks = projector.norm(hidden).unflatten(0, (-1, self._images.settings["merge"] ** 2))
+            hidden = projector.patch_merger.merging_layer(blocks.transpose(1, 2).flatten(1))
+        found: Tensor = projector.linear_2(projector.act(projector.linear_1(hidden)))
         return found
 
 

@@ -95,10 +95,10 @@ def check_greedy(logits: Logits, tokens: list[int], precision: str, where: str, 
 
 
 def judging_precision(model: nn.Module, entry: EngineEntry) -> str:
-    """Return the precision as which `check_cases` judges an engine: float32, if it computes in float32 and its weights
-    are the model's, as those of a bfloat16 checkpoint in bfloat16."""
+    """Return the precision as which `check_cases` judges an engine: that of its arithmetic, if its weights are the
+    model's, as those of a bfloat16 checkpoint in bfloat16, which ONNX Runtime computes in float32."""
     word, arithmetic = entry.precision["target"], rounding(entry)
-    return arithmetic if word != arithmetic and _is_lossless(model, word) else word
+    return arithmetic if word in DTYPES and word != arithmetic and _is_lossless(model, word) else word
 
 
 def check_cases(model: nn.Module, cases: Sequence[Case], precision: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from speccompile.compiler.step import ops
+from speccompile.compiler.step.window import Branches
 
 
 def state_name(kind: str, layer: int, index: int) -> str:
@@ -73,10 +74,13 @@ class Convolution(Steps):
     def state_after(self, rows: list[Tensor], count: Tensor) -> Tensor:
         return ops.shift(rows[0], self.state, self.length, count)
 
-    def run(self, rows: Tensor, weight: Tensor, count: Tensor | None) -> Tensor:
-        """Return the convolution at every row."""
+    def run(self, rows: Tensor, weight: Tensor, count: Tensor | None, branches: Branches | None) -> Tensor:
+        """Return the convolution at every row. branches: paths on which rows follow one another, None for a chain."""
         self.begin_run([rows], count)
-        return ops.convolve(rows, self._begun(), weight)
+        if branches is None:
+            return ops.convolve(rows, self._begun(), weight)
+        of_paths = ops.convolve(branches.spread(rows), branches.repeated(self._begun()), weight)
+        return branches.joined(of_paths)
 
 
 class Recurrence(Steps):
@@ -87,11 +91,17 @@ class Recurrence(Steps):
         key, value, decay, beta = _four(rows)
         return ops.advance(key, value, decay, beta, self.state, self.length, count)
 
-    def run(self, query: Tensor, rows: list[Tensor], count: Tensor | None) -> Tensor:
-        """Return the result of the recurrence at every row."""
+    def run(self, query: Tensor, rows: list[Tensor], count: Tensor | None, branches: Branches | None) -> Tensor:
+        """Return the result of the recurrence at every row. branches: as for a convolution. A path is computed as the
+        chain of its tokens, in a batch slot of its own: with the same bits."""
         self.begin_run(rows, count)
+        state, length = self.state, self.length
+        if branches is not None:
+            query, *rows = (branches.spread(each) for each in (query, *rows))
+            state, length = branches.repeated(state), branches.repeated(length)
         key, value, decay, beta = _four(rows)
-        return ops.recur(query, key, value, decay, beta, self.state, self.length)
+        result = ops.recur(query, key, value, decay, beta, state, length)
+        return result if branches is None else branches.joined(result)
 
 
 def steps_of(carried: RecurrentState, state: Tensor, length: Tensor) -> Steps:
@@ -115,6 +125,8 @@ class RecurrentStates:
         committed tokens. `count`: see `CachedPass.set_positions`."""
         named = {each.name(layer): each for layer, its in enumerate(carried) for each in its}
         self.count: Tensor | None = None
+        self.branches: Branches | None = None
+        """Paths of a tree of tokens, on each of which states move on."""
         self.carried = {name: each for name, each in named.items() if name in caches}
         self.steps = {name: steps_of(each, caches[name], length) for name, each in self.carried.items()}
         self.asked: dict[str, tuple[int, int]] = {}
@@ -144,7 +156,7 @@ class RecurrentStates:
         if steps is None:  # of a skipped layer, whose output is unused
             return rows
         assert isinstance(steps, Convolution)
-        return steps.run(rows, weight, self.count)
+        return steps.run(rows, weight, self.count, self.branches)
 
     def recur(self, query: Tensor, rows: list[Tensor]) -> Tensor:
         """Run the recurrence: query [B, G, T, K], rows as in `Recurrence` -> [B, H, T, V]."""
@@ -152,7 +164,7 @@ class RecurrentStates:
         if steps is None:
             return rows[1]
         assert isinstance(steps, Recurrence)
-        return steps.run(query, rows, self.count)
+        return steps.run(query, rows, self.count, self.branches)
 
     def next_state(self, kind: str) -> tuple[int, int]:
         """Return the layer and the index of the state whose rows come now. Rows without a new request belong to the

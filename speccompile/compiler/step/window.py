@@ -29,6 +29,33 @@ class TreeNodes(NamedTuple):
     ancestors: Tensor
 
 
+class Branches(NamedTuple):
+    """Paths of a tree from its root to each leaf, as orders of the window's tokens, for what is carried from token to
+    token. orders int64 [B, P, W]: the given tokens, then those of a path; what follows a path belongs to no node.
+    places int64 [B, W]: where each token stands among the P * W of all paths."""
+
+    orders: Tensor
+    places: Tensor
+
+    def spread(self, rows: Tensor) -> Tensor:
+        """Return rows [B, G, W, D] of every path as rows of a batch slot of its own: [B * P, G, W, D]."""
+        batch, paths, width = self.orders.shape
+        index = self.orders.reshape(batch, 1, paths * width, 1).expand(-1, rows.shape[1], -1, rows.shape[3])
+        of_paths = rows.gather(2, index).unflatten(2, (paths, width))
+        return of_paths.transpose(1, 2).flatten(0, 1)
+
+    def repeated(self, state: Tensor) -> Tensor:
+        """Return what every path begins with, [B * P, ..] of [B, ..]."""
+        return state.repeat_interleave(self.orders.shape[1], 0)
+
+    def joined(self, rows: Tensor) -> Tensor:
+        """Return the row of every token, [B, H, W, V], of rows [B * P, H, W, V] as `spread` orders them."""
+        batch, paths, _ = self.orders.shape
+        of_paths = rows.unflatten(0, (batch, paths)).transpose(1, 2).flatten(2, 3)
+        index = self.places[:, None, :, None].expand(-1, rows.shape[1], -1, rows.shape[3])
+        return of_paths.gather(2, index)
+
+
 class AcceptedPath(NamedTuple):
     """The accepted path. n_accepted int64 [B]: drafts on it; last int64 [B]: the node at which it ends.
 
@@ -53,6 +80,9 @@ class ChainLayout(nn.Module):
     def nodes(self, parents: Tensor | None, batch: int) -> None:
         return None
 
+    def branches(self, window: Tensor, n_given: Tensor) -> None:
+        """Return None, for no branches: every token follows the one before it."""
+
     def walk(self, accepted: Tensor, window: Tensor, n_given: Tensor, nodes: TreeNodes | None) -> AcceptedPath:
         """Return the accepted path. accepted bool [B, P]: whether draft 1 .. P may follow the node before it."""
         n_accepted = ((~accepted).long().cumsum(1) == 0).long().sum(1)
@@ -71,6 +101,11 @@ class TreeLayout(nn.Module):
             self.register_buffer("parents", torch.tensor([0, *tree.parents[1:]]), persistent=False)
             self.register_buffer("depths", torch.tensor(tree.depths), persistent=False)
             self.register_buffer("ancestors", torch.tensor(tree.ancestors()).float(), persistent=False)
+            leaves = [path for path, children in zip(tree.root_paths, tree.children, strict=True) if not children]
+            whole = [[*path, *[path[-1]] * (depth + 1 - len(path))] for path in leaves]
+            home = [next(i for i, path in enumerate(leaves) if node in path) for node in range(size)]
+            self.register_buffer("leaf_paths", torch.tensor(whole), persistent=False)
+            self.register_buffer("home", torch.tensor(home), persistent=False)
 
     def nodes(self, parents: Tensor | None, batch: int) -> TreeNodes:
         """Return the tree of every batch slot. parents int64 [B, M]: given if the tree is not constant."""
@@ -94,6 +129,20 @@ class TreeLayout(nn.Module):
         seen = nodes.ancestors.gather(1, node[:, :, None].expand(-1, -1, self.size))
         seen = seen.gather(2, node[:, None, :].expand(-1, node.shape[1], -1))
         return Layout(positions, (seen > 0) & (places[None, :] <= places[:, None]))
+
+    def branches(self, window: Tensor, n_given: Tensor) -> Branches:
+        """Return the paths of a constant tree."""
+        assert self.is_constant, "the plan refuses other trees of a target with recurrent states"
+        width = window.shape[1]
+        places = torch.arange(width, device=window.device)
+        root = n_given[:, None] - 1
+        behind = places - root  # [B, W]: depth of a path's token at this position
+        node = self._node_at(places, n_given)
+        paths = self.leaf_paths[:, behind.clamp(0, self.depth)].transpose(0, 1)  # [B, P, W]
+        is_draft = (behind > 0) & (behind <= self.depth)
+        orders = torch.where(is_draft[:, None], root[:, None] + paths, places).clamp(0, width - 1)
+        own = torch.where(node > 0, root + self.depths[node], places).clamp(0, width - 1)
+        return Branches(orders, self.home[node] * width + own)
 
     def walk(self, accepted: Tensor, window: Tensor, n_given: Tensor, nodes: TreeNodes | None) -> AcceptedPath:
         """Return the longest path of accepted nodes, the first one among equals. accepted bool [B, M]: whether each

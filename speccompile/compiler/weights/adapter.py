@@ -8,7 +8,8 @@ import numpy as np
 
 from speccompile.bundle.file_hashes import cached_file_hash
 from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES, StoredTensor
-from speccompile.compiler.weights.source import FileBacked, InMemory, LazyWeight, View, opened
+from speccompile.compiler.weights.open_file import opened
+from speccompile.compiler.weights.source import FileBacked, InMemory, LazyWeight, View
 from speccompile.compiler.weights.stored import Floats
 from speccompile.errors import CheckpointError
 from speccompile.machine.formats.peft import ADAPTER_WEIGHTS, Adapter, LowRank

@@ -12,9 +12,10 @@ from speccompile.compiler.checkpoints.gguf.conversion import read_index
 from speccompile.compiler.checkpoints.quantization import read_quantization
 from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES, StoredTensor, stored_tensors
 from speccompile.compiler.weights.gguf.sources import gguf_sources
+from speccompile.compiler.weights.open_file import OpenFile, opened
 from speccompile.compiler.weights.quantized import dequantized
 from speccompile.compiler.weights.quantized.packed import Packed
-from speccompile.compiler.weights.source import FileBacked, InMemory, LazyWeight, OpenFile, opened
+from speccompile.compiler.weights.source import FileBacked, InMemory, LazyWeight
 
 
 class Checkpoint(NamedTuple):

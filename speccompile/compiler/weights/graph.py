@@ -20,9 +20,10 @@ from blake3 import blake3
 
 from speccompile.bundle.file_hashes import cached_file_hash
 from speccompile.compiler.checkpoints.gguf.block_types import CodeKind
-from speccompile.compiler.weights.gguf.weight import codes_at
+from speccompile.compiler.weights.gguf.weight import codes_in
+from speccompile.compiler.weights.open_file import opened
 from speccompile.compiler.weights.quantized import constant
-from speccompile.compiler.weights.source import DTYPES, FileBacked, InMemory, LazyWeight, Transposed, opened
+from speccompile.compiler.weights.source import DTYPES, FileBacked, InMemory, LazyWeight, Transposed
 from speccompile.compiler.weights.stored import Codes
 
 LINK_SUFFIX = ".safetensors"
@@ -50,13 +51,22 @@ class Weight(ir.LazyTensor):
 
 
 class Coded(LazyWeight):
-    """A weight whose floats lie beside the graph, and whose codes in a GGUF file. tensor: the floats [N, K]."""
+    """A weight whose floats lie beside the graph, and whose codes in GGUF files."""
 
-    def __init__(self, tensor: ir.TensorProtocol, codes: LazyWeight) -> None:
-        self.shape, self.dtype, self._tensor, self._codes = codes.shape, "float32", tensor, codes
+    def __init__(self, floats: LazyWeight, codes: LazyWeight) -> None:
+        self.shape, self.dtype, self._floats, self._codes = codes.shape, "float32", floats, codes
 
     def rows(self, part: slice) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-        return self._tensor.numpy()[part]
+        return self._floats.rows(part)
+
+    def select(self, index: int) -> LazyWeight:
+        return Coded(self._floats.select(index), self._codes.select(index))
+
+    def transpose(self, axes: Sequence[int]) -> LazyWeight:
+        """Return it with its axes permuted, with codes if it becomes what lies in the files."""
+        codes = self._codes.transpose(axes)
+        is_view = isinstance(codes, Transposed)
+        return super().transpose(axes) if is_view else Coded(self._floats.transpose(axes), codes)
 
     def identity(self) -> Any:
         return self._codes.identity()
@@ -108,7 +118,7 @@ def storage_key(tensor: ir.TensorProtocol | None) -> StorageKey | None:
         (source,) = source.sources
     if isinstance(source, FileBacked):
         return f"{source.content()}{LINK_SUFFIX}", source.offset
-    if isinstance(source, Coded) and (place := source.codes_place) is not None:
+    if isinstance(source, Coded) and (place := source.codes_place) is not None and "file" in place:
         return f"{place['file']}{LINK_SUFFIX}", place["offset"]
     return storage_key(source.tensor) if isinstance(source, _Low | constant.Copy | constant.CopiedStack) else None
 
@@ -225,9 +235,8 @@ def load(path: Path) -> ir.Model:
 
 
 def _coded(tensor: ir.TensorProtocol, place: Mapping[str, Any], folder: Path) -> Coded:
-    """Return a weight of a GGUF file, to which `folder` has a link, and its floats."""
-    file = opened((folder / f"{place['file']}{LINK_SUFFIX}").resolve())
-    return Coded(tensor, codes_at(file, place))
+    """Return a weight of GGUF files, to which `folder` has links, and its floats."""
+    return Coded(_Low(tensor), codes_in(lambda file: opened((folder / f"{file}{LINK_SUFFIX}").resolve()), place))
 
 
 def _stand_in(graph: ir.Graph, wide: ir.Value, weight: Weight) -> None:
@@ -255,7 +264,7 @@ class _Low(LazyWeight):
         self.shape, self.dtype, self.tensor = tuple(tensor.shape.numpy()), _NAMES[tensor.dtype], tensor
 
     def rows(self, part: slice) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-        return self.tensor.numpy()[part].astype(np.float32)
+        return self.tensor.numpy()[part].astype(np.float32, copy=False)
 
     def identity(self) -> object:
         return InMemory(self.tensor.numpy()).identity()

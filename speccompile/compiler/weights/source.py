@@ -1,6 +1,5 @@
 """Lazily read weights: a shape and a reader of rows. Transposed, sliced and concatenated weights are lazy, too."""
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,15 +8,14 @@ from itertools import accumulate
 from math import prod
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.compiler.checkpoints.gguf.block_types import CodeKind
-from speccompile.compiler.weights.stored import Codes, Floats, Int4, joined_int4
-from speccompile.errors import CheckpointError
+from speccompile.compiler.weights.open_file import OpenFile
+from speccompile.compiler.weights.stored import Codes, Floats, Int4, joined_codes, joined_int4
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),
@@ -89,8 +87,7 @@ class LazyWeight(ABC):
 
     @property
     def codes_place(self) -> dict[str, Any] | None:
-        """Return where its codes lie, as JSON, with the digest of the `file`; None for weights that have none, or that
-        are derived from several."""
+        """Return where its codes lie, as JSON, with the digest of each `file`; None for weights that have none."""
         return None
 
     def parts(self) -> Iterator[slice]:
@@ -112,42 +109,20 @@ class LazyWeight(ABC):
         return self if whole else Sliced(self, part.start, part.stop)
 
 
-class OpenFile:
-    """An open file, which stays the same file if its name is replaced. It is read, not mapped: truncating a mapped file
-    would kill the process."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._handle = os.open(path, os.O_RDONLY)
-        stat = os.fstat(self._handle)
-        self.identity = stat.st_dev, stat.st_ino
-
-    def __del__(self) -> None:
-        if hasattr(self, "_handle"):
-            os.close(self._handle)
-
-    def read(self, offset: int, length: int) -> bytearray:
-        """Read bytes. Raise CheckpointError if the file has become shorter."""
-        found = bytearray(length)
-        view, start = memoryview(found), 0
-        while start < length:
-            count = os.preadv(self._handle, [view[start:]], offset + start)
-            if count == 0:
-                raise CheckpointError(
-                    f"{self.path}: received {offset + start} bytes, expected {offset + length}: it has become shorter",
-                    hint="leave the checkpoint alone while it is built, and build again",
-                )
-            start += count
-        return found
+STACK, JOINED, TRANSPOSED = "stack", "joined", "transposed"
+"""Keys of the `codes_place` of weights that are stacked, whose rows are concatenated, and of one with other axes."""
 
 
-_OPEN: WeakValueDictionary[tuple[int, int], OpenFile] = WeakValueDictionary()
+def common_kind(sources: Sequence[LazyWeight]) -> CodeKind | None:
+    """Return how all of some weights store their rows in codes; None unless all do it alike."""
+    first = sources[0].code_kind
+    return first if all(source.code_kind == first for source in sources) else None
 
 
-def opened(path: Path) -> OpenFile:
-    """Return an open file, shared by all weights in it for as long as one of them is referenced."""
-    file = OpenFile(path)
-    return _OPEN.setdefault(file.identity, file)
+def places_of(key: str, sources: Sequence[LazyWeight]) -> dict[str, Any] | None:
+    """Return where the codes of several weights lie, as `codes_place`; None if some have none."""
+    places = [source.codes_place for source in sources]
+    return None if None in places else {key: places}
 
 
 @dataclass(frozen=True)
@@ -277,6 +252,11 @@ class Transposed(View):
     def transpose(self, axes: Sequence[int]) -> LazyWeight:
         return self.sources[0].transpose([self.axes[axis] for axis in axes])
 
+    @property
+    def codes_place(self) -> dict[str, Any] | None:
+        place = self.sources[0].codes_place
+        return None if place is None else {TRANSPOSED: place, "axes": list(self.axes)}
+
     def identity(self) -> Any:
         return super().identity() | {"axes": list(self.axes)}
 
@@ -317,6 +297,10 @@ class Stacked(View):
     def select(self, index: int) -> LazyWeight:
         return self.sources[index]
 
+    @property
+    def codes_place(self) -> dict[str, Any] | None:
+        return places_of(STACK, self.sources)
+
 
 class Concatenated(View):
     """The rows of several weights, concatenated."""
@@ -331,6 +315,17 @@ class Concatenated(View):
     def int4(self, part: slice) -> Int4 | None:
         found = [source.int4(own) for source, own in self._reached(part)]
         return joined_int4(found)
+
+    @property
+    def code_kind(self) -> CodeKind | None:
+        return common_kind(self.sources)
+
+    def block_codes(self, part: slice) -> Codes:
+        return joined_codes([source.block_codes(own) for source, own in self._reached(part)])
+
+    @property
+    def codes_place(self) -> dict[str, Any] | None:
+        return places_of(JOINED, self.sources)
 
     def _reached(self, part: slice) -> Iterator[tuple[LazyWeight, slice]]:
         """Yield (source, its rows) for the rows of the part."""

@@ -39,3 +39,10 @@ def joined_int4(parts: Sequence[Int4 | None]) -> Int4 | None:
         return None
     numbers, scales, zero_points = (np.concatenate(each, 1) for each in list(zip(*known, strict=True))[:3])
     return Int4(numbers, scales, zero_points, sizes.pop())
+
+
+def joined_codes(parts: Sequence[Codes]) -> Codes:
+    """Concatenate columns of one kind of codes."""
+    numbers, scales, offsets = zip(*parts, strict=True)
+    moved = [each for each in offsets if each is not None]
+    return Codes(np.concatenate(numbers, 1), np.concatenate(scales, 1), np.concatenate(moved, 1) if moved else None)

@@ -1,6 +1,6 @@
 """Dialects of DFlash heads, by publisher."""
 
-from speccompile.drafters.dialects import Dialect
+from speccompile.drafters.dialects import LLAMA_CPP, Dialect
 
 SPECULATORS, DEEPSPEC, TRANSFORMERS = "speculators", "DeepSpec", "transformers"
 ZLAB, ZLAB_2 = "z-lab", "z-lab DFlash2"
@@ -48,6 +48,7 @@ REFUSED = (
 
 DIALECTS = (
     *REFUSED,
+    Dialect(LLAMA_CPP, ("dflash",), lacks=("markov_rank",), names=_SELECTING),
     Dialect(SPECULATORS, keys=("speculators_model_type=dflash",), names=BACKBONE),
     Dialect(SPECULATORS, keys=("speculators_model_type=dflash2",), names=_SELECTING),
     # DSpark's name, but without DSpark's additional heads.

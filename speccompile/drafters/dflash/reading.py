@@ -6,7 +6,7 @@ from dataclasses import replace
 from speccompile.drafters.config import read_layers
 from speccompile.drafters.dflash.dialects import DEEPSPEC, SPECULATORS, TRANSFORMERS
 from speccompile.drafters.dflash.sections import Sections
-from speccompile.drafters.dialects import Dialect, check_tensors
+from speccompile.drafters.dialects import Dialect, check_tensors, check_vocabulary
 from speccompile.drafters.proposal import read_proposal
 from speccompile.drafters.target import (
     check_sizes,
@@ -72,7 +72,7 @@ def read_block(
     expected = block_shapes(layers, len(taps), hidden, (vocabulary, size)) | own(layers, chosen, (vocabulary, size))
     ends = () if hidden != layers.hidden_size else ("embed_tokens.weight", "lm_head.weight")
     found = check_tensors(folder, found, expected, optional=(*ends, "d2t", "mask_embedding"))
-    _check_vocabulary(folder, found, vocabulary)
+    check_vocabulary(folder, found, vocabulary)
     most = int(chosen["block_size"] or 0) - first_slot(chosen)
     proposed = tokens if tokens and tokens <= most else min(most, MOST_DEPTH)
     return HeadPlan(
@@ -268,15 +268,3 @@ def _check_switches(sections: Sections, said: Mapping[str, Switch], layers: Laye
     group = int(said.get("conv_group_size") or 1)
     if layers.hidden_size % group:
         raise sections.top.wrong("conv_group_size", group, f"a divisor of {layers.hidden_size}, the hidden size")
-
-
-def _check_vocabulary(folder: HeadFolder, found: dict[str, TensorSource], vocabulary: int) -> None:
-    head = found.get("lm_head.weight")
-    if head is None or head.shape[0] == vocabulary:
-        found.pop("d2t", None)  # the vocabularies are the same, so a map has no effect
-    elif "d2t" not in found:
-        raise CheckpointError(
-            f"{folder.path / head.file}: received '{head.name}' over {head.shape[0]} tokens and no 'd2t', expected the "
-            f"offsets that lead to the target's {vocabulary} tokens",
-            hint="copy or download the folder again",
-        )

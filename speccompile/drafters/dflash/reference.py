@@ -13,10 +13,9 @@ from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
 from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.dflash.reading import block_shapes, first_slot, own_shapes
-from speccompile.drafters.formula import Weights, attention, linear, mlp, over_target, rms, weights_of
+from speccompile.drafters.formula import Weights, attention, linear, mlp, over_target, rms, with_ends
 from speccompile.drafters.probe import flipped, shifted_taps
 from speccompile.drafters.small import small_layers, small_taps, write_small
-from speccompile.drafters.weights import TargetEmbeddings
 from speccompile.plan.head import HeadPlan, Switch
 from speccompile.plan.layers import LayerShape, Shapes
 
@@ -35,18 +34,6 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
         return over_target(torch.stack(rows), head, weights).numpy()
 
     return [logits]
-
-
-def with_ends(head: HeadPlan, ends: TargetEmbeddings) -> Weights:
-    """Return the head's weights, with the target's embedding and output head for missing ones."""
-    weights = weights_of(head)
-    if "embed_tokens.weight" not in weights:
-        weights["embed_tokens.weight"] = ends.embed.table
-    if "lm_head.weight" not in weights:
-        weights["lm_head.weight"] = ends.head.weight
-        if ends.head.bias is not None:
-            weights["lm_head.bias"] = ends.head.bias
-    return weights
 
 
 def slots(fed: DrafterInputs, head: HeadPlan, weights: Weights) -> tuple[Tensor, Tensor]:

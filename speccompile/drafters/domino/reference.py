@@ -9,9 +9,9 @@ from torch.nn import functional
 from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits
 from speccompile.drafters.context import DrafterContext
-from speccompile.drafters.dflash.reference import readings, slots, small_block, with_ends
+from speccompile.drafters.dflash.reference import readings, slots, small_block
 from speccompile.drafters.domino.reading import own_shapes
-from speccompile.drafters.formula import Weights, linear, over_target
+from speccompile.drafters.formula import Weights, linear, over_target, with_ends
 from speccompile.plan.head import HeadPlan
 
 __all__ = ["readings", "small", "teachers"]

@@ -1,7 +1,7 @@
 """Dialects of DSpark heads, by publisher."""
 
 from speccompile.drafters.dflash.dialects import BACKBONE, DEEPSPEC, REFUSED, SPECULATORS
-from speccompile.drafters.dialects import Dialect
+from speccompile.drafters.dialects import LLAMA_CPP, Dialect
 
 SPECFORGE = "SpecForge"
 
@@ -10,6 +10,7 @@ _NAMES = BACKBONE | {r"(?:logit_head\.)?((?:markov|confidence)_head\..+)": r"\1"
 
 DIALECTS = (
     *REFUSED,
+    Dialect(LLAMA_CPP, ("dflash",), keys=("markov_rank",), names=_NAMES),
     Dialect(SPECULATORS, keys=("speculators_model_type=dspark",), names=_NAMES),
     Dialect(DEEPSPEC, ("Qwen3DSparkModel",), names=_NAMES),
     Dialect(SPECFORGE, ("*DSpark*",), keys=("dflash_config.target_layer_ids",), names=_NAMES),

@@ -11,9 +11,9 @@ from speccompile.compiler.prove.drafts import Confidence, DrafterInputs, Referen
 from speccompile.compiler.prove.reference import Logits
 from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.dflash import reference as dflash
-from speccompile.drafters.dflash.reference import slots, small_block, with_ends
+from speccompile.drafters.dflash.reference import slots, small_block
 from speccompile.drafters.dspark.reading import own_shapes
-from speccompile.drafters.formula import Weights, linear, over_target
+from speccompile.drafters.formula import Weights, linear, over_target, with_ends
 from speccompile.plan.head import HeadPlan
 from speccompile.runtime.devices.engine import Array
 

@@ -1,6 +1,6 @@
 """Dialects of EAGLE-3 heads, by publisher."""
 
-from speccompile.drafters.dialects import Dialect
+from speccompile.drafters.dialects import LLAMA_CPP, Dialect
 
 SPECULATORS, SPECFORGE = "speculators", "SpecForge"
 
@@ -27,6 +27,7 @@ DIALECTS = (
         ("*Eagle3Deepseek*",),
         refused="its layers attend over latent keys (MLA), which are not compiled yet",
     ),
+    Dialect(LLAMA_CPP, ("eagle3",), names=LAYERS),
     Dialect(SPECULATORS, keys=("speculators_model_type=eagle3",), names=LAYERS),
     Dialect(
         "DeepSpec",

@@ -64,7 +64,8 @@ class Eagle3Reader(PairedReader):
         )
         self.layers = nn.ModuleList([FirstLayer(head), *(Layer(layers, index) for index in range(1, layers.count))])
         self.norm = make_norm(layers) if switches["use_last_layernorm"] else nn.Identity()
-        self.lm_head = nn.Linear(width, self.size, bias=False)
+        has_head = "lm_head.weight" in head.tensors
+        self.lm_head = nn.Linear(width, self.size, bias=False) if has_head else ends.head
         if "embed_tokens.weight" in head.tensors:
             self.embed_tokens = nn.Embedding(head.vocabulary_size, width)
         else:

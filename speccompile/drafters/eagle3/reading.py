@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from speccompile.drafters.config import read_layers
-from speccompile.drafters.dialects import Dialect, Keys, check_tensors
+from speccompile.drafters.dialects import LLAMA_CPP, Dialect, Keys, check_tensors, check_vocabulary
 from speccompile.drafters.eagle3.dialects import SPECULATORS
 from speccompile.drafters.eagle3.taps import IDS
 from speccompile.drafters.proposal import read_proposal
@@ -17,7 +17,6 @@ from speccompile.drafters.target import (
     target_layers,
     target_mismatch_note,
 )
-from speccompile.errors import CheckpointError
 from speccompile.plan.head import HeadFolder, HeadPlan, HeadRequest, Switch, TensorSource
 from speccompile.plan.layers import LayerShape, Shapes
 
@@ -52,8 +51,10 @@ def read(folder: HeadFolder, request: HeadRequest, dialect: Dialect, evidence: s
     sizes = (hidden, request.target.vocabulary_size)
     size = found["lm_head.weight"].shape[0] if "lm_head.weight" in found else sizes[1]
     expected = head_shapes(layers, len(taps), sizes, size, found, chosen)
-    found = check_tensors(folder, found, expected, optional=("embed_tokens.weight", "d2t", "fc.weight"))
-    _check_vocabulary(folder, found, request.target.vocabulary_size)
+    # llama.cpp leaves out an output head that is the target's; in other dialects a part of the folder is missing.
+    ends = ("lm_head.weight",) if dialect.name == LLAMA_CPP and layers.hidden_size == hidden else ()
+    found = check_tensors(folder, found, expected, optional=("embed_tokens.weight", "d2t", "fc.weight", *ends))
+    check_vocabulary(folder, found, request.target.vocabulary_size)
     return HeadPlan(
         request.kind, dialect.name, evidence, folder.path, folder.files, taps, *sizes, layers, chosen, found,
         default_tokens=tokens, base=base, notes=target_mismatch_note(base, request),
@@ -119,15 +120,3 @@ def head_shapes(
     if said["fc_norm"]:
         expected |= {f"fc_norm.{index}.weight": (hidden,) for index in range(taps)}
     return expected
-
-
-def _check_vocabulary(folder: HeadFolder, found: dict[str, TensorSource], vocabulary: int) -> None:
-    head = found["lm_head.weight"]
-    if head.shape[0] == vocabulary:
-        found.pop("d2t", None)  # the vocabularies are the same, so a map has no effect
-    elif "d2t" not in found:
-        raise CheckpointError(
-            f"{folder.path / head.file}: received '{head.name}' over {head.shape[0]} tokens and no 'd2t', expected the "
-            f"offsets that lead to the target's {vocabulary} tokens",
-            hint="copy or download the folder again",
-        )

@@ -22,7 +22,7 @@ from speccompile.drafters.formula import (
     over_target,
     places_of,
     rms,
-    weights_of,
+    with_ends,
 )
 from speccompile.drafters.probe import flipped, shifted_taps
 from speccompile.drafters.small import small_layers, small_taps, write_small
@@ -31,10 +31,8 @@ from speccompile.plan.head import HeadPlan
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """Return one reference: the head, with the target's embedding if it has none."""
-    head, weights = site.head, weights_of(site.head)
-    if "embed_tokens.weight" not in weights:
-        weights["embed_tokens.weight"] = site.ends().embed.table
+    """Return one reference: the head, with the target's embedding and output head if it has none."""
+    head, weights = site.head, with_ends(site.head, site.ends())
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:

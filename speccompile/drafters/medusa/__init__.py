@@ -3,33 +3,20 @@
 from speccompile.drafters.medusa.dialects import DIALECTS, MEDUSA_2, VLLM
 from speccompile.drafters.medusa.reading import read
 from speccompile.drafters.medusa.sizes import SIZES
-from speccompile.drafters.method import (
-    HEAD,
-    ONE_A_ROUND,
-    STATIC_TREE_KINDS,
-    DraftingMethod,
-    Training,
-    greedy_draft_row,
-    sampled_draft_row,
-)
+from speccompile.drafters.method import DYNAMIC_TREE_ROWS, HEAD, ONE_A_ROUND, DraftingMethod, Training
 from speccompile.drafters.target import final_norm, require_final_norm
 
 METHOD = DraftingMethod(
     "medusa",
     "Medusa: a head for every token ahead, all of them on the target's last hidden state",
     ("model", "revision", "tokens", "sample", "tree"),
-    (
-        greedy_draft_row(STATIC_TREE_KINDS, ("exact",)),
-        sampled_draft_row(STATIC_TREE_KINDS, ("exact",)),
-        greedy_draft_row(STATIC_TREE_KINDS, ("typical", "top_k")),
-        greedy_draft_row(("chain",), ("lenience",)),
-        sampled_draft_row(("chain",), ("lenience",)),
-    ),
+    DYNAMIC_TREE_ROWS,
     weights=HEAD,
     required_keys={"model": ("the folder of the heads", "demo/head")},
     graphs="separate",
     dialects=DIALECTS,
     read=read,
+    best_nodes=True,
     training=Training(
         sizes=SIZES,
         dialects=(VLLM,),

@@ -13,7 +13,7 @@ from speccompile.plan.head import HeadPlan
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Return the drafter of a static tree. The graph has no heads beyond the tree's depth."""
+    """Return the drafter of the planned tree. The graph has no heads beyond the tree's depth."""
     reader = load_reader(site)
     reader.narrow(site.drafter.tree.depth)
     return token_by_token(site, reader)

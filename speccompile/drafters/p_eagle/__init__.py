@@ -2,7 +2,7 @@
 
 from speccompile.drafters.eagle3.dialects import SPECULATORS
 from speccompile.drafters.eagle3.taps import default_taps, refused
-from speccompile.drafters.method import CHAIN_ROWS, HEAD, ONE_A_ROUND, DraftingMethod, Training
+from speccompile.drafters.method import HEAD, ONE_A_ROUND, ONE_PASS_ROWS, DraftingMethod, Training
 from speccompile.drafters.p_eagle.dialects import DIALECTS
 from speccompile.drafters.p_eagle.reading import read
 from speccompile.drafters.p_eagle.sizes import SIZES
@@ -11,14 +11,17 @@ METHOD = DraftingMethod(
     "p_eagle",
     "P-EAGLE: EAGLE-3's layers with mask rows, all drafts in one pass",
     ("model", "revision", "tokens", "sample", "tree", "taps", "switches"),
-    CHAIN_ROWS,
+    ONE_PASS_ROWS,
     weights=HEAD,
     pairs_next_token=True,
+    with_images=True,
+    reads_images=True,
     required_keys={"model": ("the folder of the head", "demo/head")},
     graphs="fused",
     dialects=DIALECTS,
     read=read,
     aliases=("peagle",),
+    best_nodes=True,
     training=Training(
         says_taps=True,
         sizes=SIZES,

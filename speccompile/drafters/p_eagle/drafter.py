@@ -7,7 +7,7 @@ from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Accepted, Drafter
 from speccompile.compiler.step.draft.masked import MaskedPairedRound
 from speccompile.compiler.step.draft.paired import PairedReading
-from speccompile.drafters.context import DrafterContext, token_by_token
+from speccompile.drafters.context import DrafterContext, paired
 from speccompile.drafters.eagle3.drafter import Eagle3Reader
 from speccompile.drafters.p_eagle.dialects import MASK
 from speccompile.drafters.p_eagle.reading import SWITCH
@@ -16,10 +16,10 @@ from speccompile.plan.head import HeadPlan
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Return the drafter of a chain."""
-    reader = load_reader(site, site.drafter.tokens - 1)
+    """Return the drafter of a chain, or of the best nodes of one pass."""
+    reader = load_reader(site, site.drafter.tree.depth - 1)
     reader.fold()
-    return token_by_token(site, reader)
+    return paired(site, reader)
 
 
 def load_reader(site: DrafterContext, masks: int) -> "PEagleReader":

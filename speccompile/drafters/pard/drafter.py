@@ -12,12 +12,12 @@ from speccompile.drafters.context import DrafterContext, token_by_token
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Return the drafter of a chain with the recipe's model."""
+    """Return the drafter of a chain, or of the best nodes of one pass, with the recipe's model."""
     (decoder,) = site.drafters()
     drafter = site.drafter
     assert drafter.mask_token is not None, "the plan reads it"
     size, own = site.vocabulary_size, site.own_tokens()
-    return token_by_token(site, PardReader(decoder, size, drafter.mask_token, drafter.tokens - 1, own))
+    return token_by_token(site, PardReader(decoder, size, drafter.mask_token, drafter.tree.depth - 1, own))
 
 
 class PardReader(DecoderReader):

@@ -1,7 +1,7 @@
 """PARD-2 (An et al. 2026, AMD): PARD's draft model, to whose embeddings it adds features of the target. The same folder
 drafts without them as `pard`."""
 
-from speccompile.drafters.method import CHAIN_ROWS, HEAD, ONE_A_ROUND, DraftingMethod, Training
+from speccompile.drafters.method import HEAD, ONE_A_ROUND, ONE_PASS_ROWS, DraftingMethod, Training
 from speccompile.drafters.pard2.dialects import AMD, DIALECTS
 from speccompile.drafters.pard2.reading import default_taps, read, refused
 from speccompile.drafters.pard2.sizes import SIZES
@@ -10,7 +10,7 @@ METHOD = DraftingMethod(
     "pard2",
     "PARD-2: a language model with mask tokens that reads features of the target, all drafts in one pass",
     ("model", "revision", "tokens", "sample", "tree", "taps", "switches"),
-    CHAIN_ROWS,
+    ONE_PASS_ROWS,
     weights=HEAD,
     pairs_next_token=True,
     required_keys={"model": ("the folder of the head", "demo/head")},
@@ -18,6 +18,7 @@ METHOD = DraftingMethod(
     dialects=DIALECTS,
     read=read,
     aliases=("pard_2",),
+    best_nodes=True,
     training=Training(
         says_taps=True,
         sizes=SIZES,

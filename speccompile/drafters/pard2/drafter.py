@@ -19,8 +19,8 @@ from speccompile.plan.head import HeadPlan
 
 
 def make(site: DrafterContext) -> Drafter:
-    """Return the drafter of a chain."""
-    return token_by_token(site, load_reader(site, site.drafter.tokens - 1))
+    """Return the drafter of a chain, or of the best nodes of one pass."""
+    return token_by_token(site, load_reader(site, site.drafter.tree.depth - 1))
 
 
 def load_reader(site: DrafterContext, masks: int) -> "Pard2Reader":

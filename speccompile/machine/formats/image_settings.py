@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+ENCODER_PRECISION = "float32"
+"""Precision of an encoder's weights by default."""
+
 
 @dataclass(frozen=True)
 class ImageSettings:
@@ -21,7 +24,7 @@ class ImageSettings:
     (M-RoPE); none where a row has one position as a token does. stacked: number of the decoder's first layers to whose
     outputs the encoder adds as well (DeepStack); a row then has a part for each of them behind its own. in_windows:
     rows see each other in both directions in layers with a window alone. padded: tokens for which the decoder looks up
-    the last of these, the token for padding.
+    the last of these, the token for padding. precision: of the encoder's weights.
     """
 
     family: str
@@ -41,6 +44,7 @@ class ImageSettings:
     stacked: int = 0
     in_windows: bool = False
     padded: tuple[int, ...] = ()
+    precision: str = ENCODER_PRECISION
 
     @property
     def placeholders(self) -> tuple[str, ...]:
@@ -50,7 +54,8 @@ class ImageSettings:
     def describe(self) -> str:
         """Describe the pictures in a line."""
         height, width = self.tile
-        return f"{self.family}, {self.tile_rows} tokens for a tile of {width} x {height} pixels"
+        tile = f"{self.family}, {self.tile_rows} tokens for a tile of {width} x {height} pixels"
+        return tile if self.precision == ENCODER_PRECISION else f"{tile}, encoded in {self.precision}"
 
     def to_json(self) -> dict[str, Any]:
         lists = {name: list(getattr(self, name)) for name in _LISTS}

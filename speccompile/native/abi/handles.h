@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -23,6 +24,7 @@ struct spc_bundle {
 
 struct spc_request {
   spc::Request request;
+  std::optional<std::pair<std::string, spc::Json>> constraint;  // kind and text, for `Compiler::compile`
 };
 
 struct spc_session {
@@ -49,6 +51,18 @@ spc_error* call_guarded(const Work& work) noexcept {
   } catch (...) {
     return current_error();
   }
+}
+
+// Compile the constraint of a request that has one. Throws Error(kUsage) where the bundle does not take it.
+std::shared_ptr<const constraints::Constraint> compiled_constraint(const spc_request& request, const Bundle& bundle);
+
+// Call `take` with what a caller asks for; a constraint is compiled for the bundle.
+template <class Take>
+auto with_request(const spc_request& asked, const Bundle& bundle, const Take& take) {
+  if (!asked.constraint) return take(asked.request);
+  Request own = asked.request;
+  own.constraint = compiled_constraint(asked, bundle);
+  return take(own);
 }
 
 // Throws Error(kUsage) where a caller gave no pointer.

@@ -10,11 +10,12 @@
 #include "handles.h"
 
 struct spc_scheduler {
+  std::shared_ptr<const spc::Bundle> bundle;
   spc::Totals totals;
   spc::Service service;
 
   spc_scheduler(std::shared_ptr<const spc::Bundle> bundle, const spc::Limits& limits, const std::map<std::string, std::string>& adapters)
-      : service(std::move(bundle), limits, &totals, adapters) {}
+      : bundle(std::move(bundle)), service(this->bundle, limits, &totals, adapters) {}
 };
 
 struct spc_submission {
@@ -158,7 +159,8 @@ spc_error* spc_scheduler_submit(spc_scheduler* scheduler, const spc_request* req
     spc::require_pointer(request, "request");
     spc::require_pointer(submission, "submission");
     auto made = std::make_unique<spc_submission>();
-    made->request = scheduler->service.submit(request->request, spc::terms_of(terms));
+    const spc::Terms asked_terms = spc::terms_of(terms);
+    made->request = spc::with_request(*request, *scheduler->bundle, [&](const spc::Request& asked) { return scheduler->service.submit(asked, asked_terms); });
     scheduler->totals.submitted();
     *submission = made.release();
   });

@@ -166,7 +166,7 @@ spc_error* spc_request_add_image(spc_request* request, size_t prompt, const uint
     spc::require_pointer(rgb, "rgb");
     std::string where;
     auto& pictures = pictures_of(request, prompt, where);
-    pictures.push_back({spc::images::picture_of(rgb, width, height, where), false});
+    pictures.push_back({spc::images::picture_of(rgb, width, height, where)});
   });
 }
 
@@ -176,7 +176,18 @@ spc_error* spc_request_add_image_file(spc_request* request, size_t prompt, const
     if (size) spc::require_pointer(data, "data");
     std::string where;
     auto& pictures = pictures_of(request, prompt, where);
-    pictures.push_back({spc::images::decode({static_cast<const char*>(data), size}, where), false});
+    pictures.push_back({spc::images::decode({static_cast<const char*>(data), size}, where)});
+  });
+}
+
+spc_error* spc_request_set_image_detail(spc_request* request, size_t prompt, const char* detail) {
+  return spc::call_guarded([&] {
+    spc::require_pointer(request, "request");
+    spc::require_pointer(detail, "detail");
+    const auto found = request->request.images.find(prompt);
+    if (found == request->request.images.end() || found->second.empty())
+      throw spc::Error(spc::Kind::kUsage, "prompt: received a detail for a prompt without pictures, expected one with", "add the picture first");
+    found->second.back().is_low = spc::images::is_low(detail, "detail");
   });
 }
 
@@ -263,7 +274,7 @@ spc_error* spc_session_start(spc_session* session, const spc_request* request) {
   return spc::call_guarded([&] {
     spc::require_pointer(session, "session");
     spc::require_pointer(request, "request");
-    session->session.start(request->request);
+    spc::with_request(*request, session->session.bundle(), [&](const spc::Request& asked) { session->session.start(asked); });
   });
 }
 

@@ -8,13 +8,11 @@
 
 #include "../errors.h"
 #include "../words.h"
+#include "described.h"
+#include "engine_consistency.h"
 
 namespace spc {
 namespace {
-
-using Words = std::vector<std::string>;
-
-[[noreturn]] void refuse(const std::string& problem) { throw Error(Kind::kBundle, problem, "build the bundle again with this speccompile"); }
 
 Words split(const std::string& text) {
   Words found;
@@ -27,20 +25,6 @@ Words split(const std::string& text) {
 }
 
 bool has(const Words& words, const std::string& word) { return std::find(words.begin(), words.end(), word) != words.end(); }
-
-bool starts_with(const std::string& text, const std::string& prefix) { return text.rfind(prefix, 0) == 0; }
-
-Words sizes_of(const Tensor& tensor) {
-  Words found;
-  for (const Dimension& each : tensor.shape) found.push_back(each.width.empty() ? std::to_string(each.size) : each.width);
-  return found;
-}
-
-std::string words_of(const std::string& dtype, const Words& sizes, const std::string& role, const std::string& buffer, const std::string& name) {
-  return dtype + " [" + joined(sizes, ", ") + "] (" + role + ")" + (buffer == name ? "" : " in " + python_repr(buffer));
-}
-
-std::string words_of(const Tensor& tensor) { return words_of(tensor.dtype, sizes_of(tensor), tensor.role, tensor.buffer, tensor.name); }
 
 void check_number(const std::string& name, int64_t value, int64_t least, int64_t most) {
   if (value < least || value > most)
@@ -84,17 +68,6 @@ bool has_width(const std::vector<Graph>& graphs, const std::string& width) {
   const auto named = [&](const Dimension& size) { return size.width == width; };
   const auto has_it = [&](const Tensor& tensor) { return std::any_of(tensor.shape.begin(), tensor.shape.end(), named); };
   return std::any_of(graphs.begin(), graphs.end(), [&](const Graph& graph) { return std::any_of(graph.inputs.begin(), graph.inputs.end(), has_it); });
-}
-
-Words sorted(Words words) {
-  std::sort(words.begin(), words.end());
-  return words;
-}
-
-Words names_of(const std::vector<Graph>& graphs) {
-  Words names;
-  for (const Graph& graph : graphs) names.push_back(graph.name);
-  return names;
 }
 
 void check_round(const Manifest& manifest) {
@@ -274,56 +247,6 @@ void check_features(const Manifest& manifest) {
       refuse("graph " + python_repr(drafting.name) + ": " + (is_needed ? "no" : "an") + " output " + python_repr(name));
   }
   check_links(graphs);
-}
-
-bool is_float(const std::string& dtype) { return dtype == dtype::kFloat32 || dtype == dtype::kFloat16 || dtype == dtype::kBfloat16; }
-
-// The tensor of an engine that updates only caches in place: see `with_tensorrt_states` in Python.
-Tensor with_tensorrt_state(Tensor tensor, bool is_output) {
-  if (starts_with(tensor.buffer, kPersistentPrefix) || is_recurrent_state(tensor.buffer)) {
-    if (is_output) tensor.buffer = kOutOfPlacePrefix + tensor.buffer;
-  } else if (tensor.role == role::kState && tensor.dtype == dtype::kInt64 && tensor.shape.size() == 2) {
-    tensor.dtype = dtype::kFloat32;
-    tensor.shape = {tensor.shape[0], {1, ""}, tensor.shape[1], {1, ""}};
-  }
-  return tensor;
-}
-
-bool is_same(const Tensor& one, const Tensor& other, bool with_type) {
-  return one.shape == other.shape && one.role == other.role && one.buffer == other.buffer && (!with_type || one.dtype == other.dtype);
-}
-
-void check_pairs(const std::string& way, const std::vector<Tensor>& found, const std::vector<Tensor>& wanted) {
-  std::map<std::string, const Tensor*> mine, theirs;
-  for (const Tensor& tensor : found) mine[tensor.name] = &tensor;
-  for (const Tensor& tensor : wanted) theirs[tensor.name] = &tensor;
-  for (const auto& [name, tensor] : mine)
-    if (!theirs.count(name)) refuse("the " + way + " " + python_repr(name) + " is unknown to the bundle's graph");
-  for (const auto& [name, tensor] : theirs) {
-    const auto found_it = mine.find(name);
-    if (found_it == mine.end()) refuse("the " + way + " " + python_repr(name) + " is one of the bundle's graph");
-    const Tensor& own = *found_it->second;
-    const bool is_cache = tensor->role == role::kState && is_float(tensor->dtype) && is_float(own.dtype);
-    if (!is_same(own, *tensor, !is_cache) && !is_same(own, with_tensorrt_state(*tensor, way == "output"), true))
-      refuse("the " + way + " " + python_repr(name) + " is " + words_of(own) + ", that of the bundle is " + words_of(*tensor));
-  }
-}
-
-// Refuse what differs between the graphs of an engine and those of the bundle, but for the types of caches, and the states of
-// TensorRT.
-void check_engine(const EngineEntry& engine, const std::vector<Graph>& graphs) {
-  const Words own = names_of(engine.graphs), names = names_of(graphs);
-  if (sorted(own) != sorted(names))
-    refuse("its graphs are " + (own.empty() ? "none" : joined(own, ", ")) + ", the bundle's are " + joined(names, ", "));
-  for (const Graph& graph : graphs) {
-    const Graph& mine = *std::find_if(engine.graphs.begin(), engine.graphs.end(), [&](const Graph& each) { return each.name == graph.name; });
-    try {
-      check_pairs("input", mine.inputs, graph.inputs);
-      check_pairs("output", mine.outputs, graph.outputs);
-    } catch (const Error& error) {
-      refuse("graph " + python_repr(graph.name) + ": " + error.message);
-    }
-  }
 }
 
 void check(const Manifest& manifest) {

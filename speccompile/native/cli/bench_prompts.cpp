@@ -79,8 +79,9 @@ std::string read_text(const std::string& path) {
   try {
     text = read_file(path);
   } catch (const FileError& error) {
-    if (error.number != ENOENT) refuse_file(path, error);
-    throw Error(Kind::kPrompt, "received the prompts file '" + path + "', expected a file: nothing lies there",
+    if (error.number != ENOENT && error.number != EISDIR) refuse_file(path, error);
+    const std::string found = error.number == EISDIR ? "it is a folder" : "nothing lies there";
+    throw Error(Kind::kPrompt, "received the prompts file '" + path + "', expected a file: " + found,
                 std::string("write one prompt a line: ") + kPromptForms);
   }
   if (text.rfind("\xEF\xBB\xBF", 0) == 0) text.erase(0, 3);  // a byte order mark

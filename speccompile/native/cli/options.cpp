@@ -60,7 +60,7 @@ std::string wrong(Takes takes, const std::string& text, const std::string& metav
   if (takes == Takes::kChoice) return unlike_choices(text, metavar.substr(1, metavar.size() - 2));
   if (takes != Takes::kWhole && takes != Takes::kCount) return "";
   const std::optional<Value> value = read_whole(text);
-  if (!value) return python_repr(text) + " is not a valid integer" + (takes == Takes::kCount ? " range." : ".");
+  if (!value) return python_repr(text) + " is not a valid integer.";
   const auto shown = static_cast<int64_t>(std::max(std::min(value->number, 1.0), -0x1p62));
   return takes == Takes::kCount && shown < 1 ? std::to_string(shown) + " is not in the range x>=1." : "";
 }

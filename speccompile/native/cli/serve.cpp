@@ -123,6 +123,9 @@ void serve(const Arguments& given) {
   settings.access_log = given.has("--access-log");
   settings.origins = given.all("--cors-origin");
   settings.page = !given.has("--no-page");
+  if (given.has("--image-host"))
+    throw Error(Kind::kUsage, "--image-host " + given.text("--image-host") + ": received a host of pictures, expected none: speccompile-native has no client of HTTPS",
+                "serve with `speccompile serve`, or leave it out and send pictures as data: URLs");
   http::ListenAddress place;
   if (given.has("--host")) place.host = given.text("--host");
   place.port = number_of<int64_t>(given, "--port", 0, kMostPort).value_or(place.port);
@@ -167,7 +170,7 @@ Subcommand serve_command() {
       {"--request-seconds", "S", Takes::kNumber, "How long one may take in all.  [x>0]"},
       {"--sequences", "N", Takes::kCount, "That one prompt may get; by default 16.  [x>=1]"},
       {"--client-rows", "N", Takes::kCount, "Rows that one API key may have at once.  [x>=1]"},
-      {"--scheduling-policy", "[fcfs|priority]", Takes::kChoice, "Who is served next: who came first, or the lowest `priority` of a request.  [default: fcfs]"},
+      {"--scheduling-policy", "[fcfs|priority]", Takes::kChoice, "Who is served next: who came first, or the lowest `priority` of a request, also instead of a running one.  [default: fcfs]"},
       {"--no-reuse", "", Takes::kFlag, "Read every prompt anew, also what an earlier one began with."},
       {"--sessions", "FOLDER", Takes::kText, "Keep texts in this folder: prompts that begin like one go on from there, also after a restart."},
       {"--sessions-limit-gb", "GB", Takes::kNumber, "Size of that folder in GB, by default 10; texts used least recently are removed.  [x>0]"},
@@ -182,6 +185,7 @@ Subcommand serve_command() {
        "Of one address; by default half of --connections. Behind a proxy, which has one address, give as many.  [x>=1]"},
       {"--grace", "S", Takes::kNumber, "Seconds that requests get to finish when the server is told to end.  [default: 30.0; x>=0]"},
       {"--cors-origin", "ORIGIN", Takes::kText, "Let pages of this origin ask. May be given several times."},
+      {"--image-host", "HOST", Takes::kText, "Refused: this server fetches no pictures; `speccompile serve` does."},
       {"--no-page", "", Takes::kFlag, "Leave out the page at /."},
       {"--access-log", "", Takes::kFlag, "Write a line for every request to stderr."},
       {"--no-verify", "", Takes::kFlag, "Do not compare the files with their recorded hashes."},

@@ -1,4 +1,4 @@
-// LLaVA-OneVision: the whole picture as a tile, then a grid of tiles whose rows follow the picture line by line
+// LLaVA-NeXT and LLaVA-OneVision: the whole picture as a tile, then a grid of tiles whose rows follow it line by line
 // (runtime/images/anyres.py).
 #include <algorithm>
 #include <cmath>
@@ -57,11 +57,11 @@ Cells shrunk(const Cells& cells, size_t axis, int64_t size) {
   return found;
 }
 
-// LLaVA-OneVision ("anyres_max_N"): see LlavaOneVision in Python.
+// LLaVA-OneVision ("anyres_max_N"), and LLaVA-NeXT, which shrinks no grid: see LlavaOneVision in Python.
 class LlavaOneVision : public TileFamily {
  public:
   LlavaOneVision(const ImageSettings& images, bool is_low)
-      : TileFamily(images), most_(images.number("most", 1, 1 << 10)), side_(static_cast<int64_t>(std::sqrt(real(images.tile_rows)))),
+      : TileFamily(images), most_(images.number("most", 0, 1 << 10)), side_(static_cast<int64_t>(std::sqrt(real(images.tile_rows)))),
         canvases_(images.pairs("canvases", 1 << 14)) {
     if (side_ * side_ != images.tile_rows) refuse_setting("tile_rows", images.tile_rows, "a square number");
     if (is_low) canvases_ = {{images.tile_height, images.tile_width}};
@@ -154,7 +154,7 @@ class LlavaOneVision : public TileFamily {
       left = (wide - rounded(real(width) * (real(high) / real(height)))) / 2;
     }
     Kept found{top, left, high - 2 * top, wide - 2 * left, 0, 0};
-    const double ratio = std::sqrt(real(found.height * found.width) / real(most_ * side_ * side_));
+    const double ratio = most_ ? std::sqrt(real(found.height * found.width) / real(most_ * side_ * side_)) : 0;
     found.shrunk_height = ratio > kMost ? static_cast<int64_t>(floor_divided(real(found.height), ratio)) : found.height;
     found.shrunk_width = ratio > kMost ? static_cast<int64_t>(floor_divided(real(found.width), ratio)) : found.width;
     return found;

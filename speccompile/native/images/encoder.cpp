@@ -5,6 +5,7 @@
 
 #include "../bundle/blake3.h"
 #include "../errors.h"
+#include "../system.h"
 
 namespace spc::images {
 namespace {
@@ -25,16 +26,51 @@ PicturePtr Encoder::picture(std::shared_ptr<const Pixels> image, bool is_low) co
   return std::make_shared<const Picture>(Picture{std::move(image), std::string(digest.begin(), digest.end()), grid, is_low});
 }
 
-std::shared_ptr<const Rows> Encoder::rows(const Picture& picture) {
+Encoder::~Encoder() {
+  {
+    const std::lock_guard<std::mutex> held(queue_mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::future<Encoded> Encoder::ahead(PicturePtr picture, std::weak_ptr<const void> wanted) {
+  Task task{std::move(wanted), std::packaged_task<Encoded()>([this, picture = std::move(picture)] { return rows(*picture); })};
+  std::future<Encoded> found = task.run.get_future();
+  {
+    const std::lock_guard<std::mutex> held(queue_mutex_);
+    queue_.push_back(std::move(task));
+    if (!thread_.joinable()) thread_ = std::thread([this] { run_all(); });
+  }
+  changed_.notify_all();
+  return found;
+}
+
+void Encoder::run_all() {
+  std::unique_lock<std::mutex> held(queue_mutex_);
+  while (true) {
+    changed_.wait(held, [this] { return closing_ || !queue_.empty(); });
+    if (closing_) return;
+    Task task = std::move(queue_.front());
+    queue_.pop_front();
+    held.unlock();
+    if (!task.wanted.expired()) task.run();
+    held.lock();
+  }
+}
+
+Encoded Encoder::rows(const Picture& picture) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto known = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& each) { return each.first == picture.key; });
   if (known != kept_.end()) {
     kept_.splice(kept_.begin(), kept_, known);
-    return kept_.front().second;
+    return {kept_.front().second, 0};
   }
+  const double start = wall_seconds();
   auto found = std::make_shared<const Rows>(encode(picture));
   keep(picture.key, found);
-  return found;
+  return {std::move(found), wall_seconds() - start};
 }
 
 Rows Encoder::encode(const Picture& picture) {

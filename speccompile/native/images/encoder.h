@@ -1,12 +1,16 @@
 // The encoder of a bundle: pictures -> rows, kept by content for pictures that come again (runtime/images/encoder.py).
 #pragma once
 
+#include <condition_variable>
+#include <deque>
 #include <functional>
+#include <future>
 #include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "family.h"
@@ -25,6 +29,12 @@ using PicturePtr = std::shared_ptr<const Picture>;
 // Runs the encoder's graph once.
 using RunEncoder = std::function<Rows(const EncoderRun& given)>;
 
+// Rows of a picture, and the seconds that their encoding took; kept ones take none.
+struct Encoded {
+  std::shared_ptr<const Rows> rows;
+  double seconds = 0;
+};
+
 // Rows of pictures. Thread-safe; the graph is opened at the first picture.
 class Encoder {
  public:
@@ -35,9 +45,19 @@ class Encoder {
   // Return the picture of these pixels. Throws Error(kPrompt) for a shape that the family does not take.
   PicturePtr picture(std::shared_ptr<const Pixels> image, bool is_low) const;
   // Return the rows of a picture, kept ones if its pixels came before. Throws Error(kEngine).
-  std::shared_ptr<const Rows> rows(const Picture& picture);
+  Encoded rows(const Picture& picture);
+  // The same on a thread of the encoder's own, which encodes one picture after the other beside the caller's work. A picture whose
+  // `wanted` has ended when its turn comes is left out.
+  std::future<Encoded> ahead(PicturePtr picture, std::weak_ptr<const void> wanted);
+  ~Encoder();
 
  private:
+  struct Task {
+    std::weak_ptr<const void> wanted;
+    std::packaged_task<Encoded()> run;
+  };
+
+  void run_all();
   using Kept = std::pair<std::string, std::shared_ptr<const Rows>>;
 
   Rows encode(const Picture& picture);
@@ -50,6 +70,12 @@ class Encoder {
   RunEncoder run_;
   std::list<Kept> kept_;  // the one that was asked for last first
   size_t size_ = 0;
+
+  std::mutex queue_mutex_;
+  std::condition_variable changed_;
+  std::deque<Task> queue_;
+  bool closing_ = false;
+  std::thread thread_;  // begins with the first picture that is encoded ahead
 };
 
 }  // namespace spc::images

@@ -1,5 +1,7 @@
 #include "family.h"
 
+#include <algorithm>
+
 #include "../errors.h"
 #include "../words.h"
 
@@ -12,8 +14,11 @@ struct Known {
 };
 constexpr Known kFamilies[] = {{"gemma3", make_gemma3},     {"gemma4", make_gemma4},
                                {"idefics3", make_idefics3}, {"internvl", make_internvl},
+                               {"lfm2_vl", make_lfm2_vl},   {"llava", make_llava},
                                {"llava_onevision", make_llava_onevision}, {"pixtral", make_pixtral},
                                {"qwen_vl", make_qwen_vl}};
+
+constexpr int64_t kNarrowest = 200;  // longest side of a picture, in units of the other, where the shortest is enlarged
 
 }  // namespace
 
@@ -46,6 +51,13 @@ std::unique_ptr<const Family> make_family(const ImageSettings& images, bool is_l
   throw Error(Kind::kEngine, "plan.images.family: received a bundle whose target sees pictures as " + python_repr(images.family) +
                                  " does, expected one of " + joined(known) + ": the runtime in C++ has no other",
               "run it in Python (speccompile generate), or build the recipe without target.images");
+}
+
+void check_shape(int64_t height, int64_t width) {
+  if (std::max(height, width) > kNarrowest * std::min(height, width))
+    throw Error(Kind::kPrompt, "received a picture of " + std::to_string(width) + " x " + std::to_string(height) + " pixels, expected sides of at most " +
+                                   std::to_string(kNarrowest) + " to 1",
+                "crop the picture");
 }
 
 std::string repeated(std::string_view text, int64_t count) {

@@ -80,10 +80,14 @@ std::unique_ptr<const Family> make_gemma3(const ImageSettings& images, bool is_l
 std::unique_ptr<const Family> make_gemma4(const ImageSettings& images, bool is_low);
 std::unique_ptr<const Family> make_idefics3(const ImageSettings& images, bool is_low);
 std::unique_ptr<const Family> make_internvl(const ImageSettings& images, bool is_low);
+std::unique_ptr<const Family> make_lfm2_vl(const ImageSettings& images, bool is_low);
+std::unique_ptr<const Family> make_llava(const ImageSettings& images, bool is_low);
 std::unique_ptr<const Family> make_llava_onevision(const ImageSettings& images, bool is_low);
 std::unique_ptr<const Family> make_pixtral(const ImageSettings& images, bool is_low);
 std::unique_ptr<const Family> make_qwen_vl(const ImageSettings& images, bool is_low);
 
+// Throws Error(kPrompt) for a picture so narrow that it would become a very long one.
+void check_shape(int64_t height, int64_t width);
 // Return a text several times.
 std::string repeated(std::string_view text, int64_t count);
 

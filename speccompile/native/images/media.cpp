@@ -1,15 +1,15 @@
 #include "media.h"
 
 #include <algorithm>
-#include <cstring>
+#include <chrono>
 
 #include "../errors.h"
-#include "../system.h"
 
 namespace spc::images {
 namespace {
 
 constexpr uint64_t kIdentities = uint64_t{1} << 62;  // ids that stand for rows of pictures: all negative, so that none is a token's
+constexpr int kMoment = 50;  // milliseconds between two looks at what has ended meanwhile
 constexpr const char* kProcessor = "give the ids that the target's processor makes of prompt and pictures, or a text";
 
 static_assert(kAxes == 3, "time, row, column");
@@ -107,14 +107,26 @@ bool SequenceMedia::has_rows(const Span& part) const {
   return false;
 }
 
+bool SequenceMedia::prepare(int64_t start, bool waits) {
+  for (size_t picture = 0; picture < pictures_.size(); ++picture) {
+    if (encoded_[picture] || spans_[picture].second <= start) continue;
+    if (!ahead_.valid()) ahead_ = encoder_->ahead(pictures_[picture], life_);
+    if (ahead_.wait_for(std::chrono::milliseconds(waits ? kMoment : 0)) != std::future_status::ready) return false;
+    const Encoded found = ahead_.get();
+    encoded_[picture] = found.rows;
+    encode_seconds += found.seconds;
+  }
+  return true;
+}
+
 const float* SequenceMedia::row(int64_t place) {
   if (place >= size_ || !block(place)) return nullptr;
   const auto picture = static_cast<size_t>(block(place) - 1);
   std::shared_ptr<const Rows>& known = encoded_[picture];
   if (!known) {
-    const double start = wall_seconds();
-    known = encoder_->rows(*pictures_[picture]);
-    encode_seconds += wall_seconds() - start;
+    const Encoded found = encoder_->rows(*pictures_[picture]);
+    known = found.rows;
+    encode_seconds += found.seconds;
   }
   return known->at(rows_[static_cast<size_t>(place)]);
 }

@@ -13,7 +13,7 @@
 
 namespace spc::images {
 
-// Pictures in the prompt of one sequence. Each is encoded when a window first needs one of its rows. Not thread-safe.
+// Pictures in the prompt of one sequence. Each is encoded when a window first needs one of its rows, or ahead of that. Not thread-safe.
 class SequenceMedia {
  public:
   // ids: the prompt, with the placeholder for every row. Throws Error(kPrompt) if their number is not that of the rows, or tokens stand
@@ -35,6 +35,9 @@ class SequenceMedia {
   int64_t reusable(int64_t length) const { return cut_block(length).first; }
   // Return whether a row of a picture stands among these tokens.
   bool has_rows(const Span& part) const;
+  // Return whether the pictures of the prompt from token `start` on are encoded. If not, another thread is encoding one of them now.
+  // waits: wait a moment for it, so that the caller need not. Throws Error(kEngine).
+  bool prepare(int64_t start, bool waits);
   // Return the row that stands in the place of a token, null for a token. Throws Error(kEngine).
   const float* row(int64_t place);
 
@@ -54,6 +57,8 @@ class SequenceMedia {
   std::vector<std::pair<int64_t, int64_t>> spans_;  // begin and end of the rows of each picture
   TokenIds identity_;
   std::vector<std::shared_ptr<const Rows>> encoded_;
+  std::future<Encoded> ahead_;                          // the picture that another thread encodes
+  const std::shared_ptr<int> life_ = std::make_shared<int>();  // ends with this: nothing waits for a picture any more
 };
 
 }  // namespace spc::images

@@ -1,81 +1,19 @@
-// Families whose pictures keep their shape: patches of a picture of any size, merged in blocks to rows
-// (runtime/images/patches.py).
+#include "patches.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "../contract_table.h"
 #include "../errors.h"
-#include "family.h"
 
 namespace spc::images {
 namespace {
 
-constexpr int64_t kLowRows = 70;     // least budget of rows of Gemma 4
-constexpr int64_t kNarrowest = 200;  // longest side of a picture, in units of the other
+constexpr int64_t kLowRows = 70;  // least budget of rows of Gemma 4
 constexpr int64_t kMostArea = int64_t{1} << 28;
 
 double real(int64_t number) { return static_cast<double>(number); }
 int64_t whole(double number) { return static_cast<int64_t>(number); }
-
-// Pictures as patches, `merge` x `merge` of which make a row.
-class PatchFamily : public Family {
- public:
-  explicit PatchFamily(const ImageSettings& images) : Family(images), patch_(images.number("patch", 1, 256)), merge_(images.number("merge", 1, 16)), side_(patch_ * merge_) {}
-
-  int64_t n_rows(const Grid& grid) const override { return grid.n_tiles(); }
-
-  // Return one run over all patches, block by block, with the place of each in the picture.
-  std::vector<EncoderRun> runs(const Pixels& image) const override {
-    const Grid grid = this->grid(image.height, image.width);
-    EncoderRun run;
-    run.push_back(cut(resized(image, grid.rows * side_, grid.columns * side_)));
-    run.push_back(places_of(grid));
-    return {std::move(run)};
-  }
-
- protected:
-  // Return the patches of a picture as the tower reads them.
-  virtual EncoderInput cut(const Pixels& image) const { return blocks_of(image, false, 1); }
-
-  // Call `take` with row and column of each patch, block by block.
-  template <class Take>
-  void for_each_patch(int64_t rows, int64_t columns, const Take& take) const {
-    for (int64_t row = 0; row < rows; ++row)
-      for (int64_t column = 0; column < columns; ++column)
-        for (int64_t inner_row = 0; inner_row < merge_; ++inner_row)
-          for (int64_t inner_column = 0; inner_column < merge_; ++inner_column) take(row * merge_ + inner_row, column * merge_ + inner_column);
-  }
-
-  // Return the normalized patches of a picture, float32 [patches, 3 * frames * patch * patch]. channels_last: their pixels one after
-  // the other, else their channels, each `frames` times.
-  EncoderInput blocks_of(const Pixels& image, bool channels_last, int64_t frames) const {
-    const int64_t rows = image.height / side_, columns = image.width / side_;
-    EncoderInput found{kPixels, {rows * columns * merge_ * merge_, 3 * frames * patch_ * patch_}, {}, {}};
-    found.floats.reserve(static_cast<size_t>(product(found.shape)));
-    const std::vector<float> tables[] = {table(0), table(1), table(2)};
-    for_each_patch(rows, columns, [&](int64_t row, int64_t column) {
-      const auto line = [&](int64_t inner) { return image.at(row * patch_ + inner, column * patch_); };
-      if (channels_last) {
-        for (int64_t inner = 0; inner < patch_; ++inner)
-          for (int64_t i = 0; i < patch_ * 3; ++i) found.floats.push_back(tables[i % 3][line(inner)[i]]);
-        return;
-      }
-      for (int64_t channel = 0; channel < 3; ++channel)
-        for (int64_t frame = 0; frame < frames; ++frame)
-          for (int64_t inner = 0; inner < patch_; ++inner)
-            for (int64_t i = 0; i < patch_; ++i) found.floats.push_back(tables[channel][line(inner)[i * 3 + channel]]);
-    });
-    return found;
-  }
-
-  EncoderInput places_of(const Grid& grid) const {
-    EncoderInput found{kPlaces, {grid.rows * grid.columns * merge_ * merge_, 2}, {}, {}};
-    for_each_patch(grid.rows, grid.columns, [&](int64_t row, int64_t column) { found.ints.insert(found.ints.end(), {row, column}); });
-    return found;
-  }
-
-  const int64_t patch_, merge_, side_;
-};
 
 // Which four entries of a square table of positions lie around each patch, and their weights, int64 and float32 [patches, 4]. The
 // table is stretched over the picture, corner to corner.
@@ -115,10 +53,7 @@ class QwenVL : public PatchFamily {
   }
 
   Grid grid(int64_t height, int64_t width) const override {
-    if (std::max(height, width) > kNarrowest * std::min(height, width))
-      throw Error(Kind::kPrompt, "received a picture of " + std::to_string(width) + " x " + std::to_string(height) + " pixels, expected sides of at most " +
-                                     std::to_string(kNarrowest) + " to 1",
-                  "crop the picture");
+    check_shape(height, width);
     const double side = real(side_);
     Grid found{whole(std::nearbyint(real(height) / side)), whole(std::nearbyint(real(width) / side)), false};
     const int64_t area = found.rows * found.columns * side_ * side_;
@@ -230,6 +165,42 @@ class Gemma4 : public PatchFamily {
 };
 
 }  // namespace
+
+PatchFamily::PatchFamily(const ImageSettings& images) : Family(images), patch_(images.number("patch", 1, 256)), merge_(images.number("merge", 1, 16)), side_(patch_ * merge_) {}
+
+std::vector<EncoderRun> PatchFamily::runs(const Pixels& image) const {
+  const Grid grid = this->grid(image.height, image.width);
+  EncoderRun run;
+  run.push_back(cut(resized(image, grid.rows * side_, grid.columns * side_)));
+  run.push_back(places_of(grid));
+  return {std::move(run)};
+}
+
+EncoderInput PatchFamily::blocks_of(const Pixels& image, bool channels_last, int64_t frames) const {
+  const int64_t rows = image.height / side_, columns = image.width / side_;
+  EncoderInput found{kPixels, {rows * columns * merge_ * merge_, 3 * frames * patch_ * patch_}, {}, {}};
+  found.floats.reserve(static_cast<size_t>(product(found.shape)));
+  const std::vector<float> tables[] = {table(0), table(1), table(2)};
+  for_each_patch(rows, columns, [&](int64_t row, int64_t column) {
+    const auto line = [&](int64_t inner) { return image.at(row * patch_ + inner, column * patch_); };
+    if (channels_last) {
+      for (int64_t inner = 0; inner < patch_; ++inner)
+        for (int64_t i = 0; i < patch_ * 3; ++i) found.floats.push_back(tables[i % 3][line(inner)[i]]);
+      return;
+    }
+    for (int64_t channel = 0; channel < 3; ++channel)
+      for (int64_t frame = 0; frame < frames; ++frame)
+        for (int64_t inner = 0; inner < patch_; ++inner)
+          for (int64_t i = 0; i < patch_; ++i) found.floats.push_back(tables[channel][line(inner)[i * 3 + channel]]);
+  });
+  return found;
+}
+
+EncoderInput PatchFamily::places_of(const Grid& grid) const {
+  EncoderInput found{kPlaces, {grid.rows * grid.columns * merge_ * merge_, 2}, {}, {}};
+  for_each_patch(grid.rows, grid.columns, [&](int64_t row, int64_t column) { found.ints.insert(found.ints.end(), {row, column}); });
+  return found;
+}
 
 std::unique_ptr<const Family> make_qwen_vl(const ImageSettings& images, bool is_low) { return std::make_unique<QwenVL>(images, is_low); }
 std::unique_ptr<const Family> make_pixtral(const ImageSettings& images, bool is_low) { return std::make_unique<Pixtral>(images, is_low); }

@@ -21,10 +21,14 @@ struct Pixels {
   Pixels part(int64_t top, int64_t left, int64_t part_height, int64_t part_width) const;
 };
 
-// A picture as a caller gives it. is_low: it is read with less detail.
+struct Picture;
+
+// A picture as a caller gives it. is_low: it is read with less detail; known: what the bundle's reader has made of it, so that its
+// pixels are hashed once.
 struct GivenPicture {
   std::shared_ptr<const Pixels> pixels;
   bool is_low = false;
+  std::shared_ptr<const Picture> known = {};
 };
 
 // Return whether `resize` has a filter: bilinear, bicubic, lanczos.

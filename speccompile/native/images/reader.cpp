@@ -1,6 +1,7 @@
 #include "reader.h"
 
 #include "../errors.h"
+#include "../words.h"
 #include "prompts.h"
 
 namespace spc::images {
@@ -12,7 +13,7 @@ std::vector<PicturePtr> ImageReader::pictures(const std::vector<GivenPicture>& g
   if (static_cast<int64_t>(given.size()) > kMostPictures)
     throw Error(Kind::kPrompt, "received " + std::to_string(given.size()) + " pictures, expected at most " + std::to_string(kMostPictures), "give fewer");
   std::vector<PicturePtr> found;
-  for (const GivenPicture& each : given) found.push_back(encoder_->picture(each.pixels, each.is_low));
+  for (const GivenPicture& each : given) found.push_back(each.known ? each.known : encoder_->picture(each.pixels, each.is_low));
   return found;
 }
 
@@ -26,6 +27,12 @@ SeenPrompt ImageReader::prompt(const std::string& text, const std::vector<Pictur
 SeenPrompt ImageReader::of_ids(TokenIds ids, const std::vector<PicturePtr>& pictures) const {
   std::shared_ptr<SequenceMedia> media = pictures.empty() ? nullptr : std::make_shared<SequenceMedia>(pictures, ids, encoder_);
   return {std::move(ids), std::move(media)};
+}
+
+bool is_low(const std::string& detail, const std::string& where) {
+  if (detail != "low" && detail != "auto" && detail != "high")
+    throw Error(Kind::kUsage, where + ": received " + python_repr(detail) + ", expected auto, high or low", "leave it out");
+  return detail == "low";
 }
 
 void check_size(uint64_t width, uint64_t height, const std::string& where) {

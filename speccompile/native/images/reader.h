@@ -38,6 +38,9 @@ class ImageReader {
 
 // Return the picture of an array of a caller. where: its name in messages. Throws Error(kPrompt) for what is beyond the limits.
 std::shared_ptr<const Pixels> picture_of(const uint8_t* rgb, size_t width, size_t height, const std::string& where);
+// Return whether a picture is read with less detail: OpenAI's low, unlike auto and high. where: its name in messages. Throws
+// Error(kUsage) for another word.
+bool is_low(const std::string& detail, const std::string& where);
 // Throws Error(kPrompt) for a picture that is empty or beyond the limits.
 void check_size(uint64_t width, uint64_t height, const std::string& where);
 

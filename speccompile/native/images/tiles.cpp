@@ -129,6 +129,33 @@ class InternVL : public TileFamily {
   std::vector<std::pair<int64_t, int64_t>> grids_;  // columns and rows
 };
 
+// LLaVA 1.5 and models like it: a picture of any shape becomes one tile, its middle where the shortest side is that of a tile.
+class Llava : public TileFamily {
+ public:
+  Llava(const ImageSettings& images, bool) : TileFamily(images), shortest_(images.number("shortest", 0, 1 << 12)) {
+    if (shortest_ && shortest_ < std::max(images.tile_height, images.tile_width)) refuse_setting("settings.shortest", shortest_, "0, or at least a tile's side");
+  }
+
+  Grid grid(int64_t height, int64_t width) const override {
+    if (shortest_) check_shape(height, width);
+    return {1, 1, false};
+  }
+
+  std::vector<Pixels> cut(const Pixels& given) const override {
+    if (!shortest_) return {as_tile(given)};
+    const int64_t most = std::max(given.height, given.width), least = std::min(given.height, given.width);
+    const int64_t longest = cut_off(real(shortest_ * most) / real(least));
+    const bool is_tall = given.width <= given.height;
+    const Pixels image = resized(given, is_tall ? longest : shortest_, is_tall ? shortest_ : longest);
+    return {image.part((image.height - images.tile_height) / 2, (image.width - images.tile_width) / 2, images.tile_height, images.tile_width)};
+  }
+
+  std::string text(const Grid&) const override { return placeholders(); }
+
+ private:
+  const int64_t shortest_;  // 0: all of a picture becomes the tile
+};
+
 // Gemma 3: a picture of any shape becomes one square tile.
 class Gemma3 : public TileFamily {
  public:
@@ -180,6 +207,7 @@ std::unique_ptr<const Family> make_idefics3(const ImageSettings& images, bool is
   return std::make_unique<Idefics3>(images, is_low);
 }
 std::unique_ptr<const Family> make_internvl(const ImageSettings& images, bool is_low) { return std::make_unique<InternVL>(images, is_low); }
+std::unique_ptr<const Family> make_llava(const ImageSettings& images, bool is_low) { return std::make_unique<Llava>(images, is_low); }
 std::unique_ptr<const Family> make_gemma3(const ImageSettings& images, bool is_low) { return std::make_unique<Gemma3>(images, is_low); }
 
 }  // namespace spc::images

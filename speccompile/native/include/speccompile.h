@@ -111,6 +111,13 @@ SPC_API spc_error *spc_request_set_audio_file(spc_request *request, size_t promp
 /* Options that are texts, of all prompts: source_language and target_language, of a target for several languages, and task, of one that
  * hears: transcribe, the default, or translate. */
 SPC_API spc_error *spc_request_set_text(spc_request *request, const char *name, const char *value);
+/* What the new text of every prompt has to be, for bundles that were built with constraints; kind, and text in UTF-8:
+ * json_object (no text): a JSON object. json_schema: JSON that this schema allows. regex: the whole text matches. grammar: in the Lark
+ * form of llguidance. choice: one of the texts of a JSON list. Tokens stay those of the target among the allowed ones. kind: NULL takes
+ * the constraint away. SPC_USAGE for another kind, and for a text that is no UTF-8 or no list; spc_session_start and
+ * spc_scheduler_submit return SPC_USAGE for what the bundle or this runtime does not take, above 65536 bytes, and for one that takes
+ * more work than one may have: nothing of a constraint is ignored. */
+SPC_API spc_error *spc_request_set_constraint(spc_request *request, const char *kind, const char *text, size_t size);
 
 /* A picture of a prompt (0 is the first) of a bundle whose target sees them: rgb has 3 bytes for each of width * height pixels, row by row,
  * and is copied. A text has the target's placeholder once for each picture of its prompt, in their order, or none at all: then they come
@@ -119,6 +126,9 @@ SPC_API spc_error *spc_request_add_image(spc_request *request, size_t prompt, co
 /* The same from the bytes of a file: PPM, and PNG or JPEG where libpng or libjpeg is there; SPC_ENGINE names the one that is missing,
  * SPC_PROMPT a file that cannot be decoded or has more than 32 MiB. */
 SPC_API spc_error *spc_request_add_image_file(spc_request *request, size_t prompt, const void *data, size_t size);
+/* How the picture of a prompt that was added last is read: "low" with fewer tokens, "auto" and "high" as the target does itself. SPC_USAGE
+ * for another word, and for a prompt without pictures. */
+SPC_API spc_error *spc_request_set_image_detail(spc_request *request, size_t prompt, const char *detail);
 
 /* A session has buffers of its own and shares the bundle's weights. */
 SPC_API spc_error *spc_session_create(const spc_bundle *bundle, spc_session **session);
@@ -175,7 +185,8 @@ SPC_API void spc_result_free(spc_result *result);
  * options: names and values in turn, closed by NULL; NULL for none. "requests" (64) and "tokens" (65536) of prompts: that may wait
  * for a slot. "sequences" (16): of one request. "queue_seconds": until its first slot; "seconds": in all; by default for ever.
  * "client_rows": slots that one client may have at once. "reuse": "false" reads every prompt anew. "scheduling_policy": fcfs
- * (who came first is served next) or priority (of those with the lowest number). "adapter": NAME=FOLDER of an adapter of the target,
+ * (who came first is served next) or priority (of those with the lowest number, if need be in the slot of a running one with a
+ * higher number, which goes on later with the same tokens). "adapter": NAME=FOLDER of an adapter of the target,
  * any number of times. */
 SPC_API spc_error *spc_scheduler_create(const spc_bundle *bundle, const char *const *options, spc_scheduler **scheduler);
 /* What is left ends as cancelled, after the round in progress; submissions keep what they need. */
@@ -189,7 +200,7 @@ SPC_API spc_error *spc_scheduler_close(spc_scheduler *scheduler, double seconds)
  * SPC_OVERLOADED if the queue is full or the scheduler is closing, SPC_ENGINE after a failure of the engine. */
 SPC_API spc_error *spc_scheduler_submit(spc_scheduler *scheduler, const spc_request *request, const char *const *terms, spc_submission **submission);
 /* Numbers since the beginning, as a result whose JSON is an object: waiting, running, submitted, refused, finished, cancelled,
- * failed, prompt_tokens, cached_tokens, new_tokens, rounds, draft_tokens, accepted_tokens. */
+ * failed, prompt_tokens, cached_tokens, new_tokens, rounds, draft_tokens, accepted_tokens, preemptions. */
 SPC_API spc_error *spc_scheduler_stats(const spc_scheduler *scheduler, spc_result **stats);
 
 /* Its sequences: num_return_sequences. */

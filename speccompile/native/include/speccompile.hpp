@@ -101,11 +101,17 @@ class Request {
   // An option that is a text: source_language, target_language, task.
   Request &set_text(const std::string &name, const std::string &value) & { return done(spc_request_set_text(get(), name.c_str(), value.c_str())); }
   Request &&set_text(const std::string &name, const std::string &value) && { return std::move(this->set_text(name, value)); }
+  // What the new text has to be: "json_object", "json_schema", "regex", "grammar", or "choice" with a JSON list of texts.
+  Request &constraint(const char *kind, std::string_view text = {}) & { return done(spc_request_set_constraint(get(), kind, text.data(), text.size())); }
+  Request &&constraint(const char *kind, std::string_view text = {}) && { return std::move(this->constraint(kind, text)); }
   // A picture of a prompt: 3 bytes a pixel, row by row; or the bytes of a file.
   Request &image(const uint8_t *rgb, size_t width, size_t height, size_t prompt = 0) & { return done(spc_request_add_image(get(), prompt, rgb, width, height)); }
   Request &&image(const uint8_t *rgb, size_t width, size_t height, size_t prompt = 0) && { return std::move(this->image(rgb, width, height, prompt)); }
   Request &image_file(std::string_view data, size_t prompt = 0) & { return done(spc_request_add_image_file(get(), prompt, data.data(), data.size())); }
   Request &&image_file(std::string_view data, size_t prompt = 0) && { return std::move(this->image_file(data, prompt)); }
+  // How the picture of a prompt that was added last is read: "low" with fewer tokens, "auto" and "high" as the target does itself.
+  Request &image_detail(const std::string &detail, size_t prompt = 0) & { return done(spc_request_set_image_detail(get(), prompt, detail.c_str())); }
+  Request &&image_detail(const std::string &detail, size_t prompt = 0) && { return std::move(this->image_detail(detail, prompt)); }
   spc_request *get() const noexcept { return handle_.get(); }
 
  private:

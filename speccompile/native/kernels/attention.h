@@ -5,9 +5,9 @@
 // border between committed and in-step rows lies, and wherever its ancestors stand in a tree's window.
 #pragma once
 
-#include <type_traits>
-
+#include "attention_rows.h"
 #include "functions.h"
+#include "groups.h"
 #include "kernels.h"
 #include "scratch.h"
 #include "sums.h"
@@ -16,85 +16,13 @@
 namespace speccompile {
 namespace SPECCOMPILE_PATH {
 
-// What a query sees: `committed` rows of the cache, the first `turn` of them from row `begin` on, the others, of a ring, from
-// row 0 on; then `in_step` rows, whose numbers and biases stand in order.
-struct Seen {
-  int64_t begin, turn, committed, in_step;
-  int64_t* rows;
-  float* bias;
-
-  int64_t count() const { return committed + in_step; }
-};
-
-// The keys, or the values, of a group of heads: floats, or int8 codes that a scale of their row multiplies, or nibbles.
-template <class T>
-struct Rows {
-  static constexpr bool kAreCodes = sizeof(T) == 1, kAreNibbles = std::is_same_v<T, Nibbles>;
-  static constexpr int64_t kPacked = kAreNibbles ? 2 : 1;  // columns of a T
-  const T *cache, *in_step;
-  int64_t width;
-  const float *scales, *in_step_scales;  // of codes
-
-  const T* at(const Seen& seen, int64_t i) const {
-    const int64_t stride = width / kPacked;
-    if (i < seen.turn) return cache + (seen.begin + i) * stride;
-    return i < seen.committed ? cache + (i - seen.turn) * stride : in_step + seen.rows[i - seen.committed] * stride;
-  }
-
-  // Where the kWidth rows from the i-th on begin, if they lie side by side in the cache; else null.
-  const T* together(const Seen& seen, int64_t i) const {
-    if (i + kWidth <= seen.turn) return cache + (seen.begin + i) * width;
-    return i >= seen.turn && i + kWidth <= seen.committed ? cache + (i - seen.turn) * width : nullptr;
-  }
-
-  // x [what is seen] times the rows' scales.
-  void scale(const Seen& seen, float* x) const {
-    scale_each(x, scales + seen.begin, seen.turn);
-    scale_each(x + seen.turn, scales, seen.committed - seen.turn);
-    for (int64_t i = 0; i < seen.in_step; ++i) x[seen.committed + i] *= in_step_scales[seen.rows[i]];
-  }
-
-  // The same of nibbles, whose rows have a scale and what a code of 0 stands for. Returns the sum of x times the latter: lane by
-  // lane, then over the lanes in order.
-  float scale_nibbles(const Seen& seen, float* x) const {
-    float sums[kTile] = {};
-    const auto part = [&](const float* by, int64_t first, int64_t count) {
-      for (int64_t i = first; i < first + count; ++i, by += 2) {
-        sums[i % kTile] += x[i] * by[1];
-        x[i] *= by[0];
-      }
-    };
-    part(scales + 2 * seen.begin, 0, seen.turn);
-    part(scales, seen.turn, seen.committed - seen.turn);
-    for (int64_t i = 0; i < seen.in_step; ++i) part(in_step_scales + 2 * seen.rows[i], seen.committed + i, 1);
-    float sum = 0.0f;
-    for (const float each : sums) sum += each;
-    return sum;
-  }
-
-  static void scale_each(float* x, const float* by, int64_t count) {
-    const int64_t whole = count - count % kWidth;
-    for (int64_t i = 0; i < whole; i += kWidth) store(x + i, multiply(load(x + i), load(by + i)));
-    for (int64_t i = whole; i < count; ++i) x[i] *= by[i];
-  }
-};
-
-static void look(const Attention& a, int64_t b, int64_t token, Seen& seen) {
-  const int64_t position = a.positions[b * a.tokens + token], end = a.length[b];
-  const int64_t oldest = a.is_ring && end > a.capacity ? end - a.capacity : 0;
-  int64_t first = a.window > 0 && position >= a.window ? position - a.window + 1 : 0;
-  first = first < oldest ? oldest : first < end ? first : end;
-  seen.committed = end - first;
-  seen.begin = a.is_ring ? first % a.capacity : first;
-  seen.turn = a.is_ring && seen.committed > a.capacity - seen.begin ? a.capacity - seen.begin : seen.committed;
-  seen.in_step = 0;
-  const float* bias = a.bias + (b * a.tokens + token) * a.rows;
-  for (int64_t row = 0; row < a.rows; ++row) {
-    if (bias[row] <= kHidden / 2) continue;
-    seen.rows[seen.in_step] = row;
-    seen.bias[seen.in_step++] = bias[row];
-  }
-}
+// Rows of keys or values that are read together: as floats they fit the processor's nearest cache, where all queries that see
+// them find them.
+constexpr int64_t kRowsTogether = 32;
+// Queries whose weights are kept at a time.
+constexpr int64_t kQueriesTogether = 16;
+// Queries that a value is read for at a time.
+constexpr int kMixed = 4;
 
 // Products of a query with kWidth keys. kTiles: of their width, or 0 for any width. key: where each begins.
 template <int kTiles, class F>
@@ -113,42 +41,91 @@ SPC_INLINE Vector products(const float* query, int64_t width, F key) {
   return fold(sums);
 }
 
-// Scaled products of a query with what it sees, into scores or, where kAdds, added to them.
-template <int kTiles, bool kAdds, class T>
-static __attribute__((noinline)) void multiply_keys(const Attention& a, const float* query, const Rows<T>& keys, const Seen& seen,
+// Products of a query with `count` keys side by side, times a scale, into scores or, where kAdds, added to them.
+template <int kTiles, bool kAdds, class E>
+static __attribute__((noinline)) void multiply_keys(const float* query, const E* keys, int64_t count, int64_t any_width, float by,
                                                     float* scores) {
-  const Vector scale = broadcast(a.scale);
-  const int64_t count = seen.count(), width = kTiles ? kTiles * kTile : keys.width;
-  const auto put = [&](int64_t first, Vector scaled) { store(scores + first, kAdds ? add(load(scores + first), scaled) : scaled); };
-  for (int64_t first = 0; first < count; first += kWidth) {
-    if (const T* const cached = keys.together(seen, first)) {
-      put(first, multiply(products<kTiles>(query, width, [&](int i) { return cached + i * width; }), scale));
-    } else {
-      const auto key = [&](int i) { return keys.at(seen, first + i < count ? first + i : first); };
-      put(first, multiply(products<kTiles>(query, width, key), scale));
-    }
+  const Vector scale = broadcast(by);
+  const int64_t width = kTiles ? kTiles * kTile : any_width;
+  int64_t first = 0;
+  for (; first + kWidth <= count; first += kWidth) {
+    const E* const from = keys + first * width;
+    const Vector scaled = multiply(products<kTiles>(query, width, [&](int i) { return from + i * width; }), scale);
+    store(scores + first, kAdds ? add(load(scores + first), scaled) : scaled);
+  }
+  const int left = static_cast<int>(count - first);
+  if (left == 0) return;
+  const auto key = [&](int i) { return keys + (first + (i < left ? i : 0)) * width; };
+  const Vector scaled = multiply(products<kTiles>(query, width, key), scale);
+  store_some(scores + first, kAdds ? add(load_some(scores + first, left), scaled) : scaled, left);
+}
+
+template <bool kAdds, class E>
+static void multiply_any(const float* query, const E* keys, int64_t count, int64_t width, float by, float* scores) {
+  switch (width) {
+    case 64:
+      return multiply_keys<4, kAdds>(query, keys, count, width, by, scores);
+    case 128:
+      return multiply_keys<8, kAdds>(query, keys, count, width, by, scores);
+    default:
+      return multiply_keys<0, kAdds>(query, keys, count, width, by, scores);
   }
 }
+
+// f(rows, first, count) for rows [first, last) of what is seen, a few at a time: floats, or codes where they are read once and
+// lie side by side.
+template <class T, class F>
+static void for_rows(const Rows<T>& rows, const Seen& seen, int64_t first, int64_t last, bool is_shared, float* room, F f) {
+  for (int64_t count; first < last; first += count) {
+    count = last - first < kRowsTogether ? last - first : kRowsTogether;
+    if constexpr (std::is_same_v<T, int8_t>) {
+      if (const T* const codes = is_shared ? nullptr : rows.together(seen, first, count)) {
+        f(codes, first, count);
+        continue;
+      }
+    }
+    f(rows.floats(seen, first, count, room), first, count);
+  }
+}
+
+// Queries of one group of heads, in the order of tokens and heads, those of a token beside each other, which see the same
+// committed rows. Weights [tokens * heads, per_head]; factors and offsets [tokens * heads]: what the sums over weighted values are
+// multiplied by, and, of nibbles, what is added to them before. room: for rows as floats.
+struct Together {
+  const Attention& a;
+  const Seen* seen;  // [tokens]
+  int64_t tokens, heads, first_query, query_stride, per_head;
+  float *weights, *factors, *offsets, *room;
+
+  int64_t count() const { return tokens * heads; }
+  // Where the numbers [.., width] of a query begin.
+  template <class X>
+  X* at(X* x, int64_t q, int64_t width) const {
+    return x + (first_query + q / heads * query_stride + q % heads) * width;
+  }
+
+  // f(first query, queries, what they see, first row, end of rows): the committed rows once for all, those in-step by token.
+  template <class F>
+  void for_parts(F f) const {
+    if (seen->committed > 0) f(int64_t{0}, count(), *seen, int64_t{0}, seen->committed);
+    for (int64_t t = 0; t < tokens; ++t)
+      if (seen[t].in_step > 0) f(t * heads, heads, seen[t], seen[t].committed, seen[t].count());
+  }
+};
 
 template <bool kAdds, class T>
-static void multiply_any(const Attention& a, const float* query, const Rows<T>& keys, const Seen& seen, float* scores) {
-  switch (keys.width) {
-    case 64:
-      return multiply_keys<4, kAdds>(a, query, keys, seen, scores);
-    case 128:
-      return multiply_keys<8, kAdds>(a, query, keys, seen, scores);
-    default:
-      return multiply_keys<0, kAdds>(a, query, keys, seen, scores);
-  }
+static void multiply(const Together& g, const Rows<T>& keys, int64_t column) {
+  const int64_t query_width = attention_query_width(g.a);
+  g.for_parts([&](int64_t first_query, int64_t queries, const Seen& seen, int64_t first, int64_t last) {
+    for_rows(keys, seen, first, last, queries > 1, g.room, [&](const auto* rows, int64_t row, int64_t count) {
+      for (int64_t q = first_query; q < first_query + queries; ++q)
+        multiply_any<kAdds>(g.at(g.a.query, q, query_width) + column, rows, count, keys.width, g.a.scale, g.weights + q * g.per_head + row);
+    });
+  });
 }
 
-// Scores of what a query sees, filled up to whole tiles with what weighs nothing, however low the others are. tails: the
-// rest of the keys, or null.
-template <class T>
-static void score(const Attention& a, const float* query, const Rows<T>& keys, const Rows<T>* tails, const Seen& seen, float* scores) {
-  multiply_any<false>(a, query, keys, seen, scores);
-  if constexpr (Rows<T>::kAreCodes) keys.scale(seen, scores);
-  if (tails) multiply_any<true>(a, query + keys.width, *tails, seen, scores);
+// Products become the scores of what a query sees, filled up to whole tiles with what weighs nothing, however low the others are.
+static void finish_scores(const Attention& a, const Seen& seen, float* scores) {
   const Vector cap = broadcast(a.softcap);
   const int64_t count = seen.count();
   if (a.softcap > 0.0f) {
@@ -179,121 +156,134 @@ static float soften(float* scores, int64_t count, const float* sink) {
   return 1.0f / (sum_of(sum) + all[0]);
 }
 
-// The weights [heads, per_head] of what is seen, what the sums over them are multiplied by, and, of nibbles, what is added to them
-// before.
-struct Weights {
-  const float *weights, *factors, *offsets;
-  int64_t per_head;
-
-  template <class T>
-  Vector finish(Vector sum, int h) const {
-    if constexpr (Rows<T>::kAreNibbles) sum = add(sum, broadcast(offsets[h]));
-    return multiply(sum, broadcast(factors[h]));
-  }
-};
-
-// C vectors of the contexts of H heads, from a column on: values, weighted.
-template <int H, int C, class T>
-static void mix(const Rows<T>& values, const Seen& seen, const Weights& by, int64_t column, float* context) {
+// C vectors of the contexts of H queries, from a column on: `count` values side by side, weighted, are added.
+template <int H, int C, class E>
+static void mix(const E* values, int64_t count, int64_t width, const float* const* weights, int64_t column, float* const* contexts) {
   Vector sums[H][C];
   SPC_UNROLL for (int h = 0; h < H; ++h)
-    SPC_UNROLL for (int c = 0; c < C; ++c) sums[h][c] = zero();
-  const int64_t count = seen.count();
-  for (int64_t i = 0; i < count; ++i) {
-    const T* value = values.at(seen, i) + column / Rows<T>::kPacked;
+    SPC_UNROLL for (int c = 0; c < C; ++c) sums[h][c] = load(contexts[h] + column + c * kWidth);
+  const E* value = values + column;
+#pragma GCC unroll 2
+  for (int64_t i = 0; i < count; ++i, value += width) {
     Vector columns[C];
-    SPC_UNROLL for (int c = 0; c < C; ++c) columns[c] = load(value + c * kWidth / Rows<T>::kPacked);
+    SPC_UNROLL for (int c = 0; c < C; ++c) columns[c] = load(value + c * kWidth);
     SPC_UNROLL for (int h = 0; h < H; ++h) {
-      const Vector weight = broadcast(by.weights[h * by.per_head + i]);
+      const Vector weight = broadcast(weights[h][i]);
       SPC_UNROLL for (int c = 0; c < C; ++c) sums[h][c] = fma(weight, columns[c], sums[h][c]);
     }
   }
   SPC_UNROLL for (int h = 0; h < H; ++h)
-    SPC_UNROLL for (int c = 0; c < C; ++c)
-      store(context + h * values.width + column + c * kWidth, by.template finish<T>(sums[h][c], h));
+    SPC_UNROLL for (int c = 0; c < C; ++c) store(contexts[h] + column + c * kWidth, sums[h][c]);
 }
 
-// The columns behind the last whole vector, of one head.
-template <class T>
-static void mix_rest(const Rows<T>& values, const Seen& seen, const Weights& by, int64_t column, float* context) {
-  const int left = static_cast<int>(values.width - column);
-  const int64_t count = seen.count();
-  Vector sum = zero();
-  for (int64_t i = 0; i < count; ++i)
-    sum = fma(broadcast(by.weights[i]), load_some(values.at(seen, i) + column / Rows<T>::kPacked, left), sum);
-  store_some(context + column, by.template finish<T>(sum, 0), left);
-}
-
-template <int H, class T>
-static void mix_heads(const Rows<T>& values, const Seen& seen, const Weights& by, float* context) {
+template <int H, class E>
+static void mix_queries(const E* values, int64_t count, int64_t width, const float* const* weights, float* const* contexts) {
+  constexpr int C = H > 2 && !kManyRegisters ? 2 : 4;
   int64_t column = 0;
-  for (; column + 4 * kWidth <= values.width; column += 4 * kWidth) mix<H, 4>(values, seen, by, column, context);
-  for (; column + kWidth <= values.width; column += kWidth) mix<H, 1>(values, seen, by, column, context);
-  for (int h = 0; column < values.width && h < H; ++h) {
-    const Weights own{by.weights + h * by.per_head, by.factors + h, by.offsets + h, by.per_head};
-    mix_rest(values, seen, own, column, context + h * values.width);
+  for (; column + C * kWidth <= width; column += C * kWidth) mix<H, C>(values, count, width, weights, column, contexts);
+  for (; column + kWidth <= width; column += kWidth) mix<H, 1>(values, count, width, weights, column, contexts);
+  const int left = static_cast<int>(width - column);
+  for (int h = 0; left > 0 && h < H; ++h) {  // the columns behind the last whole vector
+    Vector sum = load_some(contexts[h] + column, left);
+    for (int64_t i = 0; i < count; ++i) sum = fma(broadcast(weights[h][i]), load_some(values + i * width + column, left), sum);
+    store_some(contexts[h] + column, sum, left);
   }
 }
 
-// All query heads of a group, for one token. weights: room for [heads of the group, what is seen, filled up]; factors: for two
-// numbers a head. tails: the rest of the keys, or null.
+template <class T>
+static void mix_all(const Together& g, const Rows<T>& values) {
+  const int64_t width = values.width;
+  g.for_parts([&](int64_t first_query, int64_t queries, const Seen& seen, int64_t first, int64_t last) {
+    for_rows(values, seen, first, last, queries > kMixed, g.room, [&](const auto* rows, int64_t row, int64_t count) {
+      int64_t q = first_query;
+      const auto mix_some = [&](auto some) {
+        constexpr int H = decltype(some)::value;
+        for (; q + H <= first_query + queries; q += H) {
+          const float* weights[H];
+          float* contexts[H];
+          for (int h = 0; h < H; ++h) {
+            weights[h] = g.weights + (q + h) * g.per_head + row;
+            contexts[h] = g.at(g.a.context, q + h, width);
+          }
+          mix_queries<H>(rows, count, width, weights, contexts);
+        }
+      };
+      mix_some(std::integral_constant<int, kMixed>());
+      mix_some(std::integral_constant<int, 2>());
+      mix_some(std::integral_constant<int, 1>());
+    });
+  });
+}
+
+// tails: the rest of the keys, or null. sinks: of the heads, or null.
 template <class K, class T>
-static void attend_rows(const Attention& a, int64_t b, int64_t token, int64_t group, const Rows<K>& keys, const Rows<T>& values,
-                        const Rows<K>* tails, const Seen& seen, float* weights, float* factors) {
-  const int64_t shared = a.heads / a.groups;
-  float* const offsets = factors + shared;
-  const int64_t head = (b * a.tokens + token) * a.heads + group * shared, query_width = attention_query_width(a);
-  float* context = a.context + head * values.width;
-  if (seen.count() == 0) {
-    for (int64_t i = 0; i < shared * values.width; ++i) context[i] = 0.0f;
-    return;
+static void attend_rows(const Together& g, const Rows<K>& keys, const Rows<T>& values, const Rows<K>* tails, const float* sinks) {
+  multiply<false>(g, keys, 0);
+  if constexpr (Rows<K>::kAreCodes)
+    for (int64_t q = 0; q < g.count(); ++q) keys.scale(g.seen[q / g.heads], g.weights + q * g.per_head);
+  if (tails) multiply<true>(g, *tails, keys.width);
+  for (int64_t q = 0; q < g.count(); ++q) {
+    const Seen& seen = g.seen[q / g.heads];
+    float *const weights = g.weights + q * g.per_head, *const context = g.at(g.a.context, q, values.width);
+    for (int64_t i = 0; i < values.width; ++i) context[i] = 0.0f;
+    if (seen.count() == 0) continue;
+    finish_scores(g.a, seen, weights);
+    g.factors[q] = soften(weights, tiles(seen.count()) * kTile, sinks ? sinks + q % g.heads : nullptr);
+    if constexpr (Rows<T>::kAreNibbles) g.offsets[q] = values.scale_nibbles(seen, weights);
+    else if constexpr (Rows<T>::kAreCodes) values.scale(seen, weights);
   }
-  const int64_t per_head = tiles(seen.count()) * kTile;
-  for (int64_t h = 0; h < shared; ++h) {
-    score(a, a.query + (head + h) * query_width, keys, tails, seen, weights + h * per_head);
-    factors[h] = soften(weights + h * per_head, per_head, a.sinks ? a.sinks + group * shared + h : nullptr);
-    if constexpr (Rows<T>::kAreNibbles) offsets[h] = values.scale_nibbles(seen, weights + h * per_head);
-    else if constexpr (Rows<T>::kAreCodes) values.scale(seen, weights + h * per_head);
+  mix_all(g, values);
+  for (int64_t q = 0; q < g.count(); ++q) {
+    float* const context = g.at(g.a.context, q, values.width);
+    const float offset = Rows<T>::kAreNibbles ? g.offsets[q] : 0.0f;
+    if (g.seen[q / g.heads].count() == 0) continue;
+    for (int64_t i = 0; i < values.width; ++i) context[i] = (Rows<T>::kAreNibbles ? context[i] + offset : context[i]) * g.factors[q];
   }
-  int64_t h = 0;
-  for (; h + 2 <= shared; h += 2)
-    mix_heads<2>(values, seen, {weights + h * per_head, factors + h, offsets + h, per_head}, context + h * values.width);
-  if (h < shared)
-    mix_heads<1>(values, seen, {weights + h * per_head, factors + h, offsets + h, per_head}, context + h * values.width);
 }
 
-static void attend_group(const Attention& a, int64_t b, int64_t token, int64_t group, const Seen& seen, float* weights,
-                         float* factors) {
+static void attend_group(const Together& g, int64_t b, int64_t group) {
+  const Attention& a = g.a;
   const int64_t first = b * a.groups + group, cached = first * a.capacity, rows = first * a.rows;
+  const float* const sinks = a.sinks ? a.sinks + group * g.heads : nullptr;
   if (const Codes* c = a.codes) {
     const Rows<int8_t> keys{c->key_cache + cached * a.key_width, c->key_rows + rows * a.key_width, a.key_width,
                             c->key_scales + cached, c->key_row_scales + rows};
+    const Rows<int8_t>* const none = nullptr;
     if (c->has_nibbles) {
       const auto pairs = [&](const int8_t* codes, int64_t row) { return reinterpret_cast<const Nibbles*>(codes) + row * a.value_width / 2; };
       const Rows<Nibbles> values{pairs(c->value_cache, cached), pairs(c->value_rows, rows), a.value_width,
                                  c->value_scales + 2 * cached, c->value_row_scales + 2 * rows};
-      return attend_rows(a, b, token, group, keys, values, static_cast<const Rows<int8_t>*>(nullptr), seen, weights, factors);
+      return attend_rows(g, keys, values, none, sinks);
     }
     const Rows<int8_t> values{c->value_cache + cached * a.value_width, c->value_rows + rows * a.value_width, a.value_width,
                               c->value_scales + cached, c->value_row_scales + rows};
-    return attend_rows(a, b, token, group, keys, values, static_cast<const Rows<int8_t>*>(nullptr), seen, weights, factors);
+    return attend_rows(g, keys, values, none, sinks);
   }
   const Rows<float> keys{a.key_cache + cached * a.key_width, a.key_rows + rows * a.key_width, a.key_width, nullptr, nullptr};
   const Rows<float> values{a.value_cache + cached * a.value_width, a.value_rows + rows * a.value_width, a.value_width, nullptr,
                            nullptr};
-  attend_rows(a, b, token, group, keys, a.is_latent ? keys : values, a.is_latent ? &values : nullptr, seen, weights, factors);
+  attend_rows(g, keys, a.is_latent ? keys : values, a.is_latent ? &values : nullptr, sinks);
+}
+
+// Tokens of a row of the batch from the first on, at most `most`, that see as many committed rows: the same ones.
+static int64_t see_the_same(const Seen* seen, int64_t most) {
+  int64_t count = 1;
+  while (count < most && seen[count].committed == seen->committed) ++count;
+  return count;
 }
 
 static bool attend(const Attention& a, int64_t first, int64_t last) {
   const int64_t shared = a.heads / a.groups, apart = attention_groups(a), together = a.groups / apart;
-  const int64_t blocks = (a.tokens + kTokensTogether - 1) / kTokensTogether;
+  const int64_t blocks = (a.tokens + kTokensTogether - 1) / kTokensTogether, fit = kQueriesTogether / shared;
+  const int64_t of_block = a.tokens < kTokensTogether ? a.tokens : kTokensTogether, most = fit > of_block ? of_block : fit > 1 ? fit : 1;
   int64_t longest = 0;
   for (int64_t b = 0; b < a.batch; ++b) longest = a.length[b] > longest ? a.length[b] : longest;
   longest = longest < a.capacity ? longest : a.capacity;
+  const int64_t per_head = tiles(longest + a.rows) * kTile;
   const Scratch<int64_t> rows(kTokensTogether * a.rows);
-  const Scratch<float> bias(kTokensTogether * a.rows), factors(2 * shared);
-  const Scratch<float> weights(shared * tiles(longest + a.rows) * kTile);
-  if (!rows.data || !bias.data || !factors.data || !weights.data) return false;
+  const Scratch<float> bias(kTokensTogether * a.rows), factors(2 * most * shared), weights(most * shared * per_head);
+  const Scratch<float> room(kRowsTogether * (a.key_width > a.value_width ? a.key_width : a.value_width));
+  if (!rows.data || !bias.data || !factors.data || !weights.data || !room.data) return false;
   for (int64_t unit = first; unit < last; ++unit) {
     const int64_t group = unit % apart, block = unit / apart % blocks, b = unit / apart / blocks;
     const int64_t token = block * kTokensTogether;
@@ -304,8 +294,13 @@ static bool attend(const Attention& a, int64_t first, int64_t last) {
       seen[t].bias = bias.data + t * a.rows;
       look(a, b, token + t, seen[t]);
     }
-    for (int64_t g = group * together; g < (group + 1) * together; ++g)
-      for (int64_t t = 0; t < count; ++t) attend_group(a, b, token + t, g, seen[t], weights.data, factors.data);
+    for (int64_t t = 0, some; t < count; t += some) {
+      some = see_the_same(seen + t, count - t < most ? count - t : most);
+      for (int64_t g = group * together; g < (group + 1) * together; ++g) {
+        const int64_t query = (b * a.tokens + token + t) * a.heads + g * shared;
+        attend_group({a, seen + t, some, shared, query, a.heads, per_head, weights.data, factors.data, factors.data + most * shared, room.data}, b, g);
+      }
+    }
   }
   return true;
 }

@@ -6,8 +6,9 @@
 //                   add, subtract, multiply, divide, round (to even), power_of_two (of an integer, -126 to 127),
 //                   fma (a * b + c, rounded once), fma_less (c - a * b, rounded once),
 //                   largest, smallest (b where either is no number), choose_less (a, b, then, otherwise),
-//                   from_bfloat16, from_float16, from_bytes (unsigned), from_codes (signed), from_nibbles (kWidth / 2 bytes, the low
-//                   four bits first, the sign bit turned)
+//                   from_bfloat16, from_float16, from_bytes (unsigned), from_codes (signed), load_pairs (kWidth times two floats: the
+//                   first ones, and the second ones)
+//   spread_nibbles  32 floats of 16 bytes, the low four bits first, the sign bit turned
 //   Integers        kWidth of 32 bits: to_floats, add, largest, sum_of, largest_of (over all lanes)
 //   magnitudes      the bits of floats without their signs: ordered as the numbers are, what is no number last
 //   store_int8      floats from -127 to 127 as bytes, rounded to even; returns the integers

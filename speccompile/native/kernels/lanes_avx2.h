@@ -59,12 +59,20 @@ SPC_INLINE Vector from_codes(const int8_t* p) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))};
 }
 
-SPC_INLINE Vector from_nibbles(const uint8_t* p) {
-  uint32_t bytes;
-  std::memcpy(&bytes, p, sizeof bytes);
-  const __m256i all = _mm256_set1_epi32(static_cast<int>(bytes ^ 0x80808080u));
-  const __m256i turned = _mm256_srlv_epi32(all, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
-  return {_mm256_cvtepi32_ps(_mm256_and_si256(turned, _mm256_set1_epi32(15)))};
+SPC_INLINE void spread_nibbles(const uint8_t* p, float* y) {
+  const __m128i pairs = _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), _mm_set1_epi8(-128));
+  const __m128i low = _mm_and_si128(pairs, _mm_set1_epi8(15)), high = _mm_and_si128(_mm_srli_epi16(pairs, 4), _mm_set1_epi8(15));
+  const __m128i halves[] = {_mm_unpacklo_epi8(low, high), _mm_unpackhi_epi8(low, high)};
+  for (int i = 0; i < 2; ++i) {
+    _mm256_storeu_ps(y + 16 * i, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(halves[i])));
+    _mm256_storeu_ps(y + 16 * i + 8, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(halves[i], 8))));
+  }
+}
+SPC_INLINE void load_pairs(const float* p, Vector& first, Vector& second) {
+  const __m256 a = _mm256_loadu_ps(p), b = _mm256_loadu_ps(p + kWidth);
+  const auto in_order = [](__m256 x) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xd8)); };
+  first.v = in_order(_mm256_shuffle_ps(a, b, 0x88));
+  second.v = in_order(_mm256_shuffle_ps(a, b, 0xdd));
 }
 
 SPC_INLINE Vector fold(const Vector* rows) {

@@ -68,14 +68,17 @@ SPC_INLINE Vector from_codes(const int8_t* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
 }
 
-SPC_INLINE Vector from_nibbles(const uint8_t* p) {
-  uint64_t bytes;
-  std::memcpy(&bytes, p, sizeof bytes);
-  bytes ^= 0x8080808080808080u;
-  const __m512i all = _mm512_inserti64x4(_mm512_set1_epi32(static_cast<int>(bytes)), _mm256_set1_epi32(static_cast<int>(bytes >> 32)), 1);
-  const __m256i steps = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);
-  const __m512i turned = _mm512_srlv_epi32(all, _mm512_inserti64x4(_mm512_castsi256_si512(steps), steps, 1));
-  return {_mm512_cvtepi32_ps(_mm512_and_si512(turned, _mm512_set1_epi32(15)))};
+SPC_INLINE void spread_nibbles(const uint8_t* p, float* y) {
+  const __m128i pairs = _mm_xor_si128(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), _mm_set1_epi8(-128));
+  const __m128i low = _mm_and_si128(pairs, _mm_set1_epi8(15)), high = _mm_and_si128(_mm_srli_epi16(pairs, 4), _mm_set1_epi8(15));
+  _mm512_storeu_ps(y, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpacklo_epi8(low, high))));
+  _mm512_storeu_ps(y + kWidth, _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_unpackhi_epi8(low, high))));
+}
+SPC_INLINE void load_pairs(const float* p, Vector& first, Vector& second) {
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512 a = _mm512_loadu_ps(p), b = _mm512_loadu_ps(p + kWidth);
+  first.v = _mm512_permutex2var_ps(a, even, b);
+  second.v = _mm512_permutex2var_ps(a, _mm512_add_epi32(even, _mm512_set1_epi32(1)), b);
 }
 
 SPC_INLINE Vector fold(const Vector* rows) {

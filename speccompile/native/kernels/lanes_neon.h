@@ -64,12 +64,20 @@ SPC_INLINE Vector from_codes(const int8_t* p) {
 SPC_INLINE float32x4_t add_halves(Vector a, Vector b) {
   return vaddq_f32(vcombine_f32(vget_low_f32(a.v), vget_low_f32(b.v)), vcombine_f32(vget_high_f32(a.v), vget_high_f32(b.v)));
 }
-SPC_INLINE Vector from_nibbles(const uint8_t* p) {
-  uint16_t bytes;
-  std::memcpy(&bytes, p, sizeof bytes);
-  const int32_t steps[kWidth] = {0, -4, -8, -12};
-  const uint32x4_t turned = vshlq_u32(vdupq_n_u32(bytes ^ 0x8080u), vld1q_s32(steps));
-  return {vcvtq_f32_u32(vandq_u32(turned, vdupq_n_u32(15)))};
+SPC_INLINE void spread_nibbles(const uint8_t* p, float* y) {
+  const uint8x16_t pairs = veorq_u8(vld1q_u8(p), vdupq_n_u8(0x80));
+  const uint8x16x2_t numbers = vzipq_u8(vandq_u8(pairs, vdupq_n_u8(15)), vshrq_n_u8(pairs, 4));
+  for (int i = 0; i < 2; ++i) {
+    const uint16x8_t words[] = {vmovl_u8(vget_low_u8(numbers.val[i])), vmovl_u8(vget_high_u8(numbers.val[i]))};
+    for (int n = 0; n < 2; ++n) {
+      vst1q_f32(y + 16 * i + 8 * n, vcvtq_f32_u32(vmovl_u16(vget_low_u16(words[n]))));
+      vst1q_f32(y + 16 * i + 8 * n + 4, vcvtq_f32_u32(vmovl_u16(vget_high_u16(words[n]))));
+    }
+  }
+}
+SPC_INLINE void load_pairs(const float* p, Vector& first, Vector& second) {
+  const float32x4x2_t pairs = vld2q_f32(p);
+  first.v = pairs.val[0], second.v = pairs.val[1];
 }
 
 SPC_INLINE Vector fold(const Vector* rows) {

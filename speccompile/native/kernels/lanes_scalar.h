@@ -97,8 +97,12 @@ SPC_INLINE Vector from_bytes(const uint8_t* p) {
 SPC_INLINE Vector from_codes(const int8_t* p) {
   return each([&](int i) { return static_cast<float>(p[i]); });
 }
-SPC_INLINE Vector from_nibbles(const uint8_t* p) {
-  return each([&](int i) { return static_cast<float>((p[i / 2] ^ 0x80) >> i % 2 * 4 & 15); });
+SPC_INLINE void spread_nibbles(const uint8_t* p, float* y) {
+  for (int i = 0; i < 32; ++i) y[i] = static_cast<float>((p[i / 2] ^ 0x80) >> i % 2 * 4 & 15);
+}
+SPC_INLINE void load_pairs(const float* p, Vector& first, Vector& second) {
+  first = each([&](int i) { return p[2 * i]; });
+  second = each([&](int i) { return p[2 * i + 1]; });
 }
 SPC_INLINE Vector fold(const Vector* rows) {
   return each([&](int i) { return (rows[i].v[0] + rows[i].v[2]) + (rows[i].v[1] + rows[i].v[3]); });

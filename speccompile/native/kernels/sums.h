@@ -48,17 +48,6 @@ SPC_INLINE Vector load_some(const int8_t* p, int count) {
   return from_codes(some);
 }
 
-// Rows of nibbles as well. The sign bit of a byte is turned, so that bytes are numbers from -128 to 127.
-SPC_INLINE Vector load_some(const Nibbles* p, int count) {
-  uint8_t some[kWidth] = {};
-  for (int i = 0; i < count; ++i) {
-    const uint8_t pair = p[i / 2].pair ^ 0x80;
-    some[i] = i % 2 ? pair >> 4 : pair & 15;
-  }
-  return from_bytes(some);
-}
-SPC_INLINE Vector load(const Nibbles* p) { return from_nibbles(&p->pair); }
-
 SPC_INLINE Lanes load_lanes(const int8_t* p) {
   Lanes x;
   for (int i = 0; i < Lanes::kVectors; ++i) x.part[i] = from_codes(p + i * kWidth);
@@ -69,6 +58,25 @@ SPC_INLINE Lanes load_lanes(const int8_t* p, int64_t count) {
   int8_t some[kTile] = {};
   std::memcpy(some, p, static_cast<size_t>(count));
   return load_lanes(some);
+}
+
+// The `width` numbers of a row as floats.
+SPC_INLINE void decode(const float* row, int64_t width, float* y) { std::memcpy(y, row, static_cast<size_t>(width) * sizeof *y); }
+
+SPC_INLINE void decode(const int8_t* row, int64_t width, float* y) {
+  int64_t i = 0;
+  for (; i + 32 <= width; i += 32) {
+#pragma GCC unroll 8
+    for (int n = 0; n < 32; n += kWidth) store(y + i + n, from_codes(row + i + n));
+  }
+  for (; i < width; ++i) y[i] = static_cast<float>(row[i]);
+}
+
+// The sign bit of a byte is turned, so that bytes are numbers from -128 to 127.
+SPC_INLINE void decode(const Nibbles* row, int64_t width, float* y) {
+  int64_t i = 0;
+  for (; i + 32 <= width; i += 32) spread_nibbles(&row[i / 2].pair, y + i);
+  for (; i < width; ++i) y[i] = static_cast<float>((row[i / 2].pair ^ 0x80) >> i % 2 * 4 & 15);
 }
 
 SPC_INLINE void store_lanes(float* p, const Lanes& x) {

@@ -114,6 +114,14 @@ void DecodeLoop::hold(const SlotContent& content) {
   own.written = content.written;
 }
 
+SlotContent DecodeLoop::content(int64_t slot) const {
+  const Slot& own = slots_.at(static_cast<size_t>(slot));
+  const int64_t target = own.committed_length, drafter = own.drafter_length;
+  TokenIds tokens = own.sequence->identity();
+  tokens.resize(static_cast<size_t>(target));
+  return {tokens, std::min(target, drafter), target, drafter, slot, own.sequence->adapter, own.sequence->adapter_key, own.written};
+}
+
 void DecodeLoop::copy(int64_t source, int64_t slot) {
   Slot& own = free_slot(slot);
   const Slot& other = slots_.at(static_cast<size_t>(source));
@@ -194,18 +202,6 @@ void DecodeLoop::note_and_discard(Slot& slot) {
 void DecodeLoop::discard(Slot& slot) {
   if (sampler_ && slot.sequence) sampler_->release(slot.index);
   slot.discard();
-}
-
-// Encode the source of a slot's sequence, unless the slot holds it.
-void DecodeLoop::encode_source(const Slot& slot) {
-  if (sources_) sources_->encode(slot.index, *slot.sequence->source);
-}
-
-SlotList DecodeLoop::active_slots() {
-  SlotList found;
-  for (Slot& slot : slots_)
-    if (slot.is_active()) found.push_back(&slot);
-  return found;
 }
 
 SlotList DecodeLoop::decoding() {

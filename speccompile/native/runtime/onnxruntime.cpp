@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -46,7 +47,21 @@ class Sessions {
   std::map<std::string, SharedSession> open_;
 };
 
-using Memory = std::unique_ptr<void, decltype(&std::free)>;
+// Zeroed memory. The system gives pages of what is large when they are first written: caches take what their text fills.
+class Memory {
+ public:
+  explicit Memory(size_t bytes) : all_(std::calloc(bytes + kAlignment, 1), &std::free) {
+    if (!all_) throw std::bad_alloc();
+    size_t space = bytes + kAlignment;
+    void* begin = all_.get();
+    aligned_ = std::align(kAlignment, bytes, begin, space);
+  }
+  void* get() const { return aligned_; }
+
+ private:
+  std::unique_ptr<void, decltype(&std::free)> all_;
+  void* aligned_;
+};
 
 class OnnxRuntimeEngine : public Engine {
  public:
@@ -110,11 +125,7 @@ class OnnxRuntimeEngine : public Engine {
     const std::pair<std::string, Shape> place(buffer, is_shared ? Shape{static_cast<int64_t>(bytes)} : shape);
     const auto known = memories_.find(place);
     if (known != memories_.end()) return known->second.get();
-    const size_t rounded = (bytes / kAlignment + 1) * kAlignment;
-    Memory made(std::aligned_alloc(kAlignment, rounded), &std::free);
-    if (!made) throw std::bad_alloc();
-    std::memset(made.get(), 0, rounded);
-    return memories_.emplace(place, std::move(made)).first->second.get();
+    return memories_.emplace(place, Memory((bytes / kAlignment + 1) * kAlignment)).first->second.get();
   }
 
   struct Bound {

@@ -169,7 +169,7 @@ void SavedSessions::save(const std::string& path) {
 
 SessionFile SavedSessions::content(const std::string& path, SlotContent left, const Notes& notes) {
   if (left.tokens.empty()) refuse(path + ": there is no session to save", "generate from one prompt before");
-  if (target_moves_on_ && left.target_position != static_cast<int64_t>(left.tokens.size())) left = read_again(left);
+  if (!is_at_end(left)) left = read_again(left);
   if (drafter_moves_on_ && left.drafter_position != left.drafter_length) left.drafter_length = 0;
   const auto size = static_cast<int64_t>(left.tokens.size());
   SessionFile file;
@@ -195,7 +195,7 @@ std::string SavedSessions::identity(const std::string& adapter) const {
 }
 
 TokenIds SavedSessions::load(const std::string& path, const std::optional<std::string>& adapter) {
-  loop_.resume = restore(path, 0, adapter);
+  loop_.resume = restore(path, read(path), 0, adapter);
   return loop_.resume->tokens;
 }
 
@@ -211,11 +211,14 @@ SavedSessions::Start SavedSessions::start(const std::string& path) const {
   return {std::move(tokens), written, drafter && *drafter == key_.drafter, adapter ? *adapter : "", notes};
 }
 
-SlotContent SavedSessions::restore(const std::string& path, int64_t slot, const std::optional<std::string>& adapter, bool trusted) {
-  const SlotStates& states = loop_.states();
+SessionFile SavedSessions::read(const std::string& path, bool trusted) const {
   size_t most = sizeof(int64_t) * static_cast<size_t>(manifest_.max_length);
-  for (const SlotStates::State& state : states.all()) most += bytes_of(state);
-  const SessionFile file = read_session(path, most, trusted);
+  for (const SlotStates::State& state : loop_.states().all()) most += bytes_of(state);
+  return read_session(path, most, trusted);
+}
+
+SlotContent SavedSessions::restore(const std::string& path, const SessionFile& file, int64_t slot, const std::optional<std::string>& adapter) {
+  const SlotStates& states = loop_.states();
   check_key(file, path);
   const std::string* const found = file.text(kSessionAdapter);
   const std::string theirs = found ? *found : "";

@@ -56,9 +56,16 @@ class SavedSessions {
   std::string identity(const std::string& adapter) const;
   // Return the beginning of a file of the bundle. Throws Error(kUsage) for one that does not fit.
   Start start(const std::string& path) const;
-  // Write the states of a file into a free slot, and return what it holds then. trusted: as for `read_session`. Throws as
-  // `load` does.
-  SlotContent restore(const std::string& path, int64_t slot, const std::optional<std::string>& adapter, bool trusted = false);
+  // Return the content of a file, on any thread. trusted: as for `read_session`. Throws as it does.
+  SessionFile read(const std::string& path, bool trusted = false) const;
+  // Write the states of a file into a free slot, and return what it holds then. file: its content. Throws as `load` does.
+  SlotContent restore(const std::string& path, const SessionFile& file, int64_t slot, const std::optional<std::string>& adapter);
+  // True if only the whole text of a file serves another one: recurrent states cannot be cut to a prefix.
+  bool serves_whole() const { return target_moves_on_ || drafter_moves_on_; }
+  // Return whether the target's states are those that a text leaves, so that nothing need be read again.
+  bool is_at_end(const SlotContent& content) const {
+    return !target_moves_on_ || content.target_position == static_cast<int64_t>(content.tokens.size());
+  }
   // Restore the first slot for the next generation of one prompt. Return the tokens that it holds. adapter: key of that
   // generation's, "" for the base; none if it is not known yet. Throws Error(kUsage), with nothing changed, for a file that is
   // damaged, of another bundle or of another adapter.

@@ -20,6 +20,7 @@ class Session {
   // Set a proposer that replaces the bundle's own index; empty restores the index. Drops the current generation. Throws
   // Error(kUsage) if only graphs draft in this bundle.
   void set_proposer(Proposer proposer);
+  const Bundle& bundle() const { return *decoder_.bundle; }
   // Return the maximum number of drafts that a round verifies.
   size_t max_draft_tokens() const { return static_cast<size_t>(decoder_.bundle->manifest().tokens); }
 

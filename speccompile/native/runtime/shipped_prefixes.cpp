@@ -53,7 +53,7 @@ std::optional<SlotContent> ShippedPrefixes::restore(const TokenIds& prompt, int6
     best = &path;
   }
   if (!best) return std::nullopt;
-  return sessions_.restore(*best, slot, "", true);
+  return sessions_.restore(*best, sessions_.read(*best, true), slot, "");
 }
 
 std::optional<SlotContent> ShippedPrefixes::resume(const TokenIds& prompt, std::optional<SlotContent> resume) const {

@@ -28,6 +28,7 @@ class Recorder : public Observer {
   void refused(const char* reason) override { events.push_back(list({"refused", reason})); }
   void queued(int64_t waiting, int64_t running) override { events.push_back(list({"queued", waiting, running})); }
   void admitted(int64_t prompt, int64_t cached, double seconds) override { events.push_back(list({"admitted", prompt, cached, seconds})); }
+  void preempted() override { events.push_back(list({"preempted"})); }
   void first_token(double seconds) override { events.push_back(list({"first_token", seconds})); }
   void inter_token_latency(double seconds, int64_t tokens) override { events.push_back(list({"inter_token_latency", seconds, tokens})); }
   void round(int64_t tokens, const std::vector<int64_t>& drafts, const std::vector<int64_t>& accepted) override {

@@ -1,4 +1,4 @@
-"""LLaVA-OneVision: the whole picture as a tile, then a grid of tiles whose rows follow the picture line by line."""
+"""LLaVA-NeXT and LLaVA-OneVision: the whole picture as a tile, then tiles whose rows follow it line by line."""
 
 from collections.abc import Sequence
 from math import ceil, isqrt, sqrt
@@ -15,7 +15,7 @@ _MOST = 1.1
 
 
 class LlavaOneVision(TileFamily):
-    """LLaVA-OneVision ("anyres_max_N").
+    """LLaVA-OneVision ("anyres_max_N"), and LLaVA-NeXT, which shrinks no grid.
 
     The picture is laid, as large as it fits, on one of several canvases, black around it, and cut into tiles. The
     encoder gives a tile's rows and the row that ends a line. The tiles' rows make one grid, from which the border is
@@ -79,7 +79,8 @@ class LlavaOneVision(TileFamily):
         else:
             left = (wide - int(round(width * (high / height), 7))) // 2
         kept = high - 2 * top, wide - 2 * left
-        ratio = sqrt(kept[0] * kept[1] / (self.images.settings["most"] * side**2))
+        most = int(self.images.settings["most"])
+        ratio = sqrt(kept[0] * kept[1] / (most * side**2)) if most else 0
         shrunk = (int(kept[0] // ratio), int(kept[1] // ratio)) if ratio > _MOST else kept
         return (top, left), kept, shrunk
 

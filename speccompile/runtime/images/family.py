@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from speccompile.errors import PromptError
 from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.runtime.images.resize import Pixels, resize
 
@@ -35,6 +36,19 @@ class Grid(NamedTuple):
     def n_tiles(self) -> int:
         """Number of parts, the whole picture included."""
         return self.rows * self.columns + self.whole
+
+
+NARROWEST = 200
+"""Longest side of a picture, in units of the other, where the shortest is enlarged."""
+
+
+def check_shape(height: int, width: int) -> None:
+    """Raise PromptError for a picture so narrow that it would become a very long one."""
+    if max(height, width) > NARROWEST * min(height, width):
+        raise PromptError(
+            f"received a picture of {width} x {height} pixels, expected sides of at most {NARROWEST} to 1",
+            hint="crop the picture",
+        )
 
 
 class Family(ABC):

@@ -28,7 +28,7 @@ class Lfm2VL(Family):
         settings, size = self.images.settings, self._own_size(height, width)
         if not settings["split"] or self._rounded(height, width, settings["patch"]) <= self._most * settings["large"]:
             return Grid(0, 0, whole=True, size=size)
-        columns, rows = self._nearest(height, width)
+        columns, rows = nearest(height, width, settings["grids"], self.images.tile[0] * self.images.tile[1])
         return Grid(rows, columns, rows * columns == 1 or settings["thumbnail"], size)
 
     def n_rows(self, grid: Grid) -> int:
@@ -107,13 +107,6 @@ class Lfm2VL(Family):
             high, wide = (max(side, round(each / side) * side) for each in (height, width))
         return high, wide
 
-    def _nearest(self, height: int, width: int) -> tuple[int, int]:
-        least, most = int(self.images.settings["tiles"][0]), int(self.images.settings["tiles"][1])
-        sizes = range(1, most + 1)
-        # a set first, as transformers does: it gives the order of grids with equally many tiles
-        grids = {(w, h) for n in range(least, most + 1) for w in sizes[:n] for h in sizes[:n] if least <= w * h <= most}
-        return nearest(height, width, sorted(grids, key=_area), self.images.tile[0] * self.images.tile[1])
-
 
 def _area(size: tuple[int, int]) -> int:
     return size[0] * size[1]
@@ -126,4 +119,4 @@ def _stretched(places: NDArray[np.int64], size: int, side: int) -> NDArray[np.fl
     center = (places.astype(np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
     away = np.abs(np.arange(side, dtype=np.float32) - center[:, None]) / max(scale, np.float32(1))
     weights = np.maximum(np.float32(1) - away, 0)
-    return np.asarray(weights / weights.sum(1, keepdims=True), np.float32)
+    return np.asarray(weights / weights.sum(1, keepdims=True, dtype=np.float64), np.float32)

@@ -9,14 +9,12 @@ from numpy.typing import NDArray
 
 from speccompile.bundle.media import NEAR, PIXELS, PLACES, WEIGHTS, WINDOWS
 from speccompile.errors import PromptError
-from speccompile.runtime.images.family import EncoderRun, Family, Grid, Tile
+from speccompile.runtime.images.family import EncoderRun, Family, Grid, Tile, check_shape
 from speccompile.runtime.images.limits import LOW_SIDE
 from speccompile.runtime.images.resize import Pixels
 
 _LOW_ROWS = 70
 """Least budget of rows of Gemma 4."""
-_NARROWEST = 200
-"""Longest side of a picture, in units of the other."""
 
 
 class PatchFamily(Family):
@@ -67,11 +65,7 @@ class QwenVL(PatchFamily):
         return {"most": most, "least": min(self.images.settings["least"], most)}
 
     def grid(self, height: int, width: int) -> Grid:
-        if max(height, width) > _NARROWEST * min(height, width):
-            raise PromptError(
-                f"received a picture of {width} x {height} pixels, expected sides of at most {_NARROWEST} to 1",
-                hint="crop the picture",
-            )
+        check_shape(height, width)
         side, least, most = self._patch * self._merge, self.images.settings["least"], self.images.settings["most"]
         rows, columns = round(height / side), round(width / side)
         if rows * columns * side**2 > most:

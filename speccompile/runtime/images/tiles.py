@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from speccompile.bundle.media import PIXELS
-from speccompile.runtime.images.family import EncoderRun, Family, Grid, Tile
+from speccompile.runtime.images.family import EncoderRun, Family, Grid, Tile, check_shape
 from speccompile.runtime.images.resize import Pixels
 
 
@@ -142,6 +142,29 @@ def nearest(height: int, width: int, grids: Iterable[tuple[int, int]], tile: int
         if away < distance or (away == distance and width * height > 0.5 * tile * columns * rows):
             best, distance = (columns, rows), away
     return best
+
+
+class Llava(TileFamily):
+    """LLaVA 1.5 and models like it: a picture of any shape becomes one tile, its middle where the shortest side is that
+    of a tile."""
+
+    def grid(self, height: int, width: int) -> Grid:
+        if self.images.settings["shortest"]:
+            check_shape(height, width)
+        return Grid(1, 1, whole=False)
+
+    def cut(self, image: Pixels) -> list[Pixels]:
+        high, wide = self.images.tile
+        if shortest := int(self.images.settings["shortest"]):
+            height, width = image.shape[:2]
+            longest = int(shortest * max(height, width) / min(height, width))
+            image = self._resized(image, *((longest, shortest) if width <= height else (shortest, longest)))
+            top, left = (image.shape[0] - high) // 2, (image.shape[1] - wide) // 2
+            return [image[top : top + high, left : left + wide]]
+        return [self._resized(image, high, wide)]
+
+    def text(self, grid: Grid) -> str:
+        return self._placeholders
 
 
 class Gemma3(TileFamily):

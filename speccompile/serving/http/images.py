@@ -1,5 +1,6 @@
 """Pictures in the messages of a request: parts of type image_url with data: URLs. Nothing is fetched."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from speccompile.errors import PromptError
@@ -16,13 +17,22 @@ MOST_BODY_BYTES = 48 * 2**20
 
 class ShownMessages(NamedTuple):
     """Messages with pictures. rest: the body without its pictures; messages: with a part for each picture, as templates
-    know them, and marked placeholders; images: the pictures' files,
-    bytes or `LowDetail`."""
+    know them, and marked placeholders; images: the pictures' files, bytes or `LowDetail`; pictures: what the bundle's
+    reader makes of them, once they are read."""
 
     rest: dict[str, Any]
     messages: list[dict[str, Any]]
     mark: str
     images: list[Any]
+    pictures: Sequence[Any] = ()
+
+
+def read_pictures(shown: ShownMessages, vision: "ImageReader") -> ShownMessages:
+    """Return messages whose pictures are decoded, and hashed for good. Raise RequestError for one that cannot be."""
+    try:
+        return shown._replace(pictures=vision.pictures(shown.images))
+    except PromptError as error:
+        raise RequestError(str(error), param="messages", hint=error.hint) from error
 
 
 def shown_messages(body: Any, vision: "ImageReader | None") -> ShownMessages | None:

@@ -34,6 +34,7 @@ _COUNTERS = {
     "generation_tokens": "New tokens of sequences that have ended.",
     "prefix_cache_queries": "Tokens of prompts that were looked for among what is kept.",
     "prefix_cache_hits": "Those of them that were found.",
+    "num_preemptions": "Sequences that lost their row to one of higher priority, and waited again.",
     "spec_decode_num_drafts": "Rounds of a sequence in which there were drafts.",
     "spec_decode_num_draft_tokens": "Drafts that were verified.",
     "spec_decode_num_accepted_tokens": "Drafts that were accepted.",
@@ -102,6 +103,9 @@ class Metrics(Observer):
         for name in ("prompt_tokens_cached", "prefix_cache_hits"):
             self._counters[name].inc(cached_tokens)
         self._histograms["request_queue_time_seconds"].observe(queue_seconds)
+
+    def preempted(self) -> None:
+        self._counters["num_preemptions"].inc()
 
     def first_token(self, seconds: float) -> None:
         self._histograms["time_to_first_token_seconds"].observe(seconds)

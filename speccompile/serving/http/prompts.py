@@ -20,15 +20,15 @@ def chat_prompt(
     shown: ShownMessages | None = None,
 ) -> list[int]:  # fmt: skip
     """Return the token ids of a conversation in the bundle's chat template, with its tools. fits: refuse a text that is
-    too long for the model before it is tokenized; shown: its messages with pictures. Raise RequestError."""
+    too long for the model before it is tokenized; shown: its messages with pictures, which are read. Raise
+    RequestError."""
     text = require_tokenizer(bundle)
     try:
         written = _chat_text(body, bundle, tools, shown)
         if fits:
             _check_bytes(written, bundle, "messages")
         if shown is not None and bundle.vision is not None:
-            pictures = bundle.vision.pictures(shown.images)
-            return bundle.vision.prompt(written, pictures, special_tokens=False, mark=shown.mark).ids
+            return bundle.vision.prompt(written, shown.pictures, special_tokens=False, mark=shown.mark).ids
         return text.encode(written, special_tokens=False)  # the template writes them itself
     except PromptError as error:
         raise RequestError(str(error), param="messages") from error

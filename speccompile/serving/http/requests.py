@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from speccompile.serving.http import prompts
 from speccompile.serving.http.errors import NOT_FOUND, RequestError
 from speccompile.serving.http.fields import CHAT, COMPLETION, validate
-from speccompile.serving.http.images import shown_messages
+from speccompile.serving.http.images import read_pictures, shown_messages
 from speccompile.serving.http.schema import shown
 from speccompile.serving.http.structured_outputs import constraint_of
 from speccompile.serving.http.tools import Tools
@@ -56,11 +56,13 @@ class ParsedRequest:
 
 class TokenizedBody(NamedTuple):
     """Body of a request whose texts have been tokenized. fields: those that are set, without the texts; prompts: token
-    ids of each; images: files of the pictures of the only prompt."""
+    ids of each; images: files of the pictures of the only prompt; pictures: what has been made of them here, none where
+    another process has read the body."""
 
     fields: dict[str, Any]
     prompts: list[list[int]]
     images: Sequence[Any] = ()
+    pictures: Sequence[Any] = ()
 
 
 def check_model(name: Any, served: Sequence[str]) -> None:
@@ -122,23 +124,25 @@ def chat_fields(body: Any, bundle: "Texts") -> TokenizedBody:
             param="truncate_prompt_tokens", code="unsupported_parameter", hint="leave it out",
         )  # fmt: skip
     tools = Tools.of(fields, bundle)
+    if with_images is not None and bundle.vision is not None:
+        with_images = read_pictures(with_images, bundle.vision)
     prompt = prompts.chat_prompt(fields, bundle, tools, fits=kept is None, shown=with_images)[-(kept or 0) :]
     prompts.check_length(prompt, bundle, "messages")
-    images = [] if with_images is None else with_images.images
-    return TokenizedBody(_without(fields, "messages", "chat_template_kwargs"), [prompt], images)
+    images, pictures = ([], ()) if with_images is None else (with_images.images, with_images.pictures)
+    return TokenizedBody(_without(fields, "messages", "chat_template_kwargs"), [prompt], images, pictures)
 
 
 def chat_request(body: TokenizedBody, bundle: "Texts") -> ParsedRequest:
     """Return the request of a checked body of /v1/chat/completions. Raise RequestError for options and constraints that
     this bundle cannot take."""
-    fields, (prompt,), images = body
+    fields, (prompt,), images, pictures = body
     tools, top = Tools.of(fields, bundle), fields.get("top_logprobs")
     room = bundle.manifest.max_length - len(prompt)
     most = int(fields.get("max_completion_tokens", fields.get("max_tokens", room)))
     logprobs = int(top or 0) if fields.get("logprobs") else None
     options = _options(fields, bundle, most, logprobs)
     if images:
-        options["images"] = list(images)
+        options["images"] = list(pictures or images)
     if tools is not None:
         options |= _call(tools, options, bundle)
     return ParsedRequest(True, [prompt], options, logprobs=logprobs, tools=tools, **_common(fields))
@@ -169,7 +173,7 @@ def completion_fields(body: Any, bundle: "Texts") -> TokenizedBody:
 def completion_request(body: TokenizedBody, bundle: "Texts") -> ParsedRequest:
     """Return the request of a checked body of /v1/completions. Raise RequestError for options and constraints that this
     bundle cannot take."""
-    fields, tokens, _ = body
+    fields, tokens, *_ = body
     logprobs = None if fields.get("logprobs") is None else int(fields["logprobs"])
     if fields.get("echo") and logprobs is not None:
         raise RequestError(

@@ -20,6 +20,10 @@ class Observer:
         """Record that a sequence has got a batch slot, after `queue_seconds`. cached_tokens: prompt tokens that need
         not be read, because an earlier text or another slot begins in the same way."""
 
+    def preempted(self) -> None:
+        """Record that a sequence has lost its batch slot to one of higher priority, and waits again. No second call of
+        `admitted` follows."""
+
     def first_token(self, seconds: float) -> None:
         """Record the time from the request to the first token of a sequence."""
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass, fields
 
 from speccompile.errors import UsageError
 
-POLICIES = ("fcfs", "priority")
+BY_PRIORITY = "priority"
+POLICIES = ("fcfs", BY_PRIORITY)
 """Orders of a service's queue, by vLLM's names."""
 
 
@@ -15,7 +16,7 @@ class Limits:
     request for its first slot, None for ever; seconds: maximum in all, from the submission. client_rows: slots that
     requests of one client may have at once, None for all. reuse: whether cached tokens of earlier texts serve prompts
     with the same prefix. scheduling_policy: who gets the next slot: who came first (fcfs), or of those with the lowest
-    priority number who came first (priority)."""
+    priority number who came first (priority), if need be the slot of a running sequence with a higher number."""
 
     requests: int = 64
     tokens: int = 65536
@@ -48,7 +49,7 @@ class Limits:
                 f"num_return_sequences: received {sequences}, expected at most {self.sequences}, the service's limit",
                 hint="ask several times, or serve with larger limits (Limits.sequences)",
             )
-        if priority and self.scheduling_policy != "priority":
+        if priority and self.scheduling_policy != BY_PRIORITY:
             raise UsageError(
                 f"priority: received {priority}, but this service takes requests in the order of their arrival",
                 hint="leave it out, or serve with --scheduling-policy priority (Limits.scheduling_policy)",

@@ -25,7 +25,7 @@ class ScheduledSequence:
     slot: int | None = None
     cached: int = 0
     start_time: float | None = None
-    """Time at which it got its batch slot."""
+    """Time at which it got its first batch slot."""
     last_token_time: float | None = None
     """Time of its last tokens."""
     first_token_time: float | None = None
@@ -39,6 +39,16 @@ class ScheduledSequence:
     _told: int = 0
     _rounds: int = 0
     _emitted_rounds: int = 0
+
+    @property
+    def rank(self) -> tuple[int, float, int]:
+        """Return its place among others: lower ones get a slot earlier."""
+        return self.priority, self.arrival_time, self.index
+
+    @property
+    def is_head(self) -> bool:
+        """Return whether it counts in the queue: as its request, or on its own once it has had a slot."""
+        return self.index == 0 or self.start_time is not None
 
     @property
     def sharing(self) -> tuple[str, str]:

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Unpack
 from speccompile.errors import EngineError, OverloadedError
 from speccompile.runtime.audio.rules import RuleMatcher
 from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions, resolve_options
-from speccompile.runtime.rounds.slots import common_prefix_length
 from speccompile.serving.scheduler.events import Observer
-from speccompile.serving.scheduler.latency import LatencyEstimates
-from speccompile.serving.scheduler.limits import Limits
+from speccompile.serving.scheduler.limits import BY_PRIORITY, Limits
+from speccompile.serving.scheduler.preemption import Victims
+from speccompile.serving.scheduler.prefix_reuse import PrefixReuse
 from speccompile.serving.scheduler.request import Request
 from speccompile.serving.scheduler.scheduled import ScheduledSequence
-from speccompile.serving.scheduler.session_folder import KeptSessions, SessionFolder
-from speccompile.serving.scheduler.slot_allocator import SlotAllocator, SlotAssignment
+from speccompile.serving.scheduler.session_folder import SessionFolder
 from speccompile.serving.scheduler.waiting_queue import WaitingQueue
 
 if TYPE_CHECKING:
     from speccompile.runtime.bundle import Bundle
-    from speccompile.runtime.rounds.decode_loop import DecodeLoop
     from speccompile.runtime.text.prompts import Prompt
 
 
-class Scheduler:
+class Scheduler(PrefixReuse):
     """Takes requests from any thread; only the thread that owns the bundle calls `step`. A sequence waits, is prefilled
-    in a batch slot, one sequence at a time, and decodes together with other sequences until it ends."""
+    in a batch slot, one sequence at a time, and decodes together with other sequences until it ends. By priority, a
+    sequence may lose its slot to one of higher priority: it waits again, and then reads its prompt and its tokens so
+    far, which gives the same tokens."""
 
     def __init__(
         self,
@@ -38,22 +38,15 @@ class Scheduler:
         sessions: SessionFolder | None = None,
     ) -> None:
         """sessions: where texts are kept for later services. Raise UsageError if the bundle's cannot be."""
-        self.bundle, self.limits, self.observer = bundle, limits or Limits(), observer or Observer()
+        PrefixReuse.__init__(self, bundle, clock, sessions)
+        self.limits, self.observer = limits or Limits(), observer or Observer()
         self.changed = threading.Condition()
         """Condition held to check for work, and notified when there may be some."""
         self.closing = False
         """True once no more requests are taken."""
         self.failure: Exception | None = None
         """Error of the engine, which ended the service."""
-        self._clock = clock
-        self._waiting, self._costs = WaitingQueue(self.limits), LatencyEstimates()
-        loop = bundle._loop
-        self._seats = SlotAllocator(bundle.manifest.batch_size, self._usable)
-        self._seats.hold(0, loop.hold_resumed())
-        self._kept: KeptSessions | None = None
-        if sessions is not None:
-            has_source = bundle.manifest.source is not None
-            self._kept = KeptSessions(sessions, bundle._sessions, self._serves, has_source=has_source)
+        self._waiting = WaitingQueue(self.limits)
         self._reading: ScheduledSequence | None = None
         self._cancelled = False
         self._given = 0
@@ -103,10 +96,6 @@ class Scheduler:
             raise OverloadedError(
                 f"{waiting}: expected at most {getattr(self.limits, reason)} {reason}", retry_after=self._retry_after()
             )
-
-    @property
-    def _loop(self) -> "DecodeLoop":
-        return self.bundle._loop  # not kept: a service that has ended must not hold a closed bundle's sessions
 
     @property
     def waiting(self) -> int:
@@ -169,75 +158,66 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Assign a batch slot to the next sequence, unless another sequence is still in its prefill."""
-        if self._seats.is_full or (self._reading is not None and self._reading.slot is not None):
+        if not self._has_room():
             return
         running = self._seats.running
         served = self._reading or self._next(running)
-        if served is None or (self._kept and not self._kept.has_read(wait=not running)):
+        if served is None or not self._has_read(wait=not running):
             return
-        place, served.start_time = self._seats.choose(served), self._clock()
-        restored = self._restored(served, place)
-        reuse = self._copied(served, place) if restored is None else restored
-        served.cached = self._loop.admit(
+        place, now, is_first = self._seats.choose(served), self._clock(), served.start_time is None
+        reuse = self._prepare(served, place)
+        cached = self._loop.admit(
             place.slot, served.row, speculative=served.speculative, adaptive=served.adaptive, reuse=reuse
         )
         self._seats.assign(place.slot, served)
-        served.request.begun = True
-        self.observer.admitted(len(served.row.prompt), served.cached, served.start_time - served.arrival_time)
+        if not is_first:
+            served.cached = min(cached, served.cached)
+            return
+        served.start_time, served.cached, served.request.begun = now, cached, True
+        self.observer.admitted(len(served.row.prompt), cached, now - served.arrival_time)
+
+    def _has_room(self) -> bool:
+        """Return whether a sequence can begin, after preempting another one of lower priority where that is needed."""
+        reading = None if self._reading is None or self._reading.slot is None else self._reading
+        if not self._seats.is_full:
+            return reading is None
+        if self.limits.scheduling_policy != BY_PRIORITY:
+            return False
+        victims = Victims(self.bundle, self._seats.running, reading, self._client_rows)
+        with self.changed:
+            first = self._waiting.first(lambda served: victims.of(served) is not None)
+        victim = None if first is None else victims.of(first)
+        if victim is not None:
+            self._preempt(victim)
+        return victim is not None
+
+    def _preempt(self, served: ScheduledSequence) -> None:
+        """Let a running sequence wait again. Its slot holds its text until another sequence takes it."""
+        assert served.slot is not None, "it has no row"
+        if served is self._reading:
+            self._reading = None
+        self._seats.release(served, self._loop.release(served.slot).tokens)
+        with self.changed:
+            served.slot = None
+            self._waiting.put_back(served)
+        self.observer.preempted()
 
     def _next(self, running: list[ScheduledSequence]) -> ScheduledSequence | None:
         """Take a sequence out of the queue, and begin to read the file that its prompt goes on from."""
         of_client = Counter(served.client for served in running)
-        most = self.limits.client_rows or len(self._seats)
         with self.changed:
-            served = self._waiting.pop(lambda each: of_client[each.client] < most)
+            served = self._waiting.pop(lambda each: of_client[each.client] < self._client_rows)
         if served is None:
             return None
         self._reading = served  # known to `fail` from here on: the engine may fail before it has a slot
         if not running:
             self._loop.start()
-        if self._kept is not None and served.reuse:
-            self._kept.read_ahead(served.row.prompt_identity, served.sharing, self._seats.choose(served).reuse)
+        self._read_ahead(served)
         return served
 
-    def _restored(self, served: ScheduledSequence, place: SlotAssignment) -> int | None:
-        """Restore a longer prefix of the prompt than a slot holds, from the folder of sessions or from the bundle: of
-        recurrent states only the whole text of a file. Return the number of cached tokens, None if none was
-        restored."""
-        prompt, found, held = served.row.prompt_identity, None, place.reuse
-        if not served.reuse:
-            return None
-        if self._kept is not None and (found := self._kept.restore(prompt, served.sharing, place.slot, held)):
-            held = common_prefix_length(found.tokens, prompt[:-1])
-        if served.row.adapter is None:
-            found = self.bundle._prefixes.restore(prompt, place.slot, held) or found
-        if found is None:
-            return None
-        self._loop.hold(found)
-        return self._loop.resumable(found, served.row, speculative=served.speculative)
-
-    def _usable(self, slot: int, count: int) -> int:
-        """See `DecodeLoop.usable`; by the bundle, which lets go of its loop when it is closed."""
-        return self._loop.usable(slot, count)
-
-    def _serves(self, length: int, written: int, part: int) -> bool:
-        return self._loop.serves(length, written, part)
-
-    def _copied(self, served: ScheduledSequence, place: SlotAssignment) -> int:
-        """Copy the slot that holds the longest prefix of the prompt to the assigned slot if that pays. Return the
-        number of cached tokens.
-
-        Always copy for all sequences of a prompt except the first: a prompt is prefilled only once.
-        """
-        if place.source is None:
-            return place.reuse
-        own = self._seats.cached_prefix_length(place.slot, served)
-        if not (served.index or self._costs.pays_to_copy(place.reuse - own)):
-            return own
-        start = self._clock()
-        self._loop.copy(place.source, place.slot)
-        self._costs.record_copy(self._clock() - start)
-        return place.reuse
+    @property
+    def _client_rows(self) -> int:
+        return self.limits.client_rows or len(self._seats)
 
     def _decode(self) -> None:
         """Run one round of all decoding slots."""
@@ -261,8 +241,7 @@ class Scheduler:
         self._given += count
         if self._loop.is_prefilled(served.slot):
             self._reading = None
-            if self._kept is not None and served.reuse and not self._loop.supports_prefix_reuse:
-                self._kept.keep(served.sharing, self._loop.content(served.slot))  # rounds move states beyond the text
+            self._keep_prompt(served)
         self._distribute(before)
 
     def _distribute(self, before: Mapping[str, float]) -> None:
@@ -298,8 +277,7 @@ class Scheduler:
             self._reading = None
         if served.slot is not None:
             self._seats.release(served, self._loop.release(served.slot).tokens)
-            if self._kept is not None and served.reuse and served.row.error is None:
-                self._kept.keep(served.sharing, self._loop.left)
+            self._keep_left(served)
         if served.row.error is not None:
             served.request.cancel()  # nothing reads the request's other sequences any more
             self.observer.failed(served.row.error)
@@ -323,11 +301,6 @@ class Scheduler:
         """Return the seconds until the waiting prompts will have been prefilled, estimated from measured costs."""
         return max(1.0, self._costs.prefill_seconds(self._waiting.tokens))
 
-    def close(self) -> None:
-        """Wait until the texts for the folder of sessions are written."""
-        if self._kept is not None:
-            self._kept.close()
-
     def fail(self, error: Exception) -> None:
         """End all requests with the engine's error, and take no more."""
         with self.changed:
@@ -335,7 +308,8 @@ class Scheduler:
             taken = [] if self._reading is None else [self._reading]
             waiting = self._waiting.pop_expired(lambda served: True)
             requests = dict.fromkeys(served.request for served in (*running, *taken, *waiting))
-            self._seats, self._reading = SlotAllocator(len(self._seats)), None
+            self._seats.clear()
+            self._reading = None
         for request in requests:
             self.observer.failed(error)
             request.deliver(error)

@@ -26,9 +26,9 @@ class SlotEntry:
     used: int = 0
 
     def cached_prefix_length(self, wanted: ScheduledSequence) -> int:
-        """Return the number of cached prompt tokens here. The last prompt token is always read: it gives the next
-        token."""
-        return common_prefix_length(self._shared_with(wanted), wanted.row.prompt_identity[:-1])
+        """Return the number of cached tokens of its prompt, and of its tokens so far, here. The last one is always
+        read: it gives the next token."""
+        return common_prefix_length(self._shared_with(wanted), wanted.cached_token_ids)
 
     def _shared_with(self, wanted: ScheduledSequence) -> list[int]:
         if self.served is None:
@@ -82,7 +82,7 @@ class SlotAllocator:
         are equal in that, the longest prefix decides, then the least recent use.
         """
         held = [self.cached_prefix_length(slot, wanted) for slot in range(len(self))]
-        least = SIMILAR * len(wanted.row.prompt)
+        least = SIMILAR * len(wanted.row)
 
         def rank(slot: int) -> tuple[int, int, int]:
             return self._span(slot), -held[slot] if held[slot] >= least else 0, self._seats[slot].used
@@ -106,6 +106,10 @@ class SlotAllocator:
         self._ended += 1
         kept = list(text) if served.reuse else []
         self._seats[served.slot] = SlotEntry(None, kept, served.sharing, self._ended)
+
+    def clear(self) -> None:
+        """Free all slots, and forget what they hold."""
+        self._seats = [SlotEntry() for _ in self._seats]
 
     def _span(self, slot: int) -> int:
         """Return the number of slots in the range of a round once this slot is occupied too."""

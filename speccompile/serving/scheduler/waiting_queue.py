@@ -20,18 +20,18 @@ class WaitingQueue:
 
     @property
     def requests(self) -> int:
-        """Number of requests none of whose sequences has had a slot."""
-        return sum(served.index == 0 for served in self._line)
+        """Number of requests none of whose sequences has had a slot, and of sequences that were preempted."""
+        return sum(served.is_head for served in self._line)
 
     @property
     def tokens(self) -> int:
-        """Number of prompt tokens of all waiting requests."""
-        return sum(len(served.row.prompt) for served in self._line if served.index == 0)
+        """Number of tokens that these have to read."""
+        return sum(len(served.row) for served in self._line if served.is_head)
 
     def exceeded_limit(self, tokens: int, free: int) -> str:
         """Return the limit that one more request with `tokens` prompt tokens would exceed, or "". free: free slots,
         which the first requests get as soon as those before them are prefilled."""
-        left = [len(served.row.prompt) for served in self._line if served.index == 0][free:]
+        left = [len(served.row) for served in self._line if served.is_head][free:]
         if self.requests >= free + self._limits.requests:
             return "requests"
         return "tokens" if left and sum(left) + tokens > self._limits.tokens else ""
@@ -44,9 +44,18 @@ class WaitingQueue:
         for offset, served in enumerate(sequences):
             self._line.insert(place + offset, served)
 
+    def put_back(self, served: ScheduledSequence) -> None:
+        """Add a preempted sequence, before those with its priority that came later."""
+        behind = (place for place, other in enumerate(self._line) if other.rank > served.rank)
+        self._line.insert(next(behind, len(self._line)), served)
+
+    def first(self, may: Callable[[ScheduledSequence], bool]) -> ScheduledSequence | None:
+        """Return the first sequence that may begin, or None."""
+        return next((served for served in self._line if may(served)), None)
+
     def pop(self, may: Callable[[ScheduledSequence], bool]) -> ScheduledSequence | None:
         """Remove and return the first sequence that may begin, or None."""
-        found = next((served for served in self._line if may(served)), None)
+        found = self.first(may)
         if found is not None:
             self._line.remove(found)
         return found

@@ -5,7 +5,10 @@ reader         metadata and tensor table of a file; every length and offset is c
 splits         the files of a model that was split
 metadata       typed access to the metadata, which knows what nobody has asked for
 architectures  per `general.architecture`: config keys, names of tensors, and what the converter did to their values
-config         config.json
+model          a model, or the head of a drafter, in files
+rope           rotary position embeddings
+config         config.json of a model
+heads          config.json of the head of a drafter
 tensors        location, shape and undone conversion of each tensor of the Hugging Face model
 text_splits    how byte-level tokenizers cut text, by name
 tokenizer      tokenizer.json and tokenizer_config.json

@@ -16,6 +16,8 @@ VALUES, MIXED, MIXED_KERNELS, VALUE_HEADS, DECAYS, FROM_VALUES = (
 )  # fmt: skip
 """Operations that put heads of values in the order of their heads of keys: rows of heads; the same behind the rows of
 queries and keys; the same of kernels; one row a head; the same, of which the logarithm is taken; columns of heads."""
+IDS = "ids"
+"""Operation on token ids of a draft vocabulary: offsets again, which the id of the draft token is added to."""
 
 Rule = tuple[str, str]
 """Name in transformers, and what undoes the converter."""
@@ -187,3 +189,43 @@ ARCHITECTURES = {
     ),
 }  # fmt: skip
 """`general.architecture` -> row."""
+
+_HEAD: dict[str, Rule] = {
+    "attn_norm.weight": ("input_layernorm.weight", PLAIN),
+    "ffn_norm.weight": ("post_attention_layernorm.weight", PLAIN),
+    **_MLP,
+}
+_HEAD_ENDS: dict[str, Rule] = {
+    "token_embd.weight": ("embed_tokens.weight", PLAIN),
+    "output_norm.weight": ("norm.weight", PLAIN),
+    "output.weight": ("lm_head.weight", PLAIN),
+    "fc.weight": ("fc.weight", PLAIN),
+    "d2t": ("d2t", IDS),
+}
+_CONVOLUTIONS: dict[str, Rule] = {
+    f"{own}_conv_{end}": (f"{name}_conv.{theirs}", PLAIN)
+    for own, name in {"attn": "attention", "ffn": "mlp"}.items()
+    for end, theirs in {"base": "base_kernel", "proj.weight": "kernel_projection.weight"}.items()
+}
+_SELECTOR: dict[str, Rule] = {
+    f"selector_{own}.weight": (f"candidate_selector.{name}.weight", PLAIN)
+    for own, name in {"predecessor": "predecessor_codebook", "successor": "successor_codebook",
+                      "hidden": "hidden_projection"}.items()
+}  # fmt: skip
+_MARKOV: dict[str, Rule] = {
+    **{f"markov_{own}.weight": (f"markov_head.markov_{own}.weight", PLAIN) for own in ("w1", "w2")},
+    **{f"conf_proj.{end}": (f"confidence_head.proj.{end}", PLAIN) for end in ("weight", "bias")},
+}
+
+HEADS = {
+    "eagle3": Architecture(
+        "eagle3", "eagle3",
+        _HEAD | _attention(QUERIES, KEYS) | {"attn_norm_2.weight": ("hidden_norm.weight", PLAIN)},
+        _HEAD_ENDS | {"enc.output_norm.weight": ("input_norm.weight", PLAIN)},
+    ),
+    "dflash": Architecture(
+        "dflash", "dflash", _HEAD | _PLAIN_ATTENTION | _HEAD_NORMS | _CONVOLUTIONS,
+        _HEAD_ENDS | {"enc.output_norm.weight": ("hidden_norm.weight", PLAIN)} | _SELECTOR | _MARKOV,
+    ),
+}  # fmt: skip
+"""`general.architecture` of the heads of drafters -> row. Which of the tensors a head has, its drafting method says."""

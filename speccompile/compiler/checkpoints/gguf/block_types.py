@@ -13,6 +13,8 @@ class BlockType(NamedTuple):
 
 FLOATS = ("F32", "F16", "BF16")
 """Types without blocks, named as safetensors names them."""
+INTEGERS = "I64"
+"""Type of token ids, which only the head of a drafter has."""
 
 BLOCK_TYPES = {
     0: BlockType("F32", 1, 4),
@@ -29,6 +31,7 @@ BLOCK_TYPES = {
     14: BlockType("Q6_K", 256, 210),
     20: BlockType("IQ4_NL", 32, 18),
     23: BlockType("IQ4_XS", 256, 136),
+    27: BlockType("I64", 1, 8),
     30: BlockType("BF16", 1, 2),
     39: BlockType("MXFP4", 32, 17),
 }
@@ -37,9 +40,9 @@ BLOCK_TYPES = {
 BY_NAME = {each.name: each for each in BLOCK_TYPES.values()}
 
 EXPERTS = ".experts."
-"""Part of the names, in transformers, of the weights of experts, which are joined and split: no code of them stays."""
+"""Part of the names, in transformers, of the weights of experts."""
 
-QUANTIZED = frozenset(BY_NAME) - set(FLOATS)
+QUANTIZED = frozenset(BY_NAME) - {*FLOATS, INTEGERS}
 
 
 class CodeKind(NamedTuple):
@@ -84,7 +87,7 @@ CODE_KINDS = {
 
 OTHERS = {
     4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S",
-    22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 31: "Q4_0_4_4", 32: "Q4_0_4_8",
+    22: "IQ2_S", 24: "I8", 25: "I16", 26: "I32", 28: "F64", 29: "IQ1_M", 31: "Q4_0_4_4", 32: "Q4_0_4_8",
     33: "Q4_0_8_8", 34: "TQ1_0", 35: "TQ2_0", 40: "NVFP4",
 }  # fmt: skip
 """Number in a file -> name, of types that are not read."""

@@ -1,58 +1,19 @@
 """config.json and generation_config.json of a GGUF file, by the names of transformers' own config classes."""
 
-import struct
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-from speccompile.compiler.checkpoints.gguf.architectures import ARCHITECTURES, Architecture
-from speccompile.compiler.checkpoints.gguf.metadata import Metadata, shortest
-from speccompile.compiler.checkpoints.gguf.reader import GgufTensor, corrupt
+from speccompile.compiler.checkpoints.gguf.model import GgufModel
+from speccompile.compiler.checkpoints.gguf.rope import read_rope
 from speccompile.errors import UnsupportedModelError
 
-ARCHITECTURE, TYPE = "general.architecture", "general.type"
-TABLE, HEAD, FACTORS = "token_embd.weight", "output.weight", "rope_freqs.weight"
+HEAD = "output.weight"
 
 MTP_LAYERS = "nextn_predict_layers"
-HEADS = ("eagle3", "dflash", "gemma4-assistant")
-"""Architectures of heads of drafters, which are not read."""
-
 Config = dict[str, Any]
 
 WITHOUT_EFFECT = ("rope.scaling.finetuned",)
 """Keys of an architecture that no computation reads."""
-
-
-class GgufModel:
-    """Metadata, tensors and architecture of a model. tensors: name -> (file, tensor), of all files of the model."""
-
-    def __init__(self, metadata: Metadata, tensors: Mapping[str, tuple[Path, GgufTensor]]) -> None:
-        self.metadata, self.tensors = metadata, tensors
-        self.name = metadata.text(ARCHITECTURE)
-        role = metadata.optional(TYPE)
-        row = ARCHITECTURES.get(self.name)
-        if row is None or role not in (None, "model"):
-            received = f"{TYPE} {role!r}" if row is not None else f"{ARCHITECTURE} '{self.name}'"
-            raise UnsupportedModelError(
-                f"{metadata.path}: received {received}, expected a model of one of {', '.join(ARCHITECTURES)}",
-                hint=f"use the {'head' if self.name in HEADS else 'model'}'s safetensors; docs/how-to/gguf.md lists "
-                "what is read from GGUF",
-            )
-        self.row: Architecture = row
-        self.table = self.tensor(TABLE)
-        if len(self.table.shape) != 2:
-            raise corrupt(metadata.path, f"tensor '{TABLE}' of shape {list(self.table.shape)}", "two axes")
-        self.vocabulary_size = self.table.shape[0]
-
-    def tensor(self, name: str) -> GgufTensor:
-        """Return a tensor that every model has. Raise CheckpointError without it."""
-        if name not in self.tensors:
-            raise corrupt(self.metadata.path, f"no tensor '{name}'", "it, as every model has it")
-        return self.tensors[name][1]
-
-    def key(self, name: str) -> str:
-        """Return the full name of a key of the architecture."""
-        return f"{self.name}.{name}"
 
 
 def make_config(model: GgufModel) -> Config:
@@ -135,7 +96,7 @@ def _llama(model: GgufModel, config: Config) -> None:
     metadata.require(key("expert_used_count"), 0)
     metadata.require(key("tensor_data_layout"), "Meta AI original pth")
     window = metadata.optional(key("attention.sliding_window"))
-    config["rope_parameters"] = _rope(model, config["head_dim"])
+    config["rope_parameters"] = read_rope(model, config["head_dim"])
     has_biases = "blk.0.attn_q.bias" in model.tensors
     if window:
         metadata.count(key("attention.sliding_window"))
@@ -153,11 +114,11 @@ def _llama(model: GgufModel, config: Config) -> None:
 def _qwen2(model: GgufModel, config: Config) -> None:
     if config["head_dim"] * config["num_attention_heads"] == config["hidden_size"]:
         del config["head_dim"]  # as its own configs are
-    config["rope_parameters"] = _rope(model, config["hidden_size"] // config["num_attention_heads"])
+    config["rope_parameters"] = read_rope(model, config["hidden_size"] // config["num_attention_heads"])
 
 
 def _qwen3(model: GgufModel, config: Config) -> None:
-    config["rope_parameters"] = _rope(model, config["head_dim"])
+    config["rope_parameters"] = read_rope(model, config["head_dim"])
 
 
 def _qwen3_moe(model: GgufModel, config: Config) -> None:
@@ -167,7 +128,7 @@ def _qwen3_moe(model: GgufModel, config: Config) -> None:
     metadata.require(key("expert_gating_func"), 1)
     inner = metadata.count(key("expert_feed_forward_length"))
     config |= {
-        "rope_parameters": _rope(model, config["head_dim"]),
+        "rope_parameters": read_rope(model, config["head_dim"]),
         "num_experts": metadata.count(key("expert_count")),
         "num_experts_per_tok": metadata.count(key("expert_used_count")),
         "moe_intermediate_size": inner,
@@ -180,7 +141,7 @@ def _gpt_oss(model: GgufModel, config: Config) -> None:
     metadata, key = model.metadata, model.key
     inner = metadata.count(key("expert_feed_forward_length"))
     metadata.require(key("feed_forward_length"), inner)
-    rope = _rope(model, config["head_dim"], theta=150000.0)
+    rope = read_rope(model, config["head_dim"], theta=150000.0)
     if rope["rope_type"] == "yarn":  # as in the models' own config; no file has these
         rope |= {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}
     config |= {
@@ -195,7 +156,7 @@ def _gpt_oss(model: GgufModel, config: Config) -> None:
 def _gemma2(model: GgufModel, config: Config) -> None:
     metadata, key = model.metadata, model.key
     config |= {
-        "rope_parameters": _rope(model, config["head_dim"]),
+        "rope_parameters": read_rope(model, config["head_dim"]),
         "sliding_window": metadata.count(key("attention.sliding_window"), 4096),
         "attn_logit_softcapping": metadata.number(key("attn_logit_softcapping"), 50.0),
         "final_logit_softcapping": metadata.number(key("final_logit_softcapping"), 30.0),
@@ -211,7 +172,7 @@ def _gemma3(model: GgufModel, config: Config) -> None:
     config |= {
         "rope_parameters": {
             "sliding_attention": {"rope_type": "default", "rope_theta": local},
-            "full_attention": _rope(model, config["head_dim"], theta=1e6),
+            "full_attention": read_rope(model, config["head_dim"], theta=1e6),
         },
         "sliding_window": metadata.count(key("attention.sliding_window")),
         "query_pre_attn_scalar": _query_scalar(config, layers_of_largest=62),
@@ -245,7 +206,7 @@ def _lfm2(model: GgufModel, config: Config) -> None:
         "conv_bias": False,
         "block_auto_adjust_ff_dim": False,  # the file has the adjusted width
         "layer_types": ["full_attention" if each else "conv" for each in counts],
-        "rope_parameters": _rope(model, config["hidden_size"] // config["num_attention_heads"], theta=1e6),
+        "rope_parameters": read_rope(model, config["hidden_size"] // config["num_attention_heads"], theta=1e6),
     }
 
 
@@ -271,7 +232,7 @@ def _qwen35(model: GgufModel, config: Config) -> None:
         "linear_num_value_heads": values,
         "linear_value_head_dim": size // values,
         "partial_rotary_factor": rotated / config["head_dim"],
-        "rope_parameters": _rope(model, rotated) | {"partial_rotary_factor": rotated / config["head_dim"]},
+        "rope_parameters": read_rope(model, rotated) | {"partial_rotary_factor": rotated / config["head_dim"]},
     }
     if used:
         config["rope_parameters"] |= {"mrope_section": used, "mrope_interleaved": True}
@@ -284,7 +245,7 @@ def _phi3(model: GgufModel, config: Config) -> None:
     del config["head_dim"]
     rotated = metadata.count(key("rope.dimension_count"), size)
     config["partial_rotary_factor"] = rotated / size
-    config["rope_parameters"] = _rope(model, rotated) | {"partial_rotary_factor": rotated / size}
+    config["rope_parameters"] = read_rope(model, rotated) | {"partial_rotary_factor": rotated / size}
     metadata.require(key("rope.scaling.original_context_length"), config["max_position_embeddings"])
     config["original_max_position_embeddings"] = config["max_position_embeddings"]
     window = metadata.optional(key("attention.sliding_window"))
@@ -296,55 +257,3 @@ _OWN: dict[str, Callable[[GgufModel, Config], None]] = {
     "gpt-oss": _gpt_oss, "gemma2": _gemma2, "gemma3": _gemma3,
     "phi3": _phi3, "lfm2": _lfm2, "qwen35": _qwen35,
 }  # fmt: skip
-
-
-def _rope(model: GgufModel, size: int, theta: float = 10000.0) -> Config:
-    """Return `rope_parameters`. size: numbers of a head that are rotated."""
-    metadata, key = model.metadata, model.key
-    metadata.require(key("rope.dimension_count"), size)
-    metadata.require(key("rope.scaling.attn_factor"), 1.0)
-    config: Config = {"rope_type": "default", "rope_theta": metadata.number(key("rope.freq_base"), theta)}
-    scaling = metadata.text(key("rope.scaling.type"), "none")
-    if key("rope.scale_linear") in metadata and scaling == "none":
-        scaling, factor = "linear", metadata.number(key("rope.scale_linear"))
-    else:
-        factor = metadata.number(key("rope.scaling.factor"), 1.0)
-    if scaling == "linear" and factor != 1:
-        config |= {"rope_type": "linear", "factor": factor}
-    elif scaling == "yarn":
-        config |= {"rope_type": "yarn", "factor": factor}
-        config["original_max_position_embeddings"] = metadata.count(key("rope.scaling.original_context_length"))
-    elif scaling not in ("none", "linear") or (scaling == "none" and factor != 1):
-        raise UnsupportedModelError(
-            f"{metadata.path}: {key('rope.scaling.type')}: received '{scaling}' with factor {factor:g}, expected none, "
-            "linear or yarn",
-            hint="this scaling is not read from GGUF; use the model's safetensors",
-        )
-    return config | _factors(model, size, config) if FACTORS in model.tensors else config
-
-
-def _factors(model: GgufModel, size: int, config: Config) -> Config:
-    """Return the scaling by the factors that the file has for the frequencies, as Llama 3.1's are stored: transformers'
-    longrope, which divides by a list of factors, with one list for all lengths."""
-    path, tensor = model.tensors[FACTORS]
-    if config["rope_type"] != "default":
-        raise UnsupportedModelError(
-            f"{path}: received tensor '{FACTORS}' beside {model.key('rope.scaling.type')} {config['rope_type']}, "
-            "expected one of both",
-            hint="use the model's safetensors",
-        )
-    if tensor.type != "F32" or tensor.shape != (size // 2,):
-        raise corrupt(path, f"tensor '{FACTORS}' of shape {list(tensor.shape)} in {tensor.type}", f"F32 [{size // 2}]")
-    with path.open("rb") as file:
-        file.seek(tensor.offset)
-        data = file.read(tensor.size)
-    if len(data) < tensor.size:
-        raise corrupt(path, f"{len(data)} bytes of tensor '{FACTORS}'", f"{tensor.size}")
-    factors = [shortest(each) for each in struct.unpack(f"<{size // 2}f", data)]
-    if not all(0 < each < float("inf") for each in factors):
-        raise corrupt(path, f"tensor '{FACTORS}' with factors such as {min(factors)}", "finite numbers above 0")
-    positions = model.metadata.count(model.key("context_length"))
-    return {
-        "rope_type": "longrope", "short_factor": factors, "long_factor": factors, "attention_factor": 1.0,
-        "factor": 1.0, "original_max_position_embeddings": positions,
-    }  # fmt: skip

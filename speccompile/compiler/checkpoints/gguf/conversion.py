@@ -5,11 +5,14 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from speccompile.compiler.checkpoints.gguf.config import GgufModel, generation_config, make_config
+from speccompile.compiler.checkpoints.gguf.architectures import HEADS
+from speccompile.compiler.checkpoints.gguf.config import generation_config, make_config
 from speccompile.compiler.checkpoints.gguf.given_tokenizer import take_tokenizer
+from speccompile.compiler.checkpoints.gguf.heads import GgufHead, make_head_config
 from speccompile.compiler.checkpoints.gguf.metadata import Metadata
+from speccompile.compiler.checkpoints.gguf.model import ARCHITECTURE, GgufModel, GgufPart
 from speccompile.compiler.checkpoints.gguf.splits import read_split
-from speccompile.compiler.checkpoints.gguf.tensors import PlacedTensor, place_tensors
+from speccompile.compiler.checkpoints.gguf.tensors import PlacedTensor, place_head, place_tensors
 from speccompile.compiler.checkpoints.gguf.tokenizer import make_tokenizer
 from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.machine.formats.json_files import read_json_object, wrong
@@ -25,17 +28,31 @@ def convert(files: tuple[Path, ...], tokenizer: Path | None = None) -> dict[str,
     parts = read_split(files)
     metadata = Metadata(parts[0].path, parts[0].metadata)
     tensors = {name: (part.path, tensor) for part in parts for name, tensor in part.tensors.items()}
+    if metadata.optional(ARCHITECTURE) in HEADS:
+        return _convert_head(GgufHead(metadata, tensors))
     model = GgufModel(metadata, tensors)
     config = make_config(model)
     placed = place_tensors(model, config)
     found: dict[str, Any] = {
         CONFIG: config,
         "generation_config.json": generation_config(model),
-        GGUF_INDEX: {"types": _types(model), "tensors": {name: each.to_json() for name, each in placed.items()}},
+        GGUF_INDEX: _index(model, placed),
     }
     found |= _tokenizer(model) if tokenizer is None else take_tokenizer(metadata, tokenizer)
     metadata.refuse_unclaimed()
     return found
+
+
+def _convert_head(head: GgufHead) -> dict[str, Any]:
+    """Return the same of a folder with the head of a drafter, which has the target's tokenizer."""
+    config = make_head_config(head)
+    placed = place_head(head, config)
+    head.metadata.refuse_unclaimed()
+    return {CONFIG: config, GGUF_INDEX: _index(head, placed)}
+
+
+def _index(model: GgufPart, placed: dict[str, PlacedTensor]) -> dict[str, Any]:
+    return {"types": _types(model), "tensors": {name: each.to_json() for name, each in placed.items()}}
 
 
 def _tokenizer(model: GgufModel) -> dict[str, Any]:
@@ -43,7 +60,7 @@ def _tokenizer(model: GgufModel) -> dict[str, Any]:
     return {} if made is None else {"tokenizer.json": made[0], "tokenizer_config.json": made[1]}
 
 
-def _types(model: GgufModel) -> str:
+def _types(model: GgufPart) -> str:
     """Describe the types of a file's tensors: how many there are of each."""
     kinds = Counter(tensor.type for _, tensor in model.tensors.values())
     return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())

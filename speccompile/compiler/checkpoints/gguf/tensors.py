@@ -10,6 +10,7 @@ from speccompile.compiler.checkpoints.gguf.architectures import (
     DECAYS,
     EXPERTS,
     FROM_VALUES,
+    IDS,
     KERNELS,
     KEYS,
     LESS_ONE,
@@ -21,8 +22,11 @@ from speccompile.compiler.checkpoints.gguf.architectures import (
     VALUES,
     Rule,
 )
-from speccompile.compiler.checkpoints.gguf.config import FACTORS, GgufModel
+from speccompile.compiler.checkpoints.gguf.block_types import INTEGERS
+from speccompile.compiler.checkpoints.gguf.heads import GgufHead
+from speccompile.compiler.checkpoints.gguf.model import GgufModel
 from speccompile.compiler.checkpoints.gguf.reader import GgufTensor, corrupt
+from speccompile.compiler.checkpoints.gguf.rope import FACTORS
 from speccompile.errors import UnsupportedModelError
 
 _LAYER = re.compile(r"blk\.(0|[1-9]\d*)\.(.+)")
@@ -53,6 +57,19 @@ class PlacedTensor:
 def place_tensors(model: GgufModel, config: dict[str, Any]) -> dict[str, PlacedTensor]:
     """Return name in transformers -> tensor. Raise UnsupportedModelError for a tensor that is not part of the model,
     CheckpointError for layers that are missing."""
+    found = _place(model, config, "model.")
+    _check_layers(model, config)
+    return found
+
+
+def place_head(head: GgufHead, config: dict[str, Any]) -> dict[str, PlacedTensor]:
+    """Return published name -> tensor of a drafter's head. Raise UnsupportedModelError for a tensor that such heads do
+    not have; its drafting method finds those that are missing."""
+    return _place(head, config, "")
+
+
+def _place(model: GgufModel | GgufHead, config: dict[str, Any], first: str) -> dict[str, PlacedTensor]:
+    """Return name -> tensor. first: begins the names of layers' tensors."""
     found: dict[str, PlacedTensor] = {}
     for name, (path, tensor) in model.tensors.items():
         if name == FACTORS:
@@ -63,9 +80,11 @@ def place_tensors(model: GgufModel, config: dict[str, Any]) -> dict[str, PlacedT
         if rule is None:
             raise _unclaimed(model, path, name, config["num_hidden_layers"])
         own, change = rule
+        if (tensor.type == INTEGERS) != (change == IDS):
+            raise corrupt(path, f"tensor '{name}' of type {tensor.type}", "token ids" if change == IDS else "numbers")
         if ".experts." in own and change != EXPERTS:
             _check_experts(path, name, tensor, config)
-        prefix = f"model.layers.{layer[1]}." if layer and not own.startswith("mtp.") else ""
+        prefix = f"{first}layers.{layer[1]}." if layer and not own.startswith("mtp.") else ""
         for part_name, part in _parts(path, name, tensor, own, config if change == EXPERTS else None):
             heads = {QUERIES: "num_attention_heads", KEYS: "num_key_value_heads"}.get(change)
             count = 0 if heads is None else config[heads]
@@ -77,11 +96,10 @@ def place_tensors(model: GgufModel, config: dict[str, Any]) -> dict[str, PlacedT
                 path.name, part.type, shape, part.offset, part.size, count, change == LESS_ONE, change == DECAYS,
                 tiles, change == FROM_VALUES,
             )  # fmt: skip
-    _check_layers(model, config)
     return found
 
 
-def _layer_rules(model: GgufModel, config: dict[str, Any], index: int) -> Mapping[str, Rule]:
+def _layer_rules(model: GgufModel | GgufHead, config: dict[str, Any], index: int) -> Mapping[str, Rule]:
     """Return the rules of a layer, of one of multi-token prediction as well; none for a layer that there is not."""
     row, count = model.row, config["num_hidden_layers"]
     if index < count:
@@ -150,8 +168,8 @@ def _check_layers(model: GgufModel, config: dict[str, Any]) -> None:
             model.tensor(f"blk.{index}.{suffix}")
 
 
-def _unclaimed(model: GgufModel, path: Path, name: str, layers: int) -> UnsupportedModelError:
+def _unclaimed(model: GgufModel | GgufHead, path: Path, name: str, layers: int) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"{path}: received tensor '{name}', expected those of a model of {model.name} with {layers} layers",
-        hint="use the model's safetensors, or report the tensor: without it the model might be computed wrongly",
+        hint="use the safetensors, or report the tensor: without it the model might be computed wrongly",
     )

@@ -23,6 +23,8 @@ The head has 8 bits, because 4 bits cost accuracy (KL divergence from float32 on
 large vocabulary.
 """
 
+from dataclasses import replace
+
 import onnx_ir as ir
 from onnx_ir.passes import common
 
@@ -30,14 +32,22 @@ from speccompile.compiler.lower.passes import ONNXRUNTIME
 from speccompile.compiler.lower.quantize.calibrate import calibrate
 from speccompile.compiler.lower.quantize.gemm import split_gemm
 from speccompile.compiler.lower.quantize.heads import split_heads
-from speccompile.compiler.lower.quantize.linear import ROUTER, find_linears, matrices, readers
+from speccompile.compiler.lower.quantize.linear import LAYER, ROUTER, find_linears, matrices, readers
 from speccompile.compiler.lower.quantize.matmul_nbits import matmul_nbits
 from speccompile.compiler.lower.quantize.native import fuse_linears, native
 from speccompile.compiler.lower.quantize.qdq import ACTIVATIONS, Ranges, qdq
 from speccompile.compiler.lower.quantize.report import QuantizeReport
 from speccompile.compiler.lower.quantize.shared import Shared
 
-__all__ = ["ACTIVATIONS", "QuantizeReport", "Ranges", "calibrate", "fuse_linears", "quantize"]
+__all__ = ["ACTIVATIONS", "QuantizeReport", "Ranges", "calibrate", "fuse_linears", "quantize", "quantize_layers"]
+
+
+def quantize_layers(model: ir.Model, word: str) -> None:
+    """Quantize the linear layers of a float32 graph without a head in place, for the kernels of `native/`. word: a
+    precision with a scale a column or none, of the table above."""
+    split_gemm(model)
+    native(model, [replace(each, role=LAYER) for each in find_linears(model.graph)], word, 0)
+    common.RemoveUnusedNodesPass()(model)
 
 
 def quantize(

@@ -21,7 +21,7 @@ from speccompile.compiler.lower.quantize.numpy_quantizers import Int4
 from speccompile.compiler.lower.quantize.report import QuantizeReport
 from speccompile.compiler.lower.quantize.shared import Shared
 from speccompile.compiler.weights.graph import identity
-from speccompile.compiler.weights.stored import Codes
+from speccompile.compiler.weights.stored import Codes, joined_codes
 
 JOINED = "+"
 """Separator between the names of concatenated weights."""
@@ -74,9 +74,7 @@ class FusedColumns:
 
     def codes(self, part: slice) -> Codes:
         """Read columns in codes."""
-        numbers, scales, offsets = zip(*(each.rows.block_codes(own) for each, own in self._reached(part)), strict=True)
-        moved = [each for each in offsets if each is not None]
-        return Codes(np.concatenate(numbers, 1), np.concatenate(scales, 1), np.concatenate(moved, 1) if moved else None)
+        return joined_codes([each.rows.block_codes(own) for each, own in self._reached(part)])
 
     def identity(self) -> list[Any]:
         """Return the identity of their values, as JSON."""

@@ -71,8 +71,15 @@ class MaskedPairedRound(ParallelDraftRound, PairedReading):
         self.current.set_positions(positions, positions, mask_token_attention(causal, self.seen, masks))
         x = torch.cat([x, self.mask_rows(x).expand(batch, masks, -1)], 1)
         mask = reader.embed(torch.full((batch, masks), mask_token, device=x.device))
-        hidden = reader.run(x, torch.cat([embedded, mask], 1), self.current, reader.rotary(positions)).hidden
+        turn = reader.rotary(positions, self._offsets(masks))
+        hidden = reader.run(x, torch.cat([embedded, mask], 1), self.current, turn).hidden
         places = places_of(self.last, width, masks)[:, :, None].expand(-1, -1, hidden.shape[2])
         self.depths = reader.logits(hidden.gather(1, places))
         self.logits = self.depths[:, :1]
         self.caught_up = [rows[:, :, :width] for rows in self.current.rows()]
+
+    def _offsets(self, masks: int) -> Tensor | None:
+        """Return what to add to the positions of the true rows and of the masks after them, int64 [B, 3, C + M]; None
+        for nothing."""
+        own, behind = self.pictures.offsets(), self.pictures.offsets_behind(masks)
+        return None if own is None or behind is None else torch.cat([own, behind], 2)

@@ -86,7 +86,7 @@ class Verify(nn.Module):
         target that the drafter reads, see `step.taps`; successors: number of the target's best tokens after every row
         that it reads; adapters: slots of adapters that are chosen at run time; media: of a target with pictures."""
         super().__init__()
-        if isinstance(shape, TreeLayout) and decoder.is_recurrent:
+        if isinstance(shape, TreeLayout) and decoder.is_recurrent and not shape.is_constant:
             raise no_tree(decoder, "the target")
         self.decoder, self.shape, self.taps, self.successors = decoder, shape or ChainLayout(), tuple(taps), successors
         self.adapters, self.media = adapters, media
@@ -106,6 +106,8 @@ class Verify(nn.Module):
         visible, in_windows = self._visible(given, layout.visible)
         current.set_positions(positions, positions, visible)
         current.in_windows = in_windows
+        if self.decoder.is_recurrent:
+            current.branches = self.shape.branches(window, n_given)
         rows = (n_given[:, None] - 1 + n_rows).clamp(min=0, max=window.shape[1] - 1)  # [B, R]: rows of the nodes
         taps = Taps(self.decoder.model, self.taps) if self.taps else None
         with adapting(self.decoder.model, self.adapters, given.matrices, given.adapter), self._seeing(given):

@@ -1,17 +1,21 @@
 """All weights of a folder that describes GGUF files."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from speccompile.bundle.file_hashes import cached_file_hash
-from speccompile.compiler.checkpoints.gguf.block_types import EXPERTS, QUANTIZED
+from speccompile.compiler.checkpoints.gguf.block_types import EXPERTS, INTEGERS, QUANTIZED
+from speccompile.compiler.checkpoints.gguf.conversion import read_index
 from speccompile.compiler.checkpoints.gguf.tensors import PlacedTensor
 from speccompile.compiler.checkpoints.weights import FLOAT_DTYPES
 from speccompile.compiler.weights.gguf.weight import Blocks, Grouped, GroupedColumns, Halved, Interleaved, ValueTiles
-from speccompile.compiler.weights.source import FileBacked, InMemory, LazyWeight, OpenFile, Stacked, opened
+from speccompile.compiler.weights.open_file import OpenFile, opened
+from speccompile.compiler.weights.source import FileBacked, InMemory, LazyWeight, Stacked
 
 _GATE = f"{EXPERTS}gate_proj"
 
@@ -23,6 +27,21 @@ def gguf_sources(folder: Path, tensors: Mapping[str, PlacedTensor]) -> dict[str,
     found = {name: _source(each, files[each.file], contents[each.file]) for name, each in tensors.items()}
     for prefix in [name.removesuffix(_GATE) for name in found if name.endswith(_GATE)]:
         _join_experts(found, f"{prefix}{EXPERTS}")
+    return found
+
+
+def read_head_tensors(folder: Path, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+    """Return tensors of a drafter's head by their published names: float32, and int64 [Vd] for the offsets of a draft
+    vocabulary, which lie as ids in the file. Raise CheckpointError."""
+    described = read_index(folder)
+    assert described is not None, "the caller has read the folder's index"
+    wanted = {name: described[1][name] for name in names}
+    ids = {name: tensor for name, tensor in wanted.items() if tensor.type == INTEGERS}
+    floats = gguf_sources(folder, {name: tensor for name, tensor in wanted.items() if name not in ids})
+    found: dict[str, NDArray[Any]] = {name: source.read_all() for name, source in floats.items()}
+    for name, tensor in ids.items():
+        stored = np.frombuffer(opened(folder / tensor.file).read(tensor.offset, tensor.size), "<i8")
+        found[name] = stored.reshape(tensor.shape) - np.arange(tensor.shape[-1])
     return found
 
 

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from speccompile.compiler.checkpoints.gguf.block_types import BY_NAME, CODE_KINDS, CodeKind
 from speccompile.compiler.weights.gguf.dequantize import Bytes, dequantize, parts_of
-from speccompile.compiler.weights.source import LazyWeight, OpenFile, View
+from speccompile.compiler.weights.open_file import OpenFile
+from speccompile.compiler.weights.source import (
+    Concatenated,
+    LazyWeight,
+    Stacked,
+    View,
+    common_kind,
+    places_of,
+)
 from speccompile.compiler.weights.stored import Codes, Floats
 
 
@@ -92,6 +100,20 @@ class Blocks(LazyWeight):
         return prod(shape) // kind.numbers * kind.size
 
 
+def codes_in(open_file: Callable[[str], OpenFile], place: Mapping[str, Any]) -> LazyWeight:
+    """Return the weight whose `codes_place` this is. open_file: returns the file with a digest."""
+    match place:
+        case {"stack": list(places)}:
+            return Stacked([codes_in(open_file, each) for each in places])
+        case {"joined": list(places)}:
+            return Concatenated([codes_in(open_file, each) for each in places])
+        case {"turns": [even, odd]}:
+            return Interleaved(codes_in(open_file, even), codes_in(open_file, odd))
+        case {"transposed": inner, "axes": list(axes)}:
+            return codes_in(open_file, inner).transpose(axes)
+    return codes_at(open_file(place["file"]), place)
+
+
 def codes_at(file: OpenFile, place: Mapping[str, Any]) -> LazyWeight:
     """Return the weight whose `codes_place` this is."""
     blocks = Blocks(file, place["offset"], tuple(place["shape"]), place["type"], lambda: str(place["file"]))
@@ -113,6 +135,24 @@ class Interleaved(View):
         both = np.stack([source.rows(own) for source in self.sources], axis=1).reshape(-1, *self.shape[1:])
         found: Floats = both[part.start - 2 * own.start : part.stop - 2 * own.start]
         return found
+
+    @property
+    def code_kind(self) -> CodeKind | None:
+        return common_kind(self.sources)
+
+    def block_codes(self, part: slice) -> Codes:
+        own, first = slice(part.start // 2, -(-part.stop // 2)), part.start % 2
+        even, odd = (source.block_codes(own) for source in self.sources)
+
+        def in_turn(*pair: NDArray[Any]) -> NDArray[Any]:
+            return np.stack(pair, axis=2).reshape(len(pair[0]), -1)[:, first : first + part.stop - part.start]
+
+        moved = None if even.offsets is None or odd.offsets is None else in_turn(even.offsets, odd.offsets)
+        return Codes(in_turn(even.numbers, odd.numbers), in_turn(even.scales, odd.scales), moved)
+
+    @property
+    def codes_place(self) -> dict[str, Any] | None:
+        return places_of("turns", self.sources)
 
 
 class Reordered(View):

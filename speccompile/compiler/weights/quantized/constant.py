@@ -14,9 +14,10 @@ import numpy as np
 import onnx_ir as ir
 from blake3 import blake3
 
+from speccompile.compiler.weights.open_file import opened
 from speccompile.compiler.weights.quantized.packed import nibbles
 from speccompile.compiler.weights.quantized.scaled import Groups, Integers, QuantizedRows, Scaled
-from speccompile.compiler.weights.source import Concatenated, LazyWeight, Stacked, opened
+from speccompile.compiler.weights.source import Concatenated, LazyWeight, Stacked
 
 SCALES, ZERO_POINTS = ".scales", ".zero_points"
 

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from speccompile.compiler.weights.source import OpenFile
+from speccompile.compiler.weights.open_file import OpenFile
 from speccompile.compiler.weights.stored import Floats
 
 Bytes = NDArray[np.uint8]

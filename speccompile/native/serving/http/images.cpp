@@ -52,17 +52,20 @@ std::string data_of(const Json& url, const std::string& where) {
 }
 
 bool is_low(const Json& detail, const std::string& where) {
-  const std::string asked = detail.is_text() ? detail.text() : "";
-  if (detail.is_null() || asked == "auto" || asked == "high") return false;
-  if (asked != "low") refuse(where + ".image_url.detail: received " + detail.repr() + ", expected auto, high or low", "leave it out");
-  return true;
+  const std::string asked = detail.is_null() ? "auto" : detail.text();
+  if (!detail.is_null() && asked.empty()) refuse(where + ": received " + detail.repr() + ", expected auto, high or low", "leave it out");
+  try {
+    return images::is_low(asked, where);
+  } catch (const Error& error) {
+    refuse(error.message, error.hint);
+  }
 }
 
 images::GivenPicture picture_of(const Json& part, const std::string& where, size_t number) {
   const Json& given = part[kPart];
   const bool is_object = given.type() == Json::Type::kObject;
   const std::string data = data_of(is_object ? given["url"] : given, where);
-  const bool low = is_object && is_low(given["detail"], where);
+  const bool low = is_object && is_low(given["detail"], where + ".image_url.detail");
   try {
     return {images::decode(data, "images[" + std::to_string(number) + "]"), low};
   } catch (const Error& error) {
@@ -108,7 +111,7 @@ std::optional<ShownMessages> shown_messages(const Json& body, const Bundle& bund
   return found;
 }
 
-TokenIds shown_prompt(const Json& body, const Json& fields, const ShownMessages& shown, const Bundle& bundle, const Json& tools) {
+TokenIds shown_prompt(const Json& body, const Json& fields, ShownMessages& shown, const Bundle& bundle, const Json& tools) {
   Json::List messages;
   for (size_t number = 0; number < body["messages"].list().size(); ++number) {
     Json plain = plain_message(fields["messages"].list()[number], "messages[" + std::to_string(number) + "]");
@@ -120,7 +123,10 @@ TokenIds shown_prompt(const Json& body, const Json& fields, const ShownMessages&
   const std::string mark = images::unused_mark(images::texts_of(Json(messages)));
   const Json own = images::marked(Json(messages), reader.settings.placeholders(), mark);
   try {
-    return reader.prompt(chat_text(fields, bundle.chat(), tools, &own.list()), reader.pictures(shown.pictures), false, mark).ids;
+    const std::string text = chat_text(fields, bundle.chat(), tools, &own.list());
+    const std::vector<images::PicturePtr> pictures = reader.pictures(shown.pictures);
+    for (size_t number = 0; number < pictures.size(); ++number) shown.pictures[number].known = pictures[number];
+    return reader.prompt(text, pictures, false, mark).ids;
   } catch (const Error& error) {
     if (error.kind != Kind::kPrompt) throw;
     refuse(error.message, error.hint);

@@ -86,6 +86,11 @@ void Metrics::admitted(int64_t prompt_tokens, int64_t cached_tokens, double queu
   observe("request_queue_time_seconds", queue_seconds);
 }
 
+void Metrics::preempted() {
+  const std::lock_guard<std::mutex> held(mutex_);
+  ++numbers_["num_preemptions"];
+}
+
 void Metrics::first_token(double seconds) {
   const std::lock_guard<std::mutex> held(mutex_);
   observe("time_to_first_token_seconds", seconds);

@@ -21,6 +21,7 @@ class Metrics : public Observer {
   void refused(const char* reason) override;
   void queued(int64_t waiting, int64_t running) override;
   void admitted(int64_t prompt_tokens, int64_t cached_tokens, double queue_seconds) override;
+  void preempted() override;
   void first_token(double seconds) override;
   void inter_token_latency(double seconds, int64_t tokens) override;
   void round(int64_t tokens, const std::vector<int64_t>& drafts, const std::vector<int64_t>& accepted) override;

@@ -164,7 +164,7 @@ ParsedRequest read_completion(const Json& body, const Bundle& bundle, bool specu
 }
 
 ParsedRequest read_chat(const Json& body, const Bundle& bundle, bool speculative) {
-  const std::optional<ShownMessages> seen = shown_messages(body, bundle);
+  std::optional<ShownMessages> seen = shown_messages(body, bundle);
   const Json fields = validate_chat(seen ? seen->rest : body);
   ParsedRequest made;
   made.is_chat = true;

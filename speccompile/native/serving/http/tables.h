@@ -145,6 +145,7 @@ inline constexpr MetricText kCounters[] = {
     {"generation_tokens", "New tokens of sequences that have ended."},
     {"prefix_cache_queries", "Tokens of prompts that were looked for among what is kept."},
     {"prefix_cache_hits", "Those of them that were found."},
+    {"num_preemptions", "Sequences that lost their row to one of higher priority, and waited again."},
     {"spec_decode_num_drafts", "Rounds of a sequence in which there were drafts."},
     {"spec_decode_num_draft_tokens", "Drafts that were verified."},
     {"spec_decode_num_accepted_tokens", "Drafts that were accepted."},

@@ -20,6 +20,8 @@ class Observer {
   virtual void queued(int64_t /*waiting*/, int64_t /*running*/) {}
   // A sequence has got a batch slot, after `queue_seconds`. cached_tokens: prompt tokens that need not be read.
   virtual void admitted(int64_t /*prompt_tokens*/, int64_t /*cached_tokens*/, double /*queue_seconds*/) {}
+  // A sequence has lost its batch slot to one of higher priority, and waits again. No second call of `admitted` follows.
+  virtual void preempted() {}
   // The time from the request to the first token of a sequence.
   virtual void first_token(double /*seconds*/) {}
   // A round gave a sequence `tokens` tokens, `seconds` after the previous ones.

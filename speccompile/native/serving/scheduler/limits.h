@@ -13,7 +13,7 @@ constexpr double kSessionsGb = 10;  // default limit of a folder of sessions, in
 // always wait. sequences: maximum of one request. queue_seconds: maximum wait of a request for its first slot; seconds: maximum
 // in all, from the submission. client_rows: slots that requests of one client may have at once. reuse: whether cached tokens of
 // earlier texts serve prompts with the same prefix. by_priority: whether requests with a lower priority number get a slot earlier,
-// and not who came first. sessions: folder of texts for later services, "" for none.
+// if need be that of a running one with a higher number, and not who came first. sessions: folder of texts for later services, "" for none.
 struct Limits {
   int64_t requests = 64, tokens = 65536, sequences = 16;
   std::optional<double> queue_seconds, seconds;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,12 @@ struct ScheduledSequence {
   std::string sharing_salt() const { return terms.salt + row.source_key(); }
   // Return whether two sequences have in common what they must to share cached tokens: the salt, the source and the adapter.
   bool shares_with(const ScheduledSequence& other) const { return sharing_salt() == other.sharing_salt() && row.adapter_key == other.row.adapter_key; }
+  // Whether it gets a slot earlier than another one.
+  bool is_before(const ScheduledSequence& other) const {
+    return std::tie(terms.priority, arrival_time, index) < std::tie(other.terms.priority, other.arrival_time, other.index);
+  }
+  // Whether it counts in the queue: as its request, or on its own once it has had a slot.
+  bool is_head() const { return index == 0 || start_time; }
   // Tokens in the caches after the prefill: all but the last token, which the next round reads.
   TokenIds cached_token_ids() const;
   // Return whether tokens have come since `record_tokens`.
@@ -50,7 +57,7 @@ struct ScheduledSequence {
   const double arrival_time;
   std::optional<int64_t> slot;
   int64_t cached = 0;
-  std::optional<double> start_time, last_token_time, first_token_time;  // it got its slot; its last tokens; its first
+  std::optional<double> start_time, last_token_time, first_token_time;  // it got its first slot; its last tokens; its first
   std::vector<double> gaps;         // seconds between the tokens of consecutive rounds
   double verify = 0, draft = 0;     // seconds of its rounds
 

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "../../images/media.h"
+
 namespace spc {
 namespace {
 
@@ -112,37 +114,46 @@ bool Scheduler::is_late(const ScheduledSequence& served, double now) const {
 
 // Assign a batch slot to the next sequence, unless another sequence is still in its prefill.
 void Scheduler::admit() {
-  if (reading_ || seats_.is_full()) return;
+  if (!has_room()) return;
   const std::vector<Scheduled> present = seats_.running();
-  std::map<std::string, int64_t> of_client;
-  for (const Scheduled& served : present) ++of_client[served->terms.client];
-  const int64_t most = limits_.client_rows.value_or(seats_.size());
-  Scheduled served;
-  {
-    const std::lock_guard<std::mutex> held(mutex_);
-    served = waiting_.pop([&](const ScheduledSequence& each) {
-      const auto found = of_client.find(each.terms.client);
-      return (found == of_client.end() ? 0 : found->second) < most;
-    });
-    if (!served) return;
-    running_ = static_cast<int64_t>(present.size()) + 1;
-  }
-  reading_ = served;
-  if (present.empty()) loop_.start();
+  const Scheduled served = reading_ ? reading_ : next(present);
+  if (!served || (kept_ && !kept_->has_read(present.empty()))) return;
   const SlotAssignment place = seats_.choose(*served);
-  served->start_time = clock_();
+  const double now = clock_();
+  const bool is_first = !served->start_time;
   const std::optional<int64_t> found = restored(*served, place);
   const int64_t reuse = found ? *found : copied(*served, place);
   seats_.assign(place.slot, served);
+  const int64_t cached = loop_.admit(place.slot, served->row, served->speculative, served->adaptive, reuse);
+  served->cached = is_first ? cached : std::min(cached, served->cached);
+  if (!is_first) return;
+  served->start_time = now;
   served->request->begun = true;
-  served->cached = loop_.admit(place.slot, served->row, served->speculative, served->adaptive, reuse);
-  observer_.admitted(prompt_size(*served), served->cached, *served->start_time - served->arrival_time);
+  observer_.admitted(prompt_size(*served), cached, now - served->arrival_time);
 }
 
-// Restore a longer prefix of the prompt than a slot holds, from the folder of sessions or from the bundle. Return the number of
-// cached tokens, nullopt if none was restored.
+// Take a sequence out of the queue, and begin to read the file that its prompt goes on from.
+Scheduled Scheduler::next(const std::vector<Scheduled>& present) {
+  const ClientRows of_client = client_rows(present);
+  {
+    const std::lock_guard<std::mutex> held(mutex_);
+    reading_ = waiting_.pop([&](const ScheduledSequence& each) { return may_begin(each, of_client); });
+    if (!reading_) return nullptr;
+    running_ = taken();
+  }
+  if (present.empty()) loop_.start();
+  if (kept_ && reading_->terms.reuse)
+    kept_->read_ahead(reading_->row.prompt_identity(), {reading_->terms.salt, reading_->row.adapter_key}, seats_.choose(*reading_).reuse);
+  return reading_;
+}
+
+// Return the number of slots that are taken, with that of a sequence whose file is being read.
+int64_t Scheduler::taken() const { return static_cast<int64_t>(seats_.running().size()) + (reading_ && !reading_->slot ? 1 : 0); }
+
+// Restore a longer prefix of the prompt than a slot holds, from the folder of sessions or from the bundle: of recurrent states only
+// the whole text of a file. Return the number of cached tokens, nullopt if none was restored.
 std::optional<int64_t> Scheduler::restored(const ScheduledSequence& served, const SlotAssignment& place) {
-  if (!served.terms.reuse || !loop_.supports_prefix_reuse) return std::nullopt;
+  if (!served.terms.reuse) return std::nullopt;
   const TokenIds& prompt = served.row.prompt_identity();
   const auto length = [&](const SlotContent& content) { return common_prefix_length(content.tokens, {prompt.begin(), prompt.end() - 1}); };
   std::optional<SlotContent> found;
@@ -153,7 +164,7 @@ std::optional<int64_t> Scheduler::restored(const ScheduledSequence& served, cons
   }
   if (!found) return std::nullopt;
   loop_.hold(*found);
-  return length(*found);
+  return loop_.resumable(*found, served.row, served.speculative);
 }
 
 // Copy the slot that holds the longest prefix of the prompt to the assigned slot if that pays. Return the number of cached tokens.
@@ -183,13 +194,18 @@ void Scheduler::decode() {
 void Scheduler::read() {
   const Scheduled served = reading_;
   if (!served || !served->slot) return;
+  images::SequenceMedia* const media = served->row.media.get();
+  if (media && !media->prepare(served->cached, running_ == 1)) return;  // a picture is encoded beside the rounds of other slots
   const double start = clock_();
   const Parts before = loop_.seconds;
   const int64_t count = loop_.prefill(*served->slot, running_ > 1 ? costs_.chunk() : std::nullopt);
   costs_.record_prefill(count, clock_() - start);
   token_seconds_ = costs_.prefill_seconds(1);
   given_ += count;
-  if (loop_.is_prefilled(*served->slot)) reading_ = nullptr;
+  if (loop_.is_prefilled(*served->slot)) {
+    reading_ = nullptr;
+    if (!loop_.supports_prefix_reuse) keep(*served, loop_.content(*served->slot));  // rounds move states beyond the text
+  }
   distribute(before);
 }
 
@@ -234,12 +250,17 @@ void Scheduler::end(const Scheduled& served) {
   if (served == reading_) reading_ = nullptr;
   if (served->slot) {
     seats_.release(*served, loop_.release(*served->slot).tokens);
-    if (kept_ && served->terms.reuse) kept_->keep({served->terms.salt, served->row.adapter_key}, loop_.left);
-    running_ = static_cast<int64_t>(seats_.running().size());
+    keep(*served, loop_.left);
+    running_ = taken();
   }
   std::shared_ptr<const FinishedSequence> made = finished(*served);
   observer_.ended(*made);
   served->emit(std::move(made));
+}
+
+// Keep a text for later services.
+void Scheduler::keep(const ScheduledSequence& served, const std::optional<SlotContent>& content) {
+  if (kept_ && served.terms.reuse) kept_->keep({served.terms.salt, served.row.adapter_key}, content);
 }
 
 std::shared_ptr<const FinishedSequence> Scheduler::finished(ScheduledSequence& served) {

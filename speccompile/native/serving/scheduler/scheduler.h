@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "../../runtime/decoder.h"
 #include "events.h"
@@ -20,7 +21,8 @@
 namespace spc {
 
 // Takes requests from any thread; only the thread that owns the service calls `step`. A sequence waits, is prefilled in a batch
-// slot, one sequence at a time, and decodes together with other sequences until it ends.
+// slot, one sequence at a time, and decodes together with other sequences until it ends. By priority, a sequence may lose its slot to
+// one of higher priority: it waits again, and then reads its prompt and its tokens so far, which gives the same tokens.
 class Scheduler {
  public:
   using Now = std::function<double()>;
@@ -56,12 +58,22 @@ class Scheduler {
  private:
   // Seconds of a loop's parts before a run.
   using Parts = Seconds;
+  using ClientRows = std::map<std::string, int64_t>;
 
   void refuse(int64_t tokens);
   void finish_expired();
   std::string end_of(const ScheduledSequence& served, double now) const;
   bool is_late(const ScheduledSequence& served, double now) const;
   void admit();
+  Scheduled next(const std::vector<Scheduled>& present);
+  bool has_room();
+  static ClientRows client_rows(const std::vector<Scheduled>& running);
+  bool may_begin(const ScheduledSequence& served, const ClientRows& of_client) const;
+  Scheduled victim_of(const ScheduledSequence& first, const std::vector<Scheduled>& present, const ClientRows& of_client) const;
+  bool can_go_on(const ScheduledSequence& served);
+  void preempt(const Scheduled& served);
+  int64_t taken() const;
+  void keep(const ScheduledSequence& served, const std::optional<SlotContent>& content);
   std::optional<int64_t> restored(const ScheduledSequence& served, const SlotAssignment& place);
   int64_t copied(const ScheduledSequence& served, const SlotAssignment& place);
   void decode();
@@ -81,7 +93,7 @@ class Scheduler {
   SlotAllocator seats_;
   std::optional<KeptSessions> kept_;
   LatencyEstimates costs_;
-  Scheduled reading_;  // the sequence in its prefill
+  Scheduled reading_;  // the sequence in its prefill, or before it, while its file is read
   int64_t given_ = 0;  // tokens read and new ones since the last report
 
   // Shared with the threads that submit.

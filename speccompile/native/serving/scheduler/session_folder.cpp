@@ -71,9 +71,6 @@ std::vector<File> files_of(const std::string& folder) {
 KeptSessions::KeptSessions(const std::string& folder, double limit_gb, SavedSessions& sessions, const DecodeLoop& loop)
     : folder_(folder), limit_(static_cast<size_t>(limit_gb * 1e9)), sessions_(sessions), loop_(loop) {
   const std::string named = "sessions " + folder + ": ";
-  if (!loop.supports_prefix_reuse)
-    throw Error(Kind::kUsage, named + "received a bundle with recurrent states, expected one without: only whole texts could serve others",
-                "leave the folder out, or serve the bundle with `speccompile serve`");
   if (loop.has_sources())
     throw Error(Kind::kUsage, named + "received a bundle with an encoder, expected one without: the caches of a text depend on its source", "leave the folder out");
   std::error_code error;
@@ -95,11 +92,13 @@ KeptSessions::~KeptSessions() {
 
 std::optional<SlotContent> KeptSessions::restore(const TokenIds& prompt, const Sharing& sharing, int64_t slot, int64_t held) {
   const std::string salted = salt_hash(sharing.salt);
+  auto ahead = std::exchange(ahead_, std::nullopt);
   look();
   while (const Key* const best = longest(prompt, salted, sharing.adapter, held)) {
     const std::string path = folder_ + "/" + best->first;
     try {
-      SlotContent content = sessions_.restore(path, slot, sharing.adapter);
+      const bool is_ahead = ahead && ahead->second.valid() && ahead->first == *best;
+      SlotContent content = sessions_.restore(path, is_ahead ? ahead->second.get() : sessions_.read(path), slot, sharing.adapter);
       utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // it may be removed meanwhile, or not ours
       return content;
     } catch (const Error& error) {
@@ -108,6 +107,20 @@ std::optional<SlotContent> KeptSessions::restore(const TokenIds& prompt, const S
     }
   }
   return std::nullopt;
+}
+
+void KeptSessions::read_ahead(const TokenIds& prompt, const Sharing& sharing, int64_t held) {
+  look();
+  const Key* const best = longest(prompt, salt_hash(sharing.salt), sharing.adapter, held);
+  if (!best) return;
+  const std::string path = folder_ + "/" + best->first;
+  ahead_.emplace(*best, std::async(std::launch::async, [this, path] { return sessions_.read(path); }));
+}
+
+bool KeptSessions::has_read(bool waits) const {
+  if (!ahead_) return true;
+  if (waits) ahead_->second.wait();
+  return ahead_->second.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
 // The file with the longest prefix of a prompt, null if no file is worth restoring. The last token of a prompt is always read.
@@ -126,7 +139,7 @@ const KeptSessions::Key* KeptSessions::longest(const TokenIds& prompt, const std
 }
 
 void KeptSessions::keep(const Sharing& sharing, const std::optional<SlotContent>& left) {
-  if (!left || left->tokens.size() < kShortest) return;
+  if (!left || left->tokens.size() < kShortest || !sessions_.is_at_end(*left)) return;
   if (*std::min_element(left->tokens.begin(), left->tokens.end()) < 0) return;  // negative: of pictures
   const std::string salted = salt_hash(sharing.salt);
   look();
@@ -140,8 +153,9 @@ void KeptSessions::keep(const Sharing& sharing, const std::optional<SlotContent>
   for (const auto& [name, known] : files) {
     if (!known->own || known->salt != salted || known->adapter != sharing.adapter) continue;
     const int64_t common = common_prefix_length(known->tokens, left->tokens);
-    longest = std::max(longest, common);
-    if (common == static_cast<int64_t>(known->tokens.size()) && is_ours(name)) inside.push_back(name);
+    const bool is_inside = common == static_cast<int64_t>(known->tokens.size());
+    if (is_inside || !sessions_.serves_whole()) longest = std::max(longest, common);
+    if (is_inside && !sessions_.serves_whole() && is_ours(name)) inside.push_back(name);  // a longer whole text serves no shorter one
   }
   const auto size = static_cast<double>(left->tokens.size());
   if (size - static_cast<double>(longest) < kNew * size) return;

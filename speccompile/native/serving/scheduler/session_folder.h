@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <future>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -21,12 +22,12 @@
 
 namespace spc {
 
-// Sessions of one bundle in a folder. Only the thread that owns the bundle calls it; writing is left to a thread of its own.
+// Sessions of one bundle in a folder. Only the thread that owns the bundle calls it; reading and writing are left to threads of
+// their own.
 class KeptSessions {
  public:
   // Make the folder, for its owner alone, if it is not there. limit_gb: size of all files together; those that were used least
-  // recently are removed. Throws Error(kUsage) for a folder that cannot be made or written to, and for a bundle with recurrent
-  // states, of which only whole texts serve others.
+  // recently are removed. Throws Error(kUsage) for a folder that cannot be made or written to.
   KeptSessions(const std::string& folder, double limit_gb, SavedSessions& sessions, const DecodeLoop& loop);
   // Waits until all texts are written.
   ~KeptSessions();
@@ -40,7 +41,11 @@ class KeptSessions {
   // Restore the file with the longest prefix of a prompt into a free slot, if that pays. Return what the slot holds then;
   // nullopt, with the slot unchanged, if it was not restored. held: tokens of the prompt that need no file.
   std::optional<SlotContent> restore(const TokenIds& prompt, const Sharing& sharing, int64_t slot, int64_t held);
-  // Keep the text of a slot, unless most of it is in a file.
+  // Begin to read the file that `restore` would, on a thread of its own: other slots decode meanwhile.
+  void read_ahead(const TokenIds& prompt, const Sharing& sharing, int64_t held);
+  // Return whether no file is being read. waits: until then.
+  bool has_read(bool waits) const;
+  // Keep the text of a slot, unless most of it is in a file, or recurrent states are beyond it.
   void keep(const Sharing& sharing, const std::optional<SlotContent>& left);
 
  private:
@@ -74,6 +79,7 @@ class KeptSessions {
   SavedSessions& sessions_;
   const DecodeLoop& loop_;
   std::map<Key, std::optional<Known>> known_;  // nullopt for a file that is passed over
+  std::optional<std::pair<Key, std::future<SessionFile>>> ahead_;
   std::mutex mutex_;                           // of what follows
   std::condition_variable changed_;
   std::map<std::string, Known> pending_;

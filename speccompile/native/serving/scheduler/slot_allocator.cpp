@@ -21,7 +21,7 @@ std::vector<Scheduled> SlotAllocator::running() const {
 SlotAssignment SlotAllocator::choose(const ScheduledSequence& wanted) const {
   std::vector<int64_t> held;
   for (int64_t slot = 0; slot < size(); ++slot) held.push_back(cached_prefix_length(slot, wanted));
-  const double least = kSimilarPrefix * static_cast<double>(wanted.row.prompt.size());
+  const double least = kSimilarPrefix * static_cast<double>(wanted.row.size());
   const auto rank = [&](int64_t slot) {
     const int64_t length = held[static_cast<size_t>(slot)];
     return std::make_tuple(span(slot), static_cast<double>(length) >= least ? -length : 0, seats_[static_cast<size_t>(slot)].used);
@@ -40,10 +40,9 @@ int64_t SlotAllocator::cached_prefix_length(int64_t slot, const ScheduledSequenc
   return usable_(slot, held(seats_[static_cast<size_t>(slot)], wanted));
 }
 
-// Return the number of a prompt's tokens that a slot holds and may share.
+// Return the number of tokens of a prompt, and of its sequence so far, that a slot holds and may share.
 int64_t SlotAllocator::held(const Seat& seat, const ScheduledSequence& wanted) const {
-  const TokenIds& prompt = wanted.row.prompt_identity();
-  const TokenIds before(prompt.begin(), prompt.end() - 1);
+  const TokenIds before = wanted.cached_token_ids();
   if (!seat.served) {
     const bool shares = wanted.terms.reuse && seat.salt == wanted.sharing_salt() && seat.adapter == wanted.row.adapter_key;
     return shares ? common_prefix_length(seat.text, before) : 0;

@@ -15,6 +15,7 @@ class Totals : public Observer {
     add(prompt_tokens_, prompt_tokens);
     add(cached_tokens_, cached_tokens);
   }
+  void preempted() override { add(preemptions_, 1); }
   void round(int64_t /*tokens*/, const std::vector<int64_t>& drafts, const std::vector<int64_t>& accepted) override {
     add(rounds_, static_cast<int64_t>(drafts.size()));
     for (const int64_t count : drafts) add(drafts_, count);
@@ -40,7 +41,8 @@ class Totals : public Observer {
                         {"new_tokens", new_tokens_},
                         {"rounds", rounds_},
                         {"draft_tokens", drafts_},
-                        {"accepted_tokens", accepted_}};
+                        {"accepted_tokens", accepted_},
+                        {"preemptions", preemptions_}};
   }
 
  private:
@@ -51,7 +53,7 @@ class Totals : public Observer {
 
   mutable std::mutex mutex_;
   int64_t submitted_ = 0, refused_ = 0, finished_ = 0, cancelled_ = 0, failed_ = 0, prompt_tokens_ = 0, cached_tokens_ = 0, new_tokens_ = 0,
-          rounds_ = 0, drafts_ = 0, accepted_ = 0;
+          rounds_ = 0, drafts_ = 0, accepted_ = 0, preemptions_ = 0;
 };
 
 }  // namespace spc

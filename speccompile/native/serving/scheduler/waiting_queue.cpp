@@ -7,17 +7,17 @@
 namespace spc {
 namespace {
 
-int64_t prompt_tokens(const Scheduled& served) { return static_cast<int64_t>(served->row.prompt.size()); }
+bool is_head(const Scheduled& served) { return served->is_head(); }
 
 }  // namespace
 
 int64_t WaitingQueue::requests() const {
-  return std::count_if(line_.begin(), line_.end(), [](const Scheduled& served) { return served->index == 0; });
+  return std::count_if(line_.begin(), line_.end(), is_head);
 }
 
 int64_t WaitingQueue::tokens() const {
   return std::accumulate(line_.begin(), line_.end(), int64_t{0}, [](int64_t sum, const Scheduled& served) {
-    return served->index == 0 ? sum + prompt_tokens(served) : sum;
+    return is_head(served) ? sum + served->row.size() : sum;
   });
 }
 
@@ -26,8 +26,8 @@ const char* WaitingQueue::exceeded_limit(int64_t tokens, int64_t free) const {
   int64_t left = 0, number = 0;
   bool has_left = false;
   for (const Scheduled& served : line_) {
-    if (served->index != 0 || number++ < free) continue;
-    left += prompt_tokens(served);
+    if (!is_head(served) || number++ < free) continue;
+    left += served->row.size();
     has_left = true;
   }
   return has_left && left + tokens > limits_.tokens ? "tokens" : nullptr;
@@ -39,11 +39,18 @@ void WaitingQueue::add(const std::vector<Scheduled>& sequences) {
   line_.insert(place, sequences.begin(), sequences.end());
 }
 
-Scheduled WaitingQueue::pop(const std::function<bool(const ScheduledSequence&)>& may) {
+void WaitingQueue::put_back(const Scheduled& served) {
+  line_.insert(std::find_if(line_.begin(), line_.end(), [&](const Scheduled& other) { return served->is_before(*other); }), served);
+}
+
+Scheduled WaitingQueue::first(const std::function<bool(const ScheduledSequence&)>& may) const {
   const auto found = std::find_if(line_.begin(), line_.end(), [&](const Scheduled& served) { return may(*served); });
-  if (found == line_.end()) return nullptr;
-  Scheduled served = *found;
-  line_.erase(found);
+  return found == line_.end() ? nullptr : *found;
+}
+
+Scheduled WaitingQueue::pop(const std::function<bool(const ScheduledSequence&)>& may) {
+  Scheduled served = first(may);
+  if (served) line_.erase(std::find(line_.begin(), line_.end(), served));
   return served;
 }
 

@@ -19,7 +19,8 @@ class WaitingQueue {
   explicit WaitingQueue(const Limits& limits) : limits_(limits) {}
 
   bool is_empty() const { return line_.empty(); }
-  // Return the number of requests none of whose sequences has had a slot, and of the prompt tokens of these.
+  // Return the number of requests none of whose sequences has had a slot, and of sequences that were preempted; and of the tokens
+  // that these have to read.
   int64_t requests() const;
   int64_t tokens() const;
   // Return the limit that one more request with `tokens` prompt tokens would exceed, or null. free: free slots, which the first
@@ -27,7 +28,10 @@ class WaitingQueue {
   const char* exceeded_limit(int64_t tokens, int64_t free) const;
   // Add all sequences of one request, behind those that have its priority.
   void add(const std::vector<Scheduled>& sequences);
-  // Remove and return the first sequence that may begin, or null.
+  // Add a preempted sequence, before those with its priority that came later.
+  void put_back(const Scheduled& served);
+  // Return the first sequence that may begin, or null. `pop` removes it.
+  Scheduled first(const std::function<bool(const ScheduledSequence&)>& may) const;
   Scheduled pop(const std::function<bool(const ScheduledSequence&)>& may);
   // Remove and return all sequences that need not wait any longer.
   std::vector<Scheduled> pop_expired(const std::function<bool(const ScheduledSequence&)>& is_over);

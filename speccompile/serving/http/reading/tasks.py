@@ -66,7 +66,7 @@ class Reading:
         body = body._replace(fields=with_default_speculative(body.fields, speculative=self.speculative))
         asked = (chat_request if task == CHAT else completion_request)(body, self.bundle)
         if body.images and self.bundle.vision is not None:  # decoded here, not where the event loop waits
-            pictures = self.bundle.vision.pictures(body.images)
+            pictures = body.pictures or self.bundle.vision.pictures(body.images)
             asked = replace(asked, options=asked.options | {"images": pictures})
         return with_adapter(asked, self.name)
 

@@ -1,0 +1,68 @@
+// Preemption: a sequence that waits with a higher priority takes the batch slot of a running one (serving/scheduler/preemption.py).
+#include "scheduler.h"
+
+namespace spc {
+
+// Return whether a sequence can begin, after preempting another one of lower priority where that is needed.
+bool Scheduler::has_room() {
+  if (!seats_.is_full()) return !reading_ || !reading_->slot;
+  if (!limits_.by_priority) return false;
+  const std::vector<Scheduled> running = seats_.running();
+  const ClientRows of_client = client_rows(running);
+  std::vector<Scheduled> present;
+  for (const Scheduled& served : running)
+    if ((!reading_ || served == reading_) && can_go_on(*served)) present.push_back(served);  // before the end of a prefill no other begins
+  Scheduled victim;
+  {
+    const std::lock_guard<std::mutex> held(mutex_);
+    waiting_.first([&](const ScheduledSequence& first) { return (victim = victim_of(first, present, of_client)) != nullptr; });
+  }
+  if (victim) preempt(victim);
+  return victim != nullptr;
+}
+
+// Return client -> number of its slots.
+Scheduler::ClientRows Scheduler::client_rows(const std::vector<Scheduled>& running) {
+  ClientRows found;
+  for (const Scheduled& served : running) ++found[served->terms.client];
+  return found;
+}
+
+// Return whether the client of a sequence may have one more slot.
+bool Scheduler::may_begin(const ScheduledSequence& served, const ClientRows& of_client) const {
+  const auto found = of_client.find(served.terms.client);
+  return (found == of_client.end() ? 0 : found->second) < limits_.client_rows.value_or(seats_.size());
+}
+
+// Return the sequence that loses its slot to `first`: of those with the lowest priority the one that came last, and only one of the
+// same client where that has all its slots. Null if none has a lower priority.
+Scheduled Scheduler::victim_of(const ScheduledSequence& first, const std::vector<Scheduled>& present, const ClientRows& of_client) const {
+  const bool own_only = !may_begin(first, of_client);
+  Scheduled found;
+  for (const Scheduled& served : present) {
+    if (served->terms.priority <= first.terms.priority || (own_only && served->terms.client != first.terms.client)) continue;
+    if (!found || found->is_before(*served)) found = served;
+  }
+  return found;
+}
+
+// Return whether a sequence gets the same tokens after an interruption, which costs it the drafts of a round: not where its drafts
+// are drawn, or where it accepts drafts that the target would not choose.
+bool Scheduler::can_go_on(const ScheduledSequence& served) {
+  return !served.speculative || (decoder_.bundle->manifest().exact && loop_.drafting().allows_adaptive_length(served.row));
+}
+
+// Let a running sequence wait again. Its slot holds its text until another sequence takes it.
+void Scheduler::preempt(const Scheduled& served) {
+  if (served == reading_) reading_ = nullptr;
+  seats_.release(*served, loop_.release(served->slot.value()).tokens);
+  {
+    const std::lock_guard<std::mutex> held(mutex_);
+    served->slot.reset();
+    waiting_.put_back(served);
+    running_ = taken();
+  }
+  observer_.preempted();
+}
+
+}  // namespace spc

@@ -1,0 +1,58 @@
+"""Pictures in a request over HTTP are decoded and hashed once, when the request is read."""
+
+import base64
+import io
+import json
+from types import SimpleNamespace
+
+import pytest
+from PIL import Image
+
+from speccompile.compiler.checkpoints.images import read_images
+from speccompile.runtime.images import reader as readers
+from speccompile.runtime.images.encoder import Picture
+from speccompile.runtime.images.reader import ImageReader
+from speccompile.runtime.text.tokenizer import Tokenizer
+from speccompile.serving.http.reading.reader import read_image
+from speccompile.serving.http.reading.tasks import CHAT, Reading
+from speccompile.serving.http.requests import TokenizedBody
+from tests import vision
+
+
+@pytest.fixture
+def reading(tmp_path) -> Reading:
+    """Return the reading of bodies for a bundle that sees, but encodes nothing."""
+    folder = vision.save(vision.model("internvl"), "internvl", tmp_path)
+    settings = read_images(folder)
+    text = Tokenizer(folder / "tokenizer.json", settings.placeholders)
+    bundle = SimpleNamespace(
+        vision=ImageReader(settings, lambda: pytest.fail("nothing is encoded here"), text), text=text,
+        chat_template=(vision.CHAT.replace("IMAGE", str(settings.token)), {}), adapters=(),
+        manifest=SimpleNamespace(max_length=512, vocabulary_size=400, decoding="greedy", constraints=False),
+    )  # fmt: skip
+    return Reading(bundle, "seeing")  # type: ignore[arg-type]
+
+
+def body(low: bool) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(vision.picture(40, 90)).save(file, "PNG")
+    url = {"url": f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"}
+    part = {"type": "image_url", "image_url": url | ({"detail": "low"} if low else {})}
+    return json.dumps({"messages": [{"role": "user", "content": [part, {"type": "text", "text": "what"}]}]}).encode()
+
+
+@pytest.mark.parametrize("low", [False, True])
+def test_a_picture_is_decoded_and_hashed_once_in_each_process(reading, monkeypatch, low):
+    decoded, hashed = [], []
+    own, of = readers.read_picture, Picture.of
+    monkeypatch.setattr(readers, "read_picture", lambda *args: [decoded.append(args), own(*args)][1])
+    monkeypatch.setattr(Picture, "of", lambda *args, **more: [hashed.append(args), of(*args, **more)][1])
+    asked = reading.request(CHAT, body(low))
+    (picture,) = asked.options["images"]
+    assert (len(decoded), len(hashed), picture.is_low) == (1, 1, low)
+    assert reading.bundle.vision.pictures([picture]) == [picture]  # as the service submits it
+    written = json.loads(reading.checked(CHAT, body(low)))  # in another process, which gives files back
+    assert (len(decoded), len(hashed)) == (2, 2)
+    tokenized = TokenizedBody(written["fields"], written["prompts"], list(map(read_image, written["images"])))
+    assert reading.finished(CHAT, tokenized).options["images"][0].key == picture.key
+    assert (len(decoded), len(hashed)) == (3, 3)
