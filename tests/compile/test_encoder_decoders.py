@@ -20,6 +20,7 @@ from speccompile.compiler.step.draft.source_lookup import SourceLookup
 from speccompile.errors import PromptError, SpeccompileError
 from speccompile.runtime import Bundle
 from tests.copy_edit import make_sources
+from tests.native.native_service import NativeService
 from tests.native.side_by_side import SideBySide
 
 pytestmark = pytest.mark.builds(7)
@@ -205,6 +206,14 @@ def test_the_runtime_in_cpp_takes_sources(corrector, native_build, native_librar
         with pytest.raises(type(expected.value)) as caught:
             both.session.generate(prompts, **options)
         assert str(caught.value) == str(expected.value)
+    service, begun = NativeService(both.native), [0, *corrected(one)[:7]]
+    reused = []
+    for source in (one, one, other, other):  # what was read of another source serves nobody
+        found = service.generate(begun, [], source=source, max_new_tokens=90)
+        assert found["token_ids"] == both.python.generate(begun, source=source, max_new_tokens=90).token_ids
+        reused.append(found["cached_tokens"])
+    service.close()
+    assert reused == [0, 7, 0, 7]
     run = functools.partial(subprocess.run, capture_output=True, text=True, check=False, timeout=60)
     command = [native_build / "speccompile-native", "generate", corrector / "bundle", "--onnxruntime"]
     done = run([*command, onnxruntime_library, "--source", "the mans goed home"])

@@ -5,6 +5,8 @@ import pytest
 
 from speccompile.compiler.from_recipe import build
 from tests.compile.test_encoder_decoders import make_model, recipe
+from tests.compile.whispers import SOUND, noise
+from tests.compile.whispers import make_pair as make_whispers
 from tests.native.side_by_side import SideBySide
 
 LONGEST = 30
@@ -50,6 +52,28 @@ def test_both_runtimes_give_the_same_tokens(tmp_path, native_library, onnxruntim
     asked = {"source": {"max_length": LONGEST}, "cache": cache, "prove": {"max_new_tokens": 6}} | keys | more
     build(recipe(tmp_path / "target", **asked), tmp_path / "bundle")
     check(tmp_path / "bundle", native_library, onnxruntime_library)
+
+
+@pytest.mark.sweep("a batch of sounds, drafted with a shared encoder, beside one sound and lookups")
+@pytest.mark.builds(6)
+def test_a_smaller_whisper_drafts_in_cpp(tmp_path, native_library, onnxruntime_library):
+    make_whispers(tmp_path)
+    drafter = {"kind": "model", "model": str(tmp_path / "drafter"), "tokens": 3}
+    asked = recipe(tmp_path / "target", drafter=drafter, cache=CACHE | {"batch_size": 2}, prove={"max_new_tokens": 8})
+    build({key: value for key, value in asked.items() if key != "source"}, tmp_path / "bundle")
+    check_whisper(tmp_path / "bundle", native_library, onnxruntime_library)
+
+
+def check_whisper(folder, library, onnxruntime):
+    """Check sounds side by side, and one sound of two transcripts."""
+    both, answers = SideBySide(folder, library, onnxruntime), set()
+    for sizes in ((1, SOUND), (2000, 5000)):
+        sounds = [noise(size, size) for size in sizes]
+        for way in ({"adaptive": False}, {}, {"autoregressive": True}):
+            found = both.check([], audio=sounds, source_language="de", max_new_tokens=30, logprobs=False, **way)
+            answers |= {tuple(each.token_ids) for each in found}
+    assert len(answers) >= 3
+    both.check([[101, 103], [101, 102, 104]], audio=sounds[0], max_new_tokens=20)
 
 
 def check(folder, library, onnxruntime):

@@ -1,6 +1,7 @@
 """Targets that hear: Whisper behind the hook, transcripts against transformers, smaller Whispers that draft."""
 
 import json
+import subprocess
 
 import numpy as np
 import openai
@@ -14,41 +15,15 @@ from speccompile.compiler.from_recipe import build
 from speccompile.compiler.models.load import ModelFiles, load_model
 from speccompile.compiler.models.probe import probe
 from speccompile.compiler.step.decoder import CacheShape
-from speccompile.errors import PromptError, UsageError
+from speccompile.errors import PromptError, SpeccompileError, UsageError
 from speccompile.runtime import Bundle
 from speccompile.serving.http.model import ServedModel
+from tests.compile.whispers import RULES, SOUND, make_pair, make_whisper, noise
 from tests.light.serve_example import serving
+from tests.light.test_audio import riff
+from tests.native.side_by_side import SideBySide
 
 pytestmark = pytest.mark.builds(5)
-
-SIZES = {
-    "vocab_size": 120, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_source_positions": 20,
-    "max_target_positions": 64, "num_mel_bins": 8, "pad_token_id": 100, "bos_token_id": 100, "eos_token_id": 100,
-    "decoder_start_token_id": 101, "suppress_tokens": None, "begin_suppress_tokens": None, "tie_word_embeddings": False,
-}  # fmt: skip
-RULES = {
-    "suppress_tokens": [3, 4, 28, *range(107, 120)], "begin_suppress_tokens": [7, 54, 100],
-    "no_timestamps_token_id": 107, "is_multilingual": True, "lang_to_id": {"<|en|>": 102, "<|de|>": 103},
-    "task_to_id": {"translate": 104, "transcribe": 105}, "max_initial_timestamp_index": 10, "pad_token_id": 100,
-    "return_timestamps": False, "eos_token_id": 100, "decoder_start_token_id": 101, "forced_decoder_ids": None,
-}  # fmt: skip
-SOUND = 6400
-"""Samples that its encoder hears."""
-
-
-def make_whisper(folder, seed=0, **changes):
-    """Write a random Whisper whose answers depend on what it hears, and return it."""
-    torch.manual_seed(seed)
-    model = transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(**SIZES | changes)).eval()
-    for name, weight in model.named_parameters():
-        if weight.dim() > 1 and "embed_positions" not in name:
-            weight.data.mul_(20 if "encoder_attn.out" in name else 8 if "embed" in name else 4)
-    model.generation_config._from_model_config = False
-    for key, value in RULES.items():
-        setattr(model.generation_config, key, value)
-    model.save_pretrained(folder)
-    return model
 
 
 def generate(model, sound, language="de", most=30):
@@ -61,23 +36,10 @@ def generate(model, sound, language="de", most=30):
     return found[0].tolist()
 
 
-def noise(size, seed):
-    return (np.random.default_rng(seed).normal(size=size) * 0.2).astype(np.float32)
-
-
 def test_decoders_run_behind_the_hook(tmp_path):
     make_whisper(tmp_path)
     decoder = probe(load_model(tmp_path, 48), CacheShape(1, 80, 48, source=20))  # raises where it differs
     assert {name: shape[2] for name, shape in decoder.cache_shapes().items()}["cross_value.1"] == 20
-
-
-def make_pair(folder):
-    """Write a target, and a drafter with its encoder and the first layer of its decoder, and return both."""
-    model, drafter = make_whisper(folder / "target"), make_whisper(folder / "drafter", decoder_layers=1)
-    weights = {name: each for name, each in model.state_dict().items() if name in drafter.state_dict()}
-    drafter.load_state_dict(weights)  # so that some drafts are right
-    drafter.save_pretrained(folder / "drafter")
-    return model, drafter
 
 
 def compared(folder):
@@ -181,6 +143,36 @@ def timed(tmp_path_factory):
         folder / "bundle",
     )  # fmt: skip
     return model, built
+
+
+def test_the_runtime_in_cpp_hears(timed, tmp_path, native_build, native_library, onnxruntime_library):
+    both = SideBySide(timed[1], native_library, onnxruntime_library)
+    asked, answers = {"source_language": "de", "max_new_tokens": 24}, set()
+    for number, size in enumerate((1, 3000, SOUND)):
+        for way in ({"adaptive": False}, {"autoregressive": True}):
+            answers |= {tuple(both.check([], audio=noise(size, number), **asked, **way)[0].token_ids)}
+        both.check([], audio=noise(size, number), **asked, temperature=0.9, seed=number, task="translate")
+    assert len(answers) == 3
+    heard = riff(1, 1, 16, (noise(3000, 1) * 2**14).astype("<i2").tobytes())
+    (tmp_path / "a.wav").write_bytes(heard)
+    both.check([], audio=heard, **asked)
+    for options in (
+        {"audio": noise(SOUND + 160, 0), "source_language": "de"},
+        {"audio": noise(9, 0)},
+        {"audio": noise(9, 0), "source_language": "xx"},
+        {"audio": noise(9, 0), "source_language": "de", "task": "sing"},
+        {"source": [5], "source_language": "de"},
+        {"source_language": "de"},
+    ):
+        with pytest.raises(SpeccompileError) as expected:
+            both.python.generate_batch([], **options)
+        with pytest.raises(type(expected.value)) as caught:
+            both.session.generate([], **options)
+        assert str(caught.value) == str(expected.value)
+    command = [native_build / "speccompile-native", "generate", timed[1], "--onnxruntime", onnxruntime_library]
+    more = ["--audio", tmp_path / "a.wav", "--source-language", "de", "-n", "24", "--json"]
+    done = subprocess.run([*command, *more], capture_output=True, text=True, check=True, timeout=60)
+    assert json.loads(done.stdout)["token_ids"] == both.python.generate(audio=heard, **asked).token_ids
 
 
 def loud_and_quiet(size, seed):

@@ -23,7 +23,8 @@ NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty")
 Prompt = str | bytes | Sequence[int]
 
 _SCALARS: dict[str, Any] = {
-    "void": None, "int": ctypes.c_int, "double": ctypes.c_double, "size_t": ctypes.c_size_t, "uint8_t": ctypes.c_uint8,
+    "void": None, "int": ctypes.c_int, "double": ctypes.c_double, "float": ctypes.c_float, "size_t": ctypes.c_size_t,
+    "uint8_t": ctypes.c_uint8,
     "uint32_t": ctypes.c_uint32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64,
 }  # fmt: skip
 
@@ -159,6 +160,7 @@ class NativeRequest(_Handle):
             library.spc_request_add_stop(self.handle, _bytes(text), len(_bytes(text)))
         self._show(options.get("images") or ())
         self._read(options.get("source"))
+        self._hear(options.get("audio"))
         named = options.get("adapter")
         for prompt, each in enumerate(named) if isinstance(named, list | tuple) else [(ALL, named)]:
             library.spc_request_set_adapter(self.handle, prompt, None if each is None else each.encode())
@@ -166,7 +168,7 @@ class NativeRequest(_Handle):
             kind, text = (None if each is None else _bytes(each) for each in constraint)
             library.spc_request_set_constraint(self.handle, kind, text, len(text or b""))
         for name, value in options.items():
-            if name in ("adapter", "constraint", "images", "source"):
+            if name in ("adapter", "audio", "constraint", "images", "source"):
                 continue
             if isinstance(value, str):
                 library.spc_request_set_text(self.handle, name.encode(), value.encode())
@@ -197,6 +199,15 @@ class NativeRequest(_Handle):
             else:
                 ids = (ctypes.c_int64 * len(each))(*each)
                 self.library.spc_request_set_source_tokens(self.handle, prompt, ids, len(each))
+
+    def _hear(self, audio: Any) -> None:
+        """Set a sound for all prompts, float32 [n] samples or the bytes of a file, or a list with one for each."""
+        for prompt, each in enumerate(audio) if isinstance(audio, list) else [] if audio is None else [(ALL, audio)]:
+            if isinstance(each, bytes):
+                self.library.spc_request_set_audio_file(self.handle, prompt, each, len(each))
+            else:
+                samples = (ctypes.c_float * len(each)).from_buffer_copy(each.tobytes())
+                self.library.spc_request_set_audio(self.handle, prompt, samples, len(each))
 
     def _set(self, name: str, value: float | None, prompt: int = ALL) -> None:
         if value is None:

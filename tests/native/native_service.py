@@ -4,7 +4,7 @@ import ctypes
 import json
 from typing import Any
 
-from tests.native.native_api import NativeBundle, NativeRequest
+from tests.native.native_api import NativeBundle, NativeRequest, Prompt
 
 
 class NativeService:
@@ -14,7 +14,7 @@ class NativeService:
         self._bundle, self.library, self._handle = bundle, bundle.library, ctypes.c_void_p()
         self.library.spc_scheduler_create(bundle.handle, None, ctypes.byref(self._handle))
 
-    def generate(self, prompt: str, images: list[Any], **options: Any) -> dict[str, Any]:
+    def generate(self, prompt: Prompt, images: list[Any], **options: Any) -> dict[str, Any]:
         """Return the object of `generate --json` of a request, and cached_tokens."""
         found = self.finish(taken := self.submit(prompt, images, **options))
         self.library.spc_submission_free(taken)

@@ -1,4 +1,5 @@
 // Requests, sessions and results.
+#include "../audio/wav.h"
 #include "../images/decode.h"
 #include "../images/reader.h"
 #include "handles.h"
@@ -127,6 +128,26 @@ spc_error* spc_request_set_source_tokens(spc_request* request, size_t prompt, co
   return spc::call_guarded([&] {
     spc::require_pointer(request, "request");
     request->request.set_source(prompt, ids_of(ids, count));
+  });
+}
+
+spc_error* spc_request_set_audio(spc_request* request, size_t prompt, const float* samples, size_t count) {
+  return spc::call_guarded([&] {
+    spc::require_pointer(request, "request");
+    spc::require_size(count, "count");
+    if (count) spc::require_pointer(samples, "samples");
+    spc::audio::Sound sound;
+    if (count) sound.samples.assign(samples, samples + count);
+    spc::audio::check_samples(sound.samples, "audio");
+    request->request.set_audio(prompt, std::make_shared<const spc::audio::Sound>(std::move(sound)));
+  });
+}
+
+spc_error* spc_request_set_audio_file(spc_request* request, size_t prompt, const void* data, size_t size) {
+  return spc::call_guarded([&] {
+    spc::require_pointer(request, "request");
+    if (size) spc::require_pointer(data, "data");
+    request->request.set_audio(prompt, std::make_shared<const spc::audio::Sound>(spc::audio::parse_wav({static_cast<const char*>(data), size}, "audio")));
   });
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <system_error>
 
+#include "../audio/wav.h"
 #include "../constraints/constraint.h"
 #include "../errors.h"
 #include "../files.h"
@@ -117,8 +118,9 @@ void go_on(Session& session, const std::string& path, const Value& sequences, co
 void generate(const Arguments& given) {
   Request request = request_of(given);
   request.source = source_of(given);
-  if (!request.source || has_prompt(given)) request.prompts = {prompt_of(given)};
-  for (const auto& [option, name] : {std::pair("--source-language", "source_language"), {"--target-language", "target_language"}})
+  if (given.has("--audio")) request.set_audio(Request::kAll, std::make_shared<const audio::Sound>(audio::read_wav(plain_path(given.text("--audio")))));
+  if (has_prompt(given) || !(request.source || request.audio)) request.prompts = {prompt_of(given)};
+  for (const auto& [option, name] : {std::pair("--source-language", "source_language"), {"--target-language", "target_language"}, {"--task", "task"}})
     if (given.has(option)) request.set_text(name, given.text(option));
   request.stop = given.all("--stop");
   add_pictures(request, given.all("--image"));
@@ -165,6 +167,8 @@ Subcommand generate_command() {
       {"--source-ids", "1,2,3", Takes::kText, "The source's token ids."},
       {"--source-language", "NAME", Takes::kText, "Language of the source."},
       {"--target-language", "NAME", Takes::kText, "Language of the answer, for a target with an encoder for several."},
+      {"--audio", "FILE", Takes::kText, "A WAV file that a target that hears hears; --source-language is what is spoken."},
+      {"--task", "NAME", Takes::kText, "transcribe, the default, or translate, into English."},
       {"--max-new-tokens", "INTEGER RANGE", Takes::kCount, "At most this many.  [default: 128; x>=1]", 'n', false, "--max-tokens"},
   };
   std::vector<Option> behind = constraint_options();

@@ -24,7 +24,10 @@ constexpr const char* kGenerateHelp = R"help(  Generate text with BUNDLE.
   Files are PPM; PNG and JPEG need libpng and libjpeg.
 
   A target with an encoder (translation, correction, summaries) reads a
-  source; a prompt is then the beginning of the answer, and needs not be given.
+  source; a prompt is then the beginning of the answer, and needs not be
+  given.
+  One that hears (Whisper) takes a sound of up to the length of its encoder,
+  30 s, and writes no times; long sounds: `speccompile transcribe`, in Python.
 
   Some drafters learn while they draft (token_recycling). What they know is
   gone with the process unless --state names a file for it. It never changes a
@@ -64,6 +67,8 @@ constexpr const char* kGenerateHelp = R"help(  Generate text with BUNDLE.
     speccompile-native generate build/slots --prompt 'Roses' --adapter poet=adapters/poet
     speccompile-native generate build/seeing --chat --prompt 'What is this?' --image photo.jpg
     speccompile-native generate build/corrector --source 'She go home.'
+    speccompile-native generate build/translator --source-file text.txt --source-language en --target-language de
+    speccompile-native generate build/whisper --audio talk.wav --source-language en
 )help";
 
 }  // namespace spc::cli

@@ -104,7 +104,12 @@ SPC_API spc_error *spc_request_set_adapter(spc_request *request, size_t prompt, 
  * prompt is then the beginning of the answer, and may be left out; without any prompt each source has its answer. */
 SPC_API spc_error *spc_request_set_source(spc_request *request, size_t prompt, const char *text, size_t size);
 SPC_API spc_error *spc_request_set_source_tokens(spc_request *request, size_t prompt, const int64_t *ids, size_t count);
-/* Options that are texts, of all prompts: source_language and target_language, of a target for several languages. */
+/* What a target that hears (Whisper) hears, up to the length of its encoder: samples in [-1, 1] at its own rate (16000 a second), or the
+ * bytes of a WAV file of any rate. */
+SPC_API spc_error *spc_request_set_audio(spc_request *request, size_t prompt, const float *samples, size_t count);
+SPC_API spc_error *spc_request_set_audio_file(spc_request *request, size_t prompt, const void *data, size_t size);
+/* Options that are texts, of all prompts: source_language and target_language, of a target for several languages, and task, of one that
+ * hears: transcribe, the default, or translate. */
 SPC_API spc_error *spc_request_set_text(spc_request *request, const char *name, const char *value);
 /* What the new text of every prompt has to be, for bundles that were built with constraints; kind, and text in UTF-8:
  * json_object (no text): a JSON object. json_schema: JSON that this schema allows. regex: the whole text matches. grammar: in the Lark

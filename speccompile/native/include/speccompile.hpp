@@ -93,7 +93,12 @@ class Request {
   Request &&source(const Source &given, size_t prompt = SPC_ALL) && {
     return std::move(this->source(given, prompt));
   }
-  // An option that is a text: source_language, target_language.
+  // What a target that hears hears: samples in [-1, 1] at its own rate, or the bytes of a WAV file.
+  Request &audio(const std::vector<float> &samples, size_t prompt = SPC_ALL) & { return done(spc_request_set_audio(get(), prompt, samples.data(), samples.size())); }
+  Request &&audio(const std::vector<float> &samples, size_t prompt = SPC_ALL) && { return std::move(this->audio(samples, prompt)); }
+  Request &audio_file(std::string_view data, size_t prompt = SPC_ALL) & { return done(spc_request_set_audio_file(get(), prompt, data.data(), data.size())); }
+  Request &&audio_file(std::string_view data, size_t prompt = SPC_ALL) && { return std::move(this->audio_file(data, prompt)); }
+  // An option that is a text: source_language, target_language, task.
   Request &set_text(const std::string &name, const std::string &value) & { return done(spc_request_set_text(get(), name.c_str(), value.c_str())); }
   Request &&set_text(const std::string &name, const std::string &value) && { return std::move(this->set_text(name, value)); }
   // What the new text has to be: "json_object", "json_schema", "regex", "grammar", or "choice" with a JSON list of texts.

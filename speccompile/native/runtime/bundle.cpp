@@ -45,8 +45,6 @@ Bundle::Bundle(const std::string& folder, const OpenOptions& options)
       opened_(open_bundle(folder, options.verify, options.signed_by)),
       library_(Ort::load(options.onnxruntime)),
       entry_(&choose(library_, opened_.manifest, options.engine)) {
-  if (manifest().source && manifest().source->audio)
-    throw Error(Kind::kBundle, opened_.folder + ": the target of this bundle hears, expected one that reads texts", "run it in Python: speccompile transcribe BUNDLE SOUND.wav");
   const speccompile::FloatMode mode;  // threads of ONNX Runtime take over how the one that makes them rounds
   program_ = open_engine(library_, opened_.folder, *entry_, options.threads, options.verify);
   if (manifest().tokenizer) {

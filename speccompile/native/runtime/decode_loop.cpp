@@ -191,18 +191,6 @@ void DecodeLoop::discard(Slot& slot) {
   slot.discard();
 }
 
-// Encode the source of a slot's sequence, unless the slot holds it.
-void DecodeLoop::encode_source(const Slot& slot) {
-  if (sources_) sources_->encode(slot.index, *slot.sequence->source);
-}
-
-SlotList DecodeLoop::active_slots() {
-  SlotList found;
-  for (Slot& slot : slots_)
-    if (slot.is_active()) found.push_back(&slot);
-  return found;
-}
-
 SlotList DecodeLoop::decoding() {
   SlotList found;
   for (Slot& slot : slots_)

@@ -98,12 +98,20 @@ class DecodeLoop {
 
  private:
   std::map<int64_t, int64_t> take_resumed(const Rows& rows, bool speculative);
-  SlotList active_slots();
+  SlotList active_slots() {
+    SlotList found;
+    for (Slot& slot : slots_)
+      if (slot.is_active()) found.push_back(&slot);
+    return found;
+  }
   SlotList decoding();
   Slot& free_slot(int64_t slot);
   void discard(Slot& slot);
   void note_and_discard(Slot& slot);
-  void encode_source(const Slot& slot);
+  // Encode the source of a slot's sequence, unless the slot holds it.
+  void encode_source(const Slot& slot) {
+    if (sources_) sources_->encode(slot.index, *slot.sequence->source);
+  }
   void prefill_slots(const SlotList& slots, bool again);
   void run(const SlotSpans& parts, const SlotList& decoding, bool again);
   VerifyPass& forward(int64_t window, int64_t logit_rows, const SlotStarts& begin, const SlotList& taking, bool fused, bool fed, int64_t media);

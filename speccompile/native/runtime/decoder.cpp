@@ -74,6 +74,8 @@ Rows Decoder::sequences_of(const Request& request, const std::vector<SourcePtr>&
   if (options.truncate && !request.images.empty())
     throw Error(Kind::kUsage, "truncate: received 'left' for a prompt with pictures, expected none: no part of one can be dropped",
                 "leave truncate out, and shorten the prompt");
+  if (request.constraint && bundle->manifest().source && bundle->manifest().source->audio)
+    throw Error(Kind::kUsage, "constraint: this bundle's target hears, and has rules of its own", "leave constraint out");
   Rows rows;
   for (size_t number = 0; number < request.prompts.size(); ++number) {
     const auto given = request.images.find(number);

@@ -205,8 +205,10 @@ void Request::set_text(const std::string& name, const std::string& value) {
     source_language = value;
   else if (name == "target_language")
     target_language = value;
+  else if (name == "task")
+    task = value;
   else
-    throw Error(Kind::kUsage, "received the option " + python_repr(name) + ", expected one of source_language, target_language",
+    throw Error(Kind::kUsage, "received the option " + python_repr(name) + ", expected one of source_language, target_language, task",
                 "options have the names of Python's generate_batch");
 }
 
@@ -219,9 +221,20 @@ void Request::set_source(size_t prompt, Prompt given) {
   }
 }
 
+void Request::set_audio(size_t prompt, SoundPtr sound) {
+  if (prompt == kAll) {
+    audio = std::move(sound);
+  } else {
+    check_prompt_number("audio", prompt);
+    sounds[prompt] = std::move(sound);
+  }
+}
+
 size_t Request::n_prompts() const {
   if (!prompts.empty()) return prompts.size();
-  return sources.empty() ? source.has_value() : sources.rbegin()->first + 1;
+  const size_t read = sources.empty() ? source.has_value() : sources.rbegin()->first + 1;
+  const size_t heard = sounds.empty() ? audio.has_value() : sounds.rbegin()->first + 1;
+  return std::max(read, heard);
 }
 
 Options check_options(const Request& request, const Manifest& manifest, bool side_by_side) {

@@ -13,6 +13,10 @@
 #include "../images/pixels.h"
 #include "../text/text.h"
 
+namespace spc::audio {
+struct Sound;
+}
+
 namespace spc::constraints {
 class Constraint;
 }
@@ -39,6 +43,7 @@ struct Value {
 };
 
 using Prompt = std::variant<std::string, TokenIds>;
+using SoundPtr = std::shared_ptr<const audio::Sound>;
 
 // One value for all prompts, or one per prompt.
 struct Setting {
@@ -59,7 +64,9 @@ class Request {
   void set_text(const std::string& name, const std::string& value);
   // Set the source of a prompt, or of all (kAll).
   void set_source(size_t prompt, Prompt source);
-  // Return the number of prompts; without any that of the sources, since answers begin by themselves.
+  // Set the sound of a prompt, or of all (kAll).
+  void set_audio(size_t prompt, SoundPtr sound);
+  // Return the number of prompts; without any that of the sources or sounds, since answers begin by themselves.
   size_t n_prompts() const;
 
   std::vector<Prompt> prompts;
@@ -76,6 +83,10 @@ class Request {
   std::optional<std::string> source_language, target_language;
   Setting temperature, top_k, top_p, min_p, repetition_penalty, seed;
   Setting max_new_tokens, num_return_sequences, autoregressive, adaptive, logprobs, top_logprobs, ignore_eos, chat, truncate;
+  // What a target that hears hears: in all prompts, and in each prompt; and what it writes: transcribe, the default, or translate.
+  std::optional<SoundPtr> audio;
+  std::map<size_t, SoundPtr> sounds;
+  std::optional<std::string> task;
 };
 
 // Checked options. sequences: number per prompt; ends: tokens that end a sequence; samplings: parameters of every row; truncate:

@@ -1,11 +1,29 @@
 #include "source_encoder.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "random.h"
 
 namespace spc {
 namespace {
 
 constexpr int64_t kExample = 8;  // tokens of a source that nobody gave
+constexpr float kQuiet = -1.0f, kLoud = 1.5f;  // limits of noise: most features lie there
+
+SourcePtr some_text(const Manifest& manifest) {
+  TokenIds tokens;
+  for (int64_t place = 0; place < std::min(kExample, manifest.source->max_length); ++place) tokens.push_back((7 * place + 3) % manifest.vocabulary_size);
+  return source_of(std::move(tokens));
+}
+
+SourcePtr noise(const Manifest& manifest) {
+  const AudioSection& audio = *manifest.source->audio;
+  audio::Features features{audio.mels, audio.frames, std::vector<float>(static_cast<size_t>(audio.mels * audio.frames))};
+  Uniforms random(0, 0, Purpose::kNewToken);
+  for (float& value : features.values) value = kQuiet + (kLoud - kQuiet) * static_cast<float>(random.raw() >> 40) / static_cast<float>(1 << 24);
+  return source_of(std::move(features), manifest);
+}
 
 }  // namespace
 
@@ -30,12 +48,25 @@ void SourceEncoder::encode(int64_t slot, const Source& source) {
   std::string& held = held_[static_cast<size_t>(slot)];
   if (held == source.key) return;
   held.clear();  // should the engine fail
+  const Widths widths = write(slot, source);
+  for (const std::string& name : names_) engine_.bind(name, widths, false, Span{slot, slot + 1})();
+  held = source.key;
+}
+
+// Write what the encoders read, and how many of their rows count: of a sound all. Return the widths of their runs.
+Widths SourceEncoder::write(int64_t slot, const Source& source) {
+  if (source.rules) {
+    const audio::Features& heard = source.features;
+    length_[slot] = heard.frames / kFramesPerRow;
+    float* const features = engine_.host_view(names::kAudio, {batch_, heard.mels, heard.frames}).floats();
+    std::copy(heard.values.begin(), heard.values.end(), features + slot * heard.mels * heard.frames);
+    return {};
+  }
   const auto size = static_cast<int64_t>(source.tokens.size());
   length_[slot] = size;
   write_tokens(slot, source.tokens);
   std::copy_n(source.tokens.begin(), size, engine_.host_view(names::kSource, {batch_, size}).ints() + slot * size);
-  for (const std::string& name : names_) engine_.bind(name, {{names::kSource, size}}, false, Span{slot, slot + 1})();
-  held = source.key;
+  return {{names::kSource, size}};
 }
 
 void SourceEncoder::copy(int64_t source, int64_t slot) {
@@ -54,9 +85,8 @@ void SourceEncoder::write_tokens(int64_t slot, const TokenIds& tokens) {
 void encode_example(Engine& engine, const Manifest& manifest) {
   const std::unique_ptr<SourceEncoder> encoder = SourceEncoder::of(engine, manifest);
   if (!encoder) return;
-  TokenIds tokens;
-  for (int64_t place = 0; place < std::min(kExample, manifest.source->max_length); ++place) tokens.push_back((7 * place + 3) % manifest.vocabulary_size);
-  for (int64_t slot = 0; slot < manifest.batch_size; ++slot) encoder->encode(slot, *source_of(tokens));
+  const SourcePtr example = manifest.source->audio ? noise(manifest) : some_text(manifest);
+  for (int64_t slot = 0; slot < manifest.batch_size; ++slot) encoder->encode(slot, *example);
 }
 
 }  // namespace spc

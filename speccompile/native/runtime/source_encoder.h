@@ -26,6 +26,7 @@ class SourceEncoder {
 
  private:
   void write_tokens(int64_t slot, const TokenIds& tokens);
+  Widths write(int64_t slot, const Source& source);
 
   Engine& engine_;
   const int64_t batch_;

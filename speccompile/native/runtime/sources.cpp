@@ -1,8 +1,11 @@
 #include "sources.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
+#include "../audio/reader.h"
 #include "../bundle/blake3.h"
 #include "../errors.h"
 #include "../words.h"
@@ -13,10 +16,13 @@ namespace {
 constexpr size_t kShown = 6;  // languages that a message names
 constexpr const char* kEncoderDecoder = "give a prompt, or a bundle whose target is an encoder-decoder";
 
-void refuse_sources(const Request& request) {
-  const std::pair<const char*, bool> given[] = {{"received a source", request.source || !request.sources.empty()},
-                                                {"source_language: received one", request.source_language.has_value()},
-                                                {"target_language: received one", request.target_language.has_value()}};
+// Refuse options that a target does not take. reads: it takes sources; else it takes neither these nor sounds.
+void refuse_sources(const Request& request, bool reads) {
+  const std::pair<const char*, bool> given[] = {{"received a source", !reads && (request.source || !request.sources.empty())},
+                                                {"source_language: received one", !reads && request.source_language},
+                                                {"target_language: received one", !reads && request.target_language},
+                                                {"audio: received a sound", request.audio || !request.sounds.empty()},
+                                                {"task: received one", request.task.has_value()}};
   for (const auto& [received, is_given] : given)
     if (is_given) throw Error(Kind::kUsage, std::string(received) + ", but this bundle's target has no encoder that takes it", kEncoderDecoder);
 }
@@ -83,6 +89,53 @@ Prompt answer_of(const Prompt& prompt, const TokenIds& start, const Bundle& bund
   return ids;
 }
 
+// Return what is given for each prompt: its own, or the one for all.
+template <class Given>
+std::vector<const Given*> paired(const std::optional<Given>& all, const std::map<size_t, Given>& each, size_t count) {
+  constexpr const char* kOneForEach = "give each prompt its source, or all of them one";
+  if (!each.empty() && each.rbegin()->first >= count)
+    throw Error(Kind::kPrompt, "received " + std::to_string(each.rbegin()->first + 1) + " sources for " + std::to_string(count) + " prompts, expected one for each, or one for all",
+                kOneForEach);
+  std::vector<const Given*> found;
+  for (size_t prompt = 0; prompt < count; ++prompt) {
+    const auto own = each.find(prompt);
+    if (own == each.end() && !all)
+      throw Error(Kind::kPrompt, "received no source for prompt " + std::to_string(prompt + 1) + " of " + std::to_string(count) + ", expected one for each, or one for all",
+                  kOneForEach);
+    found.push_back(own == each.end() ? &*all : &own->second);
+  }
+  return found;
+}
+
+// The tokens with which a transcript begins.
+TokenIds heard_start(const SourceSection& about, const Request& request) {
+  if (request.source_language) return audio::transcript_start(about, token_of_language(about, *request.source_language, "source_language"), request.task);
+  if (!about.languages.empty())
+    throw Error(Kind::kUsage, "source_language: received none, expected the language that is spoken", "speccompile transcribe, in Python, detects it");
+  return audio::transcript_start(about, std::nullopt, request.task);
+}
+
+SourcedPrompts resolve_sounds(const Request& request, const Bundle& bundle) {
+  const Manifest& manifest = bundle.manifest();
+  if (request.source || !request.sources.empty())
+    throw Error(Kind::kUsage, "source: received one, but this bundle's target hears", "give audio in its place");
+  if (request.target_language)
+    throw Error(Kind::kUsage, "target_language: received one, but this bundle's target writes what is spoken, or English",
+                "give source_language, what is spoken; task='translate' writes English");
+  if (!request.audio && request.sounds.empty())
+    throw Error(Kind::kPrompt, "this bundle's target hears: received no sound, expected one",
+                "give it with --audio SOUND.wav; in C++ Request::audio_file, in C spc_request_set_audio_file");
+  SourcedPrompts made;
+  for (const SoundPtr* const sound : paired(request.audio, request.sounds, request.n_prompts()))
+    made.sources.push_back(source_of(audio::features_of(**sound, *manifest.source->audio), manifest));
+  for (size_t prompt = 0; prompt < made.sources.size(); ++prompt) {
+    const Prompt given = request.prompts.empty() ? Prompt(std::string()) : request.prompts[prompt];
+    const bool is_text = std::holds_alternative<std::string>(given);
+    made.prompts.push_back(is_text ? answer_of(given, heard_start(*manifest.source, request), bundle) : given);
+  }
+  return made;
+}
+
 }  // namespace
 
 SourcePtr source_of(TokenIds tokens) {
@@ -90,29 +143,26 @@ SourcePtr source_of(TokenIds tokens) {
   return std::make_shared<const Source>(Source{std::move(tokens), std::move(key)});
 }
 
+SourcePtr source_of(audio::Features features, const Manifest& manifest) {
+  std::string key = hex(blake3({reinterpret_cast<const char*>(features.values.data()), features.values.size() * sizeof(float)}));
+  return std::make_shared<const Source>(Source{{}, std::move(key), std::move(features), audio::TokenRules::of(manifest)});
+}
+
 SourcedPrompts resolve_sources(const Request& request, const Bundle& bundle) {
   const std::optional<SourceSection>& about = bundle.manifest().source;
   if (!about) {
-    refuse_sources(request);
+    refuse_sources(request, false);
     return {{}, request.prompts};
   }
+  if (about->audio) return resolve_sounds(request, bundle);
+  refuse_sources(request, true);
   if (!request.source && request.sources.empty())
     throw Error(Kind::kPrompt, "this bundle's target has an encoder: received no source, expected the text that it reads",
                 "give it with --source or --source-file; in C++ Request::source, in C spc_request_set_source");
-  const size_t count = request.n_prompts();
   SourcedPrompts made;
-  if (!request.sources.empty() && request.sources.rbegin()->first >= count)
-    throw Error(Kind::kPrompt, "received " + std::to_string(request.sources.rbegin()->first + 1) + " sources for " + std::to_string(count) + " prompts, expected one for each, or one for all",
-                "give each prompt its source, or all of them one");
-  for (size_t prompt = 0; prompt < count; ++prompt) {
-    const auto own = request.sources.find(prompt);
-    if (own == request.sources.end() && !request.source)
-      throw Error(Kind::kPrompt, "received no source for prompt " + std::to_string(prompt + 1) + " of " + std::to_string(count) + ", expected one for each, or one for all",
-                  "give each prompt its source, or all of them one");
-    made.sources.push_back(source_of(source_tokens(own == request.sources.end() ? *request.source : own->second, request, bundle)));
-  }
+  for (const Prompt* const source : paired(request.source, request.sources, request.n_prompts())) made.sources.push_back(source_of(source_tokens(*source, request, bundle)));
   const TokenIds start = start_tokens(*about, request.target_language);
-  for (size_t prompt = 0; prompt < count; ++prompt)
+  for (size_t prompt = 0; prompt < made.sources.size(); ++prompt)
     made.prompts.push_back(request.prompts.empty() ? Prompt(start) : answer_of(request.prompts[prompt], start, bundle));
   return made;
 }

@@ -7,6 +7,7 @@
 
 #include "../constraints/matcher.h"
 #include "../errors.h"
+#include "sources.h"
 
 namespace spc {
 namespace {
@@ -38,6 +39,9 @@ std::vector<int64_t> constant_parents(const Manifest& manifest) {
   return found;
 }
 
+// Return the rules of a transcript, null for another text.
+const audio::TokenRules* rules_of(const Slot& slot) { return slot.sequence->source ? slot.sequence->source->rules.get() : nullptr; }
+
 }  // namespace
 
 TokenMasks::TokenMasks(Engine& engine, const Manifest& manifest) : engine_(engine), manifest_(manifest) {
@@ -48,7 +52,7 @@ TokenMasks::TokenMasks(Engine& engine, const Manifest& manifest) : engine_(engin
 }
 
 int64_t TokenMasks::width(const SlotList& taking) const {
-  const auto is_constrained = [](const Slot* slot) { return slot->is_active() && slot->sequence->matcher; };
+  const auto is_constrained = [](const Slot* slot) { return slot->is_active() && (slot->sequence->matcher || rules_of(*slot)); };
   return std::any_of(taking.begin(), taking.end(), is_constrained) ? manifest_.vocabulary_size : 1;
 }
 
@@ -59,6 +63,8 @@ void TokenMasks::write(const VerifyPass& forward, const BoundGraphs& rounds, con
   std::memset(data, 1, allowed.bytes());
   if (width == 1) return;
   for (const Slot* const slot : taking) {
+    if (const audio::TokenRules* const rules = slot->is_active() ? rules_of(*slot) : nullptr)
+      rules->write(data + slot->index * rows * width, rows, slot->sequence->token_ids.empty());
     if (!slot->is_active() || !slot->sequence->matcher) continue;
     const int64_t given = rounds.n_given[slot->index], total = rounds.n_total[slot->index];
     const size_t count = static_cast<size_t>(std::clamp<int64_t>(total - given, 0, manifest_.tokens));
