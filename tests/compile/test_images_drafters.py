@@ -114,8 +114,7 @@ def written(name: str, kind: str, folder: Path) -> dict[str, str]:
     elif kind == "eagle":
         eagle(head, decoder)
     elif kind == "p_eagle":
-        more = {} if name == "smolvlm" else PUBLISHED[name] | {"dialect": "vllm"}
-        p_eagle(head, decoder, width=decoder.hidden_size, **more)
+        p_eagle(head, decoder, width=decoder.hidden_size)
     elif kind == "mtp":
         layers = load_file(mtp_target(folder / "text", name) / "model.safetensors")
         tensors = load_file(folder / name / "model.safetensors")
@@ -133,7 +132,6 @@ def written(name: str, kind: str, folder: Path) -> dict[str, str]:
         ("qwen2_5_vl", "eagle3", {"tree": [2, 1, 1]}, {}, {"batch_size": 2}, MEDIA_OFFSETS),
         ("qwen3_vl", "eagle3", GROWS, {"graphs": "separate"}, {}, MEDIA_NEXT),
         ("smolvlm", "p_eagle", {"tokens": 3}, {}, {}, None),
-        ("qwen2_5_vl", "p_eagle", {"tokens": 3}, {"graphs": "separate"}, {"batch_size": 2}, MEDIA_OFFSETS),
         ("gemma4", "assistant", {"tokens": 3}, {}, {"prefill_chunk": 72}, MEDIA_ROWS),
         ("gemma3", "eagle", {"tokens": 3}, {}, {"prefill_chunk": 17}, MEDIA_NEXT),
         ("qwen3_5", "mtp", {"tokens": 3}, {}, {}, MEDIA_NEXT),
