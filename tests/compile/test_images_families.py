@@ -22,7 +22,7 @@ DRAFTERS = {
     "gemma4": {"kind": "prompt_lookup", "ngram": 1, "tokens": 3},
     "lfm2_vl": {"kind": "prompt_lookup", "ngram": 1, "tokens": 3},
     "llava": {"kind": "prompt_lookup", "ngram": 1, "tokens": 3},
-    "llava_next": {"kind": "prompt_lookup", "ngram": 1, "tree": [2, 1, 1]},
+    "llava_next": {"kind": "prompt_lookup", "ngram": 1, "tokens": 3},
     "llava_onevision": {"kind": "prompt_lookup", "ngram": 1, "tokens": 3},
     "mistral3": {"kind": "layer_skip", "layers": [0], "tokens": 3},
     "pixtral": {"kind": "prompt_lookup", "ngram": 1, "tokens": 3},

@@ -10,16 +10,26 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLRotaryE
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding
 
 from speccompile.bundle.media import MEDIA, MEDIA_BEHIND, MEDIA_NEXT, MEDIA_OFFSETS, MEDIA_ROWS
+from speccompile.compiler.prove.drafts import DrafterInputs, PicturedText
+from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Accepted
 from speccompile.compiler.step.draft.layers import Rotary
 from speccompile.compiler.step.draft.pictures import PicturedPath
 from speccompile.compiler.step.media_rows import MediaRows
+from speccompile.drafters.find import read_head
 from speccompile.drafters.mtp.drafter import check_axes
+from speccompile.drafters.p_eagle.drafter import PEagleReader
+from speccompile.drafters.p_eagle.reference import teachers
+from speccompile.drafters.weights import load_head
 from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.machine.formats.image_settings import rotary_axes
+from speccompile.plan.head import HeadRequest, HeadTarget
 from speccompile.plan.layers import LayerShape
+from speccompile.plan.recipe_source import RecipeSource
 from speccompile.runtime.rounds.media_inputs import MediaInputs
+from tests.heads import WIDTH
 from tests.heads.eagle3 import eagle3
+from tests.heads.p_eagle import p_eagle
 from tests.light.test_heads_eagle3 import plan
 
 PLACES = np.array([0, 1, 2, 3, 0, 0, 4, 5])
@@ -120,3 +130,38 @@ def test_mtp_layers_without_positions_on_three_axes_are_refused():
     check_axes([torch.nn.Sequential(turned)])
     with pytest.raises(UnsupportedModelError, match=r"MTP layers of Linear: received target\.images with positions on"):
         check_axes([torch.nn.Sequential(turned), torch.nn.Linear(1, 1)])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("axes", [(), (2, 1, 1)])
+def test_mask_rows_of_p_eagle_are_those_of_its_formula(tmp_path, axes):
+    """Nine tokens, of which two and three stand for rows of pictures; two masks behind them."""
+    rope = {"rope_scaling": {"type": "mrope", "mrope_section": list(axes)}} if axes else {}
+    folder = p_eagle(tmp_path, LlamaConfig(vocab_size=96, hidden_size=WIDTH, num_hidden_layers=2), "vllm", **rope)
+    target = HeadTarget("some/target", 96, WIDTH, 2)
+    head = read_head(folder, HeadRequest("p_eagle", target, RecipeSource(tmp_path / "recipe.yaml"), (), {}))
+    reader = load_head(PEagleReader(head, CacheShape(1, 32, 24), None, 2), head)
+    reader.fold()
+    reader.media = MediaRows(WIDTH, axes=head.layers.axes)
+    torch.manual_seed(0)
+    is_row = torch.tensor([0, 1, 1, 0, 0, 1, 1, 1, 0, 0]).bool()
+    known, rows, features = torch.randint(0, 96, (10,)), 5 * torch.randn(5, WIDTH), torch.randn(1, 9, 3 * WIDTH)
+    offsets, numbers = torch.randint(-3, 3, (3, 9)), torch.where(is_row, is_row.cumsum(0), 0)
+    given = Accepted(
+        known[None], torch.tensor([9]), torch.tensor([0]), torch.arange(9), features, media=rows,
+        media_next=numbers[None, 1:], media_offsets=offsets[None], media_behind=torch.tensor([-2]),
+    )  # fmt: skip
+    states = [torch.zeros(each.shape) for each in reader.states()]
+    found = reader.begin(given, states).depths[0]
+    positions = torch.cat([torch.arange(9) + offsets, (torch.arange(9, 14) - 2).expand(3, -1)], 1).numpy()
+    whole = np.zeros((9, WIDTH), np.float32)
+    whole[is_row[:9]] = rows.numpy()
+    text = PicturedText(whole, is_row[:9].numpy(), positions if axes else None, lambda *_: None)
+    fed = DrafterInputs(known.tolist(), features[0].numpy(), known[1:].tolist(), pictures=text)
+    (teacher,) = teachers(SimpleNamespace(head=head))
+    np.testing.assert_allclose(found.numpy(), teacher(fed, [0, 0]), rtol=0, atol=1e-4)
+    blind = reader.begin(given._replace(media_next=0 * given.media_next), states).depths[0]
+    assert float((blind - found).abs().max()) > 0.1
+    if axes:
+        straight = reader.begin(given._replace(media_offsets=0 * given.media_offsets), states).depths[0]
+        assert float((straight - found).abs().max()) > 0.01

@@ -14,10 +14,12 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.models.eager import attend_eagerly, round_caches
 from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
-from speccompile.compiler.prove.reference import Logits, whole_caches
+from speccompile.compiler.prove.reference import Logits
+from speccompile.compiler.step.media_rows import padding
 from speccompile.drafters.assistant.network import Assistant, every_layer_shares
 from speccompile.drafters.assistant.reading import FULL, KINDS, TEXT, borrowed_layers
 from speccompile.drafters.context import DrafterContext
+from speccompile.drafters.formula import committed_caches
 from speccompile.drafters.probe import before_norm
 from speccompile.drafters.small import write_small
 from speccompile.drafters.weights import read_tensors
@@ -27,15 +29,15 @@ from speccompile.plan.head import HeadPlan
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
     """Return one reference: the assistant over the target's eager caches."""
     model, assistant, borrowed = site.eager(), _assistant(site.head), borrowed_layers(site.head)
+    padding(model, site.inputs.media.padded if site.inputs.media else ())
     attend_eagerly(model)
     attend_eagerly(round_caches(assistant, site.inputs.target_cache))  # the target's rows are all that it reads
-    embed = model.get_input_embeddings()
+    embed = model.get_input_embeddings().forward  # of a placeholder its own row, which the target itself never reads
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         *committed, bonus = fed.known
-        caches = whole_caches(model)
-        model(input_ids=torch.tensor([committed]), cache=caches)
+        caches = committed_caches(model, fed)
         shared = {kind: (caches.layers[each].keys, caches.layers[each].values) for kind, each in borrowed.items()}
         shared = dict.fromkeys(KINDS, next(iter(shared.values()))) | shared  # transformers' masks need both types
         assert fed.features is not None
