@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import struct
+import tracemalloc
 import wave
 
 import numpy as np
@@ -22,6 +23,7 @@ from speccompile.errors import (
     UsageError,
 )
 from speccompile.recipe import load_recipe, make_plan
+from speccompile.runtime.audio import resample as resampling
 from speccompile.runtime.audio.mel import log_mel, mel_filters
 from speccompile.runtime.audio.reader import read_sounds, transcript_start
 from speccompile.runtime.audio.resample import resample
@@ -70,6 +72,27 @@ def test_a_tone_stays_one_at_another_rate(rate):
     assert np.abs(found - expected)[200:-200].max() < 1e-3
     high = resample(np.sin(2 * np.pi * 11_000 * np.arange(48_000) / 48_000).astype(np.float32), 48_000, 16_000)
     assert np.abs(high)[200:-200].max() < 0.02  # above 8000 Hz nothing is left
+
+
+@pytest.mark.parametrize("rate", [8_000, 44_100, 96_000])
+def test_weights_are_the_same_with_a_table_and_without_one(rate, monkeypatch):
+    sound = np.random.default_rng(rate).standard_normal(5_000).astype(np.float32)
+    kept = resample(sound, rate, 16_000)
+    monkeypatch.setattr(resampling, "_LARGEST_TABLE", 0)
+    assert np.abs(resample(sound, rate, 16_000) - kept).max() < 1e-5
+
+
+@pytest.mark.parametrize("rate", [44_101, 767_999])
+def test_a_rate_without_a_common_divisor_takes_little_memory(rate):
+    """A table of all its weights would have 16000 * rate numbers."""
+    times = np.arange(rate // 20) / rate
+    tracemalloc.start()
+    found = resample(np.sin(2 * np.pi * 440 * times).astype(np.float32), rate, 16_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    expected = np.sin(2 * np.pi * 440 * np.arange(len(found)) / 16_000)
+    assert np.abs(found - expected)[100:-100].max() < 5e-3
+    assert peak < 100e6
 
 
 def riff(kind, channels, bits, data, rate=16_000, more=b""):
