@@ -80,7 +80,6 @@ def test_in_cpp(cli, recipe, answers, tmp_path, kind, native_library, onnxruntim
     prompts = list(answers)
     for proposer in (None, Fixed([1, 2])):
         both = SideBySide(tmp_path / "out", native_library, onnxruntime_library, proposer=proposer)
-        both.python.text = None  # a tokenizer of words, which C++ does not have
         lengths = set()
         for pair in (prompts[:2], prompts[2:4], prompts[4:]):
             for options in ({"adaptive": False}, {}, {"autoregressive": True}):
