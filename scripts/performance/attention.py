@@ -26,7 +26,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a layer takes with one dtype of caches. instructions: of a query and a row, with its share of decoding."""
+    """Cost of a layer with one dtype of caches. instructions: of a query and a row, with its share of decoding."""
 
     cache: str
     seconds: float

@@ -98,7 +98,7 @@ def test_rows_of_a_table_are_what_the_file_says(name, tmp_path):
 @pytest.mark.sweep("two builds of one graph, with their proofs; the codes are in the light tests")
 @pytest.mark.parametrize("name", ["qwen3_moe", "gpt_oss"])
 def test_codes_of_experts_are_kept(tmp_path, monkeypatch, native_library, onnxruntime_library, name):
-    """The same bits for every window, for one thread and two, and in both runtimes; nearly the tokens of floats."""
+    """Give the same bits for every window, one thread and two, in both runtimes; nearly the tokens of floats."""
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
     stored = write_gguf(save(tmp_path / "model", name, **MODELS[name]), tmp_path / "target.gguf", ("Q8_0", "Q4_0"))
     write_gguf(save(tmp_path / "small", "llama", num_hidden_layers=1), tmp_path / "draft.gguf", ("Q8_0", "Q4_0"))

@@ -182,7 +182,7 @@ def test_a_generation_that_is_left_early_is_saved(both, tmp_path):
 @pytest.mark.sweep("one build for each: a target with states, a drafter, both")
 @pytest.mark.parametrize("combination", ON_STATES[:3], ids=str)
 def test_services_of_both_go_on_from_whole_prompts(workshop, combination, native_build, onnxruntime_library, tmp_path):
-    """Of recurrent states the prompts are kept, by either server, and serve prompts that begin with all of one."""
+    """Keep the prompts of recurrent states, by either server: they serve prompts that begin with all of one."""
     folder, said = workshop.bundle(combination, batch_size=BATCH_SIZE), [7, 11, 13] * 7
     alone = Bundle.open(folder, threads=1)
     for turn, kind in enumerate(("native", "native", "python", "native")):

@@ -229,7 +229,7 @@ def test_codes_of_reordered_rows_and_columns_are_their_numbers(tmp_path):
 
 @pytest.mark.parametrize(("name", "type_"), [("qwen3_moe", "Q8_0"), ("qwen3_moe", "Q4_1"), ("gpt_oss", "Q8_0")])
 def test_codes_of_experts_are_their_numbers(tmp_path, name, type_):
-    """Of GPT-OSS they are MXFP4, and lie transposed in transformers."""
+    """Include those of GPT-OSS, which are MXFP4, and lie transposed in transformers."""
     described, _ = describe(save(tmp_path / "model", name, **MODELS[name]), tmp_path / "model.gguf", types=(type_,))
     weights = load_model(described, 64).named_parameters()
     stacked = {name: each.source for name, each in weights if ".experts." in name and each.dim() == 3}

@@ -175,7 +175,7 @@ def test_lower_numbers_are_served_earlier(both):
 @pytest.mark.sweep("more bundles", but=["sampled", "whole"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_both_preempt_alike_and_tokens_stay_the_same(both, tmp_path, kind: str):
-    """Of three slots, for two that are urgent: one is in its prefill, the others decode."""
+    """Give two urgent requests slots of three: one of these is in its prefill, the others decode."""
     options: dict[str, Any] = {"max_new_tokens": 44, "ignore_eos": True, "logprobs": True, "adaptive": False}
     if kind == "sampled":
         options |= {"max_new_tokens": 24, "temperature": 0.9, "seed": 5, "autoregressive": True}

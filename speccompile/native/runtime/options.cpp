@@ -159,6 +159,17 @@ void check_prompt_number(const std::string& name, size_t prompt) {
   if (prompt >= kMost) throw Error(Kind::kUsage, name + ": received a value for prompt " + std::to_string(prompt), "the first prompt is 0; SPC_ALL is all");
 }
 
+// Keep what is given for one prompt in `each`, or for all of them in `all`.
+template <class Given>
+void keep(const char* name, size_t prompt, Given given, std::optional<Given>& all, std::map<size_t, Given>& each) {
+  if (prompt == Request::kAll) {
+    all = std::move(given);
+  } else {
+    check_prompt_number(name, prompt);
+    each[prompt] = std::move(given);
+  }
+}
+
 }  // namespace
 
 std::string Value::repr() const {
@@ -212,23 +223,9 @@ void Request::set_text(const std::string& name, const std::string& value) {
                 "options have the names of Python's generate_batch");
 }
 
-void Request::set_source(size_t prompt, Prompt given) {
-  if (prompt == kAll) {
-    source = std::move(given);
-  } else {
-    check_prompt_number("source", prompt);
-    sources[prompt] = std::move(given);
-  }
-}
+void Request::set_source(size_t prompt, Prompt given) { keep("source", prompt, std::move(given), source, sources); }
 
-void Request::set_audio(size_t prompt, SoundPtr sound) {
-  if (prompt == kAll) {
-    audio = std::move(sound);
-  } else {
-    check_prompt_number("audio", prompt);
-    sounds[prompt] = std::move(sound);
-  }
-}
+void Request::set_audio(size_t prompt, SoundPtr sound) { keep("audio", prompt, std::move(sound), audio, sounds); }
 
 size_t Request::n_prompts() const {
   if (!prompts.empty()) return prompts.size();

@@ -38,7 +38,7 @@ class Scheduler(PrefixReuse):
         sessions: SessionFolder | None = None,
     ) -> None:
         """sessions: where texts are kept for later services. Raise UsageError if the bundle's cannot be."""
-        PrefixReuse.__init__(self, bundle, clock, sessions)
+        super().__init__(bundle, clock, sessions)
         self.limits, self.observer = limits or Limits(), observer or Observer()
         self.changed = threading.Condition()
         """Condition held to check for work, and notified when there may be some."""
