@@ -110,8 +110,8 @@ CONSTANTS = {
         "CLEAR_SPEEDUP": "kClearSpeedup", "DECISION_ROUNDS": "kDecisionRounds", "LOSING_ROUNDS": "kLosingRounds",
     },
     "speccompile.runtime.rounds.acceptance_rate": {
-        "MEMORY": "kMemory", "LONG_MEMORY": "kLongMemory", "PRIOR_WEIGHT": "kPriorWeight",
-        "PRIOR_ACCEPTANCE": "kPriorAcceptance",
+        "MEMORY": "kMemory", "LONG_MEMORY": "kLongMemory", "LARGEST_UNIT": "kLargestUnit",
+        "PRIOR_WEIGHT": "kPriorWeight", "PRIOR_ACCEPTANCE": "kPriorAcceptance",
     },
     "speccompile.runtime.rounds.speedup_model": {
         "WARM_UP_ROUNDS": "kWarmUpRounds", "MIN_TIMED_CATCH_UP": "kMinTimedCatchUp", "WIDTH_MARGIN": "kWidthMargin",

@@ -213,6 +213,7 @@ inline constexpr int64_t kLosingRounds = 4;
 // speccompile.runtime.rounds.acceptance_rate
 inline constexpr int64_t kMemory = 20;
 inline constexpr int64_t kLongMemory = 100;
+inline constexpr double kLargestUnit = 1000000.0;
 inline constexpr double kPriorWeight = 10.0;
 inline constexpr double kPriorAcceptance = 0.8;
 

@@ -42,6 +42,7 @@ int AdaptiveDraftLength::next_width(int64_t lag) {
   if (paused_) return waited_ >= gap_ && resumes(lag) ? width_ : 1;
   if (!model_.is_based() || since_autoregressive_ >= (speedup_ > kClearSpeedup ? kRareRefresh : kRefresh)) return 1;
   if (since_decision_ % kLosingRounds && !on_trial_) return width_;
+  trial_loss_ = std::max(trial_loss_, -most_saved());
   on_trial_ = on_trial_ && recent_loss_ > 0;
   const bool is_losing = recent_loss_ >= patience();
   const int64_t wait = on_trial_ ? 0 : is_losing ? kLosingRounds : kDecisionRounds;
@@ -128,7 +129,7 @@ void AdaptiveDraftLength::record_catch_up(int64_t tokens, double seconds, double
 }
 
 void AdaptiveDraftLength::add_loss(double seconds) {
-  trial_loss_ = std::max(trial_loss_ + seconds, -most_saved());
+  trial_loss_ += seconds;
   loss_since_resume_ += seconds;
   recent_loss_ = std::max(0.0, recent_loss_ + seconds);
 }

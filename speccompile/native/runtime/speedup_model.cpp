@@ -65,21 +65,27 @@ double RoundTimes::at(double width) const {
 }
 
 AcceptanceCounts::AcceptanceCounts(int depth, double memory)
-    : tried(static_cast<size_t>(depth)), accepted(static_cast<size_t>(depth)), memory_(memory) {}
+    : tried(static_cast<size_t>(depth)), accepted(static_cast<size_t>(depth)), growth_(1 / (1 - 1 / memory)) {}
 
 void AcceptanceCounts::add(const std::vector<int>& drafts, int limit, int without) {
-  scale(1 - 1 / memory_);
+  unit *= growth_;
   for (const int count : drafts) {
     for (size_t depth = 0; depth < static_cast<size_t>(count); ++depth) {
-      tried[depth] += 1;
-      accepted[depth] += 1;
+      tried[depth] += unit;
+      accepted[depth] += unit;
     }
-    if (count < limit) tried[static_cast<size_t>(count)] += 1;
+    if (count < limit) tried[static_cast<size_t>(count)] += unit;
   }
-  rows += static_cast<double>(drafts.size()) + without;
-  rows_with += static_cast<double>(drafts.size());
-  rounds += 1;
-  rounds_with += !drafts.empty();
+  rows += (static_cast<double>(drafts.size()) + without) * unit;
+  rounds += unit;
+  if (!drafts.empty()) {
+    rows_with += static_cast<double>(drafts.size()) * unit;
+    rounds_with += unit;
+  }
+  if (unit > kLargestUnit) {
+    scale(1 / unit);
+    unit = 1;
+  }
 }
 
 void AcceptanceCounts::scale(double factor) {
@@ -106,15 +112,18 @@ void Acceptance::expect(const MeasuredAcceptance& measured) {
   }
   everywhere_.rows = everywhere_.rounds = factor * static_cast<double>(measured.rounds);
   everywhere_.rows_with = everywhere_.rounds_with = factor * static_cast<double>(measured.drafted);
+  everywhere_.unit = 1;
 }
 
 void Acceptance::limit_weight(double rounds) {
-  if (here_.rounds > rounds) here_.scale(rounds / here_.rounds);
+  if (here_.rounds > rounds * here_.unit) here_.scale(rounds * here_.unit / here_.rounds);
 }
 
 double Acceptance::weight() const {
   if (everywhere_.rounds == 0) return 0;
-  return std::min(1.0, kPriorWeight / (1 + here_.rounds / kPriorWeight) / everywhere_.rounds);
+  const double weight =
+      kPriorWeight / (1 + here_.rounds / here_.unit / kPriorWeight) / (everywhere_.rounds / everywhere_.unit);
+  return std::min(1.0, weight) * here_.unit / everywhere_.unit;
 }
 
 std::vector<double> Acceptance::tokens() const {
@@ -123,7 +132,7 @@ std::vector<double> Acceptance::tokens() const {
   std::vector<double> found{total};
   for (size_t depth = 0; depth < here_.tried.size(); ++depth) {
     const double kept = here_.accepted[depth] + weight * everywhere_.accepted[depth];
-    chance = (kept + chance) / (here_.tried[depth] + weight * everywhere_.tried[depth] + 1);
+    chance = (kept + chance * here_.unit) / (here_.tried[depth] + weight * everywhere_.tried[depth] + here_.unit);
     reached *= chance;
     total += reached;
     found.push_back(total);
@@ -133,12 +142,14 @@ std::vector<double> Acceptance::tokens() const {
 
 double Acceptance::rows() const {
   const double weight = this->weight();
-  return (here_.rows_with + weight * everywhere_.rows_with + 1) / (here_.rows + weight * everywhere_.rows + 1);
+  return (here_.rows_with + weight * everywhere_.rows_with + here_.unit) /
+         (here_.rows + weight * everywhere_.rows + here_.unit);
 }
 
 double Acceptance::rounds() const {
   const double weight = this->weight();
-  return (here_.rounds_with + weight * everywhere_.rounds_with + 1) / (here_.rounds + weight * everywhere_.rounds + 1);
+  return (here_.rounds_with + weight * everywhere_.rounds_with + here_.unit) /
+         (here_.rounds + weight * everywhere_.rounds + here_.unit);
 }
 
 SpeedupModel::SpeedupModel(std::map<int, int> drafts, bool fused)

@@ -63,7 +63,7 @@ struct RoundTimes {
 };
 
 // Counts of drafts tried and accepted at each depth after accepted predecessors, and of rows and rounds, in total and with
-// drafts. Recent rounds weigh most.
+// drafts. Recent rounds weigh most: a round weighs `unit`, which grows, and all counts are multiples of it.
 class AcceptanceCounts {
  public:
   // memory: number of rounds that count, with decaying weight.
@@ -73,10 +73,10 @@ class AcceptanceCounts {
   void scale(double factor);
 
   std::vector<double> tried, accepted;
-  double rows = 0, rows_with = 0, rounds = 0, rounds_with = 0;
+  double rows = 0, rows_with = 0, rounds = 0, rounds_with = 0, unit = 1;
 
  private:
-  double memory_;
+  double growth_;
 };
 
 // Acceptance rate at each depth after accepted predecessors: of the current text, mixed with all texts while little is known
@@ -102,7 +102,7 @@ class Acceptance {
   double rounds() const;
 
  private:
-  // Return the weight of a round of any text.
+  // Return the factor that takes counts of all texts to those of the current one: a round's weight over its unit.
   double weight() const;
 
   AcceptanceCounts here_, everywhere_;

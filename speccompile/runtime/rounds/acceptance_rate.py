@@ -18,29 +18,38 @@ PRIOR_ACCEPTANCE = 0.8
 """Acceptance rate assumed before anything is measured; it counts for one round."""
 
 
+LARGEST_UNIT = 1e6
+"""The weight of a new round, beyond which all counts are divided by it."""
+
+
 class AcceptanceCounts:
     """Drafts tried and accepted at each depth, after accepted predecessors; sequences and rounds, all of them and those
-    with drafts. Recent rounds count most."""
+    with drafts. Recent rounds count most: a round weighs `unit`, which grows, and all counts are multiples of it."""
 
     def __init__(self, depth: int, memory: float) -> None:
         """memory: number of rounds that count, recent ones most."""
         self.tried, self.accepted = [0.0] * depth, [0.0] * depth
         self.rows = self.rows_with = self.rounds = self.rounds_with = 0.0
-        self._memory = memory
+        self.unit, self._growth = 1.0, 1 / (1 - 1 / memory)
 
     def add(self, accepted: Sequence[int], limit: int, without: int) -> None:
         """See `Acceptance.add`."""
-        self.scale(1 - 1 / self._memory)
+        self.unit *= self._growth
+        unit, tried = self.unit, self.tried
         for count in accepted:
             for depth in range(count):
-                self.tried[depth] += 1
-                self.accepted[depth] += 1
+                tried[depth] += unit
+                self.accepted[depth] += unit
             if count < limit:
-                self.tried[count] += 1
-        self.rows += len(accepted) + without
-        self.rows_with += len(accepted)
-        self.rounds += 1
-        self.rounds_with += bool(accepted)
+                tried[count] += unit
+        self.rows += (len(accepted) + without) * unit
+        self.rounds += unit
+        if accepted:
+            self.rows_with += len(accepted) * unit
+            self.rounds_with += unit
+        if unit > LARGEST_UNIT:
+            self.scale(1 / unit)
+            self.unit = 1.0
 
     def scale(self, factor: float) -> None:
         self.tried = [factor * count for count in self.tried]
@@ -82,7 +91,8 @@ class Acceptance:
         self._uncounted.append((accepted, limit, without))
 
     def _count(self) -> tuple[AcceptanceCounts, AcceptanceCounts, float]:
-        """Return the counts of the current text and of all texts, and the weight of a round of all texts."""
+        """Return the counts of the current text and of all texts, and the factor that takes the latter to the former: a
+        round's weight over its unit. The constants of estimates are multiples of the first unit as well."""
         for accepted, limit, without in self._uncounted:
             self._here.add(accepted, limit, without)
             self._everywhere.add(accepted, limit, without)
@@ -90,7 +100,8 @@ class Acceptance:
         here, everywhere = self._here, self._everywhere
         if not everywhere.rounds:
             return here, everywhere, 0.0
-        return here, everywhere, min(1.0, PRIOR_WEIGHT / (1 + here.rounds / PRIOR_WEIGHT) / everywhere.rounds)
+        weight = PRIOR_WEIGHT / (1 + here.rounds / here.unit / PRIOR_WEIGHT) / (everywhere.rounds / everywhere.unit)
+        return here, everywhere, min(1.0, weight) * here.unit / everywhere.unit
 
     def expect(self, measured: MeasuredAcceptance) -> None:
         """Set the prior from rounds of other texts; they count as at most LONG_MEMORY rounds."""
@@ -99,12 +110,13 @@ class Acceptance:
         counts.accepted = [factor * count for count in measured.accepted]
         counts.rows = counts.rounds = factor * measured.rounds
         counts.rows_with = counts.rounds_with = factor * measured.drafted
+        counts.unit = 1.0
 
     def limit_weight(self, rounds: float) -> None:
         """Let the evidence of the current text count for at most `rounds` rounds."""
         here, _, _ = self._count()
-        if here.rounds > rounds:
-            here.scale(rounds / here.rounds)
+        if here.rounds > rounds * here.unit:
+            here.scale(rounds * here.unit / here.rounds)
 
     def tokens(self) -> list[float]:
         """Return the expected new tokens of a sequence with drafts, if at most 0, 1, .. of them can be accepted."""
@@ -113,7 +125,7 @@ class Acceptance:
         found = [total]
         for depth in range(len(here.tried)):
             kept = here.accepted[depth] + weight * everywhere.accepted[depth]
-            chance = (kept + chance) / (here.tried[depth] + weight * everywhere.tried[depth] + 1)
+            chance = (kept + chance * here.unit) / (here.tried[depth] + weight * everywhere.tried[depth] + here.unit)
             reached *= chance
             total += reached
             found.append(total)
@@ -123,10 +135,12 @@ class Acceptance:
     def rows(self) -> float:
         """Share of sequences that have drafts."""
         here, everywhere, weight = self._count()
-        return (here.rows_with + weight * everywhere.rows_with + 1) / (here.rows + weight * everywhere.rows + 1)
+        with_drafts = here.rows_with + weight * everywhere.rows_with + here.unit
+        return with_drafts / (here.rows + weight * everywhere.rows + here.unit)
 
     @property
     def rounds(self) -> float:
         """Share of rounds in which some sequence has drafts."""
         here, everywhere, weight = self._count()
-        return (here.rounds_with + weight * everywhere.rounds_with + 1) / (here.rounds + weight * everywhere.rounds + 1)
+        with_drafts = here.rounds_with + weight * everywhere.rounds_with + here.unit
+        return with_drafts / (here.rounds + weight * everywhere.rounds + here.unit)

@@ -178,6 +178,7 @@ class AdaptiveDraftLength:
         if self._since_decision % LOSING_ROUNDS and not self._on_trial:
             return self._width
         self._read_rounds()
+        self._trial_loss = max(self._trial_loss, -self._most_saved)
         self._on_trial = self._on_trial and self._recent_loss > 0
         is_losing = self._recent_loss >= self._patience
         wait = 0 if self._on_trial else LOSING_ROUNDS if is_losing else DECISION_ROUNDS
@@ -257,28 +258,24 @@ class AdaptiveDraftLength:
     def _read_rounds(self) -> None:
         """Take the recorded rounds that drafted into account."""
         rounds, self._unread = self._unread, []
+        if not rounds:
+            return
+        model, drafting, single = self._model, self._model.drafting, self._model.autoregressive.typical
         for width, seconds, accepted, without in rounds:
-            if width:
-                self._read_verify(width, seconds, accepted, without)
-            else:
-                self._read_draft(seconds)
-
-    def _read_verify(self, width: int, seconds: float | None, accepted: Sequence[int], without: int) -> None:
-        speed, tokens = self._model, 1 + sum(accepted) / (len(accepted) + without)
-        if seconds is not None:
-            speed.windows[width].add(seconds)
-        speed.acceptance.add(accepted, speed.accepts[width], without)
-        if speed.windows[width].count:
-            self._add_loss(speed.windows[width].typical - tokens * speed.autoregressive.typical)
-        self._new_tokens += tokens
-        self._tried = True
-
-    def _read_draft(self, seconds: float | None) -> None:
-        if seconds is not None:
-            self._model.drafting.add(seconds)
-        self._add_loss(self._model.drafting.typical)
+            times = model.windows[width] if width else drafting
+            if seconds is not None:
+                times.add(seconds)
+            if not width:
+                self._add_loss(times.typical)
+                continue
+            tokens = 1 + sum(accepted) / (len(accepted) + without)
+            model.acceptance.add(accepted, model.accepts[width], without)
+            if times.count:
+                self._add_loss(times.typical - tokens * single)
+            self._new_tokens += tokens
+            self._tried = True
 
     def _add_loss(self, seconds: float) -> None:
-        self._trial_loss = max(self._trial_loss + seconds, -self._most_saved)
+        self._trial_loss += seconds
         self._loss_since_resume += seconds
         self._recent_loss = max(0.0, self._recent_loss + seconds)

@@ -83,8 +83,8 @@ class DraftController:
         self._parents = rounds.engine.host_view("parents", (rounds.batch, self._full)) if has_parents else None
         self._proposed = np.zeros((rounds.batch, self._full), np.int64)
         """Windows that the host has written, one for every slot."""
-        self._adaptive_width, self._is_adaptive = 1, False
-        """Window width that the policy has chosen, and whether the next window uses it."""
+        self._adaptive_width, self._is_adaptive, self._batch_size = 1, False, 0
+        """Window width that the policy has chosen, whether the next window uses it, slots that it was told of last."""
 
     def admit(
         self, slot: Slot, row: SequenceState, reuse: int, *, speculative: bool, adaptive: bool, others: Sequence[Slot]
@@ -234,8 +234,10 @@ class DraftController:
         return self._adaptive_width
 
     def _record_batch_size(self, slots: Collection[Slot]) -> None:
-        """Report the number of slots in a round to the policy; 1 if every run covers the whole batch anyway."""
-        self.policy.record_batch_size(len(slots) if self._rounds.supports_batch_slices else 1)
+        """Report the number of slots in a round to the policy, if it changes; 1 if every run covers the whole batch."""
+        if (size := len(slots) if self._rounds.supports_batch_slices else 1) != self._batch_size:
+            self._batch_size = size
+            self.policy.record_batch_size(size)
 
     def _catch_up_tokens(self, lags: Sequence[int]) -> int:
         """Return the tokens of a catch-up: a sum where slots run in turn, a maximum where they run together."""
