@@ -25,6 +25,8 @@ class ForcedPace:
     def record_batch_size(self, rows: int) -> None:
         assert rows > 0
 
+    is_resting = False  # every width comes from the test
+
     def next_width(self, lag: int) -> int:
         wanted = next(self._wanted)
         self.lags.append(lag)

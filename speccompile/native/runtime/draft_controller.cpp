@@ -197,9 +197,12 @@ int64_t DraftController::next_window_limit(const SlotList& ready, const SlotList
   return adaptive_width_ = policy->next_width(catch_up_tokens(lagging));
 }
 
-// Report the number of slots in a round to the policy; 1 if every run covers the whole batch anyway.
+// Report the number of slots in a round to the policy, if it changes; 1 if every run covers the whole batch.
 void DraftController::record_batch_size(const SlotList& slots) {
-  policy->record_batch_size(rounds_.supports_batch_slices ? static_cast<int>(slots.size()) : 1);
+  const int size = rounds_.supports_batch_slices ? static_cast<int>(slots.size()) : 1;
+  if (size == batch_size_) return;
+  batch_size_ = size;
+  policy->record_batch_size(size);
 }
 
 // Return the tokens of a catch-up: a sum where slots run in turn, a maximum where they run together.

@@ -109,6 +109,7 @@ class DraftController {
   // Window width that the policy has chosen, and whether the next window uses it.
   int64_t adaptive_width_ = 1;
   bool is_adaptive_ = false;
+  int batch_size_ = 0;  // the number of slots that the policy was told last
 };
 
 }  // namespace spc

@@ -73,6 +73,11 @@ class DraftLengthPolicy(Protocol):
         drafter has to read first to catch up."""
         ...
 
+    @property
+    def is_resting(self) -> bool:
+        """Return whether the next window has no drafts whatever the drafter's lag: `next_width` need not be asked."""
+        ...
+
     def expect_times(self, times: Mapping[str, Any]) -> None:
         """Set the prior: times of rounds, as `measured_times` returned them in another process on this machine."""
         ...
@@ -169,7 +174,6 @@ class AdaptiveDraftLength:
 
     def next_width(self, lag: int) -> int:
         if self._paused:
-            self._read_rounds()
             return self._width if self._waited >= self._gap and self._resumes(lag) else 1
         if not self._model.is_based or self._since_autoregressive >= (
             RARE_REFRESH if self._speedup > CLEAR_SPEEDUP else REFRESH
@@ -191,8 +195,13 @@ class AdaptiveDraftLength:
                 return 1
         return self._width
 
+    @property
+    def is_resting(self) -> bool:
+        return self._paused and self._waited < self._gap
+
     def _resumes(self, lag: int) -> bool:
         """Resume drafting after a gap if it pays again, or for a trial. Return whether drafting has resumed."""
+        self._read_rounds()
         gain, width = self._model.best(self._model.full)
         price, left = self._model.trial_cost(lag), self._expected_tokens - self._new_tokens
         pays = gain > 1 + TRIAL_SHARE and price <= (1 - 1 / gain) * self._model.autoregressive.typical * left
@@ -232,12 +241,12 @@ class AdaptiveDraftLength:
         return TRIAL_SHARE * self._model.autoregressive.typical * self._expected_tokens
 
     def record_autoregressive(self, seconds: float | None) -> None:
-        self._read_rounds()
+        if self._unread:
+            self._read_rounds()
         if seconds is not None:
             self._model.add_autoregressive(seconds)
-        if (
-            self._model.is_based
-        ):  # also by an expected time: a second round without drafts would cost more than it tells
+        # Also by an expected time: a second round without drafts would cost more than it tells.
+        if self._since_autoregressive and self._model.is_based:
             self._since_autoregressive = 0
         self._new_tokens += 1
         self._waited += 1

@@ -223,7 +223,7 @@ class DraftController:
         """Return the maximum width of the next window. Query the policy once a round, but not when only a prefill has
         ended while other slots decode."""
         wanted, decoding = self.window_limit(present), [slot for slot in present if slot.decodes]
-        if not self._is_adaptive or not any(slot.sequence.is_active for slot in taking):
+        if not self._is_adaptive or self.policy.is_resting or not any(slot.sequence.is_active for slot in taking):
             return wanted
         if any(slot not in taking for slot in decoding):
             return wanted

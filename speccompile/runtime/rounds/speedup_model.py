@@ -28,18 +28,22 @@ class Times:
     a minimum over a long history keeps falling."""
 
     def __init__(self) -> None:
-        self.typical, self.count = 0.0, 0
+        self.count, self._typical = 0, 0.0
         self._last = deque[float](maxlen=9)
-        self._is_held = False
+        self._is_held = self._is_stale = False
 
     def add(self, seconds: float) -> None:
         self.count += 1
         self._last.append(seconds)
-        if not self._is_held:
-            self._summarize()
+        self._is_stale = not self._is_held
 
-    def _summarize(self) -> None:
-        self.typical = sorted(self._last)[(len(self._last) - 1) // 4]
+    @property
+    def typical(self) -> float:
+        """Seconds of a run; sorted out when somebody asks, which is not after every run."""
+        if self._is_stale:
+            self._is_stale = False
+            self._typical = sorted(self._last)[(len(self._last) - 1) // 4]
+        return self._typical
 
     @property
     def is_measured(self) -> bool:
@@ -49,13 +53,11 @@ class Times:
     def expect(self, seconds: float, count: int, *, held: bool = False) -> None:
         """Use these values until something is measured, as if `count` times had been added. held: use the time until
         `release`, whatever is measured."""
-        self.typical, self.count, self._is_held = seconds, count, held
+        self._typical, self.count, self._is_held, self._is_stale = seconds, count, held, False
 
     def release(self) -> None:
         """Use what was measured from now on."""
-        self._is_held = False
-        if self._last:
-            self._summarize()
+        self._is_held, self._is_stale = False, bool(self._last)
 
 
 class RoundTimes:
