@@ -29,7 +29,7 @@ from common import Form, quiet_environment, say, vocabulary_size
 from table import render
 
 OURS = "speccompile"
-PEERS = (OURS, "openvino", "onnxruntime", "llama_cpp")
+PEERS = (OURS, "openvino", "onnxruntime", "llama_cpp", "pace")
 COLUMNS = ("fp32", "bf16", "8-bit", "4-bit")
 
 
