@@ -27,7 +27,7 @@ _ENGINE = EnginePlan(0, "rtx", "tensorrt_rtx", "cuda", None, PrecisionPlan("floa
 
 @pytest.mark.parametrize("name", vision.NAMES)
 def test_an_encoder_of_every_family_is_proven_and_built_for_every_gpu(tmp_path, name):
-    inputs = open_plan(planned(name, LOOKUP, tmp_path)).encoder
+    inputs = open_plan(planned(name, LOOKUP, tmp_path, prefill_chunk=80)).encoder
     encoder, rows = build_encoders(inputs, LONGEST, tmp_path, CachedSteps(), prove=True)
     assert [row["level"] for row in rows] == ["graph against eager", "tensorrt against eager"]
     for capability in CAPABILITIES:
