@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from speccompile.bundle.manifest import DECODINGS, TREES, EngineEntry, Manifest
+from speccompile.bundle.media import ENCODE_IMAGE, MEDIA
 from speccompile.bundle.signatures import (
     ADAPTER_MATRIX,
     COMPONENT_STATES,
@@ -234,6 +235,8 @@ def _engine(engine: EngineEntry, graphs: Sequence[Graph], batch_size: int) -> It
     states of TensorRT."""
     own = {graph.name: with_fixed_batch(graph, batch_size) for graph in engine.graphs}
     names = [graph.name for graph in graphs]
+    if engine.build is not None and any(tensor.name == MEDIA for graph in graphs for tensor in graph.inputs):
+        names.append(ENCODE_IMAGE)
     if sorted(own) != sorted(names) or len(own) != len(engine.graphs):
         found = ", ".join(graph.name for graph in engine.graphs) or "none"
         yield f"its graphs are {found}, the bundle's are {', '.join(names)}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from speccompile.bundle.media import ENCODE_IMAGE
 from speccompile.bundle.source_section import SECTION, check_source
 from speccompile.contract import Graph, Tensor, buffers
 from speccompile.errors import BundleError
@@ -59,8 +60,8 @@ class EngineEntry:
     """One engine of the bundle.
 
     files: graph name -> path in the bundle, empty while the engine is deferred. precision: component ("target",
-    "drafter") -> name of its precision. graphs: the round's graphs with this engine's dtypes. build: for the TensorRT
-    backends only.
+    "drafter") -> name of its precision. graphs: the round's graphs with this engine's dtypes, and the encoder's in an
+    engine of TensorRT for a target that sees pictures. build: for the TensorRT backends only.
     """
 
     name: str
@@ -76,6 +77,12 @@ class EngineEntry:
     def deferred(self) -> str:
         """Reason why the engine is not built yet, or ""."""
         return self.build.deferred if self.build else ""
+
+    @property
+    def round(self) -> "EngineEntry":
+        """Return the engine without the encoder of pictures, which runs before rounds, beside those of others."""
+        files = {name: file for name, file in self.files.items() if name != ENCODE_IMAGE}
+        return replace(self, files=files, graphs=tuple(each for each in self.graphs if each.name != ENCODE_IMAGE))
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self) | {"graphs": [graph.to_json() for graph in self.graphs]}

@@ -42,6 +42,9 @@ MEDIA, MEDIA_ROWS, MEDIA_BLOCKS, MEDIA_OFFSETS, MEDIA_NEXT, MEDIA_BEHIND = MEDIA
 )  # fmt: skip
 """Inputs of a round's graphs that pictures fill."""
 
+PATCHES = "patches"
+"""Name of the size that varies in inputs of encoders that read patches: their number; that of the rows is `ROWS`."""
+
 AXES = 3
 """Axes of a row's position: time, row, column."""
 

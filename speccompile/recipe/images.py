@@ -41,10 +41,14 @@ def decide_images(
         raise origin.refusal("target.images", received, expected, "remove target.images")
     images = replace(read_images(target.folder), precision=precision)
     for engine in engines:
-        if engine.provider != "cpu":
+        if engine.backend == "onnxruntime" and engine.provider != "cpu":
             received = f"true and the engine '{engine.name}', {engine.backend} on {engine.provider}"
-            expected = "engines of onnxruntime on cpu: pictures are not compiled for others yet"
+            expected = "engines of onnxruntime on cpu, tensorrt_rtx and tensorrt: pictures are not compiled for others"
             raise origin.refusal("target.images", received, expected, "remove target.images, or the engine")
+        if engine.provider != "cpu" and precision != ENCODER_PRECISION:
+            received = f"'{precision}' and the engine '{engine.name}', {engine.backend}"
+            expected = f"'{ENCODER_PRECISION}': engines of TensorRT encode pictures in it"
+            raise origin.refusal("target.encoder_precision", received, expected, "remove target.encoder_precision")
     for key, found in (("target.adapter", recipe.target.adapter), ("adapters", recipe.adapters)):
         if found is not None:
             raise origin.refusal(key, "it beside target.images", "one of them", f"remove {key}, or target.images")

@@ -133,7 +133,8 @@ class Bundle(EngineOwner, Servable):
     def _open(
         cls, opened: OpenedBundle, engine: str | None, threads: int | None, *, verify: bool, proposer: Proposer | None
     ) -> "Bundle":
-        entry, writer = choose(opened.manifest, engine), None
+        chosen, writer = choose(opened.manifest, engine), None
+        entry = chosen.round
         if proposer is None and (opened.folder / WRITER).is_dir():
             writer = cls.open_writer(opened.folder, opened.manifest.tokens, entry.name, threads)
         found = find_proposer(opened.folder, opened.manifest, proposer or writer)
@@ -143,7 +144,7 @@ class Bundle(EngineOwner, Servable):
         bundle = cls(opened.manifest, running, entry, texts.text, texts.chat_template, found, tokenizer)
         if proposer is None and (seen := measured(opened.proof, entry.name, opened.manifest.depth)):
             bundle._loop.drafting.policy.expect(seen)
-        bundle.grammars, bundle.vision = texts.grammars, open_reader(opened, running.threads, texts.text)
+        bundle.grammars, bundle.vision = texts.grammars, open_reader(opened, chosen, running.threads, texts.text)
         key = engine_key(opened.folder, entry, running.threads)
         if entry.provider == "cpu":
             bundle.exactness = cached_invariance(key) or check_invariance(key, running, opened.manifest)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from speccompile.bundle.manifest import EngineEntry, Manifest, TensorRTBuild
+from speccompile.bundle.media import ENCODE_IMAGE
 from speccompile.contract import NEXT_ROUND_INPUTS, Graph, Tensor
 from speccompile.runtime.devices.engine import Array
 from tests.light.fake_bundle import toy_manifest
@@ -193,6 +194,9 @@ class Context:
 
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
         """Sizes that vary are those of the input that they come from, as in the toy."""
+        if self.engine.graph == ENCODE_IMAGE:
+            rows, width = self.engine.tensors[name]["shape"]
+            return self.shapes["pixels"][0] // 4 if rows == -1 else rows, width
         _, width = self.shapes["window"] if "window" in self.shapes else self.shapes["path"]
         described = self.engine.tensors[name]["shape"]
         (logit_rows,) = self.shapes.get("logit_rows", (0,))
@@ -214,11 +218,14 @@ class Context:
         for name, row in engine.tensors.items():
             assert row["aliased"] is None or self.addresses[row["aliased"]] == self.addresses[name], name
         self.settled = True
-        toy = Toy(self.trt.manifest, {name: self._view(name) for name in engine.tensors})
+        tensors = {name: self._view(name) for name in engine.tensors}
 
         def work() -> None:
             self.runs += 1
-            toy.run(engine.graph, self.shapes)
+            if engine.graph == ENCODE_IMAGE:
+                encode(tensors)
+            else:
+                Toy(self.trt.manifest, tensors).run(engine.graph, self.shapes)
 
         cuda.put(stream, work)
         return True
@@ -227,6 +234,13 @@ class Context:
         shape = self.shapes[name] if name in self.shapes else self.get_tensor_shape(name)
         dtype = NUMPY[self.engine.tensors[name]["dtype"]]
         return self.trt.cuda.view(self.addresses[name], int(np.prod(shape)) * dtype.itemsize).view(dtype).reshape(shape)
+
+
+def encode(tensors: Mapping[str, Array]) -> None:
+    """Write the rows of a toy encoder: sums of a row's pixels, plus its number of patches, times 1, 2, .."""
+    rows, pixels = tensors["rows"], tensors["pixels"]
+    sums = pixels.reshape(len(rows), -1).sum(1) + (len(tensors["places"]) if "places" in tensors else 0)
+    rows[:] = sums[:, None] * np.arange(1, rows.shape[1] + 1)
 
 
 class Toy(ToyEngine):

@@ -25,6 +25,7 @@ def graph() -> Graph:
         Tensor("logit_rows", "int64", ("logit_rows",), "logit_rows", "index"),
         Tensor("catch_up", "int64", ("catch_up",), "catch_up", "index"),
         Tensor("history", "int64", (2, "history"), "history", "io"),
+        Tensor("media", "float32", ("media", 8), "media", "io"),
     )
     return Graph("step", inputs, ())
 
@@ -50,6 +51,7 @@ def test_the_profile_spans_decoding_and_prefill(tokens, chunk, window, path, log
         "logit_rows": tuple((size,) for size in logit_rows),
         "catch_up": tuple((size,) for size in catch_up),
         "history": ((2, 1), (2, 1), (2, 64)),
+        "media": ((1, 8), (1, 8), (2 * (window[2] + 1), 8)),
     }
 
 

@@ -94,6 +94,13 @@ REFUSED = [
     ({"cache": {"max_length": 40}}, r"cache\.max_length: received 40, expected at least \d+: the smallest picture has"),
     ({"adapters": {"modules": ["q_proj"]}}, r"adapters: received it beside target\.images"),
     ({"engines": [{"backend": "onnxruntime", "provider": "cuda"}]}, r"target\.images: received true and the engine"),
+    (
+        {
+            "engines": [{"backend": "tensorrt_rtx", "compute_capability": "8.9", "precision": {"target": "float16"}}],
+            "target": {"encoder_precision": "int8"},
+        },
+        r"target\.encoder_precision: received 'int8' and the engine 'tensorrt_rtx-8\.9-float16', tensorrt_rtx, exp",
+    ),
 ]
 
 

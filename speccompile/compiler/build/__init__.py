@@ -19,7 +19,7 @@ from speccompile.compiler.build.cache_acceptance import compare_acceptance
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.calibration import is_calibrated
 from speccompile.compiler.build.distribution_proof import prove_distributions
-from speccompile.compiler.build.image_encoder import build_encoder
+from speccompile.compiler.build.encoder_engine import build_encoders, encoder_files
 from speccompile.compiler.build.image_proof import prove_images
 from speccompile.compiler.build.inputs import StageInputs, open_plan, open_round
 from speccompile.compiler.build.interrupts import Interrupts
@@ -31,7 +31,7 @@ from speccompile.compiler.build.prefixes import add_prefixes, prefix_token_ids
 from speccompile.compiler.build.proposals import put_index
 from speccompile.compiler.build.quality import measure_quality, quality_texts
 from speccompile.compiler.build.source_proof import prove_encoders, prove_traced_encoders
-from speccompile.compiler.build.tensorrt import build_engines, check_builders, combined_error
+from speccompile.compiler.build.tensorrt import build_engines, check_builders, combined_error, longest_text
 from speccompile.compiler.build.token_proof import proof_prompts, proof_sources, prove_tokens
 from speccompile.compiler.build.traced_graphs import TracedGraph, trace_graphs
 from speccompile.compiler.build.writer import build_writer
@@ -83,7 +83,7 @@ def build(
         prompts = proof_prompts(stages.prompts, folder) if prove or is_calibrated(plan.engines) else []
         texts = quality_texts(stages.texts, folder, prompts) if prove else []
         parts = trace_graphs(stages.trace, folder, steps, prove=prove)
-        encoded = [] if stages.encoder is None else build_encoder(stages.encoder, folder, steps, prove=prove)
+        encoder, encoded = build_encoders(stages.encoder, longest_text(stages.engines), folder, steps, prove=prove)
         _check(checkpoints, interrupts)
         lowered = lower_all(stages.lower, parts, folder, prompts, steps)
         if dump_graphs:  # also of a build whose proof fails: those are the graphs to look at
@@ -98,7 +98,7 @@ def build(
                 proof["images"] = _prove_images(stages, parts, lowered, manifest, folder, steps)
         _check(checkpoints, interrupts)
         reduce_into = Path(f"{output}.reduced") if reduce else None
-        built = build_engines(stages.engines, lowered, deferred, folder, reduce_into, manifest.catch_up)
+        built = build_engines(stages.engines, lowered, deferred, folder, reduce_into, manifest.catch_up, encoder)
         interrupts.check()
         _check(checkpoints, interrupts)
         if built.entries:
@@ -106,7 +106,8 @@ def build(
                 manifest = replace(manifest, engines=tuple(built.entries))
                 if recipe is not None:
                     (folder / FILE_NAME).write_text(recipe, encoding="utf-8")
-                delete_unreferenced(folder, {file for entry in built.entries for file in engine_files(entry)})
+                read = {file for entry in built.entries for file in engine_files(entry)}
+                delete_unreferenced(folder, read | encoder_files(stages.encoder, built.entries))
                 lock = make_lock(plan)
                 if prefixes:
                     writer.stage(manifest, lock, proof)  # a prefix names the hashes of what computes it

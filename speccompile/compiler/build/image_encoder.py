@@ -58,7 +58,7 @@ def build_encoder(inputs: EncoderInputs, folder: Path, steps: CachedSteps, *, pr
 
     def compare() -> dict[str, Any]:
         with log_step(f"proving {ENCODE_IMAGE} against transformers"):
-            return _compare(traced, folder / files[0])
+            return compare_encoder(traced, folder / files[0])
 
     def lower() -> dict[str, Any]:
         with log_step(f"writing {ENCODE_IMAGE} in {word}"):
@@ -81,7 +81,9 @@ def random_picture(height: int, width: int) -> NDArray[np.uint8]:
     return np.random.default_rng([height, width]).integers(0, 256, (height, width, 3), np.uint8)
 
 
-def _compare(inputs: EncoderInputs, file: Path) -> dict[str, Any]:
+def compare_encoder(inputs: EncoderInputs, file: Path) -> dict[str, Any]:
+    """Compare the rows of an encoder's float32 graph with transformers', and return the row of the proof. Raise
+    ProofError."""
     images, family = inputs.images, FAMILIES[inputs.images.family](inputs.images)
     shown = [random_picture(*shape) for shape in PROOF_SHAPES[:_PICTURES]]
     expected = image_features(load_whole(inputs.target.folder), family, shown).numpy()

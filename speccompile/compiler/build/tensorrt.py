@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.bundle.manifest import EngineEntry, TensorRTBuild
+from speccompile.bundle.media import ENCODE_IMAGE
+from speccompile.compiler.build.encoder_engine import TENSORRT_FILE, EncoderEngine
 from speccompile.compiler.build.lowered import Lowered
 from speccompile.compiler.diagnose.capability import check_capability, raise_unsupported
 from speccompile.compiler.diagnose.reduce import reduce_failure
@@ -71,6 +73,11 @@ def check_builders(engines: Iterable[EngineInputs]) -> dict[str, str]:
     return deferred
 
 
+def longest_text(engines: Iterable[EngineInputs]) -> int | None:
+    """Return the tokens of the longest text of TensorRT's engines; None if there are none."""
+    return next((inputs.max_length for inputs in engines if inputs.engine.backend in BACKENDS), None)
+
+
 def _check_memory(inputs: EngineInputs, limits: Limits) -> None:
     planned, demand = inputs.engine, BuilderMemory(inputs.graph_bytes)
     try:
@@ -97,11 +104,12 @@ def build_engines(
     folder: Path,
     reduce_into: Path | None,
     catch_up: int,
+    encoder: EncoderEngine | None = None,
 ) -> BuildResult:
     """Build every engine; skip those that TensorRT refuses.
 
     catch_up: width of the drafter's catch-up when decoding, for which engines are optimized. reduce_into: a folder for
-    the smallest graph that fails in the same way, one for each refused engine.
+    the smallest graph that fails in the same way, one for each refused engine. encoder: of a target that sees pictures.
     """
     built, limits = BuildResult(), Limits()
     for inputs in engines:
@@ -110,17 +118,21 @@ def build_engines(
         if planned.backend not in BACKENDS:
             built.entries.append(graphs.entry(planned))
             continue
-        settings = _settings(inputs, graphs, catch_up)
+        settings, entry = _settings(inputs, graphs, catch_up), graphs.entry(planned)
+        if encoder is not None:
+            settings[ENCODE_IMAGE] = encoder.settings(planned)
+            files = entry.files | {ENCODE_IMAGE: TENSORRT_FILE}
+            entry = replace(entry, graphs=(*entry.graphs, encoder.graph), files=files)
         if reason := deferred.get(planned.name, ""):
             LOGGER.warning("engine %s is deferred to `speccompile finish`: %s", planned.name, reason)
-            built.entries.append(_entry(planned, graphs, settings, {}, reason))
+            built.entries.append(_entry(planned, entry, settings, {}, reason))
             continue
         reports: dict[str, Any] = {}
-        for graph in graphs.graphs:
-            source = folder / graphs.files[graph.name]
+        for graph in entry.graphs:
+            source = folder / entry.files[graph.name]
             try:
                 _lint(source, graph.name, planned)
-                output = folder / plan_file(graphs.files[graph.name], graph.name, planned.name)
+                output = folder / plan_file(entry.files[graph.name], graph.name, planned.name)
                 reports[graph.name] = build_or_load(source, graph, settings[graph.name], output, limits=limits)
             except EngineError as error:
                 built.failures[planned.name] = error
@@ -128,7 +140,7 @@ def build_engines(
                     _reduce(source, settings[graph.name], reduce_into / f"{planned.name}.{graph.name}", limits)
                 break
         else:
-            built.entries.append(store_weights_once(_entry(planned, graphs, settings, reports, ""), folder))
+            built.entries.append(store_weights_once(_entry(planned, entry, settings, reports, ""), folder))
     return built
 
 
@@ -162,8 +174,9 @@ def _settings(inputs: EngineInputs, lowered: Lowered, catch_up: int) -> dict[str
 
 
 def _entry(
-    planned: EnginePlan, lowered: Lowered, settings: dict[str, Settings], reports: dict[str, Any], reason: str
+    planned: EnginePlan, lowered: EngineEntry, settings: dict[str, Settings], reports: dict[str, Any], reason: str
 ) -> EngineEntry:
+    """lowered: the engine that would open the lowered graphs themselves."""
     build = TensorRTBuild(
         deferred=reason,
         sources=lowered.files if reason else {},
@@ -172,7 +185,7 @@ def _entry(
     )
     sources = lowered.files
     files = {} if reason else {graph: plan_file(source, graph, planned.name) for graph, source in sources.items()}
-    return replace(lowered.entry(planned), files=files, compute_capability=planned.compute_capability, build=build)
+    return replace(lowered, files=files, compute_capability=planned.compute_capability, build=build)
 
 
 def combined_error(failures: dict[str, EngineError], kept: list[EngineEntry], output: Path) -> EngineError:

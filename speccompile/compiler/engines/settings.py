@@ -1,9 +1,10 @@
 """Exact settings of the TensorRT builder, as the manifest records them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from speccompile.bundle.media import MEDIA
 from speccompile.contract import Graph, vocabulary_size
 from speccompile.errors import EngineError
 
@@ -72,12 +73,21 @@ def make_settings(
     not have.
     """
     widths = _widths(tokens, catch_up, prefill_chunk, max_length, vocabulary_size([graph]))
-    profile = {
-        tensor.name: _shapes(*(tensor.concrete_shape(each) for each in widths))
+    slots = next((int(tensor.shape[0]) for tensor in graph.inputs if tensor.name == "length"), 1)
+    rows = (1, 1, slots * (widths[2]["window"] + 1))  # with that of the token behind each chunk
+    widths = tuple(own | {MEDIA: count} for own, count in zip(widths, rows, strict=True))
+    return Settings(backend, compute_capability, dict(precision), make_profile(graph, widths))
+
+
+def make_profile(graph: Graph, widths: Iterable[dict[str, int]]) -> Profile:
+    """Return the shapes of a graph's inputs at its smallest, usual and largest named widths. Raise KeyError for a named
+    width that is missing."""
+    sizes = tuple(widths)
+    return {
+        tensor.name: _shapes(*(tensor.concrete_shape(each) for each in sizes))
         for tensor in graph.inputs
         if not all(isinstance(size, int) for size in tensor.shape)
     }
-    return Settings(backend, compute_capability, dict(precision), profile)
 
 
 def _widths(

@@ -2,13 +2,14 @@
 graphs of an engine share."""
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import onnx
 import onnx_ir as ir
 from blake3 import blake3
 from onnx_ir.passes import common
 
+from speccompile.bundle.media import IMAGES_FOLDER
 from speccompile.bundle.sources import AUDIO, ENCODED, SOURCE
 from speccompile.compiler.lower.lowering_targets import NATIVE, LoweringTarget, WeightFormat
 from speccompile.compiler.lower.passes.fix_batch import fix_batch
@@ -233,13 +234,13 @@ def _is_written(value: ir.Value) -> bool:
 
 
 def delete_unreferenced(folder: Path, kept: set[str]) -> None:
-    """Delete every file of the graphs folder that is neither in `kept` nor read by a graph in `kept`."""
+    """Delete every file of the folders of graphs that is neither in `kept` nor read by a graph in `kept`."""
     read = set(kept)
     for file in kept:
         if file.endswith(".onnx"):
-            read |= {f"{GRAPHS}/{name}" for name in weights_of(folder / file)}
-    for path in (folder / GRAPHS).iterdir():
-        if f"{GRAPHS}/{path.name}" not in read:
+            read |= {str(PurePosixPath(file).with_name(name)) for name in weights_of(folder / file)}
+    for path in [each for part in (GRAPHS, IMAGES_FOLDER) for each in (folder / part).glob("*")]:
+        if path.relative_to(folder).as_posix() not in read:
             path.unlink()
 
 

@@ -44,7 +44,10 @@ void check_pairs(const std::string& way, const std::vector<Tensor>& found, const
 }  // namespace
 
 void check_engine(const EngineEntry& engine, const std::vector<Graph>& graphs) {
-  const Words own = names_of(engine.graphs), names = names_of(graphs);
+  const Words own = names_of(engine.graphs);
+  Words names = names_of(graphs);
+  const auto sees = [](const Graph& graph) { return graph.input(names::kMedia) != nullptr; };
+  if (!engine.build.is_null() && std::any_of(graphs.begin(), graphs.end(), sees)) names.push_back(kEncodeImage);
   if (sorted(own) != sorted(names))
     refuse("its graphs are " + (own.empty() ? "none" : joined(own, ", ")) + ", the bundle's are " + joined(names, ", "));
   for (const Graph& graph : graphs) {

@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from speccompile.bundle.manifest import EngineEntry
+from speccompile.bundle.media import ENCODE_IMAGE
 from speccompile.bundle.reader import OpenedBundle
 from speccompile.errors import PromptError
 from speccompile.machine.system import available_cores
 from speccompile.runtime.images.conversations import read_conversation
-from speccompile.runtime.images.encoder import ENCODER_FILE, open_encoder
+from speccompile.runtime.images.encoder import ENCODER_FILE, open_encoder, open_tensorrt_encoder
 from speccompile.runtime.images.prompts import marked, unused_mark
 from speccompile.runtime.images.reader import ImageReader, SeenPrompt, image_settings, images_per_prompt
 from speccompile.runtime.text.prompts import (
@@ -21,11 +23,16 @@ from speccompile.runtime.text.prompts import (
 from speccompile.runtime.text.tokenizer import Tokenizer
 
 
-def open_reader(opened: OpenedBundle, threads: int | None, text: Tokenizer | None) -> ImageReader | None:
-    """Return the reader of a bundle's pictures; None if it sees none. Raise BundleError."""
+def open_reader(
+    opened: OpenedBundle, entry: EngineEntry, threads: int | None, text: Tokenizer | None
+) -> ImageReader | None:
+    """Return the reader of a bundle's pictures, whose encoder is the engine's own if it has one; None if it sees none.
+    Raise BundleError."""
     settings = image_settings(opened.manifest)
     if settings is None:
         return None
+    if ENCODE_IMAGE in entry.files:
+        return ImageReader(settings, partial(open_tensorrt_encoder, opened.folder, entry, settings), text)
     opened.path(ENCODER_FILE)
     return ImageReader(settings, partial(open_encoder, opened.folder, threads or available_cores()), text)
 

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 from blake3 import blake3
 
+from speccompile.bundle.manifest import EngineEntry
 from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, PIXELS, ROWS
 from speccompile.errors import EngineError
+from speccompile.machine.formats.image_settings import ImageSettings
 from speccompile.runtime.images.family import EncoderRun, Family, Grid, Rows
 from speccompile.runtime.images.limits import ENCODER_BYTES
 from speccompile.runtime.images.resize import Pixels
@@ -72,6 +74,17 @@ def open_encoder(folder: Path, threads: int) -> Run:
         return rows
 
     return run
+
+
+def open_tensorrt_encoder(folder: Path, entry: EngineEntry, settings: ImageSettings) -> Run:
+    """Return a function that runs the encoder's engine of a bundle folder on the GPU, on a stream of its own: rounds
+    run meanwhile. Raise EngineError."""
+    from speccompile.runtime.devices.cuda import open_device
+    from speccompile.runtime.devices.tensorrt_encoder import TensorRTEncoder
+    from speccompile.runtime.devices.tensorrt_program import load
+
+    patches = int(settings.settings.get("merge", 1)) ** 2
+    return TensorRTEncoder(folder, entry, open_device(), load(entry.backend), patches).run
 
 
 class Encoder:

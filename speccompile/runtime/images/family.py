@@ -74,6 +74,10 @@ class Family(ABC):
     def n_rows(self, grid: Grid) -> int:
         """Return the number of rows of a picture."""
 
+    def most_rows(self) -> int:
+        """Return the largest number of rows that one run of the encoder gives."""
+        return self.images.tile_rows
+
     @abstractmethod
     def runs(self, image: Pixels) -> list[EncoderRun]:
         """Return the runs of the encoder that give a picture's rows, in their order."""

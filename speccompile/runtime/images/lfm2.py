@@ -1,6 +1,6 @@
 """LFM2-VL: a picture in its shape, or, if it is large, tiles of one size and then the whole in its shape."""
 
-from math import ceil, floor, sqrt
+from math import ceil, floor, isqrt, sqrt
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from speccompile.bundle.media import COLUMN_WEIGHTS, PIXELS, PLACES, ROW_WEIGHTS
 from speccompile.runtime.images.family import EncoderRun, Family, Grid, Tile
+from speccompile.runtime.images.limits import MAX_SIDE
 from speccompile.runtime.images.patches import blocks_of, places_of
 from speccompile.runtime.images.resize import Pixels, resize
 from speccompile.runtime.images.tiles import nearest
@@ -33,6 +34,11 @@ class Lfm2VL(Family):
 
     def n_rows(self, grid: Grid) -> int:
         return self._tile_grids(grid) * self.images.tile_rows + (_area(grid.size) // self._side**2 if grid.whole else 0)
+
+    def most_rows(self) -> int:
+        """Return the rows of a tile, of the largest whole picture, or of the narrowest one."""
+        most = int(self.images.settings["most"])
+        return max(self.images.tile_rows, most, isqrt(MAX_SIDE * most))
 
     def runs(self, image: Pixels) -> list[EncoderRun]:
         grid, (high, wide) = self.grid(*image.shape[:2]), self.images.tile

@@ -1,7 +1,7 @@
 """Families whose pictures keep their shape: patches of a picture of any size, merged in blocks to rows."""
 
 from collections.abc import Sequence
-from math import ceil, floor, sqrt
+from math import ceil, floor, isqrt, sqrt
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from speccompile.bundle.media import NEAR, PIXELS, PLACES, WEIGHTS, WINDOWS
 from speccompile.errors import PromptError
-from speccompile.runtime.images.family import EncoderRun, Family, Grid, Tile, check_shape
+from speccompile.runtime.images.family import NARROWEST, EncoderRun, Family, Grid, Tile, check_shape
 from speccompile.runtime.images.limits import LOW_SIDE
 from speccompile.runtime.images.resize import Pixels
 
@@ -76,6 +76,11 @@ class QwenVL(PatchFamily):
             rows, columns = (ceil(each * grow / side) for each in (height, width))
         return Grid(rows, columns, whole=False)
 
+    def most_rows(self) -> int:
+        """Return the area's limit in rows, and how many more an enlarged or a very narrow picture may have."""
+        area = max(self.images.settings["most"], self.images.settings["least"]) // (self._patch * self._merge) ** 2
+        return area + (isqrt(NARROWEST) + 1) * (isqrt(area) + 1)
+
     def _cut(self, pixels: Tile) -> Tile:
         """Return patches that stand still in time."""
         cut, frames = super()._cut(pixels), self.images.settings["frames"]
@@ -119,6 +124,10 @@ class Pixtral(PatchFamily):
                 hint="crop the picture",
             )
         return Grid(ceil(height / side), ceil(width / side), whole=False)
+
+    def most_rows(self) -> int:
+        high, wide = (ceil(each / (self._patch * self._merge)) for each in self.images.settings["most"])
+        return high * wide
 
     def text(self, grid: Grid) -> str:
         settings = self.images.settings

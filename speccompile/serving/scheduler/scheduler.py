@@ -11,6 +11,7 @@ from speccompile.runtime.audio.rules import RuleMatcher
 from speccompile.runtime.generation_options import GenerationKeywords, GenerationOptions, resolve_options
 from speccompile.serving.scheduler.events import Observer
 from speccompile.serving.scheduler.limits import BY_PRIORITY, Limits
+from speccompile.serving.scheduler.pictures import AwaitedPictures
 from speccompile.serving.scheduler.preemption import Victims
 from speccompile.serving.scheduler.prefix_reuse import PrefixReuse
 from speccompile.serving.scheduler.request import Request
@@ -184,8 +185,9 @@ class Scheduler(PrefixReuse):
         if self.limits.scheduling_policy != BY_PRIORITY:
             return False
         victims = Victims(self.bundle, self._seats.running, reading, self._client_rows)
+        pictures = AwaitedPictures(self._seats.longest_prefix)
         with self.changed:
-            first = self._waiting.first(lambda served: victims.of(served) is not None)
+            first = self._waiting.first(lambda served: victims.of(served) is not None and not pictures.lacks(served))
         victim = None if first is None else victims.of(first)
         if victim is not None:
             self._preempt(victim)
@@ -203,11 +205,16 @@ class Scheduler(PrefixReuse):
         self.observer.preempted()
 
     def _next(self, running: list[ScheduledSequence]) -> ScheduledSequence | None:
-        """Take a sequence out of the queue, and begin to read the file that its prompt goes on from."""
-        of_client = Counter(served.client for served in running)
+        """Take a sequence out of the queue whose pictures are encoded, and begin to read the file that its prompt goes
+        on from."""
+        of_client, pictures = Counter(each.client for each in running), AwaitedPictures(self._seats.longest_prefix)
         with self.changed:
-            served = self._waiting.pop(lambda each: of_client[each.client] < self._client_rows)
+            served = self._waiting.pop(
+                lambda each: of_client[each.client] < self._client_rows and not pictures.lacks(each)
+            )
         if served is None:
+            if not running:
+                pictures.wait()  # the caller has nothing else to do
             return None
         self._reading = served  # known to `fail` from here on: the engine may fail before it has a slot
         if not running:
@@ -234,7 +241,7 @@ class Scheduler(PrefixReuse):
             return
         media = served.row.media
         if media is not None and not media.prepare(served.cached, waits=self.running == 1):
-            return  # a picture is encoded beside the rounds of other slots
+            return  # another slot no longer holds what it did: a picture is encoded beside rounds
         start, before = self._clock(), dict(self._loop.seconds)
         count = self._loop.prefill(served.slot, self._costs.chunk() if self.running > 1 else None)
         self._costs.record_prefill(count, self._clock() - start)

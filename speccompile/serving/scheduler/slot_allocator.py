@@ -95,6 +95,10 @@ class SlotAllocator:
         """See `SlotEntry.cached_prefix_length`; 0 if nothing can be reused."""
         return self._usable(slot, self._seats[slot].cached_prefix_length(wanted))
 
+    def longest_prefix(self, wanted: ScheduledSequence) -> int:
+        """Return the largest number of cached tokens of its prompt that a slot holds."""
+        return max(self.cached_prefix_length(slot, wanted) for slot in range(len(self)))
+
     def assign(self, slot: int, served: ScheduledSequence) -> None:
         """Assign the slot to a sequence."""
         self._seats[slot] = SlotEntry(served)

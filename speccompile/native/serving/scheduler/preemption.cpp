@@ -1,4 +1,5 @@
 // Preemption: a sequence that waits with a higher priority takes the batch slot of a running one (serving/scheduler/preemption.py).
+#include "pictures.h"
 #include "scheduler.h"
 
 namespace spc {
@@ -13,9 +14,14 @@ bool Scheduler::has_room() {
   for (const Scheduled& served : running)
     if ((!reading_ || served == reading_) && can_go_on(*served)) present.push_back(served);  // before the end of a prefill no other begins
   Scheduled victim;
+  AwaitedPictures pictures(seats_);
   {
     const std::lock_guard<std::mutex> held(mutex_);
-    waiting_.first([&](const ScheduledSequence& first) { return (victim = victim_of(first, present, of_client)) != nullptr; });
+    waiting_.first([&](const ScheduledSequence& first) {
+      victim = victim_of(first, present, of_client);
+      if (victim && pictures.lacks(first)) victim = nullptr;
+      return victim != nullptr;
+    });
   }
   if (victim) preempt(victim);
   return victim != nullptr;

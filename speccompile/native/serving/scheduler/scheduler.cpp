@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../../images/media.h"
+#include "pictures.h"
 
 namespace spc {
 namespace {
@@ -132,14 +133,18 @@ void Scheduler::admit() {
   observer_.admitted(prompt_size(*served), cached, now - served->arrival_time);
 }
 
-// Take a sequence out of the queue, and begin to read the file that its prompt goes on from.
+// Take a sequence out of the queue whose pictures are encoded, and begin to read the file that its prompt goes on from.
 Scheduled Scheduler::next(const std::vector<Scheduled>& present) {
   const ClientRows of_client = client_rows(present);
+  AwaitedPictures pictures(seats_);
   {
     const std::lock_guard<std::mutex> held(mutex_);
-    reading_ = waiting_.pop([&](const ScheduledSequence& each) { return may_begin(each, of_client); });
-    if (!reading_) return nullptr;
-    running_ = taken();
+    reading_ = waiting_.pop([&](const ScheduledSequence& each) { return may_begin(each, of_client) && !pictures.lacks(each); });
+    if (reading_) running_ = taken();
+  }
+  if (!reading_) {
+    if (present.empty()) pictures.wait();  // the caller has nothing else to do
+    return nullptr;
   }
   if (present.empty()) loop_.start();
   if (kept_ && reading_->terms.reuse)
@@ -195,7 +200,7 @@ void Scheduler::read() {
   const Scheduled served = reading_;
   if (!served || !served->slot) return;
   images::SequenceMedia* const media = served->row.media.get();
-  if (media && !media->prepare(served->cached, running_ == 1)) return;  // a picture is encoded beside the rounds of other slots
+  if (media && !media->prepare(served->cached, running_ == 1)) return;  // another slot no longer holds what it did: a picture is encoded beside rounds
   const double start = clock_();
   const Parts before = loop_.seconds;
   const int64_t count = loop_.prefill(*served->slot, running_ > 1 ? costs_.chunk() : std::nullopt);

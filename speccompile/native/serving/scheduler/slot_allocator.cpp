@@ -36,6 +36,12 @@ SlotAssignment SlotAllocator::choose(const ScheduledSequence& wanted) const {
   return found;
 }
 
+int64_t SlotAllocator::longest_prefix(const ScheduledSequence& wanted) const {
+  int64_t found = 0;
+  for (int64_t slot = 0; slot < size(); ++slot) found = std::max(found, cached_prefix_length(slot, wanted));
+  return found;
+}
+
 int64_t SlotAllocator::cached_prefix_length(int64_t slot, const ScheduledSequence& wanted) const {
   return usable_(slot, held(seats_[static_cast<size_t>(slot)], wanted));
 }

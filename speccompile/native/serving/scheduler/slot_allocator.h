@@ -42,6 +42,8 @@ class SlotAllocator {
   SlotAssignment choose(const ScheduledSequence& wanted) const;
   // Return the number of cached prompt tokens in a slot, 0 if nothing can be reused. The last prompt token is always read: it gives the next token.
   int64_t cached_prefix_length(int64_t slot, const ScheduledSequence& wanted) const;
+  // Return the largest number of cached tokens of its prompt that a slot holds.
+  int64_t longest_prefix(const ScheduledSequence& wanted) const;
   // Assign the slot to a sequence.
   void assign(int64_t slot, const Scheduled& served);
   // Free the slot of a sequence; its caches hold `text`.
