@@ -26,7 +26,7 @@ DEFAULT_ALIGNMENT = 32
 LARGEST_ALIGNMENT = 1 << 20
 LONGEST_HEADER = 1 << 27
 """Most bytes of metadata and tensor table: vocabularies take some ten million, an original tokenizer.json 40."""
-LONGEST_TEXT = 1 << 26
+LONGEST_TEXT, LONGEST_NAME = 1 << 26, 256
 MOST_KEYS = MOST_TENSORS = 1 << 16
 MOST_VALUES = 1 << 22
 """Most values in all lists: vocabularies have 300,000 tokens, as many scores and types, and twice as many merges.
@@ -114,7 +114,7 @@ class _Header:
     def _metadata(self, count: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for index in range(count):
-            key = self._text(f"the name of key {index}")
+            key = self._name(f"the name of key {index}")
             if key in found:
                 raise corrupt(self._path, f"the key '{key}' twice", "each key once")
             found[key] = self._value(self._number("I", f"the type of '{key}'"), f"'{key}'")
@@ -124,7 +124,7 @@ class _Header:
         """Return name -> (type's number, shape, offset from the data's start)."""
         found: dict[str, tuple[int, tuple[int, ...], int]] = {}
         for index in range(count):
-            name = self._text(f"the name of tensor {index}")
+            name = self._name(f"the name of tensor {index}")
             if name in found:
                 raise corrupt(self._path, f"the tensor '{name}' twice", "each tensor once")
             axes = self._number("I", f"the axes of '{name}'")
@@ -195,6 +195,13 @@ class _Header:
         letter = _NUMBERS[kind]
         self._take_values(count, struct.calcsize(f"<{letter}"), f"numbers of {what}")
         return list(struct.unpack(f"<{count}{letter}", self._bytes(count * struct.calcsize(f"<{letter}"), what)))
+
+    def _name(self, what: str) -> str:
+        """Return the name of a key or tensor, fit for messages."""
+        found = self._text(what)
+        if len(found) > LONGEST_NAME or not found.isprintable():
+            raise corrupt(self._path, f"{what} as {found[:40]!r}", f"at most {LONGEST_NAME} printable characters")
+        return found
 
     def _text(self, what: str) -> str:
         count = self._number("Q", f"the length of {what}")
