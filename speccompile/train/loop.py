@@ -5,9 +5,10 @@ is divided once by the total weight. Random numbers are functions of seed, step 
 """
 
 import math
+import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from speccompile.compiler.step.attention import HOOK
 from speccompile.errors import UnsupportedModelError, UsageError
 from speccompile.plan.training_plan import SchedulePlan
-from speccompile.progress import log_step
+from speccompile.progress import LOGGER, log_step
 from speccompile.train.checkpoints import (
     OPTIMIZERS,
     BestStep,
@@ -36,7 +37,13 @@ from speccompile.train.curves import POINTS, TRAINING, MetricsAccumulator, Metri
 from speccompile.train.divergence_guard import DivergenceGuard, Samples
 from speccompile.train.objective import WeightedLoss
 from speccompile.train.optimizers import Optimizers, state_bytes
+from speccompile.train.precision import computing_precision
 from speccompile.train.processes import Processes, whole_tensor
+
+_TOO_LONG = (
+    "step %d has run for %s, which is all of train.schedule.seconds: the training ends with this step; for shorter "
+    "ones lower train.schedule.batch_size, train.data.length or train.loss.anchors"
+)
 
 LossFunction = Callable[[int, int, int], WeightedLoss]
 """Function (step, part, parts) -> loss of that part of the step's batch."""
@@ -73,11 +80,12 @@ class EvaluationSchedule:
 
 @dataclass(frozen=True)
 class Trained:
-    """Result of a training. steps: number of steps done. elapsed: their seconds. last, best: checkpoints; without an
-    evaluation, best is the last one."""
+    """Result of a training. steps: number of steps done. elapsed: their seconds. precision: they were computed in it.
+    last, best: checkpoints; without an evaluation, best is the last one."""
 
     steps: int
     elapsed: float
+    precision: str
     last: Path
     best: Path
     score: float | None
@@ -128,7 +136,8 @@ class _Loop:
     ) -> None:  # fmt: skip
         self.processes, self.learner, self.schedule, self.seed = processes, learner, schedule, seed
         self.saving, self.judging, self.curves = saving, judging, curves
-        low = processes.device if schedule.precision == "bfloat16" else None
+        self.precision = computing_precision(schedule.precision, processes)
+        low = processes.device if self.precision == "bfloat16" else None
         self.model: nn.Module = _Weighing(learner, weigh, low)
         self.parts = parts_of(schedule, processes.count)
         self.watch = DivergenceGuard(samples, f"; checkpoints are in {saving.folder}")
@@ -170,12 +179,14 @@ class _Loop:
             self.curves.write_page()
         state, last = self.state, self.checkpoints.path(self.state.step)
         best = last if state.best is None else self.checkpoints.path(state.best.step)
-        return Trained(state.step, state.elapsed, last, best, None if state.best is None else state.best.score)
+        score = None if state.best is None else state.best.score
+        return Trained(state.step, state.elapsed, self.precision, last, best, score)
 
     def _take_steps(self) -> None:
         while self.used < 1:
             point = math.floor(POINTS * self.used)
-            self._step()
+            with self._told_when_too_long():
+                self._step()
             must_judge, must_save = self._due()
             if must_judge or must_save or math.floor(POINTS * self.used) > point:
                 self._draw()
@@ -196,6 +207,22 @@ class _Loop:
             return self.state.step / self.schedule.steps
         assert self.schedule.seconds is not None, "the plan has one of both"
         return self.state.elapsed / self.schedule.seconds
+
+    @contextmanager
+    def _told_when_too_long(self) -> Iterator[None]:
+        """Log a line if a step still runs when the whole budget of seconds is used: only whole steps can end."""
+        if self.schedule.seconds is None or not self.processes.is_first:
+            yield
+            return
+        telling = threading.Timer(
+            self.schedule.seconds, LOGGER.warning, [_TOO_LONG, self.state.step + 1, self._budget()]
+        )
+        telling.daemon = True
+        telling.start()
+        try:
+            yield
+        finally:
+            telling.cancel()
 
     def _step(self) -> None:
         start, step = time.perf_counter(), self.state.step
@@ -273,7 +300,7 @@ class _Loop:
         self.saved, self.last_saved = state.step, time.perf_counter()
 
     def _budget(self) -> str:
-        return f"{self.schedule.seconds:.0f} s" if self.schedule.steps is None else f"{self.schedule.steps} steps"
+        return f"{self.schedule.seconds:g} s" if self.schedule.steps is None else f"{self.schedule.steps} steps"
 
 
 def parts_of(schedule: SchedulePlan, processes: int) -> int:

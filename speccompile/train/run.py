@@ -258,7 +258,8 @@ class _TrainingRun:
         said = report.to_json() | {"target": plan.target.reference, "loss": asdict(plan.loss)}
         for name in ("recipe", "output", "curves"):  # paths of this machine
             del said[name]
-        export_drafter(plan, learner, said | {"schedule": asdict(plan.schedule), "evaluation": best})
+        schedule = asdict(plan.schedule) | {"precision": trained.precision}
+        export_drafter(plan, learner, said | {"schedule": schedule, "evaluation": best})
         return report
 
 

@@ -106,6 +106,8 @@ DAMAGED = [
     (header(keys=1) + key(b"k", 9, struct.pack("<IQ", 8, 2**60)), f"{2**60} texts of 'k'"),
     (header(keys=1) + key(b"k", 9, struct.pack("<IQ", 9, 1) + bytes(40)), "a list of type 9"),
     (header(keys=1) + key(b"\xff", 0, b"1") + bytes(9), r"as b'\xff', expected UTF-8"),
+    (header(keys=1) + key(b"a\x1b[2J", 0, b"1") + bytes(9), r"as 'a\x1b[2J', expected at most 256 printable"),
+    (header(keys=1) + key(b"k" * 257, 0, b"1"), "expected at most 256 printable characters"),
     (header(keys=2) + key(b"k", 0, b"1") * 2, "the key 'k' twice"),
     (header(keys=1) + key(b"general.alignment", 4, struct.pack("<I", 24)), "general.alignment: 24"),
     (header(keys=1) + key(b"general.alignment", 4, struct.pack("<I", 2**31)), f"general.alignment: {2**31}"),
@@ -122,6 +124,32 @@ DAMAGED = [
     (padded(header(tensors=2) + entry() + entry()), "the tensor 't' twice"),
     (padded(header(tensors=1) + entry(), 8), "ends at byte"),
 ]  # fmt: skip
+
+
+def sparse(path, beginning, size):
+    """Write a file whose rest is a hole, as the weights of a large model are to a reader of its header."""
+    with path.open("wb") as file:
+        file.write(beginning)
+        file.truncate(size)
+
+
+MANY = [
+    (header(tensors=2**17), "131072 tensors, expected at most 65536"),
+    (header(keys=2**17), "131072 keys, expected at most 65536"),
+    (header(keys=1) + key(b"k", 9, struct.pack("<IQ", 0, 2**26)), f"{2**26} numbers of 'k', expected at most {2**22}"),
+    (header(keys=2) + key(b"k", 9, struct.pack("<IQ", 8, 2**21) + bytes(2**24)) +
+     key(b"l", 9, struct.pack("<IQ", 8, 2**22)), f"{2**22} texts of 'l', expected at most {2**21}"),
+    (header(keys=1) + key(b"k", 8, struct.pack("<Q", 2**26 + 1)), f"'k' of {2**26 + 1} bytes, expected at most"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("beginning", "message"), MANY, ids=[message for _, message in MANY])
+def test_bytes_of_weights_are_not_taken_for_a_long_list(tmp_path, beginning, message):
+    path = tmp_path / "model.gguf"
+    sparse(path, beginning, 2**29)
+    with pytest.raises(CheckpointError) as refused:
+        read_gguf(path)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(("content", "message"), DAMAGED, ids=[message for _, message in DAMAGED])

@@ -1,5 +1,10 @@
 """Steps: against plain torch, however they are split, to the same bits after a stop."""
 
+import os
+import platform
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from speccompile.errors import UnsupportedModelError, UsageError
+from speccompile.train import precision
 from speccompile.train.loop import checkpoint_activations, parts_of
 from speccompile.train.optimizers import Optimizers, rate_share
 from tests import zoo
@@ -142,7 +148,8 @@ def test_embeddings_under_any_name_are_adamws():
     assert all("transformer.h." in name for name in optimizers.names["muon"])
 
 
-def test_bfloat16_is_of_activations_alone(tmp_path):
+def test_bfloat16_is_of_activations_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(precision, "bfloat16_cost", lambda: 0.2)
     seen = set()
     learner = Toy()
     learner.back.register_forward_hook(lambda module, given, output: seen.add(output.dtype))
@@ -151,6 +158,37 @@ def test_bfloat16_is_of_activations_alone(tmp_path):
     assert seen == {torch.bfloat16}
     assert {value.dtype for value in learner.parameters()} == {torch.float32}
     torch.testing.assert_close(learner.back.weight, whole.back.weight, rtol=0.1, atol=0.05)
+
+
+def test_slow_products_in_bfloat16_are_computed_in_float32_and_told(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(precision, "bfloat16_cost", lambda: 36.4)
+    trained, slow = run(tmp_path / "slow", precision="bfloat16")
+    _, whole = run(tmp_path / "whole")
+    assert all(torch.equal(value, weights(whole)[name]) for name, value in weights(slow).items())
+    assert trained.precision == "float32"
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("train.schedule.precision: products in bfloat16 take 36 times as long as in float32")
+
+
+def test_the_cost_of_bfloat16_is_measured():
+    """One library for both types that has no instructions for bfloat16 on AVX2; processors with them have neither."""
+    script = "from speccompile.train.precision import bfloat16_cost; print(bfloat16_cost())"
+    limited = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"}
+    cost = float(subprocess.run([sys.executable, "-c", script], env=limited, capture_output=True, check=True).stdout)
+    assert cost > precision.SLOWER or platform.machine() != "x86_64"
+
+
+def test_a_step_beyond_the_budget_of_time_is_told_and_the_last(tmp_path, caplog):
+    learner = Toy()
+    weigh = ToyWeigh(learner, 8)
+    weigh.before[0] = lambda _: time.sleep(0.4) or 1.0
+    trained, _ = run(tmp_path / "long", learner=learner, weigh=weigh, steps=None, seconds=0.1)
+    assert trained.steps == 1
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("step 1 has run for 0.1 s, which is all of train.schedule.seconds: the training ends with")
+    caplog.clear()
+    run(tmp_path / "short", steps=None, seconds=0.3)
+    assert not caplog.records
 
 
 def test_activations_are_computed_again_to_the_same_bits(tmp_path):

@@ -29,7 +29,7 @@ class Metadata:
         if isinstance(value, list) and value and all(type(each) is int for each in value):
             if len(set(value)) > 1:
                 raise UnsupportedModelError(
-                    f"{self.path}: {key}: received {_shown(value)}, expected one number for all layers",
+                    f"{self.path}: {key}: received {shown(value)}, expected one number for all layers",
                     hint="layers of several sizes are not compiled from GGUF; use the model's safetensors",
                 )
             self._values[key] = value[0]
@@ -86,7 +86,7 @@ class Metadata:
         if found is not None and found not in expected:
             wanted = " or ".join(repr(each) for each in expected)
             raise UnsupportedModelError(
-                f"{self.path}: {key}: received {_shown(found)}, expected {wanted}",
+                f"{self.path}: {key}: received {shown(found)}, expected {wanted}",
                 hint="this kind of model is not compiled from GGUF; use the model's safetensors",
             )
 
@@ -104,7 +104,7 @@ class Metadata:
         if left:
             others = f" and {len(left) - 1} others" if len(left) > 1 else ""
             raise UnsupportedModelError(
-                f"{self.path}: received the key '{left[0]}' ({_shown(self._values[left[0]])}){others}, expected keys "
+                f"{self.path}: received the key '{left[0]}' ({shown(self._values[left[0]])}){others}, expected keys "
                 "whose effect on the model is known",
                 hint="use the model's safetensors, or report the key: without it the model might be computed wrongly",
             )
@@ -112,7 +112,7 @@ class Metadata:
     def wrong(self, key: str, received: Any, expected: str) -> CheckpointError:
         """Return the error for the value of a key."""
         return CheckpointError(
-            f"{self.path}: {key}: received {_shown(received)}, expected {expected}",
+            f"{self.path}: {key}: received {shown(received)}, expected {expected}",
             hint="convert the model again with a current llama.cpp",
         )
 
@@ -139,6 +139,7 @@ def shortest(number: float) -> float:
     return float(str(narrow)) if float(narrow) == number else number
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a value of the file as messages have it, on one line and not long."""
     text = "nothing" if value is None else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

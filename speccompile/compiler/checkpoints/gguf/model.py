@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from speccompile.compiler.checkpoints.gguf.architectures import ARCHITECTURES, Architecture
-from speccompile.compiler.checkpoints.gguf.metadata import Metadata
+from speccompile.compiler.checkpoints.gguf.metadata import Metadata, shown
 from speccompile.compiler.checkpoints.gguf.reader import GgufTensor, corrupt
 from speccompile.errors import UnsupportedModelError
 
@@ -38,7 +38,9 @@ class GgufModel(GgufPart):
         super().__init__(metadata, tensors)
         row = ARCHITECTURES.get(self.name)
         if row is None or not self.has_model_type:
-            received = f"{TYPE} {metadata.optional(TYPE)!r}" if row is not None else f"{ARCHITECTURE} '{self.name}'"
+            received = (
+                f"{TYPE} {shown(metadata.optional(TYPE))}" if row is not None else f"{ARCHITECTURE} {shown(self.name)}"
+            )
             raise UnsupportedModelError(
                 f"{metadata.path}: received {received}, expected a model of one of {', '.join(ARCHITECTURES)}",
                 hint=f"use the {'head' if self.name.endswith('assistant') else 'model'}'s safetensors; "

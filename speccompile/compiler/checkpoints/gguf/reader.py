@@ -24,8 +24,15 @@ VERSIONS = (2, 3)
 ALIGNMENT = "general.alignment"
 DEFAULT_ALIGNMENT = 32
 LARGEST_ALIGNMENT = 1 << 20
-LONGEST_HEADER = 1 << 29
-"""Most bytes of metadata and tensor table: vocabularies take some ten million."""
+LONGEST_HEADER = 1 << 27
+"""Most bytes of metadata and tensor table: vocabularies take some ten million, an original tokenizer.json 40."""
+LONGEST_TEXT, LONGEST_NAME = 1 << 26, 256
+MOST_KEYS = MOST_TENSORS = 1 << 16
+MOST_VALUES = 1 << 22
+"""Most values in all lists: vocabularies have 300,000 tokens, as many scores and types, and twice as many merges.
+
+Without these bounds the bytes of weights, claimed as a list of numbers, would take ten times their size of memory.
+"""
 MOST_AXES = 4
 SMALLEST_KEY, SMALLEST_TENSOR = 13, 32
 """Least bytes of an entry: with a name of no bytes, and a value of one byte or one axis."""
@@ -75,6 +82,7 @@ class _Header:
         self._size = path.stat().st_size
         self._end = min(self._size, LONGEST_HEADER)
         self._position = 0
+        self._values_left = MOST_VALUES
 
     def read(self) -> GgufFile:
         tensors, keys = self._beginning()
@@ -99,14 +107,14 @@ class _Header:
                 hint="convert the model again with a current llama.cpp",
             )
         tensors, keys = self._number("Q", "the number of tensors"), self._number("Q", "the number of keys")
-        self._check_count(tensors, SMALLEST_TENSOR, "tensors")
-        self._check_count(keys, SMALLEST_KEY, "keys")
+        self._check_count(tensors, SMALLEST_TENSOR, "tensors", MOST_TENSORS)
+        self._check_count(keys, SMALLEST_KEY, "keys", MOST_KEYS)
         return tensors, keys
 
     def _metadata(self, count: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for index in range(count):
-            key = self._text(f"the name of key {index}")
+            key = self._name(f"the name of key {index}")
             if key in found:
                 raise corrupt(self._path, f"the key '{key}' twice", "each key once")
             found[key] = self._value(self._number("I", f"the type of '{key}'"), f"'{key}'")
@@ -116,7 +124,7 @@ class _Header:
         """Return name -> (type's number, shape, offset from the data's start)."""
         found: dict[str, tuple[int, tuple[int, ...], int]] = {}
         for index in range(count):
-            name = self._text(f"the name of tensor {index}")
+            name = self._name(f"the name of tensor {index}")
             if name in found:
                 raise corrupt(self._path, f"the tensor '{name}' twice", "each tensor once")
             axes = self._number("I", f"the axes of '{name}'")
@@ -180,16 +188,26 @@ class _Header:
     def _array(self, what: str) -> list[Any]:
         kind, count = self._number("I", f"the type of {what}"), self._number("Q", f"the length of {what}")
         if kind == _STRING:
-            self._check_count(count, 8, f"texts of {what}")
+            self._take_values(count, 8, f"texts of {what}")
             return [self._text(f"text {index} of {what}") for index in range(count)]
         if kind not in _NUMBERS:
             raise corrupt(self._path, f"{what}, a list of type {kind}", "a list of numbers or texts")
         letter = _NUMBERS[kind]
-        self._check_count(count, struct.calcsize(f"<{letter}"), f"numbers of {what}")
+        self._take_values(count, struct.calcsize(f"<{letter}"), f"numbers of {what}")
         return list(struct.unpack(f"<{count}{letter}", self._bytes(count * struct.calcsize(f"<{letter}"), what)))
 
+    def _name(self, what: str) -> str:
+        """Return the name of a key or tensor, fit for messages."""
+        found = self._text(what)
+        if len(found) > LONGEST_NAME or not found.isprintable():
+            raise corrupt(self._path, f"{what} as {found[:40]!r}", f"at most {LONGEST_NAME} printable characters")
+        return found
+
     def _text(self, what: str) -> str:
-        data = self._bytes(self._number("Q", f"the length of {what}"), what)
+        count = self._number("Q", f"the length of {what}")
+        if LONGEST_TEXT < count <= self._end - self._position:
+            raise corrupt(self._path, f"{what} of {count} bytes", f"at most {LONGEST_TEXT}")
+        data = self._bytes(count, what)
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError:
@@ -198,11 +216,19 @@ class _Header:
     def _number(self, letter: str, what: str) -> Any:
         return struct.unpack(f"<{letter}", self._bytes(struct.calcsize(f"<{letter}"), what))[0]
 
-    def _check_count(self, count: int, least: int, what: str) -> None:
-        """Raise CheckpointError if so many entries of at least `least` bytes cannot be in what is left."""
+    def _take_values(self, count: int, least: int, what: str) -> None:
+        """Check the length of a list, of those that are left for all lists."""
+        self._check_count(count, least, what, self._values_left)
+        self._values_left -= count
+
+    def _check_count(self, count: int, least: int, what: str, most: int) -> None:
+        """Raise CheckpointError if so many entries of at least `least` bytes cannot be in what is left, or are more
+        than `most`."""
         if count * least > self._end - self._position:
             received = f"{count} {what} in {self._end - self._position} bytes"
             raise corrupt(self._path, received, f"at least {least} bytes for each")
+        if count > most:
+            raise corrupt(self._path, f"{count} {what}", f"at most {most}")
 
     def _bytes(self, count: int, what: str) -> bytes:
         """Read the next bytes, checked against the file's size."""

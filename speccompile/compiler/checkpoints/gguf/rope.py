@@ -3,7 +3,7 @@
 import struct
 from typing import Any
 
-from speccompile.compiler.checkpoints.gguf.metadata import shortest
+from speccompile.compiler.checkpoints.gguf.metadata import shortest, shown
 from speccompile.compiler.checkpoints.gguf.model import GgufPart
 from speccompile.compiler.checkpoints.gguf.reader import corrupt
 from speccompile.errors import UnsupportedModelError
@@ -32,8 +32,8 @@ def read_rope(model: GgufPart, size: int, theta: float = 10000.0) -> Config:
         config["original_max_position_embeddings"] = metadata.count(key("rope.scaling.original_context_length"))
     elif scaling not in ("none", "linear") or (scaling == "none" and factor != 1):
         raise UnsupportedModelError(
-            f"{metadata.path}: {key('rope.scaling.type')}: received '{scaling}' with factor {factor:g}, expected none, "
-            "linear or yarn",
+            f"{metadata.path}: {key('rope.scaling.type')}: received {shown(scaling)} with factor {factor:g}, expected "
+            "none, linear or yarn",
             hint="this scaling is not read from GGUF; use the model's safetensors",
         )
     return config | _factors(model, size, config) if FACTORS in model.tensors else config

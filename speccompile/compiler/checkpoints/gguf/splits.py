@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from speccompile.compiler.checkpoints.gguf.metadata import shown
 from speccompile.compiler.checkpoints.gguf.reader import GgufFile, corrupt, read_gguf
 from speccompile.errors import CheckpointError
 
@@ -43,18 +44,22 @@ def read_split(files: tuple[Path, ...]) -> list[GgufFile]:
     parts = [read_gguf(file) for file in files]
     count, total = parts[0].metadata.get(COUNT, 1), sum(len(part.tensors) for part in parts)
     if count not in (0, len(parts)):
-        raise corrupt(files[0], f"{len(parts)} files and {COUNT}: {count}", "as many files as it says, by their names")
+        raise corrupt(
+            files[0], f"{len(parts)} files and {COUNT}: {shown(count)}", "as many files as it says, by their names"
+        )
     names: dict[str, Path] = {}
     for index, part in enumerate(parts):
         number = part.metadata.get(NUMBER, index)
         if number != index or part.metadata.get(COUNT, count) != count:
-            raise corrupt(part.path, f"part {number} of {part.metadata.get(COUNT)}", f"part {index} of {count}")
+            raise corrupt(
+                part.path, f"part {shown(number)} of {shown(part.metadata.get(COUNT))}", f"part {index} of {count}"
+            )
         for name in part.tensors:
             if name in names:
                 raise corrupt(part.path, f"tensor '{name}', which {names[name].name} has, too", "each tensor once")
             names[name] = part.path
     if parts[0].metadata.get(TENSORS, total) != total:
-        raise corrupt(files[0], f"{total} tensors", f"{parts[0].metadata[TENSORS]}, as {TENSORS} says")
+        raise corrupt(files[0], f"{total} tensors", f"{shown(parts[0].metadata[TENSORS])}, as {TENSORS} says")
     return parts
 
 

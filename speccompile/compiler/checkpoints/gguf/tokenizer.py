@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from typing import Any, NamedTuple
 
-from speccompile.compiler.checkpoints.gguf.metadata import Metadata
+from speccompile.compiler.checkpoints.gguf.metadata import Metadata, shown
 from speccompile.compiler.checkpoints.gguf.text_splits import BYTE_LEVEL, TEXT_SPLITS
 from speccompile.errors import UnsupportedModelError
 
@@ -78,7 +78,7 @@ def make_tokenizer(metadata: Metadata, architecture: str, size: int) -> tuple[Js
 def unsupported(metadata: Metadata, key: str, received: str, expected: str) -> UnsupportedModelError:
     """Return the error for a tokenizer that cannot be made."""
     return UnsupportedModelError(
-        f"{metadata.path}: {key}: received '{received}', expected {expected}",
+        f"{metadata.path}: {key}: received {shown(received)}, expected {expected}",
         hint="take the tokenizer of the model that the file was made from: set target.tokenizer, or --tokenizer, to a "
         "folder with its tokenizer.json",
     )
