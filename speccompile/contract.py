@@ -52,6 +52,8 @@ target.key.0 .. float [B, G, S, D]      caches, one pair a layer; `drafter.` for
                                         the round's commit leaves them. In a ring (`Manifest`) S is less than a text
 target.key_scale.0 .. float32 [B, G, S, 1]  of quantized caches, whose target.key.0 is int8: a row of a head is its
                                         codes times its scale; [B, G, S, 2] of int4 codes, [B, G, S, D / 2]
+rows.target.key.0 .. [B, G, window, D]  rows that the engine writes into a cache which its library does not update:
+                                        see NEW_ROWS_PREFIX
 drafter.ends    int64 [B, S]            of a drafter with another tokenizer: the number of its own tokens up to each of
                                         the target's. Its caches have E rows for every token, at least as many
 target.conv.0 .. float32 [B, 1, K - 1, C]   of a convolution over K tokens: the last rows of its input; and
@@ -157,12 +159,17 @@ ENDS = "drafter.ends"
 OUT_OF_PLACE_PREFIX = "next."
 """Prefix of buffers for states that an engine does not update in place. It copies them when the graph has run."""
 
+NEW_ROWS_PREFIX = "rows."
+"""Prefix of links with new rows of a cache that an engine's library does not update in place. The engine writes them
+into the cache, from the committed length on, when the graph has run."""
+
 BATCH = "batch"
 """Name of the size that counts the batch slots of a run."""
 
-FLOAT_CACHE, INT8_CACHE = CACHE_DTYPES = ("float", "int8")
+FLOAT_CACHE, INT8_CACHE, FP8_CACHE = CACHE_DTYPES = ("float", "int8", "fp8")
 INT4_VALUES = "int8 keys and int4 values"
-"""Dtypes of stored keys and values: floats; int8 codes, with a scale a row of a head; or int4 codes of values."""
+"""Dtypes of stored keys and values: floats; int8 codes, with a scale a row of a head; fp8 (E4M3) of GPUs, without a
+scale; or int4 codes of values."""
 
 CACHED_KINDS, SCALE_SUFFIX = ("key", "value"), "_scale"
 """Kinds of states with a row of numbers for every token and head, and the suffix of the kinds that hold their scales:
@@ -184,6 +191,9 @@ class Dtype:
     tensorrt: str
 
 
+FP8 = "float8e4m3fn"
+"""Dtype of fp8 caches."""
+
 DTYPES = {
     "float32": Dtype(4, 1, "F32", "FLOAT"),
     "float16": Dtype(2, 10, "F16", "HALF"),
@@ -192,8 +202,12 @@ DTYPES = {
     "int32": Dtype(4, 6, "I32", "INT32"),
     "bool": Dtype(1, 9, "BOOL", "BOOL"),
     "int8": Dtype(1, 3, "I8", "INT8"),
+    FP8: Dtype(1, 17, "F8_E4M3", "FP8"),
 }
 """Properties of all dtypes, for both runtimes."""
+
+BYTE_CACHES = ("int8", FP8)
+"""Dtypes of caches that TensorRT does not update in place."""
 
 TENSORRT_DTYPES = {dtype.tensorrt: name for name, dtype in DTYPES.items()}
 """TensorRT's names of types -> those of this contract."""
@@ -244,6 +258,13 @@ class Graph:
         """Buffer -> the buffer into which the engine copies it when the graph has run."""
         states = (tensor.buffer for tensor in self.outputs if tensor.role == "state")
         return {name: name.removeprefix(OUT_OF_PLACE_PREFIX) for name in states if name.startswith(OUT_OF_PLACE_PREFIX)}
+
+    @property
+    def write_after_run(self) -> dict[str, Tensor]:
+        """Buffer of new rows -> the cache into which the engine writes them when the graph has run."""
+        read = {tensor.buffer: tensor for tensor in self.inputs}
+        names = (tensor.buffer for tensor in self.outputs if tensor.buffer.startswith(NEW_ROWS_PREFIX))
+        return {name: read[name.removeprefix(NEW_ROWS_PREFIX)] for name in names}
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"aliases": self.aliases}
@@ -311,13 +332,17 @@ def with_cache_dtypes(graph: Graph, dtypes: Mapping[str, str]) -> Graph:
 
 
 def with_tensorrt_states(graph: Graph) -> Graph:
-    """Return the graph of an engine that updates only caches in place: tokens are float32 [B, 1, S, 1], and persistent
-    and recurrent states, any of whose numbers may change, are written to separate buffers."""
+    """Return the graph of an engine that updates only caches of floats in place: tokens are float32 [B, 1, S, 1];
+    persistent and recurrent states, any of whose numbers may change, are written to separate buffers; of other caches
+    the target gives its new rows."""
     written = {tensor.name for tensor in graph.outputs}
 
     def converted(tensor: Tensor) -> Tensor:
         if tensor.buffer.startswith(PERSISTENT_PREFIX) or is_recurrent_state(tensor.buffer):
             return replace(tensor, buffer=f"{OUT_OF_PLACE_PREFIX}{tensor.buffer}") if tensor.name in written else tensor
+        if tensor.role == "state" and tensor.dtype in BYTE_CACHES and tensor.name in written:
+            shape = (*tensor.shape[:2], "window", tensor.shape[3])
+            return replace(tensor, shape=shape, buffer=f"{NEW_ROWS_PREFIX}{tensor.buffer}", role="link")
         if tensor.role != "state" or tensor.dtype != "int64":
             return tensor
         batch, size = tensor.shape

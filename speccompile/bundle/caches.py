@@ -9,6 +9,8 @@ from speccompile.contract import (
     COMPONENTS,
     DTYPES,
     FLOAT_CACHE,
+    FP8,
+    FP8_CACHE,
     INT4_VALUES,
     INT8_CACHE,
     SCALE_SUFFIX,
@@ -33,6 +35,12 @@ def code_bits(dtype: str, name: str) -> int:
     return 4 if dtype == INT4_VALUES and "value" in name.split(".") else 8
 
 
+def has_codes(dtype: str) -> bool:
+    """Return whether neutral graphs hold caches of this dtype as codes and scales. Those of fp8 hold floats that are
+    rounded to it, and the lowering for GPUs stores them in bytes."""
+    return dtype not in (FLOAT_CACHE, FP8_CACHE)
+
+
 def code_widths(width: int, bits: int) -> tuple[int, int]:
     """Return the bytes of the codes of a row of this width, and the number of its scales: one; of 4 bits also the row's
     least number."""
@@ -42,8 +50,10 @@ def code_widths(width: int, bits: int) -> tuple[int, int]:
 def cache_dtype(graphs: Iterable[Graph], part: str) -> str:
     """Return the dtype of a component's stored keys and values, of `CACHE_DTYPES`, or INT4_VALUES. part: one of
     `COMPONENTS`."""
-    read = (tensor for graph in graphs for tensor in graph.inputs)
-    scales = {each.shape[-1] for each in read if is_scale(each.buffer) and each.buffer.startswith(f"{part}.")}
+    read = [t for graph in graphs for t in graph.inputs if t.role == "state" and t.buffer.startswith(f"{part}.")]
+    if any(tensor.dtype == FP8 for tensor in read):
+        return FP8_CACHE
+    scales = {tensor.shape[-1] for tensor in read if is_scale(tensor.buffer)}
     return FLOAT_CACHE if not scales else INT4_VALUES if 2 in scales else INT8_CACHE
 
 

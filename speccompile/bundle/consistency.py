@@ -25,6 +25,7 @@ from speccompile.contract import (
     CACHED_KINDS,
     COMPONENTS,
     DTYPES,
+    FP8,
     NEXT_ROUND_INPUTS,
     OUT_OF_PLACE_PREFIX,
     PERSISTENT_PREFIX,
@@ -242,12 +243,23 @@ def _engine(engine: EngineEntry, graphs: Sequence[Graph], batch_size: int) -> It
         yield f"its graphs are {found}, the bundle's are {', '.join(names)}"
         return
     for graph in graphs:
-        mine, moved = own[graph.name], with_tensorrt_states(graph)
+        mine = own[graph.name]
+        moved = with_tensorrt_states(_in_fp8(graph, mine))
         for way, has, wanted, others in (
             ("input", mine.inputs, graph.inputs, moved.inputs),
             ("output", mine.outputs, graph.outputs, moved.outputs),
         ):
             yield from (f"graph {graph.name!r}: {problem}" for problem in _pairs(way, has, wanted, others))
+
+
+def _in_fp8(graph: Graph, mine: Graph) -> Graph:
+    """Return the bundle's graph with the fp8 caches of an engine's graph."""
+    fp8 = {tensor.buffer: tensor.dtype for tensor in mine.inputs if tensor.dtype == FP8}
+
+    def typed(tensor: Tensor) -> Tensor:
+        return replace(tensor, dtype=fp8.get(tensor.buffer, tensor.dtype))
+
+    return Graph(graph.name, tuple(map(typed, graph.inputs)), tuple(map(typed, graph.outputs)))
 
 
 def _pairs(way: str, has: Iterable[Tensor], wanted: Iterable[Tensor], others: Iterable[Tensor]) -> Iterator[str]:

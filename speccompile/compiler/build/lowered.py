@@ -22,7 +22,7 @@ from speccompile.compiler.lower.lowering_targets import (
     numbers_in_place,
     weight_format,
 )
-from speccompile.contract import ENCODE_DRAFT_SOURCE, ENCODE_SOURCE, Graph
+from speccompile.contract import ENCODE_DRAFT_SOURCE, ENCODE_SOURCE, FLOAT_CACHE, FP8, FP8_CACHE, Graph
 from speccompile.plan.plan import EnginePlan, PrecisionPlan
 from speccompile.progress import LOGGER, log_step
 
@@ -39,13 +39,15 @@ _SHARING = {ENCODE_SOURCE: "verify", ENCODE_DRAFT_SOURCE: "draft"}
 @dataclass(frozen=True)
 class LowerInputs:
     """Inputs of lowering, beside the traced graphs. graphs: "separate" or "fused". shares_weights: the drafter reads
-    weights of the target; has_weights: it has weights, its own or the target's."""
+    weights of the target; has_weights: it has weights, its own or the target's. cache: dtype of the target's caches, of
+    `CACHE_DTYPES`."""
 
     engines: tuple[EnginePlan, ...]
     graphs: str
     batch_size: int
     shares_weights: bool
     has_weights: bool
+    cache: str = FLOAT_CACHE
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,8 @@ def _lowered(
 ) -> Lowered:  # fmt: skip
     numbers = {part: weight_format(form, precision, part) for part in precision.words()}
     dtypes = {part: each.compute for part, each in numbers.items()}
+    if inputs.cache == FP8_CACHE:
+        dtypes["target"] = FP8
     graphs = tuple(form.contract(graph, dtypes, inputs.batch_size) for graph in round_graphs(inputs.graphs, parts))
     words = [each.name.partition(".")[0] for each in numbers.values()]
     suffix = [] if set(words) == {"float32"} else words[:1] if len(set(words)) == 1 else words

@@ -119,7 +119,9 @@ class RoundPlan:
 
     def lowering(self, engines: tuple[EnginePlan, ...]) -> LowerInputs:
         """Return the inputs of the lowered graphs."""
-        return LowerInputs(engines, self.graphs, self.batch_size, shares_weights(self.drafter), self.has_weights)
+        return LowerInputs(
+            engines, self.graphs, self.batch_size, shares_weights(self.drafter), self.has_weights, self.caches.target
+        )
 
     @property
     def window_tree(self) -> Tree | None:

@@ -19,7 +19,7 @@ from torch._guards import detect_fake_mode
 from torch.fx.experimental import proxy_tensor
 from torch.utils._sympy.functions import Max, Min, Mod, PythonMod
 
-from speccompile.bundle.caches import code_bits, with_quantized_caches
+from speccompile.bundle.caches import code_bits, has_codes, with_quantized_caches
 from speccompile.bundle.sources import AUDIO, SOURCE
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.complex_views import real_axis_moves
@@ -35,7 +35,7 @@ from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.verify import RoundInputs, Verify
 from speccompile.compiler.weights.graph import put_weights
 from speccompile.compiler.weights.tensor import without_numbers
-from speccompile.contract import ADAPTER_PREFIX, BATCH, FLOAT_CACHE, Graph
+from speccompile.contract import ADAPTER_PREFIX, BATCH, Graph
 from speccompile.contract import Tensor as Spec
 from speccompile.errors import UnsupportedModelError
 
@@ -65,7 +65,7 @@ def export_verify(
 def export_draft(drafter: Drafter, batch: int, n_features: int = 0) -> Exported:
     """Trace the drafter."""
     graph = draft_graph(drafter, batch, n_features)
-    stored = [each for each in (*drafter.states(), *drafter.target_caches()) if each.cache != FLOAT_CACHE]
+    stored = [each for each in (*drafter.states(), *drafter.target_caches()) if has_codes(each.cache)]
     return _export(
         graph, _Flat(drafter, graph, Accepted), {each.name: code_bits(each.cache, each.name) for each in stored}
     )
@@ -148,6 +148,9 @@ def translation() -> dict[Any, Any]:
     def quantize(rows, bits=8):
         return getattr(domain, f"DecodeInt{bits}")(*getattr(domain, f"EncodeInt{bits}")(rows))
 
+    def round_fp8(rows):
+        return domain.RoundFp8(rows)
+
     def allow(logits, allowed):
         return domain.Allow(logits, allowed)
 
@@ -164,6 +167,7 @@ def translation() -> dict[Any, Any]:
         torch.ops.speccompile.attend.default: attend,
         torch.ops.speccompile.commit.default: commit,
         torch.ops.speccompile.quantize.default: quantize,
+        torch.ops.speccompile.round_fp8.default: round_fp8,
         **_states(domain),
         torch.ops.speccompile.low_rank.default: low_rank,
         torch.ops.speccompile.allow.default: allow,

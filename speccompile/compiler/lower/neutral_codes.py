@@ -1,5 +1,5 @@
-"""The neutral ops of quantized caches in ONNX: `speccompile::EncodeInt8`, `DecodeInt8`, `EncodeInt4`, `DecodeInt4`; see
-`neutral`, `step.ops`."""
+"""The neutral ops of quantized caches in ONNX: `speccompile::EncodeInt8`, `DecodeInt8`, `EncodeInt4`, `DecodeInt4`, and
+of those in fp8 `RoundFp8`; see `neutral`, `step.ops`."""
 
 CODE_OPS = {"EncodeInt8": "DecodeInt8", "EncodeInt4": "DecodeInt4"}
 """Op that makes codes and scales of rows -> op that makes rows of them."""
@@ -85,13 +85,24 @@ DECODE_INT4 = """
 """Bodies of EncodeInt4 and DecodeInt4: step/ops.py, quantize. Of a byte the low four bits are the first column, and its
 sign bit is turned."""
 
+ROUND_FP8 = """
+    one = Constant <value_float = 1.0> ()
+    floats = Cast <to = 1> (rows)
+    codes = QuantizeLinear <output_dtype = 17> (floats, one)
+    decoded = DequantizeLinear (codes, one)
+    values = CastLike (decoded, rows)
+"""
+"""Body of RoundFp8: step/ops.py, round_fp8."""
+
 TEXTS = (
+    f"RoundFp8 (rows) => (values) {{ {ROUND_FP8} }}",
     f"EncodeInt8 (rows) => (codes, scales) {{ {ENCODE} }}",
     f"DecodeInt8 (codes, scales) => (values) {{ {DECODE} }}",
     f"EncodeInt4 (rows) => (codes, scales) {{ {ENCODE_INT4} }}",
     f"DecodeInt4 (codes, scales) => (values) {{ {DECODE_INT4.format('codes', 'scales', 'values')} }}",
 )
 SIGNATURES: dict[str, tuple[str, str, dict[str, str]]] = {
+    "RoundFp8": ("T", "T", {}),
     "EncodeInt8": ("F", "Q F", {}),
     "DecodeInt8": ("Q F", "F", {}),
     "EncodeInt4": ("F", "Q F", {}),

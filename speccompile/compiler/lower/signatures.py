@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from speccompile.bundle.caches import STORED_KINDS, code_bits
+from speccompile.bundle.caches import STORED_KINDS, code_bits, has_codes
 from speccompile.bundle.media import AXES, MEDIA, MEDIA_BEHIND, MEDIA_NEXT, MEDIA_OFFSETS
 from speccompile.bundle.sources import (
     AUDIO,
@@ -23,7 +23,6 @@ from speccompile.compiler.step.window import TreeLayout
 from speccompile.contract import (
     BATCH,
     CACHED_KINDS,
-    FLOAT_CACHE,
     NEXT_ROUND_INPUTS,
     Dimension,
     Graph,
@@ -121,7 +120,7 @@ def _drafters_media(drafter: Drafter, batch: Dimension) -> list[Spec]:
 def quantized_states(verify: Verify) -> dict[str, int]:
     """Return the target's caches that hold codes and scales -> bits of a code."""
     dtype = verify.decoder.shape.dtype
-    names = verify.decoder.cache_shapes() if dtype != FLOAT_CACHE else ()
+    names = verify.decoder.cache_shapes() if has_codes(dtype) else ()
     return {f"target.{name}": code_bits(dtype, name) for name in names if name.partition(".")[0] in CACHED_KINDS}
 
 

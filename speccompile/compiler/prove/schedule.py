@@ -318,8 +318,9 @@ def committed_states(engine: Engine, graphs: Sequence[Graph], script: Schedule) 
     states = (
         (t, t.buffer.removeprefix(OUT_OF_PLACE_PREFIX)) for graph in graphs for t in graph.outputs if t.role == "state"
     )
+    written = ((cache, cache.buffer) for graph in graphs for cache in graph.write_after_run.values())
     sizes = {BATCH: len(script.texts)}
-    arrays = {name: engine.host_view(name, t.concrete_shape(sizes)) for t, name in states}
+    arrays = {name: engine.host_view(name, t.concrete_shape(sizes)) for t, name in (*states, *written)}
     return committed_part(arrays, overlapped(script, graphs))
 
 

@@ -26,7 +26,7 @@ from speccompile.compiler.step.layer_attention import LayerAttention, cached_lay
 from speccompile.compiler.step.recurrent_state import RecurrentStates, steps_of
 from speccompile.compiler.step.relative_bias import RelativeBias
 from speccompile.compiler.step.repeated import grouped_heads, of_half, repeated_heads
-from speccompile.contract import FLOAT_CACHE
+from speccompile.contract import FLOAT_CACHE, FP8_CACHE
 from speccompile.errors import UnsupportedModelError
 
 HOOK = "speccompile"
@@ -184,8 +184,8 @@ class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
         if self.dtype != FLOAT_CACHE and (asked.shift or asked.is_latent):
             kind = "pairs values with other heads' keys" if asked.shift else "has latent attention (MLA)"
             raise UnsupportedModelError(
-                f"cache.dtype: received int8, expected float: this model {kind}, whose cached rows are not those of a "
-                "head",
+                f"cache.dtype: received {self.dtype}, expected float: this model {kind}, whose cached "
+                "rows are not those of a head",
                 hint="remove cache.dtype, or set it to float",
             )
         own_keys, own = self._stored("key", rows.keys), self._stored("value", rows.values)
@@ -216,7 +216,9 @@ class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
 
     def _stored(self, name: str, rows: Tensor) -> Tensor:
         """Return rows [B, G, R, D] with the values that the caches hold. name: key or value, and what follows."""
-        return rows if self.dtype == FLOAT_CACHE else ops.quantize(rows, code_bits(self.dtype, name))
+        if self.dtype in (FLOAT_CACHE, FP8_CACHE):
+            return rows if self.dtype == FLOAT_CACHE else ops.round_fp8(rows)
+        return ops.quantize(rows, code_bits(self.dtype, name))
 
     def rows(self) -> list[Tensor]:
         """Return the in-step rows [B, G, R, D] of all caches, in the order of the caches: keys, values, and rows that

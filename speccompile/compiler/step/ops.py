@@ -148,6 +148,17 @@ def _(rows: Tensor, bits: int = 8) -> Tensor:
     return torch.empty_like(rows)
 
 
+@torch.library.custom_op("speccompile::round_fp8", mutates_args=())
+def round_fp8(rows: Tensor) -> Tensor:
+    """Return rows as an fp8 cache holds them: rounded to E4M3, halves to even; larger magnitudes become 448."""
+    return rows.clamp(-448, 448).to(torch.float8_e4m3fn).to(rows.dtype)
+
+
+@round_fp8.register_fake
+def _(rows: Tensor) -> Tensor:
+    return torch.empty_like(rows)
+
+
 @torch.library.custom_op("speccompile::convolve", mutates_args=())
 def convolve(rows: Tensor, state: Tensor, weight: Tensor) -> Tensor:
     """Causal convolution of every channel separately, over `[state | rows]`.

@@ -4,7 +4,7 @@ import ctypes
 import weakref
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -80,6 +80,12 @@ class Device:
         kind = self._api.cudaMemcpyKind.cudaMemcpyDeviceToDevice
         self._call("copy on the GPU", "cudaMemcpyAsync", destination, source, size, kind, self._stream)
 
+    def copy_rows(self, source: "Rows", destination: "Rows", size: int, count: int) -> None:
+        """Enqueue `count` copies of `size` bytes on the device, at the strides of both sides."""
+        kind = self._api.cudaMemcpyKind.cudaMemcpyDeviceToDevice
+        place = (destination.address, destination.stride, source.address, source.stride)
+        self._call("copy on the GPU", "cudaMemcpy2DAsync", *place, size, count, kind, self._stream)
+
     def synchronize(self) -> None:
         """Wait for all work on the stream. Raise EngineError for work that has failed."""
         self._call("finish its work", "cudaStreamSynchronize", self._stream)
@@ -115,6 +121,13 @@ class Device:
             self._api.cudaGetLastError()
             raise EngineError(f"CUDA cannot {what}: {text.decode()} ({name})", hint=_HINTS.get(name, _HINT))
         return result[0] if result else None
+
+
+class Rows(NamedTuple):
+    """Place of rows on the device: the first one's address, and the bytes from one to the next."""
+
+    address: int
+    stride: int
 
 
 class Memory:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from speccompile.contract import Graph, Tensor
-from speccompile.runtime.devices.cuda import Device, Memory
+from speccompile.runtime.devices.cuda import Device, Memory, Rows
 from speccompile.runtime.devices.engine import (
     Array,
     Run,
@@ -43,7 +43,7 @@ class BoundTensor:
 @dataclass(frozen=True, eq=False)
 class Binding:
     """A graph at concrete shapes. uploads, downloads: pinned mirrors, and their addresses on the device; copies: source
-    and destination on the device, and size in bytes."""
+    and destination on the device, and size in bytes; new_rows: rows, and the cache into which they are written."""
 
     graph: str
     inputs: tuple[BoundTensor, ...]
@@ -51,6 +51,7 @@ class Binding:
     uploads: tuple[tuple[Array, int], ...]
     downloads: tuple[tuple[int, Array], ...]
     copies: tuple[tuple[int, int, int], ...] = ()
+    new_rows: tuple[tuple[BoundTensor, BoundTensor], ...] = ()
 
     @property
     def widths(self) -> str:
@@ -154,7 +155,9 @@ class DeviceEngine(ABC):
             for o in outputs
             if o.tensor.buffer in graph.copy_after_run
         )
-        return Binding(graph.name, inputs, outputs, tuple(uploads), tuple(downloads), tuple(copies))
+        caches = graph.write_after_run
+        new_rows = ((o, bound(caches[o.tensor.buffer])) for o in outputs if o.tensor.buffer in caches)
+        return Binding(graph.name, inputs, outputs, tuple(uploads), tuple(downloads), tuple(copies), tuple(new_rows))
 
     def _with_copies(self, binding: Binding, run: Run) -> None:
         """Enqueue `run` with the copies of a binding around it on the stream, without waiting."""
@@ -165,6 +168,17 @@ class DeviceEngine(ABC):
             self._device.copy(written, read, size)
         for address, host in binding.downloads:
             self._device.download(address, host)
+
+    def _write_rows(self, binding: Binding) -> None:
+        """Enqueue the copies of new rows into their caches, in each batch slot from its committed length on. Lengths
+        are the host's: a captured graph would keep those of its first run."""
+        for new, cache in binding.new_rows:
+            batch, heads, count, width = new.shape
+            size, room = self._size(new.tensor.buffer, (width,)), cache.shape[2]
+            for slot, length in enumerate(self._mirror("length", (batch,)).tolist()):
+                source = Rows(new.address + slot * heads * count * size, count * size)
+                destination = Rows(cache.address + (slot * heads * room + length) * size, room * size)
+                self._device.copy_rows(source, destination, min(count, room - length) * size, heads)
 
     def _on_device(self, buffer: str, shape: Shape) -> Memory:
         place = self._place(buffer, shape)

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from speccompile.contract import Graph
+from speccompile.contract import FP8, Graph
 from speccompile.errors import EngineError
 from speccompile.machine.system import process_sizes, proportional_set_size
 
@@ -112,8 +112,8 @@ def check_rows(rows: range | None, batch: int, *, has_ranges: bool) -> range:
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """Return the numpy dtype of a contract's dtype; uint16 for bfloat16."""
-    return np.dtype("uint16" if dtype == "bfloat16" else dtype)
+    """Return the numpy dtype of a contract's dtype; uint16 for bfloat16, uint8 for fp8."""
+    return np.dtype({"bfloat16": "uint16", FP8: "uint8"}.get(dtype, dtype))
 
 
 def buffer_dtypes(graphs: Iterable[Graph]) -> dict[str, str]:

@@ -121,6 +121,11 @@ class OnnxRuntimeEngine:
             for tensor in tensors.outputs
             if (read := tensors.copy_after_run.get(tensor.buffer))
         ]
+        written_rows = [
+            (self._lines(tensor, sizes, rows), self._lines(cache, sizes, rows))
+            for tensor in tensors.outputs
+            if (cache := tensors.write_after_run.get(tensor.buffer))
+        ]
 
         def run() -> None:
             try:
@@ -129,6 +134,8 @@ class OnnxRuntimeEngine:
                 raise engine_error(f"{file}: ONNX Runtime cannot run it", error) from error
             for written, read in copies:
                 read[:] = written
+            for new, cache in written_rows:
+                _write_rows(new, cache, self.host_view("length", (sizes[BATCH],))[rows.start : rows.stop])
 
         return run
 
@@ -141,3 +148,9 @@ class OnnxRuntimeEngine:
 
     def memory(self) -> dict[str, int]:
         return process_memory()
+
+
+def _write_rows(new: Array, cache: Array, lengths: Array) -> None:
+    """Write new rows [B, G, R, D] into a cache [B, G, S, D], in each batch slot from its committed length on."""
+    for line, rows, length in zip(cache, new, lengths, strict=True):
+        line[:, length : length + rows.shape[1]] = rows[:, : line.shape[1] - length]

@@ -73,11 +73,13 @@ class TensorRTEngine(DeviceEngine):
     def _run(self, context: Context, binding: Binding) -> None:
         context.point(binding)
         self._with_copies(binding, context.enqueue)
+        self._write_rows(binding)
         self._device.synchronize()
 
     def _launch(self, binding: Binding) -> None:
         captured = self._captured[binding] = self._captured.pop(binding)  # the one used last goes last
         captured.launch()
+        self._write_rows(binding)
         self._device.synchronize()
 
     def _own_context(self, program: Program, binding: Binding) -> Context | None:

@@ -11,13 +11,14 @@ from speccompile.compiler.lower.neutral import ATTENDS, is_attend
 from speccompile.compiler.lower.passes.cast_like import cast_like
 from speccompile.compiler.lower.passes.fold_constants import fold_constants
 from speccompile.compiler.weights.graph import ComputedTensor, identity
+from speccompile.contract import is_scale
 
 _FLOAT32 = ir.DataType.FLOAT
-_LOW_OPS = {*ATTENDS, "Commit", "Conv", "Einsum", "Gemm", "MatMul", "MatMulNBits"}
+_LOW_OPS = {*ATTENDS, "Commit", "Conv", "Einsum", "Gemm", "MatMul", "MatMulNBits", "RoundFp8"}
 _FULL_OPS = {
-    "Allow", "ArgMax", "Cos", "CumSum", "Draw", "Exp", "LayerNormalization", "Log", "LogSoftmax", "LpNormalization",
-    "Nucleus", "Pow", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceSum", "Sin",
-    "Softmax", "Sqrt", "TopK",
+    "Allow", "ArgMax", "Cos", "CumSum", "DecodeInt8", "Draw", "EncodeInt8", "Exp", "LayerNormalization", "Log",
+    "LogSoftmax", "LpNormalization", "Nucleus", "Pow", "RMSNormalization", "Reciprocal", "ReduceL2", "ReduceMax",
+    "ReduceMean", "ReduceSum", "Sin", "Softmax", "Sqrt", "TopK",
 }  # fmt: skip
 _LOOKUPS = {"DequantizeLinear", "Gather", "GatherElements", "GatherND"}  # of an embedding, of quantized activations
 _SHAPES = {"ConstantOfShape", "Expand", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
@@ -111,7 +112,7 @@ class _Reduction:
         if {_Kind.LOW, _Kind.FULL}.isdisjoint(kinds):
             return self._kind_of_constants(node, kinds)
         if node.op_type in _LOW_OPS:
-            return _Kind.LOW
+            return _Kind.FULL if is_scale(node.inputs[0].name or "") else _Kind.LOW
         computes_full = node.op_type in {*_FULL_OPS, "Cast"} or max(kinds) > _Kind.LOW
         return _Kind.FULL if computes_full else _Kind.LOW
 
@@ -190,8 +191,8 @@ class _Reduction:
 
 
 def _is_read_cache(value: ir.Value) -> bool:
-    """Return whether an input of the graph is a cache, including one that it only reads."""
-    return any(
+    """Return whether an input of the graph is a cache of floats, including one that it only reads."""
+    return not is_scale(value.name or "") and any(
         node.op_type == "Commit" or (is_attend(node.op_type) and value in node.inputs[_CACHES])
         for node in value.consumers()
     )
