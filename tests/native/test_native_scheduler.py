@@ -193,6 +193,24 @@ def test_both_preempt_alike_and_tokens_stay_the_same(both, tmp_path, kind: str):
     assert len([event for event in schedulers.events if event[0] == "admitted"]) == len(priorities)
 
 
+@pytest.mark.parametrize("steps", [0, 2], ids=["at once", "in turn"])
+def test_a_full_queue_takes_who_gets_the_slot_of_another(both, tmp_path, steps: int):
+    """And of these at most as many as there are slots, however urgent they are."""
+    options: dict[str, Any] = {"max_new_tokens": 44, "ignore_eos": True, "adaptive": False}
+    with both({"scheduling_policy": "priority", "requests": 1}, (1,), drafts=False) as schedulers:
+        alone, taken = Alone(Bundle.open(tmp_path / "b", threads=1)), []
+        for number, priority in enumerate([5, 5, 5, 5, 5, 6, 2, 5, 1, 0, 0, -1]):  # three slots
+            if schedulers.submit([number, *PROMPT], {**TERMS, "priority": priority}, **options)["refused"] is None:
+                taken.append(number)
+            for _ in range(2 if number < 3 else steps):
+                schedulers(step=None)
+        assert taken == [0, 1, 2, 3, 6, 8, 9]  # 5, 6 and 7 find no slot, and behind 9 the queue holds one batch too many
+        schedulers.finish()
+        for place, number in enumerate(taken):
+            assert schedulers.tokens[place, 0] == alone([number, *PROMPT], options)[0].token_ids
+    assert schedulers.events.count(["preempted"]) == 3
+
+
 def test_what_is_present_is_cancelled_or_fails_with_the_engine(both):
     with both() as schedulers:
         for number in range(5):

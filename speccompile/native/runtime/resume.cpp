@@ -8,7 +8,7 @@ int64_t resume_slot(Slot& slot, const SequenceState& row, const SlotContent& con
                     const Recurrent& recurrent, bool speculative) {
   if (content.adapter_key != row.adapter_key || content.source != row.source_key()) return 0;
   const int64_t size = static_cast<int64_t>(content.tokens.size());
-  const int64_t reuse = std::min(common_prefix_length(content.tokens, row.prompt_identity()), row.size() - 1);
+  const int64_t reuse = std::min(common_prefix_length(content.tokens, row.identity()), row.size() - 1);
   slot.committed_length = size;
   slot.drafter_length = content.drafter_length;
   slot.written = content.written;

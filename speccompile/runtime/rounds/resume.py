@@ -25,7 +25,7 @@ def resume_slot(
     """
     if (adapter_key(content.adapter), content.source) != (adapter_key(row.adapter), row.source_key):
         return 0
-    reuse = min(common_prefix_length(content.tokens, row.prompt_identity), len(row) - 1)
+    reuse = min(common_prefix_length(content.tokens, row.identity), len(row) - 1)
     slot.committed_length, slot.drafter_length = len(content.tokens), content.drafter_length
     slot.written = content.written
     target, drafter = COMPONENTS

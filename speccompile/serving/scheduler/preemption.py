@@ -34,6 +34,13 @@ class Victims:
         allowed = [served for served in lower if served.client == first.client or not own_only]
         return max(allowed, key=lambda served: served.rank, default=None)
 
+    def claim(self, first: ScheduledSequence) -> ScheduledSequence | None:
+        """Return the sequence that loses its slot, see `of`, and let it lose it to no other one."""
+        victim = self.of(first)
+        if victim is not None:
+            self._present.remove(victim)
+        return victim
+
 
 def _can_go_on(bundle: "Bundle", served: ScheduledSequence) -> bool:
     """Return whether a sequence gets the same tokens after an interruption, which costs it the drafts of a round: not

@@ -42,7 +42,7 @@ class PrefixReuse:
     def _read_ahead(self, served: ScheduledSequence) -> None:
         """Begin to read the file that the sequence goes on from, on another thread."""
         if self._kept is not None and served.reuse:
-            self._kept.read_ahead(served.row.prompt_identity, served.sharing, self._seats.choose(served).reuse)
+            self._kept.read_ahead(served.row.identity, served.sharing, self._seats.choose(served).reuse)
 
     def _has_read(self, *, wait: bool) -> bool:
         """Return whether no file is being read. wait: until then."""
@@ -54,16 +54,16 @@ class PrefixReuse:
         return self._copied(served, place) if restored is None else restored
 
     def _restored(self, served: ScheduledSequence, place: SlotAssignment) -> int | None:
-        """Restore a longer prefix of the prompt than a slot holds, from the folder of sessions or from the bundle: of
-        recurrent states only the whole text of a file. Return the number of cached tokens, None if none was
-        restored."""
-        prompt, found, held = served.row.prompt_identity, None, place.reuse
+        """Restore a longer prefix of the prompt, and of the tokens so far, than a slot holds, from the folder of
+        sessions or from the bundle: of recurrent states only the whole text of a file. Return the number of cached
+        tokens, None if none was restored."""
+        text, found, held = served.row.identity, None, place.reuse
         if not served.reuse:
             return None
-        if self._kept is not None and (found := self._kept.restore(prompt, served.sharing, place.slot, held)):
-            held = common_prefix_length(found.tokens, prompt[:-1])
+        if self._kept is not None and (found := self._kept.restore(text, served.sharing, place.slot, held)):
+            held = common_prefix_length(found.tokens, text[:-1])
         if served.row.adapter is None:
-            found = self.bundle._prefixes.restore(prompt, place.slot, held) or found
+            found = self.bundle._prefixes.restore(text, place.slot, held) or found
         if found is None:
             return None
         self._loop.hold(found)

@@ -76,27 +76,41 @@ class Scheduler(PrefixReuse):
         for row in batch.rows:
             row.decodes_every_round = row.stream is not None
         with self.changed:
-            self._refuse(len(batch.rows[0].prompt))
+            self._refuse(sequences[0])
             self._waiting.add(sequences)
             self.changed.notify_all()
         self._tell_queue()
         return request
 
-    def _refuse(self, tokens: int) -> None:
-        """Raise EngineError or OverloadedError if a request with this number of prompt tokens cannot be taken now."""
+    def _refuse(self, first: ScheduledSequence) -> None:
+        """Raise EngineError or OverloadedError if a request, whose first sequence this is, cannot be taken now."""
         if self.failure is not None:
             self.observer.refused("failed")
             raise EngineError(f"the service has ended: {self.failure}", hint="open the bundle again") from self.failure
         if self.closing:
             self.observer.refused("draining")
             raise OverloadedError("the service is closing: it takes no more requests", retry_after=None)
-        reason = self._waiting.exceeded_limit(tokens, len(self._seats) - self.running)
-        if reason:
+        reason = self._waiting.exceeded_limit(len(first.row.prompt), len(self._seats) - self.running)
+        if reason and not self._preempts(first):
             self.observer.refused(reason)
             waiting = f"{self._waiting.requests} requests with {self._waiting.tokens} tokens wait already"
             raise OverloadedError(
                 f"{waiting}: expected at most {getattr(self.limits, reason)} {reason}", retry_after=self._retry_after()
             )
+
+    def _preempts(self, first: ScheduledSequence) -> bool:
+        """Return whether a new sequence gets the slot of a running one, which waits in its place. The queue exceeds its
+        limit by at most one batch in this way."""
+        running, slots = self._seats.running, len(self._seats)
+        free = slots - len(running)
+        if self.limits.scheduling_policy != BY_PRIORITY:
+            return False
+        if self._waiting.requests >= free + self.limits.requests + slots:
+            return False
+        victims = Victims(self.bundle, running, None, self._client_rows)
+        for served in self._waiting.ahead_of(first)[free:]:
+            victims.claim(served)
+        return victims.of(first) is not None
 
     @property
     def waiting(self) -> int:
@@ -194,11 +208,13 @@ class Scheduler(PrefixReuse):
         return victim is not None
 
     def _preempt(self, served: ScheduledSequence) -> None:
-        """Let a running sequence wait again. Its slot holds its text until another sequence takes it."""
+        """Let a running sequence wait again. Its slot holds its text until another sequence takes it, and the folder of
+        sessions may keep it for longer."""
         assert served.slot is not None, "it has no row"
         if served is self._reading:
             self._reading = None
         self._seats.release(served, self._loop.release(served.slot).tokens)
+        self._keep_left(served)
         with self.changed:
             served.slot = None
             self._waiting.put_back(served)

@@ -44,6 +44,10 @@ class WaitingQueue:
         for offset, served in enumerate(sequences):
             self._line.insert(place + offset, served)
 
+    def ahead_of(self, served: ScheduledSequence) -> list[ScheduledSequence]:
+        """Return the sequences that get a slot before one that has just come."""
+        return [other for other in self._line if other.priority <= served.priority]
+
     def put_back(self, served: ScheduledSequence) -> None:
         """Add a preempted sequence, before those with its priority that came later."""
         behind = (place for place, other in enumerate(self._line) if other.rank > served.rank)

@@ -1,4 +1,6 @@
 // Preemption: a sequence that waits with a higher priority takes the batch slot of a running one (serving/scheduler/preemption.py).
+#include <algorithm>
+
 #include "pictures.h"
 #include "scheduler.h"
 
@@ -25,6 +27,27 @@ bool Scheduler::has_room() {
   }
   if (victim) preempt(victim);
   return victim != nullptr;
+}
+
+// Return whether a new sequence gets the slot of a running one, which waits in its place. The queue exceeds its limit by at most one
+// batch in this way. The lock is held: this is the thread that submits.
+bool Scheduler::preempts(const ScheduledSequence& first) const {
+  const int64_t free = seats_.size() - running_;
+  if (!limits_.by_priority || waiting_.requests() >= free + limits_.requests + seats_.size()) return false;
+  const ClientRows of_client = client_rows(occupants_);
+  std::vector<Scheduled> present;
+  for (const Scheduled& served : occupants_)
+    if (can_go_on(*served)) present.push_back(served);
+  const std::vector<Scheduled> ahead = waiting_.ahead_of(first);
+  for (size_t place = static_cast<size_t>(free); place < ahead.size(); ++place)
+    present.erase(std::remove(present.begin(), present.end(), victim_of(*ahead[place], present, of_client)), present.end());
+  return victim_of(first, present, of_client) != nullptr;
+}
+
+// Tell the threads that submit which sequences have a slot. The lock is held.
+void Scheduler::publish() {
+  occupants_ = seats_.running();
+  running_ = taken();
 }
 
 // Return client -> number of its slots.
@@ -54,19 +77,21 @@ Scheduled Scheduler::victim_of(const ScheduledSequence& first, const std::vector
 
 // Return whether a sequence gets the same tokens after an interruption, which costs it the drafts of a round: not where its drafts
 // are drawn, or where it accepts drafts that the target would not choose.
-bool Scheduler::can_go_on(const ScheduledSequence& served) {
+bool Scheduler::can_go_on(const ScheduledSequence& served) const {
   return !served.speculative || (decoder_.bundle->manifest().exact && loop_.drafting().allows_adaptive_length(served.row));
 }
 
-// Let a running sequence wait again. Its slot holds its text until another sequence takes it.
+// Let a running sequence wait again. Its slot holds its text until another sequence takes it, and the folder of sessions may keep it
+// for longer.
 void Scheduler::preempt(const Scheduled& served) {
   if (served == reading_) reading_ = nullptr;
   seats_.release(*served, loop_.release(served->slot.value()).tokens);
+  keep(*served, loop_.left);
   {
     const std::lock_guard<std::mutex> held(mutex_);
     served->slot.reset();
     waiting_.put_back(served);
-    running_ = taken();
+    publish();
   }
   observer_.preempted();
 }

@@ -126,6 +126,10 @@ void Scheduler::admit() {
   const int64_t reuse = found ? *found : copied(*served, place);
   seats_.assign(place.slot, served);
   const int64_t cached = loop_.admit(place.slot, served->row, served->speculative, served->adaptive, reuse);
+  {
+    const std::lock_guard<std::mutex> held(mutex_);
+    publish();
+  }
   served->cached = is_first ? cached : std::min(cached, served->cached);
   if (!is_first) return;
   served->start_time = now;
@@ -140,7 +144,7 @@ Scheduled Scheduler::next(const std::vector<Scheduled>& present) {
   {
     const std::lock_guard<std::mutex> held(mutex_);
     reading_ = waiting_.pop([&](const ScheduledSequence& each) { return may_begin(each, of_client) && !pictures.lacks(each); });
-    if (reading_) running_ = taken();
+    if (reading_) publish();
   }
   if (!reading_) {
     if (present.empty()) pictures.wait();  // the caller has nothing else to do
@@ -148,23 +152,23 @@ Scheduled Scheduler::next(const std::vector<Scheduled>& present) {
   }
   if (present.empty()) loop_.start();
   if (kept_ && reading_->terms.reuse)
-    kept_->read_ahead(reading_->row.prompt_identity(), {reading_->terms.salt, reading_->row.adapter_key}, seats_.choose(*reading_).reuse);
+    kept_->read_ahead(reading_->row.identity(), {reading_->terms.salt, reading_->row.adapter_key}, seats_.choose(*reading_).reuse);
   return reading_;
 }
 
 // Return the number of slots that are taken, with that of a sequence whose file is being read.
 int64_t Scheduler::taken() const { return static_cast<int64_t>(seats_.running().size()) + (reading_ && !reading_->slot ? 1 : 0); }
 
-// Restore a longer prefix of the prompt than a slot holds, from the folder of sessions or from the bundle: of recurrent states only
-// the whole text of a file. Return the number of cached tokens, nullopt if none was restored.
+// Restore a longer prefix of the prompt, and of the tokens so far, than a slot holds, from the folder of sessions or from the bundle:
+// of recurrent states only the whole text of a file. Return the number of cached tokens, nullopt if none was restored.
 std::optional<int64_t> Scheduler::restored(const ScheduledSequence& served, const SlotAssignment& place) {
   if (!served.terms.reuse) return std::nullopt;
-  const TokenIds& prompt = served.row.prompt_identity();
-  const auto length = [&](const SlotContent& content) { return common_prefix_length(content.tokens, {prompt.begin(), prompt.end() - 1}); };
+  const TokenIds text = served.row.identity();
+  const auto length = [&](const SlotContent& content) { return common_prefix_length(content.tokens, served.cached_token_ids()); };
   std::optional<SlotContent> found;
-  if (kept_) found = kept_->restore(prompt, {served.terms.salt, served.row.adapter_key}, place.slot, place.reuse);
+  if (kept_) found = kept_->restore(text, {served.terms.salt, served.row.adapter_key}, place.slot, place.reuse);
   if (!served.row.adapter) {
-    std::optional<SlotContent> shipped = decoder_.prefixes.restore(prompt, place.slot, found ? length(*found) : place.reuse);
+    std::optional<SlotContent> shipped = decoder_.prefixes.restore(text, place.slot, found ? length(*found) : place.reuse);
     if (shipped) found = std::move(shipped);
   }
   if (!found) return std::nullopt;
@@ -256,7 +260,8 @@ void Scheduler::end(const Scheduled& served) {
   if (served->slot) {
     seats_.release(*served, loop_.release(*served->slot).tokens);
     keep(*served, loop_.left);
-    running_ = taken();
+    const std::lock_guard<std::mutex> held(mutex_);
+    publish();
   }
   std::shared_ptr<const FinishedSequence> made = finished(*served);
   observer_.ended(*made);
@@ -317,8 +322,8 @@ void Scheduler::fail(const Error& error) {
     all.insert(all.end(), waiting.begin(), waiting.end());
     if (reading_) all.push_back(reading_);  // it may have had no slot yet
     seats_.clear();
-    running_ = 0;
     reading_ = nullptr;
+    publish();
   }
   for (const auto& request : requests_of(all)) {
     observer_.failed();

@@ -60,7 +60,7 @@ class Scheduler {
   using Parts = Seconds;
   using ClientRows = std::map<std::string, int64_t>;
 
-  void refuse(int64_t tokens);
+  void refuse(const ScheduledSequence& first);
   void finish_expired();
   std::string end_of(const ScheduledSequence& served, double now) const;
   bool is_late(const ScheduledSequence& served, double now) const;
@@ -70,7 +70,9 @@ class Scheduler {
   static ClientRows client_rows(const std::vector<Scheduled>& running);
   bool may_begin(const ScheduledSequence& served, const ClientRows& of_client) const;
   Scheduled victim_of(const ScheduledSequence& first, const std::vector<Scheduled>& present, const ClientRows& of_client) const;
-  bool can_go_on(const ScheduledSequence& served);
+  bool can_go_on(const ScheduledSequence& served) const;
+  bool preempts(const ScheduledSequence& first) const;
+  void publish();
   void preempt(const Scheduled& served);
   int64_t taken() const;
   void keep(const ScheduledSequence& served, const std::optional<SlotContent>& content);
@@ -100,6 +102,7 @@ class Scheduler {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   WaitingQueue waiting_;
+  std::vector<Scheduled> occupants_;  // sequences that have a slot
   bool closing_ = false;
   std::shared_ptr<const Error> failure_;
   std::atomic<bool> cancelled_{false};

@@ -35,7 +35,7 @@ std::shared_ptr<ServedRequest> Scheduler::submit(const Request& asked, const Ter
     sequences.push_back(std::make_shared<ScheduledSequence>(request, static_cast<int64_t>(index), std::move(rows[index]), speculative, options.adaptive, own, now));
   {
     const std::lock_guard<std::mutex> held(mutex_);
-    refuse(static_cast<int64_t>(sequences[0]->row.prompt.size()));
+    refuse(*sequences[0]);
     waiting_.add(sequences);
   }
   changed_.notify_all();
@@ -43,8 +43,8 @@ std::shared_ptr<ServedRequest> Scheduler::submit(const Request& asked, const Ter
   return request;
 }
 
-// Throw Error(kEngine) or OverloadedError if a request with this number of prompt tokens cannot be taken now. The lock is held.
-void Scheduler::refuse(int64_t tokens) {
+// Throw Error(kEngine) or OverloadedError if a request, whose first sequence this is, cannot be taken now. The lock is held.
+void Scheduler::refuse(const ScheduledSequence& first) {
   if (failure_) {
     observer_.refused("failed");
     throw Error(Kind::kEngine, "the service has ended: " + failure_->message, "open the bundle again");
@@ -53,8 +53,8 @@ void Scheduler::refuse(int64_t tokens) {
     observer_.refused("draining");
     throw OverloadedError("the service is closing: it takes no more requests", std::nullopt);
   }
-  const char* const reason = waiting_.exceeded_limit(tokens, seats_.size() - running_);
-  if (!reason) return;
+  const char* const reason = waiting_.exceeded_limit(static_cast<int64_t>(first.row.prompt.size()), seats_.size() - running_);
+  if (!reason || preempts(first)) return;
   observer_.refused(reason);
   const int64_t most = std::string(reason) == "requests" ? limits_.requests : limits_.tokens;
   throw OverloadedError(std::to_string(waiting_.requests()) + " requests with " + std::to_string(waiting_.tokens()) + " tokens wait already: expected at most " +

@@ -39,6 +39,12 @@ void WaitingQueue::add(const std::vector<Scheduled>& sequences) {
   line_.insert(place, sequences.begin(), sequences.end());
 }
 
+std::vector<Scheduled> WaitingQueue::ahead_of(const ScheduledSequence& served) const {
+  std::vector<Scheduled> found;
+  std::copy_if(line_.begin(), line_.end(), std::back_inserter(found), [&](const Scheduled& other) { return other->terms.priority <= served.terms.priority; });
+  return found;
+}
+
 void WaitingQueue::put_back(const Scheduled& served) {
   line_.insert(std::find_if(line_.begin(), line_.end(), [&](const Scheduled& other) { return served->is_before(*other); }), served);
 }

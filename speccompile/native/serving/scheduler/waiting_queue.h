@@ -28,6 +28,8 @@ class WaitingQueue {
   const char* exceeded_limit(int64_t tokens, int64_t free) const;
   // Add all sequences of one request, behind those that have its priority.
   void add(const std::vector<Scheduled>& sequences);
+  // Return the sequences that get a slot before one that has just come.
+  std::vector<Scheduled> ahead_of(const ScheduledSequence& served) const;
   // Add a preempted sequence, before those with its priority that came later.
   void put_back(const Scheduled& served);
   // Return the first sequence that may begin, or null. `pop` removes it.
