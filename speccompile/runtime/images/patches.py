@@ -78,7 +78,7 @@ class QwenVL(PatchFamily):
 
     def most_rows(self) -> int:
         """Return the area's limit in rows, and how many more an enlarged or a very narrow picture may have."""
-        area = max(self.images.settings["most"], self.images.settings["least"]) // (self._patch * self._merge) ** 2
+        area: int = max(self.images.settings["most"], self.images.settings["least"]) // (self._patch * self._merge) ** 2
         return area + (isqrt(NARROWEST) + 1) * (isqrt(area) + 1)
 
     def _cut(self, pixels: Tile) -> Tile:
@@ -127,7 +127,8 @@ class Pixtral(PatchFamily):
 
     def most_rows(self) -> int:
         high, wide = (ceil(each / (self._patch * self._merge)) for each in self.images.settings["most"])
-        return high * wide
+        rows: int = high * wide
+        return rows
 
     def text(self, grid: Grid) -> str:
         settings = self.images.settings
