@@ -77,20 +77,52 @@ def precision_speed(data: Measurement) -> str:
     return _table(head, rows)
 
 
+def peers(data: Measurement) -> str:
+    """Return a table for each processor, the one that was measured last first, each with where it comes from."""
+    found = sorted(data["processors"].items(), key=lambda each: each[1]["date"], reverse=True)
+    return "\n\n".join(_peers_of(name, measured) for name, measured in found)
+
+
+def _beside(speed: dict[str, Any]) -> tuple[str, str]:
+    if "best" not in speed:
+        return "-", "-"
+    return f"{speed['best']:.0f} ({speed['peer']})", f"{speed['ours'] / speed['best']:.2f}"
+
+
+def _peers_of(name: str, measured: dict[str, Any]) -> str:
+    head = (
+        "weights, threads", "tokens/s", "best peer", "ratio", "prompt tokens/s", "best peer", "ratio",
+        "window of 5 over 1",
+    )  # fmt: skip
+    rows = []
+    for row in measured["rows"]:
+        cells = [f"{row['column']}, {row['threads']}"]
+        for speed in (row["tokens_per_second"], row["prefill_tokens_per_second"]):
+            cells += [f"{speed['ours']:.0f}", *_beside(speed)]
+        rows.append((*cells, f"{row['window_of_five']:.2f}"))
+    versions = ", ".join(f"{peer} {version}" for peer, version in measured["versions"].items())
+    return (
+        f"{_table(head, rows)}\n\nMeasured on {measured['date']} on {name}, medians of {measured['rounds']} rounds; "
+        f"{versions}; by `scripts/peers/run.py --all`."
+    )
+
+
 TABLES: dict[str, tuple[str, Callable[[Measurement], str]]] = {
     "speedup": ("methods", speedup),
     "acceptance": ("methods", acceptance_by_depth),
     "break-even": ("methods", break_even),
     "window-cost": ("precisions", window_cost),
     "precision-speed": ("precisions", precision_speed),
+    "peers": ("peers", peers),
 }
 """Name of a figure, as pages have it in their marks -> its measurement, and its table."""
 
 
 def render(name: str, measurements: dict[str, Measurement]) -> str:
-    """Return the table of a figure with the line that says where it comes from."""
+    """Return the table of a figure with the line that says where it comes from, unless the table itself does."""
     source, table = TABLES[name]
-    return f"{table(measurements[source])}\n\n{origin(source, measurements[source])}"
+    data = measurements[source]
+    return f"{table(data)}\n\n{origin(source, data)}" if "rows" in data else table(data)
 
 
 def origin(source: str, data: Measurement) -> str:

@@ -10,6 +10,9 @@ remove that to convert again. Every generation has a process of its own, and eve
 runs before the next round begins, in the other order, so that a busy moment of the machine meets all. What cannot be
 prepared or run is named with its last words.
 
+--all measures every form with one and with two threads, writes the medians of this processor into
+docs/figures/peers.json beside those of others, and the tables of pages from it.
+
 Speeds are medians over rounds, of greedy decoding of 128 new tokens after a prompt of 128 random ones: tokens per
 second from the first new token on, and prompt tokens per second until it. "cpus" is processor time over wall time:
 where it is less than the threads the machine was busy; where it is more a peer used more than it was given.
@@ -21,13 +24,17 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from common import Form, quiet_environment, say, vocabulary_size
-from table import render
+from table import render, summary
 
+from speccompile.machine.system import processor_title
+
+ROOT = Path(__file__).resolve().parents[2]
 OURS = "speccompile"
 PEERS = (OURS, "openvino", "onnxruntime", "llama_cpp", "pace")
 COLUMNS = ("fp32", "bf16", "8-bit", "4-bit")
@@ -70,6 +77,9 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--threads", type=int, nargs="+", default=[1], help="one count or several, which take turns")
+    parser.add_argument(
+        "--all", action="store_true", help="one and two threads; write docs/figures/peers.json and the pages' tables"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="0 prepares only")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=COLUMNS)
@@ -87,6 +97,8 @@ def main() -> None:
         "where it has a drafter",
     )  # fmt: skip
     options = parser.parse_args()
+    if options.all:
+        options.threads = [1, 2]
     cases = choose(options)
     prepare(cases, options.model)
     try:
@@ -100,6 +112,22 @@ def main() -> None:
     report = [{"peer": case.peer, "form": case.name, "column": case.form.column, "threads": case.threads,
                "failed": case.failed or None, "measured": case.measured} for case in cases]  # fmt: skip
     print(json.dumps({"model": str(options.model), "cases": report}))
+    if options.all:
+        write_figures(cases, options.rounds)
+
+
+def write_figures(cases: list[Case], rounds: int, root: Path = ROOT) -> None:
+    """Put the medians of this processor into docs/figures/peers.json, and the tables into the pages that show them."""
+    rows = summary(cases, OURS, COLUMNS)
+    if not rows:
+        raise SystemExit("peers: nothing of ours was measured, so docs/figures/peers.json stays as it is")
+    file = root / "docs" / "figures" / "peers.json"
+    figures = json.loads(file.read_text(encoding="utf-8"))
+    versions = {case.peer: case.measured[0]["version"] for case in cases if case.measured}
+    today = datetime.now(UTC).date().isoformat()
+    figures["processors"][processor_title()] = {"date": today, "rounds": rounds, "versions": versions, "rows": rows}
+    file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    subprocess.run([sys.executable, "-m", "scripts.figures"], cwd=root, check=True)
 
 
 def form_names() -> list[str]:

@@ -1,6 +1,7 @@
 """The table of scripts/peers/run.py: a row a case, and how ours compare with the best peer of each column."""
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from statistics import median
 from typing import Any, Protocol
 
@@ -89,15 +90,48 @@ def _shared(one: list[int], other: list[int]) -> int:
     return next((place for place, (a, b) in enumerate(zip(one, other, strict=True)) if a != b), len(one))
 
 
+SPEEDS = {"tokens_per_second": "tokens/s", "prefill_tokens_per_second": "prefill"}
+
+
 def _comparison(rows: list[Case], ours: str) -> list[str]:
     """Our first row of a column beside the best peer's, for each of the two speeds."""
-    mine = next((case for case in rows if case.peer == ours and case.measured), None)
-    peers = [case for case in rows if case.peer != ours and case.measured]
-    if mine is None or not peers:
+    mine, best = _best(rows, ours)
+    if mine is None:
         return []
     lines = []
-    for key, title in {"tokens_per_second": "tokens/s", "prefill_tokens_per_second": "prefill"}.items():
-        best = max(peers, key=lambda case: _median(case, lambda one: one[key]))  # noqa: B023
-        ratio = _median(mine, lambda one: one[key]) / _median(best, lambda one: one[key])  # noqa: B023
-        lines.append(f"    {title}: ours {ratio:.2f}x the best peer's ({best.title})")
+    for key, title in SPEEDS.items():
+        if key in best:
+            ratio = _median(mine, itemgetter(key)) / _median(best[key], itemgetter(key))
+            lines.append(f"    {title}: ours {ratio:.2f}x the best peer's ({best[key].title})")
     return lines
+
+
+def _best(rows: list[Case], ours: str) -> tuple[Case | None, dict[str, Case]]:
+    """Return our first case of a column, and for each of the two speeds the fastest of the peers that ran."""
+    mine = next((case for case in rows if case.peer == ours and case.measured), None)
+    peers = [case for case in rows if case.peer != ours and case.measured]
+    if not peers:
+        return mine, {}
+    return mine, {key: max(peers, key=lambda case: _median(case, itemgetter(key))) for key in SPEEDS}
+
+
+def summary(cases: Sequence[Case], ours: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Return what the page on other runtimes shows: for each column and number of threads our medians, and those of
+    the fastest peer. Columns that we did not run are left out."""
+    found = []
+    for column in columns:
+        for threads in sorted({case.threads for case in cases}):
+            rows = [case for case in cases if (case.form.column, case.threads) == (column, threads)]
+            mine, best = _best(rows, ours)
+            if mine is None:
+                continue
+            one, five = (_median(mine, lambda each, w=width: each["verify_milliseconds"][w]) for width in "15")  # type: ignore[misc]
+            found.append({
+                "column": column, "threads": threads, "window_of_five": round(five / one, 3),
+                **{
+                    key: {"ours": round(_median(mine, itemgetter(key)), 1)}
+                    | ({"best": round(_median(best[key], itemgetter(key)), 1), "peer": best[key].title} if best else {})
+                    for key in SPEEDS
+                },
+            })  # fmt: skip
+    return found

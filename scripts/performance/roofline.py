@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from scripts.performance.program import PerfError
+from speccompile.machine.system import processor_title
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def measure_roofline(program: Path, path: str, seconds: float) -> Roofline:
     if done.returncode:
         raise PerfError(done.stderr.strip())
     head, *rows = (json.loads(line) for line in done.stdout.splitlines())
-    return Roofline(_processor(), head["path"], head["bytes_per_second"], [Measured(**row) for row in rows])
+    return Roofline(processor_title(), head["path"], head["bytes_per_second"], [Measured(**row) for row in rows])
 
 
 def table(roofline: Roofline) -> str:
@@ -63,11 +64,3 @@ def table(roofline: Roofline) -> str:
 
 def as_json(roofline: Roofline) -> str:
     return json.dumps(asdict(roofline), indent=2)
-
-
-def _processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    known = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    return known.get("model name", "unknown processor") + (
-        f" (family {known['cpu family']}, model {known['model']})" if "cpu family" in known else ""
-    )

@@ -125,13 +125,25 @@ def available_cores(root: Path = ROOT) -> int:
 
 def processor(root: Path = ROOT) -> dict[str, str]:
     """Return the processor's architecture, name and instruction sets, the last two if the kernel reports them."""
-    lines = [line.partition(":") for line in _read(root / "proc/cpuinfo").splitlines()]
-    found = {key.strip(): value.strip() for key, _, value in reversed(lines)}  # the first processor's stay
+    found = _cpuinfo(root)
     return {
         "architecture": platform.machine(),
         "name": found.get("model name", ""),
         "instructions": " ".join(sorted(found.get("flags", found.get("Features", "")).split())),
     }
+
+
+def processor_title(root: Path = ROOT) -> str:
+    """Return the processor's name with family and model, since generations share a name: `AMD EPYC (family 26, model
+    2)`. The architecture alone where the kernel reports no name."""
+    found = _cpuinfo(root)
+    name = found.get("model name") or platform.machine()
+    return f"{name} (family {found['cpu family']}, model {found['model']})" if "cpu family" in found else name
+
+
+def _cpuinfo(root: Path) -> dict[str, str]:
+    lines = [line.partition(":") for line in _read(root / "proc/cpuinfo").splitlines()]
+    return {key.strip(): value.strip() for key, _, value in reversed(lines)}  # the first processor's stay
 
 
 _TOPOLOGY, _SIBLINGS, _GROUPS = "sys/devices/system/cpu", "topology/thread_siblings_list", "sys/fs/cgroup"

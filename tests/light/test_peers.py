@@ -1,5 +1,6 @@
 """scripts/peers/run.py without any peer: what it chooses, converts and compares."""
 
+import json
 import sys
 from argparse import Namespace
 from importlib import import_module
@@ -8,6 +9,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from scripts.figures.tables import peers
 
 SCRIPTS = Path(__file__).parents[2] / "scripts" / "peers"
 
@@ -67,3 +70,30 @@ def test_ratios_are_of_cases_with_equal_threads(run: ModuleType, tmp_path: Path)
         "tokens/s: ours 1.80x the best peer's (llama_cpp: Q4_0)",
         "prefill: ours 1.00x the best peer's (llama_cpp: Q4_0)",
     ]
+
+
+def test_figures_keep_the_fastest_peer_of_each_speed_and_other_processors(
+    run: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = run.choose(options(tmp_path, threads=[1], forms=["int4", "Q4_0", "Q8_0"], columns=["4-bit", "8-bit"]))
+    for case, speed, first in zip(cases, (6, 8, 5), (2, 1, 1), strict=True):
+        case.measured = measured(speed, first)
+    cases[0].measured[0]["verify_milliseconds"] = {"1": 2.0, "5": 3.0}
+    file = tmp_path / "docs" / "figures" / "peers.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"processors": {"another": {"date": "2026-01-01"}}}))
+    started: list[Any] = []
+    monkeypatch.setattr(run.subprocess, "run", lambda line, **_: started.append(line[1:]))
+    run.write_figures(cases, 5, tmp_path)
+    kept = json.loads(file.read_text())["processors"]
+    (mine,) = [kept[name] for name in kept if name != "another"]
+    assert (len(kept), mine["rounds"], started) == (2, 5, [["-m", "scripts.figures"]])
+    assert mine["rows"] == [
+        {
+            "column": "4-bit", "threads": 1, "window_of_five": 1.5,
+            "tokens_per_second": {"ours": 6, "best": 8, "peer": "llama_cpp: Q4_0"},
+            "prefill_tokens_per_second": {"ours": 64.0, "best": 128.0, "peer": "llama_cpp: Q4_0"},
+        }
+    ]  # fmt: skip
+    shown = peers({"processors": {"mine": mine}})
+    assert "| 4-bit, 1 | 6 | 8 (llama_cpp: Q4_0) | 0.75 | 64 | 128 (llama_cpp: Q4_0) | 0.50 | 1.50 |" in shown
