@@ -38,13 +38,15 @@ PLACES = np.array([0, 1, 2, 3, 0, 0, 4, 5])
 __all__ = ["plan"]  # a fixture
 
 
-def shown() -> SimpleNamespace:
+def shown(places: np.ndarray = PLACES, first: int = 0) -> SimpleNamespace:
+    """Return pictures whose row k holds the number `first` + k."""
+
     def rows_between(start: int, stop: int):
-        found = PLACES[start:stop]
-        return found, (np.repeat(found[found > 0, None], 4, 1).astype(np.float32) if found.any() else None)
+        found = places[start:stop]
+        return found, (np.repeat(first + found[found > 0, None], 4, 1).astype(np.float32) if found.any() else None)
 
     return SimpleNamespace(
-        has_rows=lambda part: bool(PLACES[part.start : part.stop].any()), rows_between=rows_between, offset_behind=-3,
+        has_rows=lambda part: bool(places[part.start : part.stop].any()), rows_between=rows_between, offset_behind=-3,
         offsets_between=lambda start, stop: np.arange(start, stop) * np.ones((3, 1)),
     )  # fmt: skip
 
@@ -77,6 +79,20 @@ def test_a_run_is_given_the_row_after_each_of_its_tokens(size):
             assert found == [*PLACES, 0][part.start + ahead : part.stop + ahead]
         assert not views.host_view(MEDIA_NEXT, (2, size))[0].any()
         assert views.host_view(MEDIA_BEHIND, (2,)).tolist() == [0, -3]
+
+
+def test_slots_of_a_run_have_rows_of_their_own():
+    names = ((MEDIA, ("media", 4)), (MEDIA_ROWS, ()), (MEDIA_NEXT, ()))
+    graph = SimpleNamespace(inputs=[SimpleNamespace(name=name, shape=shape) for name, shape in names])
+    views, whole = Views(), range(8)
+    inputs, places = MediaInputs(views, [graph], 3, 8), (PLACES, np.roll(PLACES, 2), PLACES[::-1])
+    parts = {slot: (shown(each, 100 * slot), whole) for slot, each in enumerate(places)}
+    count = inputs.count(parts.values())
+    inputs.write(8, range(3), parts, count)
+    rows, numbers = views.host_view(MEDIA, (count, 4))[:, 0], views.host_view(MEDIA_ROWS, (3, 8)).astype(int)
+    for slot, each in enumerate(places):
+        found = [int(rows[number - 1]) if number else 0 for number in numbers[slot]]
+        assert found == [100 * slot + place if place else 0 for place in each]
 
 
 def test_rows_stand_in_place_of_next_tokens():

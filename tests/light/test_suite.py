@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +89,14 @@ def test_shards_are_exact_and_even(count: int) -> None:
     files = [sum(any(test.startswith(f"{name}.py") for test in part) for part in parts) for name in "cdefgh"]
     if count <= 5:
         assert files == [1] * 6  # only what costs more than a shard is cut
+
+
+def test_a_file_whose_tests_need_what_the_first_makes_is_not_cut() -> None:
+    (dear,) = plan.UNCUT
+    assert (Path(__file__).resolve().parents[2] / dear).is_file()
+    tests = [f"{name}::test[{n}]" for name in (dear, "a.py", "b.py") for n in range(3)]
+    parts = plan.shards(tests, {dear: 90.0, "a.py": 9.0, "b.py": 9.0}, 4)
+    assert [part for part in parts if any(test.startswith(dear) for test in part)] == [set(tests[:3])]
 
 
 def test_the_dearest_files_come_first() -> None:

@@ -15,6 +15,10 @@ SHARDS = 16
 """Parts of the sweep between which `--shard auto` chooses. Each has to stay below 12 minutes on two cores, also on slow
 ones: of 12 parts the longest took 15 on a Zen 3."""
 
+UNCUT = frozenset({"tests/compile/test_wheels.py"})
+"""Files that lie in one shard whatever they cost: their first test makes what the others need, in minutes, and each shard
+with one of the others would make it again."""
+
 DEFAULT_SECONDS = 10.0
 """Of a file that tests/costs.json does not know."""
 
@@ -58,8 +62,8 @@ def read_shard(text: str, root: Path) -> tuple[int, int]:
 
 def shards(nodeids: Sequence[str], costs: Mapping[str, float], count: int) -> list[set[str]]:
     """Return the tests of each shard. A file, whose tests share bundles, lies in one, unless it costs more than a shard
-    is meant to: then it is cut into as few runs of neighbours as it takes. The dearest first, each to whom has
-    least."""
+    is meant to and is not UNCUT: then it is cut into as few runs of neighbours as it takes. The dearest first, each to
+    whom has least."""
     files: dict[str, list[str]] = defaultdict(list)
     for nodeid in nodeids:
         files[file_of(nodeid)].append(nodeid)
@@ -67,7 +71,7 @@ def shards(nodeids: Sequence[str], costs: Mapping[str, float], count: int) -> li
     meant = sum(seconds.values()) / count
     units: list[tuple[float, str, list[str]]] = []
     for name, tests in files.items():
-        pieces = max(1, min(len(tests), math.ceil(seconds[name] / meant))) if meant else 1
+        pieces = 1 if name in UNCUT or not meant else max(1, min(len(tests), math.ceil(seconds[name] / meant)))
         for piece in range(pieces):
             part = tests[piece * len(tests) // pieces : (piece + 1) * len(tests) // pieces]
             units.append((seconds[name] * len(part) / len(tests), part[0], part))

@@ -14,8 +14,11 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
+import onnx
 import onnxscript
 import torch
+from onnx_ir.schemas import OpSignature
+from torch._export import utils as _export_utils
 from torch._export.utils import _is_cia_op
 from torch._guards import detect_fake_mode
 from torch._ops import HigherOrderOperator, OpOverload
@@ -48,19 +51,23 @@ class _NeedsWholeProgramError(Exception):
 
 @contextmanager
 def quick_translation() -> Iterator[None]:
-    """Patch torch's exporter inside a `with` block: it reads its registry once a process, and decomposes and promotes
-    types node by node."""
+    """Patch torch's exporter inside a `with` block: it reads its registry and each operator's signature once a process,
+    and decomposes and promotes types node by node."""
     with (
         patched_attribute(ONNXRegistry, "from_torchlib", classmethod(_registry)),
         patched_attribute(_fx_passes, "decompose_with_registry", decompose),
         patched_attribute(_TypePromotionInterpreter, "run_node", _promote_node),
         patched_attribute(TypePromotionTable, "__init__", _share_rules),
+        patched_attribute(OpSignature, "from_op_schema", _signature),
     ):
         yield
 
 
 _read_registry = ONNXRegistry.from_torchlib
 _make_rules = TypePromotionTable.__init__
+_read_signature = OpSignature.from_op_schema
+_SIGNATURES: dict[tuple[str, str, int], OpSignature] = {}
+"""Domain, name and version of an operator -> its signature."""
 
 
 @cache
@@ -78,6 +85,14 @@ def _registry(_: type[ONNXRegistry], opset_version: int) -> ONNXRegistry:
     copy._opset_version = known.opset_version
     copy.functions = {target: list(functions) for target, functions in known.functions.items()}
     return copy
+
+
+def _signature(schema: onnx.defs.OpSchema) -> OpSignature:
+    """Return the signature of a schema. torch's exporter asks for it at each node that it writes."""
+    key = schema.domain, schema.name, schema.since_version
+    if key not in _SIGNATURES:
+        _SIGNATURES[key] = _read_signature(schema)
+    return _SIGNATURES[key]
 
 
 @cache
@@ -119,10 +134,13 @@ def decompose(program: torch.export.ExportedProgram, registry: ONNXRegistry) -> 
 def _tables(translated: frozenset[Any], namespaces: int) -> tuple[_Table, _Table, _Table]:
     """Return the decompositions of all operators that are not translated: all, those of composite operators, the rest.
 
-    namespaces: number of operator namespaces, which changes when a library registers more.
+    namespaces: number of operator namespaces, which changes when a library registers more. torch looks up every
+    composite operator anew for each namespace, a hundred times in all; here they are looked up once.
     """
-    table = _decomp.create_onnx_friendly_decomposition_table(set(translated))
-    return (table, *torch_export._split_decomp_table_to_cia_and_python_decomp(dict(table)))
+    once = cache(_export_utils._materialize_cpp_cia_ops)
+    with patched_attribute(_export_utils, "_materialize_cpp_cia_ops", once):
+        table = _decomp.create_onnx_friendly_decomposition_table(set(translated))
+        return (table, *torch_export._split_decomp_table_to_cia_and_python_decomp(dict(table)))
 
 
 def _can_go_by_node(graph: Graph) -> bool:
