@@ -13,7 +13,8 @@ from torch.nn import functional
 from speccompile.compiler.models.load import first_line
 from speccompile.compiler.step.draft.vocabulary import ListedTokens
 from speccompile.compiler.step.layers import find_norm
-from speccompile.compiler.weights.gguf.sources import read_head_tensors
+from speccompile.compiler.weights.gguf.sources import head_codes, read_head_tensors
+from speccompile.compiler.weights.tensor import WeightTensor
 from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.plan.head import OFFSETS, VOCABULARY_MAPS, HeadPlan, TensorSource
 
@@ -106,7 +107,18 @@ def load_head(network: Network, head: HeadPlan) -> Network:
     if lacking.missing_keys or lacking.unexpected_keys:
         name = [*lacking.missing_keys, *lacking.unexpected_keys][0]
         raise CheckpointError(f"{head.folder}: tensor '{name}' of {head.kind} is on one side alone", hint="report it")
+    if head.has_codes:
+        _keep_codes(network, head)
     return network.eval().requires_grad_(False)
+
+
+def _keep_codes(network: nn.Module, head: HeadPlan) -> None:
+    """Replace the parameters that lie in blocks of a GGUF file by weights that stay there, for graphs that keep their
+    codes."""
+    published = {source.name: name for name, source in head.tensors.items()}
+    for name, source in head_codes(head.folder, published).items():
+        owner, _, own = published[name].rpartition(".")
+        network.get_submodule(owner).register_parameter(own, nn.Parameter(WeightTensor(source), requires_grad=False))
 
 
 def read_tensors(head: HeadPlan) -> dict[str, Tensor]:

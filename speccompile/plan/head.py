@@ -59,6 +59,10 @@ class HeadTarget:
     folder: Path | None = None
 
 
+_BLOCK_TYPES = ("Q", "IQ", "MXFP")
+"""Beginnings of the names of GGUF's types of blocks."""
+
+
 @dataclass(frozen=True)
 class HeadRequest:
     """Request to read a head: the kind, the target, and overrides of the recipe. taps and switches: `drafter.taps` and
@@ -108,6 +112,11 @@ class HeadPlan:
         """Size Vd of the draft vocabulary."""
         maps = (self.tensors[name].shape[0] for name in VOCABULARY_MAPS if name in self.tensors)
         return next(maps, self.vocabulary_size)
+
+    @property
+    def has_codes(self) -> bool:
+        """Whether some of its matrices lie in blocks of a GGUF file."""
+        return any(each.dtype.startswith(_BLOCK_TYPES) for each in self.tensors.values())
 
     @property
     def weight_bytes(self) -> int:

@@ -82,7 +82,7 @@ def make_plan(recipe: Recipe) -> Plan:
     target = target if images is None else with_processor(target)
     notes += filter(None, map(_multimodal_note, ((target, *draft.models) if images is None else draft.models)))
     notes += adapter_notes("the target", target, written.adapter)
-    stored = stored_precision(target.facts, [model.facts for model in draft.models])
+    stored = stored_precision(target.facts, [model.facts for model in draft.models], draft.head)
     engines = decide_engines(recipe, words, kind, stored)
     check_text_engines(draft, engines, recipe.origin)
     target, draft = _with_precisions(recipe, target, draft, engines[0].precision)

@@ -19,6 +19,7 @@ from speccompile.drafters import KINDS_SHARING_TARGET_WEIGHTS
 from speccompile.errors import BundleError, CheckpointError
 from speccompile.index.files import read_header
 from speccompile.machine.system import available_cores
+from speccompile.plan.head import TensorSource
 from speccompile.plan.plan import EnginePlan, ModelPlan, Plan
 from speccompile.recipe.cache_sizes import cache_bytes, cache_size
 from speccompile.recipe.sizes import HEAD, LAYER, NATIVE, OTHER, TABLE, Weight, find_weights, layout_of, stored_bytes
@@ -149,7 +150,8 @@ class PlanWeights(NamedTuple):
         roles: set[str] = set()
         if head := drafter.head:
             tensors = ((each.name, each.dtype, each.shape) for each in head.tensors.values())
-            drafters.append(ModelWeights(find_weights(tensors, plan.target.facts.vocabulary_size), tied=False))
+            weights = find_weights(tensors, plan.target.facts.vocabulary_size)
+            drafters.append(ModelWeights(weights, tied=False, in_blocks=_in_blocks(head.tensors.values())))
             roles = {TABLE, HEAD} - {weight.role for weight in drafters[0].weights}
         if drafter.kind in KINDS_SHARING_TARGET_WEIGHTS:
             roles = {TABLE, HEAD, LAYER, OTHER}
@@ -167,8 +169,13 @@ def _read(model: ModelPlan) -> ModelWeights:
     tensors = ((name, each.dtype, each.shape) for name, each in stored.items())
     weights = find_weights(tensors, model.facts.vocabulary_size, read_quantization(model.folder))
     has_head = any(weight.role == HEAD for weight in weights)
-    in_blocks = sum(prod(each.shape) for each in stored.values() if each.dtype in QUANTIZED)
-    return ModelWeights(weights, bool(config.get("tie_word_embeddings", False)) or not has_head, in_blocks)
+    tied = bool(config.get("tie_word_embeddings", False)) or not has_head
+    return ModelWeights(weights, tied, _in_blocks(stored.values()))
+
+
+def _in_blocks(tensors: Iterable[StoredTensor | TensorSource]) -> int:
+    """Return how many numbers lie in blocks of GGUF files."""
+    return sum(prod(each.shape) for each in tensors if each.dtype in QUANTIZED)
 
 
 def _stored(model: ModelPlan) -> Mapping[str, StoredTensor]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from speccompile.plan.head import HeadPlan
 from speccompile.plan.plan import CheckpointFacts
 
 INT4, STORED = "int4", "stored"
@@ -26,15 +27,18 @@ class StoredPrecision(NamedTuple):
         return StoredPrecision(target, drafter, coded=self.coded)
 
 
-def stored_precision(target: CheckpointFacts, drafters: Sequence[CheckpointFacts]) -> StoredPrecision:
+def stored_precision(
+    target: CheckpointFacts, drafters: Sequence[CheckpointFacts], head: HeadPlan | None = None
+) -> StoredPrecision:
     """Return the precisions that keep the models' stored values: the dtype of their floats, int4 for 4-bit integers.
     Draft models share one precision, so all of them must be stored alike. The block size divides the group size of
-    every 4-bit model."""
+    every 4-bit model. head: the one that drafts."""
     others = [(_word(each), _blocks(each)) for each in drafters]
     alike = {word for word, _ in others}
     drafter = alike.pop() if len(alike) == 1 else None
     sizes = [_blocks(target), *(size for _, size in others if drafter == INT4)]
-    models = {"target": [target], "drafter": drafters}
+    models: dict[str, Sequence[CheckpointFacts | HeadPlan]]
+    models = {"target": [target], "drafter": drafters if head is None else [head]}
     coded = tuple(part for part, own in models.items() if own and all(each.has_codes for each in own))
     return StoredPrecision(_word(target), drafter, min(filter(None, sizes), default=None), coded)
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from speccompile.bundle.reader import open_bundle
 from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime import Bundle
@@ -77,6 +78,28 @@ HEADS = {
         folder, target, own={"is_causal": False, "sample_from_anchor": True}
     ),
 }
+
+
+@pytest.mark.sweep("a build of a graph, with its proof; what is kept is in the light tests")
+@pytest.mark.parametrize("kind", HEADS)
+def test_codes_of_heads_are_kept(tmp_path, monkeypatch, kind):
+    """The tokens stay the target's, which reads floats."""
+    monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
+    target = AutoConfig.from_pretrained(save(tmp_path / "target", "llama"))
+    HEADS[kind](tmp_path / "folder", target)
+    write_head(tmp_path / "folder", tmp_path / "head.gguf", "eagle3" if kind == "eagle3" else "dflash", "Q8_0")
+    (tmp_path / "recipe.yaml").write_text(
+        "name: head\ntarget: {model: target}\ndrafter: {model: head.gguf, tokens: 3}\nprecision: {drafter: stored}\n"
+        "cache: {max_length: 64, prefill_chunk: 16}\nprove: {max_new_tokens: 8}\n"
+    )
+    build(make_plan(load_recipe(tmp_path / "recipe.yaml")), tmp_path / "bundle")
+    rows = [row for row in open_bundle(tmp_path / "bundle").proof["graphs"] if "weights" in row["level"]]
+    assert [row["precision"] for row in rows] == ["float32", "stored"]
+    assert all(row["kept"] == row["weights"] > 8 for row in rows)
+    with Bundle.open(tmp_path / "bundle") as bundle:
+        ours = bundle.generate(PROMPT, max_new_tokens=NEW, ignore_eos=True, adaptive=False)
+        alone = bundle.generate(PROMPT, max_new_tokens=NEW, ignore_eos=True, autoregressive=True)
+    assert ours.token_ids == alone.token_ids
 
 
 @pytest.mark.sweep("two builds of one graph each, with their proofs; what is read is in the light tests")

@@ -6,9 +6,13 @@ import torch
 import yaml
 from transformers import LlamaConfig
 
+from speccompile.compiler.models.load import load_model
+from speccompile.compiler.step.decoder import CacheShape
+from speccompile.compiler.weights.tensor import WeightTensor, whole
+from speccompile.drafters.eagle3.drafter import Eagle3Reader
 from speccompile.drafters.eagle3.taps import boundaries
 from speccompile.drafters.find import find_kind, read_head
-from speccompile.drafters.weights import draft_vocabulary, read_tensors
+from speccompile.drafters.weights import TargetEmbeddings, draft_vocabulary, load_head, read_tensors
 from speccompile.errors import CheckpointError, SpeccompileError
 from speccompile.plan.head import HeadRequest, HeadTarget
 from speccompile.plan.recipe_source import RecipeSource
@@ -167,10 +171,25 @@ def test_a_recipe_names_the_file(plan):
     assert {file.suffix for file in head.files} == {".json", ".gguf"}
 
 
+def test_codes_of_a_head_stay_where_they_are_asked_for(plan, tmp_path):
+    head = plan(precision={"drafter": "stored"}).drafter.head
+    assert head.precision == "stored"
+    shape = CacheShape(batch_size=1, rows=16, max_length=16)
+    network = load_head(Eagle3Reader(head, shape, TargetEmbeddings(lambda: load_model(tmp_path / "target", 16))), head)
+    expected = read_tensors(head)
+    kept = {name: weight for name, weight in network.named_parameters() if isinstance(weight, WeightTensor)}
+    assert {name for name, source in head.tensors.items() if source.dtype == "Q8_0"} == kept.keys()
+    for name, weight in kept.items():
+        assert weight.source.codes_place["type"] == "Q8_0"
+        assert torch.equal(whole(weight), expected[name]), name
+    write_head(tmp_path / "folder", tmp_path / "head.gguf", "eagle3")
+    with pytest.raises(SpeccompileError, match=r"precision.drafter: received 'stored', expected it for a GGUF file"):
+        plan(precision={"drafter": "stored"})
+
+
 @pytest.mark.parametrize(("sections", "make", "message"), [
     ({"target": {"model": "head.gguf"}, "drafter": {"kind": "none"}}, make_plan, "head.gguf: received the head of a d"),
     ({"drafter": {"model": "head.gguf", "kind": "model"}}, make_plan, "received a head of drafter.kind eagle3"),
-    ({"precision": {"drafter": "stored"}}, make_plan, "precision.drafter: received 'stored', expected it"),
     ({"drafter": {"kind": "eagle3", "model": "new"},
       "train": {"begin": "head.gguf", "data": {"kind": "texts", "files": ["texts.jsonl"]}}},
      plan_training, "heads in the dialect llama.cpp"),

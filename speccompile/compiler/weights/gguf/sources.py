@@ -45,6 +45,14 @@ def read_head_tensors(folder: Path, names: Iterable[str]) -> dict[str, NDArray[A
     return found
 
 
+def head_codes(folder: Path, names: Iterable[str]) -> dict[str, LazyWeight]:
+    """Return the matrices of a drafter's head that lie in blocks, by their published names, unread."""
+    described = read_index(folder)
+    assert described is not None, "the caller has read the folder's index"
+    wanted = {name: described[1][name] for name in names}
+    return gguf_sources(folder, {name: each for name, each in wanted.items() if each.type in QUANTIZED})
+
+
 def _join_experts(found: dict[str, LazyWeight], experts: str) -> None:
     """Replace gate [E, F, H], up and down [E, H, F] of GPT-OSS, and their biases [E, ..], by gate_up_proj [E, H, 2 F],
     whose columns are those of gate and up in turn, and down_proj [E, F, H]."""
