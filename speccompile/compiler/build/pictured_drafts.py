@@ -42,7 +42,7 @@ ROUNDS, PROMPTS = 3, 8
 """Windows of drafts that are checked behind a prompt: the first one is made from the prompt's rows alone. Most prompts,
 which differ in their text."""
 ROWS, POSITIONS = "rows", "positions"
-"""What a drafter reads of pictures."""
+"""Parts of pictures that a drafter reads."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ def _as_input(name: str, last: int) -> str:
 
 @dataclass(frozen=True)
 class PicturedDrafts:
-    """What was compared. tokens: their number; unseen: what the drafter reads of pictures on which none of them
-    depended."""
+    """Drafts that were compared. tokens: their number; unseen: parts of pictures that the drafter reads, and on which
+    none of them depended."""
 
     tokens: int
     unseen: tuple[str, ...]
