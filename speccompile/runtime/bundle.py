@@ -133,18 +133,17 @@ class Bundle(EngineOwner, Servable):
     def _open(
         cls, opened: OpenedBundle, engine: str | None, threads: int | None, *, verify: bool, proposer: Proposer | None
     ) -> "Bundle":
-        chosen, writer = choose(opened.manifest, engine), None
-        entry = chosen.round
+        entry, writer = choose(opened.manifest, engine), None
         if proposer is None and (opened.folder / WRITER).is_dir():
             writer = cls.open_writer(opened.folder, opened.manifest.tokens, entry.name, threads)
         found = find_proposer(opened.folder, opened.manifest, proposer or writer)
-        running = open_engine(opened.folder, entry, threads, verify=verify, batch_size=opened.manifest.batch_size)
+        running = open_engine(opened.folder, entry.round, threads, verify=verify, batch_size=opened.manifest.batch_size)
         texts = TextBundle.of(opened)
         tokenizer = texts.grammars.tokenizer_hash
-        bundle = cls(opened.manifest, running, entry, texts.text, texts.chat_template, found, tokenizer)
+        bundle = cls(opened.manifest, running, entry.round, texts.text, texts.chat_template, found, tokenizer)
         if proposer is None and (seen := measured(opened.proof, entry.name, opened.manifest.depth)):
             bundle._loop.drafting.policy.expect(seen)
-        bundle.grammars, bundle.vision = texts.grammars, open_reader(opened, chosen, running.threads, texts.text)
+        bundle.grammars, bundle.vision = texts.grammars, open_reader(opened, entry, running.threads, texts.text)
         key = engine_key(opened.folder, entry, running.threads)
         if entry.provider == "cpu":
             bundle.exactness = cached_invariance(key) or check_invariance(key, running, opened.manifest)

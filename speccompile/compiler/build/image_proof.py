@@ -33,7 +33,7 @@ from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.context import DraftInputs
 from speccompile.errors import ProofError
 from speccompile.machine.formats.image_settings import ENCODER_PRECISION, ImageSettings
-from speccompile.progress import log_step
+from speccompile.progress import LOGGER, log_step
 from speccompile.runtime import Bundle, Generation
 from speccompile.runtime.images.encoder import ENCODER_FILE, Picture, open_encoder
 from speccompile.runtime.images.families import FAMILIES
@@ -142,7 +142,10 @@ def _prove_prompt(
         logits = prompt.logits(tokens[:-1])[len(ids) - 1 :]
         check_greedy(logits, tokens, TRACED, "pictures", "autoregressive decoding")
     if is_exact and draft is not None and precision["drafter"] == TRACED:
-        row["drafts"] = check_pictured_drafts(bundle, prompt, draft, _NEW_TOKENS)
+        drafted = check_pictured_drafts(bundle, prompt, draft, _NEW_TOKENS)
+        row |= {"drafts": drafted.tokens, "unseen": list(drafted.unseen)}
+        for name in drafted.unseen:
+            LOGGER.warning("note: no draft of the proof depends on the %s of the pictures, which the head reads", name)
     return row | {"new_tokens": len(found[0].token_ids), "equal": found[0].token_ids == found[1].token_ids}
 
 

@@ -1,7 +1,12 @@
-"""The proof of drafts behind pictures: each draft against the drafter's own reference, over transformers' features."""
+"""The proof of drafts behind pictures: each draft against the drafter's own reference, over transformers' features.
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+Drafts of a blind drafter are often the same. So the proof compares drafts behind more prompts until some of them
+would be others without the rows of the pictures, and some without their positions, if the drafter reads them.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -9,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from speccompile.bundle.media import AXES, MEDIA_BEHIND, MEDIA_NEXT
 from speccompile.compiler.build.modules import drafter_context
 from speccompile.compiler.models.image_inputs import image_features, pixel_inputs, token_inputs
 from speccompile.compiler.prove.drafts import (
@@ -25,14 +31,18 @@ from speccompile.compiler.prove.schedule import ScheduledWindow
 from speccompile.compiler.step.taps import Taps
 from speccompile.drafters import module_of
 from speccompile.drafters.context import DraftInputs
+from speccompile.errors import ProofError
 from speccompile.runtime import Bundle
 from speccompile.runtime.batch import Batch
 from speccompile.runtime.generation_options import GenerationOptions
 from speccompile.runtime.images.family import Family
 from speccompile.tree import Tree
 
-ROUNDS = 3
-"""Windows of drafts that are checked: the first one is made from the prompt's rows alone."""
+ROUNDS, PROMPTS = 3, 8
+"""Windows of drafts that are checked behind a prompt: the first one is made from the prompt's rows alone. Most prompts,
+which differ in their text."""
+ROWS, POSITIONS = "rows", "positions"
+"""Parts of pictures that a drafter reads."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +102,78 @@ def _as_input(name: str, last: int) -> str:
     return f"layers.{int(number) + 1}.input" if is_inner else name
 
 
-def check_pictured_drafts(bundle: Bundle, prompt: PicturedPrompt, draft: DraftInputs, new_tokens: int) -> int:
-    """Check the drafts of the first rounds behind a prompt. Return the number of compared tokens. Raise ProofError."""
+@dataclass(frozen=True)
+class PicturedDrafts:
+    """Drafts that were compared. tokens: their number; unseen: parts of pictures that the drafter reads, and on which
+    none of them depended."""
+
+    tokens: int
+    unseen: tuple[str, ...]
+
+
+def check_pictured_drafts(
+    bundle: Bundle, prompt: PicturedPrompt, draft: DraftInputs, new_tokens: int
+) -> PicturedDrafts:
+    """Check the drafts of the first rounds behind a prompt, and behind others with its pictures until drafts depend on
+    all that the drafter reads of them. Raise ProofError."""
+    unseen, compared = _reads(bundle), 0
+    for number in range(PROMPTS):
+        own = prompt if not number else _other_text(prompt, number, bundle.manifest.vocabulary_size)
+        for case, check in _cases(bundle, own, draft, new_tokens):
+            compared += check(case)
+            unseen = tuple(name for name in unseen if not _differs(check, _blind(case, name)))
+        if not unseen:
+            break
+    return PicturedDrafts(compared, unseen)
+
+
+def _reads(bundle: Bundle) -> tuple[str, ...]:
+    """Return what the drafter reads of pictures."""
+    taken = {tensor.name for graph in bundle.manifest.graphs for tensor in graph.inputs}
+    return tuple(name for name, read in ((ROWS, MEDIA_NEXT), (POSITIONS, MEDIA_BEHIND)) if read in taken)
+
+
+def _other_text(prompt: PicturedPrompt, seed: int, vocabulary: int) -> PicturedPrompt:
+    """Return a prompt with the same pictures, and a token of text around each: the less text, the more rows matter."""
+    random, token_id, ids = np.random.default_rng(seed), prompt.family.images.token_id, list[int]()
+    for is_row, part in groupby(prompt.ids, key=lambda token: token == token_id):
+        token = int(random.integers(0, vocabulary - 1))
+        ids += part if is_row else [token + (token >= token_id)]
+    return replace(prompt, ids=ids)
+
+
+def _blind(case: Case, name: str) -> Case:
+    """Return a case whose reference lacks what a drafter reads of pictures."""
+    pictures = case.fed.pictures
+    assert pictures is not None, "the prompt has pictures"
+    if name == ROWS:
+        blind = replace(pictures, is_row=np.zeros_like(pictures.is_row))
+    else:
+        assert pictures.positions is not None, "the drafter reads positions"
+        blind = replace(pictures, positions=np.tile(np.arange(pictures.positions.shape[1]), (AXES, 1)))
+    return replace(case, fed=replace(case.fed, pictures=blind))
+
+
+def _differs(check: Callable[[Case], int], case: Case) -> bool:
+    """Return whether the drafts are others than those of a reference."""
+    try:
+        check(case)
+    except ProofError:
+        return True
+    return False
+
+
+def _cases(
+    bundle: Bundle, prompt: PicturedPrompt, draft: DraftInputs, new_tokens: int
+) -> Iterator[tuple[Case, Callable[[Case], int]]]:
+    """Yield the windows of the first rounds behind a prompt, each with its check, which returns the number of compared
+    tokens."""
     teachers = module_of(draft.drafter.kind, "reference").teachers(drafter_context(draft))
-    pictures, compared = prompt.pictures(new_tokens + draft.drafter.tokens), 0
+    pictures = prompt.pictures(new_tokens + draft.drafter.tokens)
+
+    def check(case: Case) -> int:
+        return _check(case, teachers, draft, bundle.manifest.max_length)
+
     for number, (text, outputs) in enumerate(_windows(bundle, prompt, new_tokens)):
         if number == ROUNDS:
             break
@@ -103,8 +181,7 @@ def check_pictured_drafts(bundle: Bundle, prompt: PicturedPrompt, draft: DraftIn
         fed = DrafterInputs(text, features, text[1:], pictures=pictures)
         where = f"pictures, window {number} behind the prompt"
         window = ScheduledWindow({}, {}, [len(text) - 1], [0], drafted=False)
-        compared += _check(Case(where, 0, fed, window, outputs), teachers, draft, bundle.manifest.max_length)
-    return compared
+        yield Case(where, 0, fed, window, outputs), check
 
 
 def _windows(
