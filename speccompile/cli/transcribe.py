@@ -141,15 +141,25 @@ def _keywords(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were given, thresholds as numbers. Raise UsageError for one that is none."""
     found = {name: value for name, value in asked.items() if value not in (None, False)}
     for name in [name for name in found if name.endswith("_threshold")]:
-        found[name] = None if found[name] == "none" else _numbers(found[name], "--" + name.replace("_", "-"))[0]
+        found[name] = _threshold("--" + name.replace("_", "-"), found[name])
     return found
 
 
-def _numbers(text: str, option: str = "--temperature") -> list[float]:
-    """Return the numbers in a text, between commas. Raise UsageError where there are others things."""
+def _threshold(option: str, text: str) -> float | None:
+    """Return the number in a text, None for none. Raise UsageError where there is another thing."""
+    try:
+        return None if text == "none" else float(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{option}: received {text!r}, expected a number or none", hint="none switches it off"
+        ) from error
+
+
+def _numbers(text: str) -> list[float]:
+    """Return the numbers in a text, between commas. Raise UsageError where there are other things."""
     try:
         return [float(part) for part in text.split(",")]
     except ValueError as error:
         raise UsageError(
-            f"{option}: received {text!r}, expected numbers", hint="write them with commas, as in 0,0.2,0.4"
+            f"--temperature: received {text!r}, expected numbers", hint="write them with commas, as in 0,0.2,0.4"
         ) from error

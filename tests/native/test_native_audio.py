@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from speccompile.runtime.audio.mel import log_mel
 from speccompile.runtime.audio.reader import transcript_start
 from speccompile.runtime.audio.resample import resample
+from speccompile.runtime.audio.segments import Segment, compression_ratio, cut_at_times, previous_tokens
 from speccompile.runtime.audio.sound_files import read_sound
+from speccompile.runtime.audio.subtitles import srt_block, timed_line, vtt_block
 from tests.light.test_audio import AUDIO, SECTION, VALUES, riff
+from tests.light.test_transcripts import END, FIRST, SIZE, processor
 from tests.native.bundle_lines import Lines, outcome
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
@@ -163,6 +167,48 @@ def test_transcripts_begin_as_in_python(native: AudioLines) -> None:
         (alone, None, "translate"), (SECTION | {"audio": AUDIO | {"no_timestamps": None}}, "de", None),
     ):  # fmt: skip
         token = None if language is None else section["languages"][language]
-        ours = outcome(lambda s=section, k=token, t=task: native.ask("start", s, language=k, task=t))
-        theirs = outcome(lambda s=section, n=language, t=task: transcript_start(s, n, t))
-        assert ours == theirs, json.dumps(ours)
+        for timed in (False, True):
+            ours = outcome(
+                lambda s=section, k=token, t=task, d=timed: native.ask("start", s, language=k, task=t, timed=d)
+            )
+            theirs = outcome(lambda s=section, n=language, t=task, d=timed: transcript_start(s, n, t, timed=d))
+            assert ours == theirs, json.dumps(ours)
+
+
+@pytest.mark.parametrize("max_initial", [None, 4])
+def test_rules_of_times_are_those_of_transformers(native: AudioLines, max_initial: int | None) -> None:
+    theirs, random = processor(max_initial), np.random.default_rng(0)
+    kinds = set()
+    for _ in range(40):
+        text: list[int] = []
+        for _ in range(8):
+            logits = random.normal(size=SIZE).astype(np.float32) * 2
+            expected = theirs(torch.tensor([[0, 1, *text]]), torch.from_numpy(logits)[None])[0].numpy()
+            found = native.array("times", [FIRST, max_initial, END], logits, text=text)
+            assert np.array_equal(found, expected)
+            kinds.add((np.isinf(found[:END]).all(), np.isinf(found[FIRST:]).all()))
+            text.append(int(random.choice(np.flatnonzero(np.isfinite(found)))))
+    assert kinds == {(False, False), (True, False), (False, True)}  # every rule forbade something
+
+
+def test_windows_are_cut_as_in_python(native: AudioLines) -> None:
+    dice = Random(2)
+    for _ in range(300):
+        tokens = [dice.choice([1, 2, FIRST, FIRST + 3, FIRST + 7]) for _ in range(dice.randrange(9))]
+        for first in (FIRST, None):
+            parts, step = cut_at_times(tokens, first, 100)
+            assert native.ask("cut", tokens, first=first, frames=100) == [[list(each) for each in parts], step]
+        assert native.ask("previous", [tokens, [4, 5]], first=FIRST) == list(previous_tokens([tokens, [4, 5]], FIRST))
+        many = tokens * dice.randrange(1, 99)
+        if many:
+            assert native.ask("ratio", many, vocabulary=51_865) == compression_ratio(many, 51_865)
+
+
+def test_subtitles_are_those_of_python(native: AudioLines) -> None:
+    texts = [(1.5, 3723.25, " a < b --> c\n\nd "), (59.9996, 0.0005, "\u2028 \xa0x &\x85\x1cy \r\n"), (0.0, 2.0025, "")]
+    for start, end, text in texts:
+        segment = Segment(start, end, text, [1], 0.0, 0.0, -0.5, 1.0, None)
+        for form, expected in (
+            ("srt", srt_block(7, segment)), ("vtt", vtt_block(segment)), ("line", timed_line(segment))
+        ):  # fmt: skip
+            assert native.ask("subtitle", form, number=7, start=start, end=end, text=text) == expected

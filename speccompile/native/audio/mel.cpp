@@ -109,11 +109,15 @@ std::vector<float> mel_filters(const AudioSection& about) {
 
 Features log_mel(Samples samples, const AudioSection& about) {
   samples.resize(static_cast<size_t>(about.frames * about.hop), 0.0f);
-  const auto window = static_cast<size_t>(about.window), mels = static_cast<size_t>(about.mels), frames = static_cast<size_t>(about.frames);
+  return long_log_mel(samples, about);
+}
+
+Features long_log_mel(const Samples& samples, const AudioSection& about) {
+  const auto window = static_cast<size_t>(about.window), mels = static_cast<size_t>(about.mels), frames = samples.size() / static_cast<size_t>(about.hop);
   std::vector<double> hann(window);
   for (size_t i = 0; i < window; ++i) hann[i] = 0.5 - 0.5 * std::cos(2.0 * kPi * static_cast<double>(i) / static_cast<double>(window));
   const std::vector<Band> bands = bands_of(about);
-  Features found{about.mels, about.frames, std::vector<float>(mels * frames)};
+  Features found{about.mels, static_cast<int64_t>(frames), std::vector<float>(mels * frames)};
   Fourier fourier(window);
   std::vector<Complex> both(window);
   std::vector<float> power(window / 2 + 1);

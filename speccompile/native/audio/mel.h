@@ -18,6 +18,8 @@ struct Features {
 
 // Return [mels, frames] for samples in [-1, 1], padded with silence, or cut, to frames * hop.
 Features log_mel(Samples samples, const AudioSection& about);
+// Return [mels, F] for samples of any length, at least frames * hop, of which F frames are whole.
+Features long_log_mel(const Samples& samples, const AudioSection& about);
 // Return [window / 2 + 1, mels]: the share of each frequency in each band, triangles of equal area on Slaney's scale from 0 to 8000 Hz.
 std::vector<float> mel_filters(const AudioSection& about);
 

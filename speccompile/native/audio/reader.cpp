@@ -35,11 +35,20 @@ Features features_of(const Sound& sound, const AudioSection& about) {
   const double most = static_cast<double>(longest) / static_cast<double>(about.sampling_rate);
   if (static_cast<int64_t>(sound.samples.size()) * about.sampling_rate > longest * rate)
     throw Error(Kind::kPrompt, "audio: received " + seconds("%.1f", had) + " s, expected at most " + seconds("%g", most) + " s, which the encoder hears at once",
-                "speccompile transcribe, in Python, takes long sounds");
+                "speccompile-native transcribe takes long sounds");
   return log_mel(resample(sound.samples, rate, about.sampling_rate), about);
 }
 
-TokenIds transcript_start(const SourceSection& about, std::optional<int64_t> language, const std::optional<std::string>& task) {
+HeardSound hear(const Sound& sound, const AudioSection& about) {
+  check_samples(sound.samples, "audio");
+  const Samples samples = resample(sound.samples, sound.rate ? sound.rate : about.sampling_rate, about.sampling_rate);
+  const double length = static_cast<double>(samples.size()) / static_cast<double>(about.sampling_rate);
+  if (length > kMostSeconds) throw too_long("audio", length);
+  const bool is_long = static_cast<int64_t>(samples.size()) > about.frames * about.hop;
+  return {is_long ? long_log_mel(samples, about) : log_mel(samples, about), length};
+}
+
+TokenIds transcript_start(const SourceSection& about, std::optional<int64_t> language, const std::optional<std::string>& task, bool timed) {
   const AudioSection& audio = *about.audio;
   TokenIds tokens = {about.start_token_id};
   if (language) {
@@ -50,7 +59,9 @@ TokenIds transcript_start(const SourceSection& about, std::optional<int64_t> lan
       throw Error(Kind::kUsage, "task: received " + python_repr(*task) + ", but this bundle's target only transcribes", "leave it out");
     tokens.insert(tokens.end(), audio.prompt.begin(), audio.prompt.end());
   }
-  if (audio.no_timestamps && tokens.back() != *audio.no_timestamps) tokens.push_back(*audio.no_timestamps);
+  const bool says_so = audio.no_timestamps && tokens.back() == *audio.no_timestamps;
+  if (timed && says_so) tokens.pop_back();
+  if (!timed && audio.no_timestamps && !says_so) tokens.push_back(*audio.no_timestamps);
   return tokens;
 }
 

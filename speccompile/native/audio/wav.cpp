@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 
@@ -62,7 +63,7 @@ Sound decode(const Format& format, std::string_view data, const std::string& whe
     refuse(where, std::to_string(rate) + " samples a second, " + std::to_string(channels) + " channels, " + std::to_string(bits) + " bits: damaged");
   const size_t frame = static_cast<size_t>(block), count = data.size() / frame;
   if (count > static_cast<size_t>(kMostSeconds) * static_cast<size_t>(rate))
-    refuse(where, "received " + std::to_string(count / static_cast<size_t>(rate)) + " s, expected at most " + std::to_string(kMostSeconds) + " s", "cut it into pieces, in pauses");
+    throw too_long(where, static_cast<double>(count) / static_cast<double>(rate));
   const bool is_float = kind == kFloat && (bits == 32 || bits == 64), is_whole = kind == kPcm && (bits == 8 || bits == 16 || bits == 24 || bits == 32);
   if (!is_float && !is_whole)
     refuse(where, "received samples of format " + std::to_string(kind) + " with " + std::to_string(bits) + " bits, expected PCM of 8 to 32 bits or floats");
@@ -107,6 +108,12 @@ Sound parse_wav(std::string_view data, const std::string& where) {
   }
   if (form.size() < kForm || !has_samples) refuse(where, "the WAV file has no format or no samples: it is damaged");
   return decode(format_of(form), samples, where);
+}
+
+Error too_long(const std::string& where, double seconds) {
+  char shown[32];
+  std::snprintf(shown, sizeof shown, "%.0f", seconds);
+  return {Kind::kPrompt, where + ": received " + shown + " s, expected at most " + std::to_string(kMostSeconds) + " s", "cut it into pieces, in pauses"};
 }
 
 Sound read_wav(const std::string& path) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "../errors.h"
 #include "mel.h"
 
 namespace spc::audio {
@@ -20,6 +21,8 @@ struct Sound {
 Sound parse_wav(std::string_view data, const std::string& where);
 // The same for a file, of at most kMostSoundBytes.
 Sound read_wav(const std::string& path);
+// Return the error of a sound that is too long. The caller throws it.
+Error too_long(const std::string& where, double seconds);
 // Throws Error(kPrompt) for samples that are none, or no finite numbers.
 void check_samples(const Samples& samples, const std::string& where);
 

@@ -19,6 +19,7 @@ Subcommand generate_command();
 Subcommand bench_command();
 Subcommand inspect_command();
 Subcommand serve_command();
+Subcommand transcribe_command();
 
 // The options of sampling with others before and behind them, as --help lists them.
 std::vector<Option> with_sampling(std::vector<Option> before, const std::vector<Option>& behind);

@@ -1,6 +1,5 @@
 // `speccompile-native generate`: text from a prompt, as it comes.
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <system_error>
@@ -17,6 +16,7 @@
 #include "constraint_options.h"
 #include "exit_codes.h"
 #include "generate_help.h"
+#include "generation_output.h"
 #include "prompt_input.h"
 
 namespace spc::cli {
@@ -28,29 +28,6 @@ void add_pictures(Request& request, const std::vector<std::string>& files) {
     throw Error(Kind::kPrompt, "received " + std::to_string(files.size()) + " pictures, expected at most " + std::to_string(kMostPictures), "give fewer");
   for (const std::string& file : files)
     request.images[0].push_back({images::read_picture(plain_path(file), "images[" + std::to_string(request.images[0].size()) + "]"), false});
-}
-
-// The keys that are documented; the others are for those who measure.
-std::string as_json(const Json& result) {
-  Json::Object shown;
-  for (const Json::Member& each : result.object()) {
-    if (each.first == "prefill_seconds") break;
-    shown.push_back(each);
-  }
-  return Json(std::move(shown)).dump() + "\n";
-}
-
-std::string summary(const Json& result) {
-  char accepted[48] = "", speed[48], faster[48] = "", encoded[48] = "";
-  if (!result["mean_accepted"].is_null())
-    std::snprintf(accepted, sizeof accepted, ", %.2f tokens each", result["mean_accepted"].number());
-  std::snprintf(speed, sizeof speed, ", %.1f tokens/s", result["tokens_per_second"].number());
-  if (!result["estimated_speedup"].is_null())
-    std::snprintf(faster, sizeof faster, ", %.2fx autoregressive (estimated)", result["estimated_speedup"].number());
-  if (!result["encode_seconds"].is_null()) std::snprintf(encoded, sizeof encoded, ", pictures encoded in %.2f s", result["encode_seconds"].number());
-  return std::to_string(result["token_ids"].list().size()) + " new tokens in " + result["rounds"].dump() + " " +
-         result["mode"].text() + " rounds" + accepted + speed + faster + encoded + ", finish reason " + result["finish_reason"].text() +
-         (result["seed"].is_null() ? "" : ", seed " + result["seed"].dump());
 }
 
 // The new text; token ids where there is none.
@@ -80,7 +57,7 @@ void show_all(Session& session, bool is_json) {
   for (size_t row = 0; row < session.rows(); ++row) {
     const Json result = session.result(row);
     if (is_json) {
-      write_stdout(as_json(result));
+      write_stdout(documented(result).dump() + "\n");
       continue;
     }
     const std::string number = std::to_string(row + 1);

@@ -27,7 +27,7 @@ constexpr const char* kGenerateHelp = R"help(  Generate text with BUNDLE.
   source; a prompt is then the beginning of the answer, and needs not be
   given.
   One that hears (Whisper) takes a sound of up to the length of its encoder,
-  30 s, and writes no times; long sounds: `speccompile transcribe`, in Python.
+  30 s, and writes no times; long sounds: `speccompile-native transcribe`.
 
   Some drafters learn while they draft (token_recycling). What they know is
   gone with the process unless --state names a file for it. It never changes a

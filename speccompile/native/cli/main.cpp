@@ -44,7 +44,7 @@ const Subcommand& named(const std::vector<Subcommand>& commands, const std::stri
 }
 
 void run_line(const std::vector<std::string>& words) {
-  const std::vector<Subcommand> commands = {generate_command(), bench_command(), inspect_command(), serve_command()};
+  const std::vector<Subcommand> commands = {generate_command(), bench_command(), inspect_command(), serve_command(), transcribe_command()};
   const Arguments options = Arguments::read(group(), words);
   if (options.wanted() == "--version") return write_stdout(group().path + ", version " + kVersion + "\n");
   if (options.wanted() == "--help" || options.rest.empty()) return show_help(commands);

@@ -142,15 +142,17 @@ void Arguments::check(const Command& command) const {
     const std::string reason = wrong(each.first->takes, text(each.first->name), each.first->metavar);
     if (!reason.empty()) refuse(command, "Invalid value for " + python_repr(each.first->name) + ": " + reason);
   }
-  if (rest.empty()) refuse(command, std::string("Missing argument '") + command.argument + "'.");
-  if (const std::string reason = wrong(Takes::kPath, rest[0]); !reason.empty())
-    refuse(command, std::string("Invalid value for '") + command.argument + "': " + reason);
+  std::vector<const char*> arguments = {command.argument};
+  if (command.second) arguments.push_back(command.second);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (i == rest.size()) refuse(command, std::string("Missing argument '") + arguments[i] + "'.");
+    if (const std::string reason = wrong(Takes::kPath, rest[i]); !reason.empty())
+      refuse(command, std::string("Invalid value for '") + arguments[i] + "': " + reason);
+  }
   for (const Option& each : command.options)
     if (each.is_required && !has(each.name)) refuse(command, "Missing option " + python_repr(each.name) + ".");
-  std::string extra;
-  for (size_t i = 1; i < rest.size(); ++i) extra += (i > 1 ? " " : "") + rest[i];
-  if (rest.size() > 1)
-    refuse(command, std::string("Got unexpected extra argument") + (rest.size() > 2 ? "s (" : " (") + extra + ")");
+  const std::vector<std::string> extra(rest.begin() + static_cast<std::ptrdiff_t>(arguments.size()), rest.end());
+  if (!extra.empty()) refuse(command, std::string("Got unexpected extra argument") + (extra.size() > 1 ? "s (" : " (") + joined(extra, " ") + ")");
 }
 
 const std::string* Arguments::find(std::string_view name) const {

@@ -30,13 +30,14 @@ struct Option {
 constexpr Option kHelp = {"--help", "", Takes::kFlag, "Show this message and exit.", 'h'};
 
 // help: its text, wrapped; options: beside --help. argument: the name of the one that it takes; the program itself has none,
-// and leaves what follows its options to the command that they name.
+// and leaves what follows its options to the command that they name. second: the name of another argument behind it, null without.
 struct Command {
   std::string path;
   const char* argument;
   const char* usage;
   const char* help;
   std::vector<Option> options;
+  const char* second = nullptr;
 };
 
 // What was given. Options that were not are null, false or empty.

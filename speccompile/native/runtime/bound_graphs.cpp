@@ -82,17 +82,23 @@ void VerifyPass::copy_next_inputs() const {
   }
 }
 
-Logprobs VerifyPass::logprobs(size_t row, const int64_t* tokens, size_t count, int64_t n_best) const {
+std::vector<const float*> VerifyPass::token_logits(size_t row, const int64_t* tokens, size_t count) const {
   const int64_t rows = logits.shape[1], vocabulary = logits.shape[2], line = static_cast<int64_t>(row) - key.rows.start;
-  Logprobs found;
+  std::vector<const float*> found;
   for (size_t i = 0; i < count; ++i) {
     const int64_t at = static_cast<int64_t>(i);
     const int64_t node = nodes_.data && at < rows ? nodes_.ints()[static_cast<int64_t>(row) * rows + at] : at;
     if (node < 0 || node >= rows || tokens[i] < 0 || tokens[i] >= vocabulary)
       throw Error(Kind::kEngine, "the graph gave token " + std::to_string(tokens[i]) + " at node " + std::to_string(node), "build the bundle again");
-    const int64_t place = line * rows + node;
-    found.add(logits.floats() + place * vocabulary, static_cast<size_t>(vocabulary), tokens[i], n_best);
+    found.push_back(logits.floats() + (line * rows + node) * vocabulary);
   }
+  return found;
+}
+
+Logprobs VerifyPass::logprobs(size_t row, const int64_t* tokens, size_t count, int64_t n_best) const {
+  const std::vector<const float*> before = token_logits(row, tokens, count);
+  Logprobs found;
+  for (size_t i = 0; i < count; ++i) found.add(before[i], static_cast<size_t>(logits.shape[2]), tokens[i], n_best);
   return found;
 }
 

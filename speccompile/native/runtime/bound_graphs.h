@@ -39,7 +39,9 @@ class VerifyPass {
   const Run& draft();
   // Copy the drafts of a fused `step` into the window of the next round.
   void copy_next_inputs() const;
-  // Return the log-probabilities of a row's new tokens of this round, and of the `n_best` best ones. row: number in the batch.
+  // Return the logits [V] before each of a row's new tokens of this round. row: number in the batch.
+  std::vector<const float*> token_logits(size_t row, const int64_t* tokens, size_t count) const;
+  // Return the log-probabilities of a row's new tokens of this round, and of the `n_best` best ones.
   Logprobs logprobs(size_t row, const int64_t* tokens, size_t count, int64_t n_best) const;
 
   const Key key;

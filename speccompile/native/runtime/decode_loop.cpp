@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "../audio/rules.h"
 #include "../images/media.h"
 #include "loop_checks.h"
 
@@ -13,6 +14,9 @@ bool has_any_recurrent_states(const Manifest& manifest) {
   return std::any_of(std::begin(component::kAll), std::end(component::kAll),
                      [&](const char* part) { return has_recurrent_states(manifest.graphs, part); });
 }
+
+// Return the rules of a sequence that read the logits before each of its tokens; null if none do.
+audio::RuleMatcher* scoring(const SequenceState& row) { return row.rules && row.rules->reads_logits ? row.rules.get() : nullptr; }
 
 bool is_any_active(const SlotList& slots) {
   return std::any_of(slots.begin(), slots.end(), [](const Slot* slot) { return slot->is_active(); });
@@ -264,7 +268,7 @@ VerifyPass& DecodeLoop::forward(int64_t window, int64_t logit_rows, const SlotSt
     rows = slot_range(slots);
   }
   const int64_t history = sampler_ ? sampler_->write(rows, taking, logit_rows) : 1;
-  const bool logprobs = std::any_of(taking.begin(), taking.end(), [](const Slot* slot) { return slot->sequence->wants_logprobs; });
+  const bool logprobs = std::any_of(taking.begin(), taking.end(), [](const Slot* slot) { return slot->sequence->wants_logprobs || scoring(*slot->sequence); });
   const int64_t allowed = masks_ ? masks_->width(taking) : 1;
   return rounds_.forward({window, logit_rows, history, allowed, fused, logprobs, fed, rows, media});
 }
@@ -310,6 +314,7 @@ double DecodeLoop::verify(VerifyPass& forward, const SlotList& taking) {
     const int64_t* const tokens = forward.path.ints() + slot->index * forward.path.shape[1] + given;
     const size_t count = static_cast<size_t>(end + 1 - given);
     SequenceState& row = *slot->sequence;
+    if (audio::RuleMatcher* const rules = scoring(row)) rules->read_logits(forward.token_logits(static_cast<size_t>(slot->index), tokens, count), tokens);
     row.append_tokens(tokens, count, total - given,
                       row.wants_logprobs ? forward.logprobs(static_cast<size_t>(slot->index), tokens, count, row.n_best) : Logprobs());
     slot->is_prefilled = true;

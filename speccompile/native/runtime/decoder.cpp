@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "../audio/rules.h"
 #include "../constraints/constraint.h"
 #include "../errors.h"
 #include "../progress.h"
@@ -74,7 +75,9 @@ Rows Decoder::sequences_of(const Request& request, const std::vector<SourcePtr>&
   if (options.truncate && !request.images.empty())
     throw Error(Kind::kUsage, "truncate: received 'left' for a prompt with pictures, expected none: no part of one can be dropped",
                 "leave truncate out, and shorten the prompt");
-  if (request.constraint && bundle->manifest().source && bundle->manifest().source->audio)
+  const bool hears = bundle->manifest().source && bundle->manifest().source->audio;
+  const std::shared_ptr<const audio::TokenRules> rules = hears && !request.rules ? audio::TokenRules::of(bundle->manifest()) : nullptr;
+  if (request.constraint && hears)
     throw Error(Kind::kUsage, "constraint: this bundle's target hears, and has rules of its own", "leave constraint out");
   Rows rows;
   for (size_t number = 0; number < request.prompts.size(); ++number) {
@@ -91,6 +94,7 @@ Rows Decoder::sequences_of(const Request& request, const std::vector<SourcePtr>&
     for (int64_t i = 0; i < options.sequences; ++i) {
       rows.emplace_back(ids, options, options.samplings[rows.size()], bundle->manifest().max_length, options.ends, bundle->text(), request.stop);
       if (request.constraint) rows.back().matcher = std::make_shared<constraints::Matcher>(request.constraint->matcher(options.ends));
+      if (hears) rows.back().rules = request.rules ? request.rules : std::make_shared<audio::RuleMatcher>(rules);
       rows.back().media = seen.media;
       rows.back().truncated_tokens = dropped;
       if (!sources.empty()) rows.back().source = sources[number];

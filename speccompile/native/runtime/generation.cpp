@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "../audio/rules.h"
 #include "../constraints/matcher.h"
 #include "../images/media.h"
 #include "sources.h"
@@ -60,6 +61,7 @@ void SequenceState::append_tokens(const int64_t* tokens, size_t count, int64_t d
     finish_reason = finish::kStop;
   }
   token_ids.insert(token_ids.end(), tokens, tokens + count);
+  if (rules) rules->accept_tokens(tokens, count);
   if (wants_logprobs) {
     const auto kept = static_cast<std::ptrdiff_t>(count);
     logprobs.insert(logprobs.end(), new_logprobs.chosen.begin(), new_logprobs.chosen.begin() + kept);

@@ -23,6 +23,10 @@ namespace spc {
 
 struct Source;
 
+namespace audio {
+class RuleMatcher;
+}
+
 // State of one sequence: prompt, new tokens, finish reason.
 class SequenceState {
  public:
@@ -61,6 +65,7 @@ class SequenceState {
   int64_t adapter = 0;      // slot of the adapter of the target, 0 for the base
   std::string adapter_key;  // of that adapter: see `Adapters`; "" for the base
   std::shared_ptr<constraints::Matcher> matcher;  // state of the new tokens in the constraint
+  std::shared_ptr<audio::RuleMatcher> rules;      // state of the new tokens under the rules of a target that hears; null without
   std::shared_ptr<images::SequenceMedia> media;   // pictures of the prompt; null without
   std::shared_ptr<const Source> source;           // of a target with an encoder; null without
   // Return the key of the source, "" without one: rows of the caches depend on it.

@@ -15,6 +15,8 @@
 
 namespace spc::audio {
 struct Sound;
+struct Features;
+class RuleMatcher;
 }
 
 namespace spc::constraints {
@@ -87,6 +89,10 @@ class Request {
   std::optional<SoundPtr> audio;
   std::map<size_t, SoundPtr> sounds;
   std::optional<std::string> task;
+  // Of a window of a transcript: its features, in place of `audio`; and the rules that its text follows, the only one, in place of the
+  // target's own. Null for others.
+  std::shared_ptr<const audio::Features> features;
+  std::shared_ptr<audio::RuleMatcher> rules;
 };
 
 // Checked options. sequences: number per prompt; ends: tokens that end a sequence; samplings: parameters of every row; truncate:

@@ -22,7 +22,7 @@ SourcePtr noise(const Manifest& manifest) {
   audio::Features features{audio.mels, audio.frames, std::vector<float>(static_cast<size_t>(audio.mels * audio.frames))};
   Uniforms random(0, 0, Purpose::kNewToken);
   for (float& value : features.values) value = kQuiet + (kLoud - kQuiet) * static_cast<float>(random.raw() >> 40) / static_cast<float>(1 << 24);
-  return source_of(std::move(features), manifest);
+  return source_of(std::move(features));
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ void SourceEncoder::encode(int64_t slot, const Source& source) {
 
 // Write what the encoders read, and how many of their rows count: of a sound all. Return the widths of their runs.
 Widths SourceEncoder::write(int64_t slot, const Source& source) {
-  if (source.rules) {
+  if (source.is_sound()) {
     const audio::Features& heard = source.features;
     length_[slot] = heard.frames / kFramesPerRow;
     float* const features = engine_.host_view(names::kAudio, {batch_, heard.mels, heard.frames}).floats();

@@ -27,21 +27,6 @@ void refuse_sources(const Request& request, bool reads) {
     if (is_given) throw Error(Kind::kUsage, std::string(received) + ", but this bundle's target has no encoder that takes it", kEncoderDecoder);
 }
 
-int64_t token_of_language(const SourceSection& about, const std::string& language, const std::string& name) {
-  const auto found = about.languages.find(language);
-  if (found != about.languages.end()) return found->second;
-  const std::string received = name + ": received " + python_repr(language);
-  if (about.languages.empty()) throw Error(Kind::kUsage, received + ", but this bundle's target knows no languages by name", "leave " + name + " out");
-  std::vector<std::string> known;
-  for (const auto& each : about.languages) known.push_back(each.first);
-  const std::string close = close_match(language, known);
-  const std::string count = std::to_string(known.size());
-  const bool is_short = known.size() <= kShown;
-  known.resize(std::min(known.size(), kShown));
-  throw Error(Kind::kUsage, received + ", expected one of this bundle's " + count + " languages: " + joined(known) + (is_short ? "" : ", .."),
-              close.empty() ? "`speccompile inspect` names them all" : "did you mean " + python_repr(close) + "?");
-}
-
 // The tokens with which an answer begins.
 TokenIds start_tokens(const SourceSection& about, const std::optional<std::string>& language) {
   int64_t start = about.start_token_id;
@@ -111,7 +96,7 @@ std::vector<const Given*> paired(const std::optional<Given>& all, const std::map
 TokenIds heard_start(const SourceSection& about, const Request& request) {
   if (request.source_language) return audio::transcript_start(about, token_of_language(about, *request.source_language, "source_language"), request.task);
   if (!about.languages.empty())
-    throw Error(Kind::kUsage, "source_language: received none, expected the language that is spoken", "speccompile transcribe, in Python, detects it");
+    throw Error(Kind::kUsage, "source_language: received none, expected the language that is spoken", "speccompile-native transcribe detects it");
   return audio::transcript_start(about, std::nullopt, request.task);
 }
 
@@ -122,12 +107,16 @@ SourcedPrompts resolve_sounds(const Request& request, const Bundle& bundle) {
   if (request.target_language)
     throw Error(Kind::kUsage, "target_language: received one, but this bundle's target writes what is spoken, or English",
                 "give source_language, what is spoken; task='translate' writes English");
-  if (!request.audio && request.sounds.empty())
+  if (!request.audio && request.sounds.empty() && !request.features)
     throw Error(Kind::kPrompt, "this bundle's target hears: received no sound, expected one",
                 "give it with --audio SOUND.wav; in C++ Request::audio_file, in C spc_request_set_audio_file");
   SourcedPrompts made;
-  for (const SoundPtr* const sound : paired(request.audio, request.sounds, request.n_prompts()))
-    made.sources.push_back(source_of(audio::features_of(**sound, *manifest.source->audio), manifest));
+  if (request.features) {
+    made.sources.assign(request.n_prompts(), source_of(*request.features));
+  } else {
+    for (const SoundPtr* const sound : paired(request.audio, request.sounds, request.n_prompts()))
+      made.sources.push_back(source_of(audio::features_of(**sound, *manifest.source->audio)));
+  }
   for (size_t prompt = 0; prompt < made.sources.size(); ++prompt) {
     const Prompt given = request.prompts.empty() ? Prompt(std::string()) : request.prompts[prompt];
     const bool is_text = std::holds_alternative<std::string>(given);
@@ -138,14 +127,29 @@ SourcedPrompts resolve_sounds(const Request& request, const Bundle& bundle) {
 
 }  // namespace
 
+int64_t token_of_language(const SourceSection& about, const std::string& language, const std::string& name) {
+  const auto found = about.languages.find(language);
+  if (found != about.languages.end()) return found->second;
+  const std::string received = name + ": received " + python_repr(language);
+  if (about.languages.empty()) throw Error(Kind::kUsage, received + ", but this bundle's target knows no languages by name", "leave " + name + " out");
+  std::vector<std::string> known;
+  for (const auto& each : about.languages) known.push_back(each.first);
+  const std::string close = close_match(language, known);
+  const std::string count = std::to_string(known.size());
+  const bool is_short = known.size() <= kShown;
+  known.resize(std::min(known.size(), kShown));
+  throw Error(Kind::kUsage, received + ", expected one of this bundle's " + count + " languages: " + joined(known) + (is_short ? "" : ", .."),
+              close.empty() ? "`speccompile inspect` names them all" : "did you mean " + python_repr(close) + "?");
+}
+
 SourcePtr source_of(TokenIds tokens) {
   std::string key = hex(blake3({reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(int64_t)}));
   return std::make_shared<const Source>(Source{std::move(tokens), std::move(key)});
 }
 
-SourcePtr source_of(audio::Features features, const Manifest& manifest) {
+SourcePtr source_of(audio::Features features) {
   std::string key = hex(blake3({reinterpret_cast<const char*>(features.values.data()), features.values.size() * sizeof(float)}));
-  return std::make_shared<const Source>(Source{{}, std::move(key), std::move(features), audio::TokenRules::of(manifest)});
+  return std::make_shared<const Source>(Source{{}, std::move(key), std::move(features)});
 }
 
 SourcedPrompts resolve_sources(const Request& request, const Bundle& bundle) {

@@ -6,18 +6,17 @@
 #include <vector>
 
 #include "../audio/mel.h"
-#include "../audio/rules.h"
 #include "bundle.h"
 
 namespace spc {
 
-// What an encoder reads: the tokens of a text, or features of a sound. key: the same for equal sources alone; rules: of the tokens that
-// follow a sound, null for texts.
+// What an encoder reads: the tokens of a text, or features of a sound. key: the same for equal sources alone.
 struct Source {
   TokenIds tokens;
   std::string key;
   audio::Features features = {};
-  std::shared_ptr<const audio::TokenRules> rules = nullptr;
+
+  bool is_sound() const { return features.frames > 0; }
 };
 using SourcePtr = std::shared_ptr<const Source>;
 
@@ -32,8 +31,10 @@ struct SourcedPrompts {
 // use for, Error(kPrompt) for a source that is missing, empty, too long or not of the vocabulary, and for prompts of another number.
 SourcedPrompts resolve_sources(const Request& request, const Bundle& bundle);
 
-// Return a source of these tokens; and of these features, in a bundle whose target hears.
+// Return the source of these tokens; and of these features.
 SourcePtr source_of(TokenIds tokens);
-SourcePtr source_of(audio::Features features, const Manifest& manifest);
+SourcePtr source_of(audio::Features features);
+// Return the token of a language. Throws Error(kUsage), which names `name`, for one that the target does not know.
+int64_t token_of_language(const SourceSection& about, const std::string& language, const std::string& name);
 
 }  // namespace spc

@@ -5,9 +5,10 @@
 #include <numeric>
 #include <tuple>
 
+#include "../audio/rules.h"
 #include "../constraints/matcher.h"
 #include "../errors.h"
-#include "sources.h"
+#include "sampling_inputs.h"
 
 namespace spc {
 namespace {
@@ -39,9 +40,6 @@ std::vector<int64_t> constant_parents(const Manifest& manifest) {
   return found;
 }
 
-// Return the rules of a transcript, null for another text.
-const audio::TokenRules* rules_of(const Slot& slot) { return slot.sequence->source ? slot.sequence->source->rules.get() : nullptr; }
-
 }  // namespace
 
 TokenMasks::TokenMasks(Engine& engine, const Manifest& manifest) : engine_(engine), manifest_(manifest) {
@@ -49,10 +47,11 @@ TokenMasks::TokenMasks(Engine& engine, const Manifest& manifest) : engine_(engin
     made_ = engine.host_view(names::kParents, {manifest.batch_size, manifest.tokens + 1}).ints();
   else
     constant_ = constant_parents(manifest);
+  if (has_input(manifest, names::kTimestamps)) timed_ = static_cast<uint8_t*>(engine.host_view(names::kTimestamps, {manifest.batch_size}).data);
 }
 
 int64_t TokenMasks::width(const SlotList& taking) const {
-  const auto is_constrained = [](const Slot* slot) { return slot->is_active() && (slot->sequence->matcher || rules_of(*slot)); };
+  const auto is_constrained = [](const Slot* slot) { return slot->is_active() && (slot->sequence->matcher || slot->sequence->rules); };
   return std::any_of(taking.begin(), taking.end(), is_constrained) ? manifest_.vocabulary_size : 1;
 }
 
@@ -61,17 +60,20 @@ void TokenMasks::write(const VerifyPass& forward, const BoundGraphs& rounds, con
   const Array allowed = engine_.host_view(names::kAllowed, {manifest_.batch_size, rows, width});
   auto* const data = static_cast<uint8_t*>(allowed.data);
   std::memset(data, 1, allowed.bytes());
+  for (const Slot* const slot : taking)
+    if (timed_) timed_[slot->index] = slot->sequence->rules && slot->sequence->rules->writes_times();
   if (width == 1) return;
   for (const Slot* const slot : taking) {
-    if (const audio::TokenRules* const rules = slot->is_active() ? rules_of(*slot) : nullptr)
-      rules->write(data + slot->index * rows * width, rows, slot->sequence->token_ids.empty());
-    if (!slot->is_active() || !slot->sequence->matcher) continue;
+    if (!slot->is_active() || !(slot->sequence->matcher || slot->sequence->rules)) continue;
     const int64_t given = rounds.n_given[slot->index], total = rounds.n_total[slot->index];
     const size_t count = static_cast<size_t>(std::clamp<int64_t>(total - given, 0, manifest_.tokens));
     const int64_t* const drafts = forward.window.ints() + slot->index * forward.window.shape[1] + given;
     std::vector<int64_t> parents = constant_;
     if (made_) parents.assign(made_ + slot->index * (manifest_.tokens + 1), made_ + (slot->index + 1) * (manifest_.tokens + 1));
-    slot->sequence->matcher->write(data + slot->index * rows * width, rows, drafts, std::min(count, parents.size() - 1), parents);
+    uint8_t* const own = data + slot->index * rows * width;
+    const size_t known = std::min(count, parents.size() - 1);
+    if (slot->sequence->rules) slot->sequence->rules->write(own, rows, drafts, known, parents);
+    if (slot->sequence->matcher) slot->sequence->matcher->write(own, rows, drafts, known, parents);
   }
 }
 

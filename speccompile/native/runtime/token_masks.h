@@ -23,6 +23,7 @@ class TokenMasks {
   const Manifest& manifest_;
   std::vector<int64_t> constant_;   // parents of the nodes of a chain or of a tree that is constant
   const int64_t* made_ = nullptr;  // int64 [B, nodes]: those of trees that graphs make
+  uint8_t* timed_ = nullptr;       // bool [B]: sequences that write times; null for a target without
 };
 
 }  // namespace spc

@@ -1,0 +1,147 @@
+// `speccompile-native transcribe`: write down what is spoken in a sound.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../audio/long_form.h"
+#include "../audio/subtitles.h"
+#include "../errors.h"
+#include "../files.h"
+#include "../progress.h"
+#include "../runtime/session.h"
+#include "../runtime/sources.h"
+#include "common.h"
+#include "exit_codes.h"
+#include "generation_output.h"
+#include "transcribe_help.h"
+
+namespace spc::cli {
+namespace {
+
+// Return the numbers in a text, between commas. Throws Error(kUsage) where there are other things.
+std::vector<double> numbers_of(const std::string& option, const std::string& text) {
+  std::vector<double> found;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    const std::optional<double> value = read_real(text.substr(at, comma - at));
+    if (!value) throw Error(Kind::kUsage, option + ": received " + python_repr(text) + ", expected numbers", "write them with commas, as in 0,0.2,0.4");
+    found.push_back(*value);
+    at = comma + 1;
+  }
+  return found;
+}
+
+void read_threshold(const Arguments& given, const std::string& option, std::optional<double>& threshold) {
+  if (!given.has(option)) return;
+  const std::string text = given.text(option);
+  const std::optional<double> value = read_real(text);
+  if (text != "none" && !value) throw Error(Kind::kUsage, option + ": received " + python_repr(text) + ", expected a number or none", "none switches it off");
+  threshold = text == "none" ? std::nullopt : value;
+}
+
+audio::LongForm form_of(const Arguments& given) {
+  audio::LongForm form;
+  if (given.has("--temperature")) form.temperatures = numbers_of("--temperature", given.text("--temperature"));
+  read_threshold(given, "--compression-ratio-threshold", form.compression_ratio_threshold);
+  read_threshold(given, "--logprob-threshold", form.logprob_threshold);
+  read_threshold(given, "--no-speech-threshold", form.no_speech_threshold);
+  if (given.has("--initial-prompt")) form.initial_prompt = given.text("--initial-prompt");
+  form.condition_on_previous_text = given.has("--condition-on-previous-text");
+  return form;
+}
+
+Request options_of(const Arguments& given) {
+  Request request;
+  if (given.has("--max-new-tokens")) request.set(Request::kAll, "max_new_tokens", Value::of(static_cast<uint64_t>(given.count("--max-new-tokens", 1))));
+  if (const std::optional<Value> seed = given.whole("--seed")) request.set(Request::kAll, "seed", *seed);
+  request.set(Request::kAll, "autoregressive", Value::of(uint64_t{given.has("--autoregressive")}));
+  request.set(Request::kAll, "adaptive", Value::of(uint64_t{!given.has("--fixed-draft-length")}));
+  request.task = given.has("--task") ? given.text("--task") : "transcribe";
+  return request;
+}
+
+// Print segments as they come. timed: also in the form text with their times.
+void write(audio::Transcription& writing, const std::string& form, bool timed) {
+  if (form == "vtt") write_stdout(audio::kVttStart);
+  size_t number = 0;
+  while (const std::optional<audio::Segment> segment = writing.next()) {
+    ++number;
+    if (form != "text") {
+      write_stdout(audio::subtitle(form, number, *segment));
+    } else if (timed) {
+      write_stdout(audio::timed_line(*segment));
+    } else if (!segment->text) {
+      write_stdout((number > 1 ? "," : "") + audio::shown(*segment));
+    } else {
+      write_stdout(number > 1 ? *segment->text : audio::stripped_left(*segment->text));
+    }
+  }
+  if (form == "text" && !timed) write_stdout("\n");
+}
+
+void transcribe(const Arguments& given) {
+  audio::LongForm asked = form_of(given);
+  const std::string form = given.has("--json") ? "json" : given.has("--format") ? given.text("--format") : "text";
+  const std::shared_ptr<const Bundle> bundle = bundle_of(given, !given.has("--no-verify"));
+  asked.timestamps = given.has("--timestamps") || form == "srt" || form == "vtt";
+  audio::check_thresholds(asked);
+  audio::check_hears(bundle->manifest());
+  const SourceSection& about = *bundle->manifest().source;
+  std::optional<std::string> language;
+  if (given.has("--language")) language = given.text("--language");
+  if (language) token_of_language(about, *language, "source_language");
+  audio::HeardSound sound = audio::hear(audio::read_wav(plain_path(given.rest[1])), *about.audio);
+  Session session(bundle);
+  const auto decode = [&](const Request& request) {
+    session.reuse_last();  // the same sound is encoded once, and its first tokens are read once
+    session.start(request);
+    while (session.step()) continue;
+    return session.result(0);
+  };
+  audio::Transcription writing(decode, *bundle, std::move(sound), std::move(language), options_of(given), std::move(asked));
+  if (form == "json") {
+    writing.finish();
+    write_stdout(writing.to_json().dump() + "\n");
+  } else {
+    write(writing, form, given.has("--timestamps"));
+  }
+  log(Level::kInfo, summary(writing.generation()));
+}
+
+}  // namespace
+
+Subcommand transcribe_command() {
+  const std::vector<Option> options = {
+      {"--language", "NAME", Takes::kText, "Language that is spoken; by default the one that the target detects."},
+      {"--task", "NAME", Takes::kText, "What to write: transcribe, or translate, into English.  [default: transcribe]"},
+      {"--timestamps", "", Takes::kFlag, "Write segments with their times."},
+      {"--format", "[text|srt|vtt|json]", Takes::kChoice, "Form of the transcript; srt and vtt have times.  [default: text]"},
+      {"--initial-prompt", "TEXT", Takes::kText, "Text before the sound, such as names that are spoken."},
+      {"--condition-on-previous-text", "", Takes::kFlag, "Let the text of a window depend on the windows before it."},
+      {"--temperature", "T,..", Takes::kText,
+       "Temperatures to try in turn until a text is plausible; above 0 in bundles that sample.  [default: 0]"},
+      {"--seed", "N", Takes::kWhole, "Seed of the random numbers above temperature 0."},
+      {"--compression-ratio-threshold", "X|none", Takes::kText,
+       "A text whose tokens zlib makes shorter than by this is not plausible; by default 1.35."},
+      {"--logprob-threshold", "X|none", Takes::kText,
+       "A text with a smaller mean log-probability of its tokens is not plausible; by default -1."},
+      {"--no-speech-threshold", "X|none", Takes::kText,
+       "Probability of silence above which a text with a small log-probability is none; by default 0.6."},
+      {"--max-new-tokens", "INTEGER RANGE", Takes::kCount, "At most this many new tokens a window; by default what the bundle holds.  [x>=1]", 'n',
+       false, "--max-tokens"},
+      {"--autoregressive", "", Takes::kFlag, "One token a round, without drafts."},
+      {"--fixed-draft-length", "", Takes::kFlag, "Verify all drafts in every round, also while they do not pay."},
+      {"--engine", "NAME", Takes::kText, "Engine of the bundle; by default the first that can run here."},
+      {"--threads", "INTEGER RANGE", Takes::kCount, "Threads; by default one a core that this process may use.  [x>=1]"},
+      {"--onnxruntime", "FILE", Takes::kText, kOnnxruntimeHelp},
+      {"--no-verify", "", Takes::kFlag, "Do not compare the files with their recorded hashes."},
+      kRequireSignature,
+      {"--json", "", Takes::kFlag, "The same as --format json."},
+  };
+  return {"transcribe",
+          "Write down what is spoken in a WAV file.",
+          {std::string(kProgram) + " transcribe", "BUNDLE", "[OPTIONS] BUNDLE SOUND", kTranscribeHelp, options, "SOUND"},
+          transcribe};
+}
+
+}  // namespace spc::cli
