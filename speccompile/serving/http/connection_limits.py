@@ -38,7 +38,8 @@ class ConnectionLimits:
 
 
 class Abortable(Protocol):
-    """Connection that can be ended at once. is_idle: whether it is between two requests, or has had time for the first."""
+    """Connection that can be ended at once. is_idle: whether it is between two requests, or had its time for the
+    first."""
 
     @property
     def is_idle(self) -> bool: ...
