@@ -91,9 +91,8 @@ def measured() -> Iterator[str]:
 def limits() -> Iterator[str]:
     """Yield the default limits of connections and bodies."""
     yield "\n// speccompile.serving.http.connection_limits, .app, .requests, .fields"
-    defaults: dict[str, Any] = {
-        name: getattr(ConnectionLimits, name) for name in ("header_bytes", "headers", "header_seconds", "body_seconds")
-    }
+    names = ("header_bytes", "headers", "header_seconds", "body_seconds", "idle_seconds")
+    defaults: dict[str, Any] = {name: getattr(ConnectionLimits, name) for name in names}
     yield from (constant(camel(f"default_{name}"), value) for name, value in defaults.items())
     yield constant("kMostConnections", connection_limits._MOST)
     yield constant("kSpareDescriptors", connection_limits._SPARE)

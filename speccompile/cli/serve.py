@@ -81,7 +81,7 @@ _KEY_FILE_BYTES = 1 << 20
 )
 @click.option(
     "--header-seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True,
-    help="Until a request's headers must have come.",
+    help="From a request's first byte until its headers must have come.",
 )  # fmt: skip
 @click.option(
     "--body-seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True,

@@ -11,7 +11,9 @@ from speccompile.serving.http.connection_limits import RESERVE, ConnectionLimits
 from speccompile.serving.http.model import ServedModel
 from tests.light.serve_example import Running, chat_bundle, serving
 
-LIMITS = ConnectionLimits(header_bytes=2048, headers=20, header_seconds=0.4, body_seconds=0.6, connections=6)
+LIMITS = ConnectionLimits(
+    header_bytes=2048, headers=20, header_seconds=0.4, body_seconds=0.6, idle_seconds=2, connections=6
+)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,6 @@ def answer(running: Running, *parts: bytes) -> bytes:
 GET, POST = b"GET /health HTTP/1.1\r\nHost: x\r\n", b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
 CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
 REFUSED = {
-    "nothing": (b"", b"408", b"the limit header_seconds"),
     "half a line": (b"GET /hea", b"408", b"the limit header_seconds"),
     "half a header": (GET + b"X: ", b"408", b"the limit header_seconds"),
     "half a body": (POST + b"Content-Length: 50\r\n\r\n{", b"408", b"the limit body_seconds"),
@@ -65,6 +66,18 @@ def test_requests_beyond_a_limit_are_told_which_and_closed(server, name):
     assert got.startswith(b"HTTP/1.1 " + status + b" ")
     assert said in got
     assert b"connection: close" in got.lower()
+
+
+def test_the_time_of_headers_begins_with_their_first_byte(server):
+    """A client that other work holds up between its connection and its request gets an answer, not a closed one."""
+    with connect(server) as connection:
+        time.sleep(2 * LIMITS.header_seconds)
+        connection.sendall(GET + b"\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+        time.sleep(2 * LIMITS.header_seconds)
+        connection.sendall(GET + b"Connection: close\r\n\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+    assert answer(server) == b""  # nothing was asked, and nothing is said
 
 
 def test_a_body_that_nobody_reads_ends_its_connection(server):

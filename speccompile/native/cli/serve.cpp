@@ -177,7 +177,7 @@ Subcommand serve_command() {
       {"--body-bytes", "INTEGER RANGE", Takes::kCount, "Of a request.  [default: 4194304; x>=1]"},
       {"--header-bytes", "N", Takes::kWhole, "Of a request's line and headers.  [default: 32768; x>=1024]"},
       {"--headers", "N", Takes::kCount, "Of a request.  [default: 100; x>=1]"},
-      {"--header-seconds", "S", Takes::kNumber, "Until a request's headers must have come.  [default: 10.0; x>0]"},
+      {"--header-seconds", "S", Takes::kNumber, "From a request's first byte until its headers must have come.  [default: 10.0; x>0]"},
       {"--body-seconds", "S", Takes::kNumber, "Until its body must have come, and for which a client may leave what was sent unread.  [default: 60.0; x>0]"},
       {"--connections", "N", Takes::kCount,
        "At once; by default what the limit of open files (ulimit -n) has room for, at most 1024. A few more may ask for /health and /metrics only.  [x>=1]"},

@@ -42,7 +42,7 @@ class LimitedProtocol(H11Protocol):
     ) -> None:  # fmt: skip
         super().__init__(config, server_state, app_state, _loop)
         self._connections, self._limits = connections, connections.limits
-        self._is_reserve = False
+        self._is_reserve, self._begun = False, self.loop.time()
         self._deadline: asyncio.TimerHandle | None = None
         self._awaited = ""
         self._unread: asyncio.TimerHandle | None = None
@@ -53,7 +53,7 @@ class LimitedProtocol(H11Protocol):
         super().connection_made(transport)
         self._is_reserve = self._connections.admit(self, self.client[0] if self.client else "")
         self._checked.is_reserve = self._is_reserve
-        self._wait_for("headers")
+        self._wait_for("request")
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -91,7 +91,10 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Return whether the connection has had a request, and the next has not begun."""
+        """Return whether the connection is between two requests, or had its time for the headers of the first, and has
+        begun none."""
+        if self._awaited == "request":
+            return self.loop.time() - self._begun > self._limits.header_seconds
         return self.conn.their_state is h11.IDLE and not self._awaited
 
     def abort(self) -> None:
@@ -124,8 +127,10 @@ class LimitedProtocol(H11Protocol):
             self._wait_for("")
         elif self.conn.their_state is h11.SEND_BODY:
             self._wait_for("body")
-        elif self.conn.their_state is h11.IDLE and (self.cycle is None or self.conn.trailing_data[0]):
+        elif self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
             self._wait_for("headers")
+        elif self.conn.their_state is h11.IDLE and self.cycle is None:
+            self._wait_for("request")
         else:
             self._wait_for("")  # uvicorn closes a connection that is idle between requests
 
@@ -137,14 +142,17 @@ class LimitedProtocol(H11Protocol):
             self._deadline.cancel()
         self._awaited, self._deadline = part, None
         if part:
-            seconds = self._limits.body_seconds if part == "body" else self._limits.header_seconds
+            own = self._limits
+            seconds = {"request": own.idle_seconds, "headers": own.header_seconds, "body": own.body_seconds}[part]
             seconds = min(seconds, _RESERVE_SECONDS) if self._is_reserve else seconds
             self._deadline = self.loop.call_later(seconds, self._expire, part, seconds)
 
     def _expire(self, part: str, seconds: float) -> None:
         if self.transport.is_closing():
             return
-        if self.conn.our_state in _UNANSWERED:
+        if part == "request":
+            self.transport.close()  # nothing was asked
+        elif self.conn.our_state in _UNANSWERED:
             limit = "body_seconds" if part == "body" else "header_seconds"
             said = f"the {part} of a request did not come within {seconds:g} seconds: the limit {limit}"
             self._refuse(RequestError(said, status=408, code="timeout"))

@@ -22,20 +22,24 @@ def default_connections() -> int:
 @dataclass(frozen=True)
 class ConnectionLimits:
     """Limits of connections. header_bytes: of a request's line and headers, and of the trailers of its body; headers:
-    their number; header_seconds: until they have come; body_seconds: until the body has come, and for which a client
-    may not read its answer. connections: open at once, None for as many as file descriptors allow; address_connections:
-    of one address, None for half of those."""
+    their number; header_seconds: from a request's first byte until they have come; body_seconds: until the body has
+    come, and for which a client may not read its answer. idle_seconds: between two requests, and before the first; it
+    must be longer than clients keep their connections (httpx 5, most proxies 60), because a request that arrives while
+    its connection is being closed gets no answer. connections: open at once, None for as many as file descriptors
+    allow; address_connections: of one address, None for half of those."""
 
     header_bytes: int = 32 * 1024
     headers: int = 100
     header_seconds: float = 10.0
     body_seconds: float = 60.0
+    idle_seconds: float = 75.0
     connections: int | None = None
     address_connections: int | None = None
 
 
 class Abortable(Protocol):
-    """Connection that can be ended at once. is_idle: whether it is between two requests."""
+    """Connection that can be ended at once. is_idle: whether it is between two requests, or had its time for the
+    first."""
 
     @property
     def is_idle(self) -> bool: ...

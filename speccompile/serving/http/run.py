@@ -26,9 +26,6 @@ _LAST_SECONDS = 1
 """Seconds for connections that are still open when all requests have ended."""
 _STACK = 16 * 2**20
 """Bytes of a thread's stack: more than the processes have that try grammars first, whatever the system's default is."""
-_IDLE_SECONDS = 75
-"""Seconds that a connection may be idle between two requests. It must be longer than clients keep theirs (httpx 5, most
-proxies 60): a request that arrives while its connection is being closed gets no answer."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ def configure(
     """Return uvicorn's configuration for an application, with limited connections."""
     return uvicorn.Config(
         app, log_config=None, access_log=access_log, server_header=False, lifespan="off",
-        timeout_graceful_shutdown=int(grace) + _LAST_SECONDS, timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=int(grace) + _LAST_SECONDS, timeout_keep_alive=int(limits.idle_seconds),
         http=cast("type[asyncio.Protocol]", limited_protocol(limits)),  # it makes a protocol, as a class does
         ws="none",  # whatever is installed: no endpoint has websockets, and uvicorn would wait for one
     )  # fmt: skip

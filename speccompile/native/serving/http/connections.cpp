@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "../../system.h"
+
 namespace spc::http {
 namespace {
 
@@ -26,7 +28,8 @@ void end(const Connections::Entry& connection) { shutdown(connection.socket, SHU
 }  // namespace
 
 Connections::Connections(const ConnectionLimits& limits)
-    : most_(limits.connections.value_or(default_connections())),
+    : header_seconds_(limits.header_seconds),
+      most_(limits.connections.value_or(default_connections())),
       most_of_address_(limits.address_connections.value_or(std::max<int64_t>(1, most_ / 2))) {}
 
 std::optional<Connections::Place> Connections::admit(int socket, const std::string& address) {
@@ -36,7 +39,7 @@ std::optional<Connections::Place> Connections::admit(int socket, const std::stri
   const bool is_reserve = !has_room(address);
   if (is_reserve && std::count_if(open_.begin(), open_.end(), [](const Entry& each) { return each.is_reserve; }) >= kReserve)
     end(*std::find_if(open_.begin(), open_.end(), [](const Entry& each) { return each.is_reserve; }));
-  return open_.insert(open_.end(), {socket, address, is_reserve, State::kReading});
+  return open_.insert(open_.end(), {socket, address, is_reserve, State::kNew, wall_seconds()});
 }
 
 bool Connections::enter(Place connection, State state) {
@@ -87,11 +90,19 @@ bool Connections::has_room(const std::string& address) const {
   return all < most_ && of_address < most_of_address_;
 }
 
+// Whether a connection is between two requests, or had its time for the headers of the first, and nothing has come that its thread
+// will read.
+bool Connections::is_idle(const Entry& connection) const {
+  const bool waits = connection.state == State::kIdle || (connection.state == State::kNew && wall_seconds() - connection.begun > header_seconds_);
+  char first;
+  return waits && recv(connection.socket, &first, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
+}
+
 // End the oldest connection that is idle, of the same address if that has too many. It counts as reserve until it is gone.
 void Connections::end_idle(const std::string& address) {
   int64_t all = std::count_if(open_.begin(), open_.end(), [](const Entry& each) { return !each.is_reserve; });
   for (Entry& each : open_) {
-    if (each.is_reserve || each.state != State::kIdle || (all < most_ && each.address != address)) continue;
+    if (each.is_reserve || !is_idle(each) || (all < most_ && each.address != address)) continue;
     end(each);
     each.is_reserve = true;
     return;

@@ -13,8 +13,8 @@
 
 namespace spc::http {
 
-// header_bytes: of a request's line and headers, and of the trailers of its body; headers: their number; header_seconds: until they
-// have come; body_seconds: until the body has come, and for which a client may not read what was sent. connections: open at once,
+// header_bytes: of a request's line and headers, and of the trailers of its body; headers: their number; header_seconds: from a
+// request's first byte until they have come; body_seconds: until the body has come, and for which a client may not read what was sent. connections: open at once,
 // nullopt for as many as file descriptors allow; address_connections: of one address, nullopt for half of those.
 struct ConnectionLimits {
   int64_t header_bytes = kDefaultHeaderBytes, headers = kDefaultHeaders;
@@ -25,13 +25,14 @@ struct ConnectionLimits {
 // Connections beyond the limits are of the reserve, which monitoring always gets into: a new one takes the place of the oldest.
 class Connections {
  public:
-  // One connection. kIdle: between two requests; kReading: its request has not come whole; kAnswering.
-  enum class State { kIdle, kReading, kAnswering };
+  // One connection. kNew: no request has begun; kIdle: between two requests; kReading: its request has not come whole; kAnswering.
+  enum class State { kNew, kIdle, kReading, kAnswering };
   struct Entry {
     int socket;
     std::string address;
     bool is_reserve;
     State state;
+    double begun;  // time of its beginning
   };
   using Place = std::list<Entry>::iterator;
 
@@ -52,8 +53,10 @@ class Connections {
 
  private:
   bool has_room(const std::string& address) const;
+  bool is_idle(const Entry& connection) const;
   void end_idle(const std::string& address);
 
+  const double header_seconds_;
   const int64_t most_, most_of_address_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -10,8 +10,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cmath>
 #include <ctime>
 #include <exception>
 #include <memory>
@@ -23,10 +25,7 @@
 namespace spc::http {
 namespace {
 
-// It must be longer than clients keep theirs (httpx 5, most proxies 60): a request that arrives while its connection is being closed
-// gets no answer.
-constexpr double kIdleSeconds = 75;
-constexpr double kReserveSeconds = 2;  // for the headers of a connection of the reserve
+constexpr double kReserveSeconds = 2;  // for a connection of the reserve to begin its request, and for the headers
 constexpr double kLastSeconds = 1;     // for connections that are still open when all requests have ended
 constexpr double kLinger = 0.5;        // for what a refused client still sends: closed before, it might not see why
 constexpr size_t kStack = 2 << 20;     // of a thread: JSON is nested up to 500 deep
@@ -74,13 +73,12 @@ class Connection {
  private:
   // Return whether another request may follow.
   bool answer_next() {
-    if (!is_first_ && !channel_.wait_for_request(kIdleSeconds)) return false;
+    const double most = is_reserve_ ? kReserveSeconds : HUGE_VAL;
+    if (!channel_.wait_for_request(std::min(kDefaultIdleSeconds, most))) return false;
     if (!shared_->connections.enter(place_, Connections::State::kReading)) return false;
-    is_first_ = false;
     RequestHead head;
     try {
-      const double seconds = shared_->limits.header_seconds;
-      head = channel_.read_head(is_reserve_ ? std::min(seconds, kReserveSeconds) : seconds);
+      head = channel_.read_head(std::min(shared_->limits.header_seconds, most));
       if (is_reserve_ && !is_reserved(head.target))
         throw RequestError(503, "too many connections are open: try again later", "", "connection_refused").of_kind(kUnavailable);
     } catch (const RequestError& error) {
@@ -137,7 +135,6 @@ class Connection {
   const int socket_;
   const std::string address_;
   Channel channel_;
-  bool is_first_ = true;
 };
 
 void* run_connection(void* given) {

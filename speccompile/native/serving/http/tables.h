@@ -29,6 +29,7 @@ inline constexpr int64_t kDefaultHeaderBytes = 32768;
 inline constexpr int64_t kDefaultHeaders = 100;
 inline constexpr double kDefaultHeaderSeconds = 10.0;
 inline constexpr double kDefaultBodySeconds = 60.0;
+inline constexpr double kDefaultIdleSeconds = 75.0;
 inline constexpr int64_t kMostConnections = 1024;
 inline constexpr int64_t kSpareDescriptors = 96;
 inline constexpr int64_t kReserve = 8;
