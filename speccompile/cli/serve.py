@@ -208,8 +208,9 @@ def command(
     model = ServedModel(name or manifest.name, limits, read_limits, kept)
     found = Keys(api_keys(keys, key_file))
     connection_limits = ConnectionLimits(
-        header_bytes, headers, header_seconds, body_seconds, connections, address_connections
-    )
+        header_bytes, headers, header_seconds, body_seconds, connections=connections,
+        address_connections=address_connections,
+    )  # fmt: skip
     settings = Settings(found, body_bytes, origins, speculative=not autoregressive, page=not no_page,
                         image_hosts=ImageHosts.of(image_hosts))  # fmt: skip
     listening, address = listen(ListenAddress(host, port, unix))

@@ -186,7 +186,9 @@ def test_a_preempted_text_goes_on_from_its_file(kind, tmp_path, monkeypatch):
     while not scheduler.is_idle:
         scheduler.step()
     assert slow.generations()[0].token_ids == expected.token_ids
-    assert reused[-1] > len(PROMPT) or "states" in kind  # of these the whole text counts, with the rounds that moved them
+    assert (
+        reused[-1] > len(PROMPT) or "states" in kind
+    )  # of these the whole text counts, with the rounds that moved them
     scheduler.close()
 
 
