@@ -176,7 +176,7 @@ def test_a_preempted_text_goes_on_from_its_file(kind, tmp_path, monkeypatch):
     bundle._sessions = Sessions(bundle._loop, bundle.manifest, SessionKey({"target weights": "a"}, "d"))
     scheduler = Scheduler(bundle, Limits(scheduling_policy="priority"), sessions=SessionFolder(tmp_path))
     slow = scheduler.submit(PROMPT, max_new_tokens=30, priority=1)
-    for _ in range(6):
+    for _ in range(3):  # few enough that it goes on however many drafts come true
         scheduler.step()
     scheduler.submit([7, *PROMPT], max_new_tokens=3)
     scheduler.step()
@@ -186,9 +186,7 @@ def test_a_preempted_text_goes_on_from_its_file(kind, tmp_path, monkeypatch):
     while not scheduler.is_idle:
         scheduler.step()
     assert slow.generations()[0].token_ids == expected.token_ids
-    assert (
-        reused[-1] > len(PROMPT) or "states" in kind
-    )  # of these the whole text counts, with the rounds that moved them
+    assert reused[-1] > len(PROMPT) or "states" in kind  # of these a file serves whole or not at all
     scheduler.close()
 
 
