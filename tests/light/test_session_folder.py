@@ -176,12 +176,14 @@ def test_a_preempted_text_goes_on_from_its_file(kind, tmp_path, monkeypatch):
     bundle._sessions = Sessions(bundle._loop, bundle.manifest, SessionKey({"target weights": "a"}, "d"))
     scheduler = Scheduler(bundle, Limits(scheduling_policy="priority"), sessions=SessionFolder(tmp_path))
     slow = scheduler.submit(PROMPT, max_new_tokens=30, priority=1)
-    for _ in range(3):  # few enough that it goes on however many drafts come true
+    for _ in range(6):
         scheduler.step()
     scheduler.submit([7, *PROMPT], max_new_tokens=3)
     scheduler.step()
-    deadline = time.monotonic() + 20
-    while not files(tmp_path) and time.monotonic() < deadline:  # it is written beside the rounds
+    deadline = time.monotonic() + 20  # it is written beside the rounds, and behind the prompt alone
+    while time.monotonic() < deadline and not any(
+        len(bundle._sessions.start(file).tokens) > len(PROMPT) for file in tmp_path.glob("[!.]*")
+    ):
         time.sleep(0.001)
     while not scheduler.is_idle:
         scheduler.step()
