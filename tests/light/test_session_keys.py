@@ -17,7 +17,8 @@ FILES = ("graphs/target.a.weights", "graphs/drafter.a.weights", "graphs/verify.o
 
 def opened(files=FILES, **changes) -> OpenedBundle:
     plan = {"target": {"folder": "t", "commit": "1"}, "drafter": {"kind": "model"}} | changes.pop("plan", {})
-    versions, inputs = changes.pop("versions", {"torch": "2"}), changes.pop("inputs", {"config.json": "c", "tokenizer.json": "t"})
+    versions = changes.pop("versions", {"torch": "2"})
+    inputs = changes.pop("inputs", {"config.json": "c", "tokenizer.json": "t"})
     contents = changes.pop("contents", {})
     manifest = toy_manifest(plan={**toy_manifest().plan, **plan}, **changes)
     hashes = {file: FileRecord(contents.get(file, file), 1) for file in files}
