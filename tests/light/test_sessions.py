@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from speccompile.errors import SpeccompileError, UsageError
+from speccompile.runtime.rounds.slots import SlotContent
 from speccompile.runtime.session_file import FORMAT
 from speccompile.runtime.sessions import SessionKey, Sessions
 from tests.light.fake_bundle import toy_bundle
@@ -142,6 +143,36 @@ def test_a_wrong_use_is_refused(use, message, tmp_path):
         use(bundle, tmp_path)
     assert bundle.engine.runs == []
     assert not list(tmp_path.iterdir())
+
+
+LEFT = {
+    "pictures": ({"tokens": [3, -7, 4]}, "holds pictures, expected text alone"),
+    "a source": ({"source": "s"}, "has read a source"),
+}
+
+
+def left(**changes) -> SlotContent:
+    """Return what a slot holds whose states are those of its three tokens."""
+    return SlotContent([3, 1, 4], 3, 3, 3)._replace(**changes)
+
+
+@pytest.mark.parametrize(("changes", "message"), LEFT.values(), ids=LEFT)
+def test_what_a_session_does_not_hold_is_not_saved(changes, message, tmp_path):
+    bundle = toy_bundle()
+    bundle._loop.left = left(**changes)
+    with pytest.raises(UsageError, match=message):
+        bundle.save_session(tmp_path / "s")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("ahead", [-1, 0, 1])
+def test_recurrent_states_are_those_of_the_tokens(ahead, tmp_path):
+    sessions = keyed(toy_bundle(carried=True))._sessions
+    sessions._moves_on = {"target": False, "drafter": True}
+    held = sessions.content(tmp_path / "s", left=left(drafter_position=3 + ahead))
+    assert held.metadata["drafter_length"] == ("0" if ahead else "3")
+    sessions._moves_on = {"target": True, "drafter": False}
+    assert sessions.is_at_end(left(target_position=3 + ahead)) == (ahead == 0)
 
 
 def test_a_service_takes_no_session(tmp_path):

@@ -16,8 +16,8 @@ SHARDS = 16
 ones: of 12 parts the longest took 15 on a Zen 3."""
 
 UNCUT = frozenset({"tests/compile/test_wheels.py"})
-"""Files that lie in one shard whatever they cost: their first test makes in minutes what the others need, and another
-shard would make it again."""
+"""Files that lie in one shard whatever they cost: their first test makes what the others need, in minutes, and each
+shard with one of the others would make it again."""
 
 DEFAULT_SECONDS = 10.0
 """Of a file that tests/costs.json does not know."""
