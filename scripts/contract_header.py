@@ -26,6 +26,7 @@ CONSTANTS = {
     "speccompile": {"__version__": "kVersion"},
     "speccompile.contract": {
         "VERSION": "kContract", "PERSISTENT_PREFIX": "kPersistentPrefix", "OUT_OF_PLACE_PREFIX": "kOutOfPlacePrefix",
+        "NEW_ROWS_PREFIX": "kNewRowsPrefix", "FP8_CACHE": "kFp8Cache",
         "BATCH": "kBatch", "ENDS": "kEndsState", "FLOAT_CACHE": "kFloatCache", "INT8_CACHE": "kInt8Cache",
         "INT4_VALUES": "kInt4Values", "CACHED_KINDS": "kCachedKinds", "SCALE_SUFFIX": "kScaleSuffix",
         "ADAPTER_PREFIX": "kAdapterPrefix", "ADAPTER_PARTS": "kAdapterParts",

@@ -1,14 +1,20 @@
 """Measure a prompt's first token after restoring a session beside that after reading the prompt.
 
-    python -m scripts.restore BUNDLE [--tokens 4096] [--runs 3]
+    python -m scripts.restore BUNDLE [--tokens 4096] [--runs 3] [--native speccompile-native]
 
-The prompt is random tokens. Each run opens the file that the first one has written, in the page cache, and reads it:
-its hash is compared. Prints the median of runs, and the ratio.
+The prompt is random tokens. Each run is a process of its own, which opens the bundle, and then either reads the prompt
+or reads the session that a first process has written: its file is in the page cache, and its hash is compared. In
+Python the time from the opened bundle to the first token; of `speccompile-native generate --session` the command's
+whole time less that for a prompt of one token, which saves the session again. Prints medians, and their ratio.
 """
 
 import argparse
+import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
@@ -23,28 +29,73 @@ def main() -> None:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--native", metavar="COMMAND", help="measure this speccompile-native as well")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--session", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    bundle = Bundle.open(given.bundle)
-    prompt = np.random.default_rng(0).integers(3, bundle.manifest.vocabulary_size, given.tokens).tolist()
+    if given.child:
+        print(_first_token(given))
+        return
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "session"
-        bundle.generate(prompt, session=path, max_new_tokens=1)
-        read = statistics.median(_seconds(bundle, prompt, None) for _ in range(given.runs))
-        restored = statistics.median(_seconds(bundle, prompt, path) for _ in range(given.runs))
-        size = path.stat().st_size
-    print(f"{processor()['name']}: {given.tokens} tokens, {size / 1e6:.1f} MB")
-    print(f"prefill {read:.3f} s, restored {restored:.3f} s: {read / restored:.1f} times sooner")
+        saved = Path(folder) / "session"
+        _save(given, saved)
+        print(f"{processor()['name']}: {given.tokens} tokens, {saved.stat().st_size / 1e6:.1f} MB")
+        _report("Python", lambda session: _python(given, session), given.runs, saved)
+        if given.native:
+            opened = statistics.median(_native(given, None, 1) for _ in range(given.runs))
+            _report("C++", lambda session: _native(given, session, given.tokens) - opened, given.runs, saved)
 
 
-def _seconds(bundle: Bundle, prompt: list[int], path: Path | None) -> float:
-    """Return the seconds until one token has come. path: of a session that holds the prompt."""
-    bundle.reset()
+def _prompt(bundle: Bundle, tokens: int) -> list[int]:
+    found: list[int] = np.random.default_rng(0).integers(3, bundle.manifest.vocabulary_size, tokens).tolist()
+    return found
+
+
+def _save(given: argparse.Namespace, path: Path) -> None:
+    with Bundle.open(given.bundle, threads=given.threads) as bundle:
+        bundle.generate(_prompt(bundle, given.tokens), session=path, max_new_tokens=1)
+
+
+def _first_token(given: argparse.Namespace) -> float:
+    """Return the seconds from an opened bundle to one token."""
+    with Bundle.open(given.bundle, threads=given.threads) as bundle:
+        prompt, start = _prompt(bundle, given.tokens), perf_counter()
+        if given.session is not None:
+            bundle.load_session(given.session)
+        found = bundle.generate(prompt, max_new_tokens=1)
+        assert (found.cached_tokens > 0) == (given.session is not None)
+        return perf_counter() - start
+
+
+def _python(given: argparse.Namespace, session: Path | None) -> float:
+    command = [sys.executable, "-m", "scripts.restore", str(given.bundle), "--child", "--tokens", str(given.tokens)]
+    command += ["--threads", str(given.threads), *(["--session", str(session)] if session else [])]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def _native(given: argparse.Namespace, session: Path | None, tokens: int) -> float:
+    """Return the seconds of a command that says one token. The session is a copy, which it writes again."""
+    with Bundle.open(given.bundle, threads=given.threads) as bundle:
+        prompt = ",".join(map(str, _prompt(bundle, given.tokens)[:tokens]))
+    command = [given.native, "generate", str(given.bundle), "--token-ids", prompt, "-n", "1"]
+    command += ["--threads", str(given.threads)]
+    if session is None:
+        return _seconds(command)
+    copy = session.with_suffix(".copy")
+    shutil.copy(session, copy)
+    return _seconds([*command, "--session", str(copy)])
+
+
+def _seconds(command: list[str]) -> float:
     start = perf_counter()
-    if path is not None:
-        bundle.load_session(path)
-    found = bundle.generate(prompt, max_new_tokens=1)
-    assert (found.cached_tokens > 0) == (path is not None)
+    subprocess.run(command, check=True, capture_output=True)
     return perf_counter() - start
+
+
+def _report(name: str, measure: Callable[[Path | None], float], runs: int, saved: Path) -> None:
+    read, restored = (statistics.median(measure(session) for _ in range(runs)) for session in (None, saved))
+    print(f"{name}: prefill {read:.3f} s, restored {restored:.3f} s: {read / restored:.1f} times sooner")
 
 
 if __name__ == "__main__":

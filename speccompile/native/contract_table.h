@@ -15,6 +15,8 @@ inline constexpr const char* kVersion = "0.1.0";
 inline constexpr int64_t kContract = 3;
 inline constexpr const char* kPersistentPrefix = "kept.";
 inline constexpr const char* kOutOfPlacePrefix = "next.";
+inline constexpr const char* kNewRowsPrefix = "rows.";
+inline constexpr const char* kFp8Cache = "fp8";
 inline constexpr const char* kBatch = "batch";
 inline constexpr const char* kEndsState = "drafter.ends";
 inline constexpr const char* kFloatCache = "float";
@@ -342,7 +344,8 @@ inline constexpr const char* kInt64 = "int64";
 inline constexpr const char* kInt32 = "int32";
 inline constexpr const char* kBool = "bool";
 inline constexpr const char* kInt8 = "int8";
-inline constexpr const char* kAll[] = {kFloat32, kFloat16, kBfloat16, kInt64, kInt32, kBool, kInt8};
+inline constexpr const char* kFloat8e4m3fn = "float8e4m3fn";
+inline constexpr const char* kAll[] = {kFloat32, kFloat16, kBfloat16, kInt64, kInt32, kBool, kInt8, kFloat8e4m3fn};
 }  // namespace dtype
 
 // speccompile.bundle.manifest: BACKENDS
@@ -563,6 +566,7 @@ inline constexpr Dtype kDtypes[] = {
     {"int32", 4, 6, "I32", "INT32"},
     {"bool", 1, 9, "BOOL", "BOOL"},
     {"int8", 1, 3, "I8", "INT8"},
+    {"float8e4m3fn", 1, 17, "F8_E4M3", "FP8"},
 };
 inline constexpr NextRoundInput kNextRoundInputs[] = {
     {"next_window", "window"},

@@ -7,7 +7,7 @@ from typing import Any
 from speccompile.compiler.checkpoints.json_files import CONFIG, read_json_object
 from speccompile.compiler.checkpoints.multimodal import TEXT
 from speccompile.compiler.checkpoints.windows import attention_windows
-from speccompile.contract import FLOAT_CACHE, INT4_VALUES
+from speccompile.contract import FLOAT_CACHE, FP8_CACHE, INT4_VALUES
 from speccompile.drafters.token_map import MAP, MAX_EXPANSION
 from speccompile.plan.caches import FULL, ring_size, spare_rows
 from speccompile.plan.plan import ModelPlan, Plan
@@ -77,8 +77,10 @@ def cache_bytes(plan: Plan) -> int:
 
 def token_bytes(model: ModelPlan, dtype: str) -> int:
     """Return the bytes of a token's keys and values in all layers. dtype: of the stored caches; "float" is float32,
-    int8 has a float32 scale for each row of a head, and values in int4 have two."""
+    int8 has a float32 scale for each row of a head, values in int4 have two, fp8 none."""
     width, heads = cache_width(model), cache_heads(model)
+    if dtype == FP8_CACHE:
+        return width
     if dtype == INT4_VALUES:
         return width // 2 + width // 4 + 6 * heads
     return 4 * width if dtype == FLOAT_CACHE else width + 4 * heads

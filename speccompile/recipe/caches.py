@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from speccompile.compiler.checkpoints.states import WITHOUT_ATTENTION
-from speccompile.contract import CACHE_DTYPES, FLOAT_CACHE, INT4_VALUES, INT8_CACHE
+from speccompile.contract import CACHE_DTYPES, FLOAT_CACHE, FP8_CACHE, INT4_VALUES, INT8_CACHE
 from speccompile.drafters import DRAFTING_METHODS
 from speccompile.drafters.method import OWN
 from speccompile.plan.caches import MAX_ACCEPTANCE_LOSS, MAX_DIVERGENCE, CachePlan
@@ -12,12 +12,19 @@ from speccompile.plan.recipe_source import nearest, one_of
 from speccompile.recipe.cache_schema import Cache, DrafterCache
 from speccompile.recipe.schema import Recipe
 
-PLANNED = ("int4", "fp8")
+PLANNED = ("int4",)
 """Dtypes that a recipe may come to name, and no version has yet."""
 PAIRS = {
     (FLOAT_CACHE, FLOAT_CACHE): FLOAT_CACHE, (INT8_CACHE, INT8_CACHE): INT8_CACHE, (INT8_CACHE, "int4"): INT4_VALUES,
 }  # fmt: skip
 """Dtypes of keys and of values -> the dtype of caches. Keys need their bits more than values do."""
+ENGINES: dict[tuple[str, str], tuple[str, ...]] = {
+    ("onnxruntime", "cpu"): (INT8_CACHE, INT4_VALUES), ("tensorrt_rtx", "cuda"): (INT8_CACHE, FP8_CACHE),
+    ("tensorrt", "cuda"): (INT8_CACHE, FP8_CACHE),
+}  # fmt: skip
+"""Backend and provider of an engine -> dtypes of the target's caches that it has beside floats."""
+FP8_CAPABILITY = (8, 9)
+"""Least compute capability of GPUs with fp8."""
 QUANTIZED_OWN = ("model", "models")
 """Kinds whose own caches may be quantized: language models, which the proof compares with transformers."""
 
@@ -46,7 +53,7 @@ def decide_caches(recipe: Recipe, model: ModelPlan, drafter: DrafterPlan, engine
     ):  # fmt: skip
         key = cache_key(section, written)
         if dtype != FLOAT_CACHE:
-            _check_engines(recipe, key, dtype, engines)
+            _check_engines(recipe, key, dtype, engines, own=section == "drafter_cache" and not _reads_target(drafter))
             _check_attention(recipe, key, dtype, models)
     return found
 
@@ -98,7 +105,7 @@ def _known(recipe: Recipe, key: str, word: str | None) -> str:
 def _drafter(recipe: Recipe, drafter: DrafterPlan, target: str, written: DrafterCache) -> str:
     key, method = cache_key("drafter_cache", written), DRAFTING_METHODS[drafter.kind]
     word = _word(recipe, "drafter_cache", written)
-    if method.reads_target_cache or drafter.layers is not None:
+    if _reads_target(drafter):
         if (written.dtype or written.value) and word != target:
             expected = f"'{target}', the target's: drafter.kind {drafter.kind} reads the target's caches"
             raise recipe.origin.refusal(key, f"'{word}'", expected, f"remove {key}; set cache.dtype for both")
@@ -110,12 +117,30 @@ def _drafter(recipe: Recipe, drafter: DrafterPlan, target: str, written: Drafter
     return word
 
 
-def _check_engines(recipe: Recipe, key: str, dtype: str, engines: Iterable[EnginePlan]) -> None:
+def _reads_target(drafter: DrafterPlan) -> bool:
+    """Return whether a drafter reads the caches of the target."""
+    return DRAFTING_METHODS[drafter.kind].reads_target_cache or drafter.layers is not None
+
+
+def _check_engines(recipe: Recipe, key: str, dtype: str, engines: Iterable[EnginePlan], *, own: bool) -> None:
+    """Raise RecipeError for an engine that has no such caches. own: the caches are a drafter's, which TensorRT has in
+    floats alone."""
     for engine in engines:
-        if (engine.backend, engine.provider) != ("onnxruntime", "cpu"):
-            received = f"'{dtype}', which the engine '{engine.name}' ({engine.backend} on {engine.provider}) cannot do"
-            hint = f"remove {key}, or build the engines for GPUs from a recipe of their own"
-            raise recipe.origin.refusal(key, received, f"'{FLOAT_CACHE}', or engines of onnxruntime on cpu", hint)
+        kind = (engine.backend, engine.provider)
+        known = ENGINES.get(kind, ()) if kind == ("onnxruntime", "cpu") or not own else ()
+        received = f"'{dtype}', which the engine '{engine.name}' ({engine.backend} on {engine.provider}) cannot do"
+        if dtype not in known:
+            expected = one_of([f"'{word}'" for word in (FLOAT_CACHE, *known)])
+            hint = f"remove {key}, or build engines that differ in this from recipes of their own"
+            raise recipe.origin.refusal(key, received, expected, hint)
+        if dtype == FP8_CACHE and engine.compute_capability and _version(engine.compute_capability) < FP8_CAPABILITY:
+            received = f"'{dtype}' for compute capability {engine.compute_capability}, which has no fp8"
+            expected = f"'{INT8_CACHE}', or compute capability {'.'.join(map(str, FP8_CAPABILITY))} and higher"
+            raise recipe.origin.refusal(key, received, expected, f"set {key} to {INT8_CACHE}: it loses less")
+
+
+def _version(capability: str) -> tuple[int, ...]:
+    return tuple(map(int, capability.split(".")))
 
 
 def _check_attention(recipe: Recipe, key: str, dtype: str, models: Sequence[ModelPlan]) -> None:

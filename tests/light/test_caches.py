@@ -62,8 +62,9 @@ def test_who_reads_the_target_caches_has_their_dtype():
     ("overrides", "said"),
     [
         (["cache.dtype=int4"], "cache.dtype: received 'int4', which is not available in this version, expected"),
-        (["drafter_cache.dtype=fp8"], "drafter_cache.dtype: received 'fp8', which is not available in this version"),
-        (["cache.dtype=in8"], "received 'in8', which is unknown, expected float or int8\ndid you mean 'int8'?"),
+        (["drafter_cache.dtype=fp8"], "'fp8', which the engine 'onnxruntime-cpu' (onnxruntime on cpu) cannot do"),
+        (["cache.dtype=fp8"], "cache.dtype: received 'fp8', which the engine 'onnxruntime-cpu' (onnxruntime on cpu)"),
+        (["cache.dtype=in8"], "received 'in8', which is unknown, expected float, int8 or fp8\ndid you mean 'int8'?"),
         (["cache.max_divergence=0.1"], "cache.max_divergence: received 0.1, expected it only with a quantized cache"),
         (["cache.value=int4"], "cache.value: received 'int4' without cache.key, expected cache.dtype, or"),
         (["cache.key=int8", "cache.dtype=int8"], "cache.key: received 'int8' beside cache.dtype, expected cache.d"),
@@ -77,10 +78,24 @@ def test_who_reads_the_target_caches_has_their_dtype():
         ),
         (
             [
-                "cache.dtype=int8", "precision.drafter=float16",
+                "drafter_cache.dtype=int8", "precision.drafter=float16",
                 "engines=[{backend: tensorrt_rtx, compute_capability: '8.9'}]",
             ],
-            "cache.dtype: received 'int8', which the engine 'tensorrt_rtx-8.9' (tensorrt_rtx on cuda) cannot do",
+            "drafter_cache.dtype: received 'int8', which the engine 'tensorrt_rtx-8.9' (tensorrt_rtx on cuda) cannot d",
+        ),
+        (
+            [
+                "cache={key: int8, value: int4}", "precision.drafter=float16",
+                "engines=[{backend: tensorrt_rtx, compute_capability: '8.9'}]",
+            ],
+            "received 'int8 keys and int4 values', which the engine 'tensorrt_rtx-8.9' (tensorrt_rtx on cuda) c",
+        ),
+        (
+            [
+                "cache.dtype=fp8", "precision.drafter=float16",
+                "engines=[{backend: tensorrt_rtx, compute_capability: '8.6'}]",
+            ],
+            "cache.dtype: received 'fp8' for compute capability 8.6, which has no fp8, expected 'int8', or compute cap",
         ),
         (
             ["drafter_cache.dtype=int8", "engines=[{backend: onnxruntime}, {backend: onnxruntime, provider: cuda}]"],

@@ -16,6 +16,7 @@ from speccompile.compiler.build.memory import free_memory
 from speccompile.compiler.build.proposals import proof_proposer
 from speccompile.compiler.build.token_proof import GenerationInputs, PromptInputs
 from speccompile.compiler.lower.float_caches import float_twin
+from speccompile.compiler.lower.lowering_targets import CPU
 from speccompile.compiler.prove import tokens
 from speccompile.errors import ProofError
 from speccompile.plan.plan import EnginePlan
@@ -49,7 +50,7 @@ def compare_acceptance(
     texts: Sequence[list[int]],
     steps: CachedSteps,
 ) -> list[dict[str, Any]]:
-    """Return, for the engines of each lowering with quantized caches, acceptance with these caches and with floats:
+    """Return, for engines on a CPU with quantized caches, acceptance with these caches and with floats:
     {engines, quantized, float}, see `MeasuredAcceptance`. No rows for a bundle that drafts nothing.
 
     Prompts are the recipe's, or the first halves of its held-out texts. Raise ProofError for caches that shorten what
@@ -58,7 +59,7 @@ def compare_acceptance(
     shown = list(prompts) if inputs.prompts.file else [text[: max(1, len(text) // 2)] for text in texts]
     rows = []
     for engine in engines:
-        if not manifest.tokens or not has_quantized_caches(engine.entry.graphs):
+        if not manifest.tokens or engine.lowered.form is not CPU or not has_quantized_caches(engine.entry.graphs):
             continue
         pairs = [float_twin(graph, engine.entry.files[graph.name], folder) for graph in engine.entry.graphs]
         files, graphs = {graph.name: file for graph, file in pairs}, tuple(graph for graph, _ in pairs)

@@ -195,9 +195,10 @@ def _check_drafts(
 def _compare(engine: ProofEngine, part: TracedGraph, folder: Path, level: str, layers: int) -> dict[str, Any]:
     numbers = engine.lowered.weight_format(part.graph.name)
     graph, reference = neutral(part.graph, numbers, folder)
+    word = arithmetic_over(numbers.arithmetic, [graph])
     row = compare_graphs(
         folder / reference, folder / engine.entry.files[graph.name], graph, part.script,
-        level=level, tolerance=tolerance(numbers.arithmetic, layers), exact=numbers.arithmetic == TRACED,
+        level=level, tolerance=tolerance(word, layers), exact=word == TRACED,
     )  # fmt: skip
     return row | {"precision": numbers.word, "other_drafts": row["tokens"] - row["same_tokens"]}
 

@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime as ort
 
 from speccompile.compiler.diagnose.silence_polygraphy import quiet
-from speccompile.compiler.diagnose.windows import Array, Window, meaningful, windows
+from speccompile.compiler.diagnose.windows import Array, Window, meaningful, windows, with_new_rows
 from speccompile.compiler.prove.schedule import DRAFTED, Schedule
 from speccompile.compiler.weights.session import is_linked, open_linked
 from speccompile.contract import (
@@ -189,7 +189,8 @@ def _candidate(
 
     feeds = (feed(window, before) for window, before in zip(fed, states, strict=True))
     with closing(_run(runner, feeds)) as runs:
-        for window, outputs in zip(fed, runs, strict=True):
+        for window, before, outputs in zip(fed, states, runs, strict=True):
+            with_new_rows(graph, window, feed(window, before), outputs)
             yield meaningful(graph, window, outputs)
 
 

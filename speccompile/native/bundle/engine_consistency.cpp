@@ -11,9 +11,14 @@ namespace {
 bool is_float(const std::string& dtype) { return dtype == dtype::kFloat32 || dtype == dtype::kFloat16 || dtype == dtype::kBfloat16; }
 
 // The tensor of an engine that updates only caches in place: see `with_tensorrt_states` in Python.
-Tensor with_tensorrt_state(Tensor tensor, bool is_output) {
+Tensor with_tensorrt_state(Tensor tensor, const Tensor& own, bool is_output) {
+  if (tensor.role == role::kState && own.dtype == dtype::kFloat8e4m3fn) tensor.dtype = own.dtype;
   if (starts_with(tensor.buffer, kPersistentPrefix) || is_recurrent_state(tensor.buffer)) {
     if (is_output) tensor.buffer = kOutOfPlacePrefix + tensor.buffer;
+  } else if (is_output && tensor.role == role::kState && (tensor.dtype == dtype::kInt8 || tensor.dtype == dtype::kFloat8e4m3fn)) {
+    tensor.buffer = kNewRowsPrefix + tensor.buffer;
+    tensor.shape[2] = {0, "window"};
+    tensor.role = role::kLink;
   } else if (tensor.role == role::kState && tensor.dtype == dtype::kInt64 && tensor.shape.size() == 2) {
     tensor.dtype = dtype::kFloat32;
     tensor.shape = {tensor.shape[0], {1, ""}, tensor.shape[1], {1, ""}};
@@ -36,7 +41,7 @@ void check_pairs(const std::string& way, const std::vector<Tensor>& found, const
     if (found_it == mine.end()) refuse("the " + way + " " + python_repr(name) + " is one of the bundle's graph");
     const Tensor& own = *found_it->second;
     const bool is_cache = tensor->role == role::kState && is_float(tensor->dtype) && is_float(own.dtype);
-    if (!is_same(own, *tensor, !is_cache) && !is_same(own, with_tensorrt_state(*tensor, way == "output"), true))
+    if (!is_same(own, *tensor, !is_cache) && !is_same(own, with_tensorrt_state(*tensor, own, way == "output"), true))
       refuse("the " + way + " " + python_repr(name) + " is " + words_of(own) + ", that of the bundle is " + words_of(*tensor));
   }
 }

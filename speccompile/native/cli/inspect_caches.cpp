@@ -70,16 +70,19 @@ std::string describe_caches(const Json& manifest) {
   for (const char* component : {component::kTarget, component::kDrafter}) {
     int64_t bytes = 0;
     int64_t scales = 0;  // of a row, at most
+    bool has_fp8 = false;
     for (const auto& [buffer, tensor] : states) {
       if (buffer.rfind(std::string(component) + ".", 0) != 0) continue;
       for (const std::string kind : kCachedKinds) {
         const bool is_scale = has_part(buffer, kind + kScaleSuffix);
         if (!is_scale && !has_part(buffer, kind)) continue;
         bytes += row_bytes(tensor);
+        has_fp8 = has_fp8 || tensor["dtype"].text() == dtype::kFloat8e4m3fn;
         if (is_scale) scales = std::max(scales, tensor["shape"].list()[3].integer());
       }
     }
-    const std::string dtype = scales ? std::string(scales > 1 ? kInt4Values : kInt8Cache) + ", " : "";
+    const char* const word = has_fp8 ? kFp8Cache : scales > 1 ? kInt4Values : scales ? kInt8Cache : nullptr;
+    const std::string dtype = word ? std::string(word) + ", " : "";
     if (bytes) parts.push_back(component + std::string(" ") + dtype + number("%.2f KB a token", static_cast<double>(bytes) / 1e3));
   }
   if (parts.empty()) return "none";
