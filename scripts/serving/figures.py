@@ -29,5 +29,6 @@ class Figures:
     first_token_p50: float
     first_token_p95: float
     token_p50: float
+    token_p95: float
     tokens: float
     spec: dict[str, float] | None = None

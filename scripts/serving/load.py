@@ -14,7 +14,8 @@ has rows, each as long, as many threads, greedy where the bundle is, all else as
 float16, for one. With --drafter it is served once more, and that model drafts: recipes/demo/drafter is the demo's.
 
 Columns: requests per second; milliseconds to the first token, median and 95th percentile; milliseconds for each token
-behind the first, median over requests. A run whose answers are not as long as asked for has failed.
+behind the first, median and 95th percentile over requests. `--tool plain` is a client of our own, which needs no
+environment. A run whose answers are not as long as asked for has failed.
 """
 
 import argparse
@@ -29,14 +30,16 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import httpx2
 import tool_aiperf
 import tool_guidellm
+import tool_plain
 from figures import Figures, Job
 from servers import Server, serving, serving_llama_cpp
 
 from speccompile.native.locate import locations
 
-TOOLS = {"guidellm": tool_guidellm.measure, "aiperf": tool_aiperf.measure}
+TOOLS = {"plain": tool_plain.measure, "guidellm": tool_guidellm.measure, "aiperf": tool_aiperf.measure}
 MODES = ("speculative", "autoregressive", "native", "llama.cpp", "llama.cpp, draft")
 
 Serving = Callable[[], AbstractContextManager[Server]]
@@ -146,6 +149,8 @@ def _run(tool: str, environment: Path, mode: str, job: Job) -> Run:
         return replace(run, figures=figures, failed=short if round(figures.tokens, 1) != job.tokens else "")
     except subprocess.CalledProcessError as error:
         return replace(run, failed=(error.stderr or error.stdout or "without a word").strip().splitlines()[-1])
+    except httpx2.HTTPError as error:
+        return replace(run, failed=f"{type(error).__name__}: {error}")
 
 
 def _line(run: Run) -> str:
@@ -156,6 +161,7 @@ def _line(run: Run) -> str:
     return (
         f"{title}  {found.requests_per_second:6.2f} requests/s  first token {found.first_token_p50:7.1f} ms"
         f" (p95 {found.first_token_p95:7.1f})  each token {found.token_p50:6.2f} ms"
+        f" (p95 {found.token_p95:6.2f})"
     )
 
 

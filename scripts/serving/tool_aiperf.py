@@ -31,10 +31,10 @@ def measure(environment: Path, job: Job) -> Figures:
     online = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}  # with it, it ends at once
     subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True, env=online)
     found = json.loads((folder / "profile_export_aiperf.json").read_text())
-    first = found["time_to_first_token"]
+    first, later = found["time_to_first_token"], found["inter_token_latency"]
     spec = {name: value["avg"] for name, value in found.items() if name.startswith("spec_decode") and "avg" in value}
     return Figures(
-        found["request_throughput"]["avg"], first["p50"], first["p95"], found["inter_token_latency"]["p50"],
+        found["request_throughput"]["avg"], first["p50"], first["p95"], later["p50"], later["p95"],
         found["output_sequence_length"]["avg"], spec or None,
     )  # fmt: skip
 

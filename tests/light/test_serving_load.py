@@ -35,7 +35,7 @@ assert values["--model"] == "toy" and values["--concurrency"] == "2"
 asked = [json.loads(line) for line in Path(values["--input-file"]).read_text().splitlines()]
 assert asked == [{"text": "def", "output_length": 8}]
 report = {"request_throughput": {"avg": 3.5}, "time_to_first_token": {"p50": 20.0, "p95": 40.0},
-          "inter_token_latency": {"p50": 20.0}, "output_sequence_length": {"avg": 8.0},
+          "inter_token_latency": {"p50": 20.0, "p95": 40.0}, "output_sequence_length": {"avg": 8.0},
           "spec_decode_rate": {"avg": 0.5}}
 folder = Path(values["--artifact-dir"])
 folder.mkdir()
@@ -55,7 +55,8 @@ HTTPServer((values["--host"], int(values["--port"])), Handler).serve_forever()
 @pytest.fixture
 def scripts(monkeypatch):
     monkeypatch.syspath_prepend(SCRIPTS)
-    for name in ("figures", "load", "servers", "tool_aiperf", "tool_guidellm"):  # of whoever used the name before
+    # modules of whoever used their names before
+    for name in ("figures", "load", "servers", "tool_aiperf", "tool_guidellm", "tool_plain"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return import_module("load")
 
@@ -84,8 +85,15 @@ def test_a_tools_report_is_read(scripts, job, tmp_path, name, body, spec):
     run = scripts._run(name, tool(tmp_path, name, body), "speculative", job)
     figures = run.figures
     assert (figures.requests_per_second, figures.first_token_p50, figures.first_token_p95) == (3.5, 20, 40)
-    assert (figures.token_p50, figures.spec, run.failed) == (20, spec, "")
+    assert (figures.token_p50, figures.token_p95, figures.spec, run.failed) == (20, 40, spec, "")
     assert " 3.50 requests/s  first token    20.0 ms (p95    40.0)" in scripts._line(run)
+
+
+def test_our_own_client_counts_what_it_gets(scripts, job, tmp_path):
+    run = scripts._run("plain", tmp_path, "native", job)
+    assert (run.figures.tokens, run.failed) == (job.tokens, "")
+    assert 0 < run.figures.first_token_p50 <= run.figures.first_token_p95
+    assert 0 < run.figures.token_p50 <= run.figures.token_p95
 
 
 def test_a_tool_that_fails_is_told(scripts, job, tmp_path):

@@ -12,11 +12,9 @@ from random import Random
 import pytest
 
 from speccompile.errors import UsageError
-from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.sessions import SessionKey, Sessions
 from speccompile.runtime.shipped_prefixes import SUFFIX
 from speccompile.serving.scheduler import Limits, SessionFolder
-from speccompile.serving.scheduler.scheduler import Scheduler
 from tests.light.fake_bundle import toy_bundle
 from tests.light.test_rows import KINDS
 
@@ -160,36 +158,6 @@ def test_files_of_another_bundle_and_things_that_are_no_files_are_passed_over(tm
     lines = [record.getMessage() for record in caplog.records if "passed over" in record.getMessage()]
     assert len(lines) == 3
     assert any("with target weights 'b', expected 'a'" in line for line in lines)
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if "drawn" not in kind])
-def test_a_preempted_text_goes_on_from_its_file(kind, tmp_path, monkeypatch):
-    """Its slot is overwritten meanwhile: what is not in the file would be read again."""
-    make, reused, resumable = {**KINDS[kind], "batch_size": 1}, [], DecodeLoop.resumable
-
-    def noted(loop, content, row, **options):
-        reused.append(resumable(loop, content, row, **options))
-        return reused[-1]
-
-    monkeypatch.setattr(DecodeLoop, "resumable", noted)
-    bundle, expected = toy_bundle(**make), toy_bundle(**make).generate(PROMPT, max_new_tokens=30)
-    bundle._sessions = Sessions(bundle._loop, bundle.manifest, SessionKey({"target weights": "a"}, "d"))
-    scheduler = Scheduler(bundle, Limits(scheduling_policy="priority"), sessions=SessionFolder(tmp_path))
-    slow = scheduler.submit(PROMPT, max_new_tokens=30, priority=1)
-    for _ in range(6):
-        scheduler.step()
-    scheduler.submit([7, *PROMPT], max_new_tokens=3)
-    scheduler.step()
-    deadline = time.monotonic() + 20  # it is written beside the rounds, and behind the prompt alone
-    while time.monotonic() < deadline and not any(
-        len(bundle._sessions.start(file).tokens) > len(PROMPT) for file in tmp_path.glob("[!.]*")
-    ):
-        time.sleep(0.001)
-    while not scheduler.is_idle:
-        scheduler.step()
-    assert slow.generations()[0].token_ids == expected.token_ids
-    assert reused[-1] > len(PROMPT) or "states" in kind  # of these a file serves whole or not at all
-    scheduler.close()
 
 
 def test_the_least_recently_used_files_make_room(tmp_path):

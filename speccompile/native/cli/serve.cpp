@@ -119,6 +119,7 @@ void serve(const Arguments& given) {
   http::Settings settings;
   settings.keys = http::Keys(keys_of(given));
   settings.max_body_bytes = given.count("--body-bytes", settings.max_body_bytes);
+  settings.grammar_bytes = given.count("--grammar-bytes", settings.grammar_bytes);
   settings.speculative = !given.has("--autoregressive");
   settings.access_log = given.has("--access-log");
   settings.origins = given.all("--cors-origin");
@@ -175,6 +176,7 @@ Subcommand serve_command() {
       {"--sessions", "FOLDER", Takes::kText, "Keep texts in this folder: prompts that begin like one go on from there, also after a restart."},
       {"--sessions-limit-gb", "GB", Takes::kNumber, "Size of that folder in GB, by default 10; texts used least recently are removed.  [x>0]"},
       {"--body-bytes", "INTEGER RANGE", Takes::kCount, "Of a request.  [default: 4194304; x>=1]"},
+      {"--grammar-bytes", "N", Takes::kCount, "Of a JSON schema, regular expression, grammar or list of choices.  [default: 65536; x>=1]"},
       {"--header-bytes", "N", Takes::kWhole, "Of a request's line and headers.  [default: 32768; x>=1024]"},
       {"--headers", "N", Takes::kCount, "Of a request.  [default: 100; x>=1]"},
       {"--header-seconds", "S", Takes::kNumber, "From a request's first byte until its headers must have come.  [default: 10.0; x>0]"},

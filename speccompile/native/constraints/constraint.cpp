@@ -13,8 +13,6 @@
 namespace spc::constraints {
 namespace {
 
-constexpr char kSimpler[] = "ask for a simpler form, or give Bundle.constraint other limits, in Python";
-constexpr size_t kMostBytes = 64 * 1024;
 constexpr size_t kShown = 300;
 // Blanks between the parts of a JSON text: as Python's runtime allows them.
 constexpr char kBlank[] = " |\\n{1,2}[ \\t]{0,20}";
@@ -92,16 +90,16 @@ std::shared_ptr<const Tokens> Compiler::tokens() const {
   return tokens_;
 }
 
-std::shared_ptr<const Constraint> Compiler::compile(const std::string& kind, const Json& text) const {
+std::shared_ptr<const Constraint> Compiler::compile(const std::string& kind, const Json& text, const SizeLimit& most) const {
   const std::shared_ptr<const Tokens> known = tokens();
   std::string kinds;
   for (const char* const each : constraint_kind::kAll) kinds += (kinds.empty() ? "" : ", ") + std::string(each);
   if (std::find(std::begin(constraint_kind::kAll), std::end(constraint_kind::kAll), kind) == std::end(constraint_kind::kAll))
     throw Error(Kind::kUsage, "constraint: received the kind " + python_repr(kind) + ", expected one of " + kinds, "give one of them");
-  const size_t size = (text.is_text() ? text.text() : text.dump()).size();
-  if (size > kMostBytes)
-    throw Error(Kind::kUsage, "received a constraint of " + std::to_string(size) + " bytes, expected at most " + std::to_string(kMostBytes) + ": the limit grammar_bytes",
-                kSimpler);
+  const auto size = static_cast<int64_t>((text.is_text() ? text.text() : text.dump()).size());
+  if (size > most.bytes)
+    throw Error(Kind::kUsage, "received a constraint of " + std::to_string(size) + " bytes, expected at most " + std::to_string(most.bytes) + ": the limit grammar_bytes",
+                most.hint);
   try {
     Matcher matcher(known, grammar_of(kind, text, *known), known->ends());
     const std::string end = matcher.allows_any() ? "" : matcher.end();

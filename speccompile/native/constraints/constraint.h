@@ -1,6 +1,7 @@
 // Constraints of new tokens: a JSON schema, a regular expression, a grammar, or a choice of texts (runtime/constraints).
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,6 +13,14 @@
 #include "tokens.h"
 
 namespace spc::constraints {
+
+constexpr char kSimpler[] = "ask for a simpler form, or give Bundle.constraint other limits, in Python";
+
+// Limit of the size of a constraint's text, or of its JSON. hint: of the error about one that exceeds it.
+struct SizeLimit {
+  int64_t bytes = 64 * 1024;
+  const char* hint = kSimpler;
+};
 
 // Compiled constraint of some sequences, of one thread.
 class Constraint {
@@ -35,7 +44,7 @@ class Compiler {
   // Compile a constraint. kind: of constraint_kind::kAll; text: a text, or what `json_schema` and `choice` take else. Throws Error(kUsage) for
   // bundles that were built without constraints, for one that reaches a limit, and for what is not supported: no part of a constraint
   // is ignored.
-  std::shared_ptr<const Constraint> compile(const std::string& kind, const Json& text) const;
+  std::shared_ptr<const Constraint> compile(const std::string& kind, const Json& text, const SizeLimit& most = {}) const;
   // Return the special token with a text, -1 without one. Throws Error.
   int64_t special(const std::string& text) const { return tokens()->special(text); }
 

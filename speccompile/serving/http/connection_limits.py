@@ -32,9 +32,9 @@ class ConnectionLimits:
     headers: int = 100
     header_seconds: float = 10.0
     body_seconds: float = 60.0
-    idle_seconds: float = 75.0
     connections: int | None = None
     address_connections: int | None = None
+    idle_seconds: float = 75.0
 
 
 class Abortable(Protocol):

@@ -152,7 +152,7 @@ void App::generate(Exchange& exchange, bool is_chat) {
   const std::string data = exchange.read_body(std::max(settings_.max_body_bytes, most));
   const Json body = parse_body(data);
   if (body["model"].is_text()) model_->check_name(body["model"].text());
-  ParsedRequest asked = is_chat ? read_chat(body, *open->bundle, settings_.speculative) : read_completion(body, *open->bundle, settings_.speculative);
+  ParsedRequest asked = is_chat ? read_chat(body, *open->bundle, settings_) : read_completion(body, *open->bundle, settings_);
   asked.options.adapter = model_->adapter_of(asked.model);
   const Ready ready;
   Requests requests;

@@ -12,12 +12,12 @@
 
 namespace spc::http {
 
-// keys: accepted API keys. max_body_bytes: of one request. speculative: default of requests that do not set it. access_log: write a
+// keys: accepted API keys. max_body_bytes: of one request. access_log: write a
 // line for every request. origins: of pages that browsers allow to send requests. page: whether / is a page to talk to the model.
-struct Settings {
+struct Settings : ReadSettings {
   Keys keys;
   int64_t max_body_bytes = kMaxBodyBytes;
-  bool speculative = true, access_log = false, page = true;
+  bool access_log = false, page = true;
   std::vector<std::string> origins;
 };
 

@@ -84,7 +84,7 @@ void set_sampling(const Json& fields, Request& options) {
   if (const Json* const seed = fields.find("seed")) set("seed", Value::of(seed_of(*seed)));
 }
 
-void set_options(const Json& fields, const Bundle& bundle, int64_t most, bool speculative, ParsedRequest& made) {
+void set_options(const Json& fields, const Bundle& bundle, int64_t most, const ReadSettings& settings, ParsedRequest& made) {
   Request& options = made.options;
   const Json& stop = fields["stop"];
   const auto flag = [&](const char* name, bool value) { options.set(Request::kAll, name, Value::of(static_cast<uint64_t>(value))); };
@@ -95,7 +95,7 @@ void set_options(const Json& fields, const Bundle& bundle, int64_t most, bool sp
   for (const Json& each : fields["stop_token_ids"].list()) options.stop_token_ids.push_back(whole_of(each));
   options.set(Request::kAll, "max_new_tokens", Value::of(static_cast<uint64_t>(most)));
   flag("ignore_eos", fields["ignore_eos"].boolean());
-  flag("autoregressive", fields.find("speculative") ? !fields["speculative"].boolean() : !speculative);
+  flag("autoregressive", fields.find("speculative") ? !fields["speculative"].boolean() : !settings.speculative);
   flag("logprobs", made.logprobs.has_value());
   if (made.logprobs.value_or(0)) options.set(Request::kAll, "top_logprobs", Value::of(static_cast<uint64_t>(*made.logprobs)));
   check_least(fields, options, most);
@@ -103,15 +103,15 @@ void set_options(const Json& fields, const Bundle& bundle, int64_t most, bool sp
     check_greedy(fields);
   else
     set_sampling(fields, options);
-  options.constraint = constraint_of(fields, bundle);
+  options.constraint = constraint_of(fields, bundle, settings.grammar_bytes);
 }
 
 // Set the constraint that forces a tool call, if there must be one. Throws RequestError if another form is requested too.
-void force_call(const Bundle& bundle, ParsedRequest& made) {
+void force_call(const Bundle& bundle, int64_t most, ParsedRequest& made) {
   if (made.options.constraint)
     throw RequestError(400, "tools: received them beside another form of the answer, expected one of them", "tools", "unsupported_parameter",
                        "set tool_choice to none, or leave the form out");
-  made.options.constraint = made.tools->constraint(bundle);
+  made.options.constraint = made.tools->constraint(bundle, most);
 }
 
 // Return the name of a value that Python's json would read, and JSON does not have; "" where all are numbers.
@@ -142,7 +142,7 @@ void check_unicode(const Json& value, const std::string& where) {
 
 }  // namespace
 
-ParsedRequest read_completion(const Json& body, const Bundle& bundle, bool speculative) {
+ParsedRequest read_completion(const Json& body, const Bundle& bundle, const ReadSettings& settings) {
   const Json fields = validate_completion(body);
   ParsedRequest made;
   const int64_t most = whole_or(fields, "max_tokens", kCompletionTokens);
@@ -157,13 +157,13 @@ ParsedRequest read_completion(const Json& body, const Bundle& bundle, bool specu
     throw RequestError(400, "best_of: received " + fields["best_of"].dump() + ", expected n, which is " + std::to_string(sequences), "best_of",
                        "unsupported_parameter", "leave it out");
   read_common(fields, made);
-  set_options(fields, bundle, most, speculative, made);
+  set_options(fields, bundle, most, settings, made);
   if (echoes)
     for (const TokenIds& prompt : made.prompts) made.echo.push_back(tokenizer_of(bundle).decode(prompt));
   return made;
 }
 
-ParsedRequest read_chat(const Json& body, const Bundle& bundle, bool speculative) {
+ParsedRequest read_chat(const Json& body, const Bundle& bundle, const ReadSettings& settings) {
   std::optional<ShownMessages> seen = shown_messages(body, bundle);
   const Json fields = validate_chat(seen ? seen->rest : body);
   ParsedRequest made;
@@ -181,8 +181,8 @@ ParsedRequest read_chat(const Json& body, const Bundle& bundle, bool speculative
   check_length(made.prompts[0].size(), bundle, "messages");
   const int64_t room = bundle.manifest().max_length - static_cast<int64_t>(made.prompts[0].size());
   read_common(fields, made);
-  set_options(fields, bundle, whole_or(fields, "max_completion_tokens", whole_or(fields, "max_tokens", room)), speculative, made);
-  if (made.tools) force_call(bundle, made);
+  set_options(fields, bundle, whole_or(fields, "max_completion_tokens", whole_or(fields, "max_tokens", room)), settings, made);
+  if (made.tools) force_call(bundle, settings.grammar_bytes, made);
   return made;
 }
 

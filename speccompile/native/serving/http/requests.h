@@ -34,10 +34,15 @@ struct ParsedRequest {
   std::string echo_of(size_t choice) const { return echo.empty() ? "" : echo[choice / static_cast<size_t>(sequences)]; }
 };
 
-// Parse a body of /v1/completions or /v1/chat/completions. speculative: of requests that do not say it. Throws RequestError for
-// what this bundle cannot take.
-ParsedRequest read_completion(const Json& body, const Bundle& bundle, bool speculative);
-ParsedRequest read_chat(const Json& body, const Bundle& bundle, bool speculative);
+// speculative: of requests that do not say it. grammar_bytes: limit of a constraint's size.
+struct ReadSettings {
+  bool speculative = true;
+  int64_t grammar_bytes = constraints::SizeLimit().bytes;
+};
+
+// Parse a body of /v1/completions or /v1/chat/completions. Throws RequestError for what this bundle cannot take.
+ParsedRequest read_completion(const Json& body, const Bundle& bundle, const ReadSettings& settings);
+ParsedRequest read_chat(const Json& body, const Bundle& bundle, const ReadSettings& settings);
 
 // Return the JSON value of a body. Throws RequestError for invalid JSON, and for text that is not Unicode.
 Json parse_body(const std::string& data);

@@ -43,7 +43,7 @@ void read_structured(const Json& fields, std::vector<Asked>& found) {
 
 }  // namespace
 
-SharedConstraint constraint_of(const Json& fields, const Bundle& bundle) {
+SharedConstraint constraint_of(const Json& fields, const Bundle& bundle, int64_t most) {
   std::vector<Asked> asked;
   read_format(fields, asked);
   read_structured(fields, asked);
@@ -52,13 +52,13 @@ SharedConstraint constraint_of(const Json& fields, const Bundle& bundle) {
   if (asked.empty()) return nullptr;
   if (asked.size() > 1)
     throw RequestError(400, asked[1].field + ": received it beside " + asked[0].field + ", expected one of them", asked[1].field);
-  return compile_constraint(bundle, asked[0].field, asked[0].kind, asked[0].text);
+  return compile_constraint(bundle, asked[0].field, asked[0].kind, asked[0].text, most);
 }
 
-SharedConstraint compile_constraint(const Bundle& bundle, const std::string& field, const std::string& kind, const Json& text) {
+SharedConstraint compile_constraint(const Bundle& bundle, const std::string& field, const std::string& kind, const Json& text, int64_t most) {
   check_constraints(bundle, field);
   try {
-    return bundle.grammars().compile(kind, text);
+    return bundle.grammars().compile(kind, text, {most, "ask for a simpler form, or serve with a larger --grammar-bytes"});
   } catch (const Error& error) {
     if (error.kind != Kind::kUsage) throw;
     throw RequestError(400, field + ": " + error.message, field, "", error.hint);

@@ -108,10 +108,10 @@ std::optional<Tools> Tools::of(const Json& fields, const Bundle& bundle) {
   return found;
 }
 
-SharedConstraint Tools::constraint(const Bundle& bundle) const {
+SharedConstraint Tools::constraint(const Bundle& bundle, int64_t most) const {
   if (!is_forced) return nullptr;
   check_constraints(bundle, "tool_choice");
-  return compile_constraint(bundle, "tool_choice", constraint_kind::kGrammar, grammar(bundle));
+  return compile_constraint(bundle, "tool_choice", constraint_kind::kGrammar, grammar(bundle), most);
 }
 
 // Return the grammar of calls in Lark's form: each function with its own schema, which is the root of its references.

@@ -22,9 +22,9 @@ struct Tools {
 
   // Return the tools of a request's checked fields, or none if none may be called. Throws RequestError for invalid ones.
   static std::optional<Tools> of(const Json& fields, const Bundle& bundle);
-  // Return the constraint that forces a tool call, or null when the model may choose. Throws RequestError if the bundle takes no
+  // Return the constraint that forces a tool call, of at most `most` bytes, or null when the model may choose. Throws RequestError if the bundle takes no
   // constraints.
-  SharedConstraint constraint(const Bundle& bundle) const;
+  SharedConstraint constraint(const Bundle& bundle, int64_t most) const;
   // Return the text of an answer and its calls. If a call has another format or an unknown function, return all as text.
   std::pair<std::string, std::vector<Call>> read(const std::string& text) const;
 
