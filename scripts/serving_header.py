@@ -15,7 +15,16 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]  # scripts are run by their path as well
 
 from scripts.contract_header import camel, constant, literal, write_or_check  # noqa: E402
-from speccompile.serving.http import connection_limits, fields, metrics, requests, structured_outputs, tools  # noqa: E402
+from speccompile.serving.http import (  # noqa: E402
+    audio,
+    connection_limits,
+    fields,
+    metrics,
+    multipart,
+    requests,
+    structured_outputs,
+    tools,
+)
 from speccompile.serving.http.app import Settings  # noqa: E402
 from speccompile.serving.http.connection_limits import ConnectionLimits  # noqa: E402
 
@@ -116,6 +125,20 @@ def forms() -> Iterator[str]:
     yield "};"
 
 
+def sounds() -> Iterator[str]:
+    """Yield what forms with sounds have, and their limits."""
+    yield "\n// speccompile.serving.http.audio, .multipart"
+    yield constant("kTranscriptionsUrl", audio.TRANSCRIPTIONS_URL)
+    yield constant("kTranslationsUrl", audio.TRANSLATIONS_URL)
+    yield constant("kMostFormBytes", audio.MOST_BYTES)
+    yield constant("kMostFormFields", multipart.MOST_PARTS)
+    yield constant("kFormMedia", multipart.MEDIA)
+    yield constant("kTranscriptForms", list(audio.FORMATS))
+    yield constant("kTranscriptionFields", list(audio.FIELDS[audio.TRANSCRIBE]))
+    yield constant("kTranslationFields", list(audio.FIELDS[audio.TRANSLATE]))
+    yield constant("kWarmer", list(audio.WARMER))
+
+
 def render() -> str:
     """Return the header's text."""
     head = [
@@ -126,7 +149,7 @@ def render() -> str:
         "#include <cstdint>",
         "#include <utility>",
     ]
-    parts = ["\nnamespace spc::http {\n", TYPES, *limits(), *forms(), *schemas(), *measured()]
+    parts = ["\nnamespace spc::http {\n", TYPES, *limits(), *forms(), *sounds(), *schemas(), *measured()]
     return "\n".join([*head, *parts, "\n}  // namespace spc::http\n"])
 
 

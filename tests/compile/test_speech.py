@@ -2,9 +2,9 @@
 
 import json
 import subprocess
+from contextlib import ExitStack
 
 import numpy as np
-import openai
 import pytest
 import torch
 import transformers
@@ -17,11 +17,19 @@ from speccompile.compiler.models.probe import probe
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.errors import PromptError, SpeccompileError, UsageError
 from speccompile.runtime import Bundle
-from speccompile.serving.http.model import ServedModel
+from tests.compile.transcripts_both import (
+    check_client,
+    check_refusals,
+    check_servers,
+    check_timed,
+    heard_by,
+    same_report,
+    write_noise,
+)
 from tests.compile.whispers import RULES, SOUND, make_pair, make_whisper, noise
-from tests.light.serve_example import serving
 from tests.light.test_audio import riff
 from tests.native.side_by_side import SideBySide
+from tests.native.two_commands import STEADY
 
 pytestmark = pytest.mark.builds(5)
 
@@ -292,39 +300,51 @@ def test_commands_hear(listener, cli, tmp_path):
     assert json.loads(out)["transformers"]["equal"] == 3
 
 
-def test_sounds_are_measured(listener, cli, tmp_path):
+def test_both_commands_transcribe(timed, listener, both, tmp_path):
+    check_timed(both, timed[1], tmp_path)
+    check_refusals(both, timed[1], tmp_path)
+    write_sound(list(GERMAN[:9]), tmp_path / "a.wav")
+    for asked in ((), ("--task", "translate", "--autoregressive"), ("--language", "en")):
+        assert same_report(both, listener / "bundle", tmp_path / "a.wav", *asked, *STEADY)["segments"]
+    said = both.same("transcribe", listener / "bundle", tmp_path / "a.wav", *STEADY)
+    assert said.out.decode() == " ".join(GERMAN[:9]) + "\n"
+    for asked in (("--timestamps",), ("--initial-prompt", "names")):
+        assert both.same("transcribe", listener / "bundle", tmp_path / "a.wav", *asked).code == 2
+
+
+def test_sounds_are_measured(listener, both, tmp_path):
     words = list(ENGLISH[1:7]) * 4
     write_sound(words, tmp_path / "a.wav")
     (tmp_path / "sounds.jsonl").write_text('{"audio": "a.wav"}\n{"audio": "a.wav", "language": "en"}\n')
     asked = ("--prompts", tmp_path / "sounds.jsonl", "--repeats", 1, "--fixed-draft-length", "-n", 40, "--json")
-    code, out, _ = cli("bench", listener / "bundle", *asked)
-    report = json.loads(out)
-    assert (code, report["equal_prompts"], report["prompts"]) == (0, 2, 2)
-    assert report["speculative"]["new_tokens"] == 2 * (len(words) + 1)
-    assert report["speculative"]["mean_accepted"] > 2
-    (tmp_path / "sounds.jsonl").write_text('{"audio": "a.wav", "language": "fr"}\n')
-    code, _, err = cli("bench", listener / "bundle", *asked)
-    assert (code, "source_language: received 'fr', expected one of this bundle's 2 languages" in err) == (2, True)
-    (tmp_path / "sounds.jsonl").write_text('{"source": "a"}\n')
-    code, _, err = cli("bench", listener / "bundle", *asked)
-    assert (code, "prompt 1: received a source, expected a sound" in err) == (2, True)
+    for run in (both.python, both.native):
+        done = run("bench", listener / "bundle", *asked)
+        report = json.loads(done.stdout)
+        assert (done.returncode, report["equal_prompts"], report["prompts"]) == (0, 2, 2)
+        assert report["speculative"]["new_tokens"] == 2 * (len(words) + 1)
+        assert report["speculative"]["mean_accepted"] > 2
+    for line, message in (
+        ('{"audio": "a.wav", "language": "fr"}', "source_language: received 'fr', expected one of this bundle's 2 la"),
+        ('{"source": "a"}', "prompt 1: received a source, expected a sound"),
+        ('{"audio": 3}', "line 1: received audio: 3, expected the path of a file"),
+        ('{"audio": "a.wav", "language": 3}', "line 1: received language: 3, expected the name of a language"),
+        ('{"audio": "a.wav", "source": "a"}', "line 1: received audio and source, expected one of them"),
+    ):
+        (tmp_path / "sounds.jsonl").write_text(line + "\n")
+        for done in (run("bench", listener / "bundle", *asked) for run in (both.python, both.native)):
+            assert (done.returncode, message in done.stderr.decode()) == (2, True)
 
 
-def test_openais_client_hears(listener, tmp_path):
+@pytest.mark.parametrize("kind", ["python", "native"])
+def test_openais_client_hears(listener, tmp_path, native_build, onnxruntime_library, kind):
     words = list(ENGLISH[1:7])
     write_sound(words, tmp_path / "a.wav")
-    model = ServedModel("toy")
-    model.open(listener / "bundle")
-    with serving(model, None) as running:
-        client = openai.OpenAI(base_url=f"{running.address}/v1", api_key="unused", max_retries=0)
-        sound = (tmp_path / "a.wav").read_bytes()
-        said = client.audio.transcriptions.create(file=("a.wav", sound), model="toy")
-        assert said.text == " ".join(words)
-        assert client.audio.translations.create(file=("a.wav", sound), model="toy").text == " ".join(words)
-        text = client.audio.transcriptions.create(file=("a.wav", sound), model="toy", response_format="text")
-        assert text == " ".join(words) + "\n"
-        events = list(client.audio.transcriptions.create(file=("a.wav", sound), model="toy", stream=True))
-        assert (events[-1].type, events[-1].text) == ("transcript.text.done", " ".join(words))
-        for options in ({"language": "fr"}, {"response_format": "srt"}, {"temperature": 0.5}):
-            with pytest.raises(openai.BadRequestError):
-                client.audio.transcriptions.create(file=("a.wav", sound), model="toy", **options)
+    with heard_by(kind, listener / "bundle", native_build, onnxruntime_library) as running:
+        check_client(running.address, (tmp_path / "a.wav").read_bytes(), " ".join(words))
+
+
+def test_both_servers_hear_alike(timed, tmp_path, native_build, onnxruntime_library):
+    sound = write_noise(tmp_path / "a.wav", 15_000).read_bytes()
+    with ExitStack() as held:
+        kinds = [heard_by(kind, timed[1], native_build, onnxruntime_library) for kind in ("native", "python")]
+        check_servers([held.enter_context(each) for each in kinds], sound)

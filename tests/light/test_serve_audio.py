@@ -27,17 +27,18 @@ def test_parts_of_a_form_keep_every_byte():
     assert (second.filename, second.text) == (None, "ü")
 
 
-@pytest.mark.parametrize(
-    ("body", "media", "message"),
-    [
-        (b"", MEDIA, "does not end with its boundary"),
-        (form(("file", b"x"))[:-6], MEDIA, "does not end with its boundary"),
-        (form(("file", b"x")), "multipart/form-data", "Content-Type without a boundary"),
-        (b"--XX\r\nA: b\r\n\r\nx\r\n--XX--\r\n", MEDIA, "a part of the form has no name"),
-        (form(*[("a", "b")] * 70), MEDIA, "more than 64 fields"),
-        (b'--XX\r\nContent-Disposition: form-data; name="model"\r\n\r\nw\r\n--XX--', MEDIA, "file: received 0 files"),
-    ],
-)
+DAMAGED = [
+    (b"", MEDIA, "does not end with its boundary"),
+    (form(("file", b"x"))[:-6], MEDIA, "does not end with its boundary"),
+    (form(("file", b"x")), "multipart/form-data", "Content-Type without a boundary"),
+    (b"--XX\r\nA: b\r\n\r\nx\r\n--XX--\r\n", MEDIA, "a part of the form has no name"),
+    (form(*[("a", "b")] * 70), MEDIA, "more than 64 fields"),
+    (b'--XX\r\nContent-Disposition: form-data; name="model"\r\n\r\nw\r\n--XX--', MEDIA, "file: received 0 files"),
+]
+"""Bodies that are no forms, and what is said about them."""
+
+
+@pytest.mark.parametrize(("body", "media", "message"), DAMAGED)
 def test_damaged_forms_are_refused(body, media, message):
     with pytest.raises(RequestError, match=message):
         audio_request(body, media, "transcribe")
@@ -54,21 +55,22 @@ def test_fields_are_read():
     assert audio_request(form(("file", b"x")), MEDIA, "translate").form == "json"
 
 
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
-        ((), "file: received 0 files, expected one sound"),
-        ((("file", b""),), "file: received an empty file"),
-        ((("file", b"x"), ("language", "de"), ("language", "en")), "language: received 2 values, expected one"),
-        ((("file", b"x"), ("response_format", "xml")), "response_format: received 'xml', expected one of json, text"),
-        ((("file", b"x"), ("temperature", "hot")), "temperature: received 'hot', expected a number from 0 to 1"),
-        ((("file", b"x"), ("timestamp_granularities[]", "word")), "received another than 'segment'"),
-        ((("file", b"x"), ("stream", "yes")), "stream: expected true or false"),
-        ((("file", b"x"), ("stream", "true"), ("response_format", "srt")), "true with the formats json and text"),
-        ((("file", b"x"), ("include[]", "logprobs")), "include\\[\\]: there is no such field"),
-        ((("file", b"x"), ("model", b"\xff")), "model: received bytes that are not UTF-8"),
-    ],
-)
+WRONG = [
+    ((), "file: received 0 files, expected one sound"),
+    ((("file", b""),), "file: received an empty file"),
+    ((("file", b"x"), ("language", "de"), ("language", "en")), "language: received 2 values, expected one"),
+    ((("file", b"x"), ("response_format", "xml")), "response_format: received 'xml', expected one of json, text"),
+    ((("file", b"x"), ("temperature", "hot")), "temperature: received 'hot', expected a number from 0 to 1"),
+    ((("file", b"x"), ("timestamp_granularities[]", "word")), "received another than 'segment'"),
+    ((("file", b"x"), ("stream", "yes")), "stream: expected true or false"),
+    ((("file", b"x"), ("stream", "true"), ("response_format", "srt")), "true with the formats json and text"),
+    ((("file", b"x"), ("include[]", "logprobs")), "include\\[\\]: there is no such field"),
+    ((("file", b"x"), ("model", b"\xff")), "model: received bytes that are not UTF-8"),
+]
+"""Fields that are wrong, and what is said about them."""
+
+
+@pytest.mark.parametrize(("parts", "message"), WRONG)
 def test_wrong_fields_are_named(parts, message):
     with pytest.raises(RequestError, match=message) as caught:
         audio_request(form(*parts), MEDIA, "transcribe")

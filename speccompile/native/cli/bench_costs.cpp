@@ -46,6 +46,7 @@ double host_seconds(Engine& engine, const Bundle& bundle, int64_t context) {
     Rows rows;
     rows.emplace_back(context_tokens(manifest, context), options, SamplingParams(), manifest.max_length, std::vector<int64_t>(),
                       bundle.text(), std::vector<std::string>());
+    if (manifest.source) rows[0].source = example_source(manifest);
     loop.begin(rows, bundle.speculative(), false);
     double seconds = 0;
     while (rows[0].is_active()) {

@@ -11,7 +11,10 @@ constexpr const char* kBenchHelp = R"help(  Measure speculative beside autoregre
   speculatively than autoregressively. Above temperature 0 both have the same
   seed, 0 by default, and must give the same tokens unless drafts are drawn.
 
-  FILE has one prompt a line: {"prompt": "text"} or {"token_ids": [1, 2, 3]}.
+  FILE has one prompt a line: {"prompt": "text"} or {"token_ids": [1, 2, 3]};
+  for targets with an encoder {"source": "text"}, which may have
+  source_language and target_language, or {"audio": "talk.wav"}, a path
+  relative to FILE, which may have language; otherwise it is detected.
   Or one question a line, as in the question.jsonl of Spec-Bench and MT-Bench:
     {"question_id": 81, "category": "writing", "turns": ["text", "text"]}
   Each turn is asked behind the answers to those before it, in the bundle's

@@ -56,12 +56,36 @@ Prompt prompt_of(const Json& data, const Line& line) {
   line.refuse(line.shortened(), kPromptForms, "write each line as one JSON object with one of the two keys");
 }
 
+std::optional<std::string> language_of(const Json& data, const char* name, const Line& line) {
+  const Json* const value = data.find(name);
+  if (!value) return std::nullopt;
+  if (!value->is_text()) line.refuse(std::string(name) + ": " + value->dump(), "the name of a language", "write a name such as \"de\"");
+  return value->text();
+}
+
+// The question of a line with a source or a sound; a relative path is relative to the file's folder.
+Question given_of(const Json& data, const Line& line) {
+  const bool is_sound = data.find(names::kAudio) != nullptr;
+  if (is_sound && data.find(names::kSource)) line.refuse("audio and source", "one of them", "write them as two lines");
+  const char* const key = is_sound ? names::kAudio : names::kSource;
+  const Json& value = data[key];
+  if (!value.is_text()) line.refuse(std::string(key) + ": " + value.dump(), is_sound ? "the path of a file" : "text", std::string("write it as ") + kGivenForms);
+  const std::string text = checked(value.text(), line);
+  Question found{{is_sound ? join_path(parent_path(line.path), text) : text}, std::nullopt, key};
+  found.source_language = language_of(data, is_sound ? "language" : "source_language", line);
+  if (!is_sound) found.target_language = language_of(data, "target_language", line);
+  return found;
+}
+
 Question question_of(const Line& line) {
   Json data;
   try {
     data = Json::parse(line.text);
   } catch (const JsonError&) {  // no question
   }
+  const auto has = [&](const char* key) { return data.find(key) != nullptr; };
+  const bool is_other = has("prompt") || has("token_ids") || has("turns") || has("messages");  // beside these the keys say something else
+  if (!is_other && (has(names::kSource) || has(names::kAudio))) return given_of(data, line);
   if (!data.find("turns")) return {{prompt_of(data, line)}, std::nullopt};
   const Json::List& turns = data["turns"].list();
   const bool are_texts =

@@ -9,10 +9,15 @@
 
 namespace spc::cli {
 
-// What is asked in one conversation. Each turn continues it; a prompt is a single one, and has no category.
+constexpr const char* kGivenForms = R"({"source": "text"} or {"audio": "talk.wav", "language": "en"})";  // of lines for targets with an encoder
+
+// What is asked in one conversation. Each turn continues it; a prompt is a single one, and has no category. given: what the only turn is:
+// a prompt, a source, or the path of a sound (audio), each with the languages that its line names.
 struct Question {
   std::vector<Prompt> turns;
   std::optional<std::string> category;
+  std::string given = "prompt";
+  std::optional<std::string> source_language = {}, target_language = {};
 
   std::string group() const;
 };

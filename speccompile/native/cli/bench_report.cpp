@@ -106,8 +106,6 @@ Json make_report(const Arguments& given) {
       std::any_of(questions.begin(), questions.end(), [](const Question& each) { return each.category.has_value(); });
   const std::shared_ptr<const Bundle> bundle = bundle_of(given, true);
   const Manifest& manifest = bundle->manifest();
-  if (manifest.source)
-    throw Error(Kind::kUsage, "received a bundle whose target has an encoder, expected a language model: this command has no sources", "measure it in Python: speccompile bench");
   const Choice choice = choice_of(given, manifest);
   const int64_t most = given.count("--max-new-tokens", kNewTokens), repeats = given.count("--repeats", 3);
   Request request = request_of(given);

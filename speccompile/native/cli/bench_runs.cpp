@@ -7,6 +7,7 @@
 #include "../errors.h"
 #include "../progress.h"
 #include "../runtime/session.h"
+#include "bench_sources.h"
 
 namespace spc::cli {
 namespace {
@@ -34,10 +35,11 @@ Json::List in_messages(const Question& question, const std::vector<std::string>&
 class Runs {
  public:
   Runs(const std::shared_ptr<const Bundle>& bundle, const Request& options, int64_t longest)
-      : bundle_(bundle), session_(bundle), options_(options), longest_(longest) {}
+      : bundle_(bundle), session_(bundle), sources_(bundle, session_), options_(options), longest_(longest) {}
 
   // Throws Error(kPrompt) where a turn leaves no room for its answer, or may not: answers count as long as can be.
-  void check(const Question& question) const {
+  void check(const Question& question) {
+    if (sources_.takes(question)) return sources_.check(question);
     const int64_t most = bundle_->manifest().max_length;
     for (size_t turn = 0; turn < question.turns.size(); ++turn) {
       const auto asked = static_cast<int64_t>(token_ids(question, std::vector<std::string>(turn)).size());
@@ -52,6 +54,7 @@ class Runs {
   }
 
   Answers answers(const Question& question, int64_t number, bool is_autoregressive) {
+    session_.forget_sources();
     session_.kept().reset();  // a drafter that learns would have seen this very answer in the repeat before
     Answers found;
     std::vector<std::string> said;
@@ -59,7 +62,10 @@ class Runs {
       Request request = options_;
       request.set(Request::kAll, "autoregressive", Value::of(uint64_t{is_autoregressive}));
       try {
-        request.prompts = {token_ids(question, said)};
+        if (sources_.takes(question))
+          sources_.give(question, request);
+        else
+          request.prompts = {token_ids(question, said)};
       } catch (const Error& error) {  // tokens of an answer, read as text, may be more
         if (error.kind != Kind::kPrompt) throw;
         throw Error(error.kind,
@@ -84,12 +90,13 @@ class Runs {
 
   const std::shared_ptr<const Bundle> bundle_;
   Session session_;
+  QuestionSources sources_;
   const Request options_;
   const int64_t longest_;
 };
 
 // Throws for the first question that is refused, and tells of the others.
-void check_all(const Runs& runs, const std::vector<Question>& questions) {
+void check_all(Runs& runs, const std::vector<Question>& questions) {
   std::optional<Error> first;
   std::string others;
   for (size_t i = 0; i < questions.size(); ++i) {

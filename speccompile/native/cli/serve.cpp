@@ -113,9 +113,9 @@ void serve(const Arguments& given) {
   const std::string folder = given.rest[0];
   const std::map<std::string, std::string> adapters = adapters_of(given);
   const OpenedBundle checked = open_bundle(folder, false);  // refuse an invalid bundle before listening
-  if (checked.manifest.source)
-    throw Error(Kind::kUsage, "received a bundle whose target has an encoder, expected a language model: this server has no sources, nor sounds",
-                "generate with the bundle itself, or serve a target that hears in Python: speccompile serve");
+  if (checked.manifest.source && !checked.manifest.source->audio)
+    throw Error(Kind::kUsage, "received a bundle whose target reads texts with an encoder, expected a language model or one that hears: OpenAI's API has no source",
+                "generate with the bundle itself, or with its service: spc_scheduler_submit");
   http::Settings settings;
   settings.keys = http::Keys(keys_of(given));
   settings.max_body_bytes = given.count("--body-bytes", settings.max_body_bytes);

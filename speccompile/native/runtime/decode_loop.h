@@ -85,6 +85,12 @@ class DecodeLoop {
   // Slot -> number of prompt tokens that its sequence, of the latest batch, did not read.
   std::map<int64_t, int64_t> reused;
   bool has_sources() const { return sources_ != nullptr; }
+  // Encode the sources of all later sequences, also those that a slot holds. Called between two batches.
+  void forget_sources() {
+    if (sources_) sources_->forget();
+    left.reset();
+    resume.reset();
+  }
   const SlotStates& states() const { return states_; }
   const RingReach& rings() const { return rings_; }
   // Return how many of the first `count` tokens that a slot's caches hold serve another sequence: all or none.

@@ -42,6 +42,9 @@ class Session {
   // Let the next generation of one prompt go on from the tokens with which it begins as the last one did.
   void reuse_last() { decoder_.loop.resume = decoder_.loop.left; }
 
+  // Let the next generation encode its source, also one that the last one had.
+  void forget_sources() { decoder_.loop.forget_sources(); }
+
   // Check and copy the request; run nothing. Drops the current generation. Throws Error(kPrompt) for an invalid prompt,
   // Error(kUsage) for an invalid option.
   void start(const Request& request);

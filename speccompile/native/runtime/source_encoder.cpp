@@ -82,10 +82,12 @@ void SourceEncoder::write_tokens(int64_t slot, const TokenIds& tokens) {
   std::copy_n(tokens.begin(), std::min<size_t>(tokens.size(), static_cast<size_t>(rows_)), line);
 }
 
+SourcePtr example_source(const Manifest& manifest) { return manifest.source->audio ? noise(manifest) : some_text(manifest); }
+
 void encode_example(Engine& engine, const Manifest& manifest) {
   const std::unique_ptr<SourceEncoder> encoder = SourceEncoder::of(engine, manifest);
   if (!encoder) return;
-  const SourcePtr example = manifest.source->audio ? noise(manifest) : some_text(manifest);
+  const SourcePtr example = example_source(manifest);
   for (int64_t slot = 0; slot < manifest.batch_size; ++slot) encoder->encode(slot, *example);
 }
 

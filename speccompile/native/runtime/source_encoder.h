@@ -1,6 +1,7 @@
 // Encoding of a sequence's source before its first run in a slot (runtime/rounds/source_encoder.py).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ class SourceEncoder {
 
   // Encode the source of a slot's sequence, unless the slot holds it. Throws Error(kCancelled) if stopped, Error(kEngine).
   void encode(int64_t slot, const Source& source);
+  // Forget what all slots hold: the next sequences are encoded, whatever they hear or read.
+  void forget() { std::fill(held_.begin(), held_.end(), ""); }
   // Note that slot `slot` has got the rows of slot `source`.
   void copy(int64_t source, int64_t slot);
   // Return the key of the source whose rows a slot holds, "" for an unknown one.
@@ -36,6 +39,8 @@ class SourceEncoder {
   std::vector<std::string> held_;
 };
 
+// Return some source of a bundle that takes them.
+SourcePtr example_source(const Manifest& manifest);
 // Encode some source in every slot, for runs of the round that measure or compare something.
 void encode_example(Engine& engine, const Manifest& manifest);
 

@@ -26,7 +26,7 @@ from speccompile.serving.http.errors import RequestError, cancelled_error, to_re
 from speccompile.serving.http.json_text import dumps
 from speccompile.serving.http.model import ServedModel
 from speccompile.serving.http.multipart import Part, read_form
-from speccompile.serving.http.requests import check_model
+from speccompile.serving.http.requests import adapter_of, check_model
 from speccompile.serving.http.stream import DONE, cancel_on_disconnect
 from speccompile.serving.scheduler import Request
 
@@ -131,7 +131,7 @@ class AudioRun:
             check_language(manifest.source, asked.language)
         options = GenerationOptions(
             task=asked.task, max_new_tokens=manifest.max_length, temperature=_tried(asked, manifest),
-            autoregressive=not self._speculative,
+            autoregressive=not self._speculative, adapter=adapter_of(asked.model, self._model.name),
         )  # fmt: skip
         form = LongForm(timestamps=asked.form in ("srt", "vtt", "verbose_json"), initial_prompt=asked.prompt)
         sound = read_long_sound(asked.sound, manifest.source[AUDIO])

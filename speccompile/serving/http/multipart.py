@@ -8,7 +8,7 @@ from speccompile.serving.http.errors import RequestError
 MEDIA = "multipart/form-data"
 _BOUNDARY = re.compile(r';\s*boundary=(?:"([^"]{1,70})"|([^;\s"]{1,70}))', re.IGNORECASE)
 _PARAMETER = re.compile(r';\s*(name|filename)="((?:[^"\\]|\\.)*)"', re.IGNORECASE)
-_MOST_PARTS = 64
+MOST_PARTS = 64
 """Fields of a form."""
 
 
@@ -36,8 +36,8 @@ def read_form(body: bytes, content_type: str) -> list[Part]:
         raise RequestError(f"received a Content-Type without a boundary, expected one of {MEDIA}", code="invalid_form")
     mark = b"\r\n--" + (found[1] or found[2]).encode()
     pieces = (b"\r\n" + body).split(mark)
-    if len(pieces) > _MOST_PARTS + 2:
-        raise RequestError(f"the form has more than {_MOST_PARTS} fields", code="invalid_form")
+    if len(pieces) > MOST_PARTS + 2:
+        raise RequestError(f"the form has more than {MOST_PARTS} fields", code="invalid_form")
     if len(pieces) < 2 or not pieces[-1].startswith(b"--"):
         raise RequestError("the form does not end with its boundary: the body is not whole", code="invalid_form")
     return [_part(piece) for piece in pieces[1:-1]]

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "audio.h"
 #include "images.h"
 #include "prompts.h"
 #include "response.h"
@@ -14,6 +15,7 @@
 namespace spc::http {
 namespace {
 
+constexpr const char* kJsonMedia = "application/json";
 constexpr const char *kTokenizeUrl = "/tokenize", *kDetokenizeUrl = "/detokenize";
 
 using Requests = std::vector<std::shared_ptr<ServedRequest>>;
@@ -50,6 +52,20 @@ struct Cancelling {
   }
 };
 
+// A later error is an event too: the status has already been sent.
+void stream_transcript(Exchange& exchange, audio::Transcription& writing) {
+  exchange.begin_events();
+  try {
+    while (const std::optional<audio::Segment> segment = writing.next()) exchange.send_event(audio_delta(*segment));
+    exchange.send_event(audio_done(writing));
+  } catch (const Gone&) {
+    throw;
+  } catch (...) {
+    exchange.send_event(current_request_error().to_json());
+  }
+  exchange.end_events();
+}
+
 // Calls `take` with each delta of all requests as they come, and the number of its choice. Throws what a request threw, and Gone.
 template <class Take>
 void for_each_delta(Exchange& exchange, const Requests& requests, int ready, const Take& take) {
@@ -67,14 +83,13 @@ void for_each_delta(Exchange& exchange, const Requests& requests, int ready, con
   }
 }
 
-void check_type(const RequestHead& head) {
+void check_type(const RequestHead& head, const std::string& wanted = kJsonMedia) {
   constexpr size_t kShown = 80;
   const std::string* const given = head.find("content-type");
-  if (!given) return;
-  std::string kind = given->substr(0, given->find(';'));
+  std::string kind = given ? given->substr(0, given->find(';')) : kJsonMedia;
   kind.erase(kind.find_last_not_of(" \t") + 1);
-  if (strcasecmp(kind.c_str(), "application/json") == 0) return;
-  throw RequestError(415, "received Content-Type " + python_repr(first_characters(kind, kShown)) + ", expected application/json", "", "unsupported_media_type");
+  if (strcasecmp(kind.c_str(), wanted.c_str()) == 0) return;
+  throw RequestError(415, "received Content-Type " + python_repr(first_characters(kind, kShown)) + ", expected " + wanted, "", "unsupported_media_type");
 }
 
 [[noreturn]] void refuse_route(const RequestHead& head, int status) {
@@ -112,6 +127,10 @@ void App::route(Exchange& exchange) {
   if (target == kTokenizeUrl || target == kDetokenizeUrl) {
     check_method(head, "POST");
     return tokenize(exchange);
+  }
+  if (target == kTranscriptionsUrl || target == kTranslationsUrl) {
+    check_method(head, "POST");
+    return hear(exchange, target == kTranscriptionsUrl ? "transcribe" : "translate");
   }
   if (!read_route(exchange)) refuse_route(head, 404);
 }
@@ -167,6 +186,36 @@ void App::generate(Exchange& exchange, bool is_chat) {
     answer_events(exchange, asked, requests, ready.descriptor());
   else
     answer_whole(exchange, asked, requests, ready.descriptor());
+}
+
+// /v1/audio/transcriptions and /translations.
+void App::hear(Exchange& exchange, const std::string& task) {
+  const std::string client = authenticate(exchange);
+  check_type(exchange.head, kFormMedia);
+  const std::shared_ptr<OpenedModel> open = model_->serving();
+  std::string body = exchange.read_body(std::max(settings_.max_body_bytes, kMostFormBytes));
+  body.insert(0, "\r\n");
+  const AudioRequest asked = audio_request(body, *exchange.head.find("content-type"), task);
+  if (!asked.model.empty()) model_->check_name(asked.model);
+  const Ready ready;
+  const auto decode = [&](const Request& window) {
+    Request one = window;
+    one.adapter = model_->adapter_of(asked.model);
+    const Requests requests = {open->service.submit(one, {client, client + ":", true, 0})};
+    const Cancelling cancelling{requests};
+    ready.watch(*requests[0]);
+    std::shared_ptr<const FinishedSequence> finished;
+    for_each_delta(exchange, requests, ready.descriptor(), [&](size_t, const OutputDelta& delta) {
+      if (delta.finished) finished = delta.finished;
+    });
+    if (finished->finish_reason == finish::kCancelled || finished->finish_reason == finish::kTimeout) throw cancelled_error(finished->finish_reason, finished->token_ids.size());
+    return finished->json;
+  };
+  const auto writing = transcription_of(asked, decode, *open->bundle, settings_.speculative);
+  if (asked.stream) return stream_transcript(exchange, *writing);
+  writing->finish();
+  const AudioAnswer found = audio_answer(asked.form, *writing);
+  exchange.answer(200, found.type, found.body);
 }
 
 void App::answer_whole(Exchange& exchange, const ParsedRequest& asked, const Requests& requests, int ready) {

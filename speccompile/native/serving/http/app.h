@@ -75,6 +75,7 @@ class App {
   void models(Exchange& exchange, const std::string& name);
   void tokenize(Exchange& exchange);
   void generate(Exchange& exchange, bool is_chat);
+  void hear(Exchange& exchange, const std::string& task);
   void answer_whole(Exchange& exchange, const ParsedRequest& asked, const std::vector<std::shared_ptr<ServedRequest>>& requests, int ready);
   void answer_events(Exchange& exchange, const ParsedRequest& asked, const std::vector<std::shared_ptr<ServedRequest>>& requests, int ready);
   std::string authenticate(const Exchange& exchange) const { return settings_.keys.authenticate(exchange.head.find("authorization")); }

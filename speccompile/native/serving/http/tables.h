@@ -50,6 +50,17 @@ inline constexpr ToolCallFormat kToolCallFormats[] = {
     {"Llama", "\"parameters\"", "", "", "parameters", false},
 };
 
+// speccompile.serving.http.audio, .multipart
+inline constexpr const char* kTranscriptionsUrl = "/v1/audio/transcriptions";
+inline constexpr const char* kTranslationsUrl = "/v1/audio/translations";
+inline constexpr int64_t kMostFormBytes = 26214400;
+inline constexpr int64_t kMostFormFields = 64;
+inline constexpr const char* kFormMedia = "multipart/form-data";
+inline constexpr const char* kTranscriptForms[] = {"json", "text", "srt", "verbose_json", "vtt"};
+inline constexpr const char* kTranscriptionFields[] = {"file", "model", "prompt", "response_format", "temperature", "stream", "language", "timestamp_granularities[]"};
+inline constexpr const char* kTranslationFields[] = {"file", "model", "prompt", "response_format", "temperature", "stream"};
+inline constexpr double kWarmer[] = {0.0, 0.2, 0.4, 0.6, 0.8, 1.0};
+
 // speccompile.serving.http.fields: schemas of bodies, in JSON
 inline constexpr const char* kChatSchema =
     "{\"type\": \"object\", \"required\": [\"messages\"], \"properties\": {\"messages\": {\"type\": \"array\", \"items\": {"

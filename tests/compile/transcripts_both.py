@@ -1,0 +1,145 @@
+"""Transcripts of both runtimes: the same command lines, on the same bundles, give the same."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from speccompile.serving.http.audio import TRANSCRIPTIONS_URL, TRANSLATIONS_URL
+from speccompile.serving.http.model import ServedModel
+from tests.compile.whispers import SOUND, noise
+from tests.light.serve_example import Running, serving
+from tests.light.test_audio import riff
+from tests.light.test_cli_serve import ready
+from tests.light.test_serve_audio import DAMAGED, MEDIA, form
+from tests.light.test_serve_audio import WRONG as WRONG_FORMS
+from tests.native.served import started
+from tests.native.two_commands import STEADY, TwoCommands
+
+LONG = 15_000
+"""Samples of more than two windows."""
+BY_THE_CLOCK = ("seconds", "tokens_per_second")
+TIMED = [
+    ("--language", "de"), (), ("--timestamps",), ("--language", "en", "--format", "srt"), ("--format", "vtt"),
+    ("--language", "de", "--task", "translate", "--timestamps", "--condition-on-previous-text"),
+    ("--temperature", "0,0.7", "--logprob-threshold", "-0.01", "--seed", 5, "--format", "vtt"),
+    ("--logprob-threshold", "none", "--no-speech-threshold", "-1"), ("--autoregressive", "--timestamps"),
+]  # fmt: skip
+"""Ways to ask for a transcript, of a target that writes times."""
+WRONG = [
+    ("--task", "sing"), ("--language", "fr"), ("--language", "gr"), ("--initial-prompt", "names"),
+    ("--temperature", "warm"), ("--temperature", "-1"), ("--no-speech-threshold", "1,2"), ("-n", 0),
+    ("--logprob-threshold", "nan"), ("--format", "xml"), ("--loud",), ("another.wav",),
+]  # fmt: skip
+
+
+def write_noise(path: Path, size: int) -> Path:
+    """Write a WAV file of noise, and return its path."""
+    path.write_bytes(riff(1, 1, 16, (noise(size, size) * 2**14).astype("<i2").tobytes()))
+    return path
+
+
+def check_timed(both: TwoCommands, bundle: Path, folder: Path) -> None:
+    """Check transcripts with times, of a sound that is shorter than a window and of one that is longer."""
+    seen = set()
+    for size, asked_of in ((SOUND // 2, TIMED[:3]), (LONG, TIMED)):
+        sound = write_noise(folder / f"{size}.wav", size)
+        for asked in asked_of:
+            done = both.same("transcribe", bundle, sound, "-n", 24, *asked, *STEADY)
+            assert done.code == 0
+            seen.add(done.out)
+    assert len(seen) > len(TIMED)
+    for asked in ((), ("--timestamps", "--language", "de"), ("--temperature", "0,0.7", "--seed", 3)):
+        report = same_report(both, bundle, sound, "-n", 24, *asked, *STEADY)
+        assert len(report["segments"]) > 1
+
+
+def check_refusals(both: TwoCommands, bundle: Path, folder: Path) -> None:
+    """Check what both refuse, in the same words."""
+    sound = write_noise(folder / "short.wav", 1000)
+    for asked in WRONG:
+        assert both.same("transcribe", bundle, sound, *asked).code == 2
+    assert both.same("transcribe", bundle).code == 2
+    (folder / "empty.wav").write_bytes(b"")
+    (folder / "cut.wav").write_bytes(sound.read_bytes()[:30])
+    assert both.same("transcribe", bundle, folder / "cut.wav").code == 2
+    for name in ("empty.wav", "none.wav"):
+        refused = both.native("transcribe", bundle, folder / name)
+        assert (refused.returncode, refused.stdout, b"hint: " in refused.stderr) == (2, b"", True)
+
+
+def same_report(both: TwoCommands, *words: object) -> Any:
+    """Return the JSON object of a transcript, which must be equal but for the rounding of logarithms."""
+    ours, theirs = (json.loads(run("transcribe", *words, "--json").stdout) for run in (both.native, both.python))
+    assert list(ours) == list(theirs)
+    for ours_part, theirs_part in zip(ours["segments"], theirs["segments"], strict=True):
+        for name in ("avg_logprob", "no_speech_prob"):
+            assert ours_part.pop(name) == pytest.approx(theirs_part.pop(name), rel=1e-4, abs=1e-6)
+    for name in BY_THE_CLOCK:
+        ours.pop(name), theirs.pop(name)
+    assert ours == theirs
+    return ours
+
+
+@contextmanager
+def heard_by(kind: str, bundle: Path, build: Path, library: Path) -> Iterator[Running]:
+    """Yield a server of a kind, python or native, over a bundle with the name toy."""
+    if kind == "python":
+        model = ServedModel("toy")
+        model.open(bundle)
+        with serving(model, None) as running:
+            yield running
+    else:
+        with started(kind, build, library, bundle, "--served-model-name", "toy") as (_, address):
+            yield ready(address)
+
+
+def check_client(address: str, sound: bytes, text: str) -> None:
+    """Check what openai's client gets for a sound of a target of one window, which is greedy and writes no times."""
+    client = openai.OpenAI(base_url=f"{address}/v1", api_key="unused", max_retries=0)
+    given: dict[str, Any] = {"file": ("a.wav", sound), "model": "toy"}
+    assert client.audio.transcriptions.create(**given).text == text
+    assert client.audio.translations.create(**given).text == text
+    assert client.audio.transcriptions.create(**given, response_format="text") == text + "\n"
+    events = list(client.audio.transcriptions.create(**given, stream=True))
+    assert (events[-1].type, events[-1].text) == ("transcript.text.done", text)
+    for options in ({"language": "fr"}, {"response_format": "srt"}, {"temperature": 0.5}):
+        with pytest.raises(openai.BadRequestError):
+            client.audio.transcriptions.create(**given, **options)
+    with pytest.raises(openai.NotFoundError):
+        client.audio.transcriptions.create(**given | {"model": "other"})
+
+
+def check_servers(servers: Sequence[Running], sound: bytes) -> None:
+    """Check that servers answer alike: all forms of a long sound of a target that writes times, and wrong bodies."""
+    # almost greedy: at 0 an improbable text is drawn again, with another seed in each server
+    whole = ("file", sound), ("model", "toy"), ("language", "de"), ("temperature", "0.0001")
+    shown = set()
+    for more in ((), ("text",), ("verbose_json",), ("srt",), ("vtt",), ("json", "true")):
+        parts = [*whole, *zip(("response_format", "stream"), more, strict=False)]
+        ours, theirs = (
+            running.ask("POST", TRANSCRIPTIONS_URL, form(*parts), Content_Type=MEDIA) for running in servers
+        )
+        assert (ours.status, ours.headers["content-type"]) == (theirs.status, theirs.headers["content-type"])
+        assert (200, without_logarithms(ours.data)) == (ours.status, without_logarithms(theirs.data))
+        shown.add(ours.data)
+    assert len(shown) == 6
+    bodies = [(form(*parts), MEDIA) for parts, _ in WRONG_FORMS] + [(body, media) for body, media, _ in DAMAGED]
+    bodies += [(form(("file", data)), MEDIA) for data in (b"RIFF", sound[:60], b"fLaC" + bytes(9))]
+    bodies += [(form(("file", sound), ("language", "fr")), MEDIA), (b"{}", "application/json")]
+    for url in (TRANSCRIPTIONS_URL, TRANSLATIONS_URL):
+        for number, (body, media) in enumerate(bodies):
+            ours, theirs = (running.ask("POST", url, body, Content_Type=media) for running in servers)
+            assert ours.status == theirs.status in (400, 415), (number, ours, theirs)
+            if b"Python alone" not in ours.data:  # other forms than WAV
+                assert ours.error == theirs.error
+
+
+def without_logarithms(data: bytes) -> bytes:
+    """Return an answer without numbers that round otherwise in the other runtime."""
+    return re.sub(rb'"(avg_logprob|no_speech_prob)":[-.e0-9]+', rb"\1", data)
