@@ -170,6 +170,14 @@ class FakeCuda:
         self.put(stream.number, copy)
         return Error.cudaSuccess
 
+    def cudaMemcpy2DAsync(
+        self, to: int, to_pitch: int, source: int, pitch: int, size: int, count: int, kind: IntEnum, stream: Stream
+    ) -> Error:
+        assert kind is self.cudaMemcpyKind.cudaMemcpyDeviceToDevice
+        for row in range(count):
+            self.cudaMemcpyAsync(to + row * to_pitch, source + row * pitch, size, kind, stream)
+        return Error.cudaSuccess
+
     def cudaStreamSynchronize(self, stream: Stream) -> Error:
         if stream.captured is not None:
             stream.invalid = True

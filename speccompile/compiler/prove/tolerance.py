@@ -4,10 +4,10 @@ from collections.abc import Collection
 
 from speccompile.bundle.caches import cache_dtype
 from speccompile.bundle.manifest import EngineEntry
-from speccompile.contract import COMPONENTS, INT4_VALUES, INT8_CACHE, Graph
+from speccompile.contract import COMPONENTS, FP8_CACHE, INT4_VALUES, INT8_CACHE, Graph
 
-INT8_CACHES, INT4_CACHES = "int8 caches", "int4 values"
-"""Words for float32 arithmetic over quantized caches: a difference of float32 decides which step a key or a value is
+INT8_CACHES, INT4_CACHES, FP8_CACHES = "int8 caches", "int4 values", "fp8 caches"
+"""Words for arithmetic over quantized caches: a difference of rounding decides which step a key or a value is
 rounded to."""
 
 TOLERANCE = {
@@ -21,6 +21,7 @@ TOLERANCE = {
     "fp8": 0.5,
     INT8_CACHES: 2e-2,
     INT4_CACHES: 0.2,
+    FP8_CACHES: 0.2,
 }
 """Precision -> largest difference of two numbers computed in it from the same weights, relative to the largest one.
 
@@ -49,7 +50,7 @@ def tolerance(precision: str, layers: int) -> float:
     return TOLERANCE[precision] * (1.0 if precision == "float32" else max(1.0, (layers / _LAYERS) ** 0.5))
 
 
-QUANTIZATION_TOLERANCE = {"float32": 2e-4, "float16": 5e-2, INT8_CACHES: 1e-2, INT4_CACHES: 5e-2}
+QUANTIZATION_TOLERANCE = {"float32": 2e-4, "float16": 5e-2, INT8_CACHES: 1e-2, INT4_CACHES: 5e-2, FP8_CACHES: 5e-2}
 """Precision -> largest margin, relative to the largest logit, at which its token may differ from transformers'.
 
 The loss of other precisions is counted and not bounded: their tokens are those of other weights, or rounded too
@@ -71,8 +72,8 @@ def rounding(entry: EngineEntry) -> str:
 def arithmetic_over(word: str, graphs: Collection[Graph]) -> str:
     """Return the word of a precision whose tolerance holds for graphs: that of quantized caches, if it is larger."""
     dtypes = {cache_dtype(graphs, part) for part in COMPONENTS}
-    caches = INT4_CACHES if INT4_VALUES in dtypes else INT8_CACHES if INT8_CACHE in dtypes else word
-    return max(word, caches, key=TOLERANCE.__getitem__)
+    words = {INT4_VALUES: INT4_CACHES, INT8_CACHE: INT8_CACHES, FP8_CACHE: FP8_CACHES}
+    return max([word, *(words[dtype] for dtype in sorted(dtypes & words.keys()))], key=TOLERANCE.__getitem__)
 
 
 def within_noise(difference: float, largest: float, precision: str) -> bool:
