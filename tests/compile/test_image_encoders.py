@@ -127,8 +127,10 @@ def test_rounds_of_others_go_on_in_cpp_while_a_picture_is_encoded(slow, native_l
     gone = service.submit(seen, [TALL], **given)
     first = service.submit(seen, [WIDE], **given)
     service.cancel(gone)  # it waits, or its picture is being encoded, which nobody needs any more
-    other = service.finish(running)
-    assert service.is_silent(first)
+    later = service.submit("in the", [], **given)
+    other, begun = service.finish(running), service.finish(later)
+    assert service.is_silent(first)  # a picture waits outside the slots
+    assert begun["token_ids"][:NEW] == slow.expected("in the", [])
     assert len(other["token_ids"]) == 60
     assert other["token_ids"][:NEW] == slow.expected(text, [])
     assert service.finish(gone)["finish_reason"] == "cancelled"

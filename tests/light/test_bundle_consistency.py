@@ -8,6 +8,8 @@ import pytest
 
 from speccompile.bundle import Manifest
 from speccompile.bundle.consistency import check_consistency
+from speccompile.bundle.manifest import TensorRTBuild
+from speccompile.bundle.media import ENCODE_IMAGE, MEDIA, MEDIA_ROWS
 from speccompile.bundle.signatures import ADAPTER_MATRIX, COMPUTED, SIGNATURES
 from speccompile.contract import BUFFERS, NEXT_ROUND_INPUTS, Graph, Tensor, with_tensorrt_states
 from speccompile.errors import BundleError
@@ -75,7 +77,38 @@ def own_engine(**changes: Any) -> Change:
     return lambda made: replace(made, engines=(replace(made.engines[0], **changes), *made.engines[1:]))
 
 
+def seeing(*, encodes: bool) -> Change:
+    """Let a bundle see pictures with an engine of TensorRT. encodes: the engine has the encoder."""
+    rows = (
+        Tensor(MEDIA, "float32", (MEDIA, 8), MEDIA, "io"),
+        Tensor(MEDIA_ROWS, "int64", (1, "window"), MEDIA_ROWS, "io"),
+    )
+    patches = Tensor("pixels", "float32", ("patches", 12), "pixels", "io")
+    encoder = Graph(ENCODE_IMAGE, (patches,), (Tensor("rows", "float32", ("rows", 8), "rows", "io"),))
+
+    def change(manifest: Manifest) -> Manifest:
+        graphs = tuple(
+            replace(each, inputs=(*each.inputs, *rows)) if each.name == "verify" else each for each in manifest.graphs
+        )
+        entry = manifest.engines[0]
+        files, own = entry.files, graphs
+        if encodes:
+            files, own = files | {ENCODE_IMAGE: files["verify"]}, (*graphs, encoder)
+        build, where = TensorRTBuild("", {}, {}, {}), {"backend": "tensorrt_rtx", "provider": "cuda"}
+        engine = replace(entry, graphs=own, files=files, build=build, compute_capability="8.9", **where)
+        return replace(manifest, graphs=graphs, engines=(engine,))
+
+    return change
+
+
+def also_encoding(manifest: Manifest) -> Manifest:
+    """Return a manifest whose engine encodes pictures that its graphs do not take."""
+    return replace(seeing(encodes=True)(manifest), graphs=manifest.graphs)
+
+
 CONTRADICTIONS: list[tuple[str, Change, str]] = [
+    ("chain", seeing(encodes=False), "its graphs are verify, draft, the bundle's are verify, draft, encode_image"),
+    ("chain", also_encoding, "its graphs are verify, draft, encode_image, the bundle's are verify, draft"),
     ("chain", field(batch_size=2), "'window' is int64 [1, window] (io), expected int64 [2, window] (io)"),
     ("chain", field(tokens=3, depth=3), "'next_window' is int64 [1, 5] (io) in 'window', expected int64 [1, 4] (io)"),
     ("chain", field(tokens=10**6), "tokens: expected a number from 0 to 65536, got 1000000"),

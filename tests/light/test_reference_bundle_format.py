@@ -9,6 +9,7 @@ from speccompile import contract
 from speccompile.bundle import hashes, manifest, signature, signatures
 from speccompile.bundle.delta import SUFFIX
 from speccompile.bundle.manifest import RECORDS, Field
+from speccompile.bundle.media import ENCODE_IMAGE
 from speccompile.cli.error_codes import catalogue
 from speccompile.index import files, retrieval
 from speccompile.recipe.load import FILE_NAME
@@ -96,6 +97,8 @@ def test_files_are_those_that_the_code_writes() -> None:
     named = {manifest.MANIFEST, manifest.LOCK, manifest.PROOF, manifest.TOKENIZER, manifest.CHAT, hashes.HASHES}
     named |= {signature.SIGNATURE, f"{INDEX}/", FILE_NAME, f"graphs/*.engine{SUFFIX}"}
     named |= {prefix_file("<engine>", "<name>")}
+    seen = f"images/{ENCODE_IMAGE}"
+    named |= {f"{seen}.onnx", f"{seen}.weights", f"{seen}.<engine>.engine", f"{seen}.tensorrt.onnx"}
     assert listed == named | {"graphs/*.onnx", "graphs/*.weights", "graphs/*.engine"}
     inside = section("index/")
     assert all(f"`{name}`" in inside for name in (files.HEADER, retrieval.POLICY, files.file_name(0, files.TOKENS)))

@@ -19,10 +19,11 @@ import pytest
 from speccompile.bundle import Manifest, open_bundle
 from speccompile.bundle.hashes import hash_folder, write_hashes
 from speccompile.bundle.manifest import canonical_json
+from speccompile.bundle.media import ENCODE_IMAGE
 from speccompile.contract import Graph, buffers
 from speccompile.runtime import Bundle
 from tests.light.fake_bundle import toy_manifest, write_toy_bundle
-from tests.light.test_bundle_consistency import CONTRADICTIONS
+from tests.light.test_bundle_consistency import CONTRADICTIONS, seeing
 from tests.light.test_bundle_consistency import KINDS as CONSISTENT
 from tests.native.bundle_lines import Lines, outcome
 from tests.native.native_api import NativeBundle
@@ -163,6 +164,14 @@ def test_a_manifest_that_contradicts_itself(
     ours, theirs = (outcome(call) for call in (lambda: lines.ask("open", str(folder)), lambda: open_bundle(folder)))
     assert message in theirs[1]
     assert ours == theirs
+
+
+def test_an_engine_of_tensorrt_that_encodes_pictures_agrees(lines: Lines, tmp_path: Path) -> None:
+    folder = write_toy_bundle(tmp_path / "toy")
+    (folder / "manifest.json").write_bytes(canonical_json(seeing(encodes=True)(toy_manifest()).to_json()))
+    write_hashes(folder, hash_folder(folder))
+    assert open_bundle(folder).manifest.engines[0].files.keys() == {"verify", "draft", ENCODE_IMAGE}
+    assert lines.ask("open", str(folder))["manifest"]["tokens"] > 0
 
 
 @pytest.mark.parametrize("kind", CONSISTENT)
