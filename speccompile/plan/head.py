@@ -115,7 +115,7 @@ class HeadPlan:
 
     @property
     def has_codes(self) -> bool:
-        """Whether some of its matrices lie in blocks of a GGUF file."""
+        """True if some of its matrices lie in blocks of a GGUF file."""
         return any(each.dtype.startswith(_BLOCK_TYPES) for each in self.tensors.values())
 
     @property

@@ -1,8 +1,8 @@
 """Check the limits of models with recurrent state: they cannot process a token twice or undo one.
 
 This module makes all such checks that do not need the weights. It refuses a tree for a drafter with recurrent state,
-because every branch would need a separate state; for a target any tree but a static one of one drafter, whose paths
-the graph knows; and a fused round whose prefill chunk would begin with the previous chunk's last token.
+because every branch would need a separate state; for a target guesses that are no tree of one drafter, or a tree of its
+own weights; and a fused round whose prefill chunk would begin with the previous chunk's last token.
 """
 
 from speccompile.drafters import DRAFTING_METHODS, KINDS_SHARING_TARGET_WEIGHTS
@@ -41,13 +41,13 @@ def _check_target(recipe: Recipe, target: ModelPlan, draft: DrafterPlan, graphs:
 
 
 def _check_tree(draft: DrafterPlan, key: str, hint: str, about: str, origin: RecipeSource) -> None:
-    """Raise RecipeError for a tree whose paths a graph with the target's states does not know."""
+    """Raise RecipeError for a tree whose paths the target's states cannot move along."""
     if draft.kind in KINDS_SHARING_TARGET_WEIGHTS:
         received = f"a tree of drafter.kind {draft.kind}, whose drafts move on the same states, but {about}"
         raise origin.refusal(key, received, CHAINS, hint)
-    if draft.tree.parents is None or draft.lookahead is not None or len(draft.models) > 1:
-        expected = f"a static tree, such as drafter.tree [2, 2], or {CHAINS}"
-        raise origin.refusal(key, f"a tree that differs from round to round, but {about}", expected, hint)
+    if draft.lookahead is not None or len(draft.models) > 1:
+        expected = f"a tree of one drafter, such as drafter.tree [2, 2], or {CHAINS}"
+        raise origin.refusal(key, f"guesses that are no tree of one drafter, but {about}", expected, hint)
 
 
 def _blamed(recipe: Recipe, draft: DrafterPlan) -> tuple[str, str]:

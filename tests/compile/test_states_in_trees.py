@@ -1,4 +1,4 @@
-"""Static trees over targets with recurrent states: each path is computed as the chain of its tokens."""
+"""Trees over targets with recurrent states: each path is computed as the chain of its tokens."""
 
 from pathlib import Path
 
@@ -11,17 +11,21 @@ from tests.compile.tiny_bundles import Built, save
 from tests.native.side_by_side import SideBySide
 
 LOOKUP, RECYCLING, MODEL = "kind: prompt_lookup", "kind: token_recycling", "kind: model, model: drafter, sample: true"
-PAIRS = [("mamba2", LOOKUP), ("qwen3_5_text", RECYCLING), ("falcon_h1", LOOKUP), ("mamba2", MODEL)]
+GROWN = "kind: model, model: drafter"
+DYNAMIC = {GROWN}
+PAIRS = [("mamba2", LOOKUP), ("qwen3_5_text", RECYCLING), ("falcon_h1", LOOKUP), ("mamba2", MODEL), ("mamba2", GROWN),
+         ("qwen3_5_text", GROWN)]  # fmt: skip
 
 
 def make(folder: Path, name: str, drafter: str) -> Built:
     """Build a bundle. A draft model has attention: states of its own could not follow several paths."""
     save(zoo.model(name), folder / "target", tokenizer=False)
-    if "model" in drafter:
+    if "kind: model" in drafter:
         save(zoo.model("llama"), folder / "drafter", tokenizer=False)
     decoding = "sampling" if drafter == MODEL else "greedy"
+    tree = "{depth: 3, top_k: 2, nodes: 6}" if drafter in DYNAMIC else "[2, 2, 1]"
     (folder / "recipe.yaml").write_text(
-        f"name: tiny\ntarget: {{model: target}}\ndrafter: {{{drafter}, tree: [2, 2, 1]}}\ndecoding: {decoding}\n"
+        f"name: tiny\ntarget: {{model: target}}\ndrafter: {{{drafter}, tree: {tree}}}\ndecoding: {decoding}\n"
         "cache: {max_length: 96, prefill_chunk: 5}\nprove: {max_new_tokens: 4}\n"
     )
     build(make_plan(load_recipe(folder)), folder / "bundle")

@@ -1,4 +1,4 @@
-"""States that move on along the paths of a tree: at each node what its path alone gives."""
+"""States that move on along the paths of a static or dynamic tree: at each node what its path alone gives."""
 
 import pytest
 import torch
@@ -15,10 +15,24 @@ GIVEN, WIDTH = (1, 3, 0), 10
 """Given tokens of each batch slot, one of them idle, and tokens of the window: some are padding."""
 
 
-@pytest.fixture
-def branches():
-    window = torch.zeros(len(GIVEN), WIDTH, dtype=torch.long)
-    return TreeLayout(TREE, len(TREE.parents), TREE.depth).branches(window, torch.tensor(GIVEN))
+@pytest.fixture(params=["static", "dynamic"])
+def branches(request):
+    """Return the paths of the tree, whose parents a dynamic one is given beside those of other slots."""
+    window, size = torch.zeros(len(GIVEN), WIDTH, dtype=torch.long), len(TREE.parents)
+    layout = TreeLayout(TREE if request.param == "static" else None, size, TREE.depth)
+    nodes = layout.nodes(torch.tensor(TREE.parents).clamp(min=0).expand(len(GIVEN), -1), len(GIVEN))
+    return layout.branches(window, torch.tensor(GIVEN), nodes)
+
+
+def test_each_slot_has_the_paths_of_its_own_tree():
+    other = (0, 0, 0, 0, 1, 1, 4)
+    layout = TreeLayout(None, len(other), 3)
+    nodes = layout.nodes(torch.tensor([[0, *TREE.parents[1:]], other]), 2)
+    paths, home = layout._paths(nodes)
+    for slot, tree in enumerate((TREE, Tree((-1, *other[1:])))):
+        for node in range(1, len(other)):
+            path = tree.root_paths[node]
+            assert paths[slot, home[0, node]].tolist() == [*path, *[node] * (4 - len(path))]
 
 
 def rows(*shape):

@@ -156,7 +156,7 @@ def no_tree(decoder: Decoder, role: str) -> UnsupportedModelError:
     found = next(each.name(index) for index, layer in enumerate(decoder.layers) for each in layer.carried)
     return UnsupportedModelError(
         f"{role}, {type(decoder.model).__name__}, carries states from token to token, the first is {found}: received a "
-        "dynamic tree, expected a static one, or a chain, in which each token follows one",
+        "tree, expected a chain, in which each token follows one",
         hint="give `drafter.tokens` instead of `drafter.tree`",
     )
 

@@ -30,9 +30,10 @@ class TreeNodes(NamedTuple):
 
 
 class Branches(NamedTuple):
-    """Paths of a tree from its root to each leaf, as orders of the window's tokens, for what is carried from token to
-    token. orders int64 [B, P, W]: the given tokens, then those of a path; what follows a path belongs to no node.
-    places int64 [B, W]: where each token stands among the P * W of all paths."""
+    """Paths of a tree, as orders of the window's tokens, for what is carried from token to token: from its root to each
+    leaf, or to each node where leaves differ from round to round. orders int64 [B, P, W]: the given tokens, then those
+    of a path; what follows a path belongs to no node. places int64 [B, W]: where each token stands among the P * W of
+    all paths."""
 
     orders: Tensor
     places: Tensor
@@ -80,7 +81,7 @@ class ChainLayout(nn.Module):
     def nodes(self, parents: Tensor | None, batch: int) -> None:
         return None
 
-    def branches(self, window: Tensor, n_given: Tensor) -> None:
+    def branches(self, window: Tensor, n_given: Tensor, nodes: TreeNodes | None) -> None:
         """Return None, for no branches: every token follows the one before it."""
 
     def walk(self, accepted: Tensor, window: Tensor, n_given: Tensor, nodes: TreeNodes | None) -> AcceptedPath:
@@ -130,19 +131,32 @@ class TreeLayout(nn.Module):
         seen = seen.gather(2, node[:, None, :].expand(-1, node.shape[1], -1))
         return Layout(positions, (seen > 0) & (places[None, :] <= places[:, None]))
 
-    def branches(self, window: Tensor, n_given: Tensor) -> Branches:
-        """Return the paths of a constant tree."""
-        assert self.is_constant, "the plan refuses other trees of a target with recurrent states"
-        width = window.shape[1]
+    def branches(self, window: Tensor, n_given: Tensor, nodes: TreeNodes | None) -> Branches:
+        """Return the paths of the tree of every batch slot."""
+        assert nodes is not None
+        width, batch = window.shape[1], window.shape[0]
         places = torch.arange(width, device=window.device)
         root = n_given[:, None] - 1
         behind = places - root  # [B, W]: depth of a path's token at this position
         node = self._node_at(places, n_given)
-        paths = self.leaf_paths[:, behind.clamp(0, self.depth)].transpose(0, 1)  # [B, P, W]
+        paths, home = self._paths(nodes)
+        paths = paths.gather(2, behind.clamp(0, self.depth)[:, None].expand(-1, paths.shape[1], -1))  # [B, P, W]
         is_draft = (behind > 0) & (behind <= self.depth)
         orders = torch.where(is_draft[:, None], root[:, None] + paths, places).clamp(0, width - 1)
-        own = torch.where(node > 0, root + self.depths[node], places).clamp(0, width - 1)
-        return Branches(orders, self.home[node] * width + own)
+        own = torch.where(node > 0, root + nodes.depths.gather(1, node), places).clamp(0, width - 1)
+        return Branches(orders, home.expand(batch, -1).gather(1, node) * width + own)
+
+    def _paths(self, nodes: TreeNodes) -> tuple[Tensor, Tensor]:
+        """Return the node of every path at every depth, its last one where it ends before, int64 [B, P, D + 1], and a
+        path on which each node lies, [1, M]."""
+        if self.is_constant:
+            return self.leaf_paths.expand(nodes.depths.shape[0], -1, -1), self.home[None]
+        own = torch.arange(self.size, device=nodes.depths.device)
+        lineage = nodes.ancestors[:, 1:, None] > 0  # [B, M - 1, 1, M]
+        at_depth = torch.arange(self.depth + 1, device=own.device)[:, None] == nodes.depths[:, None, :]  # [B, D + 1, M]
+        found = (own * (at_depth[:, None] & lineage).long()).sum(3)
+        ended = torch.arange(self.depth + 1, device=own.device) > nodes.depths[:, 1:, None]
+        return torch.where(ended, own[1:, None], found), (own - 1).clamp(min=0)[None]
 
     def walk(self, accepted: Tensor, window: Tensor, n_given: Tensor, nodes: TreeNodes | None) -> AcceptedPath:
         """Return the longest path of accepted nodes, the first one among equals. accepted bool [B, M]: whether each

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from speccompile.compiler.step.decoder import Decoder, no_tree
+from speccompile.compiler.step.decoder import Decoder
 from speccompile.compiler.step.low_rank import AdapterSlots, adapting
 from speccompile.compiler.step.media_rows import MediaRows, same_picture
 from speccompile.compiler.step.sampling import Settings
@@ -21,7 +21,7 @@ from speccompile.compiler.step.taps import Taps
 from speccompile.compiler.step.verify.rules import Drafts, Exact, Rule
 from speccompile.compiler.step.verify.sampled import DraftDistribution, Speculative
 from speccompile.compiler.step.verify.target import Target, Timestamps, choices, greedy_target, sampling_target
-from speccompile.compiler.step.window import AcceptedPath, ChainLayout, Shape, TreeLayout, TreeNodes
+from speccompile.compiler.step.window import AcceptedPath, ChainLayout, Shape, TreeNodes
 
 
 class RoundInputs(NamedTuple):
@@ -86,8 +86,6 @@ class Verify(nn.Module):
         target that the drafter reads, see `step.taps`; successors: number of the target's best tokens after every row
         that it reads; adapters: slots of adapters that are chosen at run time; media: of a target with pictures."""
         super().__init__()
-        if isinstance(shape, TreeLayout) and decoder.is_recurrent and not shape.is_constant:
-            raise no_tree(decoder, "the target")
         self.decoder, self.shape, self.taps, self.successors = decoder, shape or ChainLayout(), tuple(taps), successors
         self.adapters, self.media = adapters, media
         self.acceptance = acceptance or Acceptance(Exact())
@@ -107,7 +105,7 @@ class Verify(nn.Module):
         current.set_positions(positions, positions, visible)
         current.in_windows = in_windows
         if self.decoder.is_recurrent:
-            current.branches = self.shape.branches(window, n_given)
+            current.branches = self.shape.branches(window, n_given, nodes)
         rows = (n_given[:, None] - 1 + n_rows).clamp(min=0, max=window.shape[1] - 1)  # [B, R]: rows of the nodes
         taps = Taps(self.decoder.model, self.taps) if self.taps else None
         with adapting(self.decoder.model, self.adapters, given.matrices, given.adapter), self._seeing(given):
