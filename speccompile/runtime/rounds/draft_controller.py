@@ -152,8 +152,8 @@ class DraftController:
 
     def runs_fused(self, begin: Mapping[Slot, int], wanted: int) -> bool:
         """Return whether the next run also drafts. begin: slot -> position of its first token."""
-        ready = any(slot.speculative and self._has_read_all(slot, start) for slot, start in begin.items())
-        return ready and self._fused and wanted > 1
+        drafts = self._fused and wanted > 1
+        return drafts and any(slot.speculative and self._has_read_all(slot, start) for slot, start in begin.items())
 
     def slots_to_reread(self, decoding: Sequence[Slot], present: Sequence[Slot]) -> list[Slot]:
         """Return the slots whose lagging drafter needs the target: the caller re-runs it over the missed tokens."""
@@ -222,9 +222,10 @@ class DraftController:
     ) -> int:
         """Return the maximum width of the next window. Query the policy once a round, but not when only a prefill has
         ended while other slots decode."""
-        wanted, decoding = self.window_limit(present), [slot for slot in present if slot.decodes]
+        wanted = self.window_limit(present)
         if not self._is_adaptive or self.policy.is_resting or not any(slot.sequence.is_active for slot in taking):
             return wanted
+        decoding = [slot for slot in present if slot.decodes]
         if any(slot not in taking for slot in decoding):
             return wanted
         misses = self._fused and not fused and self._has_own_cache
