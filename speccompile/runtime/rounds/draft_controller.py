@@ -220,8 +220,7 @@ class DraftController:
         present: Sequence[Slot],
         fused: bool,
     ) -> int:
-        """Return the maximum width of the next window. Query the policy once a round, but not when only a prefill has
-        ended while other slots decode."""
+        """Return the maximum width of the next window. Ask the policy once a round, unless only a prefill has ended."""
         wanted = self.window_limit(present)
         if not self._is_adaptive or self.policy.is_resting or not any(slot.sequence.is_active for slot in taking):
             return wanted
