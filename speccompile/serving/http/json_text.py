@@ -1,6 +1,7 @@
 """JSON of requests and responses."""
 
 import json
+import math
 import re
 from typing import Any, NoReturn
 
@@ -19,8 +20,10 @@ def parse(data: bytes) -> Any:
     """Return the JSON value in `data`. Raise RequestError for invalid JSON, and for text that is not Unicode."""
     try:
         text = data.decode("utf-8-sig")  # strict: json would let surrogates pass, and guess other encodings
-        value = json.loads(text, parse_constant=_refuse_constant)
-    except ValueError as error:  # invalid JSON, invalid UTF-8, or a number with too many digits
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    except UnicodeDecodeError as error:
+        raise RequestError(f"the body is no JSON: byte {error.start} is no UTF-8", code="invalid_json") from None
+    except ValueError as error:  # invalid JSON, or a number with too many digits
         raise RequestError(f"the body is no JSON: {error}", code="invalid_json") from None
     if _SURROGATE.search(text):
         _check_unicode(value)
@@ -52,6 +55,13 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        _refuse_constant("-Infinity" if value < 0 else "Infinity")
+    return value
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -92,16 +92,17 @@ void check_type(const RequestHead& head, const std::string& wanted = kJsonMedia)
   throw RequestError(415, "received Content-Type " + python_repr(first_characters(kind, kShown)) + ", expected " + wanted, "", "unsupported_media_type");
 }
 
-[[noreturn]] void refuse_route(const RequestHead& head, int status) {
+RequestError no_route(const RequestHead& head, int status) {
   constexpr size_t kShown = 80;
   const std::string what = head.method + " " + first_characters(head.target, kShown) + ": " + (status == 404 ? "Not Found" : "Method Not Allowed");
-  throw RequestError(status, what).of_kind(status == 404 ? kNotFound : kInvalid);
+  return RequestError(status, what).of_kind(status == 404 ? kNotFound : kInvalid);
 }
 
 }  // namespace
 
 void check_method(const RequestHead& head, const std::string& allowed) {
-  if (head.method != allowed && !(allowed == "GET" && head.method == "HEAD")) refuse_route(head, 405);
+  const bool reads = allowed == "GET";
+  if (head.method != allowed && !(reads && head.method == "HEAD")) throw no_route(head, 405).with("Allow", reads ? "GET, HEAD" : allowed);
 }
 
 void App::handle(Exchange& exchange) {
@@ -132,7 +133,7 @@ void App::route(Exchange& exchange) {
     check_method(head, "POST");
     return hear(exchange, target == kTranscriptionsUrl ? "transcribe" : "translate");
   }
-  if (!read_route(exchange)) refuse_route(head, 404);
+  if (!read_route(exchange)) throw no_route(head, 404);
 }
 
 // Whom browsers let in from pages of other origins (CORS). Return whether the request was only about that.

@@ -12,8 +12,8 @@
 
 namespace spc::http {
 
-// keys: accepted API keys. max_body_bytes: of one request. access_log: write a
-// line for every request. origins: of pages that browsers allow to send requests. page: whether / is a page to talk to the model.
+// keys: accepted API keys. max_body_bytes: of one request. access_log: write a line for every request. origins: of pages that
+// browsers allow to send requests. page: whether / is a page to talk to the model.
 struct Settings : ReadSettings {
   Keys keys;
   int64_t max_body_bytes = kMaxBodyBytes;
