@@ -147,6 +147,7 @@ std::shared_ptr<RuleMatcher> Transcription::probe(const TokenIds& before, TokenI
   alone.set(Request::kAll, "temperature", Value::of(0.0));
   for (const char* const one : {"max_new_tokens", "autoregressive", "ignore_eos"}) alone.set(Request::kAll, one, Value::of(uint64_t{1}));
   written = token_ids(decode_(alone));
+  if (written.empty()) throw Error(Kind::kUsage, "this bundle's caches hold no token behind the start of a transcript", "build it with a larger cache.max_length");
   return alone.rules;
 }
 

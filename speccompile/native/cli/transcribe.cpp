@@ -120,7 +120,7 @@ Subcommand transcribe_command() {
       {"--condition-on-previous-text", "", Takes::kFlag, "Let the text of a window depend on the windows before it."},
       {"--temperature", "T,..", Takes::kText,
        "Temperatures to try in turn until a text is plausible; above 0 in bundles that sample.  [default: 0]"},
-      {"--seed", "N", Takes::kWhole, "Seed of the random numbers above temperature 0."},
+      {"--seed", "N", Takes::kWhole, "Seed of the random numbers above temperature 0.  [x>=0]"},
       {"--compression-ratio-threshold", "X|none", Takes::kText,
        "A text whose tokens zlib makes shorter than by this is not plausible; by default 1.35."},
       {"--logprob-threshold", "X|none", Takes::kText,

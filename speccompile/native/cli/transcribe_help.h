@@ -6,13 +6,12 @@ namespace spc::cli {
 constexpr const char* kTranscribeHelp = R"help(  Write down what is spoken in SOUND with BUNDLE, whose target is a Whisper.
 
   The sound is a WAV file of whole numbers or floats, of up to four hours.
-  Other forms, FLAC, Ogg and MP3, are read by `speccompile transcribe`, in
-  Python.
-  Several channels become their mean, and another rate than the target's 16000
-  samples a second is resampled (a sinc in a window of Hann). What is longer
-  than the encoder hears at once, 30 s for Whisper, is heard in windows, each
-  of which begins at the last time that the text before says: Whisper's
-  sequential algorithm. Segments are printed as they come.
+  `speccompile transcribe` reads other forms as well. Several channels become
+  their mean, and another rate than the target's 16000 samples a second is
+  resampled (a sinc in a window of Hann). What is longer than the encoder
+  hears at once, 30 s for Whisper, is heard in windows, each of which begins
+  at the last time that the text before says: Whisper's sequential algorithm.
+  Segments are printed as they come.
 
   The JSON object has the keys of `speccompile-native generate --json`, and
     text      without spaces around it; null without a tokenizer

@@ -269,7 +269,7 @@ std::vector<Corpus> read(int count, char** words) {
                                  {target_of('k'), {written_kept(folder + "/kept")}},
                                  {target_of('s'), {written_session(folder + "/session")}},
                                  {target_of('i'), {kIndexExample}},
-                                 {target_of('r'), {kRequestExample}},
+                                 {target_of('r'), {kRequestExample, kFormExample}},
                                  {target_of('c'), {std::begin(kConstraintExamples), std::end(kConstraintExamples)}}};
   for (int i = 0; i < count; ++i) {
     const std::string word = words[i];

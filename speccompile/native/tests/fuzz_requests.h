@@ -4,13 +4,16 @@
 #include <string>
 #include <vector>
 
+#include "../audio/wav.h"
 #include "../errors.h"
 #include "../json.h"
+#include "../serving/http/audio.h"
 #include "../serving/http/channel.h"
 #include "../serving/http/conversation.h"
 #include "../serving/http/errors.h"
 #include "../serving/http/fields.h"
 #include "../serving/http/requests.h"
+#include "../serving/http/tables.h"
 #include "../text/jinja/render.h"
 #include "check.h"
 
@@ -40,7 +43,13 @@ inline void read_any(const std::string& input) {
     const spc::http::ConnectionLimits limits;
     const spc::http::RequestHead head = spc::http::parse_head(lines, limits);
     CHECK(!head.length || *head.length >= 0, "a body of a length below 0");
-    const spc::Json body = spc::http::parse_body(input.substr(std::min(at + 2, input.size())));
+    const std::string rest = input.substr(std::min(at + 2, input.size()));
+    if (const std::string* const type = head.find("content-type"); type && head.target == spc::http::kTranscriptionsUrl) {
+      const std::string form = "\r\n" + rest;
+      spc::audio::parse_wav(spc::http::audio_request(form, *type, "transcribe").sound, "audio");
+      return;
+    }
+    const spc::Json body = spc::http::parse_body(rest);
     const bool is_chat = head.target == "/v1/chat/completions";
     const spc::Json fields = is_chat ? spc::http::validate_chat(body) : spc::http::validate_completion(body);
     if (is_chat) spc::http::chat_text(fields, spc::ChatTemplates(spc::Json::parse(R"({"template": "{% for m in messages %}{{ m }}{% endfor %}", "special_tokens": {}})"), "chat.json"), fields["tools"]);
@@ -55,3 +64,9 @@ constexpr const char* kRequestExample =
     R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}, {"role": "assistant", "content": null, "tool_calls": )"
     R"([{"type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]}], "max_tokens": 5, "stop": ["a"], "stream": true, )"
     R"("stream_options": {"include_usage": true}, "chat_template_kwargs": {"x": [1, 2.5]}, "tool_choice": "none", "seed": -1, "n": 1})";
+
+constexpr const char* kFormExample =
+    "POST /v1/audio/transcriptions HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=\"XX\"\r\n\r\n"
+    "--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a \\\"b\\\".wav\"\r\n\r\nRIFFabcdWAVEfmt \r\n"
+    "--XX\r\nContent-Disposition: form-data; name=\"response_format\"\r\n\r\nverbose_json\r\n--XX\r\nContent-Disposition: form-data; "
+    "name=\"temperature\"\r\n\r\n0.5\r\n--XX--\r\n";
