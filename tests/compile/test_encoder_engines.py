@@ -29,6 +29,7 @@ _ENGINE = EnginePlan(0, "rtx", "tensorrt_rtx", "cuda", None, PrecisionPlan("floa
 def test_an_encoder_of_every_family_is_proven_and_built_for_every_gpu(tmp_path, name):
     inputs = open_plan(planned(name, LOOKUP, tmp_path, prefill_chunk=80)).encoder
     encoder, rows = build_encoders(inputs, LONGEST, tmp_path, CachedSteps(), prove=True)
+    assert encoder is not None
     assert [row["level"] for row in rows] == ["graph against eager", "tensorrt against eager"]
     for capability in CAPABILITIES:
         settings = encoder.settings(replace(_ENGINE, compute_capability=capability))
@@ -54,6 +55,8 @@ def test_a_bundle_has_an_encoder_for_each_engine(tmp_path, native_library, name)
     path = made(name, LOOKUP, tmp_path, {"engines": engines}, batch_size=2)
     bundle = open_bundle(path)
     cpu, built, later = bundle.manifest.engines
+    assert built.build is not None
+    assert later.build is not None
     assert ENCODE_IMAGE not in cpu.files
     assert set(built.files) == set(built.build.reports) == {"verify", "draft", ENCODE_IMAGE}
     assert built.files[ENCODE_IMAGE] == "images/encode_image.built.engine"

@@ -78,7 +78,8 @@ class QwenVL(PatchFamily):
 
     def most_rows(self) -> int:
         """Return the area's limit in rows, and how many more an enlarged or a very narrow picture may have."""
-        area: int = max(self.images.settings["most"], self.images.settings["least"]) // (self._patch * self._merge) ** 2
+        limit = max(int(self.images.settings["most"]), int(self.images.settings["least"]))
+        area = limit // (self._patch * self._merge) ** 2
         return area + (isqrt(NARROWEST) + 1) * (isqrt(area) + 1)
 
     def _cut(self, pixels: Tile) -> Tile:
@@ -126,9 +127,8 @@ class Pixtral(PatchFamily):
         return Grid(ceil(height / side), ceil(width / side), whole=False)
 
     def most_rows(self) -> int:
-        high, wide = (ceil(each / (self._patch * self._merge)) for each in self.images.settings["most"])
-        rows: int = high * wide
-        return rows
+        high, wide = (ceil(int(each) / (self._patch * self._merge)) for each in self.images.settings["most"])
+        return high * wide
 
     def text(self, grid: Grid) -> str:
         settings = self.images.settings
