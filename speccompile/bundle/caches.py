@@ -35,6 +35,11 @@ def code_bits(dtype: str, name: str) -> int:
     return 4 if dtype == INT4_VALUES and "value" in name.split(".") else 8
 
 
+def caches_in(dtype: str) -> str:
+    """Return caches of a dtype in words, for messages."""
+    return f"caches of {dtype}" if dtype == INT4_VALUES else f"{dtype} caches"
+
+
 def has_codes(dtype: str) -> bool:
     """Return whether neutral graphs hold caches of this dtype as codes and scales. Those of fp8 hold floats that are
     rounded to it, and the lowering for GPUs stores them in bytes."""

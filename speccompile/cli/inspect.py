@@ -167,7 +167,7 @@ def _lines(bundle: "OpenedBundle", *, verified: bool) -> Iterator[str]:
     if quality := proof.pop("quality", None):
         yield from _section(quality_title(quality), quality_rows(quality))
         if compared := acceptance_rows(quality):
-            yield from _section("acceptance with quantized caches, beside float caches", compared)
+            yield from _section("drafts accepted with quantized caches, and with float caches", compared)
     if hits := proof.pop("drafter", None):
         yield from _section(hit_title(hits), accuracy_rows(hits))
     yield from _section("proof (proof.json)", _proof_rows(proof))

@@ -3,6 +3,7 @@
 from typing import Any
 
 from speccompile.bundle.acceptance import MeasuredAcceptance
+from speccompile.bundle.caches import caches_in
 
 
 def quality_title(quality: dict[str, Any]) -> str:
@@ -19,7 +20,8 @@ def quality_rows(quality: dict[str, Any]) -> list[tuple[str, ...]]:
     ]
     if cache := quality.get("cache"):
         rows.append((
-            "cache", cache["dtype"], f"{cache['perplexity']:.4f}", f"{100 * cache['same_argmax']:.2f} %",
+            f"transformers with {caches_in(cache['dtype'])}", "float32", f"{cache['perplexity']:.4f}",
+            f"{100 * cache['same_argmax']:.2f} %",
             f"{cache['kl_divergence']:.6f} nats",
         ))  # fmt: skip
     for found in quality["engines"]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from speccompile.bundle.caches import caches_in
 from speccompile.compiler.checkpoints.states import WITHOUT_ATTENTION
 from speccompile.contract import CACHE_DTYPES, FLOAT_CACHE, FP8_CACHE, INT4_VALUES, INT8_CACHE
 from speccompile.drafters import DRAFTING_METHODS
@@ -62,7 +63,10 @@ def cache_notes(caches: CachePlan, prove: ProvePlan) -> list[str]:
     """Return a note if the loss by quantized caches would not be measured."""
     if caches.target == FLOAT_CACHE or prove.prompts or prove.held_out:
         return []
-    return [f"what {caches.target} caches lose is not measured without texts: give prove.held_out"]
+    return [
+        f"the build has no texts on which it could compare {caches_in(caches.target)} with float caches, so it will "
+        "not say how much worse the target predicts with them: set prove.held_out to a file of texts"
+    ]
 
 
 def cache_key(section: str, written: Cache | DrafterCache | None) -> str:
@@ -130,7 +134,7 @@ def _check_engines(recipe: Recipe, key: str, dtype: str, engines: Iterable[Engin
         known = ENGINES.get(kind, ()) if kind == ("onnxruntime", "cpu") or not own else ()
         received = f"'{dtype}', which the engine '{engine.name}' ({engine.backend} on {engine.provider}) cannot do"
         if dtype not in known:
-            expected = one_of([f"'{word}'" for word in (FLOAT_CACHE, *known)])
+            expected = one_of([word for word in (FLOAT_CACHE, *known) if word in CACHE_DTYPES])
             hint = f"remove {key}, or build engines that differ in this from recipes of their own"
             raise recipe.origin.refusal(key, received, expected, hint)
         if dtype == FP8_CACHE and engine.compute_capability and _version(engine.compute_capability) < FP8_CAPABILITY:

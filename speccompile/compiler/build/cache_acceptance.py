@@ -109,8 +109,8 @@ def check_acceptance(quantized: MeasuredAcceptance, floats: MeasuredAcceptance, 
     error = (quantized.length_error**2 + floats.length_error**2) ** 0.5 / floats.mean_length
     if lost - _ERRORS * error > most:
         raise ProofError(
-            f"cache.dtype: quantized caches shorten the mean acceptance length from {floats.mean_length:.2f} to "
-            f"{quantized.mean_length:.2f} tokens a round, by {100 * lost:.1f} % over {quantized.rounds} rounds, "
+            f"cache.dtype: with quantized caches a round gives {quantized.mean_length:.2f} tokens in the mean, and "
+            f"{floats.mean_length:.2f} with float caches: {100 * lost:.1f} % fewer over {quantized.rounds} rounds, "
             f"expected at most {100 * most:g} %, which is cache.max_acceptance_loss",
             hint="set cache.dtype and drafter_cache.dtype to float, or accept the loss: "
             f"cache.max_acceptance_loss={lost + 0.005:.2f}",

@@ -7,6 +7,7 @@ from math import ceil, floor, log10
 from pathlib import Path
 from typing import Any
 
+from speccompile.bundle.caches import caches_in
 from speccompile.compiler.build.cache_key import GraphFiles
 from speccompile.compiler.build.cached_steps import CachedSteps
 from speccompile.compiler.build.lowered import Lowered
@@ -137,7 +138,7 @@ def _measure(inputs: MeasuredInputs, engines: Mapping[Target, ProofEngine]) -> d
         free_memory()
     rows, cache = [], {}
     if inputs.cache != FLOAT_CACHE:
-        with log_step(f"measuring quality: transformers with {inputs.cache} caches"):
+        with log_step(f"measuring quality: transformers with {caches_in(inputs.cache)}"):
             loss = quality.agreement(_eager(inputs, inputs.cache), float32)
             cache = {"cache": {"dtype": inputs.cache, **loss}}
             free_memory()
@@ -163,9 +164,9 @@ def _check_cache(found: dict[str, Any], most: float, tokens: int) -> None:
     lost = found["kl_divergence"]
     if lost > most:
         raise ProofError(
-            f"cache.dtype: {found['dtype']} caches change the target's probabilities by {lost:.6f} nats (KL divergence "
-            f"from float caches over {tokens} tokens; {100 * found['same_argmax']:.2f} % have the same best token), "
-            f"expected at most {most:g}, which is cache.max_divergence",
+            f"cache.dtype: {caches_in(found['dtype'])} change the target's probabilities by {lost:.6f} nats (mean KL "
+            f"divergence from those with float caches, over {tokens} tokens of the texts; the most probable token is "
+            f"the same for {100 * found['same_argmax']:.2f} %), expected at most {most:g}, which is cache.max_divergence",
             hint=f"set cache.dtype to float, or accept the loss: cache.max_divergence={above(lost)}",
         )
 
