@@ -2,13 +2,16 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speccompile.runtime.generation import SequenceState
 from speccompile.runtime.options import GREEDY, SamplingParams
+from speccompile.runtime.rounds.sampling_inputs import PenaltyHistory
 from speccompile.runtime.text.tokenizer import Tokenizer
 from tests.light.fake_bundle import toy_bundle, toy_tokenizer
 from tests.light.toy_models import VOCABULARY, autoregressive
@@ -176,6 +179,18 @@ def test_the_history_grows_in_powers_of_two_up_to_the_capacity():
     bound = len(bundle._loop.rounds._forwards)
     bundle.generate_batch(given, temperature=3, seed=5, repetition_penalty=[1.4, 1], autoregressive=True)
     assert len(bundle._loop.rounds._forwards) == bound
+
+
+@pytest.mark.parametrize("prompt", [[9], [9, 8, 7, 6, 5, 4]], ids=len)
+def test_no_round_s_tokens_are_missing_from_the_history(prompt):
+    lines, manifest = {}, SimpleNamespace(batch_size=1, max_length=64)
+    engine = SimpleNamespace(host_view=lambda name, shape: lines.setdefault(shape, np.zeros(shape, np.int64)))
+    history, row = PenaltyHistory(engine, manifest), SequenceState(prompt, 50, 64, (), None)
+    history.admit(0, prompt)
+    for tokens in ([20, 21, 22, 23], [24], [25, 26, 27], [28, 29, 30, 31, 32]):
+        row.append_tokens(tokens, 4, None)
+        history.add(0, row)
+        assert set(lines[1, history.write([0])][0]) == {*prompt, *row.token_ids}
 
 
 def test_a_penalized_row_that_has_ended_is_left_alone():

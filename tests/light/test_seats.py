@@ -1,10 +1,14 @@
 """Which row a sequence gets and what it finds there, who waits, and what reading costs: without a bundle."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from speccompile.runtime.generation import SequenceState
 from speccompile.serving.scheduler.latency import ROUNDS, SMALLEST, LatencyEstimates
 from speccompile.serving.scheduler.limits import Limits
+from speccompile.serving.scheduler.preemption import Victims
 from speccompile.serving.scheduler.request import Request
 from speccompile.serving.scheduler.scheduled import ScheduledSequence
 from speccompile.serving.scheduler.slot_allocator import SlotAllocator, SlotAssignment, common_prefix_length
@@ -167,6 +171,42 @@ def test_so_many_requests_may_wait(waits, free, expected):
 )  # fmt: skip
 def test_so_many_tokens_may_wait_and_one_request_alone(waits, tokens, free, expected):
     assert line(*[(each, 1) for each in waits], tokens=10).exceeded_limit(tokens, free) == expected
+
+
+def test_a_sequence_that_was_preempted_counts_on_its_own():
+    waiting, (head, other) = WaitingQueue(Limits()), (sequence(1, 2, 3), sequence(1, 2, 3, index=1))
+    waiting.add([head, other])
+    assert (waiting.requests, waiting.tokens) == (1, 3)
+    other.start_time = 1.0
+    assert (waiting.requests, waiting.tokens) == (2, 6)
+
+
+def runs(client: str, priority: int, arrival: float) -> ScheduledSequence:
+    row = SequenceState([1], 50, 100, (), None)
+    return ScheduledSequence(Request(1), 0, row, False, True, client, "", True, arrival, priority)
+
+
+@pytest.mark.parametrize(
+    ("first", "client_rows", "reading", "expected"),
+    [
+        (("x", 0, 9.0), 3, None, 1),
+        (("x", 1, 9.0), 3, None, 1),
+        (("x", 2, 0.0), 3, None, None),
+        (("x", 0, 9.0), 3, 0, 0),
+        (("x", 0, 9.0), 3, 3, None),
+        (("a", 0, 9.0), 1, None, 0),
+        (("c", 0, 9.0), 1, None, None),
+    ],
+    ids=str,
+)
+def test_who_loses_its_slot(first, client_rows, reading, expected):
+    """Of the lowest priority who came last, of a client that has all its slots one of its own; while a prompt is read
+    only its sequence."""
+    running = [runs("a", 1, 2.0), runs("b", 2, 1.0), runs("b", 2, 0.0), runs("c", 0, 3.0)]
+    bundle: Any = SimpleNamespace(_loop=SimpleNamespace(drafting=None))
+    reads = None if reading is None else running[reading]
+    found = Victims(bundle, running, reads, client_rows).of(runs(*first))
+    assert found is (None if expected is None else running[expected])
 
 
 def test_first_come_first_served():
