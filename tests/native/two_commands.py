@@ -21,7 +21,7 @@ from speccompile.cli.main import group
 SPEED = re.compile(r"[\d.]+ tokens/s(, [\d.]+x autoregressive \(estimated\))?")
 HELP = re.compile(r"^help: speccompile explain SC\d{3}\n", re.MULTILINE)
 """A line that the program does not have: its errors have no codes."""
-LONG_STEP = re.compile(r"^.*: [\d.]+ s\n", re.MULTILINE)
+LONG_STEP = re.compile(r"^.*: (?:still running, )?[\d.]+ s\n", re.MULTILINE)
 TIMES = re.compile(r'("(?:seconds|tokens_per_second)": )[\d.e+-]+')
 
 
