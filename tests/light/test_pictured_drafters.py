@@ -170,7 +170,7 @@ def test_mask_rows_of_p_eagle_are_those_of_its_formula(tmp_path, axes):
 
 def test_other_prompts_of_the_proof_keep_the_pictures_and_little_text():
     family = SimpleNamespace(images=SimpleNamespace(token_id=7))
-    prompt = PicturedPrompt(torch.nn.Identity(), family, [1, 2, 3, 7, 7, 4, 5, 7, 6], [])  # type: ignore[arg-type]
+    prompt = PicturedPrompt(torch.nn.Identity(), family, [1, 2, 3, 7, 7, 4, 5, 7, 6], [])
     found = {tuple(_other_text(prompt, seed, 10).ids) for seed in range(1, 40)}
     assert len(found) > 30
     for ids in found:
@@ -180,7 +180,7 @@ def test_other_prompts_of_the_proof_keep_the_pictures_and_little_text():
 
 def test_a_blind_reference_lacks_the_rows_or_the_positions():
     pictures = PicturedText(np.ones((3, 2), np.float32), np.array([False, True, True]), np.full((3, 5), 9), print)
-    case = Case("here", 0, DrafterInputs([1, 2], pictures=pictures), None, {})  # type: ignore[arg-type]
+    case = Case("here", 0, DrafterInputs([1, 2], pictures=pictures), None, {})
     rows, straight = (_blind(case, name).fed.pictures for name in (ROWS, POSITIONS))
     assert (rows.is_row.any(), straight.is_row.any()) == (False, True)
     assert straight.positions.tolist() == 3 * [[0, 1, 2, 3, 4]]
