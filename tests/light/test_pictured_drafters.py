@@ -10,7 +10,8 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLRotaryE
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding
 
 from speccompile.bundle.media import MEDIA, MEDIA_BEHIND, MEDIA_NEXT, MEDIA_OFFSETS, MEDIA_ROWS
-from speccompile.compiler.prove.drafts import DrafterInputs, PicturedText
+from speccompile.compiler.build.pictured_drafts import POSITIONS, ROWS, PicturedPrompt, _blind, _other_text
+from speccompile.compiler.prove.drafts import Case, DrafterInputs, PicturedText
 from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft import Accepted
 from speccompile.compiler.step.draft.layers import Rotary
@@ -181,3 +182,22 @@ def test_mask_rows_of_p_eagle_are_those_of_its_formula(tmp_path, axes):
     if axes:
         straight = reader.begin(given._replace(media_offsets=0 * given.media_offsets), states).depths[0]
         assert float((straight - found).abs().max()) > 0.01
+
+
+def test_other_prompts_of_the_proof_keep_the_pictures_and_little_text():
+    family = SimpleNamespace(images=SimpleNamespace(token_id=7))
+    prompt = PicturedPrompt(torch.nn.Identity(), family, [1, 2, 3, 7, 7, 4, 5, 7, 6], [])
+    found = {tuple(_other_text(prompt, seed, 10).ids) for seed in range(1, 40)}
+    assert len(found) > 30
+    for ids in found:
+        assert [token == 7 for token in ids] == [False, True, True, False, True, False]
+        assert max(ids) < 10
+
+
+def test_a_blind_reference_lacks_the_rows_or_the_positions():
+    pictures = PicturedText(np.ones((3, 2), np.float32), np.array([False, True, True]), np.full((3, 5), 9), print)
+    case = Case("here", 0, DrafterInputs([1, 2], pictures=pictures), None, {})
+    rows, straight = (_blind(case, name).fed.pictures for name in (ROWS, POSITIONS))
+    assert (rows.is_row.any(), straight.is_row.any()) == (False, True)
+    assert straight.positions.tolist() == 3 * [[0, 1, 2, 3, 4]]
+    assert rows.positions is pictures.positions

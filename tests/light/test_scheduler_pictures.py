@@ -41,7 +41,7 @@ def seen(made: Scheduler, prompt: list[int], looks: int, **options: Any) -> tupl
     request, pictures = made.submit(prompt, **options), Slow(prompt, looks)
     for served in made._waiting._line:
         if served.request is request:
-            served.row.media = pictures  # type: ignore[assignment]
+            served.row.media = pictures
     return request, pictures
 
 
