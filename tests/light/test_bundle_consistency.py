@@ -75,6 +75,11 @@ def own_engine(**changes: Any) -> Change:
     return lambda made: replace(made, engines=(replace(made.engines[0], **changes), *made.engines[1:]))
 
 
+def twice(made: Manifest) -> Manifest:
+    """Give the first engine a graph twice."""
+    return own_engine(graphs=(*made.engines[0].graphs, made.engines[0].graphs[0]))(made)
+
+
 CONTRADICTIONS: list[tuple[str, Change, str]] = [
     ("chain", field(batch_size=2), "'window' is int64 [1, window] (io), expected int64 [2, window] (io)"),
     ("chain", field(tokens=3, depth=3), "'next_window' is int64 [1, 5] (io) in 'window', expected int64 [1, 4] (io)"),
@@ -84,6 +89,7 @@ CONTRADICTIONS: list[tuple[str, Change, str]] = [
     ("chain", field(catch_up=0), "catch_up: expected a number from 1 to 17, got 0"),
     ("chain", field(catch_up=18), "catch_up: expected a number from 1 to 17, got 18"),
     ("chain", field(vocabulary_size=10), "expected float32 [1, logit_rows, 10] (optional)"),
+    ("chain", field(eos_token_ids=(2**31 - 1,)), "eos_token_ids: expected numbers from 0 to 2147483646, got 2147483647"),
     ("chain", field(eos_token_ids=(-1,)), "eos_token_ids: expected numbers from 0 to 2147483646, got -1"),
     ("chain", field(decoding="beam"), "decoding: expected 'greedy' or 'sampling', got 'beam'"),
     ("chain", field(decoding="sampling"), "decoding: received 'sampling', but 'verify' has no input 'uniforms'"),
@@ -114,6 +120,7 @@ CONTRADICTIONS: list[tuple[str, Change, str]] = [
     ("features", without("verify", "features"), "'features' is float32 [1, window, 1] (link), written is nothing"),
     ("features", edited("verify", "features", shape=(1, "window", 2)), "written is float32 [1, window, 2] (link)"),
     ("chain", edited("verify", "n_path", engines=False, dtype="int32"), "engine 'onnxruntime-cpu': graph 'verify': "),
+    ("chain", twice, "its graphs are verify, draft, verify, the bundle's are verify, draft"),
     ("chain", own_engine(graphs=()), "engine 'onnxruntime-cpu': its graphs are none, the bundle's are verify, draft"),
 ]  # fmt: skip
 """Kind of bundle, change, and what is said of it."""
