@@ -106,6 +106,11 @@ def also_encoding(manifest: Manifest) -> Manifest:
     return replace(seeing(encodes=True)(manifest), graphs=manifest.graphs)
 
 
+def twice(made: Manifest) -> Manifest:
+    """Give the first engine a graph twice."""
+    return own_engine(graphs=(*made.engines[0].graphs, made.engines[0].graphs[0]))(made)
+
+
 CONTRADICTIONS: list[tuple[str, Change, str]] = [
     ("chain", seeing(encodes=False), "its graphs are verify, draft, the bundle's are verify, draft, encode_image"),
     ("chain", also_encoding, "its graphs are verify, draft, encode_image, the bundle's are verify, draft"),
@@ -117,6 +122,7 @@ CONTRADICTIONS: list[tuple[str, Change, str]] = [
     ("chain", field(catch_up=0), "catch_up: expected a number from 1 to 17, got 0"),
     ("chain", field(catch_up=18), "catch_up: expected a number from 1 to 17, got 18"),
     ("chain", field(vocabulary_size=10), "expected float32 [1, logit_rows, 10] (optional)"),
+    ("chain", field(eos_token_ids=(2**31 - 1,)), "expected numbers from 0 to 2147483646, got 2147483647"),
     ("chain", field(eos_token_ids=(-1,)), "eos_token_ids: expected numbers from 0 to 2147483646, got -1"),
     ("chain", field(decoding="beam"), "decoding: expected 'greedy' or 'sampling', got 'beam'"),
     ("chain", field(decoding="sampling"), "decoding: received 'sampling', but 'verify' has no input 'uniforms'"),
@@ -147,6 +153,7 @@ CONTRADICTIONS: list[tuple[str, Change, str]] = [
     ("features", without("verify", "features"), "'features' is float32 [1, window, 1] (link), written is nothing"),
     ("features", edited("verify", "features", shape=(1, "window", 2)), "written is float32 [1, window, 2] (link)"),
     ("chain", edited("verify", "n_path", engines=False, dtype="int32"), "engine 'onnxruntime-cpu': graph 'verify': "),
+    ("chain", twice, "its graphs are verify, draft, verify, the bundle's are verify, draft"),
     ("chain", own_engine(graphs=()), "engine 'onnxruntime-cpu': its graphs are none, the bundle's are verify, draft"),
 ]  # fmt: skip
 """Kind of bundle, change, and what is said of it."""

@@ -189,8 +189,8 @@ def runs(client: str, priority: int, arrival: float) -> ScheduledSequence:
 @pytest.mark.parametrize(
     ("first", "client_rows", "reading", "expected"),
     [
-        (("x", 0, 9.0), 3, None, 1),
-        (("x", 1, 9.0), 3, None, 1),
+        (("x", 0, 9.0), 3, None, 2),
+        (("x", 1, 9.0), 3, None, 2),
         (("x", 2, 0.0), 3, None, None),
         (("x", 0, 9.0), 3, 0, 0),
         (("x", 0, 9.0), 3, 3, None),
@@ -202,7 +202,7 @@ def runs(client: str, priority: int, arrival: float) -> ScheduledSequence:
 def test_who_loses_its_slot(first, client_rows, reading, expected):
     """Of the lowest priority who came last, of a client that has all its slots one of its own; while a prompt is read
     only its sequence."""
-    running = [runs("a", 1, 2.0), runs("b", 2, 1.0), runs("b", 2, 0.0), runs("c", 0, 3.0)]
+    running = [runs("a", 1, 2.0), runs("b", 2, 0.0), runs("b", 2, 1.0), runs("c", 0, 3.0)]
     bundle: Any = SimpleNamespace(_loop=SimpleNamespace(drafting=None))
     reads = None if reading is None else running[reading]
     found = Victims(bundle, running, reads, client_rows).of(runs(*first))
