@@ -294,5 +294,5 @@ def test_tensorrt_takes_whole_graphs(case, name, dtype, capability, tmp_path):
     )  # fmt: skip
     report = process.build(made.folder / file, graph, settings, tmp_path / "engine", LIMITS)
     assert report["aliases"] == graph.aliases
-    assert report["parsed_layers"]["KV_CACHE_UPDATE"] == len(graph.aliases)
+    assert report["parsed_layers"].get("KV_CACHE_UPDATE", 0) == len(graph.aliases)
     assert (tmp_path / "engine").stat().st_size == report["bytes"]
