@@ -27,7 +27,7 @@ from speccompile.compiler.step.decoder import CacheShape
 from speccompile.compiler.step.draft.fixed import FixedDrafter
 from speccompile.compiler.step.draft.language import DecoderReader
 from speccompile.compiler.step.verify import Verify
-from speccompile.contract import Graph, with_cache_dtypes, with_fixed_batch, with_tensorrt_states
+from speccompile.contract import FLOAT_CACHE, FP8, Graph, with_cache_dtypes, with_fixed_batch, with_tensorrt_states
 from speccompile.drafters.prompt_lookup.drafter import PromptLookup
 from speccompile.runtime.devices.onnxruntime import OnnxRuntimeEngine
 from speccompile.tree import chain
@@ -174,9 +174,16 @@ def fixed(exported: Exported, batch: int) -> Exported:
     return replace(exported, graph=with_fixed_batch(exported.graph, batch))
 
 
-def verify(batch: int) -> Callable[[Path], Exported]:
-    shape = CacheShape(batch, ROWS, LENGTH)
-    return lambda path: fixed(export_verify(Verify(probe(load_model(path, LENGTH), shape))), batch)
+def verify(batch: int, dtype: str = FLOAT_CACHE) -> Callable[[Path], Exported]:
+    """dtype: of the caches."""
+
+    def export(path: Path) -> Exported:
+        shape = CacheShape(batch, ROWS, LENGTH)
+        decoder = probe(load_model(path, LENGTH), shape)  # compared with transformers over float caches
+        decoder.shape = replace(shape, dtype=dtype)
+        return fixed(export_verify(Verify(decoder)), batch)
+
+    return export
 
 
 def draft(batch: int) -> Callable[[Path], Exported]:
@@ -212,13 +219,17 @@ CASES: dict[str, tuple[str, Callable[[Path], Exported]]] = {
 }
 
 
+BYTES = {"int8 caches": ("mistral", verify(2, "int8")), "fp8 caches": ("mistral", verify(1, "fp8"))}
+
+
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
     made: dict[str, Case] = {}
 
     def get(name: str) -> Case:
         if name not in made:
-            made[name] = export_case(CASES[name][0], tmp_path_factory.mktemp("case"), CASES[name][1])
+            model, export = (CASES | BYTES)[name]
+            made[name] = export_case(model, tmp_path_factory.mktemp("case"), export)
         return made[name]
 
     return get
@@ -269,17 +280,19 @@ LIMITS = Limits(seconds=300, memory=8e9)
         ("soft caps and windows", "float32", "12.0"),
         ("ragged rows", "bfloat16", "8.6"),
         ("a drafter", "float32", "8.6"),
+        *(("int8 caches", "float16", capability) for capability in ("8.6", "8.9", "12.0")),
+        *(("fp8 caches", "float16", capability) for capability in ("8.9", "12.0")),
     ],
 )
 def test_tensorrt_takes_whole_graphs(case, name, dtype, capability, tmp_path):
-    """Every state in place, which the builder's side checks against the contract."""
+    """Every state in place but byte caches, which the builder's side checks against the contract."""
     made = case(name)
-    file, graph = made.write(dtype), lowered_graph(made.graph, dtype)
+    file, graph = made.write(dtype), lowered_graph(made.graph, FP8 if name == "fp8 caches" else dtype)
     settings = make_settings(
         graph, backend="tensorrt_rtx", compute_capability=capability, precision={"target": dtype}, tokens=2,
         catch_up=2, prefill_chunk=16, max_length=64,
     )  # fmt: skip
     report = process.build(made.folder / file, graph, settings, tmp_path / "engine", LIMITS)
     assert report["aliases"] == graph.aliases
-    assert report["parsed_layers"]["KV_CACHE_UPDATE"] == len(graph.aliases)
+    assert report["parsed_layers"].get("KV_CACHE_UPDATE", 0) == len(graph.aliases)
     assert (tmp_path / "engine").stat().st_size == report["bytes"]

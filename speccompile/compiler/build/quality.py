@@ -164,10 +164,9 @@ def _check_cache(found: dict[str, Any], most: float, tokens: int) -> None:
     lost = found["kl_divergence"]
     if lost > most:
         raise ProofError(
-            f"cache.dtype: {caches_in(found['dtype'])} change the target's probabilities by {lost:.6f} nats (mean KL "
-            f"divergence from those with float caches, over {tokens} tokens of the texts; the most probable token is "
-            f"the same for {100 * found['same_argmax']:.2f} %), expected at most {most:g}, the value of "
-            "cache.max_divergence",
+            f"cache.dtype: {caches_in(found['dtype'])} change the target's probabilities by {lost:.6f} nats (mean "
+            f"KL divergence from those with float caches, over {tokens} tokens of the texts; the likeliest token is "
+            f"the same for {100 * found['same_argmax']:.2f} %), expected at most {most:g}: cache.max_divergence",
             hint=f"set cache.dtype to float, or accept the loss: cache.max_divergence={above(lost)}",
         )
 
