@@ -246,11 +246,13 @@ def test_a_full_queue_is_told_with_when_to_come_again(native):
 def test_monitoring_gets_in_where_all_connections_are_taken(native):
     with native("--connections", 6, "--header-seconds", 20) as (running, server):
         with ExitStack() as held:
-            for _ in range(30):
+            for number in range(40):
                 one = held.enter_context(connect(server))
                 one.sendall(b"GET /version HTTP/1.1\r\nX: ")
+                # a connection of before may have ended meanwhile: its place is taken then
+                if number > 30 and (refused := server.ask("GET", "/version")).status != 200:
+                    break
             assert server.ask("GET", "/health").status == 200
-            refused = server.ask("GET", "/version")
             assert (refused.status, refused.error["type"]) == (503, "unavailable_error")
             assert "too many connections" in refused.error["message"]
         deadline = time.monotonic() + 20
