@@ -11,7 +11,7 @@ constexpr int kParts = kTile / kWidth;          // vectors of a tile
 constexpr bool kManyRegisters = kWidth != 8;    // 32 vector registers, 16 with AVX2
 
 // The most rows of each kind of product: windows of so many read a weight once.
-constexpr int kFloatRows = kManyRegisters ? 12 : 6, kInt8Rows = kManyRegisters ? 8 : 5, kInt4Rows = kManyRegisters ? 8 : 5;
+constexpr int kFloatRows = kManyRegisters ? 12 : 6, kIntegerRows = kWidth == 16 ? 12 : kManyRegisters ? 8 : 5;
 
 // Vectors of columns beside each other, for a number of rows: few where the rows alone give the processor enough to do, because
 // memory is read fastest from one place. bytes: of a number of the weight.
@@ -19,7 +19,7 @@ constexpr int float_columns(int rows, int bytes) {
   if (kWidth == 8 || rows > 6) return 2;
   return kWidth == 16 && rows < 3 && bytes == 4 ? 2 : 4;
 }
-constexpr int int8_columns(int rows) { return kWidth >= 8 || rows > 5 ? 2 : 4; }
+constexpr int int8_columns(int rows) { return kWidth == 16 ? 1 : kWidth == 8 || rows > 5 ? 2 : 4; }
 constexpr int int4_columns(int rows) { return kWidth == 8 || (kWidth < 8 && rows < 3) ? 2 : 1; }
 constexpr int bytes_columns(int rows) { return kWidth == 8 && rows > 3 ? 1 : int4_columns(rows); }
 

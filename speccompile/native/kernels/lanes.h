@@ -19,7 +19,7 @@
 //                   of x, and the four of each column), flush (after every 32), finish
 //   NibbleSum       the same of x * w, w from 0 to 15
 //   fetch_ahead     of a place in a weight that is read from its beginning to its end, what lies so many bytes, and four
-//                   times as many, behind it
+//                   times as many, behind it, or as far behind it as the path says
 //
 // How wide a vector is decides nothing but speed. In products a lane is a column, whose sum is made in the order of its
 // rows. What is summed over lanes has sixteen of them on every path: `Lanes`, in sums.h.
@@ -37,10 +37,10 @@ constexpr int kAhead = 2048;
 constexpr int ahead(int places) { return places == 1 ? kAhead : kAhead / 2 / places; }
 
 #define SPC_INLINE static inline __attribute__((always_inline, unused))
-// Of loops over sums that are to stay in registers: clang leaves them in memory where it does not unroll all of it. GCC
-// unrolls by itself, and told to do so would make the scalar path's products of integers half as fast.
-#if defined(__clang__)
-#define SPC_UNROLL _Pragma("GCC unroll 8")
+// Of loops over sums that are to stay in registers: clang leaves them in memory where it does not unroll all of it, GCC those of
+// twelve rows. Of fewer it unrolls by itself, and told to do so would make the scalar path's products of integers half as fast.
+#if defined(__clang__) || defined(__AVX512F__)
+#define SPC_UNROLL _Pragma("GCC unroll 12")
 #else
 #define SPC_UNROLL
 #endif

@@ -26,7 +26,7 @@ struct FloatBlocks {
 
 struct Int8Blocks {
   using Product = Int8Product;
-  static constexpr int kRows = kInt8Rows;
+  static constexpr int kRows = kIntegerRows;
   static constexpr int columns(int rows) { return int8_columns(rows); }
   template <int M, int C>
   static void compute(const Product& p, const Place& at) {
@@ -36,7 +36,7 @@ struct Int8Blocks {
 
 struct Int4Blocks {
   using Product = Int4Product;
-  static constexpr int kRows = kInt4Rows;
+  static constexpr int kRows = kIntegerRows;
   static constexpr int columns(int rows) { return int4_columns(rows); }
   template <int M, int C>
   static void compute(const Product& p, const Place& at) {
@@ -47,7 +47,7 @@ struct Int4Blocks {
 template <class Sum>
 struct CodeBlocks {
   using Product = BlockProduct;
-  static constexpr int kRows = kInt4Rows;
+  static constexpr int kRows = kIntegerRows;
   static constexpr int columns(int rows) { return kCodes<Sum> == 8 ? int4_columns(rows) : bytes_columns(rows); }
   template <int M, int C>
   static void compute(const Product& p, const Place& at) {

@@ -6,6 +6,14 @@
 namespace speccompile {
 namespace SPECCOMPILE_PATH {
 
+// A loop that is not unrolled goes over an array in memory. So this one is not that of the sums, which GCC would write there each
+// time that they grow.
+template <int M, int C>
+SPC_INLINE void put_block(const Output& out, const Place& at, const Vector (&complete)[M][C]) {
+  for (int m = 0; m < M; ++m)
+    for (int c = 0; c < C; ++c) put(out, at.row + m, at.vector + c, complete[m][c]);
+}
+
 template <int M, int C>
 static __attribute__((noinline)) void int8_block(const Int8Product& p, const Place& at) {
   ByteSum sums[M][C];
@@ -22,22 +30,21 @@ static __attribute__((noinline)) void int8_block(const Int8Product& p, const Pla
       SPC_UNROLL for (int c = 0; c < C; ++c) {
         const Bytes numbers = load_bytes(w[c] + i * kTile);
         fetch_line<C>(w[c] + i * kTile, c);
-        SPC_UNROLL for (int m = 0; m < M; ++m) add(sums[m][c], numbers, x[m] + i);
+        SPC_UNROLL for (int m = 0; m < M; ++m) add(sums[m][c], numbers, x[m] + k + i);
       }
     }
     SPC_UNROLL for (int c = 0; c < C; ++c) {
       SPC_UNROLL for (int m = 0; m < M; ++m) flush(sums[m][c]);
       w[c] += 32 * kTile;
     }
-    SPC_UNROLL for (int m = 0; m < M; ++m) x[m] += 32;
   }
+  Vector complete[M][C];
   SPC_UNROLL for (int c = 0; c < C; ++c) {
     const Vector scales = load(p.scales + (at.vector + c) * kWidth);
-    SPC_UNROLL for (int m = 0; m < M; ++m) {
-      const Vector scale = multiply(broadcast(p.x.scales[at.row + m]), scales);
-      put(p.out, at.row + m, at.vector + c, multiply(to_floats(finish(sums[m][c])), scale));
-    }
+    SPC_UNROLL for (int m = 0; m < M; ++m)
+      complete[m][c] = multiply(to_floats(finish(sums[m][c])), multiply(broadcast(p.x.scales[at.row + m]), scales));
   }
+  put_block(p.out, at, complete);
 }
 
 // sum: of a block, without its zero point.
@@ -45,9 +52,9 @@ SPC_INLINE Vector add_block(Vector total, Vector sum, Vector scale, float x_scal
   return fma(sum, multiply(scale, broadcast(x_scale)), total);
 }
 
-// Rows of a block [M, 32] times columns of a weight, behind which the pointers then stand.
+// Rows of a block [M, 32], from column k on, times columns of a weight, behind which the pointers then stand.
 template <int M, int C>
-SPC_INLINE void add_nibbles(NibbleSum (&sums)[M][C], const uint8_t* (&w)[C], const int8_t* (&x)[M]) {
+SPC_INLINE void add_nibbles(NibbleSum (&sums)[M][C], const uint8_t* (&w)[C], const int8_t* (&x)[M], int64_t k) {
 #pragma GCC unroll 4
   for (int i = 0; i < 32; i += 8) {
     Bytes low[C], high[C];
@@ -58,15 +65,14 @@ SPC_INLINE void add_nibbles(NibbleSum (&sums)[M][C], const uint8_t* (&w)[C], con
       high[c] = high_nibbles(both);
     }
     SPC_UNROLL for (int m = 0; m < M; ++m) {
-      SPC_UNROLL for (int c = 0; c < C; ++c) add(sums[m][c], low[c], x[m] + i);
-      SPC_UNROLL for (int c = 0; c < C; ++c) add(sums[m][c], high[c], x[m] + i + 4);
+      SPC_UNROLL for (int c = 0; c < C; ++c) add(sums[m][c], low[c], x[m] + k + i);
+      SPC_UNROLL for (int c = 0; c < C; ++c) add(sums[m][c], high[c], x[m] + k + i + 4);
     }
   }
   SPC_UNROLL for (int c = 0; c < C; ++c) {
     SPC_UNROLL for (int m = 0; m < M; ++m) flush(sums[m][c]);
     w[c] += 16 * kTile;
   }
-  SPC_UNROLL for (int m = 0; m < M; ++m) x[m] += 32;
 }
 
 // kIsShort: blocks of 32, whose sums need not outlive a loop.
@@ -91,7 +97,7 @@ static __attribute__((noinline)) void int4_columns_of(const Int4Product& p, cons
     NibbleSum sums[M][C];
     SPC_UNROLL for (int m = 0; m < M; ++m)
       SPC_UNROLL for (int c = 0; c < C; ++c) start(sums[m][c]);
-    for (int64_t k = 0; k < block; k += 32) add_nibbles(sums, w, x);
+    for (int64_t k = 0; k < block; k += 32) add_nibbles(sums, w, x, b * block + k);
     SPC_UNROLL for (int c = 0; c < C; ++c) {
       const Vector scale = from_float16(scales[c] + b * kTile), zero_point = from_bytes(zero_points[c] + b * kTile);
       if (b % 4 == 0) {  // four blocks' zero points fill a line, and their scales two
@@ -106,10 +112,12 @@ static __attribute__((noinline)) void int4_columns_of(const Int4Product& p, cons
       }
     }
   }
+  Vector complete[M][C];
   SPC_UNROLL for (int c = 0; c < C; ++c) {
     const Vector factor = load(p.factors + (at.vector + c) * kWidth);
-    SPC_UNROLL for (int m = 0; m < M; ++m) put(p.out, at.row + m, at.vector + c, multiply(totals[m][c], factor));
+    SPC_UNROLL for (int m = 0; m < M; ++m) complete[m][c] = multiply(totals[m][c], factor);
   }
+  put_block(p.out, at, complete);
 }
 
 template <int M, int C>
@@ -161,19 +169,21 @@ static __attribute__((noinline)) void code_block(const BlockProduct& p, const Pl
     Sum sums[M][C];
     SPC_UNROLL for (int m = 0; m < M; ++m)
       SPC_UNROLL for (int c = 0; c < C; ++c) begin(sums[m][c], row_sums[m]);
-    for (int64_t i = 0; i < block; i += codes) {
-      Bytes numbers[C];
-      SPC_UNROLL for (int c = 0; c < C; ++c) {
-        numbers[c] = load_bytes(w[c]);
-        fetch_line<C>(w[c], c);
-        w[c] += 4 * kTile;
+    for (int64_t i = 0; i < block; i += 16) {
+#pragma GCC unroll 4
+      for (int64_t k = 0; k < 16; k += codes) {
+        Bytes numbers[C];
+        SPC_UNROLL for (int c = 0; c < C; ++c) {
+          numbers[c] = load_bytes(w[c] + k / codes * 4 * kTile);
+          fetch_line<C>(w[c] + k / codes * 4 * kTile, c);
+        }
+        SPC_UNROLL for (int m = 0; m < M; ++m)
+          SPC_UNROLL for (int c = 0; c < C; ++c) add_codes(sums[m][c], numbers[c], x[m] + b * block + i + k);
       }
-      SPC_UNROLL for (int m = 0; m < M; ++m)
-        SPC_UNROLL for (int c = 0; c < C; ++c) add_codes(sums[m][c], numbers[c], x[m] + i);
+      SPC_UNROLL for (int c = 0; c < C; ++c) w[c] += 16 / codes * 4 * kTile;
     }
     SPC_UNROLL for (int m = 0; m < M; ++m)
       SPC_UNROLL for (int c = 0; c < C; ++c) flush(sums[m][c]);
-    SPC_UNROLL for (int m = 0; m < M; ++m) x[m] += block;
     SPC_UNROLL for (int c = 0; c < C; ++c) {
       const Vector scale = load(scales[c] + b * kTile);
       fetch_line<C>(scales[c] + b * kTile, c);
@@ -187,8 +197,10 @@ static __attribute__((noinline)) void code_block(const BlockProduct& p, const Pl
       }
     }
   }
-  SPC_UNROLL for (int c = 0; c < C; ++c)
-    SPC_UNROLL for (int m = 0; m < M; ++m) put(p.out, at.row + m, at.vector + c, totals[m][c]);
+  Vector complete[M][C];
+  SPC_UNROLL for (int m = 0; m < M; ++m)
+    SPC_UNROLL for (int c = 0; c < C; ++c) complete[m][c] = totals[m][c];
+  put_block(p.out, at, complete);
 }
 
 }  // namespace SPECCOMPILE_PATH
