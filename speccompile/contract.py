@@ -52,8 +52,7 @@ target.key.0 .. float [B, G, S, D]      caches, one pair a layer; `drafter.` for
                                         the round's commit leaves them. In a ring (`Manifest`) S is less than a text
 target.key_scale.0 .. float32 [B, G, S, 1]  of quantized caches, whose target.key.0 is int8: a row of a head is its
                                         codes times its scale; [B, G, S, 2] of int4 codes, [B, G, S, D / 2]
-rows.target.key.0 .. [B, G, window, D]  rows that the engine writes into a cache which its library does not update:
-                                        see NEW_ROWS_PREFIX
+rows.target.key.0 .. [B, G, window, D]  new rows of a cache: see NEW_ROWS_PREFIX
 drafter.ends    int64 [B, S]            of a drafter with another tokenizer: the number of its own tokens up to each of
                                         the target's. Its caches have E rows for every token, at least as many
 target.conv.0 .. float32 [B, 1, K - 1, C]   of a convolution over K tokens: the last rows of its input; and
@@ -160,16 +159,14 @@ OUT_OF_PLACE_PREFIX = "next."
 """Prefix of buffers for states that an engine does not update in place. It copies them when the graph has run."""
 
 NEW_ROWS_PREFIX = "rows."
-"""Prefix of links with new rows of a cache that an engine's library does not update in place. The engine writes them
-into the cache, from the committed length on, when the graph has run."""
+"""Prefix of links with new rows of a cache, which the engine writes behind the committed ones after a run."""
 
 BATCH = "batch"
 """Name of the size that counts the batch slots of a run."""
 
 FLOAT_CACHE, INT8_CACHE, FP8_CACHE = CACHE_DTYPES = ("float", "int8", "fp8")
 INT4_VALUES = "int8 keys and int4 values"
-"""Dtypes of stored keys and values: floats; int8 codes, with a scale a row of a head; fp8 (E4M3) of GPUs, without a
-scale; or int4 codes of values."""
+"""Dtypes of stored keys and values: floats; int8 codes, with a scale a row of a head; fp8 (E4M3); int4 values."""
 
 CACHED_KINDS, SCALE_SUFFIX = ("key", "value"), "_scale"
 """Kinds of states with a row of numbers for every token and head, and the suffix of the kinds that hold their scales:
@@ -191,9 +188,6 @@ class Dtype:
     tensorrt: str
 
 
-FP8 = "float8e4m3fn"
-"""Dtype of fp8 caches."""
-
 DTYPES = {
     "float32": Dtype(4, 1, "F32", "FLOAT"),
     "float16": Dtype(2, 10, "F16", "HALF"),
@@ -202,11 +196,11 @@ DTYPES = {
     "int32": Dtype(4, 6, "I32", "INT32"),
     "bool": Dtype(1, 9, "BOOL", "BOOL"),
     "int8": Dtype(1, 3, "I8", "INT8"),
-    FP8: Dtype(1, 17, "F8_E4M3", "FP8"),
+    "float8e4m3fn": Dtype(1, 17, "F8_E4M3", "FP8"),
 }
 """Properties of all dtypes, for both runtimes."""
 
-BYTE_CACHES = ("int8", FP8)
+BYTE_CACHES = _, FP8 = ("int8", "float8e4m3fn")
 """Dtypes of caches that TensorRT does not update in place."""
 
 TENSORRT_DTYPES = {dtype.tensorrt: name for name, dtype in DTYPES.items()}
@@ -333,8 +327,7 @@ def with_cache_dtypes(graph: Graph, dtypes: Mapping[str, str]) -> Graph:
 
 def with_tensorrt_states(graph: Graph) -> Graph:
     """Return the graph of an engine that updates only caches of floats in place: tokens are float32 [B, 1, S, 1];
-    persistent and recurrent states, any of whose numbers may change, are written to separate buffers; of other caches
-    the target gives its new rows."""
+    persistent and recurrent states are written to separate buffers; of other caches the graph gives new rows."""
     written = {tensor.name for tensor in graph.outputs}
 
     def converted(tensor: Tensor) -> Tensor:
@@ -349,25 +342,6 @@ def with_tensorrt_states(graph: Graph) -> Graph:
         return replace(tensor, dtype="float32", shape=(batch, 1, size, 1))
 
     return Graph(graph.name, tuple(map(converted, graph.inputs)), tuple(map(converted, graph.outputs)))
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """Memory that graphs share by name. A name has several shapes if a width varies from run to run."""
-
-    name: str
-    dtype: str
-    shape: tuple[Dimension, ...]
-    role: str
-
-
-def buffers(graphs: Iterable[Graph]) -> tuple[Buffer, ...]:
-    """Return the buffers of some graphs, each shape once, states last."""
-    tensors = [tensor for graph in graphs for tensor in (*graph.inputs, *graph.outputs)]
-    found: dict[tuple[str, str, tuple[Dimension, ...]], Buffer] = {}
-    for each in tensors:
-        found.setdefault((each.buffer, each.dtype, each.shape), Buffer(each.buffer, each.dtype, each.shape, each.role))
-    return tuple(sorted(found.values(), key=lambda buffer: buffer.role == "state"))
 
 
 def _width(text: str, widths: dict[str, int]) -> int:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+from speccompile.bundle.buffers import buffers
 from speccompile.bundle.media import ENCODE_IMAGE
 from speccompile.bundle.source_section import SECTION, check_source
-from speccompile.contract import Graph, Tensor, buffers
+from speccompile.contract import Graph, Tensor
 from speccompile.errors import BundleError
 
 FORMAT = 3

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.bundle.buffers import Buffer, buffers
 from speccompile.bundle.caches import describe_caches
 from speccompile.cli.heads import accuracy_rows, hit_title
 from speccompile.cli.options import SIGNED_BY
 from speccompile.cli.quality_rows import acceptance_rows, quality_rows, quality_title
 from speccompile.cli.table_output import columns
-from speccompile.contract import ADAPTER_PREFIX, BATCH, DTYPES, Buffer, buffers
+from speccompile.contract import ADAPTER_PREFIX, BATCH, DTYPES
 from speccompile.errors import BundleError
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from speccompile.bundle import open_bundle
+from speccompile.bundle.buffers import buffers
 from speccompile.compiler.prove.feeds import SETTINGS
-from speccompile.contract import BATCH, NEXT_ROUND_INPUTS, PERSISTENT_PREFIX, Graph, Tensor, buffers
+from speccompile.contract import BATCH, NEXT_ROUND_INPUTS, PERSISTENT_PREFIX, Graph, Tensor
 from speccompile.runtime.devices.engine import Array
 from speccompile.runtime.devices.onnxruntime import OnnxRuntimeEngine
 from tests import zoo

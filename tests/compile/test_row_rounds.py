@@ -4,7 +4,8 @@ one row; and nothing of another row is touched."""
 import pytest
 
 from speccompile.bundle import open_bundle
-from speccompile.contract import BATCH, buffers
+from speccompile.bundle.buffers import buffers
+from speccompile.contract import BATCH
 from tests.compile.combinations import BATCH_SIZE, FIRST, ON_STATES, REASON, Combination, every, is_tried
 from tests.compile.row_rounds import differing, is_shared, play, shares_a_table
 from tests.suite.selection import sweep_but

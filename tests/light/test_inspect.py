@@ -6,8 +6,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from speccompile.bundle import BundleWriter, open_bundle
+from speccompile.bundle.buffers import Buffer, buffers
 from speccompile.cli.inspect import command, size_in_bytes
-from speccompile.contract import DTYPES, Buffer, Graph, Tensor, buffers
+from speccompile.contract import DTYPES, Graph, Tensor
 from speccompile.errors import BundleError
 from tests.light.bundle_example import (
     LOCK,

@@ -7,12 +7,12 @@ import onnx
 import onnx.parser
 import pytest
 
+from speccompile.bundle.buffers import buffers
 from speccompile.contract import (
     BATCH,
     OUT_OF_PLACE_PREFIX,
     Graph,
     Tensor,
-    buffers,
     supports_batch_slices,
     with_fixed_batch,
 )

@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 
 from speccompile.bundle import Manifest, open_bundle
+from speccompile.bundle.buffers import buffers
 from speccompile.bundle.hashes import hash_folder, write_hashes
 from speccompile.bundle.manifest import canonical_json
 from speccompile.bundle.media import ENCODE_IMAGE
-from speccompile.contract import Graph, buffers
+from speccompile.contract import Graph
 from speccompile.runtime import Bundle
 from tests.light.fake_bundle import toy_manifest, write_toy_bundle
 from tests.light.test_bundle_consistency import CONTRADICTIONS, seeing

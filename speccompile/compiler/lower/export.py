@@ -148,9 +148,6 @@ def translation() -> dict[Any, Any]:
     def quantize(rows, bits=8):
         return getattr(domain, f"DecodeInt{bits}")(*getattr(domain, f"EncodeInt{bits}")(rows))
 
-    def round_fp8(rows):
-        return domain.RoundFp8(rows)
-
     def allow(logits, allowed):
         return domain.Allow(logits, allowed)
 
@@ -167,7 +164,7 @@ def translation() -> dict[Any, Any]:
         torch.ops.speccompile.attend.default: attend,
         torch.ops.speccompile.commit.default: commit,
         torch.ops.speccompile.quantize.default: quantize,
-        torch.ops.speccompile.round_fp8.default: round_fp8,
+        torch.ops.speccompile.round_fp8.default: domain.RoundFp8,
         **_states(domain),
         torch.ops.speccompile.low_rank.default: low_rank,
         torch.ops.speccompile.allow.default: allow,
@@ -210,9 +207,8 @@ def _grouped_matmul(rows: Any, weights: Any, ends: Any) -> Any:
 
     One MatMul per expert, over no rows if no token chose it: no weight is copied, for any window width.
     """
-    op = onnxscript.values.Opset("", neutral.OPSET)
+    op, results = onnxscript.values.Opset("", neutral.OPSET), []
     start, axis = op.Constant(value_ints=[0]), op.Constant(value_ints=[0])
-    results = []
     for expert in range(weights.shape[0]):
         end = op.Cast(op.Slice(ends, op.Constant(value_ints=[expert]), op.Constant(value_ints=[expert + 1])), to=7)
         weight = op.Gather(weights, op.Constant(value_int=expert), axis=0)

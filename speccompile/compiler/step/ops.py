@@ -130,17 +130,15 @@ def _(buffer: Tensor, rows: Tensor, length: Tensor, axis: int, is_ring: bool = F
 def quantize(rows: Tensor, bits: int = 8) -> Tensor:
     """Return rows float32 [B, G, R, D] as an int8 cache holds them: code * scale; of 4 bits code * scale + least.
 
-    Each row of a head has its own scale, so a row has one value whatever window it is in: scale = max |x| / 127, code =
-    x / scale, rounded half to even, from -127 to 127; 0 where the scale is 0. In 4 bits scale = (max x - least) / 15,
-    least = min x, code = (x - least) / scale, from 0 to 15.
+    A row of a head has its own scale and one value in every window: scale = max |x| / 127, code = x / scale, half to
+    even; 0 where the scale is 0. In 4 bits scale = (max x - least) / 15, code = (x - least) / scale, least = min x.
     """
     if bits == 4:
-        least = rows.amin(3, keepdim=True)
-        step = (rows.amax(3, keepdim=True) - least) / 15
+        least, most = rows.amin(3, keepdim=True), rows.amax(3, keepdim=True)
+        step = (most - least) / 15
         return ((rows - least) / torch.where(step == 0, 1.0, step)).round().clamp(0, 15) * step + least
     scale = rows.abs().amax(3, keepdim=True) / 127
-    codes = (rows / torch.where(scale == 0, 1.0, scale)).round().clamp(-127, 127)
-    return codes * scale
+    return (rows / torch.where(scale == 0, 1.0, scale)).round().clamp(-127, 127) * scale
 
 
 @quantize.register_fake
@@ -150,7 +148,7 @@ def _(rows: Tensor, bits: int = 8) -> Tensor:
 
 @torch.library.custom_op("speccompile::round_fp8", mutates_args=())
 def round_fp8(rows: Tensor) -> Tensor:
-    """Return rows as an fp8 cache holds them: rounded to E4M3, halves to even; larger magnitudes become 448."""
+    """Return rows as an fp8 cache holds them: in E4M3, halves to even; larger magnitudes become 448."""
     return rows.clamp(-448, 448).to(torch.float8_e4m3fn).to(rows.dtype)
 
 
