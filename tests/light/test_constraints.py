@@ -309,3 +309,12 @@ def test_rows_that_are_free_allow_everything_beside_those_that_are_not(grammars,
     assert wide[0].all()
     assert np.flatnonzero(wide[2, 0]).tolist() == text_of(tokenizer, "a")
     assert wide[2, 1:].all()  # behind a draft that is not allowed
+
+
+def test_forced_tokens_that_are_too_few_leave_the_matcher_where_it_was(grammars):
+    stays, moves = matcher(grammars), matcher(grammars)
+    forced = moves.forced_tokens(99)
+    assert forced
+    assert stays.forced_tokens(99, least=len(forced) + 1) == []
+    assert np.flatnonzero(stays.mask()).tolist() == [forced[0]]
+    assert stays.forced_tokens(99) == forced

@@ -38,6 +38,8 @@ def test_a_preempted_text_goes_on_from_its_file(kind, tmp_path, monkeypatch):
         time.sleep(0.001)
     while not scheduler.is_idle:
         scheduler.step()
-    assert slow.generations()[0].token_ids == expected.token_ids
+    (answer,) = slow.generations()
+    assert answer.token_ids == expected.token_ids
+    assert answer.cached_tokens == 0, "what it read itself before it was preempted is no cached part of its prompt"
     assert reused[-1] > len(PROMPT) or "states" in kind  # of these a file serves whole or not at all
     scheduler.close()

@@ -146,6 +146,22 @@ SPC_INLINE Vector centred(const NibbleSum& sum, float zero_point, float row_sum)
 }
 SPC_INLINE Vector centred(const ByteSum& sum, float, float) { return to_floats(finish(sum)); }
 
+// Sixteen rows of a block times columns of a weight, behind which the pointers then stand.
+template <class Sum, int M, int C>
+SPC_INLINE void add_sixteen(Sum (&sums)[M][C], const uint8_t* (&w)[C], const int8_t* (&x)[M], int64_t k) {
+  constexpr int64_t codes = kCodes<Sum>;
+  SPC_UNROLL for (int64_t i = 0; i < 16; i += codes) {
+    Bytes numbers[C];
+    SPC_UNROLL for (int c = 0; c < C; ++c) {
+      numbers[c] = load_bytes(w[c] + i / codes * 4 * kTile);
+      fetch_line<C>(w[c] + i / codes * 4 * kTile, c);
+    }
+    SPC_UNROLL for (int m = 0; m < M; ++m)
+      SPC_UNROLL for (int c = 0; c < C; ++c) add_codes(sums[m][c], numbers[c], x[m] + k + i);
+  }
+  SPC_UNROLL for (int c = 0; c < C; ++c) w[c] += 16 / codes * 4 * kTile;
+}
+
 template <class Sum, int M, int C>
 static __attribute__((noinline)) void code_block(const BlockProduct& p, const Place& at) {
   constexpr int64_t codes = kCodes<Sum>;
@@ -169,19 +185,8 @@ static __attribute__((noinline)) void code_block(const BlockProduct& p, const Pl
     Sum sums[M][C];
     SPC_UNROLL for (int m = 0; m < M; ++m)
       SPC_UNROLL for (int c = 0; c < C; ++c) begin(sums[m][c], row_sums[m]);
-    for (int64_t i = 0; i < block; i += 16) {
-#pragma GCC unroll 4
-      for (int64_t k = 0; k < 16; k += codes) {
-        Bytes numbers[C];
-        SPC_UNROLL for (int c = 0; c < C; ++c) {
-          numbers[c] = load_bytes(w[c] + k / codes * 4 * kTile);
-          fetch_line<C>(w[c] + k / codes * 4 * kTile, c);
-        }
-        SPC_UNROLL for (int m = 0; m < M; ++m)
-          SPC_UNROLL for (int c = 0; c < C; ++c) add_codes(sums[m][c], numbers[c], x[m] + b * block + i + k);
-      }
-      SPC_UNROLL for (int c = 0; c < C; ++c) w[c] += 16 / codes * 4 * kTile;
-    }
+    add_sixteen(sums, w, x, b * block);
+    if (block == 32) add_sixteen(sums, w, x, b * block + 16);
     SPC_UNROLL for (int m = 0; m < M; ++m)
       SPC_UNROLL for (int c = 0; c < C; ++c) flush(sums[m][c]);
     SPC_UNROLL for (int c = 0; c < C; ++c) {
@@ -191,9 +196,11 @@ static __attribute__((noinline)) void code_block(const BlockProduct& p, const Pl
         totals[m][c] = add_block(totals[m][c], centred(sums[m][c], p.zero_point, row_sums[m]), scale, row_scales[m]);
       if (p.offsets) {
         const Vector offset = load(offsets[c] + b * kTile);
+        const float* again = row_sums;
+        asm("" : "+r"(again));  // else GCC reads sums and scales one by one before it asks for offsets, for both uses
         fetch_line<C>(offsets[c] + b * kTile, c);
         SPC_UNROLL for (int m = 0; m < M; ++m)
-          totals[m][c] = fma(offset, broadcast(row_sums[m] * row_scales[m]), totals[m][c]);
+          totals[m][c] = fma(offset, broadcast(again[m] * row_scales[m]), totals[m][c]);
       }
     }
   }
