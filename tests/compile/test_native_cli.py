@@ -88,7 +88,8 @@ def test_the_program_says_what_it_is(both):
 )
 def test_another_command_is_refused(both, words, hint):
     run = both.native(*words)
-    said = f"error: received the command '{words[0]}', expected one of generate, bench, inspect, serve\nhint: {hint}\n"
+    known = "generate, bench, inspect, serve, transcribe"
+    said = f"error: received the command '{words[0]}', expected one of {known}\nhint: {hint}\n"
     assert (run.returncode, run.stdout, run.stderr.decode()) == (2, b"", said)
 
 

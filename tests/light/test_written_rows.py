@@ -42,9 +42,11 @@ def model(batch: int, kind: str) -> onnx.ModelProto:
     dtype, text = ("int8", ENCODE) if kind == "int8" else ("float", ROUND)
     inputs = [f"float[{batch}, {HEADS}, 3, {WIDTH}] query", f"int64[{batch}] length", f"int64[{batch}] after"]
     inputs += [f"int64[{batch}, 3] positions", f"float[{batch}, 1, 3, 3] bias"]
-    outputs, body = [f"float[{batch}, {HEADS}, 3, {WIDTH}] context"], ""
+    outputs, known, body = [f"float[{batch}, {HEADS}, 3, {WIDTH}] context"], [], ""
     for part in ("key", "value"):
         cache = f"{dtype}[{batch}, {GROUPS}, {ROWS}, {WIDTH}] {part}"
+        known.append(f"float[{batch}, {GROUPS}, 3, {WIDTH}] {part}_own")
+        known += [f"float[{batch}, {GROUPS}, {ROWS}, {WIDTH}] {name}" for name in (f"{part}_old", f"again_{part}")]
         inputs += [f"float[{batch}, {GROUPS}, 3, {WIDTH}] {part}_rows", f"{cache}_cache"]
         outputs.append(f"{cache}s")
         if kind == "int8":
@@ -59,7 +61,10 @@ def model(batch: int, kind: str) -> onnx.ModelProto:
         outputs.append(f"float[{batch}, {HEADS}, 3, {WIDTH}] again")
         body += AGAIN
     head = f'<ir_version: 10, opset_import: ["" : {neutral.OPSET}, "{neutral.DOMAIN}" : 1]>'
-    made = onnx.parser.parse_model(f"{head} graph ({', '.join(inputs)}) => ({', '.join(outputs)}) {{ {body} }}")
+    shapes = ", ".join(known)  # which an export knows; where schemas are registered, no inference finds them
+    made = onnx.parser.parse_model(
+        f"{head} graph ({', '.join(inputs)}) => ({', '.join(outputs)}) <{shapes}> {{ {body} }}"
+    )
     made.functions.extend(neutral.functions())
     return onnx.shape_inference.infer_shapes(made)
 

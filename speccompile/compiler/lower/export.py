@@ -148,6 +148,9 @@ def translation() -> dict[Any, Any]:
     def quantize(rows, bits=8):
         return getattr(domain, f"DecodeInt{bits}")(*getattr(domain, f"EncodeInt{bits}")(rows))
 
+    def round_fp8(rows):
+        return domain.RoundFp8(rows)
+
     def allow(logits, allowed):
         return domain.Allow(logits, allowed)
 
@@ -164,7 +167,7 @@ def translation() -> dict[Any, Any]:
         torch.ops.speccompile.attend.default: attend,
         torch.ops.speccompile.commit.default: commit,
         torch.ops.speccompile.quantize.default: quantize,
-        torch.ops.speccompile.round_fp8.default: domain.RoundFp8,
+        torch.ops.speccompile.round_fp8.default: round_fp8,
         **_states(domain),
         torch.ops.speccompile.low_rank.default: low_rank,
         torch.ops.speccompile.allow.default: allow,
