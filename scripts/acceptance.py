@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from speccompile.compiler.lower import neutral, onnxruntime
-from speccompile.compiler.lower.export import translation
+from speccompile.compiler.lower.translations import translation
 from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.verify import Acceptance, RoundInputs
 from speccompile.compiler.step.verify.rules import Exact

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from speccompile.bundle.media import ENCODE_IMAGE, IMAGES_FOLDER, ROWS
 from speccompile.compiler.lower import neutral
 from speccompile.compiler.lower.decompose import quick_translation
-from speccompile.compiler.lower.export import translation, without_noise
+from speccompile.compiler.lower.export import without_noise
 from speccompile.compiler.lower.files import read_neutral, save
 from speccompile.compiler.lower.quantize import quantize_layers
+from speccompile.compiler.lower.translations import translation
 from speccompile.compiler.models.load import first_line
 from speccompile.compiler.weights.graph import put_weights
 from speccompile.compiler.weights.tensor import without_numbers
