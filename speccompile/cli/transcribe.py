@@ -146,7 +146,7 @@ def _keywords(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _threshold(option: str, text: str) -> float | None:
-    """Return the number in a text, None for none. Raise UsageError where there is another thing."""
+    """Return the number in a text, None for the word none. Raise UsageError for any other text."""
     try:
         return None if text == "none" else float(text)
     except ValueError as error:

@@ -136,11 +136,11 @@ class Bundle(EngineOwner, Servable):
         entry, writer = choose(opened.manifest, engine), None
         if proposer is None and (opened.folder / WRITER).is_dir():
             writer = cls.open_writer(opened.folder, opened.manifest.tokens, entry.name, threads)
-        found = find_proposer(opened.folder, opened.manifest, proposer or writer)
-        running = open_engine(opened.folder, entry.round, threads, verify=verify, batch_size=opened.manifest.batch_size)
+        found, rounds = find_proposer(opened.folder, opened.manifest, proposer or writer), entry.round
+        running = open_engine(opened.folder, rounds, threads, verify=verify, batch_size=opened.manifest.batch_size)
         texts = TextBundle.of(opened)
         tokenizer = texts.grammars.tokenizer_hash
-        bundle = cls(opened.manifest, running, entry.round, texts.text, texts.chat_template, found, tokenizer)
+        bundle = cls(opened.manifest, running, rounds, texts.text, texts.chat_template, found, tokenizer)
         if proposer is None and (seen := measured(opened.proof, entry.name, opened.manifest.depth)):
             bundle._loop.drafting.policy.expect(seen)
         bundle.grammars, bundle.vision = texts.grammars, open_reader(opened, entry, running.threads, texts.text)

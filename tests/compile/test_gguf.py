@@ -80,14 +80,18 @@ HEADS = {
 }
 
 
+def write_pair(folder, kind, *types):
+    """Write a target, and a head for it as a folder and as a GGUF file. types: of the file's matrices."""
+    HEADS[kind](folder / "folder", AutoConfig.from_pretrained(save(folder / "target", "llama")))
+    write_head(folder / "folder", folder / "head.gguf", "eagle3" if kind == "eagle3" else "dflash", *types)
+
+
 @pytest.mark.sweep("a build of a graph, with its proof; what is kept is in the light tests")
 @pytest.mark.parametrize("kind", HEADS)
 def test_codes_of_heads_are_kept(tmp_path, monkeypatch, kind):
     """The tokens stay the target's, which reads floats."""
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
-    target = AutoConfig.from_pretrained(save(tmp_path / "target", "llama"))
-    HEADS[kind](tmp_path / "folder", target)
-    write_head(tmp_path / "folder", tmp_path / "head.gguf", "eagle3" if kind == "eagle3" else "dflash", "Q8_0")
+    write_pair(tmp_path, kind, "Q8_0")
     (tmp_path / "recipe.yaml").write_text(
         "name: head\ntarget: {model: target}\ndrafter: {model: head.gguf, tokens: 3}\nprecision: {drafter: stored}\n"
         "cache: {max_length: 64, prefill_chunk: 16}\nprove: {max_new_tokens: 8}\n"
@@ -106,9 +110,7 @@ def test_codes_of_heads_are_kept(tmp_path, monkeypatch, kind):
 @pytest.mark.parametrize("kind", HEADS)
 def test_heads_draft_as_those_of_their_folders(tmp_path, monkeypatch, kind):
     monkeypatch.setenv("SPECCOMPILE_CACHE_DIR", str(tmp_path / "cache"))
-    target = AutoConfig.from_pretrained(save(tmp_path / "target", "llama"))
-    HEADS[kind](tmp_path / "folder", target)
-    write_head(tmp_path / "folder", tmp_path / "head.gguf", "eagle3" if kind == "eagle3" else "dflash")
+    write_pair(tmp_path, kind)
     found = []
     for name in ("folder", "head.gguf"):
         (tmp_path / "recipe.yaml").write_text(

@@ -200,8 +200,8 @@ def runs(client: str, priority: int, arrival: float) -> ScheduledSequence:
     ids=str,
 )
 def test_who_loses_its_slot(first, client_rows, reading, expected):
-    """Of the lowest priority who came last, of a client that has all its slots one of its own; while a prompt is read
-    only its sequence."""
+    """Take the last of those with the lowest priority; for a client that has all its slots one of its own; while a
+    prompt is read its sequence alone."""
     running = [runs("a", 1, 2.0), runs("b", 2, 0.0), runs("b", 2, 1.0), runs("c", 0, 3.0)]
     bundle: Any = SimpleNamespace(_loop=SimpleNamespace(drafting=None))
     reads = None if reading is None else running[reading]

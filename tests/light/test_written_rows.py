@@ -34,7 +34,7 @@ AGAIN = """
     again = speccompile.Attend<scale = 0.3, softcap = 0.0, window = 0, ring = 0>
         (query, key_own, value_own, again_key, again_value, after, positions, bias)
 """
-"""What a drafter reads in the same graph: the caches as the commit leaves them."""
+"""Nodes of a drafter in the same graph: they read the caches as the commit leaves them."""
 
 
 def model(batch: int, kind: str) -> onnx.ModelProto:

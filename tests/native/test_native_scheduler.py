@@ -195,7 +195,7 @@ def test_both_preempt_alike_and_tokens_stay_the_same(both, tmp_path, kind: str):
 
 @pytest.mark.parametrize("steps", [0, 2], ids=["at once", "in turn"])
 def test_a_full_queue_takes_who_gets_the_slot_of_another(both, tmp_path, steps: int):
-    """And of these at most as many as there are slots, however urgent they are."""
+    """The queue exceeds its limit by at most as many requests as there are slots, whatever their priorities."""
     options: dict[str, Any] = {"max_new_tokens": 44, "ignore_eos": True, "adaptive": False}
     with both({"scheduling_policy": "priority", "requests": 1}, (1,), drafts=False) as schedulers:
         alone, taken = Alone(Bundle.open(tmp_path / "b", threads=1)), []

@@ -103,6 +103,11 @@ def _every_node(graph: ir.Graph) -> Iterator[ir.Node]:
                     yield from _every_node(attribute.as_graph())
 
 
+def nodes_of(graph: ir.Graph, domain: str, op: str) -> list[ir.Node]:
+    """Return the nodes `domain::op` of a graph, those of its branches left out."""
+    return [node for node in graph if node.op_type == op and node.domain == domain]
+
+
 def rewrite_nodes(model: ir.Model, domain: str, op: str, rewrite: Rewrite) -> int:
     """Replace every node `domain::op` by the nodes of `rewrite(nodes, node)`, which returns the new results.
 

@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from speccompile.compiler.lower import neutral
-from speccompile.compiler.lower.passes import Nodes, size_or_same, static_size
+from speccompile.compiler.lower.passes import Nodes, nodes_of, size_or_same, static_size
 
 
 def commit_integers(model: ir.Model) -> int:
@@ -15,7 +15,7 @@ def commit_integers(model: ir.Model) -> int:
 
     TensorRT scatters in place into float tensors of four axes alone. float32 holds every integer below 2^24.
     """
-    commits = [node for node in model.graph if (node.domain, node.op_type) == (neutral.DOMAIN, "Commit")]
+    commits = nodes_of(model.graph, neutral.DOMAIN, "Commit")
     integers = [node for node in commits if node.outputs[0].dtype == ir.DataType.INT64]
     for node in integers:
         _widen(model.graph, node)

@@ -3,7 +3,7 @@
 import onnx_ir as ir
 
 from speccompile.compiler.lower.native import DOMAIN
-from speccompile.compiler.lower.passes import Nodes, replace_value
+from speccompile.compiler.lower.passes import Nodes, nodes_of, replace_value
 from speccompile.compiler.lower.passes.matching import made_by, number
 
 
@@ -12,7 +12,7 @@ def convolve_tail(model: ir.Model) -> int:
 
     After: y = Squeeze(speccompile.native::Convolve<silu = 1>(.., bias)), or x so without an activation.
     """
-    kernels = [node for node in model.graph if (node.domain, node.op_type) == (DOMAIN, "Convolve")]
+    kernels = nodes_of(model.graph, DOMAIN, "Convolve")
     return sum(_join(model.graph, node) for node in kernels)
 
 

@@ -4,7 +4,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from speccompile.compiler.lower import neutral, neutral_codes
-from speccompile.compiler.lower.passes import Nodes, rewrite_nodes, size_or_same, static_size
+from speccompile.compiler.lower.passes import Nodes, nodes_of, rewrite_nodes, size_or_same, static_size
 
 _FP8 = ir.DataType.FLOAT8E4M3FN
 _ROWS = {3: 1, 4: 2}
@@ -21,7 +21,7 @@ def store_fp8(model: ir.Model) -> int:
 
     where an Attend read the rounded rows, it reads DequantizeLinear(codes, 1).
     """
-    rounded = [node for node in model.graph if (node.domain, node.op_type) == (neutral.DOMAIN, "RoundFp8")]
+    rounded = nodes_of(model.graph, neutral.DOMAIN, "RoundFp8")
     for node in rounded:
         nodes = Nodes()
         rows = node.inputs[0]
@@ -67,7 +67,7 @@ def write_rows(model: ir.Model) -> int:
     The engine writes the codes into the cache when the graph has run.
     """
     byte = (ir.DataType.INT8, _FP8)
-    commits = [node for node in model.graph if (node.domain, node.op_type) == (neutral.DOMAIN, "Commit")]
+    commits = nodes_of(model.graph, neutral.DOMAIN, "Commit")
     found = [node for node in commits if node.outputs[0].dtype in byte]
     for node in found:
         _commit_floats(model.graph, node)
