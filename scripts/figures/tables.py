@@ -83,24 +83,31 @@ def peers(data: Measurement) -> str:
     return "\n\n".join(_peers_of(name, measured) for name, measured in found)
 
 
+PEERS = {
+    "speccompile": "speccompile", "llama_cpp": "llama.cpp", "openvino": "OpenVINO GenAI",
+    "onnxruntime": "onnxruntime-genai", "pace": "AMD PACE",
+}  # fmt: skip
+"""Peer of scripts/peers -> its name."""
+WEIGHTS = {"fp32": "float32", "bf16": "bfloat16"}
+
+
 def _beside(speed: dict[str, Any]) -> tuple[str, str]:
+    """Return our speed with that of the best peer, and the ratio."""
     if "best" not in speed:
-        return "-", "-"
-    return f"{speed['best']:.0f} ({speed['peer']})", f"{speed['ours'] / speed['best']:.2f}"
+        return f"{speed['ours']:.0f}", "-"
+    peer = PEERS[speed["peer"].partition(":")[0]]
+    return f"{speed['ours']:.0f} / {speed['best']:.0f} {peer}", f"{speed['ours'] / speed['best']:.2f}"
 
 
 def _peers_of(name: str, measured: dict[str, Any]) -> str:
-    head = (
-        "weights, threads", "tokens/s", "best peer", "ratio", "prompt tokens/s", "best peer", "ratio",
-        "window of 5 over 1",
-    )  # fmt: skip
+    head = ("weights, threads", "tokens/s", "ratio", "prompt tokens/s", "ratio", "window of 5 over 1")
     rows = []
     for row in measured["rows"]:
-        cells = [f"{row['column']}, {row['threads']}"]
+        cells = [f"{WEIGHTS.get(row['column'], row['column'])}, {row['threads']}"]
         for speed in (row["tokens_per_second"], row["prefill_tokens_per_second"]):
-            cells += [f"{speed['ours']:.0f}", *_beside(speed)]
+            cells += _beside(speed)
         rows.append((*cells, f"{row['window_of_five']:.2f}"))
-    versions = ", ".join(f"{peer} {version}" for peer, version in measured["versions"].items())
+    versions = ", ".join(f"{PEERS[peer]} {version}" for peer, version in measured["versions"].items())
     return (
         f"{_table(head, rows)}\n\nMeasured on {measured['date']} on {name}, medians of {measured['rounds']} rounds; "
         f"{versions}; by `scripts/peers/run.py --all`."

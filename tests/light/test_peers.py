@@ -96,4 +96,4 @@ def test_figures_keep_the_fastest_peer_of_each_speed_and_other_processors(
         }
     ]  # fmt: skip
     shown = peers({"processors": {"mine": mine}})
-    assert "| 4-bit, 1 | 6 | 8 (llama_cpp: Q4_0) | 0.75 | 64 | 128 (llama_cpp: Q4_0) | 0.50 | 1.50 |" in shown
+    assert "| 4-bit, 1 | 6 / 8 llama.cpp | 0.75 | 64 / 128 llama.cpp | 0.50 | 1.50 |" in shown
