@@ -16,7 +16,7 @@ from speccompile.runtime.rounds.speedup_model import SpeedupModel
 TRIAL_SHARE = 0.02
 """Share of a generation's time that trials may cost. Drafting stops when it seems slower by more than this share."""
 
-FIRST_MARGIN, FIRST_TRIAL = 0.05, 0.2
+FIRST_MARGIN, FIRST_TRIAL = 0.05, 0.3
 """A generation begins with drafts if they seem at most the first share slower, and with a trial if at most the second:
 nothing is known of its text, which may win more than the one round that a trial costs."""
 
