@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "../errors.h"
+#include "../runtime/documented.h"
 #include "../runtime/generation_result.h"
 #include "../runtime/sources.h"
 #include "subtitles.h"

@@ -11,6 +11,7 @@
 #include "../images/decode.h"
 #include "../json.h"
 #include "../progress.h"
+#include "../runtime/documented.h"
 #include "../runtime/session.h"
 #include "common.h"
 #include "constraint_options.h"

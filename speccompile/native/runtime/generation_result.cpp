@@ -42,13 +42,4 @@ Json generation_json(const Bundle& bundle, const SequenceState& row, const Gener
   return found;
 }
 
-Json documented(const Json& generation) {
-  Json::Object shown;
-  for (const Json::Member& each : generation.object()) {
-    if (each.first == "prefill_seconds") break;
-    shown.push_back(each);
-  }
-  return shown;
-}
-
 }  // namespace spc

@@ -19,7 +19,5 @@ struct GenerationTimes {
 
 // Return the object of `generate --json`, and beside it further fields of a generation. `read` must have decoded the row.
 Json generation_json(const Bundle& bundle, const SequenceState& row, const GenerationTimes& spent, bool speculative);
-// Return the part of it that is documented; the other fields are for those who measure.
-Json documented(const Json& generation);
 
 }  // namespace spc

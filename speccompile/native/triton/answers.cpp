@@ -1,9 +1,9 @@
 #include "answers.h"
 
-#include <algorithm>
 #include <chrono>
 
 #include "../json.h"
+#include "../runtime/documented.h"
 
 namespace triton {
 
@@ -41,15 +41,6 @@ struct Row {
   }
 };
 
-// The object of `speccompile generate --json`: what is known of every round would be most of a long answer.
-std::string shown(spc::Json generation) {
-  for (const char* name : {"path_lengths", "draft_lengths", "prefill_seconds", "estimated_speedup", "verify_seconds", "draft_seconds", "round_seconds"}) {
-    spc::Json::Object& members = generation.object();
-    members.erase(std::remove_if(members.begin(), members.end(), [&](const auto& each) { return each.first == name; }), members.end());
-  }
-  return generation.dump();
-}
-
 // Sends a row its last response, if it has ended.
 bool finish(Row& row, spc_session* session, size_t number) {
   spc_result* made = nullptr;
@@ -62,7 +53,7 @@ bool finish(Row& row, spc_session* session, size_t number) {
   outputs.push_back(Output::text("finish_reason", reason));
   outputs.push_back(Output::count_of("num_input_tokens", static_cast<size_t>(generation["prompt_tokens"].integer())));
   outputs.push_back(Output::count_of("num_output_tokens", generation["token_ids"].list().size()));
-  outputs.push_back(Output::text("generation", shown(generation)));
+  outputs.push_back(Output::text("generation", spc::documented(generation).dump()));
   row.asked->request->send(outputs, true);
   return true;
 }
