@@ -5,6 +5,8 @@ A peer is a file with FORMS, `prepare` and `Session`; run as a program it has tw
     peer_NAME.py prepare MODEL FOLDER FORM       # convert a local Hugging Face folder
     peer_NAME.py measure FOLDER FORM [--threads N] [--repeats N] [..]      # DEFAULTS has the rest
 
+Both take --draft-tokens K, and `prepare` --drafter MODEL: then a smaller model drafts K tokens a round.
+
 `measure` prints one JSON object a generation: greedy, without an end-of-sequence token, from prompts of random tokens,
 another for every generation. Speeds leave the warm-up out.
 """
@@ -40,17 +42,28 @@ class Form:
 
 @dataclass(frozen=True)
 class Generated:
-    """New tokens, and seconds from the start to the first of them, and to the last."""
+    """New tokens, and seconds from the start to the first of them, and to the last. rounds: verified windows after the
+    first token, where the peer tells."""
 
     token_ids: list[int]
     first_seconds: float
     seconds: float
+    rounds: int | None = None
 
 
 class Session(Protocol):
     """A loaded model."""
 
     def generate(self, prompt: list[int], new_tokens: int) -> Generated: ...
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A peer's own speculation with a smaller model. prepare: takes the target, the drafter, the folder, the form and
+    the number of drafts; open: the folder, the form, the number of threads and of drafts."""
+
+    prepare: Callable[[Path, Path, Path, Form, int], None]
+    open: Callable[[Path, Form, int, int], Session]
 
 
 @dataclass(frozen=True)
@@ -62,6 +75,18 @@ class Peer:
     prepare: Callable[[Path, Path, Form], None]
     open: Callable[[Path, Form, int], Session]
     more: Callable[[Any, list[int], list[int]], dict[str, Any]] = lambda session, prompt, token_ids: {}
+    pair: Pair | None = None
+
+
+def side_by_side(prepare: Callable[[Path, Path, Form], None]) -> Callable[[Path, Path, Path, Form, int], None]:
+    """Return what prepares both models of a pair as `prepare` does one: in the folders `target` and `drafter`."""
+
+    def prepare_both(target: Path, drafter: Path, folder: Path, form: Form, _: int) -> None:
+        folder.mkdir(parents=True)
+        prepare(target, folder / "target", form)
+        prepare(drafter, folder / "drafter", form)
+
+    return prepare_both
 
 
 def stepwise(first: Callable[[], int], following: Callable[[], int], new_tokens: int) -> Generated:
@@ -120,15 +145,22 @@ def main(peer: Peer) -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     prepare = commands.add_parser("prepare")
     prepare.add_argument("model", type=Path)
+    prepare.add_argument("--drafter", type=Path)
     measure = commands.add_parser("measure")
     for command in (prepare, measure):
         command.add_argument("folder", type=Path)
         command.add_argument("form", choices=peer.forms)
+        command.add_argument("--draft-tokens", type=int, default=0)
     for name, default in DEFAULTS.items():
         measure.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()
-    if options.command == "prepare":
-        peer.prepare(options.model, options.folder, peer.forms[options.form])
+    form = peer.forms[options.form]
+    if options.draft_tokens and peer.pair is None:
+        raise SystemExit(f"{peer.package}: no speculation with a smaller model")
+    if options.command == "prepare" and peer.pair and options.draft_tokens:
+        peer.pair.prepare(options.model, options.drafter, options.folder, form, options.draft_tokens)
+    elif options.command == "prepare":
+        peer.prepare(options.model, options.folder, form)
     else:
         _measure(peer, options)
 
@@ -136,7 +168,11 @@ def main(peer: Peer) -> None:
 def _measure(peer: Peer, options: argparse.Namespace) -> None:
     chosen = random.Random(options.seed)
     start = perf_counter()
-    session = peer.open(options.folder, peer.forms[options.form], options.threads)
+    form, drafts = peer.forms[options.form], options.draft_tokens
+    if peer.pair and drafts:
+        session = peer.pair.open(options.folder, form, options.threads, drafts)
+    else:
+        session = peer.open(options.folder, form, options.threads)
     load_seconds = perf_counter() - start
     for repeat in range(-1, options.repeats):
         prompt = [chosen.randrange(options.vocabulary) for _ in range(options.prompt_tokens)]
@@ -145,7 +181,7 @@ def _measure(peer: Peer, options: argparse.Namespace) -> None:
         cpus_busy = (process_time() - cpu) / (perf_counter() - wall)
         if repeat >= 0:
             measured = {"cpus_busy": cpus_busy, "load_seconds": load_seconds} | _speeds(options, made)
-            more = peer.more(session, prompt, made.token_ids)
+            more = {} if drafts else peer.more(session, prompt, made.token_ids)
             print(json.dumps({"version": version(peer.package)} | measured | more), flush=True)
 
 
@@ -158,6 +194,7 @@ def _speeds(options: argparse.Namespace, made: Generated) -> dict[str, Any]:
         "prefill_tokens_per_second": options.prompt_tokens / made.first_seconds,
         "memory_megabytes": memory_megabytes(),
         "token_ids": made.token_ids,
+        "tokens_a_round": (expected - 1) / made.rounds if made.rounds else None,
     }
 
 

@@ -8,9 +8,10 @@ import json
 from collections.abc import Callable, Iterator
 from ctypes import c_void_p
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
-from common import Form, Generated, Peer, main, stepwise
+from common import Form, Generated, Pair, Peer, main, side_by_side, stepwise
 
 FORMS = {
     "F32": Form("fp32", "F32"),
@@ -77,41 +78,90 @@ def _weights(model: Path, config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, weight
 
 
+class Model:
+    """A loaded model and its cache, over llama.cpp's low-level functions."""
+
+    def __init__(self, library: Any, file: Path, threads: int) -> None:
+        self._library = library
+        self._model = library.llama_model_load_from_file(str(file).encode(), library.llama_model_default_params())
+        assert self._model, f"llama.cpp cannot load {file}"
+        context = library.llama_context_default_params()
+        context.n_ctx, context.n_threads, context.n_threads_batch = 512, threads, threads
+        self._context = library.llama_init_from_model(self._model, context)
+        self._size = library.llama_vocab_n_tokens(library.llama_model_get_vocab(self._model))
+        self.length = 0
+
+    def keep(self, length: int) -> None:
+        """Forget all but the first `length` tokens."""
+        memory = self._library.llama_get_memory(self._context)
+        assert self._library.llama_memory_seq_rm(memory, 0, length, -1)
+        self.length = length
+
+    def best_after(self, tokens: list[int], count: int = 1) -> list[int]:
+        """Read tokens; return the best successor of each of the last `count`."""
+        import numpy as np
+
+        batch = self._library.llama_batch_init(len(tokens), 0, 1)
+        batch.n_tokens = len(tokens)
+        for place, token in enumerate(tokens):
+            batch.token[place], batch.pos[place] = token, self.length + place
+            batch.n_seq_id[place], batch.seq_id[place][0] = 1, 0
+            batch.logits[place] = place >= len(tokens) - count
+        failed = self._library.llama_decode(self._context, batch)
+        self._library.llama_batch_free(batch)
+        assert not failed, f"llama_decode returned {failed}"
+        self.length += len(tokens)
+        places = range(len(tokens) - count, len(tokens))
+        rows = [self._library.llama_get_logits_ith(self._context, place) for place in places]
+        return [int(np.ctypeslib.as_array(row, (self._size,)).argmax()) for row in rows]
+
+
 class Session:
-    def __init__(self, folder: Path, form: Form, threads: int) -> None:
+    """Greedy decoding; with `drafts` > 0 the drafter's best tokens are verified in one window, as llama.cpp's own
+    programs do, with no least probability for a draft."""
+
+    def __init__(self, folder: Path, form: Form, threads: int, drafter: Path | None = None, drafts: int = 0) -> None:
         import llama_cpp
 
-        self._library = llama_cpp
         self._log = llama_cpp.llama_log_callback(lambda level, text, data: None)
         llama_cpp.llama_log_set(self._log, c_void_p(0))
         llama_cpp.llama_backend_init()
-        path = str(folder / "model.gguf").encode()
-        self._model = llama_cpp.llama_model_load_from_file(path, llama_cpp.llama_model_default_params())
-        assert self._model, f"llama.cpp cannot load {folder / 'model.gguf'}"
-        context = llama_cpp.llama_context_default_params()
-        context.n_ctx, context.n_threads, context.n_threads_batch = 512, threads, threads
-        self._context = llama_cpp.llama_init_from_model(self._model, context)
-        self._size = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
+        self._target = Model(llama_cpp, folder / "model.gguf", threads)
+        self._drafter = Model(llama_cpp, drafter / "model.gguf", threads) if drafter else None
+        self._drafts = drafts
 
     def generate(self, prompt: list[int], new_tokens: int) -> Generated:
-        self._library.llama_memory_clear(self._library.llama_get_memory(self._context), True)
+        self._target.keep(0)
+        if self._drafter is not None:
+            return self._speculate(self._drafter, prompt, new_tokens)
         tokens: list[int] = []
 
         def forward(given: list[int]) -> int:
-            tokens.append(self._best_after(given))
+            tokens.extend(self._target.best_after(given))
             return tokens[-1]
 
         return stepwise(lambda: forward(prompt), lambda: forward(tokens[-1:]), new_tokens)
 
-    def _best_after(self, tokens: list[int]) -> int:
-        import numpy as np
-
-        given = (self._library.llama_token * len(tokens))(*tokens)
-        failed = self._library.llama_decode(self._context, self._library.llama_batch_get_one(given, len(tokens)))
-        assert not failed, f"llama_decode returned {failed}"
-        logits = self._library.llama_get_logits_ith(self._context, -1)
-        return int(np.ctypeslib.as_array(logits, (self._size,)).argmax())
+    def _speculate(self, drafter: Model, prompt: list[int], new_tokens: int) -> Generated:
+        drafter.keep(0)
+        start = perf_counter()
+        tokens = self._target.best_after(prompt)
+        first_seconds, rounds = perf_counter() - start, 0
+        while len(tokens) < new_tokens:
+            text = prompt + tokens
+            drafts = drafter.best_after(text[drafter.length :])
+            while len(drafts) < self._drafts:
+                drafts += drafter.best_after(drafts[-1:])
+            best = self._target.best_after([tokens[-1], *drafts], len(drafts) + 1)
+            accepted = next((place for place, draft in enumerate(drafts) if draft != best[place]), len(drafts))
+            tokens += best[: accepted + 1]
+            self._target.keep(len(text) + accepted)
+            drafter.keep(min(drafter.length, len(text) + accepted))
+            rounds += 1
+        return Generated(tokens[:new_tokens], first_seconds, perf_counter() - start, rounds)
 
 
 if __name__ == "__main__":
-    main(Peer("llama-cpp-python", FORMS, prepare, Session))
+    pair = Pair(side_by_side(prepare), lambda folder, form, threads, drafts: Session(
+        folder / "target", form, threads, folder / "drafter", drafts))  # fmt: skip
+    main(Peer("llama-cpp-python", FORMS, prepare, Session, pair=pair))

@@ -7,9 +7,10 @@ the head stay at 8 bits in int4, nncf's default, but for "head too".
 """
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from common import Form, Generated, Peer, main
+from common import Form, Generated, Pair, Peer, main, side_by_side, with_tokenizer
 
 FLOAT32 = {"INFERENCE_PRECISION_HINT": "f32"}
 INT8 = {"bits": 8, "sym": True}
@@ -42,13 +43,28 @@ def prepare(model: Path, folder: Path, form: Form) -> None:
     exported.save_pretrained(folder)
 
 
+def prepare_with_tokenizer(model: Path, folder: Path, form: Form) -> None:
+    """Write what `prepare` writes and a tokenizer, which a pipeline with a drafter insists on and nothing here uses."""
+    from openvino import save_model
+    from openvino_tokenizers import convert_tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    prepare(model, folder, form)
+    with TemporaryDirectory() as scratch:
+        source = PreTrainedTokenizerFast.from_pretrained(with_tokenizer(model, Path(scratch) / "model"))
+        names = ("openvino_tokenizer.xml", "openvino_detokenizer.xml")
+        for graph, name in zip(convert_tokenizer(source, with_detokenizer=True), names, strict=True):
+            save_model(graph, folder / name)
+
+
 class Session:
-    def __init__(self, folder: Path, form: Form, threads: int) -> None:
+    def __init__(self, folder: Path, form: Form, threads: int, drafter: Path | None = None, drafts: int = 0) -> None:
         import openvino_genai
 
-        self._library = openvino_genai
+        self._library, self._drafts = openvino_genai, drafts
         settings = {"INFERENCE_NUM_THREADS": threads} | form.settings
-        self._pipeline = openvino_genai.LLMPipeline(str(folder), "CPU", **settings)
+        more = {"draft_model": openvino_genai.draft_model(str(drafter), "CPU", **settings)} if drafter else {}
+        self._pipeline = openvino_genai.LLMPipeline(str(folder), "CPU", **settings, **more)
 
     def generate(self, prompt: list[int], new_tokens: int) -> Generated:
         import numpy as np
@@ -58,6 +74,8 @@ class Session:
         config.max_new_tokens, config.ignore_eos, config.do_sample = new_tokens, True, False
         config.apply_chat_template = False
         config.eos_token_id, config.stop_token_ids = 0, {0}  # ignored, but refused where the model has none
+        if self._drafts:
+            config.num_assistant_tokens = self._drafts
         ids = np.array([prompt], np.int64)
         given = self._library.TokenizedInputs(openvino.Tensor(ids), openvino.Tensor(np.ones_like(ids)))
         made = self._pipeline.generate(given, config)
@@ -67,4 +85,6 @@ class Session:
 
 
 if __name__ == "__main__":
-    main(Peer("openvino-genai", FORMS, prepare, Session))
+    pair = Pair(side_by_side(prepare_with_tokenizer), lambda folder, form, threads, drafts: Session(
+        folder / "target", form, threads, folder / "drafter", drafts))  # fmt: skip
+    main(Peer("openvino-genai", FORMS, prepare, Session, pair=pair))

@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from common import Form, Generated, Peer, main
+from common import Form, Generated, Pair, Peer, main
 
 FORMS = {
     "float32": Form("fp32", "float32"),
@@ -18,7 +18,7 @@ FORMS = {
 WIDTHS, COST_REPEATS = (1, 5), 25
 
 
-def prepare(model: Path, folder: Path, form: Form) -> None:
+def prepare(model: Path, folder: Path, form: Form, drafter: dict[str, Any] | None = None) -> None:
     import yaml
 
     from speccompile.compiler.build import build
@@ -27,7 +27,7 @@ def prepare(model: Path, folder: Path, form: Form) -> None:
     recipe: dict[str, Any] = {
         "name": model.name,
         "target": {"model": str(model.resolve())},
-        "drafter": {"kind": "none"},
+        "drafter": drafter or {"kind": "none"},
         "cache": {"max_length": 512},
         "precision": _precision(form.weights),
     }
@@ -37,20 +37,27 @@ def prepare(model: Path, folder: Path, form: Form) -> None:
         build(make_plan(load_recipe(path)), folder, prove=False)
 
 
+def prepare_pair(model: Path, drafter: Path, folder: Path, form: Form, drafts: int) -> None:
+    prepare(model, folder, form, {"kind": "model", "model": str(drafter.resolve()), "tokens": drafts})
+
+
 def _precision(words: str) -> dict[str, Any]:
     word, _, block = words.partition("-")
     return {"target": word} | ({"block_size": int(block)} if block else {})
 
 
 class Session:
-    def __init__(self, folder: Path, form: Form, threads: int) -> None:
+    """drafts: whether a pair's drafter is used, with the fixed draft length that its peers have."""
+
+    def __init__(self, folder: Path, form: Form, threads: int, drafts: int = 0) -> None:
         from speccompile.runtime import Bundle
 
-        self.bundle = Bundle.open(folder, threads=threads)
+        self.bundle, self._drafts = Bundle.open(folder, threads=threads), drafts
 
     def generate(self, prompt: list[int], new_tokens: int) -> Generated:
-        made = self.bundle.generate(prompt, max_new_tokens=new_tokens, autoregressive=True)
-        return Generated(made.token_ids, made.prefill_seconds, made.seconds)
+        how = {"adaptive": False} if self._drafts else {"autoregressive": True}
+        made = self.bundle.generate(prompt, max_new_tokens=new_tokens, **how)
+        return Generated(made.token_ids, made.prefill_seconds, made.seconds, made.rounds if self._drafts else None)
 
 
 def more(session: Session, prompt: list[int], token_ids: list[int]) -> dict[str, Any]:
@@ -71,4 +78,4 @@ def more(session: Session, prompt: list[int], token_ids: list[int]) -> dict[str,
 
 
 if __name__ == "__main__":
-    main(Peer("speccompile", FORMS, prepare, Session, more))
+    main(Peer("speccompile", FORMS, prepare, Session, more, Pair(prepare_pair, Session)))

@@ -10,6 +10,9 @@ remove that to convert again. Every generation has a process of its own, and eve
 runs before the next round begins, in the other order, so that a busy moment of the machine meets all. What cannot be
 prepared or run is named with its last words.
 
+--drafter MODEL measures speculation as well where a peer has its own with a smaller model: --draft-tokens drafts a
+round, all of them greedy, both models in one form. How often a peer gives the tokens of its own autoregression is told.
+
 --all measures every form with one and with two threads, writes the medians of this processor into
 docs/figures/peers.json beside those of others, and the tables of pages from it.
 
@@ -37,12 +40,14 @@ from speccompile.machine.system import processor_title
 ROOT = Path(__file__).resolve().parents[2]
 OURS = "speccompile"
 PEERS = (OURS, "openvino", "onnxruntime", "llama_cpp", "pace")
+SPECULATES = (OURS, "openvino", "llama_cpp")  # with a smaller model of one's own choice
 COLUMNS = ("fp32", "bf16", "8-bit", "4-bit")
 
 
 @dataclass
 class Case:
-    """A peer in one form, and what was measured of it. failed: why nothing was, empty if something was."""
+    """A peer in one form, and what was measured of it. drafts: of a round, 0 without a drafter. failed: why nothing
+    was measured, empty if something was."""
 
     peer: str
     name: str
@@ -50,12 +55,13 @@ class Case:
     python: Path
     folder: Path
     threads: int
+    drafts: int = 0
     measured: list[dict[str, Any]] = field(default_factory=list)
     failed: str = ""
 
     @property
     def title(self) -> str:
-        return f"{self.peer}: {self.name}"
+        return f"{self.peer}: {self.name}{f', {self.drafts} drafts' * bool(self.drafts)}"
 
     def run(self, command: str, *arguments: object) -> str:
         """Return the output of one of the peer's commands; empty, with `failed` set, where it fails."""
@@ -96,11 +102,15 @@ def main() -> None:
         help="for our float32, int8 or int4: this bundle instead of one that is built; measured speculatively as well "
         "where it has a drafter",
     )  # fmt: skip
+    parser.add_argument("--drafter", type=Path, help="a smaller model's folder, with the same vocabulary")
+    parser.add_argument("--draft-tokens", type=int, default=4, help="of a round (%(default)s)")
     options = parser.parse_args()
     if options.all:
         options.threads = [1, 2]
+    if options.all and options.drafter:
+        parser.error("received --all and --drafter, expected one of them: the page shows autoregression")
     cases = choose(options)
-    prepare(cases, options.model)
+    prepare(cases, options.model, options.drafter)
     try:
         for number in range(options.rounds):
             say(f"round {number + 1} of {options.rounds}")
@@ -109,8 +119,18 @@ def main() -> None:
     except KeyboardInterrupt:
         say("interrupted: what was measured until now")
     say(render(cases, OURS, COLUMNS))
-    report = [{"peer": case.peer, "form": case.name, "column": case.form.column, "threads": case.threads,
-               "failed": case.failed or None, "measured": case.measured} for case in cases]  # fmt: skip
+    report = [
+        {
+            "peer": case.peer,
+            "form": case.name,
+            "column": case.form.column,
+            "threads": case.threads,
+            "drafts": case.drafts,
+            "failed": case.failed or None,
+            "measured": case.measured,
+        }
+        for case in cases
+    ]
     print(json.dumps({"model": str(options.model), "cases": report}))
     if options.all:
         write_figures(cases, options.rounds)
@@ -155,28 +175,34 @@ def choose(options: argparse.Namespace) -> list[Case]:
                 folder = converted / peer / form.weights
                 if peer == OURS and name in bundles:
                     folder = bundles[name]
-                if form.column == column and name in options.forms:
-                    cases += [Case(peer, name, form, python, folder, threads) for threads in options.threads]
+                if form.column != column or name not in options.forms:
+                    continue
+                cases += [Case(peer, name, form, python, folder, threads) for threads in options.threads]
+                if options.drafter and peer in SPECULATES:
+                    drafter, drafts = options.drafter.resolve(), options.draft_tokens
+                    both = folder.with_name(f"{form.weights}+{drafter.parent.name}-{drafter.name}-{drafts}")
+                    cases += [Case(peer, name, form, python, both, threads, drafts) for threads in options.threads]
     return cases
 
 
-def prepare(cases: list[Case], model: Path) -> None:
+def prepare(cases: list[Case], model: Path, drafter: Path | None = None) -> None:
     """Convert the model for each case, once for those that share what it is converted to."""
     first: dict[Path, Case] = {}
     for case in cases:
         if case.folder not in first:
-            convert(case, model)
+            convert(case, model, drafter)
         case.failed = first.setdefault(case.folder, case).failed
 
 
-def convert(case: Case, model: Path) -> None:
+def convert(case: Case, model: Path, drafter: Path | None) -> None:
     """Convert the model, unless an earlier run has."""
     if case.folder.exists():
         return
     say(f"preparing {case.title}")
     unfinished = case.folder.with_name(f"{case.folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
-    case.run("prepare", model, unfinished, case.name)
+    more = ["--drafter", drafter, "--draft-tokens", case.drafts] if case.drafts else []
+    case.run("prepare", model, unfinished, case.name, *more)
     if case.failed:
         say(f"{case.title}: {case.failed}")
     else:
@@ -188,7 +214,7 @@ def measure(case: Case, options: argparse.Namespace, seed: int) -> None:
         return
     size = vocabulary_size(options.model)
     output = case.run("measure", case.folder, case.name, "--threads", case.threads, "--seed", seed,
-                      "--vocabulary", size)  # fmt: skip
+                      "--vocabulary", size, "--draft-tokens", case.drafts)  # fmt: skip
     if case.failed:
         say(f"{case.title}: {case.failed}")
     else:

@@ -13,8 +13,10 @@ HEAD = ("tokens/s", "first s", "prefill", "cpus", "resident MB", "anonymous MB",
 
 class Case(Protocol):
     peer: str
+    name: str
     form: Form
     threads: int
+    drafts: int
     measured: list[Measured]
     failed: str
 
@@ -33,6 +35,7 @@ def render(cases: Sequence[Case], ours: str, columns: Sequence[str]) -> str:
                 head = _row(f"{column}, {threads} thread{'s' * (threads > 1)}", HEAD)
                 lines += ["", head, *(line for case in rows for line in _lines(case, reference))]
                 lines += _comparison(rows, ours)
+                lines += _speculation(rows, ours)
     versions = {f"{case.peer} {case.measured[0]['version']}": None for case in cases if case.measured}
     return "\n".join([*lines, "", ", ".join(versions)])
 
@@ -106,10 +109,41 @@ def _comparison(rows: list[Case], ours: str) -> list[str]:
     return lines
 
 
+def _speculation(rows: list[Case], ours: str) -> list[str]:
+    """Return how every case that drafts compares with its own autoregression, and ours with the best of the peers."""
+    plain = {(case.peer, case.name): case for case in rows if not case.drafts and case.measured}
+    drafted = [case for case in rows if case.drafts and case.measured]
+    lines = []
+    for case in drafted:
+        alone = plain.get((case.peer, case.name))
+        facts = [f"{_speed(case):.1f} tokens/s"]
+        if all(one.get("tokens_a_round") for one in case.measured):
+            facts.append(f"{_median(case, itemgetter('tokens_a_round')):.2f} tokens a round")
+        if alone is not None:
+            facts.append(f"{_speed(case) / _speed(alone):.2f}x its own autoregression")
+            pairs = list(zip(case.measured, alone.measured, strict=False))
+            same = sum(one["token_ids"] == other["token_ids"] for one, other in pairs)
+            facts.append(f"the same tokens in {same} of {len(pairs)}")
+        lines.append(f"    {case.title}: {', '.join(facts)}")
+    mine = next((case for case in drafted if case.peer == ours), None)
+    peers = {"autoregression": plain.values(), "speculation": drafted}
+    for title, others in peers.items():
+        best = max((case for case in others if case.peer != ours), key=_speed, default=None)
+        if mine is not None and best is not None:
+            ratio = _speed(mine) / _speed(best)
+            lines.append(f"    speculation: ours {ratio:.2f}x the best peer's {title} ({best.title})")
+    return lines
+
+
+def _speed(case: Case) -> float:
+    return _median(case, itemgetter("tokens_per_second"))
+
+
 def _best(rows: list[Case], ours: str) -> tuple[Case | None, dict[str, Case]]:
-    """Return our first case of a column, and for each of the two speeds the fastest of the peers that ran."""
-    mine = next((case for case in rows if case.peer == ours and case.measured), None)
-    peers = [case for case in rows if case.peer != ours and case.measured]
+    """Return our first case of a column without a drafter, and for each of the two speeds the fastest such peer."""
+    rows = [case for case in rows if case.measured and not case.drafts]
+    mine = next((case for case in rows if case.peer == ours), None)
+    peers = [case for case in rows if case.peer != ours]
     if not peers:
         return mine, {}
     return mine, {key: max(peers, key=lambda case: _median(case, itemgetter(key))) for key in SPEEDS}

@@ -35,7 +35,7 @@ def recipe_text(request: ModelRequest, plan: Plan, written: Callable[[str], str]
         _line(f"  max_length: {plan.max_length}", f"tokens of a prompt and its answer; {limit}"),
         _line(f"  batch_size: {plan.batch_size}", "sequences side by side; a server wants 4 or more"),
         "precision:",
-        _line(f"  target: {engine.precision.target}", "or bfloat16, int8, int4; inspect says what each costs"),
+        _line(f"  target: {engine.precision.target}", "float32, bfloat16, int8 or int4; inspect says what each costs"),
         "engines:",
         _line(f"  - backend: {engine.backend}", "tensorrt_rtx builds for GPUs, without one"),
         f"    provider: {engine.provider}",

@@ -25,6 +25,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def options(tmp_path: Path, **changed: Any) -> Namespace:
     asked = {"bundle": [], "model": tmp_path / "model", "folder": tmp_path, "columns": ["4-bit"], "threads": [1, 2]}
+    asked |= {"drafter": None, "draft_tokens": 3}
     return Namespace(**asked | {"peers": ["speccompile", "llama_cpp"], "forms": ["int4", "Q4_0"]} | changed)
 
 
@@ -97,3 +98,32 @@ def test_figures_keep_the_fastest_peer_of_each_speed_and_other_processors(
     ]  # fmt: skip
     shown = peers({"processors": {"mine": mine}})
     assert "| 4-bit, 1 | 6 / 8 llama.cpp | 0.75 | 64 / 128 llama.cpp | 0.50 | 1.50 |" in shown
+
+
+def test_speculation_is_compared_with_the_autoregression_and_speculation_of_peers(
+    run: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(run.Case, "run", lambda case, *words: asked.append(words[4:]) or "")
+    cases = run.choose(options(tmp_path, threads=[1], drafter=tmp_path / "small"))
+    assert [(case.title, case.drafts) for case in cases] == [
+        ("speccompile: int4", 0), ("speccompile: int4, 3 drafts", 3),
+        ("llama_cpp: Q4_0", 0), ("llama_cpp: Q4_0, 3 drafts", 3),
+    ]  # fmt: skip
+    assert len({case.folder for case in cases}) == 4, "what is converted for a pair has a folder of its own"
+    with pytest.raises(FileNotFoundError, match="unfinished"):  # nothing was written
+        run.convert(cases[1], tmp_path / "model", tmp_path / "small")
+    assert asked == [("--drafter", tmp_path / "small", "--draft-tokens", 3)]
+    for case, speed, tokens in zip(cases, (10, 30, 12, 15), ([7, 8], [7, 8], [5, 6], [5, 9]), strict=True):
+        case.measured = [one | {"token_ids": tokens, "tokens_a_round": 2.5} for one in measured(speed, 1)]
+    lines = [line.strip() for line in run.render(cases, run.OURS, ["4-bit"]).splitlines()]
+    assert lines[-7:-2] == [
+        "prefill: ours 1.00x the best peer's (llama_cpp: Q4_0)",
+        "speccompile: int4, 3 drafts: 30.0 tokens/s, 2.50 tokens a round, 3.00x its own autoregression, "
+        "the same tokens in 1 of 1",
+        "llama_cpp: Q4_0, 3 drafts: 15.0 tokens/s, 2.50 tokens a round, 1.25x its own autoregression, "
+        "the same tokens in 0 of 1",
+        "speculation: ours 2.50x the best peer's autoregression (llama_cpp: Q4_0)",
+        "speculation: ours 2.00x the best peer's speculation (llama_cpp: Q4_0, 3 drafts)",
+    ]  # fmt: skip
+    assert "tokens/s: ours 0.83x the best peer's (llama_cpp: Q4_0)" in lines, "of autoregression alone"
