@@ -4,8 +4,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from speccompile.drafters import DRAFTING_METHODS
+from speccompile.drafters import DRAFTING_METHODS, KINDS_WITH_WEIGHTS
 from speccompile.plan.plan import Plan
+from speccompile.recipe.engines import FAST, FLOATS
 from speccompile.recipe.model_request import ModelRequest
 from speccompile.recipe.stored_precision import stored_precision
 
@@ -14,8 +15,8 @@ WIDTH = 30
 
 
 def recipe_text(request: ModelRequest, plan: Plan, written: Callable[[str], str]) -> str:
-    """Return YAML of which `make_plan` makes `plan` again. request: of the user. written: a model's
-    reference as it stands in the recipe."""
+    """Return YAML of which `make_plan` makes `plan` again, with the drafter in 8 bits where it would be in floats.
+    request: of the user. written: a model's reference as it stands in the recipe."""
     facts = plan.target.facts
     size = f"{facts.weight_bytes / 1e6:.0f} MB" if facts.weight_bytes >= 1e7 else f"{facts.weight_bytes / 1e3:.0f} kB"
     stored = stored_precision(facts, ()).target or facts.quantization or "other dtypes"
@@ -36,6 +37,7 @@ def recipe_text(request: ModelRequest, plan: Plan, written: Callable[[str], str]
         _line(f"  batch_size: {plan.batch_size}", "sequences side by side; a server wants 4 or more"),
         "precision:",
         _line(f"  target: {engine.precision.target}", "float32, bfloat16, int8 or int4; inspect says what each costs"),
+        *_drafter_precision_lines(plan),
         "engines:",
         _line(f"  - backend: {engine.backend}", "tensorrt_rtx builds for GPUs, without one"),
         f"    provider: {engine.provider}",
@@ -63,6 +65,13 @@ def _drafter_lines(plan: Plan, written: Callable[[str], str]) -> list[str]:
     if "tokens" in DRAFTING_METHODS[drafter.kind].keys and drafter.tree.kind == "chain":
         lines.append(_line(f"  tokens: {drafter.tokens}", "drafts of a round, at most"))
     return lines
+
+
+def _drafter_precision_lines(plan: Plan) -> list[str]:
+    engine = plan.engines[0]
+    if plan.drafter.kind in KINDS_WITH_WEIGHTS and engine.provider == "cpu" and engine.precision.drafter in FLOATS:
+        return [_line(f"  drafter: {FAST}", "drafts cost less, and no token changes")]
+    return []
 
 
 def _line(text: str, comment: str) -> str:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import save_file
 
 from speccompile.errors import CheckpointError, SpeccompileError, UsageError
@@ -66,6 +67,9 @@ def test_a_drafter_beside_the_model_drafts(model, make_checkpoint, tmp_path, pla
     made = make_model_recipe(ModelRequest(str(model)))
     assert (made.plan.drafter.kind, made.plan.drafter.models[0].folder) == ("model", (tmp_path / place).resolve())
     assert made.notes[0] == f"the drafter lies in {(tmp_path / place).resolve()} (drafter.kind model)"
+    written = yaml.safe_load(made.text)["precision"]
+    assert written == {"target": "float32", "drafter": "int8"}, "drafts cost less, and no token changes"
+    assert made.plan.engines[0].precision.drafter == "int8"
 
 
 def test_one_that_does_not_fit_is_told_and_left(model, make_checkpoint, tmp_path):

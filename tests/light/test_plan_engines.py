@@ -7,6 +7,8 @@ import pytest
 from speccompile.errors import RecipeError
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.capabilities import SUPPORT_TABLE
+from speccompile.recipe.engines import decide_engines
+from speccompile.recipe.stored_precision import StoredPrecision
 
 DRAFTER = {"kind": "model", "model": "drafter"}
 RTX = {"backend": "tensorrt_rtx", "compute_capability": "8.9"}
@@ -126,6 +128,42 @@ def test_a_block_size_for_nothing_is_refused(make_recipe):
 )  # fmt: skip
 def test_engines_that_are_refused(make_recipe, listed, message):
     assert message in refusal(make_recipe(engines=listed))
+
+
+CODED, FLOAT = StoredPrecision("float32", "float32"), StoredPrecision("float32", "bfloat16", coded=("target",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "stored", "drafter"),
+    [
+        ("model", "float32", StoredPrecision(), "float32"),
+        ("model", "bfloat16", StoredPrecision(), "float32"),
+        ("model", "int4", StoredPrecision(), "int8"),
+        ("model", "int8", StoredPrecision("bfloat16", "bfloat16"), "int8"),
+        ("model", "int8", StoredPrecision("int4", "int4"), "int4"),
+        ("eagle3", "bfloat16", StoredPrecision(), "bfloat16"),
+        ("eagle3", "int8", StoredPrecision(), "int8"),
+        ("eagle3", "int4", StoredPrecision(), "int8"),
+        ("model", "stored", FLOAT, "int8"),
+        ("model", "stored", CODED, "stored"),
+        ("layer_skip", "int4", StoredPrecision(), "int4"),
+    ],
+)
+def test_drafts_beside_codes_are_in_eight_bits_by_default(make_recipe, kind, target, stored, drafter):
+    def precision(**more):
+        recipe = load_recipe(make_recipe(precision={"target": target, **more}))
+        return decide_engines(recipe, [], kind, stored)[0].precision
+
+    assert precision().drafter == drafter
+    if kind != "layer_skip":
+        assert precision(drafter="float32").drafter == "float32"
+
+
+@pytest.mark.parametrize(("kind", "stored"), [("model", CODED), ("model", FLOAT), ("eagle3", CODED)])
+def test_on_a_gpu_drafts_beside_codes_are_in_sixteen(make_recipe, kind, stored):
+    recipe = load_recipe(make_recipe(engines=[RTX], precision={"target": "int4"}))
+    expected = "bfloat16" if stored is FLOAT else "float16"
+    assert decide_engines(recipe, [], kind, stored)[0].precision.drafter == expected
 
 
 def test_a_weight_only_drafter_is_refused_where_the_builder_crashes(make_recipe):
