@@ -14,7 +14,7 @@ from speccompile.compiler.step.sampling import Settings
 from speccompile.compiler.step.verify import Acceptance, RoundInputs
 from speccompile.compiler.step.verify.methods import make_acceptance
 from speccompile.compiler.step.verify.rules import Exact
-from speccompile.compiler.step.verify.sampled import Speculative
+from speccompile.compiler.step.verify.sampled import AcceptanceTest, Speculative
 from speccompile.compiler.step.verify.target import choices, sampling_target
 from speccompile.compiler.step.window import ChainLayout, TreeLayout
 from speccompile.tree import Tree, chain, from_branching
@@ -224,6 +224,16 @@ def draft_of(uniform: float, p: float, q: float, uniforms: tuple[float, float] =
 )
 def test_a_draft_is_accepted_with_p_over_q(uniform, p, q, expected):
     assert draft_of(uniform, p, q)[0] == expected
+
+
+def test_where_nothing_is_left_the_target_is_drawn_from():
+    """p and q are equal up to rounding, and the draft was rejected: its place has no weight on any token."""
+    seen, nodes = torch.zeros(1, 2, 1, dtype=torch.int64), torch.zeros(1, 1, 2, dtype=torch.bool)
+    for uniform, expected in ((0.1, 0), (0.7, 1)):
+        logits = torch.tensor([[0.5, 0.5]]).log().expand(1, 2, -1)
+        target = sampling_target(logits, settings(1), seen, torch.full((1, 2), uniform))
+        trial, root = AcceptanceTest(nodes, torch.zeros(1, 1, 2)), torch.zeros(1, dtype=torch.int64)
+        assert int(Speculative(chain(1)).bonus(target, trial, torch.tensor([[[0, 1]]]), root, root)) == expected
 
 
 def test_every_depth_has_a_uniform_of_its_own():

@@ -7,13 +7,15 @@ import subprocess
 import sys
 import time
 from random import Random
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 from speccompile.errors import SpeccompileError, UsageError
 from speccompile.runtime.rounds.slots import SlotContent
-from speccompile.runtime.session_file import FORMAT
+from speccompile.runtime.session_file import FORMAT, SessionFile, write_session
 from speccompile.runtime.sessions import SessionKey, Sessions
 from tests.light.fake_bundle import toy_bundle
 from tests.light.test_rows import KINDS
@@ -173,6 +175,28 @@ def test_recurrent_states_are_those_of_the_tokens(ahead, tmp_path):
     assert held.metadata["drafter_length"] == ("0" if ahead else "3")
     sessions._moves_on = {"target": True, "drafter": False}
     assert sessions.is_at_end(left(target_position=3 + ahead)) == (ahead == 0)
+
+
+def test_a_drafter_with_tokens_of_its_own_saves_all_that_it_has_read(tmp_path):
+    """Its cache has three rows for one token of the target."""
+    sessions, lines = keyed(toy_bundle())._sessions, {"drafter.ends": (8,), "drafter.key.0": (2, 24, 4)}
+    values = {name: np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for name, shape in lines.items()}
+    sessions._loop.states = SimpleNamespace(
+        shapes=lines, dtypes=dict.fromkeys(lines, "F32"), line=lambda name, _: values[name]
+    )
+    held = sessions.content(tmp_path / "s", left=left()).tensors
+    assert held["drafter.ends"][1].tolist() == values["drafter.ends"][:3].tolist()
+    assert held["drafter.key.0"][1].tolist() == values["drafter.key.0"][:, :9].tolist()
+
+
+@pytest.mark.parametrize("length", ["4", "-1", "", "1e0", "9" * 12])
+def test_a_drafter_has_read_no_more_than_the_text(length, tmp_path):
+    writer = keyed(toy_bundle())
+    held = writer._sessions.content(tmp_path / "s", left=left())
+    assert held.metadata["drafter_length"] == "3"
+    write_session(tmp_path / "s", SessionFile(held.metadata | {"drafter_length": length}, held.tensors))
+    with pytest.raises(UsageError, match=f"received drafter_length '{length}', expected 0 to 3"):
+        keyed(toy_bundle()).load_session(tmp_path / "s")
 
 
 def test_a_service_takes_no_session(tmp_path):

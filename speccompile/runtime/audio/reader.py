@@ -51,12 +51,12 @@ def read_long_sound(audio: Any, about: dict[str, Any]) -> HeardSound:
         read_sounds(audio, about)
     if isinstance(audio, np.ndarray) and audio.ndim == 2:
         return HeardSound(_checked_features(audio, about, None), audio.shape[1] * about["hop"] / about["sampling_rate"])
+    rate = about["sampling_rate"]
+    if isinstance(audio, np.ndarray) and audio.size > MOST_SECONDS * rate:  # before all of it is looked at, as of files
+        raise too_long("audio", audio.size / rate)
     samples, sizes = _samples(audio, about), {name: about[name] for name in AUDIO_SIZES}
-    seconds = len(samples) / about["sampling_rate"]
-    if seconds > MOST_SECONDS:
-        raise too_long("audio", seconds)
     make = log_mel if len(samples) <= about["frames"] * about["hop"] else long_log_mel
-    return HeardSound(make(samples, **sizes), seconds)
+    return HeardSound(make(samples, **sizes), len(samples) / rate)
 
 
 def _features(audio: Any, about: dict[str, Any]) -> Features:

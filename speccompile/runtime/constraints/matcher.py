@@ -157,8 +157,9 @@ class Matcher:
         self._inner.rollback(depth)
 
     def _enter(self, draft: int) -> bool:
-        """Accept a draft if it is allowed and text can follow it. Return whether it was accepted."""
-        if draft in self._vocabulary.eos_ids or not self._inner.validate_tokens([draft]):
+        """Accept a draft if it is allowed and text can follow it, which is so of no end token. Return whether it was
+        accepted."""
+        if not self._inner.validate_tokens([draft]):
             return False
         self._inner.consume_token(draft)
         if self.is_complete:
