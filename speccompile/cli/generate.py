@@ -74,8 +74,8 @@ def command(
     The new text goes to stdout as it comes, in UTF-8, then a newline. A bundle without a tokenizer takes token ids
     and prints token ids. Several sequences are printed when all have ended, each below a line with its number.
 
-    Options of sampling need a bundle that was built with decoding: sampling, those of what the new text may be one with
-    constraints: true, and the package llguidance. The text ends where it is complete.
+    Options of sampling need a bundle that was built with decoding: sampling. Constraints need a bundle that was built
+    with constraints: true, and the package llguidance; the text ends where it is complete.
 
     Rounds verify as many drafts as pay by the times measured here, and none while drafting does not, which never
     changes a token: where drafts are drawn (at a temperature above 0), or the bundle's method is approximate, every

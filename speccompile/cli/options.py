@@ -1,5 +1,6 @@
 """Options with short forms and aliases, named in errors by their long form."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +22,16 @@ class Option(click.Option):
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
         return repr(next(name for name in self.opts if name.startswith("--")))
+
+
+class FloatRange(click.FloatRange):
+    """A range of numbers without nan, which compares with no limit and passes click's own."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{number} is not in the range {self._describe_range()}.", param, ctx)
+        return number
 
 
 NEW_TOKENS: dict[str, Any] = {"cls": Option, "aliases": ("--max-tokens",), "type": click.IntRange(min=1)}

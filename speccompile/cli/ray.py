@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from speccompile.cli import batch, compare, tune
+from speccompile.cli.options import FloatRange
 from speccompile.cli.progress_options import without_progress_options
 from speccompile.errors import UsageError
 from speccompile.progress import LOGGER
@@ -26,7 +27,7 @@ THREADS = click.Option(
     ["--threads"], type=click.IntRange(min=1), default=1, show_default=True,
     help="Of each replica, and the processors that Ray keeps for it.",
 )  # fmt: skip
-GPUS = click.Option(["--gpus"], type=click.FloatRange(min=0), default=0.0, help="GPUs that Ray keeps for each replica.")
+GPUS = click.Option(["--gpus"], type=FloatRange(min=0), default=0.0, help="GPUs that Ray keeps for each replica.")
 REPLICAS = click.Option(
     ["--replicas"], metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="Bundles that are open."
 )
@@ -74,7 +75,7 @@ def command() -> None:
 @click.option("--min-replicas", "least", metavar="N", type=click.IntRange(min=0), help="With --max-replicas; else 1.")
 @click.option("--max-replicas", "most", metavar="N", type=click.IntRange(min=1), help="Let Ray choose how many.")
 @click.option(
-    "--target-requests", "target", metavar="X", type=click.FloatRange(min=0, min_open=True),
+    "--target-requests", "target", metavar="X", type=FloatRange(min=0, min_open=True),
     help="With --max-replicas: requests that each replica should have; by default its rows.",
 )  # fmt: skip
 @click.option(
@@ -82,7 +83,7 @@ def command() -> None:
     help="Requests that may wait for a replica.",
 )  # fmt: skip
 @click.option(
-    "--grace", metavar="S", type=click.FloatRange(min=0), default=30.0, show_default=True,
+    "--grace", metavar="S", type=FloatRange(min=0), default=30.0, show_default=True,
     help="Seconds that requests get to finish when a replica ends.",
 )  # fmt: skip
 def serve(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from speccompile.cli.adapter_option import ADAPTER
-from speccompile.cli.options import SIGNED_BY, THREADS
+from speccompile.cli.options import SIGNED_BY, THREADS, FloatRange
 from speccompile.errors import UsageError
 from speccompile.progress import LOGGER
 
@@ -40,8 +40,8 @@ _KEY_FILE_BYTES = 1 << 20
 @click.option(
     "--waiting-tokens", metavar="N", type=click.IntRange(min=0), help="Tokens of their prompts; by default 65536."
 )
-@click.option("--waiting-seconds", metavar="S", type=click.FloatRange(min=0), help="How long one may wait.")
-@click.option("--request-seconds", metavar="S", type=click.FloatRange(min=0), help="How long one may take in all.")
+@click.option("--waiting-seconds", metavar="S", type=FloatRange(0, min_open=True), help="How long one may wait.")
+@click.option("--request-seconds", metavar="S", type=FloatRange(0, min_open=True), help="How long one may take in all.")
 @click.option("--sequences", metavar="N", type=click.IntRange(min=1), help="That one prompt may get; by default 16.")
 @click.option("--client-rows", metavar="N", type=click.IntRange(min=1), help="Rows that one API key may have at once.")
 @click.option(
@@ -56,12 +56,12 @@ _KEY_FILE_BYTES = 1 << 20
     help="Keep texts in this folder: prompts that begin like one go on from there, also after a restart.",
 )
 @click.option(
-    "--sessions-limit-gb", "sessions_gb", metavar="GB", type=click.FloatRange(min=0, min_open=True),
+    "--sessions-limit-gb", "sessions_gb", metavar="GB", type=FloatRange(min=0, min_open=True),
     help="Size of that folder in GB, by default 10; texts used least recently are removed.",
 )  # fmt: skip
 @click.option("--body-bytes", type=click.IntRange(min=1), default=4 * 2**20, show_default=True, help="Of a request.")
 @click.option(
-    "--read-seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), default=3.0, show_default=True,
+    "--read-seconds", metavar="S", type=FloatRange(min=0, min_open=True), default=3.0, show_default=True,
     help="Seconds of a processor that reading a request may take: its JSON, chat template, tokens and grammar.",
 )  # fmt: skip
 @click.option(
@@ -80,11 +80,11 @@ _KEY_FILE_BYTES = 1 << 20
     "--headers", metavar="N", type=click.IntRange(min=1), default=100, show_default=True, help="Of a request."
 )
 @click.option(
-    "--header-seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True,
+    "--header-seconds", metavar="S", type=FloatRange(min=0, min_open=True), default=10.0, show_default=True,
     help="From a request's first byte until its headers must have come.",
 )  # fmt: skip
 @click.option(
-    "--body-seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True,
+    "--body-seconds", metavar="S", type=FloatRange(min=0, min_open=True), default=60.0, show_default=True,
     help="Until its body must have come, and for which a client may leave its answer unread.",
 )  # fmt: skip
 @click.option(
@@ -96,13 +96,19 @@ _KEY_FILE_BYTES = 1 << 20
     "--address-connections", metavar="N", type=click.IntRange(min=1),
     help="Of one address; by default half of --connections. Behind a proxy, which has one address, give as many.",
 )  # fmt: skip
-@click.option("--cors-origin", "origins", metavar="ORIGIN", multiple=True, help="Let pages of this origin ask.")
+@click.option(
+    "--cors-origin",
+    "origins",
+    metavar="ORIGIN",
+    multiple=True,
+    help="Let pages of this origin ask. May be given several times.",
+)
 @click.option(
     "--image-host", "image_hosts", metavar="HOST", multiple=True,
     help="Fetch pictures from this host (HOST or HOST:PORT), by http and https. By default nothing is fetched.",
 )  # fmt: skip
 @click.option(
-    "--grace", metavar="S", type=click.FloatRange(min=0), default=30.0, show_default=True,
+    "--grace", metavar="S", type=FloatRange(min=0), default=30.0, show_default=True,
     help="Seconds that requests get to finish when the server is told to end.",
 )  # fmt: skip
 @click.option("--no-page", is_flag=True, help="Leave out the page at /.")

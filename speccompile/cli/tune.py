@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.cli.options import FloatRange
 from speccompile.cli.table_output import print_table
 from speccompile.progress import LOGGER
 
@@ -45,9 +46,7 @@ class Counts(click.ParamType):
     "--tree", "trees", metavar="TREE", multiple=True, help="A tree as drafter.tree takes it; may be repeated."
 )
 @click.option("--precision", "precisions", metavar="WORD", multiple=True, help="Of the drafter; may be repeated.")
-@click.option(
-    "--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Of recipes that sample."
-)
+@click.option("--temperature", type=FloatRange(min=0), default=0.0, show_default=True, help="Of recipes that sample.")
 @click.option(
     "--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Override a key, as in precision.target=int4."
 )
@@ -57,7 +56,7 @@ class Counts(click.ParamType):
 @click.option(
     "--search-seconds",
     metavar="S",
-    type=click.FloatRange(min=0),
+    type=FloatRange(min=0),
     help="Of layer_skip: for its layers, 0 to keep the recipe's; default 120.",
 )
 @click.option("--check", is_flag=True, help="Build the choice, run it as bench does, and compare.")

@@ -237,7 +237,9 @@ std::string python_repr(std::string_view text) {
 
 std::string python_repr(double value) {
   if (value == 0) return std::signbit(value) ? "-0.0" : "0.0";
-  std::string sign = value < 0 ? "-" : "";
+  if (std::isnan(value)) return "nan";
+  const std::string sign = value < 0 ? "-" : "";
+  if (std::isinf(value)) return sign + "inf";
   auto [digits, exponent] = shortest(std::fabs(value));
   const int count = static_cast<int>(digits.size());
   if (exponent < -4 || exponent >= 16) {

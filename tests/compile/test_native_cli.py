@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import select
 import shutil
 import signal
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts import commands_header
 from speccompile import __version__, native
 from speccompile.compiler.build import build
 from speccompile.recipe import load_recipe, make_plan
@@ -39,35 +39,12 @@ def sampled(built, tmp_path_factory) -> Path:
     return folder / "bundle"
 
 
-CHANGED = {"bench": (4, 3), "generate": (5, 7), "inspect": (0, 0), "transcribe": (2, 2)}
-"""Lines of Python's help that this one does not have, and lines of this one instead."""
-INPUTS = ("--audio", "--task")
-"""Options that this runtime has alone: in Python `transcribe` takes sounds."""
-
-
-def help_of(run, command: str) -> tuple[list[str], dict[str, str]]:
-    """Return the lines before the options, and the options, each without its line breaks."""
-    done = run(command, "--help")
-    assert (done.returncode, done.stderr) == (0, b"")
-    text, _, options = done.stdout.decode().replace("speccompile-native", "speccompile").partition("\nOptions:\n")
-    found = re.split(r"\n  (?=-)", f"\n{options}")[1:]
-    return text.splitlines(), dict(" ".join(each.split()).partition(" ")[::2] for each in found)
-
-
-@pytest.mark.parametrize("command", CHANGED)
-def test_the_help_is_python_s_but_for_what_differs(both, command, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    (ours, our_options), (theirs, their_options) = (help_of(run, command) for run in (both.native, both.python))
-    assert "shared library" in our_options.pop("--onnxruntime")
-    assert our_options.pop("--html", "").replace("FILE Refused: ", "") == (
-        "`speccompile bench` writes pages with plots." if their_options.pop("--html", None) else ""
-    )
-    for option in INPUTS if command == "generate" else ():
-        assert our_options.pop(option)
-    for option in ("-q,", "-v,", "--progress"):  # this one has -q alone, before the command
-        assert their_options.pop(option)
-    assert our_options == their_options
-    assert (sum(line not in ours for line in theirs), sum(line not in theirs for line in ours)) == CHANGED[command]
+@pytest.mark.parametrize("command", commands_header.commands(), ids=lambda command: command.name or "program")
+def test_the_help_is_as_click_writes_it(both, command):
+    shown = both.native(*filter(None, [command.name]), "--help").stdout.decode()
+    said = command.get_help(commands_header.context_of(command)) + "\n"
+    assert shown.startswith(said)
+    assert (shown == said) == bool(command.name)  # the program has the list of its commands behind it
 
 
 def test_the_program_says_what_it_is(both):
@@ -154,6 +131,15 @@ LINES = [
     ["bench", "nowhere", "--prompts", "nowhere"],
     ["bench", "nowhere", "--prompts", "."],
     ["bench", "nowhere", "--prompts", "x", "--repeats", "0"],
+    ["serve", "nowhere", "--port", "65536"],
+    ["serve", "nowhere", "--port", "+99_999999999999999999999"],
+    ["serve", "nowhere", "--waiting", "-1"],
+    ["serve", "nowhere", "--waiting-seconds", "0"],
+    ["serve", "nowhere", "--grace", "-1e-7"],
+    ["serve", "nowhere", "--grace", "nan"],
+    ["serve", "nowhere", "--grace", "-inf"],
+    ["serve", "nowhere", "--header-bytes", "1023"],
+    ["serve", "nowhere", "--scheduling-policy", "lifo"],
 ]
 
 

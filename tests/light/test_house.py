@@ -79,7 +79,7 @@ def test_no_cpp_file_is_long() -> None:
     files = [file for each in ("cpp", "h") for file in (ROOT / "speccompile/native").rglob(f"*.{each}")]
     lengths = {name_of(file): len(file.read_text(encoding="utf-8").splitlines()) for file in files}
     long = {name for name, length in lengths.items() if length > LONGEST_FILE}
-    assert long == {"speccompile/native/contract_table.h"}  # generated
+    assert long == {"speccompile/native/contract_table.h", "speccompile/native/cli/command_table.h"}  # generated
 
 
 PRIVATE_OPENINGS = {"What", "Whether", "How", "Whose", "Which", "Where", "Who", "Of", "Those", "Inside"}

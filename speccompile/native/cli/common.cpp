@@ -12,46 +12,20 @@
 namespace spc::cli {
 namespace {
 
-// Of the command line and of requests.
-struct Name {
-  const char *option, *setting;
-  bool is_whole;
-};
-constexpr Name kSampling[] = {{"--temperature", "temperature", false},
-                              {"--top-k", "top_k", true},
-                              {"--top-p", "top_p", false},
-                              {"--min-p", "min_p", false},
-                              {"--repetition-penalty", "repetition_penalty", false},
-                              {"--seed", "seed", true}};
-
-const std::vector<Option>& sampling_options() {
-  static const std::vector<Option> options = {
-      {"--temperature", "T", Takes::kNumber,
-       "0 is greedy decoding, 1 draws from the target's own probabilities.  [default: 0.0]", 't'},
-      {"--top-k", "N", Takes::kWhole, "Draw from the N most probable tokens; 0 is all."},
-      {"--top-p", "P", Takes::kNumber, "Draw from the fewest tokens that add up to P."},
-      {"--min-p", "P", Takes::kNumber, "Draw from tokens at least P times as probable as the best."},
-      {"--repetition-penalty", "R", Takes::kNumber,
-       "Above 1, makes tokens less likely that were there before; 1 is the default."},
-      {"--seed", "N", Takes::kWhole, "Equal seeds give equal tokens; by default a new one is drawn."},
-  };
-  return options;
-}
+constexpr const char* kSampling[] = {"--temperature", "--top-k", "--top-p", "--min-p", "--repetition-penalty", "--seed"};
 
 }  // namespace
 
-std::vector<Option> with_sampling(std::vector<Option> before, const std::vector<Option>& behind) {
-  before.insert(before.end(), sampling_options().begin(), sampling_options().end());
-  before.insert(before.end(), behind.begin(), behind.end());
-  return before;
+std::string setting_of(std::string_view option) {
+  std::string name(option.substr(2));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
 
 std::vector<std::pair<std::string, Value>> sampling_of(const Arguments& given) {
   std::vector<std::pair<std::string, Value>> found;
-  for (const Name& each : kSampling) {
-    if (const std::optional<Value> value = each.is_whole ? given.whole(each.option) : given.number(each.option))
-      found.emplace_back(each.setting, *value);
-  }
+  for (const char* option : kSampling)
+    if (const std::optional<Value> value = given.number(option)) found.emplace_back(setting_of(option), *value);
   return found;
 }
 
@@ -65,7 +39,7 @@ Request request_of(const Arguments& given) {
 
 std::string signer_of(const Arguments& given) {
   // one that is empty is the folder here, and no key: as pathlib reads it
-  return given.has(kRequireSignature.name) ? plain_path(given.text(kRequireSignature.name)) : "";
+  return given.has("--require-signature") ? plain_path(given.text("--require-signature")) : "";
 }
 
 std::shared_ptr<const Bundle> bundle_of(const Arguments& given, bool verify) {

@@ -8,16 +8,14 @@ namespace spc::cli {
 namespace {
 
 struct Asking {
-  const char *option, *kind, *metavar, *help;
+  const char *option, *kind;
   bool is_file;
 };
 
-constexpr Asking kOptions[] = {
-    {"--json-schema", constraint_kind::kJsonSchema, "FILE", "The new text is JSON that this schema allows; - for stdin.", true},
-    {"--regex", constraint_kind::kRegex, "PATTERN", "The whole new text matches this regular expression.", false},
-    {"--grammar", constraint_kind::kGrammar, "FILE", "The new text is of this grammar, in the Lark form of llguidance.", true},
-    {"--choice", constraint_kind::kChoice, "TEXT", "The new text is this, or another --choice.", false},
-};
+constexpr Asking kOptions[] = {{"--json-schema", constraint_kind::kJsonSchema, true},
+                               {"--regex", constraint_kind::kRegex, false},
+                               {"--grammar", constraint_kind::kGrammar, true},
+                               {"--choice", constraint_kind::kChoice, false}};
 
 std::string content_of(const Asking& asking, const std::string& name) {
   const auto refuse = [&](const std::string& why) {
@@ -35,12 +33,6 @@ std::string content_of(const Asking& asking, const std::string& name) {
 }
 
 }  // namespace
-
-std::vector<Option> constraint_options() {
-  std::vector<Option> found;
-  for (const Asking& each : kOptions) found.push_back({each.option, each.metavar, Takes::kText, each.help});
-  return found;
-}
 
 std::optional<std::pair<std::string, Json>> asked_constraint(const Arguments& given) {
   const Asking* asked = nullptr;

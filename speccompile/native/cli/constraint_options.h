@@ -4,14 +4,12 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "../json.h"
 #include "options.h"
 
 namespace spc::cli {
 
-std::vector<Option> constraint_options();
 // Return the kind and the text of the constraint that the options ask for; none without one. Throws Error(kUsage) for several, and
 // for a file that cannot be read.
 std::optional<std::pair<std::string, Json>> asked_constraint(const Arguments& given);

@@ -16,7 +16,6 @@
 #include "common.h"
 #include "constraint_options.h"
 #include "exit_codes.h"
-#include "generate_help.h"
 #include "generation_output.h"
 #include "prompt_input.h"
 
@@ -93,22 +92,23 @@ void go_on(Session& session, const std::string& path, const Value& sequences, co
   if (std::filesystem::exists(path, error)) session.load(path, adapter);
 }
 
+}  // namespace
+
 void generate(const Arguments& given) {
   Request request = request_of(given);
   request.source = source_of(given);
   if (given.has("--audio")) request.set_audio(Request::kAll, std::make_shared<const audio::Sound>(audio::read_wav(plain_path(given.text("--audio")))));
   if (has_prompt(given) || !(request.source || request.audio)) request.prompts = {prompt_of(given)};
-  for (const auto& [option, name] : {std::pair("--source-language", "source_language"), {"--target-language", "target_language"}, {"--task", "task"}})
-    if (given.has(option)) request.set_text(name, given.text(option));
+  for (const char* option : {"--source-language", "--target-language", "--task"})
+    if (given.has(option)) request.set_text(setting_of(option), given.text(option));
   request.stop = given.all("--stop");
   add_pictures(request, given.all("--image"));
   if (given.has("--session") && given.has("--image"))
     throw Error(Kind::kUsage, "session " + given.text("--session") + ": received pictures, expected a prompt of text: pictures are not saved in sessions", "leave session out");
-  const Value sequences = given.whole("--num-return-sequences").value_or(Value::of(uint64_t{1}));
+  const Value sequences = given.number("--num-return-sequences").value_or(Value::of(uint64_t{1}));
   request.set(Request::kAll, "num_return_sequences", sequences);
-  for (const auto& [option, setting] :
-       {std::pair("--autoregressive", "autoregressive"), {"--logprobs", "logprobs"}, {"--chat", "chat"}, {"--truncate", "truncate"}})
-    request.set(Request::kAll, setting, Value::of(uint64_t{given.has(option)}));
+  for (const char* option : {"--autoregressive", "--logprobs", "--chat", "--truncate"})
+    request.set(Request::kAll, setting_of(option), Value::of(uint64_t{given.has(option)}));
   const bool is_json = given.has("--json");
   if (given.has("--logprobs") && !is_json)
     throw Error(Kind::kUsage, "received --logprobs without --json, expected both", "add --json");
@@ -130,54 +130,6 @@ void generate(const Arguments& given) {
     show(session, bundle->text() != nullptr);
   if (given.has("--session")) session.save(saved);
   if (given.has("--state")) session.kept().save(state);
-}
-
-}  // namespace
-
-Subcommand generate_command() {
-  const std::vector<Option> before = {
-      {"--prompt", "TEXT", Takes::kText, "The prompt; - for stdin.", 'p'},
-      {"--prompt-file", "FILE", Takes::kText, "A file with the prompt, taken as it is; - for stdin."},
-      {"--token-ids", "1,2,3", Takes::kText, "The prompt's token ids."},
-      {"--image", "FILE", Takes::kText, "A picture for the prompt. May be given several times."},
-      {"--source", "TEXT", Takes::kText, "What a target with an encoder reads; - for stdin."},
-      {"--source-file", "FILE", Takes::kText, "A file with the source, taken as it is; - for stdin."},
-      {"--source-ids", "1,2,3", Takes::kText, "The source's token ids."},
-      {"--source-language", "NAME", Takes::kText, "Language of the source."},
-      {"--target-language", "NAME", Takes::kText, "Language of the answer, for a target with an encoder for several."},
-      {"--audio", "FILE", Takes::kText, "A WAV file that a target that hears hears; --source-language is what is spoken."},
-      {"--task", "NAME", Takes::kText, "transcribe, the default, or translate, into English."},
-      {"--max-new-tokens", "INTEGER RANGE", Takes::kCount, "At most this many.  [default: 128; x>=1]", 'n', false, "--max-tokens"},
-  };
-  std::vector<Option> behind = constraint_options();
-  const std::vector<Option> others = {
-      {"--num-return-sequences", "N", Takes::kWhole,
-       "Continue the prompt N times, side by side in the bundle's batch.  [default: 1]"},
-      {"--logprobs", "", Takes::kFlag, "With --json: the log-probability of every new token."},
-      {"--stop", "TEXT", Takes::kText, "End before this text. May be given several times."},
-      {"--truncate", "[left]", Takes::kChoice,
-       "Drop the first tokens of a prompt that leaves no room for the new ones; by default it is refused."},
-      {"--adapter", "NAME=FOLDER", Takes::kText, "Generate with this LoRA adapter, in a slot of the bundle."},
-      {"--chat", "", Takes::kFlag, "Write the prompt into the tokenizer's chat template."},
-      {"--autoregressive", "", Takes::kFlag, "One token a round, without drafts."},
-      {"--fixed-draft-length", "", Takes::kFlag, "Verify all drafts in every round, also while they do not pay."},
-      {"--state", "FILE", Takes::kPath,
-       "Go on from what the drafter learned and kept here, where the file is there, and keep it here at the end."},
-      {"--reset", "", Takes::kFlag, "With --state: begin with nothing learned, whatever the file holds."},
-      {"--session", "FILE", Takes::kPath,
-       "Go on from the text that this file holds, where it is there, and keep the text here at the end."},
-      {"--engine", "NAME", Takes::kText, "Engine of the bundle; by default the first that can run here."},
-      {"--threads", "INTEGER RANGE", Takes::kCount, "Threads; by default one a core that this process may use.  [x>=1]"},
-      {"--onnxruntime", "FILE", Takes::kText, kOnnxruntimeHelp},
-      {"--no-verify", "", Takes::kFlag, "Do not compare the files with their recorded hashes."},
-      kRequireSignature,
-      {"--json", "", Takes::kFlag, "Print one JSON object for each sequence at the end."},
-  };
-  behind.insert(behind.end(), others.begin(), others.end());
-  return {"generate",
-          "Generate text with a bundle.",
-          {std::string(kProgram) + " generate", "BUNDLE", "[OPTIONS] BUNDLE", kGenerateHelp, with_sampling(before, behind)},
-          generate};
 }
 
 }  // namespace spc::cli

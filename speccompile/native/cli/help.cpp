@@ -47,13 +47,13 @@ std::string columns(const Rows& rows) {
 
 std::string help_of(const Command& command, const Rows& commands) {
   Rows options;
-  for (const Option& each : command.options) {
+  for (const Option& each : command) {
     const std::string letter = each.letter ? std::string("-") + each.letter + ", " : "";
     options.emplace_back(letter + each.name + (*each.metavar ? " " : "") + each.metavar, each.help);
   }
   options.emplace_back(std::string("-") + kHelp.letter + ", " + kHelp.name, kHelp.help);
   std::string text =
-      "Usage: " + command.path + " " + command.usage + "\n\n" + command.help + "\nOptions:\n" + columns(options);
+      "Usage: " + path_of(command) + " " + command.usage + "\n\n" + command.help + "\nOptions:\n" + columns(options);
   if (!commands.empty()) text += "\nCommands:\n" + columns(commands);
   return text;
 }

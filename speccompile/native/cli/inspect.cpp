@@ -12,7 +12,6 @@
 #include "common.h"
 #include "exit_codes.h"
 #include "inspect.h"
-#include "inspect_help.h"
 
 namespace spc::cli {
 namespace {
@@ -82,12 +81,6 @@ Json as_object(const OpenedBundle& bundle, bool is_verified, const std::string& 
                            {"proof", bundle.proof}});
 }
 
-void inspect(const Arguments& given) {
-  const bool verify = !given.has("--no-verify");
-  const Json object = as_object(open_bundle(given.rest[0], verify, signer_of(given)), verify, given.text("--onnxruntime"));
-  write_stdout(given.has("--json") ? object.dump(2) + "\n" : describe(object));
-}
-
 }  // namespace
 
 Json size_in_bytes(const Json& buffer, int64_t rows) {
@@ -109,18 +102,10 @@ Json size_in_bytes(const Json& buffer, int64_t rows) {
   return widths.empty() ? Json(bytes) : Json(std::to_string(bytes) + widths);
 }
 
-Subcommand inspect_command() {
-  return {"inspect",
-          "Show what a bundle holds.",
-          {std::string(kProgram) + " inspect",
-           "BUNDLE",
-           "[OPTIONS] BUNDLE",
-           kInspectHelp,
-           {{"--json", "", Takes::kFlag, "Print one JSON object."},
-            {"--onnxruntime", "FILE", Takes::kText, kOnnxruntimeHelp},
-            {"--no-verify", "", Takes::kFlag, "Do not compare the files with their recorded hashes."},
-            kRequireSignature}},
-          inspect};
+void inspect(const Arguments& given) {
+  const bool verify = !given.has("--no-verify");
+  const Json object = as_object(open_bundle(given.rest[0], verify, signer_of(given)), verify, given.text("--onnxruntime"));
+  write_stdout(given.has("--json") ? object.dump(2) + "\n" : describe(object));
 }
 
 }  // namespace spc::cli

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "../errors.h"
 #include "../json.h"
@@ -14,29 +15,29 @@ namespace {
 
 const Option* named(const Command& command, std::string_view name) {
   if (name == kHelp.name) return &kHelp;
-  const auto found = std::find_if(command.options.begin(), command.options.end(), [&](const Option& each) {
+  const Option* found = std::find_if(command.begin(), command.end(), [&](const Option& each) {
     return name == each.name || (*each.alias && name == each.alias);
   });
-  return found == command.options.end() ? nullptr : &*found;
+  return found == command.end() ? nullptr : found;
 }
 
 std::string see(const std::string& path) { return "see " + path + " --help"; }
 
 [[noreturn]] void refuse(const Command& command, const std::string& message) {
-  throw Error(Kind::kUsage, message, see(command.path));
+  throw Error(Kind::kUsage, message, see(path_of(command)));
 }
 
 [[noreturn]] void refuse_unknown(const Command& command, const std::string& name) {
   std::vector<std::string> known = {kHelp.name};
-  for (const Option& each : command.options) known.push_back(each.name);
+  for (const Option& each : command) known.push_back(each.name);
   const std::string nearest = name.rfind("--", 0) == 0 ? close_match(name, known) : "";
   throw Error(Kind::kUsage, "No such option " + python_repr(name) + ".",
-              nearest.empty() ? see(command.path) : "did you mean " + nearest + "?");
+              nearest.empty() ? see(path_of(command)) : "did you mean " + nearest + "?");
 }
 
 // What click says where it has no command at hand.
 [[noreturn]] void refuse_use(const std::string& name, const char* reason) {
-  throw Error(Kind::kUsage, "Option " + python_repr(name) + " " + reason, see(kProgram));
+  throw Error(Kind::kUsage, "Option " + python_repr(name) + " " + reason, see(kProgramName));
 }
 
 // Return what is wrong with a word that is none of `words`, which have bars between them; "" if nothing is.
@@ -52,20 +53,42 @@ std::string unlike_choices(const std::string& text, const std::string& words) {
   return python_repr(text) + (words.find('|') == std::string::npos ? " is not " : " is not one of ") + known + ".";
 }
 
-// Why a value cannot be, "" where it can.
-std::string wrong(Takes takes, const std::string& text, const std::string& metavar = "") {
-  if (takes == Takes::kNumber && !read_real(text)) return python_repr(text) + " is not a valid float.";
-  if (takes == Takes::kPath && access(text.c_str(), F_OK) == 0 && access(text.c_str(), R_OK) != 0)
-    return "Path " + python_repr(text) + " is not readable.";
-  if (takes == Takes::kChoice) return unlike_choices(text, metavar.substr(1, metavar.size() - 2));
-  if (takes != Takes::kWhole && takes != Takes::kCount) return "";
-  const std::optional<Value> value = read_whole(text);
-  if (!value) return python_repr(text) + " is not a valid integer.";
-  const auto shown = static_cast<int64_t>(std::max(std::min(value->number, 1.0), -0x1p62));
-  return takes == Takes::kCount && shown < 1 ? std::to_string(shown) + " is not in the range x>=1." : "";
+std::string unreadable(const std::string& path) {
+  const bool is_unreadable = access(path.c_str(), F_OK) == 0 && access(path.c_str(), R_OK) != 0;
+  return is_unreadable ? "Path " + python_repr(path) + " is not readable." : "";
+}
+
+// Return what is wrong with a number, "" where it is in the option's range. shown: as Python writes it.
+std::string out_of_range(const Option& option, double value, const std::string& shown) {
+  const bool is_within = option.is_open ? value > option.least : value >= option.least;
+  if (!*option.range || (is_within && value <= option.most)) return "";
+  return shown + " is not in the range " + option.range + ".";
+}
+
+// Return why a value cannot be, "" where it can.
+std::string wrong(const Option& option, const std::string& text) {
+  switch (option.takes) {
+    case Takes::kFlag:
+    case Takes::kText: return "";
+    case Takes::kChoice: return unlike_choices(text, std::string(option.metavar + 1, std::strlen(option.metavar) - 2));
+    case Takes::kPath: return unreadable(text);
+    case Takes::kNumber: {
+      const std::optional<double> value = read_real(text);
+      return value ? out_of_range(option, *value, python_repr(*value)) : python_repr(text) + " is not a valid float.";
+    }
+    case Takes::kWhole: {
+      const std::optional<Value> value = read_whole(text);
+      return value ? out_of_range(option, value->number, plain_whole(text)) : python_repr(text) + " is not a valid integer.";
+    }
+  }
+  return "";
 }
 
 }  // namespace
+
+std::string path_of(const Command& command) {
+  return command.name ? std::string(kProgramName) + " " + command.name : kProgramName;
+}
 
 Arguments Arguments::read(const Command& command, std::vector<std::string> words) {
   Arguments found;
@@ -84,7 +107,7 @@ Arguments Arguments::read(const Command& command, std::vector<std::string> words
       continue;
     }
     found.rest.push_back(word);
-    if (!command.argument) break;
+    if (!command.name) break;
   }
   found.rest.insert(found.rest.end(), words.rbegin(), words.rend());
   return found;
@@ -114,10 +137,10 @@ const Option* Arguments::take(const Command& command, const std::string& word, s
 const Option* Arguments::take_letters(const Command& command, const std::string& word, std::vector<std::string>& left, std::string& typed) {
   for (size_t i = 1; i < word.size(); ++i) {
     const char letter = word[i];
-    const auto found = std::find_if(command.options.begin(), command.options.end(),
-                                    [&](const Option& each) { return each.letter == letter; });
-    if (found == command.options.end() && letter != kHelp.letter) refuse_unknown(command, std::string("-") + letter);
-    const Option* const option = found == command.options.end() ? &kHelp : &*found;
+    const Option* const found =
+        std::find_if(command.begin(), command.end(), [&](const Option& each) { return each.letter == letter; });
+    if (found == command.end() && letter != kHelp.letter) refuse_unknown(command, std::string("-") + letter);
+    const Option* const option = found == command.end() ? &kHelp : found;
     typed = std::string("-") + letter;
     if (option->takes == Takes::kFlag) {
       given_.emplace_back(option, "");
@@ -139,26 +162,25 @@ std::string Arguments::wanted() const {
 
 void Arguments::check(const Command& command) const {
   for (const Given& each : given_) {
-    const std::string reason = wrong(each.first->takes, text(each.first->name), each.first->metavar);
+    const std::string reason = wrong(*each.first, text(each.first->name));
     if (!reason.empty()) refuse(command, "Invalid value for " + python_repr(each.first->name) + ": " + reason);
   }
-  std::vector<const char*> arguments = {command.argument};
-  if (command.second) arguments.push_back(command.second);
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (i == rest.size()) refuse(command, std::string("Missing argument '") + arguments[i] + "'.");
-    if (const std::string reason = wrong(Takes::kPath, rest[i]); !reason.empty())
-      refuse(command, std::string("Invalid value for '") + arguments[i] + "': " + reason);
+  for (size_t i = 0; i < command.argument_count; ++i) {
+    const std::string name = command.arguments[i];
+    if (i == rest.size()) refuse(command, "Missing argument '" + name + "'.");
+    if (const std::string reason = unreadable(rest[i]); !reason.empty())
+      refuse(command, "Invalid value for '" + name + "': " + reason);
   }
-  for (const Option& each : command.options)
+  for (const Option& each : command)
     if (each.is_required && !has(each.name)) refuse(command, "Missing option " + python_repr(each.name) + ".");
-  const std::vector<std::string> extra(rest.begin() + static_cast<std::ptrdiff_t>(arguments.size()), rest.end());
+  const std::vector<std::string> extra(rest.begin() + static_cast<std::ptrdiff_t>(command.argument_count), rest.end());
   if (!extra.empty()) refuse(command, std::string("Got unexpected extra argument") + (extra.size() > 1 ? "s (" : " (") + joined(extra, " ") + ")");
 }
 
-const std::string* Arguments::find(std::string_view name) const {
+const Arguments::Given* Arguments::last(std::string_view name) const {
   const auto found =
       std::find_if(given_.rbegin(), given_.rend(), [&](const Given& each) { return name == each.first->name; });
-  return found == given_.rend() ? nullptr : &found->second;
+  return found == given_.rend() ? nullptr : &*found;
 }
 
 std::vector<std::string> Arguments::all(std::string_view name) const {
@@ -168,17 +190,14 @@ std::vector<std::string> Arguments::all(std::string_view name) const {
   return found;
 }
 
-std::optional<Value> Arguments::whole(std::string_view name) const {
-  return has(name) ? read_whole(*find(name)) : std::nullopt;
-}
-
 std::optional<Value> Arguments::number(std::string_view name) const {
-  if (!has(name)) return std::nullopt;
-  return Value::of(*read_real(*find(name)));
+  const Given* given = last(name);
+  if (!given) return std::nullopt;
+  return given->first->takes == Takes::kWhole ? read_whole(given->second) : Value::of(*read_real(given->second));
 }
 
 int64_t Arguments::count(std::string_view name, int64_t otherwise) const {
-  const std::optional<Value> value = whole(name);
+  const std::optional<Value> value = number(name);
   if (!value) return otherwise;
   constexpr uint64_t kMost = uint64_t{1} << 53;  // what nobody reaches, and sums of which do not overflow
   return static_cast<int64_t>(value->is_whole ? std::min(value->whole, kMost) : kMost);

@@ -8,37 +8,12 @@
 #include <vector>
 
 #include "../runtime/options.h"
+#include "command_table.h"
 
 namespace spc::cli {
 
-constexpr const char* kProgram = "speccompile-native";
-
-// What an option takes: kWhole is any whole number, kCount one from 1 on, kChoice one of the words of the metavar [word|word].
-enum class Takes { kFlag, kText, kPath, kWhole, kCount, kNumber, kChoice };
-
-struct Option {
-  const char* name;
-  const char* metavar;  // "" for a flag
-  Takes takes;
-  const char* help;
-  char letter = '\0';  // the short form
-  bool is_required = false;
-  const char* alias = "";  // another spelling, which is not in the help
-};
-
-// Of every command.
-constexpr Option kHelp = {"--help", "", Takes::kFlag, "Show this message and exit.", 'h'};
-
-// help: its text, wrapped; options: beside --help. argument: the name of the one that it takes; the program itself has none,
-// and leaves what follows its options to the command that they name. second: the name of another argument behind it, null without.
-struct Command {
-  std::string path;
-  const char* argument;
-  const char* usage;
-  const char* help;
-  std::vector<Option> options;
-  const char* second = nullptr;
-};
+// Return what a command is called by: "speccompile-native generate".
+std::string path_of(const Command& command);
 
 // What was given. Options that were not are null, false or empty.
 class Arguments {
@@ -50,12 +25,10 @@ class Arguments {
   // Throws Error(kUsage) for a value that is no number, a missing argument or option, and for what is left over.
   void check(const Command& command) const;
 
-  bool has(std::string_view name) const { return find(name) != nullptr; }
-  const std::string* find(std::string_view name) const;  // the last of several
-  std::string text(std::string_view name) const { return has(name) ? *find(name) : ""; }
+  bool has(std::string_view name) const { return last(name) != nullptr; }
+  std::string text(std::string_view name) const { return has(name) ? last(name)->second : ""; }  // the last of several
   std::vector<std::string> all(std::string_view name) const;
-  // Those that `check` has seen.
-  std::optional<Value> whole(std::string_view name) const;
+  // A number that `check` has seen, and a whole one of those.
   std::optional<Value> number(std::string_view name) const;
   int64_t count(std::string_view name, int64_t otherwise) const;
 
@@ -64,6 +37,7 @@ class Arguments {
  private:
   using Given = std::pair<const Option*, std::string>;
 
+  const Given* last(std::string_view name) const;
   const Option* take(const Command& command, const std::string& word, std::vector<std::string>& left, std::string& typed);
   const Option* take_letters(const Command& command, const std::string& word, std::vector<std::string>& left, std::string& typed);
 
@@ -76,5 +50,7 @@ std::string help_of(const Command& command, const std::vector<std::pair<std::str
 // A number as Python's int() and float() read it. Below zero a whole one comes as a double, as requests have it.
 std::optional<Value> read_whole(std::string_view text);
 std::optional<double> read_real(std::string_view text);
+// Return a text that `read_whole` reads as Python writes its number: "-7" of " -00_7".
+std::string plain_whole(std::string_view text);
 
 }  // namespace spc::cli

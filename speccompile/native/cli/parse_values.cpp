@@ -55,4 +55,11 @@ std::optional<double> read_real(std::string_view text) {
   return is_negative ? -value : value;
 }
 
+std::string plain_whole(std::string_view text) {
+  bool is_negative = false;
+  std::string digits = plain_number(text, is_negative);
+  digits.erase(0, std::min(digits.find_first_not_of('0'), digits.size() - 1));
+  return (is_negative && digits != "0" ? "-" : "") + digits;
+}
+
 }  // namespace spc::cli

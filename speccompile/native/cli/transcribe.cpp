@@ -13,7 +13,6 @@
 #include "common.h"
 #include "exit_codes.h"
 #include "generation_output.h"
-#include "transcribe_help.h"
 
 namespace spc::cli {
 namespace {
@@ -53,7 +52,7 @@ audio::LongForm form_of(const Arguments& given) {
 Request options_of(const Arguments& given) {
   Request request;
   if (given.has("--max-new-tokens")) request.set(Request::kAll, "max_new_tokens", Value::of(static_cast<uint64_t>(given.count("--max-new-tokens", 1))));
-  if (const std::optional<Value> seed = given.whole("--seed")) request.set(Request::kAll, "seed", *seed);
+  if (const std::optional<Value> seed = given.number("--seed")) request.set(Request::kAll, "seed", *seed);
   request.set(Request::kAll, "autoregressive", Value::of(uint64_t{given.has("--autoregressive")}));
   request.set(Request::kAll, "adaptive", Value::of(uint64_t{!given.has("--fixed-draft-length")}));
   request.task = given.has("--task") ? given.text("--task") : "transcribe";
@@ -78,6 +77,8 @@ void write(audio::Transcription& writing, const std::string& form, bool timed) {
   }
   if (form == "text" && !timed) write_stdout("\n");
 }
+
+}  // namespace
 
 void transcribe(const Arguments& given) {
   audio::LongForm asked = form_of(given);
@@ -106,42 +107,6 @@ void transcribe(const Arguments& given) {
     write(writing, form, given.has("--timestamps"));
   }
   log(Level::kInfo, summary(writing.generation()));
-}
-
-}  // namespace
-
-Subcommand transcribe_command() {
-  const std::vector<Option> options = {
-      {"--language", "NAME", Takes::kText, "Language that is spoken; by default the one that the target detects."},
-      {"--task", "NAME", Takes::kText, "What to write: transcribe, or translate, into English.  [default: transcribe]"},
-      {"--timestamps", "", Takes::kFlag, "Write segments with their times."},
-      {"--format", "[text|srt|vtt|json]", Takes::kChoice, "Form of the transcript; srt and vtt have times.  [default: text]"},
-      {"--initial-prompt", "TEXT", Takes::kText, "Text before the sound, such as names that are spoken."},
-      {"--condition-on-previous-text", "", Takes::kFlag, "Let the text of a window depend on the windows before it."},
-      {"--temperature", "T,..", Takes::kText,
-       "Temperatures to try in turn until a text is plausible; above 0 in bundles that sample.  [default: 0]"},
-      {"--seed", "N", Takes::kWhole, "Seed of the random numbers above temperature 0.  [x>=0]"},
-      {"--compression-ratio-threshold", "X|none", Takes::kText,
-       "A text whose tokens zlib makes shorter than by this is not plausible; by default 1.35."},
-      {"--logprob-threshold", "X|none", Takes::kText,
-       "A text with a smaller mean log-probability of its tokens is not plausible; by default -1."},
-      {"--no-speech-threshold", "X|none", Takes::kText,
-       "Probability of silence above which a text with a small log-probability is none; by default 0.6."},
-      {"--max-new-tokens", "INTEGER RANGE", Takes::kCount, "At most this many new tokens a window; by default what the bundle holds.  [x>=1]", 'n',
-       false, "--max-tokens"},
-      {"--autoregressive", "", Takes::kFlag, "One token a round, without drafts."},
-      {"--fixed-draft-length", "", Takes::kFlag, "Verify all drafts in every round, also while they do not pay."},
-      {"--engine", "NAME", Takes::kText, "Engine of the bundle; by default the first that can run here."},
-      {"--threads", "INTEGER RANGE", Takes::kCount, "Threads; by default one a core that this process may use.  [x>=1]"},
-      {"--onnxruntime", "FILE", Takes::kText, kOnnxruntimeHelp},
-      {"--no-verify", "", Takes::kFlag, "Do not compare the files with their recorded hashes."},
-      kRequireSignature,
-      {"--json", "", Takes::kFlag, "The same as --format json."},
-  };
-  return {"transcribe",
-          "Write down what is spoken in a WAV file.",
-          {std::string(kProgram) + " transcribe", "BUNDLE", "[OPTIONS] BUNDLE SOUND", kTranscribeHelp, options, "SOUND"},
-          transcribe};
 }
 
 }  // namespace spc::cli
