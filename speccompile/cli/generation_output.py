@@ -5,9 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from speccompile.errors import SpeccompileError
 from speccompile.progress import LOGGER
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from speccompile.runtime import Bundle, Generation
     from speccompile.runtime.bundle import Prompt
 
@@ -47,12 +50,23 @@ def _show(bundle: "Bundle", prompt: "Prompt | None", options: dict[str, Any]) ->
         _write(_shown(generation))
     else:
         stream = bundle.stream(prompt, **options)
-        for piece in stream:
-            _write(piece)
+        _write_pieces(stream)
         generation = stream.generation
     _write("\n")
     if generation is not None:
         LOGGER.info(summary(generation))
+
+
+def _write_pieces(pieces: "Iterable[str]") -> None:
+    """Write text as it comes. What ends in an error, such as a session that cannot be saved, ends its line first."""
+    is_begun = False
+    try:
+        for piece in pieces:
+            _write(piece)
+            is_begun = True
+    except SpeccompileError:
+        _write("\n" if is_begun else "")
+        raise
 
 
 def summary(generation: "Generation") -> str:

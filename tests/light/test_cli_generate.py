@@ -316,3 +316,14 @@ def test_a_state_needs_a_drafter_that_learns(folder, run, tmp_path):
     assert "this bundle keeps nothing from one generation to the next: its drafter is none" in err
     assert "hint: leave the file out" in err
     assert not (tmp_path / "file").exists()
+
+
+def test_text_whose_session_cannot_be_saved_ends_its_line_before_the_error(folder, run, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("speccompile.runtime.session_file.write_atomically", full)
+    asked = (folder, "--prompt", "def", "--max-new-tokens", 4, "--session", tmp_path / "s")
+    code, out, err = run(*asked)
+    assert (code, out) == (2, toy_text(folder, 4) + "\n")
+    assert err.startswith(f"error: {tmp_path / 's'}: the session cannot be written: No space left on device\n")
