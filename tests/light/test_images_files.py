@@ -17,6 +17,7 @@ from speccompile.bundle.prompts import read_questions
 from speccompile.errors import PromptError
 from speccompile.runtime.images import decode, limits
 from speccompile.runtime.images.decode import read_picture
+from speccompile.runtime.images.reader import images_per_prompt
 from speccompile.runtime.images.resize import FILTERS, resize
 from tests import vision
 
@@ -79,6 +80,32 @@ def test_sixteen_bits_are_cut_to_the_upper_eight():
     wide = np.arange(0, 65536, 97, np.uint16)[:600].reshape(20, 30)
     found = read_picture(encoded(Image.fromarray(wide)))
     assert np.array_equal(found[..., 0], (wide >> 8).astype(np.uint8))
+    pierced = read_picture(encoded(Image.fromarray(wide), transparency=int(wide[2, 3])))
+    assert np.array_equal(pierced[2, 3], [255] * 3)  # and no neighbour with the same upper 8 bits
+    assert np.array_equal(np.argwhere((pierced != found).any(2)), [[2, 3]])
+
+
+@pytest.mark.parametrize(("mode", "said"), [("F", "floating-point numbers"), ("I", "integers of 32 bits")])
+def test_pixels_of_32_bits_are_refused(mode, said):
+    image = Image.fromarray(vision.picture(4, 5)).convert(mode)
+    for source in (image, encoded(image, "TIFF")):
+        with pytest.raises(PromptError, match=f"received pixels that are {said}, expected 8 or 16 bits a channel"):
+            read_picture(source)
+
+
+def test_of_several_pictures_in_one_jpeg_the_first_is_taken():
+    image, preview = (Image.fromarray(vision.picture(*size)) for size in ((40, 90), (20, 45)))
+    data = encoded(image, "MPO", save_all=True, append_images=[preview])
+    assert np.array_equal(read_picture(data), np.asarray(Image.open(BytesIO(data)).convert("RGB")))
+
+
+def test_pictures_of_pillow_are_those_of_their_files():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    shown = Image.fromarray(vision.picture(20, 30))
+    for data in (encoded(shown.quantize(16), transparency=3), encoded(shown, "JPEG", exif=exif), encoded(shown)):
+        assert np.array_equal(read_picture(Image.open(BytesIO(data))), read_picture(data))
+    assert images_per_prompt(shown, 1) == [[shown]]
 
 
 def test_an_animation_is_refused():
@@ -105,7 +132,7 @@ def test_a_file_that_names_a_huge_size_is_refused_before_it_is_decoded(monkeypat
     [
         (b"", "received an empty file"),
         (b"GIF89a", "the picture cannot be decoded"),
-        (b"not a picture at all", "the picture cannot be decoded"),
+        (b"not a picture at all", "the picture cannot be decoded: its format is unknown$"),
         (encoded(Image.new("RGB", (50, 50)))[:60], "the picture cannot be decoded"),
         (encoded(Image.new("RGB", (9, 9)), "PDF"), "the picture cannot be decoded"),
         (np.zeros((4, 4, 3), np.float32), r"received an array float32 \[4, 4, 3\], expected uint8"),

@@ -171,7 +171,11 @@ FILES = {
     "grey png with alpha": encoded(_SHOWN.convert("LA"), "PNG"),
     "png of 1 bit": encoded(_SHOWN.convert("1"), "PNG"),
     "png of 16 bits": encoded(Image.fromarray(_WIDE), "PNG"),
+    "png of 16 bits with a hole": encoded(Image.fromarray(_WIDE), "PNG", transparency=int(_WIDE[2, 3])),
     "grey jpeg": encoded(_SHOWN.convert("L"), "JPEG"),
+    "several pictures in one jpeg": encoded(
+        _SHOWN.convert("L"), "MPO", save_all=True, append_images=[_SHOWN.resize((5, 5))]
+    ),
     **{f"turned {number}": encoded(_SHOWN, "PNG", exif=turned(number)) for number in range(1, 9)},
 }
 

@@ -1,9 +1,11 @@
 """Files and arrays as pictures: uint8 [height, width, 3], in RGB.
 
 The camera's orientation (EXIF) is applied; transparent pixels are laid on white; palettes and grey become RGB; 16 bits
-a channel are cut to the upper 8; an animation is refused, as it is more than one picture.
+a channel are cut to the upper 8; an animation is refused, as it is more than one picture. Of the pictures that a camera
+writes into one JPEG (MPO) the first is taken: the others are previews of it, or the same seen by another lens.
 """
 
+import sys
 import warnings
 from io import BytesIO
 from pathlib import Path
@@ -18,30 +20,41 @@ from speccompile.runtime.images.limits import MAX_BYTES, MAX_PIXELS, MAX_SIDE
 from speccompile.runtime.images.resize import Pixels
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    from collections.abc import Callable
 
-ImageSource = "str | Path | bytes | np.ndarray[Any, Any]"
-"""A picture: the path of a file, the bytes of one, or uint8 [height, width], [height, width, 1], [.., 3] or [.., 4]."""
+    from PIL.Image import Image
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Formats that are decoded: Pillow's other decoders are seldom tested against damaged files."""
-_GREY_16 = ("I;16", "I;16L", "I;16B", "I;16N", "I")
+_GREY_16 = ("I;16", "I;16L", "I;16B", "I;16N")
+_SCALED_TO_16 = ("PNG", "PPM")
+"""Formats of which Pillow's mode I holds 16 bits, not 32."""
 
 
 def read_picture(source: Any, where: str = "image") -> Pixels:
-    """Return a picture. where: its name in messages. Raise PromptError for a file that cannot be read or decoded, an
+    """Return a picture: of the path of a file, the bytes of one, uint8 [height, width], [height, width, 1], [.., 3] or
+    [.., 4], or a picture of Pillow. where: its name in messages. Raise PromptError for a file that cannot be read or decoded, an
     array of another kind, and for what is beyond the limits; MissingPackageError for a file without Pillow."""
     if isinstance(source, np.ndarray):
         return _of_array(source, where)
+    if is_pillow(source):
+        return _decoded(lambda: source, where)
     if isinstance(source, str | Path):
         where = f"{where} {source}"
         source = _read(Path(source), where)
     if not isinstance(source, bytes | bytearray | memoryview):
         raise PromptError(
-            f"{where}: received {type(source).__name__}, expected a path, the bytes of a file or an array of uint8",
-            hint="numpy.asarray makes an array of a picture of Pillow",
+            f"{where}: received {type(source).__name__}, expected a path, the bytes of a file, an array of uint8 or a "
+            "picture of Pillow",
+            hint="give the file as it is",
         )
     return _decode(bytes(source), where)
+
+
+def is_pillow(source: object) -> bool:
+    """Return whether an object is a picture of Pillow, which is not imported for that."""
+    pillow = sys.modules.get("PIL.Image")
+    return pillow is not None and isinstance(source, pillow.Image)
 
 
 def _read(path: Path, where: str) -> bytes:
@@ -94,29 +107,60 @@ def _decode(data: bytes, where: str) -> Pixels:
     if not data:
         raise PromptError(f"{where}: received an empty file, expected a picture", hint=_hint())
     with naming_extra("a picture in a file"):
-        from PIL import Image, ImageOps
+        from PIL import Image
+    return _decoded(lambda: Image.open(BytesIO(data), formats=FORMATS), where)
+
+
+def _decoded(opened: "Callable[[], Image]", where: str) -> Pixels:
+    """Return the pixels of a picture of Pillow, whose size is checked before they are decoded."""
+    from PIL import ImageOps, UnidentifiedImageError
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # sizes are checked here, and damaged metadata changes no pixel
-            image = Image.open(BytesIO(data), formats=FORMATS)
+            image = opened()
             _check_size(*image.size, where)
             _check_still(image, where)
+            _check_bits(image, where)
             image.load()
             turned = ImageOps.exif_transpose(image)
-            if turned.mode in _GREY_16:
-                turned = Image.fromarray((np.asarray(turned).astype(np.int64).clip(0, 0xFFFF) >> 8).astype(np.uint8))
-            return np.array(_flattened(turned), np.uint8)
+            return np.array(_flattened(_of_8_bits(turned)), np.uint8)
     except PromptError:
         raise
+    except UnidentifiedImageError:  # whose message names an object of Python's
+        raise PromptError(f"{where}: the picture cannot be decoded: its format is unknown", hint=_hint()) from None
     except Exception as error:  # noqa: BLE001 -- decoders of damaged files may raise anything
         raise PromptError(f"{where}: the picture cannot be decoded: {_first_line(error)}", hint=_hint()) from None
 
 
+def _of_8_bits(image: "Image") -> "Image":
+    """Return a grey picture of 16 bits with the upper 8 of each; any other as it is."""
+    from PIL import Image
+
+    if image.mode not in (*_GREY_16, "I"):
+        return image
+    wide = np.asarray(image).astype(np.int64).clip(0, 0xFFFF)
+    found = Image.fromarray((wide >> 8).astype(np.uint8))
+    if isinstance(hole := image.info.get("transparency"), int):  # one of 65,536 greys
+        found.putalpha(Image.fromarray(np.where(wide == hole, 0, 255).astype(np.uint8)))
+    return found
+
+
 def _check_still(image: "Image", where: str) -> None:
-    if (frames := getattr(image, "n_frames", 1)) > 1:
+    if (frames := getattr(image, "n_frames", 1)) > 1 and image.format != "MPO":
         raise PromptError(
             f"{where}: received an animation of {frames} pictures, expected one picture",
             hint="save the picture that you mean",
+        )
+
+
+def _check_bits(image: "Image", where: str) -> None:
+    """Raise PromptError for pixels of 32 bits: nothing says which value is white."""
+    if image.mode == "F" or (image.mode == "I" and image.format not in _SCALED_TO_16):
+        kind = "floating-point numbers" if image.mode == "F" else "integers of 32 bits"
+        raise PromptError(
+            f"{where}: received pixels that are {kind}, expected 8 or 16 bits a channel",
+            hint="scale them to 0 to 255, and save the picture with 8 bits",
         )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from speccompile.bundle.manifest import Manifest
 from speccompile.errors import BundleError, PromptError, UsageError
 from speccompile.machine.formats.image_settings import ImageSettings
-from speccompile.runtime.images.decode import read_picture
+from speccompile.runtime.images.decode import is_pillow, read_picture
 from speccompile.runtime.images.encoder import Encoder, LowDetail, Picture, Run
 from speccompile.runtime.images.families import FAMILIES
 from speccompile.runtime.images.limits import MAX_IMAGES
@@ -87,11 +87,11 @@ def images_per_prompt(asked: Any, prompts: int) -> list[list[Any]]:
     several. Raise UsageError."""
     if asked is None:
         return [[] for _ in range(prompts)]
-    if isinstance(asked, (*_ONE, LowDetail)) or hasattr(asked, "__fspath__"):
+    if isinstance(asked, (*_ONE, LowDetail)) or hasattr(asked, "__fspath__") or is_pillow(asked):
         asked = [asked]
     if not isinstance(asked, list | tuple):
         raise UsageError(
-            f"images: received {type(asked).__name__}, expected a list of paths, bytes or arrays",
+            f"images: received {type(asked).__name__}, expected a list of paths, bytes, arrays or pictures of Pillow",
             hint="write images=[picture]",
         )
     if prompts == 1 and not any(isinstance(each, list | tuple) for each in asked):
