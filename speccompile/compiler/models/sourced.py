@@ -108,6 +108,12 @@ def has_source(model: nn.Module) -> bool:
     return isinstance(model, SourcedModel)
 
 
+def head_input(model: nn.Module, hidden: Tensor) -> Tensor:
+    """Return what the output head reads of the last hidden state: a T5 whose head is its embedding scales it."""
+    is_scaled = isinstance(model, SourcedModel) and getattr(model.whole.config, "scale_decoder_outputs", False)
+    return hidden * model.whole.config.d_model**-0.5 if is_scaled else hidden
+
+
 def read_source(model: nn.Module, source: Sequence[int] | None) -> None:
     """Let a model that reads a source read this one; other models have none."""
     if isinstance(model, SourcedModel):

@@ -29,4 +29,5 @@ METHOD = DraftingMethod(
     ),
     runs=ONE_A_ROUND,
     with_images=True,
+    reads_sources=True,
 )
