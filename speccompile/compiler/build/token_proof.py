@@ -194,8 +194,8 @@ def prove_tokens(
     def probe() -> dict[str, Any] | None:
         with log_step("probing how the head is read"):
             texts = [
-                Text(each.prompt_ids + each.token_ids, len(each.prompt_ids), source)
-                for each, source in zip(found[0], sources or [None] * len(found[0]), strict=True)
+                Text(each.prompt_ids + each.token_ids, len(each.prompt_ids), None if sources is None else sources[row])
+                for row, each in enumerate(found[0])
             ]
             return compare_interpretations(replace(drafter_context(draft, steps), model=model()), model(), texts)
 
