@@ -83,7 +83,6 @@ def _refusals(
         cache_key("drafter_cache", recipe.drafter_cache): caches.drafter != FLOAT_CACHE,
         "adapters": recipe.adapters is not None,
         "prefixes": bool(recipe.prefixes),
-        "train": recipe.train is not None,
         "prove.prompts": recipe.prove is not None and recipe.prove.prompts is not None,
         "prove.held_out": recipe.prove is not None and recipe.prove.held_out is not None,
     }

@@ -28,6 +28,7 @@ from speccompile.recipe.training_kind import check_masks, find_training, trained
 from speccompile.recipe.training_output import check_output, check_work
 from speccompile.recipe.training_parts import decide_evaluate, decide_loss, decide_save, decide_schedule, defaults_for
 from speccompile.recipe.training_schema import Train
+from speccompile.recipe.training_sources import check_source_data, check_source_kind
 from speccompile.recipe.vocabulary_match import check_vocabulary_match
 
 
@@ -47,6 +48,7 @@ def plan_training(recipe: Recipe, work: Path | None = None) -> TrainingPlan:
     target = _target(recipe)
     check_states(recipe, target, draft, "separate")
     check_masks(kind, target, origin)
+    check_source_kind(kind, target, origin)
     scale = defaults_for(target)
     output = _output(recipe, kind)
     begun = _begin(recipe, written, kind, training, target, draft)
@@ -57,6 +59,7 @@ def plan_training(recipe: Recipe, work: Path | None = None) -> TrainingPlan:
     data = decide_data(written.data, target, scale.length, scale.new_tokens, scale.passages, origin)
     loss = decide_loss(written.loss, kind, training, scale, data.packing, recipe)
     _check_features(data, loss, origin)
+    check_source_data(data, loss, target, origin)
     work = work or Path("build") / f"{recipe.name}-train"
     read = {
         "train.begin": begun.folder,

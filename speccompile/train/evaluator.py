@@ -8,7 +8,7 @@ from speccompile.plan.training_plan import TrainingPlan
 from speccompile.train.data.corpus import Dataset
 from speccompile.train.evaluate import Answer, Checkpoint, Run, answer, batches, depths, evaluate, prompts_of
 from speccompile.train.loop import EvaluationResult
-from speccompile.train.teacher import Teacher
+from speccompile.train.teacher import Teacher, answer_start
 
 _TOGETHER = 8
 """Number of held-out samples per batch."""
@@ -28,7 +28,7 @@ class Evaluator:
         evaluation = self.plan.evaluate
         learner = checkpoint.learner(evaluation.depth, self.model)
         learner = learner.to(next(self.model.parameters()).device)
-        teacher = Teacher(self.model, learner.taps)
+        teacher = Teacher(self.model, learner.taps, answer_start(self.plan.target))
         texts = batches(self.held_out, evaluation.texts, _TOGETHER)
         counts = depths(learner, teacher, texts, evaluation.depth)
         run = Run(checkpoint, evaluation.max_new_tokens, checkpoint.folder.parent, own=True)
@@ -40,9 +40,11 @@ class Evaluator:
 
     def _answers(self, checkpoint: Checkpoint) -> list[Answer]:
         if self.answers is None:
-            evaluation, capacity = self.plan.evaluate, checkpoint.plan(self.plan.evaluate.depth).max_length
-            longest = max(1, min(capacity - evaluation.max_new_tokens, self.plan.data.length))
-            prompts = prompts_of(self.held_out, evaluation.prompts, longest)
+            evaluation, compiled = self.plan.evaluate, checkpoint.plan(self.plan.evaluate.depth)
+            room = compiled.max_length - evaluation.max_new_tokens
+            longest = room if compiled.source is None else compiled.source.max_length
+            prompts = prompts_of(self.held_out, evaluation.prompts, max(1, min(longest, self.plan.data.length)))
             ends = self.plan.target.facts.eos_token_ids
-            self.answers = answer(self.model, prompts, evaluation.max_new_tokens, ends, capacity)
+            start = answer_start(self.plan.target)
+            self.answers = answer(self.model, prompts, evaluation.max_new_tokens, ends, compiled.max_length, start)
         return self.answers

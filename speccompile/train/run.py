@@ -37,7 +37,7 @@ from speccompile.train.loop import EvaluationResult, EvaluationSchedule, Saving,
 from speccompile.train.objective import Objective, WeightedLoss
 from speccompile.train.on_policy import is_on_policy_step, sample_on_policy
 from speccompile.train.processes import Processes
-from speccompile.train.teacher import Teacher
+from speccompile.train.teacher import Teacher, answer_start
 from speccompile.train.work import ANSWERS, CHECKPOINTS, DATA, JUDGED, disk_errors, open_work, run_key
 
 
@@ -163,7 +163,7 @@ class _TrainingRun:
         self.plan, self.source, self.processes, self.model = plan, source, processes, model
         self.corpus, self.held_out, self.begun = learnt, held_out, begun
         self.learner = self._learner()
-        self.teacher = Teacher(model, self.learner.taps)
+        self.teacher = Teacher(model, self.learner.taps, answer_start(plan.target))
         self.kept = self._kept(learnt)
         self.objective = Objective(plan.loss, self.learner.depth)
         self.judging, self.began = Evaluator(plan, model, held_out), time.perf_counter()

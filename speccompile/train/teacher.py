@@ -5,21 +5,43 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from speccompile.compiler.models.sourced import SourcedModel
 from speccompile.compiler.step.taps import Taps
 from speccompile.drafters.trainable import TeacherBatch
+from speccompile.plan.plan import ModelPlan
+from speccompile.plan.sources import SourcePlan
+from speccompile.runtime.sources import start_tokens
+from speccompile.train.sources import split_sources
+
+
+def answer_start(target: ModelPlan) -> tuple[int, ...]:
+    """Return the tokens with which the target's answers begin, none for a language model."""
+    source = target.facts.source
+    return () if source is None else tuple(start_tokens(SourcePlan(1, source).to_json()))
 
 
 class Teacher:
-    """Frozen causal language model of transformers, with taps at the hidden states that a drafter reads."""
+    """Frozen model of transformers, with taps at the hidden states that a drafter reads.
 
-    def __init__(self, model: nn.Module, taps: Sequence[str]) -> None:
-        """Raise UnsupportedModelError for taps that the model does not have."""
-        self.model, self.taps = model.eval().requires_grad_(False), Taps(model, taps)
+    Samples of a target with an encoder are a source and its answer; the outputs are those of the answer alone.
+    """
+
+    def __init__(self, model: nn.Module, taps: Sequence[str], start: Sequence[int] = ()) -> None:
+        """start: see `answer_start`. Raise UnsupportedModelError for taps that the model does not have."""
+        self.model, self.taps, self.start = model.eval().requires_grad_(False), Taps(model, taps), tuple(start)
 
     @torch.no_grad()
     def forward(self, tokens: Tensor, real: Tensor, learnt: Tensor) -> TeacherBatch:
         """Run the target. tokens int64 [B, T]; real, learnt bool [B, T]: attention and loss mask of `TeacherBatch`."""
         with self.taps.open():
-            logits = self.model(tokens, attention_mask=real.long(), use_cache=False).logits
+            if isinstance(self.model, SourcedModel):
+                sources, (tokens, real, learnt) = split_sources(tokens, real, learnt, self.start)
+                logits = self.model.over(*sources, tokens).logits
+            else:
+                logits = self.model(tokens, attention_mask=real.long(), use_cache=False).logits
         features = self.taps.features() if self.taps.names else logits.new_zeros((*tokens.shape, 0))
         return TeacherBatch(tokens, real, learnt, features.float(), logits.float())
+
+    def prompt_length(self, prompt: Sequence[int]) -> int:
+        """Return the number of tokens before the first new one in the outputs for a prompt and its continuation."""
+        return len(self.start) if self.start else len(prompt)

@@ -168,12 +168,10 @@ def _lower(
 ) -> None:
     for part in parts:
         _write_numbers(part, lowered.weight_format(part.graph.name), folder, prompts, parts[0].graph, steps)
-    if lowered.shares_weights and not lowered.in_place:
-        verify, draft = (folder / neutral_file(part.graph, lowered.weight_format(part.graph.name)) for part in parts)
-        share_weights(draft, verify)
     by_name = {part.graph.name: part.graph for part in parts}
-    for name, other in _SHARING.items() if not lowered.in_place else ():
-        if name in by_name:  # embeddings of both sides are often one matrix
+    sharing = _SHARING | ({"draft": "verify"} if lowered.shares_weights else {})
+    for name, other in sharing.items() if not lowered.in_place else ():
+        if name in by_name:  # embeddings of both sides of an encoder-decoder are often one matrix
             pair = [folder / neutral_file(by_name[each], lowered.weight_format(each)) for each in (name, other)]
             share_weights(*pair)
     for graph in lowered.graphs:

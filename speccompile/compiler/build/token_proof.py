@@ -193,7 +193,10 @@ def prove_tokens(
 
     def probe() -> dict[str, Any] | None:
         with log_step("probing how the head is read"):
-            texts = [Text(each.prompt_ids + each.token_ids, len(each.prompt_ids)) for each in found[0]]
+            texts = [
+                Text(each.prompt_ids + each.token_ids, len(each.prompt_ids), None if sources is None else sources[row])
+                for row, each in enumerate(found[0])
+            ]
             return compare_interpretations(replace(drafter_context(draft, steps), model=model()), model(), texts)
 
     return rows, steps.result("probing how the head is read", HeadProbeInputs(draft, _json(found[0])), probe)

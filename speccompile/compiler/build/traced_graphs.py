@@ -25,6 +25,7 @@ from speccompile.compiler.lower.files import neutral_file, share_weights
 from speccompile.compiler.lower.lowering_targets import WeightFormat
 from speccompile.compiler.models.eager import round_caches
 from speccompile.compiler.models.load import ModelFiles, load_model
+from speccompile.compiler.models.sourced import read_source
 from speccompile.compiler.prove import graphs as graph_proof
 from speccompile.compiler.prove import schedule as scripts
 from speccompile.compiler.prove.graph_traits import all_given
@@ -192,7 +193,10 @@ def _check_verify(
     eager, limit = graph_proof.eager_logits(model, script), graph_proof.noise_of(graph)
     rows = [graph_proof.check_verify(outputs, script, eager, limit, all_given=all_given([graph]))]
     if inputs.taps:
-        features = [graph_proof.eager_taps(model, text[:-1], inputs.taps) for text in script.texts]
+        features = []
+        for row, text in enumerate(script.texts):
+            read_source(model, script.source(row))
+            features.append(graph_proof.eager_taps(model, text[:-1], inputs.taps))
         rows.append(graph_proof.check_features(outputs, script, features, limit))
     return [*rows, graph_proof.check_nodes(model, outputs, script, limit)] if script.tree else rows
 

@@ -58,13 +58,40 @@ class SourcedModel(nn.Module):
     def read(self, source: Sequence[int]) -> None:
         """Encode a source, for runs outside of a pass."""
         self.set_attn_implementation(EAGER)
-        self.encoded = self.encode(torch.tensor([list(source)]))
+        self.encoded = self.encode(torch.tensor([list(source)], device=next(self.parameters()).device))
 
     def encode(self, source: Tensor) -> Tensor:
         """Return the encoder's states [B, n, H] for a source int64 [B, n], all of whose tokens count."""
         with counting_positions(self.whole):
             found: Tensor = self.whole.get_encoder()(input_ids=source, attention_mask=torch.ones_like(source))[0]
         return found
+
+    def over(self, sources: Tensor, is_source: Tensor, tokens: Tensor) -> Any:
+        """Return transformers' output for tokens int64 [B, T] over sources int64 [B, n], padded where bool [B, n] says
+        False."""
+        mask, places = is_source.long(), torch.arange(tokens.shape[1], device=tokens.device)[None]
+        with counting_positions(self.whole):
+            encoded = self.whole.get_encoder()(input_ids=sources, attention_mask=mask)[0]
+        with counting_positions(self.whole, places):
+            return self.whole(
+                decoder_input_ids=tokens, encoder_outputs=BaseModelOutput(encoded), attention_mask=mask, use_cache=False
+            )
+
+    @torch.no_grad()
+    def answer(self, source: Sequence[int], begin: Sequence[int], room: int, ends: Sequence[int]) -> list[int]:
+        """Return up to `room` new tokens, the most probable ones, after those with which an answer begins. An
+        end-of-sequence token is the last."""
+        self.read(source)
+        cache, new = EncoderDecoderCache(DynamicCache(), DynamicCache()), list[int]()
+        given, places = torch.tensor([list(begin)], device=next(self.parameters()).device), range(len(begin))
+        while len(new) < room and not (new and new[-1] in ends):
+            with counting_positions(self.whole, torch.tensor([list(places)], device=given.device)):
+                found = self.whole(
+                    decoder_input_ids=given, encoder_outputs=BaseModelOutput(self.encoded), cache=cache, use_cache=True
+                )
+            new.append(int(found.logits[0, -1].argmax()))
+            given, places = given.new_tensor([new[-1:]]), range(places.stop, places.stop + 1)
+        return new
 
     def cross_rows(self, encoded: Tensor) -> list[SourceRows]:
         """Return keys and values of every layer's cross-attention over the encoder's states, as the decoder makes them
@@ -106,6 +133,12 @@ def sourced(whole: nn.Module, base: type[SourcedModel] = SourcedModel) -> Source
 def has_source(model: nn.Module) -> bool:
     """Return whether a model reads a source."""
     return isinstance(model, SourcedModel)
+
+
+def head_input(model: nn.Module, hidden: Tensor) -> Tensor:
+    """Return what the output head reads of the last hidden state: a T5 whose head is its embedding scales it."""
+    is_scaled = isinstance(model, SourcedModel) and getattr(model.whole.config, "scale_decoder_outputs", False)
+    return hidden * model.whole.config.d_model**-0.5 if is_scaled else hidden
 
 
 def read_source(model: nn.Module, source: Sequence[int] | None) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from speccompile.bundle.caches import scale_name
 from speccompile.compiler.models.eager import attend_eagerly
-from speccompile.compiler.models.sourced import read_source
+from speccompile.compiler.models.sourced import has_source, head_input, read_source
 from speccompile.compiler.prove.reference import Logits, sequence_logits
 from speccompile.compiler.prove.schedule import DRAFTED, Outputs, Recording, Schedule, committed_part
 from speccompile.compiler.prove.tolerance import CARRIED_NOISE, TOLERANCE, arithmetic_over, tolerance
@@ -98,13 +98,14 @@ def eager_taps(model: nn.Module, tokens: list[int], taps: Sequence[str]) -> Arra
     last: list[Tensor] = []
     hook = find_layers(model)[-1].register_forward_hook(lambda _, given, output: last.append(hidden_output(output)))
     with hook:
-        hidden = model(input_ids=torch.tensor([tokens]), use_cache=False, output_hidden_states=True).hidden_states
+        output = model(input_ids=torch.tensor([tokens]), use_cache=False, output_hidden_states=True)
+    hidden = output.decoder_hidden_states if has_source(model) else output.hidden_states
     found = []
     for tap in taps:
         place, _, side = tap.rpartition(".")
         index = int(place.partition(".")[2] or 0) + (side == "output")
         is_last = place != "norm" and index == len(hidden) - 1
-        found.append(hidden[-1] if place == "norm" else last[0] if is_last else hidden[index])
+        found.append(head_input(model, hidden[-1]) if place == "norm" else last[0] if is_last else hidden[index])
     features: Array = torch.cat(found, 2)[0].float().numpy()
     return features
 

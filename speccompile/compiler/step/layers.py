@@ -76,6 +76,11 @@ def attending(model: nn.Module) -> set[int]:
     return {layer for layer in found if isinstance(layer, int) and layer >= 0}
 
 
+def has_encoder(model: nn.Module) -> bool:
+    """Return whether a model has an encoder beside the decoder whose layers are found."""
+    return _decoder_part(model) is not model
+
+
 def _decoder_part(model: nn.Module) -> nn.Module:
     """Return the model without an encoder that has layers of its own."""
     return getattr(model, "decoder_part", model)

@@ -1,7 +1,8 @@
 """Taps: hidden states of the target that a drafter reads, taken by hooks on the traced model.
 
 `layers.3.input`, `layers.3.output`: the residual stream that enters or leaves a layer. `norm.output`: the output of
-the final norm, which the head reads.
+the final norm, which the head reads; of a decoder behind an encoder, which may have none or scale it, what its head
+reads.
 """
 
 import re
@@ -12,7 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from speccompile.compiler.step.layers import check_layers, find_layers, find_norm, hidden_input, hidden_output
+from speccompile.compiler.step.layers import (
+    check_layers,
+    find_layers,
+    find_norm,
+    has_encoder,
+    hidden_input,
+    hidden_output,
+)
 from speccompile.errors import UnsupportedModelError
 
 _LAYER = re.compile(r"layers\.(\d+)\.(input|output)")
@@ -42,8 +50,12 @@ class Taps:
         with ExitStack() as hooks:
             for name in self.names:
                 match = _LAYER.fullmatch(name)
-                module = find_layers(self.model)[int(match[1])] if match else find_norm(self.model)
-                hooks.enter_context(self._tap(name, module, is_input=match is not None and match[2] == "input"))
+                if match:
+                    module, is_input = find_layers(self.model)[int(match[1])], match[2] == "input"
+                else:
+                    is_input = has_encoder(self.model)
+                    module = self.model.get_output_embeddings() if is_input else find_norm(self.model)
+                hooks.enter_context(self._tap(name, module, is_input=is_input))
             yield
 
     def _tap(self, name: str, module: nn.Module, *, is_input: bool) -> Any:
@@ -57,8 +69,9 @@ class Taps:
                 )
             self.values[name] = hidden
 
-        register = module.register_forward_pre_hook if is_input else module.register_forward_hook
-        return register(keep, with_kwargs=True)
+        if is_input:  # before the hook of `Decoder`, which leaves the head few rows
+            return module.register_forward_pre_hook(keep, with_kwargs=True, prepend=True)
+        return module.register_forward_hook(keep, with_kwargs=True)
 
     def features(self) -> Tensor:
         """Return float32 [B, T, F]: the taps of the last run, concatenated in the order of their names."""

@@ -25,8 +25,10 @@ METHOD = DraftingMethod(
         vocabulary=True,
         max_depth_is_trained=True,
         refusal=require_final_norm,
+        over_sources=True,
         read_only_dialects={MEDUSA_2: "its heads lie among the weights of the target, which were trained with them"},
     ),
     runs=ONE_A_ROUND,
     with_images=True,
+    reads_sources=True,
 )

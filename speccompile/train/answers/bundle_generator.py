@@ -8,6 +8,7 @@ from pathlib import Path
 from speccompile.drafters import NONE
 from speccompile.errors import UnsupportedModelError, UsageError
 from speccompile.plan.plan import DrafterPlan, EnginePlan, Plan, PrecisionPlan, ProvePlan, VerifyPlan
+from speccompile.plan.sources import SourcePlan
 from speccompile.plan.training_plan import TrainingPlan
 from speccompile.progress import log_step
 from speccompile.recipe.engines import BACKEND, PRECISION
@@ -23,7 +24,7 @@ PREFILL_CHUNK = 128
 def answer_plan(plan: TrainingPlan) -> Plan:
     """Return the default plan: the target without drafter, float32 on the CPU, with the batch size and the length that
     the responses need."""
-    length = capacity(plan)
+    length, source = capacity(plan), plan.target.facts.source
     return Plan(
         name=f"{plan.name}-answers",
         target=plan.target,
@@ -37,6 +38,7 @@ def answer_plan(plan: TrainingPlan) -> Plan:
         engines=(EnginePlan(0, "answers", BACKEND, "cpu", None, PrecisionPlan(PRECISION, None, None)),),
         prove=ProvePlan(None, 1),
         notes=(),
+        source=None if source is None else SourcePlan(min(length, source.positions or length), source),
     )
 
 
@@ -76,7 +78,10 @@ class BundleMaker:
         if warm:
             options = replace(options, temperature=warm, seed=[asked.seed for asked in group])
         self._bundle.reset()  # samples depend on drafts, and drafts on persistent state of earlier groups
-        found = self._bundle.generate_batch([asked.tokens for asked in group], options)
+        prompts = [asked.tokens for asked in group]
+        if self._plan.target.facts.source is not None:
+            prompts, options = [], replace(options, source=prompts)
+        found = self._bundle.generate_batch(prompts, options)
         return [ended(each.token_ids, asked.room, ends) for asked, each in zip(group, found, strict=True)]
 
 

@@ -127,7 +127,7 @@ def _documents(plan: TrainingPlan, data: Files, held: Files) -> Iterator[Documen
 def _write_texts(
     plan: TrainingPlan, tokenizer: Any, data: Files, held: Files, answers: Path | None, folder: Path
 ) -> dict[str, Any]:
-    made = Tokenization(tokenizer, plan.data, plan.target.facts.vocabulary_size)
+    made = _tokenization(plan, tokenizer)
     if answers is None and plan.data.kind == CONVERSATIONS and tokenizer is not None:
         check_template(tokenizer, marks=True)
     with log_step("read and tokenise the data"):
@@ -138,6 +138,11 @@ def _write_texts(
     if not made.counts.texts:
         raise _nothing(made.counts, plan)
     return made.counts.to_json()
+
+
+def _tokenization(plan: TrainingPlan, tokenizer: Any) -> Tokenization:
+    facts = plan.target.facts
+    return Tokenization(tokenizer, plan.data, facts.vocabulary_size, has_sources=facts.source is not None)
 
 
 def _answered(made: Tokenization, answers: Path) -> Iterator[TokenizedSample]:
@@ -159,7 +164,7 @@ def _answered(made: Tokenization, answers: Path) -> Iterator[TokenizedSample]:
 
 
 def _write_prompts(plan: TrainingPlan, tokenizer: Any, data: Files, held: Files, folder: Path) -> dict[str, Any]:
-    made = Tokenization(tokenizer, plan.data, plan.target.facts.vocabulary_size)
+    made = _tokenization(plan, tokenizer)
     with log_step("read and tokenise the prompts"):
         write_texts(made.prompts(_documents(plan, data, held)), folder)
     if not made.counts.texts:

@@ -75,9 +75,10 @@ class TokenizedSample:
 class Tokenization:
     """Tokenization of documents to samples of at most `plan.length` tokens, or to prompts, with counts."""
 
-    def __init__(self, tokenizer: Any, plan: DataPlan, vocabulary: int) -> None:
+    def __init__(self, tokenizer: Any, plan: DataPlan, vocabulary: int, *, has_sources: bool = False) -> None:
         """tokenizer: of transformers; None if the target has none and the data is token ids. vocabulary: number of the
-        target's tokens."""
+        target's tokens. has_sources: its encoder reads the prompts, so that a response is a text of its own."""
+        self.has_sources = has_sources
         self.tokenizer, self.plan, self.vocabulary, self.counts = tokenizer, plan, vocabulary, DataStatistics()
         self.before = [] if tokenizer is None else _put_before(tokenizer)
 
@@ -158,7 +159,7 @@ class Tokenization:
         assert document.answer is not None
         end = self.tokenizer.eos_token_id
         ending = [] if end is None else [end]
-        if isinstance(document.content, str):
+        if isinstance(document.content, str) and not self.has_sources:
             whole = self._ids([document.content + document.answer], special=True)[0]
             if whole[: len(prompt)] == prompt:
                 return whole[len(prompt) :] + ending

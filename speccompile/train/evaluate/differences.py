@@ -68,7 +68,7 @@ def _difference(
     if parted is None and where is None:
         return None
     seen = read(teacher, learner, *texts_of([answer]))
-    start = len(answer.prompt)
+    start = teacher.prompt_length(answer.prompt)
     if where is not None:
         bonus = sum(here[:where])  # position of the round's bonus token among the new tokens
         accepted = min(here[where], there[where]) - 1

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig
 
+from speccompile.compiler.models.sourced import SourcedModel
 from speccompile.compiler.step.monkeypatch import patched_attribute
 from speccompile.drafters.trainable import TrainableDrafter
 from speccompile.progress import progress_counter
@@ -60,9 +61,11 @@ class SimulatedDecoding:
 
 @torch.no_grad()
 def answer(
-    model: nn.Module, prompts: Iterable[Sequence[int]], max_new_tokens: int, ends: Sequence[int], capacity: int
-) -> list[Answer]:
-    """Return greedy continuations of the prompts by the target, a causal language model of transformers.
+    model: nn.Module, prompts: Iterable[Sequence[int]], max_new_tokens: int, ends: Sequence[int], capacity: int,
+    start: Sequence[int] = (),
+) -> list[Answer]:  # fmt: skip
+    """Return greedy continuations of the prompts by the target, a language model of transformers, or its answers,
+    which begin with `start`, if its encoder reads the prompts.
 
     Prompts are not batched: padding would change logits. ends: end-of-sequence tokens; capacity: maximum number of
     tokens of a bundle, prompt and new tokens together. The model's generation config is ignored, as in the compiled
@@ -71,8 +74,12 @@ def answer(
     prompts, answers = list(prompts), []
     with progress_counter("decoding with the target", len(prompts), "prompts") as advance:
         for prompt in prompts:
-            room = min(max_new_tokens, capacity - len(prompt))
-            answers.append(Answer(tuple(prompt), tuple(_continue(model, prompt, room, ends) if room > 0 else ())))
+            room = max(min(max_new_tokens, capacity - len(start or prompt)), 0)
+            if isinstance(model, SourcedModel):
+                new = model.answer(prompt, start, room, ends)
+            else:
+                new = _continue(model, prompt, room, ends) if room else []
+            answers.append(Answer(tuple(prompt), tuple(new)))
             advance(1)
     return answers
 
@@ -144,13 +151,14 @@ def _accepted(learner: TrainableDrafter, teacher: Teacher, answers: Sequence[Ans
     if all(len(each.new) < 2 for each in answers):  # no round
         return [[] for _ in answers]
     seen = read(teacher, learner, *texts_of(answers))
-    drafted = draft(learner, seen, depth, min(len(each.prompt) for each in answers))
+    prompts = [teacher.prompt_length(each.prompt) for each in answers]
+    drafted = draft(learner, seen, depth, min(prompts))
     behind = seen.tokens.new_full((seen.tokens.shape[0], depth), -1)  # no draft past the end is correct
     tokens = torch.cat([seen.tokens.masked_fill(~seen.attention_mask, -1), behind], 1).unfold(1, depth, 1)
     first, count = drafted.first, drafted.best.shape[1]
     right = drafted.best == tokens[:, first + 1 : first + 1 + count]
     runs = right.long().cumprod(2).sum(2).tolist()
-    starts = [len(each.prompt) - first for each in answers]
     return [
-        run[start : start + max(len(each.new) - 1, 0)] for run, start, each in zip(runs, starts, answers, strict=True)
+        run[length - first : length - first + max(len(each.new) - 1, 0)]
+        for run, length, each in zip(runs, prompts, answers, strict=True)
     ]

@@ -22,9 +22,9 @@ def _run(job: dict[str, Any]) -> dict[str, Any]:
         check_resources(estimate_resources(plan), find_resources(output))
         build(plan, output, prove=False, remember=job["remember"])
         bundle = Bundle.open(output, verify=False)
-        found = [
-            bundle.generate(prompt, max_new_tokens=job["max_new_tokens"], adaptive=False) for prompt in job["prompts"]
-        ]
+        settings = {"max_new_tokens": job["max_new_tokens"], "adaptive": False}
+        read = [{"prompt": each} if plan.source is None else {"source": each} for each in job["prompts"]]
+        found = [bundle.generate(**each, **settings) for each in read]
     tokens, kind = plan.drafter.tokens, plan.drafter.tree.kind
     return {
         "shape": f"chain of {tokens}" if kind == "chain" else f"{kind} tree of {tokens}",

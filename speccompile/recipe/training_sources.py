@@ -1,0 +1,40 @@
+"""Refuse what cannot be trained for a target with an encoder, whose samples are sources and their answers."""
+
+from speccompile.drafters import DRAFTING_METHODS
+from speccompile.plan.plan import ModelPlan
+from speccompile.plan.recipe_source import RecipeSource, format_value, one_of
+from speccompile.plan.training_plan import BUNDLE, GIVEN, PROMPTS, DataPlan, LossPlan
+from speccompile.recipe.training_kind import training_of
+
+
+def check_source_kind(kind: str, target: ModelPlan, origin: RecipeSource) -> None:
+    """Raise RecipeError for a target that hears, and for a kind that learns from language models alone."""
+    source = target.facts.source
+    if source is None:
+        return
+    if source.audio is not None:
+        received = f"a section for '{target.reference}', which hears"
+        raise origin.refusal("train", received, "a target that reads texts", "remove the section train")
+    learning = [each for each in DRAFTING_METHODS if (found := training_of(each)) is not None and found.over_sources]
+    if kind not in learning:
+        received = f"'{kind}' for '{target.reference}', which has an encoder"
+        raise origin.refusal("drafter.kind", received, one_of(learning), "choose one of these kinds")
+
+
+def check_source_data(data: DataPlan, loss: LossPlan, target: ModelPlan, origin: RecipeSource) -> None:
+    """Raise RecipeError for data that is no sources with answers, and for losses over texts of a drafter's own."""
+    if target.facts.source is None:
+        return
+    who = f"for '{target.reference}', which has an encoder"
+    for key, received, expected in (
+        ("data.kind", data.kind, (PROMPTS,)),
+        ("data.answers.by", data.answers, (BUNDLE, GIVEN)),
+        ("data.features", data.features, ("online",)),
+        ("loss.contexts", loss.contexts, ("target",)),
+    ):
+        if received not in expected:
+            raise origin.refusal(
+                f"train.{key}", f"{format_value(received)} {who}", one_of(expected), f"set train.{key} to {expected[0]}"
+            )
+    if loss.drop is not None:
+        raise origin.refusal("train.loss.drop", f"a value {who}", "none", "remove train.loss.drop")
