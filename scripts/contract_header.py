@@ -105,7 +105,7 @@ CONSTANTS = {
     },
     "speccompile.runtime.rounds.adaptive_length": {
         "TRIAL_SHARE": "kTrialShare", "FIRST_MARGIN": "kFirstMargin", "FIRST_TRIAL": "kFirstTrial",
-        "FIRST_GAP": "kFirstGap", "LONGEST_GAP": "kLongestGap", "PRIOR_ROUNDS": "kPriorRounds",
+        "FIRST_BUDGETS": "kFirstBudgets", "FIRST_GAP": "kFirstGap", "LONGEST_GAP": "kLongestGap", "PRIOR_ROUNDS": "kPriorRounds",
         "EXPECTED_NEW_TOKENS": "kExpectedNewTokens", "LOSS_PATIENCE_ROUNDS": "kLossPatienceRounds",
         "MAX_SAVED_ROUNDS": "kMaxSavedRounds", "REFRESH": "kRefresh", "RARE_REFRESH": "kRareRefresh",
         "CLEAR_SPEEDUP": "kClearSpeedup", "DECISION_ROUNDS": "kDecisionRounds", "LOSING_ROUNDS": "kLosingRounds",

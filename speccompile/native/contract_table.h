@@ -200,6 +200,7 @@ inline constexpr double kPenalties[] = {0.001, 1000.0};
 inline constexpr double kTrialShare = 0.02;
 inline constexpr double kFirstMargin = 0.05;
 inline constexpr double kFirstTrial = 0.3;
+inline constexpr int64_t kFirstBudgets = 2;
 inline constexpr int64_t kFirstGap = 8;
 inline constexpr int64_t kLongestGap = 512;
 inline constexpr double kPriorRounds = 2.0;

@@ -16,14 +16,14 @@ from speccompile.runtime.stopwatch import clock
 from speccompile.runtime.window_invariance import write_neutral_inputs
 
 LIMIT_SECONDS = 0.1
-"""Time that the measurement may take. Parts that take longer together run once: where runs take that long, the memory
+"""Time that the measurement may take. Rounds that take longer together run once: where runs take that long, the memory
 that a first run allocates is a small part of it."""
 
 MOST_RUNS = 6
-"""Maximum number of runs of each part, the first of which is not counted."""
+"""Maximum number of timed rounds of each kind, the first of which is not counted."""
 
 SMALL_SECONDS, SMALL_RUNS = 0.005, 3
-"""Seconds of a round without drafts up to which a model is small, and the runs of each part with which every process
+"""Seconds of a round without drafts up to which a model is small, and the timed rounds with which every process
 opens it: binding graphs, and their first runs, cost such a model as much as ten rounds, and what one process measured
 may have met a busy machine."""
 
@@ -43,7 +43,7 @@ def prepare_rounds(loop: DecodeLoop, manifest: Manifest, times: RecordedTimes) -
 
 def measure_times(loop: DecodeLoop, manifest: Manifest, *, runs: int = MOST_RUNS) -> dict[str, Any] | None:
     """Return what rounds of one sequence cost, in seconds, in the form of `SpeedupModel.measured_times`; None for a
-    bundle whose draft length does not adapt. runs: maximum number of runs of each part.
+    bundle whose draft length does not adapt. runs: maximum number of timed rounds of each kind.
 
     What the runs commit lies behind the length of every slot.
     """
@@ -64,8 +64,8 @@ def measure_times(loop: DecodeLoop, manifest: Manifest, *, runs: int = MOST_RUNS
 
         return verified
 
-    parts = [verify(1, single.verify), verify(full, window.verify), *([window.draft] if has_draft else [])]
-    seconds, wide, *draft = _seconds(parts, runs, LIMIT_SECONDS)
+    drafting = [verify(full, window.verify), *([window.draft] if has_draft else [])]
+    (seconds,), (wide, *draft) = _seconds([[verify(1, single.verify)], drafting], runs, LIMIT_SECONDS)
     times = {
         "autoregressive": seconds,
         "windows": {str(full): wide},
@@ -77,19 +77,31 @@ def measure_times(loop: DecodeLoop, manifest: Manifest, *, runs: int = MOST_RUNS
     return times
 
 
-def _seconds(parts: Sequence[Callable[[], None]], runs: int, limit: float) -> list[float]:
-    """Return the typical seconds of each part, on the clock of rounds, in up to `runs` runs, which end after `limit`
-    seconds. The first run of a part counts only if it is the only one.
+def _seconds(ways: Sequence[Sequence[Callable[[], None]]], runs: int, limit: float) -> list[list[float]]:
+    """Return the typical seconds of each graph run, on the clock of rounds, in up to `runs` timed rounds, which end
+    after `limit` seconds. ways: the ways to decode, each as the graph runs of a round. The first round of a way counts
+    only if it is the only one.
 
-    Parts take turns: a process begins with cold caches, which would make the part that is timed first seem slow.
+    Ways take turns: a process begins with cold caches, which would make the one that is timed first seem slow. And
+    in its turn a way runs a round before one is timed: in use rounds follow rounds of their kind, whose weights a cache
+    may hold. A round of a target that fits into one would seem half as long again behind a round with drafts.
     """
-    now, begun, ran = clock(on_device=False), perf_counter(), 0
-    while not ran or (ran < runs and perf_counter() - begun < limit):
-        if ran < 2:
-            times = [Times() for _ in parts]
-        for run, found in zip(parts, times, strict=True):
-            start = now()
-            run()
-            found.add(now() - start)
-        ran += 1
-    return [found.typical for found in times]
+    now, begun, timed = clock(on_device=False), perf_counter(), 0
+    while not timed or (timed < runs and _end_of_next(perf_counter() - begun, timed) < limit):
+        if timed < 2:
+            times = [[Times() for _ in way] for way in ways]
+        for way, found in zip(ways, times, strict=True):
+            for run in way if timed else ():
+                run()
+            for run, each in zip(way, found, strict=True):
+                start = now()
+                run()
+                each.add(now() - start)
+        timed += 1
+    return [[each.typical for each in found] for found in times]
+
+
+def _end_of_next(spent: float, timed: int) -> float:
+    """Return the seconds at the end of the next turn, after turns with `timed` timed rounds: a turn but the first has
+    two rounds."""
+    return spent + 2 * spent / (2 * timed - 1)

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from speccompile.runtime import Bundle
+from speccompile.runtime import Bundle, first_times
 from speccompile.runtime.first_times import LIMIT_SECONDS, MOST_RUNS, _seconds
 from tests.native.native_api import NativeBundle
 
@@ -70,11 +70,31 @@ def test_nothing_is_measured_for_a_bundle_that_does_not_draft(built, records):
         assert not records()
 
 
-def test_fast_runs_are_repeated_and_slow_ones_are_not():
+def test_fast_rounds_are_repeated_and_slow_ones_are_not():
     ran = []
-    parts = [lambda: ran.append("a"), lambda: ran.append("b")]
-    assert all(0 <= seconds < LIMIT_SECONDS for seconds in _seconds(parts, MOST_RUNS, LIMIT_SECONDS))
-    assert ran == ["a", "b"] * MOST_RUNS  # they take turns: what is cold at first is so for all
+    ways = [[lambda: ran.append("single")], [lambda: ran.append("window"), lambda: ran.append("draft")]]
+    found = _seconds(ways, MOST_RUNS, LIMIT_SECONDS)
+    assert [len(way) for way in found] == [1, 2]
+    assert all(0 <= seconds < LIMIT_SECONDS for way in found for seconds in way)
+    # They take turns: what is cold at first is so for all. And what is timed follows a round of its kind.
+    again = ["single", "single", "window", "draft", "window", "draft"]
+    assert ran == ["single", "window", "draft"] + again * (MOST_RUNS - 1)
     ran.clear()
-    assert len(_seconds(parts, MOST_RUNS, 0.0)) == 2
-    assert ran == ["a", "b"]
+    assert len(_seconds(ways, MOST_RUNS, 0.0)) == 2
+    assert ran == ["single", "window", "draft"]
+
+
+def test_the_time_of_a_round_is_that_behind_rounds_of_its_kind(monkeypatch):
+    """A clock that a round moves by more where it follows one of another kind."""
+    clock, last = [0.0], [""]
+
+    def run(kind, seconds):
+        def spend():
+            clock[0] += seconds * (1 if last[0] == kind else 1.5)
+            last[0] = kind
+
+        return spend
+
+    monkeypatch.setattr(first_times, "clock", lambda *, on_device: lambda: clock[0])
+    ways = [[run("single", 1.0)], [run("drafting", 2.0), run("drafting", 3.0)]]
+    assert _seconds(ways, MOST_RUNS, LIMIT_SECONDS) == [[1.0], [2.0, 3.0]]

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from speccompile.bundle.acceptance import MeasuredAcceptance
 from speccompile.runtime.rounds.acceptance_rate import MEMORY, PRIOR_ACCEPTANCE, PRIOR_WEIGHT, Acceptance
 from speccompile.runtime.rounds.adaptive_length import (
     FIRST_GAP,
@@ -142,6 +143,16 @@ def test_short_generations_pay_for_trials_in_common(costs):
     for _ in range(30):
         speed = simulation.generate(128, 1.0)
     assert speed >= 0.95 * simulation.fixed(128, 1.0) > 1
+
+
+@pytest.mark.parametrize(("window", "room", "width"), [(2.0, 64, 5), (4.5, 64, 1), (4.5, 256, 5), (2.0, 24, 1)])
+def test_a_short_text_does_not_begin_with_a_trial_that_it_cannot_win_back(window, room, width):
+    """Trees that seem to lose a fifth: two tokens a round that takes two and a half, or more of both."""
+    pace, tokens, rounds = AdaptiveDraftLength({1: 0, DRAFTS + 1: DRAFTS}), 0.8 * (window + 0.5), 100
+    reached = [round(rounds * min(1.0, max(0.0, tokens - 1 - depth))) for depth in range(DRAFTS)]
+    pace.expect(MeasuredAcceptance(rounds, rounds, (rounds, *reached[:-1]), tuple(reached)))
+    pace.expect_times({"autoregressive": 1.0, "windows": {"5": window}, "drafting": 0.5, "catch_up": 0.0})
+    assert pace.begin(PROMPT, room) == width
 
 
 def test_what_was_won_pays_for_stretches_that_lose_and_for_little_more():

@@ -65,7 +65,8 @@ bool AdaptiveDraftLength::resumes(int64_t lag) {
   const bool begins = new_tokens_ == 0;
   const bool pays = (gain > 1 + kTrialShare && price <= (1 - 1 / gain) * autoregressive() * left) ||
                     (begins && gain > 1 - kFirstMargin);
-  const bool may_try = (begins && gain > 1 - kFirstTrial) || trial_loss_ + price <= budget();
+  const bool first = begins && gain > 1 - kFirstTrial && price <= kFirstBudgets * budget();
+  const bool may_try = first || trial_loss_ + price <= budget();
   if (!pays && !may_try) {
     gap_ = std::min(2 * gap_, kLongestGap);
     waited_ = 0;

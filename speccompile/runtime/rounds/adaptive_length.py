@@ -16,9 +16,10 @@ from speccompile.runtime.rounds.speedup_model import SpeedupModel
 TRIAL_SHARE = 0.02
 """Share of a generation's time that trials may cost. Drafting stops when it seems slower by more than this share."""
 
-FIRST_MARGIN, FIRST_TRIAL = 0.05, 0.3
-"""A generation begins with drafts if they seem at most the first share slower, and with a trial if at most the second:
-nothing is known of its text, which may win more than the one round that a trial costs."""
+FIRST_MARGIN, FIRST_TRIAL, FIRST_BUDGETS = 0.05, 0.3, 2
+"""A generation begins with drafts if they seem at most the first share slower, and with a trial if at most the second
+and if it costs at most so many times what all trials may: nothing is known of its text, which may win more than that
+round. A wide tree costs as much as several rounds without drafts, which a short text does not win back."""
 
 FIRST_GAP, LONGEST_GAP = 8, 512
 """First and longest gap between two trials, in tokens."""
@@ -207,7 +208,8 @@ class AdaptiveDraftLength:
         pays = gain > 1 + TRIAL_SHARE and price <= (1 - 1 / gain) * self._model.autoregressive.typical * left
         begins = self._new_tokens == 0
         pays = pays or (begins and gain > 1 - FIRST_MARGIN)
-        may_try = (begins and gain > 1 - FIRST_TRIAL) or self._trial_loss + price <= self._budget
+        first = begins and gain > 1 - FIRST_TRIAL and price <= FIRST_BUDGETS * self._budget
+        may_try = first or self._trial_loss + price <= self._budget
         if not pays and not may_try:
             self._gap, self._waited = min(2 * self._gap, LONGEST_GAP), 0
             return False
