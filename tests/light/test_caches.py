@@ -33,6 +33,11 @@ def test_caches_are_floats_unless_asked_for():
     assert planned("cache.dtype=float").to_json() == plan.to_json()
 
 
+def test_fp8_begins_with_capability_8_9():
+    engines = "engines=[{backend: tensorrt_rtx, compute_capability: '8.9'}]"
+    assert planned("cache.dtype=fp8", "precision.drafter=float16", engines).caches == CachePlan("fp8", "float")
+
+
 def test_target_and_drafter_are_asked_for_apart():
     assert planned("cache.dtype=int8").caches == CachePlan("int8", "float")
     assert planned("drafter_cache.dtype=int8").caches == CachePlan("float", "int8")
@@ -54,6 +59,8 @@ def test_who_reads_the_target_caches_has_their_dtype():
     reads = ("drafter={kind: layer_skip, layers: [0, 1], tokens: 4}", "precision.drafter=null")
     assert planned(*reads, "cache.dtype=int8").caches == CachePlan("int8", "int8")
     assert planned(*reads, "cache.dtype=int8", "drafter_cache.dtype=int8").caches == CachePlan("int8", "int8")
+    engines = "engines=[{backend: tensorrt, compute_capability: '8.6'}]"  # which has no codes of a drafter's own
+    assert planned(*reads, "cache.dtype=int8", engines).caches == CachePlan("int8", "int8")
     said = refusal(*reads, "drafter_cache.dtype=int8")
     assert "drafter_cache.dtype: received 'int8', expected 'float', the target's: drafter.kind layer_skip reads" in said
 

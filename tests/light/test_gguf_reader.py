@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from gguf.quants import dequantize as published
 
+from speccompile.compiler.checkpoints.gguf import reader
 from speccompile.compiler.checkpoints.gguf.block_types import BLOCK_TYPES, BY_NAME, FLOATS, INTEGERS, OTHERS, QUANTIZED
 from speccompile.compiler.checkpoints.gguf.conversion import convert
 from speccompile.compiler.checkpoints.gguf.reader import read_gguf
@@ -100,6 +101,7 @@ DAMAGED = [
     (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "a big-endian GGUF file"),
     (header(tensors=2**60), f"{2**60} tensors in 0 bytes"),
     (header(keys=10**6), "1000000 keys in 0 bytes"),
+    (header(tensors=2) + bytes(63), "2 tensors in 63 bytes, expected at least 32 bytes for each"),
     (header(keys=1) + struct.pack("<Q", 2**63) + bytes(40), f"the name of key 0: {2**63} bytes"),
     (header(keys=1) + key(b"k", 13, bytes(40)), "'k' of type 13"),
     (header(keys=1) + key(b"k", 9, struct.pack("<IQ", 4, 2**61)), f"{2**61} numbers of 'k'"),
@@ -150,6 +152,14 @@ def test_bytes_of_weights_are_not_taken_for_a_long_list(tmp_path, beginning, mes
     with pytest.raises(CheckpointError) as refused:
         read_gguf(path)
     assert message in str(refused.value)
+
+
+def test_a_header_is_not_read_into_the_weights(tmp_path, monkeypatch):
+    path = tmp_path / "model.gguf"
+    sparse(path, header(keys=1) + key(b"k", 8, struct.pack("<Q", 150)), 400)
+    monkeypatch.setattr(reader, "LONGEST_HEADER", 180)
+    with pytest.raises(CheckpointError, match="150 bytes at byte 45 of 400, expected a header of at most 180 bytes"):
+        read_gguf(path)
 
 
 @pytest.mark.parametrize(("content", "message"), DAMAGED, ids=[message for _, message in DAMAGED])

@@ -27,7 +27,7 @@ def test_serves(tmp_path):
     ("number", "workers"),
     [
         (signal.SIGTERM, []),
-        (signal.SIGINT, []),
+        pytest.param(signal.SIGINT, [], marks=pytest.mark.sweep("SIGTERM ends a run as SIGINT does")),
         (signal.SIGKILL, []),
         (signal.SIGKILL, ["-n", "2"]),
         (None, ["-n", "2"]),

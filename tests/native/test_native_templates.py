@@ -42,6 +42,8 @@ ENDLESS: dict[str, str] = CASES["endless"] | {
     "{{ " + "not " * 4000 + "1 }}": "deeper than",
     "x" * 2**18 + "x": "expected at most 262144",
 }
+LARGE = [template for template, said in ENDLESS.items() if "seconds" not in said]
+"""Those that a size ends."""
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +108,21 @@ def test_what_jinja2_refuses_is_refused(rendered, template):
     assert line == (2 if template.startswith("a\n") else 1)
 
 
-@pytest.mark.parametrize("template", ENDLESS, ids=range(len(ENDLESS)))
-def test_templates_without_end_are_ended(rendered, template):
+def check_ended(rendered, template):
     message, _ = rendered(template, VARIABLES)
     assert ENDLESS[template] in message
     assert rendered("{{ 1 }}", {}) == "1"
+
+
+@pytest.mark.parametrize("template", LARGE, ids=range(len(LARGE)))
+def test_templates_without_end_are_ended(rendered, template):
+    check_ended(rendered, template)
+
+
+@pytest.mark.sweep("five seconds of a core; limits of sizes are in the first tier")
+@pytest.mark.parametrize("template", set(ENDLESS) - set(LARGE), ids=["calls"])
+def test_templates_without_end_are_ended_by_the_clock(rendered, template):
+    check_ended(rendered, template)
 
 
 @pytest.mark.parametrize("template", CASES["unsupported"])

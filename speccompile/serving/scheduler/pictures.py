@@ -22,7 +22,7 @@ class AwaitedPictures:
         if media is None:
             return False
         if self._first is not None:
-            return self._first is not served
+            return True
         if media.prepare(self._held(served), waits=False):
             return False
         self._first, served.request.begun = served, True

@@ -17,7 +17,7 @@ class AwaitedPictures {
   bool lacks(const ScheduledSequence& served) {
     images::SequenceMedia* const media = served.row.media.get();
     if (!media) return false;
-    if (first_) return first_ != &served;
+    if (first_) return true;
     if (media->prepare(seats_.longest_prefix(served), false)) return false;
     first_ = &served;
     served.request->begun = true;
