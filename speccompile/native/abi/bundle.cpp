@@ -66,9 +66,7 @@ void hand_out(const Item* made, size_t count, Item* to, size_t* given) {
 extern "C" {
 
 spc_error* spc_bundle_open(const char* folder, const char* const* options, spc_bundle** bundle) {
-  return spc::call_guarded([&] {
-    spc::require_pointer(folder, "folder");
-    spc::require_pointer(bundle, "bundle");
+  return spc::call_with({{folder, "folder"}, {bundle, "bundle"}}, [&] {
     auto made = std::make_unique<spc_bundle>();
     made->bundle = std::make_shared<const spc::Bundle>(folder, spc::options_of(options));
     made->manifest = made->bundle->manifest().json.canonical();
@@ -85,9 +83,7 @@ const char* spc_bundle_manifest(const spc_bundle* bundle) { return bundle ? bund
 const char* spc_bundle_description(const spc_bundle* bundle) { return bundle ? bundle->description.c_str() : ""; }
 
 spc_error* spc_bundle_encode(const spc_bundle* bundle, const char* text, size_t size, int special_tokens, int64_t* ids, size_t* count) {
-  return spc::call_guarded([&] {
-    spc::require_pointer(bundle, "bundle");
-    spc::require_pointer(count, "count");
+  return spc::call_with({{bundle, "bundle"}, {count, "count"}}, [&] {
     spc::require_size(size, "size");
     if (size) spc::require_pointer(text, "text");
     const spc::Text& tokenizer = bundle->bundle->require_tokenizer("this bundle has no tokenizer", "give token ids instead of text");
@@ -97,9 +93,7 @@ spc_error* spc_bundle_encode(const spc_bundle* bundle, const char* text, size_t 
 }
 
 spc_error* spc_bundle_decode(const spc_bundle* bundle, const int64_t* ids, size_t count, char* text, size_t* size) {
-  return spc::call_guarded([&] {
-    spc::require_pointer(bundle, "bundle");
-    spc::require_pointer(size, "size");
+  return spc::call_with({{bundle, "bundle"}, {size, "size"}}, [&] {
     spc::require_size(count, "count");
     if (count) spc::require_pointer(ids, "ids");
     const spc::Text& tokenizer = bundle->bundle->require_tokenizer("this bundle has no tokenizer", "use the token ids as they are");

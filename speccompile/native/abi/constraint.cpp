@@ -51,8 +51,7 @@ std::shared_ptr<const constraints::Constraint> compiled_constraint(const spc_req
 extern "C" {
 
 spc_error* spc_request_set_constraint(spc_request* request, const char* kind, const char* text, size_t size) {
-  return spc::call_guarded([&] {
-    spc::require_pointer(request, "request");
+  return spc::call_with({{request, "request"}}, [&] {
     spc::require_size(size, "size");
     if (size) spc::require_pointer(text, "text");
     if (!kind) return request->constraint.reset();

@@ -1,6 +1,7 @@
 // What the opaque handles of the C ABI hold, and how errors cross it.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,6 +54,24 @@ spc_error* call_guarded(const Work& work) noexcept {
   }
 }
 
+// Throws Error(kUsage) where a caller gave no pointer.
+void require_pointer(const void* pointer, const char* name);
+
+// A pointer of a caller's, by the name of its parameter.
+struct Given {
+  const void* pointer;
+  const char* name;
+};
+
+// Require pointers of a caller's, and run `work` as `call_guarded` does.
+template <class Work>
+spc_error* call_with(std::initializer_list<Given> given, const Work& work) noexcept {
+  return call_guarded([&] {
+    for (const Given& each : given) require_pointer(each.pointer, each.name);
+    work();
+  });
+}
+
 // Compile the constraint of a request that has one. Throws Error(kUsage) where the bundle does not take it.
 std::shared_ptr<const constraints::Constraint> compiled_constraint(const spc_request& request, const Bundle& bundle);
 
@@ -64,9 +83,6 @@ auto with_request(const spc_request& asked, const Bundle& bundle, const Take& ta
   own.constraint = compiled_constraint(asked, bundle);
   return take(own);
 }
-
-// Throws Error(kUsage) where a caller gave no pointer.
-void require_pointer(const void* pointer, const char* name);
 
 // Throws Error(kUsage) for a size that no caller's memory has, as that of a count below zero: nothing wraps.
 void require_size(size_t count, const char* name);

@@ -133,9 +133,7 @@ double checked_seconds(double seconds) {
 extern "C" {
 
 spc_error* spc_scheduler_create(const spc_bundle* bundle, const char* const* options, spc_scheduler** scheduler) {
-  return spc::call_guarded([&] {
-    spc::require_pointer(bundle, "bundle");
-    spc::require_pointer(scheduler, "scheduler");
+  return spc::call_with({{bundle, "bundle"}, {scheduler, "scheduler"}}, [&] {
     const spc::SchedulerOptions asked = spc::scheduler_options(options);
     *scheduler = new spc_scheduler(bundle->bundle, asked.limits, asked.adapters);
   });
@@ -146,18 +144,14 @@ void spc_scheduler_free(spc_scheduler* scheduler) {
 }
 
 spc_error* spc_scheduler_close(spc_scheduler* scheduler, double seconds) {
-  return spc::call_guarded([&] {
-    spc::require_pointer(scheduler, "scheduler");
+  return spc::call_with({{scheduler, "scheduler"}}, [&] {
     const double most = spc::checked_seconds(seconds);
     scheduler->service.close(true, seconds < 0 ? std::nullopt : std::optional<double>(most));
   });
 }
 
 spc_error* spc_scheduler_submit(spc_scheduler* scheduler, const spc_request* request, const char* const* terms, spc_submission** submission) {
-  return spc::call_guarded([&] {
-    spc::require_pointer(scheduler, "scheduler");
-    spc::require_pointer(request, "request");
-    spc::require_pointer(submission, "submission");
+  return spc::call_with({{scheduler, "scheduler"}, {request, "request"}, {submission, "submission"}}, [&] {
     auto made = std::make_unique<spc_submission>();
     const spc::Terms asked_terms = spc::terms_of(terms);
     made->request = spc::with_request(*request, *scheduler->bundle, [&](const spc::Request& asked) { return scheduler->service.submit(asked, asked_terms); });
@@ -167,9 +161,7 @@ spc_error* spc_scheduler_submit(spc_scheduler* scheduler, const spc_request* req
 }
 
 spc_error* spc_scheduler_stats(const spc_scheduler* scheduler, spc_result** stats) {
-  return spc::call_guarded([&] {
-    spc::require_pointer(scheduler, "scheduler");
-    spc::require_pointer(stats, "stats");
+  return spc::call_with({{scheduler, "scheduler"}, {stats, "stats"}}, [&] {
     const spc::Service& service = scheduler->service;
     *stats = new spc_result{scheduler->totals.to_json(service.waiting(), service.running()).dump(), {}};
   });
@@ -180,10 +172,7 @@ size_t spc_submission_sequences(const spc_submission* submission) {
 }
 
 spc_error* spc_submission_next(spc_submission* submission, double seconds, spc_delta** delta, int* done) {
-  return spc::call_guarded([&] {
-    spc::require_pointer(submission, "submission");
-    spc::require_pointer(delta, "delta");
-    spc::require_pointer(done, "done");
+  return spc::call_with({{submission, "submission"}, {delta, "delta"}, {done, "done"}}, [&] {
     const double most = spc::checked_seconds(seconds);
     auto room = std::make_unique<spc_delta>();  // first: a delta that was taken must not be lost
     std::optional<spc::OutputDelta> found = submission->request->wait(most);
@@ -195,8 +184,7 @@ spc_error* spc_submission_next(spc_submission* submission, double seconds, spc_d
 }
 
 spc_error* spc_submission_on_ready(spc_submission* submission, void (*wake)(void* user), void* user) {
-  return spc::call_guarded([&] {
-    spc::require_pointer(submission, "submission");
+  return spc::call_with({{submission, "submission"}}, [&] {
     std::function<void()> listener;
     if (wake) listener = [wake, user] { wake(user); };
     submission->request->on_ready(std::move(listener));
@@ -229,9 +217,7 @@ void spc_delta_tokens(const spc_delta* delta, const int64_t** ids, size_t* count
 }
 
 spc_error* spc_delta_result(const spc_delta* delta, spc_result** result) {
-  return spc::call_guarded([&] {
-    spc::require_pointer(delta, "delta");
-    spc::require_pointer(result, "result");
+  return spc::call_with({{delta, "delta"}, {result, "result"}}, [&] {
     const spc::FinishedSequence* const finished = delta->delta.finished.get();
     *result = finished ? new spc_result{finished->json.dump(), finished->token_ids} : nullptr;
   });
