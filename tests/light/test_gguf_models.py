@@ -6,6 +6,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 from transformers.integrations.gguf.gguf_conversion_mapping import TiledToGroupedRows
 
 from speccompile.compiler.checkpoints.facts import read_checkpoint
@@ -51,6 +52,47 @@ def test_weights_and_logits_are_those_of_transformers(name, tmp_path):
     _, facts = read_checkpoint(described)
     assert facts.quantization.startswith("gguf: ")
     assert facts.vocabulary_size == 96
+
+
+def eager(folder, length):
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    with torch.no_grad():
+        return model(torch.arange(3, 3 + length)[None]).logits
+
+
+def test_longrope_is_that_of_transformers_on_both_sides_of_the_original_length(tmp_path):
+    """Phi 3's long models: LongRopeModel of convert_hf_to_gguf.py writes two tensors, the factor, and no type."""
+    lists = {name: [1 + scale * index for index in range(8)] for name, scale in (("short", 0.1), ("long", 1.5))}
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 32}
+    rope |= {f"{name}_factor": factors for name, factors in lists.items()}
+    folder = save(tmp_path / "model", "phi3", original_max_position_embeddings=32, rope_parameters=rope)
+    tensors = {f"rope_factors_{name}.weight": np.array(each, np.float32) for name, each in lists.items()}
+    factor = (1 + np.log(4) / np.log(32)) ** 0.5
+    write_gguf(folder, tmp_path / "model.gguf", tensors=tensors, keys=[("add_rope_scaling_attn_factors", factor)])
+    described = gguf_folder(tmp_path / "model.gguf")
+    for max_length, length in ((32, 32), (64, 48)):
+        with torch.no_grad():
+            found = load_model(described, max_length)(torch.arange(3, 3 + length)[None]).logits
+        torch.testing.assert_close(found, eager(folder, length), rtol=0, atol=2e-6)
+
+
+def test_layers_are_recurrent_where_a_list_says_so(tmp_path):
+    kinds = ["full_attention", "linear_attention", "linear_attention", "full_attention"]
+    folder = save(tmp_path / "model", "qwen3_5_text", **MODELS["qwen3_5_text"], layer_types=kinds)
+
+    def add_list(writer):
+        writer.add_tokenizer_model("none")
+        writer.add_array("qwen35.attention.recurrent_layers", [kind == "linear_attention" for kind in kinds])
+
+    described, _ = describe(folder, tmp_path / "model.gguf", tokenizer=add_list)
+    torch.testing.assert_close(logits(described), eager(folder, 48), rtol=0, atol=2e-5)
+
+
+def test_heads_that_do_not_divide_the_width_are_a_mistral_s(tmp_path):
+    shape = {"num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 16, "sliding_window": None}
+    folder = save(tmp_path / "model", "mistral", **shape)
+    described, _ = describe(folder, tmp_path / "model.gguf")
+    torch.testing.assert_close(logits(described), eager(folder, 48), rtol=0, atol=2e-6)
 
 
 def test_rows_are_read_alone(llama, tmp_path):
@@ -104,6 +146,7 @@ REFUSED = [
     ({"keys": [("add_type", "adapter")]}, "general.type 'adapter'"),
     ({"tensors": {"blk.0.nextn.eh_proj.weight": np.zeros((4, 4), np.float32)}}, "tensor 'blk.0.nextn.eh_proj.weight'"),
     ({"tensors": {"blk.2.attn_q.weight": np.zeros((4, 4), np.float32)}}, "'blk.2.attn_q.weight', expected those of"),
+    ({"tensors": {"rope_factors_long.weight": np.ones(8, np.float32)}}, "no tensor 'rope_factors_short.weight'"),
     ({"rope_freqs": [1.0, 2.0]}, "tensor 'rope_freqs.weight' of shape [2]"),
     ({"rope_freqs": [0.0] * 8}, "factors such as 0.0"),
     ({"tokenizer": lambda writer: writer.add_tokenizer_model("t5")}, "tokenizer.ggml.model: received 't5'"),
