@@ -29,7 +29,8 @@ DEFAULTS = {"threads": 1, "prompt-tokens": 128, "new-tokens": 128, "repeats": 1,
 
 @dataclass(frozen=True)
 class Form:
-    """One way to run a peer. column: fp32, 8-bit or 4-bit. weights: the name of what `prepare` writes; forms share it.
+    """One way to run a peer. column: fp32, bf16, 8-bit, 4-bit or gguf. weights: the name of what `prepare` writes; forms
+    share it.
 
     conversion, settings: what the peer's own functions take to write it and to run it.
     """
@@ -98,9 +99,15 @@ def stepwise(first: Callable[[], int], following: Callable[[], int], new_tokens:
     return Generated(tokens, first_seconds, perf_counter() - start)
 
 
-def vocabulary_size(folder: Path) -> int:
-    """Return that of the model in a Hugging Face folder."""
-    size: int = json.loads((folder / "config.json").read_text())["vocab_size"]
+def vocabulary_size(model: Path) -> int:
+    """Return that of the model in a Hugging Face folder or a GGUF file."""
+    if model.is_file():
+        from speccompile.recipe.gguf import gguf_folder
+
+        folder = gguf_folder(model)
+        assert folder is not None, f"{model} is no GGUF file"
+        model = folder
+    size: int = json.loads((model / "config.json").read_text())["vocab_size"]
     return size
 
 

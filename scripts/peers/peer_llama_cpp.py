@@ -17,11 +17,15 @@ FORMS = {
     "F32": Form("fp32", "F32"),
     "Q8_0": Form("8-bit", "Q8_0"),
     "Q4_0": Form("4-bit", "Q4_0"),
+    "its own types": Form("gguf", "gguf"),
 }
 
 
 def prepare(model: Path, folder: Path, form: Form) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    if form.weights == "gguf":
+        (folder / "model.gguf").symlink_to(model.resolve())
+        return
     write(model, folder / "model.gguf", form.weights, lambda writer, _: writer.add_tokenizer_model("no_vocab"))
 
 

@@ -14,6 +14,7 @@ FORMS = {
     "int4": Form("4-bit", "int4"),
     "int4, block 64": Form("4-bit", "int4-64"),
     "int4, block 128": Form("4-bit", "int4-128"),
+    "stored": Form("gguf", "stored"),
 }
 WIDTHS, COST_REPEATS = (1, 5), 25
 
@@ -25,7 +26,7 @@ def prepare(model: Path, folder: Path, form: Form, drafter: dict[str, Any] | Non
     from speccompile.recipe import load_recipe, make_plan
 
     recipe: dict[str, Any] = {
-        "name": model.name,
+        "name": model.stem,
         "target": {"model": str(model.resolve())},
         "drafter": drafter or {"kind": "none"},
         "cache": {"max_length": 512},

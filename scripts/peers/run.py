@@ -5,8 +5,9 @@
     .venv/bin/python scripts/random_llama.py FOLDER/random    # a model; scripts/agreeing_pair.py writes another
     .venv/bin/python scripts/peers/run.py FOLDER/random FOLDER > figures.json
 
-MODEL is a local Hugging Face folder. What it is converted to, ours included, is kept in FOLDER/converted:
-remove that to convert again. Every generation has a process of its own, and every round of all peers
+MODEL is a local Hugging Face folder, or a GGUF file, which is measured as it is: by llama.cpp, and by ours with its
+codes (`precision: stored`). What it is converted to, ours included, is kept in FOLDER/converted: remove that to convert
+again. Every generation has a process of its own, and every round of all peers
 runs before the next round begins, in the other order, so that a busy moment of the machine meets all. What cannot be
 prepared or run is named with its last words.
 
@@ -42,6 +43,8 @@ OURS = "speccompile"
 PEERS = (OURS, "openvino", "onnxruntime", "llama_cpp", "pace")
 SPECULATES = (OURS, "openvino", "llama_cpp")  # with a smaller model of one's own choice
 COLUMNS = ("fp32", "bf16", "8-bit", "4-bit")
+GGUF = "gguf"
+"""Column and form of a GGUF file."""
 
 
 @dataclass
@@ -105,6 +108,12 @@ def main() -> None:
     parser.add_argument("--drafter", type=Path, help="a smaller model's folder, with the same vocabulary")
     parser.add_argument("--draft-tokens", type=int, default=4, help="of a round (%(default)s)")
     options = parser.parse_args()
+    if options.model.suffix == ".gguf":
+        if options.all:
+            parser.error(
+                f"--all: received {options.model}, expected the Hugging Face folder that the pages' tables show"
+            )
+        options.columns = (GGUF,)
     if options.all:
         options.threads = [1, 2]
     if options.all and options.drafter:
@@ -118,7 +127,7 @@ def main() -> None:
                 measure(case, options, seed=number)
     except KeyboardInterrupt:
         say("interrupted: what was measured until now")
-    say(render(cases, OURS, COLUMNS))
+    say(render(cases, OURS, options.columns))
     report = [
         {
             "peer": case.peer,

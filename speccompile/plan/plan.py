@@ -26,8 +26,8 @@ class CheckpointFacts:
     quantization: readable description of the quantization. groups_of_4_bits: weights per scale, -1 for all inputs of an
     output, of 4-bit integers in contiguous groups; otherwise None. states: readable description of the recurrent state,
     None without any. dtype: the precision of most of its weights, if these are floats. has_codes: matrices are codes of
-    a GGUF file that kernels can read; no merged adapter, and gate and up of experts in one type. source: of an
-    encoder-decoder."""
+    a GGUF file that kernels can read; no merged adapter, and gate and up of experts both in blocks, or in one type.
+    source: of an encoder-decoder."""
 
     architecture: str
     model_type: str

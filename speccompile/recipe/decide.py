@@ -23,6 +23,7 @@ from speccompile.recipe.prefixes import decide_prefixes
 from speccompile.recipe.prove_schema import Prove
 from speccompile.recipe.resolve import model_in, resolve_folder
 from speccompile.recipe.rings import decide_rings, ring_note
+from speccompile.recipe.rope import rope_note
 from speccompile.recipe.schema import Engine, Precision, Recipe
 from speccompile.recipe.sources import decide_source
 from speccompile.recipe.speech import hears
@@ -96,6 +97,7 @@ def make_plan(recipe: Recipe) -> Plan:
     check_images(recipe, images, caches, max_length, chunk, least)
     caches = decide_rings(recipe, caches, target, engines, max_length, spare_rows(chunk, draft.tokens))
     notes += [*cache_notes(caches, prove), *ring_note(caches)]
+    notes += filter(None, (rope_note(model, max_length) for model in (target, *draft.models)))
     return Plan(
         name=recipe.name,
         target=target,

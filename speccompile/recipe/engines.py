@@ -124,7 +124,7 @@ def decide_precision(
             if getattr(section, part) == STORED and part not in stored.coded:
                 raise recipe.origin.refusal(
                     f"{place}.{part}", f"'{STORED}'", "it for a GGUF file without an adapter, and with gate and up "
-                    "of its experts in one type: other weights are no codes that could stay as they are",
+                    "of its experts both in blocks: other weights are no codes that could stay as they are",
                     "leave it out, or say int8 or int4",
                 )  # fmt: skip
     target = own.target or common.target or _default("precision", stored.target, rows)

@@ -29,7 +29,7 @@ from speccompile.errors import CheckpointError
 from speccompile.recipe.load import FILE_NAME
 
 CACHE = "gguf"
-FORMAT = 2
+FORMAT = 3
 """Version of what is written into such folders."""
 
 _NAME = re.compile(r"[0-9a-f]{64}")

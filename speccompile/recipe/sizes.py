@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
 
-from speccompile.compiler.checkpoints.gguf.block_types import CODE_KINDS, QUANTIZED
+from speccompile.compiler.checkpoints.gguf.block_types import CODE_KINDS, EXPERTS, QUANTIZED, joined_kind
 from speccompile.compiler.checkpoints.quantization import Quantization
 from speccompile.compiler.checkpoints.weights import BITS
 from speccompile.plan.plan import EnginePlan
@@ -33,12 +33,13 @@ _BESIDE = (
 @dataclass(frozen=True)
 class Weight:
     """A weight of a model. columns, depth: sizes of its matrices [depth, columns] together, for a linear layer; for
-    other roles only their product counts. dtype: in the file."""
+    other roles only their product counts. dtype: in the file; beside: of the weight that it is joined with, or none."""
 
     role: str
     columns: int
     depth: int
     dtype: str = "F32"
+    beside: str = ""
 
     @property
     def size(self) -> int:
@@ -72,7 +73,8 @@ def find_weights(
 ) -> list[Weight]:
     """Return the weights of a language model, with roles, among tensors (name, dtype of safetensors, shape).
     vocabulary_size: of its head and its table."""
-    found = []
+    found, tensors = [], list(tensors)
+    types = {name: dtype for name, dtype, _ in tensors if EXPERTS in name}
     for name, dtype, shape in tensors:
         is_packed = quantization is not None and name.endswith(_PACKED)
         if (name.endswith(_BESIDE) and quantization is not None) or not (is_packed or _is_float(dtype)):
@@ -81,8 +83,14 @@ def find_weights(
             bits = quantization.bits if quantization is not None and quantization.bits else 4
             found.append(Weight(LAYER, prod(shape[:-1]), shape[-1] * BITS[dtype] // bits))
         else:
-            found.append(replace(_weight(name, shape, vocabulary_size), dtype=dtype))
+            beside = types.get(_partner(name), "") if name in types else ""
+            found.append(replace(_weight(name, shape, vocabulary_size), dtype=dtype, beside=beside))
     return found
+
+
+def _partner(name: str) -> str:
+    """Return the name of the weight of an expert that one is joined with, if it is joined: gate and up."""
+    return name.replace("gate_proj", "up_proj") if "gate_proj" in name else name.replace("up_proj", "gate_proj")
 
 
 def _is_float(dtype: str) -> bool:
@@ -141,9 +149,10 @@ def _packing(layout: str, word: str, block_size: int, role: str) -> Packing:
 
 def _stored(weight: Weight) -> Packing:
     """Return the packing of a weight of a GGUF file whose codes stay as they are."""
-    kind = CODE_KINDS.get(weight.dtype)
-    if kind is None or weight.role == OTHER:
+    kinds = [CODE_KINDS[each] for each in (weight.dtype, weight.beside) if each in CODE_KINDS]
+    if weight.dtype not in CODE_KINDS or weight.role == OTHER:
         return Packing(16 if weight.dtype == "BF16" and weight.role != OTHER else 32, tile=16)
+    kind = joined_kind(kinds)
     return Packing(kind.bits, kind.block_size, kind.block_bytes, tile=16)
 
 

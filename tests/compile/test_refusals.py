@@ -269,7 +269,20 @@ def test_scaling_that_changes_with_the_sequence_is_frozen_below_its_limit(
 
 
 @pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
-@pytest.mark.parametrize("kind", SCALING)
+def test_longrope_is_frozen_beyond_its_limit_as_for_long_sequences(make: Callable[[str], PreTrainedModel]) -> None:
+    model, reference = make("longrope"), make("longrope")
+    reference.load_state_dict(model.state_dict())
+    freeze_positions(model, LIMIT["longrope"] + 20)
+    tokens = torch.randint(3, zoo.VOCABULARY, (1, LIMIT["longrope"] + 20))
+    for length in (tokens.shape[1], LIMIT["longrope"] + 1):
+        expected = reference(tokens[:, :length]).logits
+        torch.testing.assert_close(model(tokens[:, :length]).logits, expected, rtol=0, atol=1e-6)
+    frozen = [module.rope_type for module in model.modules() if hasattr(module, "rope_type")]
+    assert "longrope" not in str(frozen)
+
+
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("kind", ["dynamic"])
 def test_scaling_that_changes_within_the_sequence_is_refused(make: Callable[[str], PreTrainedModel], kind: str) -> None:
     with pytest.raises(
         UnsupportedModelError,

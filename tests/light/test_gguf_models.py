@@ -6,16 +6,21 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 from transformers.integrations.gguf.gguf_conversion_mapping import TiledToGroupedRows
 
 from speccompile.compiler.checkpoints.facts import read_checkpoint
+from speccompile.compiler.checkpoints.gguf.block_types import CODE_KINDS, joined_kind
 from speccompile.compiler.checkpoints.gguf.conversion import convert
 from speccompile.compiler.models.load import load_model, read_model
 from speccompile.compiler.weights.checkpoint import checkpoint_sources
 from speccompile.compiler.weights.gguf.weight import ValueTiles, codes_at, codes_in
+from speccompile.compiler.weights.stored import Codes, in_kind
 from speccompile.drafters.find import find_carried
 from speccompile.errors import CheckpointError, SpeccompileError, UnsupportedModelError
 from speccompile.recipe.gguf import gguf_folder
+from speccompile.recipe.model_recipe import make_model_recipe
+from speccompile.recipe.model_request import ModelRequest
 from tests.gguf_files import MODELS, qwen_with_mtp, save, save_reference, write_gguf
 
 QUANTIZED = ("Q8_0", "Q4_0", "Q5_1", "F16", "BF16", "Q4_1", "Q5_0")
@@ -51,6 +56,49 @@ def test_weights_and_logits_are_those_of_transformers(name, tmp_path):
     _, facts = read_checkpoint(described)
     assert facts.quantization.startswith("gguf: ")
     assert facts.vocabulary_size == 96
+
+
+def eager(folder, length):
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    with torch.no_grad():
+        return model(torch.arange(3, 3 + length)[None]).logits
+
+
+def test_longrope_is_that_of_transformers_on_both_sides_of_the_original_length(tmp_path):
+    """Phi 3's long models: LongRopeModel of convert_hf_to_gguf.py writes two tensors, the factor, and no type."""
+    lists = {name: [1 + scale * index for index in range(8)] for name, scale in (("short", 0.1), ("long", 1.5))}
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 32}
+    rope |= {f"{name}_factor": factors for name, factors in lists.items()}
+    folder = save(tmp_path / "model", "phi3", original_max_position_embeddings=32, rope_parameters=rope)
+    tensors = {f"rope_factors_{name}.weight": np.array(each, np.float32) for name, each in lists.items()}
+    factor = (1 + np.log(4) / np.log(32)) ** 0.5
+    write_gguf(folder, tmp_path / "model.gguf", tensors=tensors, keys=[("add_rope_scaling_attn_factors", factor)])
+    described = gguf_folder(tmp_path / "model.gguf")
+    for max_length, length in ((32, 32), (64, 48)):
+        with torch.no_grad():
+            found = load_model(described, max_length)(torch.arange(3, 3 + length)[None]).logits
+        torch.testing.assert_close(found, eager(folder, length), rtol=0, atol=2e-6)
+    (note,) = make_model_recipe(ModelRequest(str(tmp_path / "model.gguf"), "none")).plan.notes
+    assert "cache.max_length 128 is beyond 32 positions" in note
+
+
+def test_layers_are_recurrent_where_a_list_says_so(tmp_path):
+    kinds = ["full_attention", "linear_attention", "linear_attention", "full_attention"]
+    folder = save(tmp_path / "model", "qwen3_5_text", **MODELS["qwen3_5_text"], layer_types=kinds)
+
+    def add_list(writer):
+        writer.add_tokenizer_model("none")
+        writer.add_array("qwen35.attention.recurrent_layers", [kind == "linear_attention" for kind in kinds])
+
+    described, _ = describe(folder, tmp_path / "model.gguf", tokenizer=add_list)
+    torch.testing.assert_close(logits(described), eager(folder, 48), rtol=0, atol=2e-5)
+
+
+def test_heads_that_do_not_divide_the_width_are_a_mistral_s(tmp_path):
+    shape = {"num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 16, "sliding_window": None}
+    folder = save(tmp_path / "model", "mistral", **shape)
+    described, _ = describe(folder, tmp_path / "model.gguf")
+    torch.testing.assert_close(logits(described), eager(folder, 48), rtol=0, atol=2e-6)
 
 
 def test_rows_are_read_alone(llama, tmp_path):
@@ -104,6 +152,7 @@ REFUSED = [
     ({"keys": [("add_type", "adapter")]}, "general.type 'adapter'"),
     ({"tensors": {"blk.0.nextn.eh_proj.weight": np.zeros((4, 4), np.float32)}}, "tensor 'blk.0.nextn.eh_proj.weight'"),
     ({"tensors": {"blk.2.attn_q.weight": np.zeros((4, 4), np.float32)}}, "'blk.2.attn_q.weight', expected those of"),
+    ({"tensors": {"rope_factors_long.weight": np.ones(8, np.float32)}}, "no tensor 'rope_factors_short.weight'"),
     ({"rope_freqs": [1.0, 2.0]}, "tensor 'rope_freqs.weight' of shape [2]"),
     ({"rope_freqs": [0.0] * 8}, "factors such as 0.0"),
     ({"tokenizer": lambda writer: writer.add_tokenizer_model("t5")}, "tokenizer.ggml.model: received 't5'"),
@@ -219,18 +268,22 @@ def test_codes_of_reordered_rows_and_columns_are_their_numbers(tmp_path):
         for part in (slice(0, len(source.rows(slice(0, source.shape[0])))), slice(1, 3)):
             numbers, scales, offsets = source.block_codes(part)
             wide = [None if each is None else each.repeat(source.code_kind.block_size, 0) for each in (scales, offsets)]
-            zero = source.code_kind.zero_point if source.code_kind.bits == 4 else 0
-            found = (numbers.astype(np.float32) - zero) * wide[0] + (0 if wide[1] is None else wide[1])
+            found = numbers.astype(np.float32) * wide[0] + (0 if wide[1] is None else wide[1])
             np.testing.assert_allclose(found.T, source.rows(part), rtol=1e-6, atol=1e-7)
         assert source.codes_place is not None
         np.testing.assert_array_equal(codes_at(source_file(source), source.codes_place).read_all(), source.read_all())
     assert {"linear_attn.out_proj.weight", "linear_attn.in_proj_qkv.weight", "linear_attn.in_proj_b.weight"} <= seen
 
 
-@pytest.mark.parametrize(("name", "type_"), [("qwen3_moe", "Q8_0"), ("qwen3_moe", "Q4_1"), ("gpt_oss", "Q8_0")])
-def test_codes_of_experts_are_their_numbers(tmp_path, name, type_):
+@pytest.mark.parametrize(("name", "type_", "gates"), [
+    ("qwen3_moe", "Q8_0", None), ("qwen3_moe", "Q4_1", None), ("gpt_oss", "Q8_0", None), ("qwen3_moe", "Q8_0", "Q4_1"),
+    ("qwen3_moe", "Q4_0", "Q5_0"),
+])  # fmt: skip
+def test_codes_of_experts_are_their_numbers(tmp_path, name, type_, gates):
     """Include those of GPT-OSS, which are MXFP4, and lie transposed in transformers."""
-    described, _ = describe(save(tmp_path / "model", name, **MODELS[name]), tmp_path / "model.gguf", types=(type_,))
+    folder = save(tmp_path / "model", name, **MODELS[name])
+    described, _ = describe(folder, tmp_path / "model.gguf", types=(type_,), gates=gates)
+    assert read_checkpoint(described)[1].has_codes
     weights = load_model(described, 64).named_parameters()
     stacked = {name: each.source for name, each in weights if ".experts." in name and each.dim() == 3}
     assert {name.rpartition(".")[2] for name in stacked} == {"gate_up_proj", "down_proj"}
@@ -240,20 +293,31 @@ def test_codes_of_experts_are_their_numbers(tmp_path, name, type_):
             for weight in (source.select(expert), again.select(expert)):
                 rows = weight.transpose((1, 0)) if name == "gpt_oss" else weight
                 kind = rows.code_kind
-                assert kind.name == ("MXFP4" if name == "gpt_oss" else type_)
+                joined = gates is not None and rows.shape == (64, 64)  # gate and up, not down
+                expected = "+".join(sorted({gates, type_})) if joined else type_
+                assert kind.name == ("MXFP4" if name == "gpt_oss" else expected)
                 for part in (slice(0, rows.shape[0]), slice(3, 20)):
                     numbers, scales, offsets = rows.block_codes(part)
                     wide = [None if each is None else each.repeat(kind.block_size, 0) for each in (scales, offsets)]
-                    zero = kind.zero_point if kind.bits == 4 else 0
-                    found = (numbers.astype(np.float32) - zero) * wide[0] + (0 if wide[1] is None else wide[1])
+                    found = numbers.astype(np.float32) * wide[0] + (0 if wide[1] is None else wide[1])
                     np.testing.assert_array_equal(found.T, rows.rows(part))
 
 
-def test_gates_of_another_type_have_no_codes(tmp_path):
+def test_the_smaller_blocks_hold_both_kinds_of_codes():
+    """A gate in Q4_K beside an up in Q6_K: the first part of every pair has the scale and offset of both."""
+    joined = joined_kind([CODE_KINDS["Q6_K"], CODE_KINDS["Q4_K"]])
+    assert (joined.name, joined.bits, joined.block_size, joined.has_offsets) == ("Q4_K+Q6_K", 8, 16, True)
+    scales = np.array([[2.0], [3.0]], np.float32)
+    found = in_kind(Codes(np.zeros((64, 1), np.int8), scales, scales), CODE_KINDS["Q4_K"], joined)
+    np.testing.assert_array_equal(found.scales[:, 0], [2, 2, 3, 3])
+    np.testing.assert_array_equal(found.offsets[:, 0], [2, 2, 3, 3])
+
+
+def test_gates_in_floats_beside_blocks_have_no_codes(tmp_path):
     """Gate and up are one weight in transformers."""
     described, _ = describe(
         save(tmp_path / "model", "qwen3_moe", **MODELS["qwen3_moe"]), tmp_path / "model.gguf", types=("Q8_0",),
-        gates="Q4_0",
+        gates="F16",
     )  # fmt: skip
     assert not read_checkpoint(described)[1].has_codes
 

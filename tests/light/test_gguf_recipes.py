@@ -83,17 +83,17 @@ def test_codes_take_what_they_take(plan):
     assert kept.mapped < plain.mapped / 4
 
 
-@pytest.mark.parametrize(("gates", "word"), [(None, "stored"), ("Q4_0", "float32")])
-def test_experts_keep_their_codes_if_gate_and_up_have_one_type(tmp_path, gates, word):
+@pytest.mark.parametrize(("gates", "word"), [(None, "stored"), ("Q5_1", "stored"), ("F16", "float32")])
+def test_experts_keep_their_codes_if_gate_and_up_have_some(tmp_path, gates, word):
     folder = save(tmp_path / "model", "qwen3_moe", **MODELS["qwen3_moe"])
     write_gguf(folder, tmp_path / "experts.gguf", ("Q8_0",), gates=gates)
     made = make_model_recipe(ModelRequest(str(tmp_path / "experts.gguf"), "none"))
     assert made.plan.engines[0].precision.target == word
-    if gates is None:
+    if word == "stored":
         plain = make_model_recipe(ModelRequest(str(tmp_path / "experts.gguf"), "none", precision="float32"))
         assert estimate_resources(made.plan).mapped < estimate_resources(plain.plan).mapped / 3
         return
-    with pytest.raises(RecipeError, match=r"received 'stored', expected it for a GGUF file .* in one type"):
+    with pytest.raises(RecipeError, match=r"received 'stored', expected it for a GGUF file .* both in blocks"):
         make_model_recipe(ModelRequest(str(tmp_path / "experts.gguf"), "none", precision="stored"))
 
 

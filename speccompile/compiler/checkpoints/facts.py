@@ -40,7 +40,7 @@ STORED_LAYER_KEYS = ("num_layers_per_stack", *LAYER_KEYS)
 _NO_TOKEN, _LARGEST_ID = -1, 2**31 - 2
 """Token id that configs write for none, and the largest that bundles take."""
 _GATE = "gate_proj"
-"""Part of the name of a weight of experts that is joined with the one of `up_proj`: codes of one type can be."""
+"""Part of the name of a weight of experts that is joined with the one of `up_proj`: codes can be, and floats of one type."""
 HIDDEN_KEYS = ("hidden_size", "n_embd", "d_model")
 """Config keys for the width of the residual stream."""
 
@@ -108,7 +108,8 @@ def _has_codes(folder: Path, tensors: Mapping[str, StoredTensor]) -> bool:
     """See `CheckpointFacts.has_codes`."""
     has_any = any(tensor.dtype in QUANTIZED for tensor in tensors.values())
     gates = {name: tensor.dtype for name, tensor in tensors.items() if EXPERTS in name and _GATE in name}
-    alike = all(tensors[name.replace(_GATE, "up_proj")].dtype == dtype for name, dtype in gates.items())
+    ups = {name: tensors[name.replace(_GATE, "up_proj")].dtype for name in gates}
+    alike = all(ups[name] == dtype or {ups[name], dtype} <= QUANTIZED for name, dtype in gates.items())
     return has_any and alike and not is_present(folder / MERGED)
 
 

@@ -13,9 +13,9 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from speccompile.compiler.checkpoints.gguf.block_types import CodeKind
+from speccompile.compiler.checkpoints.gguf.block_types import CodeKind, joined_kind
 from speccompile.compiler.weights.open_file import OpenFile
-from speccompile.compiler.weights.stored import Codes, Floats, Int4, joined_codes, joined_int4
+from speccompile.compiler.weights.stored import Codes, Floats, Int4, in_kind, joined_codes, joined_int4
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),
@@ -114,9 +114,17 @@ STACK, JOINED, TRANSPOSED = "stack", "joined", "transposed"
 
 
 def common_kind(sources: Sequence[LazyWeight]) -> CodeKind | None:
-    """Return how all of some weights store their rows in codes; None unless all do it alike."""
-    first = sources[0].code_kind
-    return first if all(source.code_kind == first for source in sources) else None
+    """Return how all of some weights can store their rows in codes; None unless all have codes."""
+    kinds = [source.code_kind for source in sources]
+    known = [kind for kind in kinds if kind is not None]
+    return joined_kind(known) if len(known) == len(kinds) else None
+
+
+def codes_as(source: LazyWeight, part: slice, kind: CodeKind | None) -> Codes:
+    """Return some rows of a weight in codes of a kind that holds its own."""
+    own = source.code_kind
+    assert own is not None and kind is not None, "others have no codes"
+    return in_kind(source.block_codes(part), own, kind)
 
 
 def places_of(key: str, sources: Sequence[LazyWeight]) -> dict[str, Any] | None:
@@ -321,7 +329,8 @@ class Concatenated(View):
         return common_kind(self.sources)
 
     def block_codes(self, part: slice) -> Codes:
-        return joined_codes([source.block_codes(own) for source, own in self._reached(part)])
+        kind = self.code_kind
+        return joined_codes([codes_as(source, own, kind) for source, own in self._reached(part)])
 
     @property
     def codes_place(self) -> dict[str, Any] | None:

@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from speccompile.compiler.checkpoints.gguf.block_types import CodeKind
+
 Floats = NDArray[np.float32]
 
 
@@ -46,3 +48,14 @@ def joined_codes(parts: Sequence[Codes]) -> Codes:
     numbers, scales, offsets = zip(*parts, strict=True)
     moved = [each for each in offsets if each is not None]
     return Codes(np.concatenate(numbers, 1), np.concatenate(scales, 1), np.concatenate(moved, 1) if moved else None)
+
+
+def in_kind(codes: Codes, own: CodeKind, joined: CodeKind) -> Codes:
+    """Return codes of one kind in another one that holds it, see `joined_kind`: the same numbers, to the last bit."""
+    times = own.block_size // joined.block_size
+    scales, offsets = codes.scales.repeat(times, 0), codes.offsets
+    if offsets is not None:
+        offsets = offsets.repeat(times, 0)
+    elif joined.has_offsets:
+        offsets = np.full_like(scales, -0.0)  # which leaves zeros of both signs as they are
+    return Codes(codes.numbers, scales, offsets)

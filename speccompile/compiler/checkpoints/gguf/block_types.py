@@ -1,5 +1,6 @@
 """Types of stored tensors: their names, numbers and bytes of a block. Source: ggml.h and ggml-common.h of llama.cpp."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
@@ -84,6 +85,18 @@ CODE_KINDS = {
     )
 }
 """Type -> its codes. Those of more than four bits, and the levels of tables, take eight."""
+
+
+def joined_kind(kinds: Iterable[CodeKind]) -> CodeKind:
+    """Return how rows of several kinds of codes are stored side by side: their own way if they share it, else eight
+    bits, in the smallest blocks, with offsets where one of them has any."""
+    found = sorted(set(kinds))
+    if len(found) == 1:
+        return found[0]
+    offsets = any(kind.has_offsets for kind in found)
+    size = min(kind.block_size for kind in found)
+    return _kind("+".join(kind.name for kind in found), 8, size, has_offsets=offsets)
+
 
 OTHERS = {
     4: "Q4_2", 5: "Q4_3", 9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 21: "IQ3_S",

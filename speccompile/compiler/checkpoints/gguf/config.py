@@ -109,6 +109,8 @@ def _llama(model: GgufModel, config: Config) -> None:
             )
     elif has_biases:
         config["attention_bias"] = True
+    elif config["hidden_size"] % config["num_attention_heads"]:  # a Mistral: a Llama of transformers has equal parts
+        config |= {"model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": None}
 
 
 def _qwen2(model: GgufModel, config: Config) -> None:
@@ -221,11 +223,9 @@ def _qwen35(model: GgufModel, config: Config) -> None:
     used = [each for each in sections if each]
     if used and 2 * sum(used) != rotated:
         raise metadata.wrong(key("rope.dimension_sections"), sections, f"numbers with the sum {rotated // 2}")
-    every, layers = metadata.count(key("full_attention_interval"), 4), config["num_hidden_layers"]
-    if layers > len(model.tensors):
-        raise metadata.wrong(key("block_count"), layers, f"at most one layer for each of {len(model.tensors)} tensors")
+    recurrent = _recurrent_layers(model, config["num_hidden_layers"])
     config |= {
-        "layer_types": ["linear_attention" if (each + 1) % every else "full_attention" for each in range(layers)],
+        "layer_types": ["linear_attention" if each else "full_attention" for each in recurrent],
         "linear_conv_kernel_dim": metadata.count(key("ssm.conv_kernel")),
         "linear_key_head_dim": metadata.count(key("ssm.state_size")),
         "linear_num_key_heads": keys,
@@ -238,6 +238,21 @@ def _qwen35(model: GgufModel, config: Config) -> None:
         config["rope_parameters"] |= {"mrope_section": used, "mrope_interleaved": True}
 
 
+def _recurrent_layers(model: GgufModel, layers: int) -> list[bool]:
+    """Return for each layer whether it is recurrent: as a list of newer files says, or all but every n-th one."""
+    metadata, key = model.metadata, model.key
+    every = metadata.count(key("full_attention_interval"), 4)
+    if layers > len(model.tensors):
+        raise metadata.wrong(key("block_count"), layers, f"at most one layer for each of {len(model.tensors)} tensors")
+    name, blocks = key("attention.recurrent_layers"), metadata.count(key("block_count"))
+    found = metadata.items(name, bool, blocks, "layer")
+    if found is None:
+        return [(each + 1) % every != 0 for each in range(layers)]
+    if any(found[layers:]):
+        raise metadata.wrong(name, found, "no recurrent layer of multi-token prediction")
+    return found[:layers]
+
+
 def _phi3(model: GgufModel, config: Config) -> None:
     metadata, key = model.metadata, model.key
     size = config["hidden_size"] // config["num_attention_heads"]
@@ -246,8 +261,9 @@ def _phi3(model: GgufModel, config: Config) -> None:
     rotated = metadata.count(key("rope.dimension_count"), size)
     config["partial_rotary_factor"] = rotated / size
     config["rope_parameters"] = read_rope(model, rotated) | {"partial_rotary_factor": rotated / size}
-    metadata.require(key("rope.scaling.original_context_length"), config["max_position_embeddings"])
-    config["original_max_position_embeddings"] = config["max_position_embeddings"]
+    original = config["rope_parameters"].get("original_max_position_embeddings", config["max_position_embeddings"])
+    metadata.require(key("rope.scaling.original_context_length"), original)
+    config["original_max_position_embeddings"] = original
     window = metadata.optional(key("attention.sliding_window"))
     config["sliding_window"] = metadata.count(key("attention.sliding_window")) if window else None
 

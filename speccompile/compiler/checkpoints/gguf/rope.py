@@ -1,6 +1,7 @@
 """Rotary position embeddings of a GGUF file, by the names of transformers."""
 
 import struct
+from pathlib import Path
 from typing import Any
 
 from speccompile.compiler.checkpoints.gguf.metadata import shortest, shown
@@ -9,6 +10,8 @@ from speccompile.compiler.checkpoints.gguf.reader import corrupt
 from speccompile.errors import UnsupportedModelError
 
 FACTORS = "rope_freqs.weight"
+LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
+"""Factors of longrope: beyond the original length, and up to it."""
 
 Config = dict[str, Any]
 
@@ -18,6 +21,8 @@ def read_rope(model: GgufPart, size: int, theta: float = 10000.0) -> Config:
     Raise UnsupportedModelError for a scaling that is not read, CheckpointError for factors that cannot be."""
     metadata, key = model.metadata, model.key
     metadata.require(key("rope.dimension_count"), size)
+    if LONG in model.tensors or SHORT in model.tensors:
+        return _longrope(model, size, theta)
     metadata.require(key("rope.scaling.attn_factor"), 1.0)
     config: Config = {"rope_type": "default", "rope_theta": metadata.number(key("rope.freq_base"), theta)}
     scaling = metadata.text(key("rope.scaling.type"), "none")
@@ -39,28 +44,56 @@ def read_rope(model: GgufPart, size: int, theta: float = 10000.0) -> Config:
     return config | _factors(model, size, config) if FACTORS in model.tensors else config
 
 
+def _longrope(model: GgufPart, size: int, theta: float) -> Config:
+    """Return the scaling of Phi 3's long models: two lists of factors for the frequencies, one factor for both."""
+    metadata, key = model.metadata, model.key
+    for name in (LONG, SHORT):
+        model.tensor(name)
+    scaling = metadata.text(key("rope.scaling.type"), "longrope")
+    if scaling not in ("longrope", "none", "yarn") or FACTORS in model.tensors:
+        raise _beside(model, model.tensors[LONG][0], LONG, FACTORS if FACTORS in model.tensors else scaling)
+    metadata.claim([key("rope.scaling.factor")])  # llama.cpp reads the lists alone
+    original = metadata.count(key("rope.scaling.original_context_length"))
+    return {
+        "rope_type": "longrope", "rope_theta": metadata.number(key("rope.freq_base"), theta),
+        "short_factor": _list_of_factors(model, SHORT, size), "long_factor": _list_of_factors(model, LONG, size),
+        "attention_factor": metadata.number(key("rope.scaling.attn_factor"), 1.0),
+        "factor": max(metadata.count(key("context_length")) / original, 1.0),
+        "original_max_position_embeddings": original,
+    }  # fmt: skip
+
+
 def _factors(model: GgufPart, size: int, config: Config) -> Config:
     """Return the scaling by the factors that the file has for the frequencies, as Llama 3.1's are stored: transformers'
     longrope, which divides by a list of factors, with one list for all lengths."""
-    path, tensor = model.tensors[FACTORS]
     if config["rope_type"] != "default":
-        raise UnsupportedModelError(
-            f"{path}: received tensor '{FACTORS}' beside {model.key('rope.scaling.type')} {config['rope_type']}, "
-            "expected one of both",
-            hint="use the model's safetensors",
-        )
-    if tensor.type != "F32" or tensor.shape != (size // 2,):
-        raise corrupt(path, f"tensor '{FACTORS}' of shape {list(tensor.shape)} in {tensor.type}", f"F32 [{size // 2}]")
-    with path.open("rb") as file:
-        file.seek(tensor.offset)
-        data = file.read(tensor.size)
-    if len(data) < tensor.size:
-        raise corrupt(path, f"{len(data)} bytes of tensor '{FACTORS}'", f"{tensor.size}")
-    factors = [shortest(each) for each in struct.unpack(f"<{size // 2}f", data)]
-    if not all(0 < each < float("inf") for each in factors):
-        raise corrupt(path, f"tensor '{FACTORS}' with factors such as {min(factors)}", "finite numbers above 0")
+        raise _beside(model, model.tensors[FACTORS][0], FACTORS, str(config["rope_type"]))
+    factors = _list_of_factors(model, FACTORS, size)
     positions = model.metadata.count(model.key("context_length"))
     return {
         "rope_type": "longrope", "short_factor": factors, "long_factor": factors, "attention_factor": 1.0,
         "factor": 1.0, "original_max_position_embeddings": positions,
     }  # fmt: skip
+
+
+def _list_of_factors(model: GgufPart, name: str, size: int) -> list[float]:
+    """Return the factors in a tensor, one for two numbers of a head."""
+    path, tensor = model.tensors[name]
+    if tensor.type != "F32" or tensor.shape != (size // 2,):
+        raise corrupt(path, f"tensor '{name}' of shape {list(tensor.shape)} in {tensor.type}", f"F32 [{size // 2}]")
+    with path.open("rb") as file:
+        file.seek(tensor.offset)
+        data = file.read(tensor.size)
+    if len(data) < tensor.size:
+        raise corrupt(path, f"{len(data)} bytes of tensor '{name}'", f"{tensor.size}")
+    factors = [shortest(each) for each in struct.unpack(f"<{size // 2}f", data)]
+    if not all(0 < each < float("inf") for each in factors):
+        raise corrupt(path, f"tensor '{name}' with factors such as {min(factors)}", "finite numbers above 0")
+    return factors
+
+
+def _beside(model: GgufPart, path: Path, name: str, other: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"{path}: received tensor '{name}' beside {model.key('rope.scaling.type')} {other}, expected one of both",
+        hint="use the model's safetensors",
+    )

@@ -26,7 +26,7 @@ from speccompile.compiler.checkpoints.gguf.block_types import INTEGERS
 from speccompile.compiler.checkpoints.gguf.heads import GgufHead
 from speccompile.compiler.checkpoints.gguf.model import GgufModel
 from speccompile.compiler.checkpoints.gguf.reader import GgufTensor, corrupt
-from speccompile.compiler.checkpoints.gguf.rope import FACTORS
+from speccompile.compiler.checkpoints.gguf.rope import FACTORS, LONG, SHORT
 from speccompile.errors import UnsupportedModelError
 
 _LAYER = re.compile(r"blk\.(0|[1-9]\d*)\.(.+)")
@@ -72,7 +72,7 @@ def _place(model: GgufModel | GgufHead, config: dict[str, Any], first: str) -> d
     """Return name -> tensor. first: begins the names of layers' tensors."""
     found: dict[str, PlacedTensor] = {}
     for name, (path, tensor) in model.tensors.items():
-        if name == FACTORS:
+        if name in (FACTORS, LONG, SHORT):
             continue  # part of the config
         layer = _LAYER.fullmatch(name)
         rules = _layer_rules(model, config, int(layer[1])) if layer else model.row.ends

@@ -17,6 +17,7 @@ from speccompile.compiler.weights.source import (
     LazyWeight,
     Stacked,
     View,
+    codes_as,
     common_kind,
     places_of,
 )
@@ -142,7 +143,8 @@ class Interleaved(View):
 
     def block_codes(self, part: slice) -> Codes:
         own, first = slice(part.start // 2, -(-part.stop // 2)), part.start % 2
-        even, odd = (source.block_codes(own) for source in self.sources)
+        kind = self.code_kind
+        even, odd = (codes_as(source, own, kind) for source in self.sources)
 
         def in_turn(*pair: NDArray[Any]) -> NDArray[Any]:
             return np.stack(pair, axis=2).reshape(len(pair[0]), -1)[:, first : first + part.stop - part.start]
