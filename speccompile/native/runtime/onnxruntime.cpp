@@ -1,8 +1,11 @@
 #include "onnxruntime.h"
 
+#include <sys/mman.h>
+
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -47,10 +50,21 @@ class Sessions {
   std::map<std::string, SharedSession> open_;
 };
 
+constexpr size_t kLarge = size_t{1} << 20;  // bytes from which memory is the system's own
+
 // Zeroed memory. The system gives pages of what is large when they are first written: caches take what their text fills.
+// calloc would as well in a young process. In one that has freed blocks as large it takes those, and zeroes them whole.
 class Memory {
  public:
-  explicit Memory(size_t bytes) : all_(std::calloc(bytes + kAlignment, 1), &std::free) {
+  explicit Memory(size_t bytes) : all_(nullptr, &std::free) {
+    if (bytes >= kLarge) {
+      void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (pages == MAP_FAILED) throw std::bad_alloc();
+      all_ = Owned(pages, [bytes](void* begin) { munmap(begin, bytes); });
+      aligned_ = pages;
+      return;
+    }
+    all_.reset(std::calloc(bytes + kAlignment, 1));
     if (!all_) throw std::bad_alloc();
     size_t space = bytes + kAlignment;
     void* begin = all_.get();
@@ -59,7 +73,9 @@ class Memory {
   void* get() const { return aligned_; }
 
  private:
-  std::unique_ptr<void, decltype(&std::free)> all_;
+  using Owned = std::unique_ptr<void, std::function<void(void*)>>;
+
+  Owned all_;
   void* aligned_;
 };
 

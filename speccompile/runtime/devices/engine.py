@@ -1,5 +1,6 @@
 """Interface of an engine for the decode loop: buffers by name and shape, and graphs bound to them once."""
 
+import mmap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -137,10 +138,21 @@ def scratch_buffers(graphs: Iterable[Graph]) -> set[str]:
     return {tensor.buffer for tensor in tensors if tensor.role in SCRATCH}
 
 
+_LARGE = 1 << 20
+"""Bytes from which memory is the system's own."""
+
+
 def aligned_zeros(shape: tuple[int, ...], dtype: str) -> Array:
-    """Return a zeroed array whose memory starts at a multiple of 64 bytes, which suits vector instructions."""
+    """Return a zeroed array whose memory starts at a multiple of 64 bytes, which suits vector instructions.
+
+    A large one takes pages as they are written: caches fill what their text fills. numpy's zeros do so as well in a
+    young process. In one that has freed arrays as large they take that memory, and zero all of it.
+    """
     wanted = numpy_dtype(dtype)
     size = int(np.prod(shape)) * wanted.itemsize
+    if size >= _LARGE:
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        return np.frombuffer(mmap.mmap(-1, size, flags), np.uint8).view(wanted).reshape(shape)
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size].view(wanted).reshape(shape)
