@@ -248,6 +248,10 @@ def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
             assert answer.json["usage"]["prompt_tokens"] == len(ids)
             expected = idefics3.bundle.generate(ids, images=[image], max_new_tokens=NEW)
             assert answer.json["choices"][0]["token_ids"] == expected.token_ids
+            note = {idefics3.token: f"{mark}{idefics3.token}"}  # as descriptions of tools
+            more = server.chat(content, max_tokens=1, temperature=0, chat_template_kwargs={"note": note})
+            written = len(idefics3.bundle.token_ids(json.dumps(note, ensure_ascii=False)))
+            assert (more.status, more.json["usage"]["prompt_tokens"]) == (200, len(ids) + written), more.json
         for part, said in (
             ({"url": "http://localhost/a.png"}, "expected data:image/..;base64"),
             ({"url": "data:image/bmp;base64,aGVsbG8="}, "the picture cannot be decoded"),

@@ -33,12 +33,13 @@ def reading(tmp_path) -> Reading:
     return Reading(bundle, "seeing")  # type: ignore[arg-type]
 
 
-def body(low: bool) -> bytes:
+def body(low: bool, **more: object) -> bytes:
     file = io.BytesIO()
     Image.fromarray(vision.picture(40, 90)).save(file, "PNG")
     url = {"url": f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"}
     part = {"type": "image_url", "image_url": url | ({"detail": "low"} if low else {})}
-    return json.dumps({"messages": [{"role": "user", "content": [part, {"type": "text", "text": "what"}]}]}).encode()
+    messages = [{"role": "user", "content": [part, {"type": "text", "text": "what"}]}]
+    return json.dumps({"messages": messages, **more}).encode()
 
 
 @pytest.mark.parametrize("low", [False, True])
@@ -56,3 +57,15 @@ def test_a_picture_is_decoded_and_hashed_once_in_each_process(reading, monkeypat
     tokenized = TokenizedBody(written["fields"], written["prompts"], list(map(read_image, written["images"])))
     assert reading.finished(CHAT, tokenized).options["images"][0].key == picture.key
     assert (len(decoded), len(hashed)) == (3, 3)
+
+
+def test_placeholders_in_variables_of_the_template_are_text(reading):
+    """Descriptions of tools come from users as well, names of parameters included."""
+    token = reading.bundle.vision.settings.token
+    note = {token: [f"{token}\ue000"]}
+    (plain,) = reading.request(CHAT, body(low=False)).prompts
+    (found,) = reading.request(CHAT, body(low=False, chat_template_kwargs={"note": note})).prompts
+    behind = found[len(plain) :]
+    assert (found[: len(plain)], token in reading.bundle.text.decode(behind)) == (plain, True)
+    assert reading.bundle.text.decode(behind) == json.dumps(note, ensure_ascii=False)
+    assert reading.bundle.vision.settings.token_id not in behind

@@ -44,7 +44,10 @@ class PlainText : public Text {
 void collect(const Json& value, std::vector<std::string>& found) {
   if (value.is_text()) found.push_back(value.text());
   for (const Json& each : value.list()) collect(each, found);
-  for (const auto& member : value.object()) collect(member.second, found);
+  for (const auto& [name, member] : value.object()) {
+    found.push_back(name);
+    collect(member, found);
+  }
 }
 
 }  // namespace
@@ -68,7 +71,10 @@ Json marked(const Json& value, const std::vector<std::string>& tokens, const std
   Json changed = value;
   if (value.is_text()) return marked(value.text(), tokens, mark);
   for (Json& each : changed.list()) each = marked(each, tokens, mark);
-  for (Json::Member& member : changed.object()) member.second = marked(member.second, tokens, mark);
+  for (auto& [name, member] : changed.object()) {  // templates write the names of tools' parameters
+    name = marked(name, tokens, mark);
+    member = marked(member, tokens, mark);
+  }
   return changed;
 }
 

@@ -42,15 +42,16 @@ def read_conversation(
             hint='write {"type": "image"} in a message\'s content where each picture belongs',
         )
     pictures = vision.pictures(chosen)
-    own, mark = mark_placeholders(plain, vision.settings.placeholders)
-    written = templated(own, template, variables)
+    own, mark = mark_placeholders([plain, dict(variables or {})], vision.settings.placeholders)
+    written = templated(own[0], template, own[1])
     return vision.prompt(written, pictures, special_tokens=False, mark=mark), pictures
 
 
-def mark_placeholders(messages: list[dict[str, Any]], tokens: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
-    """Return messages with a mark inside each placeholder that somebody has written, and the mark."""
-    mark = unused_mark(*_strings(messages))
-    return _mapped(messages, lambda text: marked(text, tokens, mark)), mark
+def mark_placeholders(given: list[Any], tokens: Sequence[str]) -> tuple[list[Any], str]:
+    """Return what a chat template gets, messages and variables, with a mark inside each placeholder that somebody has
+    written, and the mark."""
+    mark = unused_mark(*_strings(given))
+    return _mapped(given, lambda text: marked(text, tokens, mark)), mark
 
 
 def split_images(messages: object) -> tuple[list[dict[str, Any]], list[Any]]:
@@ -132,12 +133,12 @@ def _own(image: Any, where: str) -> Any:
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a value of JSON with each of its texts changed."""
+    """Return a value of JSON with each of its texts changed, keys included: templates write those of tools."""
     match value:
         case str():
             return change(value)
         case Mapping():
-            return {key: _mapped(each, change) for key, each in value.items()}
+            return {_mapped(key, change): _mapped(each, change) for key, each in value.items()}
         case list() | tuple():
             return [_mapped(each, change) for each in value]
     return value

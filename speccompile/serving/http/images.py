@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from speccompile.errors import PromptError
-from speccompile.runtime.images.conversations import mark_placeholders, split_images
+from speccompile.runtime.images.conversations import split_images
 from speccompile.serving.http.errors import RequestError
 
 if TYPE_CHECKING:
@@ -17,12 +17,11 @@ MOST_BODY_BYTES = 48 * 2**20
 
 class ShownMessages(NamedTuple):
     """Messages with pictures. rest: the body without its pictures; messages: with a part for each picture, as templates
-    know them, and marked placeholders; images: the pictures' files, bytes or `LowDetail`; pictures: what the bundle's
-    reader makes of them, once they are read."""
+    know them; images: the pictures' files, bytes or `LowDetail`; pictures: what the bundle's reader makes of them, once
+    they are read."""
 
     rest: dict[str, Any]
     messages: list[dict[str, Any]]
-    mark: str
     images: list[Any]
     pictures: Sequence[Any] = ()
 
@@ -56,8 +55,7 @@ def shown_messages(body: Any, vision: "ImageReader | None") -> ShownMessages | N
         plain, sources = split_images(messages)
     except PromptError as error:
         raise RequestError(str(error), param="messages", hint=error.hint) from error
-    marked, mark = mark_placeholders(plain, vision.settings.placeholders)
-    return ShownMessages({**body, "messages": rest}, marked, mark, sources)
+    return ShownMessages({**body, "messages": rest}, plain, sources)
 
 
 def _pictures(message: Any) -> list[tuple[int, dict[str, Any]]]:

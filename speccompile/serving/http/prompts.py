@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from speccompile.errors import PromptError
+from speccompile.runtime.images.conversations import mark_placeholders
 from speccompile.runtime.text.chat import apply_chat_template
 from speccompile.runtime.text.messages import plain_message
 from speccompile.serving.http.errors import RequestError
@@ -24,17 +25,20 @@ def chat_prompt(
     RequestError."""
     text = require_tokenizer(bundle)
     try:
-        written = _chat_text(body, bundle, tools, shown)
+        written, mark = _chat_text(body, bundle, tools, shown)
         if fits:
             _check_bytes(written, bundle, "messages")
         if shown is not None and bundle.vision is not None:
-            return bundle.vision.prompt(written, shown.pictures, special_tokens=False, mark=shown.mark).ids
+            return bundle.vision.prompt(written, shown.pictures, special_tokens=False, mark=mark).ids
         return text.encode(written, special_tokens=False)  # the template writes them itself
     except PromptError as error:
         raise RequestError(str(error), param="messages") from error
 
 
-def _chat_text(body: dict[str, Any], bundle: "Texts", tools: Tools | None, shown: ShownMessages | None) -> str:
+def _chat_text(
+    body: dict[str, Any], bundle: "Texts", tools: Tools | None, shown: ShownMessages | None
+) -> tuple[str, str]:
+    """Return the text of a conversation, and the mark inside placeholders that its users typed beside pictures."""
     if bundle.chat_template is None:
         raise RequestError("this model has no chat template", param="messages", hint="use /v1/completions")
     template, special_tokens = bundle.chat_template
@@ -46,10 +50,13 @@ def _chat_text(body: dict[str, Any], bundle: "Texts", tools: Tools | None, shown
             param="continue_final_message",
         )
     messages = [_plain(message, f"messages[{index}]") for index, message in enumerate(body["messages"])]
-    messages = messages if shown is None else shown.messages
     variables = body.get("chat_template_kwargs", {}) | ({} if tools is None else {"tools": tools.declared})
+    mark = ""
+    if shown is not None and bundle.vision is not None:
+        placeholders = bundle.vision.settings.placeholders
+        (messages, variables), mark = mark_placeholders([shown.messages, variables], placeholders)
     written = apply_chat_template(template, messages, special_tokens, opening, variables)
-    return _until_end_of(str(messages[-1]["content"]).strip(), written) if going_on else written
+    return (_until_end_of(str(messages[-1]["content"]).strip(), written) if going_on else written), mark
 
 
 def text_prompts(body: dict[str, Any], bundle: "Texts", kept: int | None = None) -> list[list[int]]:

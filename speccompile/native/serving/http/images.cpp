@@ -120,10 +120,14 @@ TokenIds shown_prompt(const Json& body, const Json& fields, ShownMessages& shown
     messages.push_back(plain);
   }
   const images::ImageReader& reader = *bundle.vision();
-  const std::string mark = images::unused_mark(images::texts_of(Json(messages)));
-  const Json own = images::marked(Json(messages), reader.settings.placeholders(), mark);
+  const char* const kVariables = "chat_template_kwargs";
+  const Json given(Json::List{Json(messages), fields[kVariables], tools});
+  const std::string mark = images::unused_mark(images::texts_of(given));
+  const Json own = images::marked(given, reader.settings.placeholders(), mark);
+  Json marked_fields = fields;
+  if (fields.find(kVariables)) marked_fields.set(kVariables, own.list()[1]);
   try {
-    const std::string text = chat_text(fields, bundle.chat(), tools, &own.list());
+    const std::string text = chat_text(marked_fields, bundle.chat(), own.list()[2], &own.list()[0].list());
     const std::vector<images::PicturePtr> pictures = reader.pictures(shown.pictures);
     for (size_t number = 0; number < pictures.size(); ++number) shown.pictures[number].known = pictures[number];
     return reader.prompt(text, pictures, false, mark).ids;
