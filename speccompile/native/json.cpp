@@ -51,7 +51,7 @@ class Parser {
   }
 
   Json parse(int depth) {
-    if (depth > kDeepest) throw JsonError("nested deeper than " + std::to_string(kDeepest));
+    if (depth > kDeepest) throw JsonError("nested too deeply");
     skip_blanks();
     const char next = at_ < text_.size() ? text_[at_] : '\0';
     if (next == '{') return object(depth);
@@ -151,7 +151,7 @@ class Parser {
     if (error == std::errc() && end == text.data() + text.size()) return Json(value);
     const size_t digits = text.size() - (text[0] == '-');
     if (digits > kMostDigits)
-      throw JsonError("Exceeds the limit (" + std::to_string(kMostDigits) + " digits) for an integer: value has " + std::to_string(digits) + " digits");
+      throw JsonError("Exceeds the limit (" + std::to_string(kMostDigits) + " digits) for integer string conversion: value has " + std::to_string(digits) + " digits");
     return Json::big(std::string(text));
   }
 

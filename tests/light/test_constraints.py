@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
+from tokenizers import Tokenizer as FastTokenizer
+from tokenizers import decoders, models
 
 from speccompile.contract import Graph, Tensor
 from speccompile.errors import BundleError, MissingPackageError, UsageError
@@ -318,3 +320,15 @@ def test_forced_tokens_that_are_too_few_leave_the_matcher_where_it_was(grammars)
     assert stays.forced_tokens(99, least=len(forced) + 1) == []
     assert np.flatnonzero(stays.mask()).tolist() == [forced[0]]
     assert stays.forced_tokens(99) == forced
+
+
+def test_a_letter_that_stands_for_a_space_is_one(tmp_path):
+    names = [*(f"<0x{byte:02X}>" for byte in range(256)), "▁", "▁a", "a", "<unk>"]
+    pieces = models.Unigram([(name, -1.0) for name in names], unk_id=len(names) - 1, byte_fallback=True)
+    made = FastTokenizer(pieces)
+    made.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+    made.save(str(path := tmp_path / "tokenizer.json"))
+    own = GrammarCompiler(manifest(len(names), ()), path, "hash")
+    for text, spaced in (("[^ ]{2}", set()), ("[ a]{2}", {"▁", "▁a"})):
+        allowed = {names[token] for token in np.flatnonzero(own.compile("regex", text).matcher(()).mask())}
+        assert {"a", "▁", "▁a"} & allowed == {"a"} | spaced

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer as FastTokenizer
+from tokenizers import decoders
 
 from speccompile.contract import Tensor
 from speccompile.errors import OverloadedError
@@ -19,15 +21,18 @@ from speccompile.serving.http.reading.limits import ReadLimits
 from speccompile.serving.http.reading.processes import ReaderProcesses
 from speccompile.serving.http.reading.reader import SMALL, Reader
 from tests.light.bundle_example import cpu_entry
-from tests.light.fake_bundle import toy_manifest, write_toy_bundle
+from tests.light.fake_bundle import toy_manifest, toy_tokenizer, write_toy_bundle
 
 ENDLESS = {"type": "integer", "multipleOf": 99999989}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
+    return constrained_bundle(tmp_path_factory.mktemp("built") / "toy")
+
+
+def constrained_bundle(path: Path) -> Path:
     allowed = Tensor("allowed", "bool", (1, "logit_rows", "allowed"), "allowed", "io")
-    path = tmp_path_factory.mktemp("built") / "toy"
     graphs = tuple(
         replace(graph, inputs=(*graph.inputs, allowed)) if graph.name == "verify" else graph
         for graph in toy_manifest().graphs
@@ -214,3 +219,17 @@ def test_the_last_comer_goes_first():
             return order
 
     assert asyncio.run(come()) == [0, 4, 2, 1]
+
+
+def test_a_tokenizer_that_constraints_do_not_take_is_no_reason_not_to_serve(tmp_path, monkeypatch):
+    def words() -> FastTokenizer:
+        made = toy_tokenizer()
+        made.decoder = decoders.WordPiece()
+        return made
+
+    monkeypatch.setattr("tests.light.fake_bundle.toy_tokenizer", words)
+    with processes(constrained_bundle(tmp_path / "words")) as made:
+        found = json.loads(asyncio.run(made.run(tasks.COMPLETION, body())))
+        assert found["prompts"] == [[256, 87]]
+        with pytest.raises(RequestError, match="does not take this bundle's tokenizer"):
+            asyncio.run(made.run(tasks.COMPLETION, body(guided_regex="a")))

@@ -107,7 +107,7 @@ def test_a_grammar_that_grows_without_end_is_refused(ask: Ask, kind: str, text: 
     assert "error" in ask(kind=kind, text=text, tokens=[])
 
 
-@pytest.mark.parametrize("family", ["llama2", "gemma", "llama3", "qwen2", "gpt2"])
+@pytest.mark.parametrize("family", ["llama2", "gemma", "llama3", "qwen2", "gpt2", "unigram_bytes"])
 def test_tokens_of_other_families_have_the_same_bytes(ask: Ask, tmp_path: Path, family: str):
     tokenizer, path = getattr(tokenizers_of_families, family)(), tmp_path / "tokenizer.json"
     tokenizer.save(str(path))
@@ -121,5 +121,19 @@ def test_tokens_of_other_families_have_the_same_bytes(ask: Ask, tmp_path: Path, 
     try:
         for kind, text in CASES["families"]:
             compare(ask, grammars, kind, text, ends)
+    finally:
+        ask(tokenizer=str(TOKENIZER), vocabulary_size=SIZE, ends=[END])
+
+
+def test_what_no_token_can_write_ends_a_text(ask: Ask, tmp_path: Path):
+    """The tokenizer itself would write "unknown" for such a letter, without an end."""
+    made = json.loads(tokenizers_of_families.llama2().to_str())
+    vocabulary = made["model"]["vocab"]
+    made["model"]["vocab"] = {name.replace("<0x", "<byte "): token for name, token in vocabulary.items()}
+    (path := tmp_path / "tokenizer.json").write_text(json.dumps(made))
+    ask(tokenizer=str(path), vocabulary_size=len(vocabulary), ends=[])
+    try:
+        *_, last = ask(kind="regex", text="a龍x", tokens=[vocabulary["a"]])["steps"]
+        assert last == {"end": "capacity", "allowed": []}
     finally:
         ask(tokenizer=str(TOKENIZER), vocabulary_size=SIZE, ends=[END])

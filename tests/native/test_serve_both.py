@@ -219,7 +219,8 @@ def test_both_refuse_what_is_no_json(servers, body):
 
 
 def test_both_refuse_bytes_and_numbers_that_json_lacks_in_the_same_words(servers):
-    for body in (b'{"prompt": "\xff"}', b'{"y": "\xc3"}', b'{"x": [1, -1e999], "prompt": "x"}', b'{"y": 1e400}'):
+    for body in (b'{"prompt": "\xff"}', b'{"y": "\xc3"}', b'{"x": [1, -1e999], "prompt": "x"}', b'{"y": 1e400}',
+                 b"[" * 9000, b'{"prompt": ' + b"9" * 5000 + b"}"):  # fmt: skip
         one, other = (servers[kind, "greedy"].ask("POST", COMPLETIONS, body) for kind in KINDS)
         assert (other.status, other.error) == (one.status, one.error)
         assert (one.status, one.error["code"]) == (400, "invalid_json")

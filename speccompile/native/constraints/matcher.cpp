@@ -93,6 +93,8 @@ std::optional<int64_t> Matcher::forced_token() {
     if (has_rows && kept > before) found = ids[before];
   }
   parser_.pop(parser_.size() - base);
+  if (!found || !consume(*found)) return std::nullopt;  // a tokenizer may write "unknown" for a letter that it lacks
+  rollback(1);
   return found;
 }
 
@@ -122,7 +124,10 @@ size_t Matcher::accept_tokens(const int64_t* tokens, size_t count) {
     for (; number < count && !has_failed_; ++number) {
       if (is_stop(tokens[number])) return number + 1;
       next_.reset();
-      if (!consume(tokens[number])) return number;
+      if (!consume(tokens[number])) {
+        has_failed_ = allows_any();  // then it was not chosen among those: better an end than no progress
+        return number;
+      }
       if (parser_.is_complete()) return number + 1;
     }
   } catch (const TooComplex&) {

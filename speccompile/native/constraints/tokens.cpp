@@ -13,7 +13,7 @@ namespace spc::constraints {
 namespace {
 
 [[noreturn]] void refuse(const std::string& why) {
-  throw Error(Kind::kBundle, "constraint: this tokenizer's tokens have no bytes that are known: " + why, "leave constraints out");
+  throw Error(Kind::kUsage, "constraint: this tokenizer's tokens have no bytes that are known: " + why, "leave constraints out");
 }
 
 // How the tokenizer's names of tokens stand for bytes.
@@ -26,8 +26,13 @@ struct Spelling {
     is_byte_level = is_byte_level || type == "ByteLevel";
     has_byte_fallback = has_byte_fallback || type == "ByteFallback";
     if (type == "Replace" && decoder["content"] == Json(" "))
-      if (const std::string& pattern = decoder["pattern"]["String"].text(); !pattern.empty() && unicode::length(pattern[0]) == pattern.size()) space = pattern;
+      read_space(decoder["pattern"]["String"].text());
+    if (type == "Metaspace") read_space(decoder["replacement"].text());
     for (const Json& each : decoder["decoders"].list()) read(each);
+  }
+
+  void read_space(const std::string& letter) {
+    if (!letter.empty() && unicode::length(letter[0]) == letter.size()) space = letter;
   }
 };
 
@@ -97,8 +102,12 @@ void Tokens::read(const Json& definition) {
   spelling.read(definition["decoder"]);
   if (!spelling.is_byte_level && !spelling.has_byte_fallback) refuse("its decoder is neither ByteLevel nor ByteFallback");
   const auto has_row = [&](const Json& id) { return id.is_integer() && id.integer() >= 0 && id.integer() < size(); };
-  for (const auto& [name, id] : definition["model"]["vocab"].object())
+  const Json& vocabulary = definition["model"]["vocab"];
+  for (const auto& [name, id] : vocabulary.object())
     if (has_row(id)) bytes_[static_cast<size_t>(id.integer())] = spelled(name, spelling);
+  const Json::List& pairs = vocabulary.list();  // of Unigram: token and score, in the order of their ids
+  for (size_t id = 0; id < std::min(pairs.size(), bytes_.size()); ++id)
+    if (!pairs[id].list().empty()) bytes_[id] = spelled(pairs[id].list()[0].text(), spelling);
   for (const Json& each : definition["added_tokens"].list()) {
     const std::string& content = each["content"].text();
     if (!has_row(each["id"]) || content.empty()) continue;

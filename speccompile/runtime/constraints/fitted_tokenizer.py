@@ -1,4 +1,5 @@
-"""Tokenizer with exactly the tokens that llguidance can count: ids from 0 on without holes, each with a row."""
+"""Tokenizer with exactly the tokens that llguidance can count, ids from 0 on without holes, each with a row, and with
+spaces as it knows them."""
 
 import json
 from typing import Any
@@ -11,11 +12,16 @@ def fitted(text: str, rows: int) -> str:
 
     A model without a row for a token never gives it, as the image token of Gemma 3 1B: what it would have written is
     then made of other tokens. llguidance takes the number of tokens for the first id that is none: so an id that no
-    token has becomes a special token, which no constraint allows.
+    token has becomes a special token, which no constraint allows. It reads which letter stands for a space from a
+    Replace step of the decoder alone: so that stands for Metaspace.
 
     Raise ValueError, LookupError, TypeError or AttributeError for a text that is no tokenizer.
     """
     file = json.loads(text)
+    decoder = _with_plain_spaces(file.get("decoder"))
+    if decoder != file.get("decoder"):
+        file["decoder"] = decoder
+        text = json.dumps(file)
     model = file["model"]
     vocabulary: dict[str, int] | list[Any] = model["vocab"]
     added = list(file.get("added_tokens") or ())
@@ -36,6 +42,17 @@ def fitted(text: str, rows: int) -> str:
     if "merges" in model:
         model["merges"] = _merges(model)
     return json.dumps(file | {"added_tokens": added, "post_processor": None})  # which may name what is left out
+
+
+def _with_plain_spaces(decoder: Any) -> Any:
+    """Return a decoder with Replace in place of Metaspace."""
+    if not isinstance(decoder, dict):
+        return decoder
+    if decoder.get("type") == "Metaspace":
+        return {"type": "Replace", "pattern": {"String": decoder["replacement"]}, "content": " "}
+    if decoder.get("type") == "Sequence":
+        return decoder | {"decoders": [_with_plain_spaces(each) for each in decoder["decoders"]]}
+    return decoder
 
 
 def _special(index: int) -> dict[str, Any]:

@@ -24,7 +24,8 @@ def parse(data: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise RequestError(f"the body is no JSON: byte {error.start} is no UTF-8", code="invalid_json") from None
     except ValueError as error:  # invalid JSON, or a number with too many digits
-        raise RequestError(f"the body is no JSON: {error}", code="invalid_json") from None
+        said, _, _ = str(error).partition("; use sys.")  # Python's hint is of no use to a client
+        raise RequestError(f"the body is no JSON: {said}", code="invalid_json") from None
     if _SURROGATE.search(text):
         _check_unicode(value)
     return value

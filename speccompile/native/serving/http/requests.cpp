@@ -191,7 +191,7 @@ Json parse_body(const std::string& data) {
   try {
     value = Json::parse(data);
   } catch (const JsonError& error) {
-    throw RequestError(400, std::string("the body is no JSON: ") + error.what(), "", "invalid_json");
+    throw RequestError(400, (std::string_view(error.what()) == "nested too deeply" ? "the body is " : "the body is no JSON: ") + std::string(error.what()), "", "invalid_json");
   }
   const std::string odd = odd_number(value);
   if (!odd.empty()) throw RequestError(400, "the body is no JSON: " + odd + " is no number of JSON", "", "invalid_json");

@@ -189,6 +189,13 @@ Value round(const Value& value, const Arguments& given, Budget& /*budget*/) {
   const double by = std::pow(10.0, static_cast<double>(digits)), number = defined(value).real() * by;
   if (!value.is_number()) throw TemplateError{std::string("type ") + value.type() + " doesn't define __round__ method"};
   const std::string name = way && way->is_text() ? way->text() : "common";
+  if (name == "common" && digits >= 0) {  // as in Python: the decimal that is closest to the number itself, integers stay such
+    if (value.is_whole()) return value.integer();
+    char written[400];
+    std::snprintf(written, sizeof written, "%.*f", static_cast<int>(digits), value.real());
+    return std::strtod(written, nullptr);
+  }
+  if (name == "common" && value.is_whole()) return static_cast<int64_t>(std::nearbyint(number) / by);
   return (name == "ceil" ? std::ceil(number) : name == "floor" ? std::floor(number) : std::nearbyint(number)) / by;
 }
 

@@ -162,6 +162,7 @@ class Renderer {
     found.set("last", index + 1 == all.size());
     found.set("length", size);
     found.set("depth", int64_t{1});
+    found.set("depth0", int64_t{0});
     found.set("previtem", index ? all[index - 1] : Value::undefined("there is no previous item"));
     found.set("nextitem", index + 1 < all.size() ? all[index + 1] : Value::undefined("there is no next item"));
     found.set("cycle", Function([index](const Arguments& given) {

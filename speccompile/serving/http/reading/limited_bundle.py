@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from speccompile.errors import PromptError
+from speccompile.errors import BundleError, PromptError, UsageError
+from speccompile.progress import LOGGER
 from speccompile.runtime.constraints import Constraint, GrammarCompiler
 from speccompile.runtime.constraints.limits import check_size, written
 from speccompile.runtime.text.chat import apply_chat_template
@@ -28,7 +29,8 @@ def warm_up(texts: "Texts") -> None:
     """Do now what would else make the first request slow, and each child again: open the tokenizer for grammars, bound
     the text of tokens, compile the chat template."""
     if texts.grammars.is_supported:
-        texts.grammars.warm()
+        with suppress(BundleError):  # no constraint goes with this tokenizer: who asks for one is told so
+            texts.grammars.warm()
     if texts.text is not None:
         texts.text.most_bytes(1)
     if texts.chat_template is not None:
@@ -71,7 +73,13 @@ class LimitedBundle:
     def constraint(self, kind: str, text: Any = "") -> Constraint:
         """Return a compiled constraint. Raise UsageError for an invalid one, and for one that is too large."""
         check_size(written(kind, text), self._most, "ask for a simpler form, or serve with a larger --grammar-bytes")
-        return self._compile(kind, text)
+        try:
+            return self._compile(kind, text)
+        except BundleError as error:  # the client is told what to leave out, the log which file it is
+            LOGGER.error("%s", error)
+            raise UsageError(
+                f"constraint {kind}: llguidance does not take this bundle's tokenizer", hint=error.hint
+            ) from error
 
 
 class ConstraintCache:
