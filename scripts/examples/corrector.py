@@ -39,22 +39,23 @@ def corrected(source: list[int]) -> list[int]:
 
 
 @torch.no_grad()
-def make_corrector(folder: Path) -> Path:
-    """Write the corrector and its tokenizer into a folder, and return it."""
+def copying_model(written: list[int], width: int, layers: int, heads: int, ffn: int) -> BartForConditionalGeneration:
+    """Return a model that writes the token `written[t]` for a token t of its source. All layers but the decoder's first
+    cross-attention add nothing."""
     config = BartConfig(
-        vocab_size=len(VOCABULARY), d_model=WIDTH, encoder_layers=1, decoder_layers=1, encoder_attention_heads=1,
-        decoder_attention_heads=1, encoder_ffn_dim=16, decoder_ffn_dim=16, max_position_embeddings=LONGEST,
-        pad_token_id=START, bos_token_id=START, eos_token_id=END, decoder_start_token_id=START,
-        forced_eos_token_id=None, tie_word_embeddings=False,
+        vocab_size=len(written), d_model=width, encoder_layers=layers, decoder_layers=layers,
+        encoder_attention_heads=heads, decoder_attention_heads=heads, encoder_ffn_dim=ffn, decoder_ffn_dim=ffn,
+        max_position_embeddings=LONGEST, pad_token_id=START, bos_token_id=START, eos_token_id=END,
+        decoder_start_token_id=START, forced_eos_token_id=None, tie_word_embeddings=False,
     )  # fmt: skip
     model = BartForConditionalGeneration(config).eval()
-    half, random = WIDTH // 2, torch.Generator().manual_seed(0)
+    half, random = width // 2, torch.Generator().manual_seed(0)
 
     def codes(count: int) -> torch.Tensor:
         """Return rows with as many ones as minus ones, so that no norm moves them."""
         return torch.where(torch.rand(count, half, generator=random).argsort(1) < half // 2, 1.0, -1.0)
 
-    words, places, one = codes(len(VOCABULARY)), codes(LONGEST + 2), torch.eye(half)
+    words, places, one = codes(len(written)), codes(LONGEST + 2), torch.eye(half)
     for name, weight in model.named_parameters():
         if "norm" not in name:
             weight.zero_()
@@ -65,9 +66,13 @@ def make_corrector(folder: Path) -> Path:
     attention = inner.decoder.layers[0].encoder_attn
     attention.q_proj.weight[:half, half:], attention.k_proj.weight[:half, half:] = one, one
     attention.v_proj.weight[:half, :half], attention.out_proj.weight[:half, :half] = one, one
-    for token in range(len(VOCABULARY)):
-        model.lm_head.weight[corrected([token])[0], :half] += words[token]
-    model.save_pretrained(folder)
+    model.lm_head.weight[:, :half].index_add_(0, torch.tensor(written), words)
+    return model
+
+
+def make_corrector(folder: Path) -> Path:
+    """Write the corrector and its tokenizer into a folder, and return it."""
+    copying_model(corrected(list(range(len(VOCABULARY)))), WIDTH, layers=1, heads=1, ffn=16).save_pretrained(folder)
     tokenizer = Tokenizer(models.WordLevel(IDS, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens(SPECIAL)
