@@ -93,8 +93,7 @@ CONSTANTS = {
     "speccompile.runtime.first_times": {
         "LIMIT_SECONDS": "kTimingLimit", "MOST_RUNS": "kTimingRuns", "SMALL_SECONDS": "kSmallSeconds",
         "SMALL_RUNS": "kSmallRuns",
-    },
-    "speccompile.runtime.window_invariance": {
+    }, "speccompile.runtime.window_invariance": {
         "NAME": "kInvarianceFolder", "FORMAT": "kInvarianceFormat", "PREFIX": "kInvariancePrefix",
         "NEUTRAL": "kNeutral",
     }, "speccompile.runtime.rounds.bound_graphs": {"MAX_BINDINGS": "kMaxBindings"},
@@ -105,10 +104,11 @@ CONSTANTS = {
     },
     "speccompile.runtime.rounds.adaptive_length": {
         "TRIAL_SHARE": "kTrialShare", "FIRST_MARGIN": "kFirstMargin", "FIRST_TRIAL": "kFirstTrial",
-        "FIRST_BUDGETS": "kFirstBudgets", "FIRST_GAP": "kFirstGap", "LONGEST_GAP": "kLongestGap", "PRIOR_ROUNDS": "kPriorRounds",
-        "EXPECTED_NEW_TOKENS": "kExpectedNewTokens", "LOSS_PATIENCE_ROUNDS": "kLossPatienceRounds",
-        "MAX_SAVED_ROUNDS": "kMaxSavedRounds", "REFRESH": "kRefresh", "RARE_REFRESH": "kRareRefresh",
-        "CLEAR_SPEEDUP": "kClearSpeedup", "DECISION_ROUNDS": "kDecisionRounds", "LOSING_ROUNDS": "kLosingRounds",
+        "FIRST_BUDGETS": "kFirstBudgets", "FIRST_GAP": "kFirstGap", "LONGEST_GAP": "kLongestGap",
+        "PRIOR_ROUNDS": "kPriorRounds", "EXPECTED_NEW_TOKENS": "kExpectedNewTokens", "REFRESH": "kRefresh",
+        "LOSS_PATIENCE_ROUNDS": "kLossPatienceRounds", "MAX_SAVED_ROUNDS": "kMaxSavedRounds",
+        "RARE_REFRESH": "kRareRefresh", "CLEAR_SPEEDUP": "kClearSpeedup",
+        "DECISION_ROUNDS": "kDecisionRounds", "LOSING_ROUNDS": "kLosingRounds",
     },
     "speccompile.runtime.rounds.acceptance_rate": {
         "MEMORY": "kMemory", "LONG_MEMORY": "kLongMemory", "LARGEST_UNIT": "kLargestUnit",

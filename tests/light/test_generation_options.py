@@ -72,7 +72,7 @@ def test_keywords_replace_the_fields_of_the_object():
 
 
 WRONG = [
-    ("images", 7, "images: received int, expected a list of paths, bytes or arrays"),
+    ("images", 7, "images: received int, expected a list of paths, bytes, arrays or pictures of Pillow"),
     ("max_new_tokens", "4", "max_new_tokens is '4': expected at least 1"),
     ("stop", 5, "stop: received 5, expected a text, or several"),
     ("stop", ["a", 5], "stop: received 5, expected a text, or several"),
