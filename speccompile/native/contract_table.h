@@ -198,14 +198,16 @@ inline constexpr double kPenalties[] = {0.001, 1000.0};
 
 // speccompile.runtime.rounds.adaptive_length
 inline constexpr double kTrialShare = 0.02;
+inline constexpr double kWonShare = 0.1;
+inline constexpr double kMostShare = 0.04;
+inline constexpr int64_t kFirstGap = 8;
 inline constexpr double kFirstMargin = 0.05;
 inline constexpr double kFirstTrial = 0.3;
 inline constexpr int64_t kFirstBudgets = 2;
-inline constexpr int64_t kFirstGap = 8;
 inline constexpr int64_t kLongestGap = 512;
 inline constexpr double kPriorRounds = 2.0;
-inline constexpr int64_t kExpectedNewTokens = 128;
 inline constexpr int64_t kRefresh = 32;
+inline constexpr int64_t kExpectedNewTokens = 128;
 inline constexpr double kLossPatienceRounds = 2.5;
 inline constexpr double kMaxSavedRounds = 6.0;
 inline constexpr int64_t kRareRefresh = 128;

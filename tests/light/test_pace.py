@@ -162,8 +162,43 @@ def test_what_was_won_pays_for_stretches_that_lose_and_for_little_more():
     assert sum(speeds) / len(speeds) > 1.2
     assert simulation.widths.count(5) > 2 * simulation.widths.count(1)
     after = [simulation.generate(256, 0.0) for _ in range(8)]
-    assert min(after) >= 0.96
-    assert sum(after) / len(after) >= 0.97
+    assert min(after) >= 0.9
+    assert sum(after) / len(after) >= 0.95
+    assert min(after[3:]) >= 0.96
+
+
+@pytest.mark.parametrize("usual", [0.6, 0.95])
+def test_a_text_whose_first_drafts_fail_is_tried_again_where_drafts_pay_as_a_rule(usual):
+    """As a small model's texts are: hard to predict at first, and soon repeating themselves."""
+
+    def chance(place: int) -> float:
+        return 0.95 if place >= 24 else 0.0
+
+    simulation = Simulation((0.02, 0.95, 0.02))
+    for _ in range(6):
+        simulation.generate(256, usual)
+    speed, prefill = simulation.generate(256, chance), PREFILL * PROMPT
+    # Drafted for from the 24th token on, and before never: 232 tokens at the best width's speed, 24 at one a round.
+    best = (prefill + 256) / (24 + (prefill + 232) / simulation.fixed(232, 0.95))
+    assert best > 1.3
+    assert speed >= 0.85 * best
+    rounds = zip(simulation.places, simulation.widths, strict=True)
+    assert min(place for place, width in rounds if width > 1 and place >= 24) < 40
+
+
+def test_evidence_of_a_text_ages_towards_that_of_all_texts():
+    acceptance = Acceptance(DRAFTS)
+    acceptance.expect(MeasuredAcceptance(100, 100, (100, 80, 64, 51), (80, 64, 51, 41)))
+    for _ in range(4):
+        acceptance.add([0], DRAFTS, 0)
+    expected = []
+    for _ in range(12):
+        expected.append(acceptance.tokens()[DRAFTS])
+        acceptance.halve()
+    assert expected == sorted(expected)
+    assert expected[1] > expected[0] + 0.1
+    assert acceptance.usual_tokens()[DRAFTS] == pytest.approx(expected[-1], rel=0.01)
+    assert expected[0] < 0.8 * expected[-1]
 
 
 def test_a_text_that_becomes_predictable_is_found_out_and_one_that_ceases_to_be():

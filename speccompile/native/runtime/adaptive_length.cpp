@@ -20,7 +20,7 @@ int AdaptiveDraftLength::begin(int64_t prompt, int64_t room) {
   model_.acceptance.limit_weight(kPriorRounds);
   gap_ = waited_ = kFirstGap;
   width_ = model_.full;
-  tried_ = false;
+  tried_ = has_paused_ = false;
   paused_ = model_.is_known();
   recent_loss_ = 0;
   if (!paused_) return width_;
@@ -50,8 +50,9 @@ int AdaptiveDraftLength::next_width(int64_t lag) {
     std::tie(speedup_, width_) = model_.best(width_);
     since_decision_ = 0;
     if (is_losing && (on_trial_ || speedup_ < 1 - kTrialShare)) {
-      gap_ = loss_since_resume_ < 0 ? kFirstGap : std::min(2 * gap_, kLongestGap);
-      paused_ = true;
+      if (!on_trial_) trial_loss_ = std::min(trial_loss_, 0.0);  // drafts were expected to pay: their loss takes nothing from later trials
+      gap_ = !has_paused_ || loss_since_resume_ < 0 ? kFirstGap : std::min(2 * gap_, kLongestGap);
+      paused_ = has_paused_ = true;
       waited_ = 0;
       return 1;
     }
@@ -60,9 +61,10 @@ int AdaptiveDraftLength::next_width(int64_t lag) {
 }
 
 bool AdaptiveDraftLength::resumes(int64_t lag) {
+  const bool begins = new_tokens_ == 0;
+  if (!begins) model_.acceptance.halve();
   const auto [gain, best] = model_.best(model_.full);
   const double price = model_.trial_cost(lag), left = expected_tokens() - new_tokens_;
-  const bool begins = new_tokens_ == 0;
   const bool pays = (gain > 1 + kTrialShare && price <= (1 - 1 / gain) * autoregressive() * left) ||
                     (begins && gain > 1 - kFirstMargin);
   const bool first = begins && gain > 1 - kFirstTrial && price <= kFirstBudgets * budget();
@@ -96,7 +98,10 @@ double AdaptiveDraftLength::most_saved() const {
   return std::max(kMaxSavedRounds * autoregressive(), model_.trial_cost(0));  // at least one trial
 }
 
-double AdaptiveDraftLength::budget() const { return kTrialShare * autoregressive() * expected_tokens(); }
+double AdaptiveDraftLength::budget() const {
+  const double share = kTrialShare + std::min(kWonShare * std::max(0.0, model_.usual_gain() - 1), kMostShare);
+  return share * autoregressive() * expected_tokens();
+}
 
 void AdaptiveDraftLength::record_autoregressive(std::optional<double> seconds) {
   if (seconds) model_.add_autoregressive(*seconds);

@@ -85,7 +85,7 @@ class AdaptiveDraftLength : public DraftLengthPolicy {
 
   SpeedupModel model_;
   int width_;
-  bool paused_ = false, tried_ = false, on_trial_ = false;
+  bool paused_ = false, has_paused_ = false, tried_ = false, on_trial_ = false;
   int64_t gap_, waited_, since_decision_, since_autoregressive_ = 0;
   double max_new_tokens_ = 0, new_tokens_ = 0, speedup_ = 1;
   // Losses in seconds, negative for gains: in total, minus the trial budget of each generation; since drafting resumed;

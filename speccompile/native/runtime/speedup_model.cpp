@@ -115,6 +115,18 @@ void Acceptance::expect(const MeasuredAcceptance& measured) {
   everywhere_.unit = 1;
 }
 
+// Return the expected new tokens with at most 0, 1, .. accepted drafts. unit: the weight of a round.
+static std::vector<double> expected_tokens(double unit, const std::vector<double>& accepted, const std::vector<double>& tried) {
+  double chance = kPriorAcceptance, reached = 1;
+  std::vector<double> found{1.0};
+  for (size_t depth = 0; depth < tried.size(); ++depth) {
+    chance = (accepted[depth] + chance * unit) / (tried[depth] + unit);
+    reached *= chance;
+    found.push_back(found.back() + reached);
+  }
+  return found;
+}
+
 void Acceptance::limit_weight(double rounds) {
   if (here_.rounds > rounds * here_.unit) here_.scale(rounds * here_.unit / here_.rounds);
 }
@@ -126,18 +138,20 @@ double Acceptance::weight() const {
   return std::min(1.0, weight) * here_.unit / everywhere_.unit;
 }
 
+void Acceptance::halve() { here_.scale(0.5); }
+
 std::vector<double> Acceptance::tokens() const {
   const double weight = this->weight();
-  double chance = kPriorAcceptance, reached = 1, total = 1;
-  std::vector<double> found{total};
-  for (size_t depth = 0; depth < here_.tried.size(); ++depth) {
-    const double kept = here_.accepted[depth] + weight * everywhere_.accepted[depth];
-    chance = (kept + chance * here_.unit) / (here_.tried[depth] + weight * everywhere_.tried[depth] + here_.unit);
-    reached *= chance;
-    total += reached;
-    found.push_back(total);
+  std::vector<double> accepted = here_.accepted, tried = here_.tried;
+  for (size_t depth = 0; depth < tried.size(); ++depth) {
+    accepted[depth] += weight * everywhere_.accepted[depth];
+    tried[depth] += weight * everywhere_.tried[depth];
   }
-  return found;
+  return expected_tokens(here_.unit, accepted, tried);
+}
+
+std::vector<double> Acceptance::usual_tokens() const {
+  return expected_tokens(everywhere_.unit, everywhere_.accepted, everywhere_.tried);
 }
 
 double Acceptance::rows() const {
@@ -244,6 +258,11 @@ std::pair<double, int> SpeedupModel::best(int current) const {
     }
   }
   return {best * times_->autoregressive.typical, found};
+}
+
+double SpeedupModel::usual_gain() const {
+  const double tokens = acceptance.usual_tokens()[static_cast<size_t>(accepts.at(full))];
+  return tokens * times_->autoregressive.typical / seconds().at(full);
 }
 
 double SpeedupModel::trial_cost(int64_t lag) const {

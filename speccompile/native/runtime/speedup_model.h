@@ -94,8 +94,12 @@ class Acceptance {
   void expect(const MeasuredAcceptance& measured);
   // Limit the weight of what is known of the text to this number of rounds.
   void limit_weight(double rounds);
+  // Let what is known of the text count half: it has gone on without drafts.
+  void halve();
   // Return the expected tokens of a row with drafts if at most 0, 1, .. of them can be accepted.
   std::vector<double> tokens() const;
+  // Return the same for a text of which nothing is known.
+  std::vector<double> usual_tokens() const;
   // Return the share of rows that have drafts.
   double rows() const;
   // Return the share of rounds in which any row has drafts.
@@ -139,6 +143,8 @@ class SpeedupModel {
   // See `DraftLengthPolicy`. Both sides have the times that were expected, or else those measured in this process, in which
   // rounds without drafts are few: a single slow one would show a speedup that is none.
   std::optional<double> estimated_speedup(const std::vector<int64_t>& draft_lengths, int64_t new_tokens) const;
+  // Return the speedup over autoregressive rounds of a full window with the acceptance of all texts.
+  double usual_gain() const;
   // Return the seconds lost by a round whose drafts are all rejected and for which the drafter reads `lag` tokens.
   double trial_cost(int64_t lag) const;
 

@@ -118,18 +118,24 @@ class Acceptance:
         if here.rounds > rounds * here.unit:
             here.scale(rounds * here.unit / here.rounds)
 
+    def halve(self) -> None:
+        """Let the evidence of the current text count half: the text has gone on without drafts."""
+        here, _, _ = self._count()
+        here.scale(0.5)
+
     def tokens(self) -> list[float]:
         """Return the expected new tokens of a sequence with drafts, if at most 0, 1, .. of them can be accepted."""
         here, everywhere, weight = self._count()
-        chance, reached, total = PRIOR_ACCEPTANCE, 1.0, 1.0
-        found = [total]
-        for depth in range(len(here.tried)):
-            kept = here.accepted[depth] + weight * everywhere.accepted[depth]
-            chance = (kept + chance * here.unit) / (here.tried[depth] + weight * everywhere.tried[depth] + here.unit)
-            reached *= chance
-            total += reached
-            found.append(total)
-        return found
+        return _tokens(
+            here.unit,
+            [a + weight * b for a, b in zip(here.accepted, everywhere.accepted, strict=True)],
+            [a + weight * b for a, b in zip(here.tried, everywhere.tried, strict=True)],
+        )
+
+    def usual_tokens(self) -> list[float]:
+        """Return what `tokens` returns for a text of which nothing is known."""
+        _, everywhere, _ = self._count()
+        return _tokens(everywhere.unit, everywhere.accepted, everywhere.tried)
 
     @property
     def rows(self) -> float:
@@ -144,3 +150,13 @@ class Acceptance:
         here, everywhere, weight = self._count()
         with_drafts = here.rounds_with + weight * everywhere.rounds_with + here.unit
         return with_drafts / (here.rounds + weight * everywhere.rounds + here.unit)
+
+
+def _tokens(unit: float, accepted: Sequence[float], tried: Sequence[float]) -> list[float]:
+    """Return the expected new tokens with at most 0, 1, .. accepted drafts. unit: the weight of a round."""
+    chance, reached, found = PRIOR_ACCEPTANCE, 1.0, [1.0]
+    for kept, seen in zip(accepted, tried, strict=True):
+        chance = (kept + chance * unit) / (seen + unit)
+        reached *= chance
+        found.append(found[-1] + reached)
+    return found

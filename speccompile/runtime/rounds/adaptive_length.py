@@ -16,6 +16,10 @@ from speccompile.runtime.rounds.speedup_model import SpeedupModel
 TRIAL_SHARE = 0.02
 """Share of a generation's time that trials may cost. Drafting stops when it seems slower by more than this share."""
 
+WON_SHARE, MOST_SHARE = 0.1, 0.04
+"""Share of what drafts win in other texts that trials may cost besides, and the most that it adds. Where drafts pay as
+a rule, a text whose first drafts failed becomes predictable more often than not: small models repeat themselves."""
+
 FIRST_MARGIN, FIRST_TRIAL, FIRST_BUDGETS = 0.05, 0.3, 2
 """A generation begins with drafts if they seem at most the first share slower, and with a trial if at most the second
 and if it costs at most so many times what all trials may: nothing is known of its text, which may win more than that
@@ -127,6 +131,7 @@ class AdaptiveDraftLength:
         self._since_autoregressive, self._since_decision = 0, DECISION_ROUNDS
         self._max_new_tokens = self._new_tokens = 0.0
         self._speedup = 1.0
+        self._has_paused = False
         self._unread: list[tuple[int, float | None, Sequence[int], int]] = []
         """Arguments of `record_verify` of rounds that no decision has needed yet, and of `record_draft` with width 0:
         read together they cost a third of what each costs between two runs."""
@@ -154,6 +159,7 @@ class AdaptiveDraftLength:
         self._trial_loss -= TRIAL_SHARE * self._model.autoregressive.typical * self._new_tokens
         self._max_new_tokens, self._new_tokens = room, 0.0
         self._model.acceptance.limit_weight(PRIOR_ROUNDS)
+        self._has_paused = False
         self._gap = self._waited = FIRST_GAP
         self._width, self._tried, self._paused, self._recent_loss = self._model.full, False, self._model.is_known, 0.0
         if not self._paused:
@@ -191,7 +197,11 @@ class AdaptiveDraftLength:
             self._speedup, self._width = self._model.best(self._width)
             self._since_decision = 0
             if is_losing and (self._on_trial or self._speedup < 1 - TRIAL_SHARE):
-                self._gap = FIRST_GAP if self._loss_since_resume < 0 else min(2 * self._gap, LONGEST_GAP)
+                if not self._on_trial:  # drafts were expected to pay: their loss takes nothing from later trials
+                    self._trial_loss = min(self._trial_loss, 0.0)
+                is_first = not self._has_paused or self._loss_since_resume < 0
+                self._gap = FIRST_GAP if is_first else min(2 * self._gap, LONGEST_GAP)
+                self._has_paused = True
                 self._paused, self._waited = True, 0
                 return 1
         return self._width
@@ -203,10 +213,12 @@ class AdaptiveDraftLength:
     def _resumes(self, lag: int) -> bool:
         """Resume drafting after a gap if it pays again, or for a trial. Return whether drafting has resumed."""
         self._read_rounds()
+        begins = self._new_tokens == 0
+        if not begins:
+            self._model.acceptance.halve()
         gain, width = self._model.best(self._model.full)
         price, left = self._model.trial_cost(lag), self._expected_tokens - self._new_tokens
         pays = gain > 1 + TRIAL_SHARE and price <= (1 - 1 / gain) * self._model.autoregressive.typical * left
-        begins = self._new_tokens == 0
         pays = pays or (begins and gain > 1 - FIRST_MARGIN)
         first = begins and gain > 1 - FIRST_TRIAL and price <= FIRST_BUDGETS * self._budget
         may_try = first or self._trial_loss + price <= self._budget
@@ -240,7 +252,8 @@ class AdaptiveDraftLength:
     @property
     def _budget(self) -> float:
         """Seconds that trials may cost in the generation."""
-        return TRIAL_SHARE * self._model.autoregressive.typical * self._expected_tokens
+        share = TRIAL_SHARE + min(WON_SHARE * max(0.0, self._model.usual_gain - 1), MOST_SHARE)
+        return share * self._model.autoregressive.typical * self._expected_tokens
 
     def record_autoregressive(self, seconds: float | None) -> None:
         if self._unread:

@@ -217,6 +217,12 @@ class SpeedupModel:
                 best, found = speed, width
         return best * self.autoregressive.typical, found
 
+    @property
+    def usual_gain(self) -> float:
+        """Return the speedup over autoregressive rounds of a full window with the acceptance of all texts."""
+        tokens = self.acceptance.usual_tokens()[self.accepts[self.full]]
+        return tokens * self.autoregressive.typical / self.seconds[self.full]
+
     def trial_cost(self, lag: int) -> float:
         """Return the seconds lost by a round whose drafts are all rejected, if the drafter reads `lag` tokens before
         it."""
