@@ -20,9 +20,6 @@ from speccompile.runtime.images.resize import Pixels
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-ImageSource = "str | Path | bytes | np.ndarray[Any, Any]"
-"""A picture: the path of a file, the bytes of one, or uint8 [height, width], [height, width, 1], [.., 3] or [.., 4]."""
-
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Formats that are decoded: Pillow's other decoders are seldom tested against damaged files."""
 _GREY_16 = ("I;16", "I;16L", "I;16B", "I;16N", "I")
