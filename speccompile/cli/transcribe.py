@@ -38,11 +38,11 @@ _THRESHOLD: dict[str, Any] = {"metavar": "X|none"}
 @click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Seed of the random numbers above temperature 0.")
 @click.option(
     "--compression-ratio-threshold", **_THRESHOLD,
-    help="A text whose tokens zlib makes shorter than by this is not plausible; by default 1.35.",
+    help="Compression ratio by zlib above which the tokens of a text are not plausible; by default 1.35.",
 )  # fmt: skip
 @click.option(
     "--logprob-threshold", **_THRESHOLD,
-    help="A text with a smaller mean log-probability of its tokens is not plausible; by default -1.",
+    help="Mean log-probability of its tokens below which a text is not plausible; by default -1.",
 )  # fmt: skip
 @click.option(
     "--no-speech-threshold", **_THRESHOLD,

@@ -81,6 +81,11 @@ class TrainableDrafter(nn.Module, ABC):
         """Write the complete drafter to a new folder, in its original dialect."""
 
 
+def rows_at(x: Tensor, places: Tensor) -> Tensor:
+    """Return the rows [B, A, h] of x [B, N, h] at places [B, A]."""
+    return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
+
+
 class TrainableHead(TrainableDrafter):
     """A trainable head. The network's parameters have the normalised names of its plan. All of them are trained except
     a copy of the target's embedding, because a text would update the rows of its own tokens alone."""

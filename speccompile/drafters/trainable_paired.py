@@ -5,7 +5,7 @@ from torch import Tensor
 
 from speccompile.compiler.step.draft.paired import PairedReader
 from speccompile.compiler.step.training_pass import TrainingPass
-from speccompile.drafters.trainable import TeacherBatch, TrainableHead
+from speccompile.drafters.trainable import TeacherBatch, TrainableHead, rows_at
 
 
 class TrainablePairedHead(TrainableHead):
@@ -27,6 +27,5 @@ class TrainablePairedHead(TrainableHead):
             current.set_positions(positions, rows, causal, n_own=step)
             output = reader.run(x, reader.embed(tokens), current, reader.rotary(positions))
             x = output.feedback
-            hidden = output.hidden.gather(1, (anchors - 1)[..., None].expand(-1, -1, output.hidden.shape[2]))
-            found.append(reader.logits(hidden))
+            found.append(reader.logits(rows_at(output.hidden, anchors - 1)))
         return found

@@ -149,7 +149,7 @@ MappedFile::~MappedFile() {
 
 void MappedFile::read_ahead(size_t start, size_t size) const {
   if (start >= size_) return;
-  // A wish: where the system refuses it, pages are read when they are used.
+  // Only advice: where the system refuses it, pages are read on first use.
   madvise(static_cast<char*>(const_cast<void*>(data_)) + start, std::min(size, size_ - start), MADV_WILLNEED);
 }
 

@@ -10,7 +10,7 @@ struct Block {
   size_t one = 0, other = 0, size = 0;
 };
 
-// The longest block that two words share, the first of several.
+// Return the longest block of characters that two words share, the first of several.
 Block longest_block(std::string_view one, std::string_view other) {
   Block best;
   for (size_t i = 0; i < one.size(); ++i) {
@@ -23,7 +23,7 @@ Block longest_block(std::string_view one, std::string_view other) {
   return best;
 }
 
-// Characters in the longest block, and in those on both sides of it.
+// Return the number of characters in the longest shared block, and in those on both sides of it.
 size_t shared(std::string_view one, std::string_view other) {
   const Block found = longest_block(one, other);
   if (!found.size) return 0;
@@ -32,6 +32,34 @@ size_t shared(std::string_view one, std::string_view other) {
 }
 
 }  // namespace
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(separator, at), text.size());
+    parts.emplace_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
+std::string trimmed(std::string_view text, const char* blanks) {
+  const size_t first = text.find_first_not_of(blanks);
+  return first == std::string_view::npos ? "" : std::string(text.substr(first, text.find_last_not_of(blanks) - first + 1));
+}
+
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) text.replace(at, from.size(), to);
+}
+
+void remove_byte_order_mark(std::string& text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  if (std::string_view(text).substr(0, kMark.size()) == kMark) text.erase(0, kMark.size());
+}
 
 std::string close_match(std::string_view word, const std::vector<std::string>& possibilities) {
   constexpr double kLeast = 0.6;  // of the characters of both

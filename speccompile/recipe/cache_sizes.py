@@ -1,4 +1,4 @@
-"""Bytes of caches, from configs alone: of a token, of rings, and how long a text fits a memory."""
+"""Compute the bytes of caches from configs alone, and the longest text that fits a memory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The request for a model that has no recipe, and the files that decide the answer."""
+"""Requests for models without a recipe, and the files that determine their recipe."""
 
 import re
 from collections.abc import Iterator

@@ -16,7 +16,7 @@ from speccompile.runtime.text.tokenizer import Tokenizer
 
 
 class Texts(Protocol):
-    """Interface of a bundle to what reads requests: `Bundle` and `TextBundle` have it."""
+    """Interface of a bundle to readers of requests: `Bundle` and `TextBundle` have it."""
 
     @property
     def manifest(self) -> Manifest: ...

@@ -158,10 +158,10 @@ def test_it_listens_on_a_unix_socket_also_where_a_killed_one_did(native_build, o
 
 def test_keys_come_from_options_a_file_and_the_environment(native, tmp_path):
     file = tmp_path / "keys.txt"
-    file.write_text("# mine\nfrom-file\n")
+    file.write_bytes(b"\xef\xbb\xbffrom-marked-file\n# mine\nfrom-file\n")  # with a byte order mark, as Python
     given = ("--api-key", "from-option", "--api-key-file", file, "--autoregressive", "--access-log")
     with native(*given, SPECCOMPILE_API_KEY="from-environment,other") as (running, server):
-        for key in ("from-file", "from-option", "from-environment", "other"):
+        for key in ("from-marked-file", "from-file", "from-option", "from-environment", "other"):
             client = client_of(server, api_key=key)
             assert (
                 client.completions.create(model="demo", prompt="x", max_tokens=4).metrics["speculative_decoding"]

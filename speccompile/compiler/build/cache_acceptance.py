@@ -32,8 +32,8 @@ _ERRORS = 2
 
 @dataclass(frozen=True)
 class CacheAcceptanceInputs:
-    """Inputs of comparing acceptance, beside graphs and texts. prompts: of the proof; most: largest share of the mean
-    acceptance length that may be lost."""
+    """Inputs of the comparison of acceptance, beside graphs and texts. prompts: of the proof; most: share of the
+    mean acceptance length that may be lost."""
 
     prompts: PromptInputs
     max_new_tokens: int

@@ -1,4 +1,4 @@
-"""The proof of drafts behind pictures: each draft against the drafter's own reference, over transformers' features.
+"""Prove drafts behind pictures: compare each draft with the drafter's own reference, over transformers' features.
 
 Drafts of a blind drafter are often the same. So the proof compares drafts behind more prompts until some of them
 would be others without the rows of the pictures, and some without their positions, if the drafter reads them.

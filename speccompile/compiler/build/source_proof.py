@@ -1,4 +1,4 @@
-"""The graph level of the proof of encoders: what they write for the sources of a schedule."""
+"""Prove the graphs of encoders: compare the rows that they write for the sources of a schedule."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The process that runs TensorRT's parser on a graph: `python -m speccompile.compiler.diagnose.parser BACKEND ONNX`.
+"""Run TensorRT's parser on a graph in its own process: `python -m speccompile.compiler.diagnose.parser BACKEND ONNX`.
 
 stdout gets one JSON object: {"findings": [{"op", "name", "reason"}], "not_checked"}. All else goes to stderr.
 """

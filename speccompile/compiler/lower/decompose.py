@@ -40,13 +40,13 @@ from speccompile.compiler.step.monkeypatch import patched_attribute
 _aten = torch.ops.aten
 
 _REMOVED = {_aten._assert_tensor_metadata.default, _aten.detach_.default}
-"""A check of the trace's assumptions, which the exporter would remove later; an end of gradients."""
+"""Operators that are removed: a check of the trace's assumptions, and the end of gradients."""
 
 _Table = dict[Any, Callable[..., Any]]
 
 
 class _NeedsWholeProgramError(Exception):
-    """An expansion cannot replace its node alone."""
+    """Error for a decomposition that cannot replace its node alone."""
 
 
 @contextmanager

@@ -22,18 +22,32 @@ from speccompile.plan.layers import LayerShape, Shapes
 OPTIONAL = ("embed_tokens.weight", "lm_head.weight", "d2t", "mask_embedding")
 
 
-def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """Return one reference: the head, with the target's embedding and output head if it has none."""
+Finished = Callable[[Tensor, Tensor, list[int], HeadPlan, Weights], Tensor]
+"""Return the final logits [n, V] of the first n block positions, given their normed hidden states [n, h], their logits
+[n, V] and their n previous tokens."""
+
+
+def block_teacher(site: DrafterContext, finished: Finished) -> ReferenceLogits:
+    """Return the reference of a head, with the target's embedding and output head if it has none."""
     head, weights = site.head, with_ends(site.head, site.ends())
 
     @torch.no_grad()
     def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
         hidden, said = slots(fed, head, weights)
         before = [fed.known[-1], *drafts][: len(said)]  # another interpretation may have one block position less
-        rows = [_selected(hidden[i], said[i], token, head, weights) for i, token in enumerate(before)]
-        return over_target(torch.stack(rows), head, weights).numpy()
+        found = finished(hidden[: len(before)], said[: len(before)], before, head, weights)
+        return over_target(found, head, weights).numpy()
 
-    return [logits]
+    return logits
+
+
+def teachers(site: DrafterContext) -> list[ReferenceLogits]:
+    """Return one reference: see `block_teacher`."""
+    return [block_teacher(site, _all_selected)]
+
+
+def _all_selected(hidden: Tensor, logits: Tensor, before: list[int], head: HeadPlan, weights: Weights) -> Tensor:
+    return torch.stack([_selected(hidden[i], logits[i], token, head, weights) for i, token in enumerate(before)])
 
 
 def slots(fed: DrafterInputs, head: HeadPlan, weights: Weights) -> tuple[Tensor, Tensor]:

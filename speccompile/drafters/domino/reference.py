@@ -6,29 +6,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
-from speccompile.compiler.prove.reference import Logits
+from speccompile.compiler.prove.drafts import ReferenceLogits
 from speccompile.drafters.context import DrafterContext
-from speccompile.drafters.dflash.reference import readings, slots, small_block
+from speccompile.drafters.dflash.reference import block_teacher, readings, small_block
 from speccompile.drafters.domino.reading import own_shapes
-from speccompile.drafters.formula import Weights, linear, over_target, with_ends
+from speccompile.drafters.formula import Weights, linear
 from speccompile.plan.head import HeadPlan
 
 __all__ = ["readings", "small", "teachers"]
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """Return one reference: the head, with the target's embedding and output head if it has none."""
-    head, weights = site.head, with_ends(site.head, site.ends())
+    """Return one reference: see `block_teacher`."""
+    return [block_teacher(site, _corrected)]
 
-    @torch.no_grad()
-    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
-        hidden, said = slots(fed, head, weights)
-        before = [fed.known[-1], *drafts][: len(said)]  # another interpretation may have one block position less
-        corrected = said[: len(before)] + _corrections(hidden[: len(before)], before, head, weights)
-        return over_target(corrected, head, weights).numpy()
 
-    return [logits]
+def _corrected(hidden: Tensor, logits: Tensor, before: list[int], head: HeadPlan, weights: Weights) -> Tensor:
+    return logits + _corrections(hidden, before, head, weights)
 
 
 def _corrections(hidden: Tensor, before: list[int], head: HeadPlan, weights: Weights) -> Tensor:

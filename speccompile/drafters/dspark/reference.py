@@ -8,28 +8,22 @@ from torch import Tensor
 from torch.nn import functional
 
 from speccompile.compiler.prove.drafts import Confidence, DrafterInputs, ReferenceLogits
-from speccompile.compiler.prove.reference import Logits
 from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.dflash import reference as dflash
-from speccompile.drafters.dflash.reference import slots, small_block
+from speccompile.drafters.dflash.reference import block_teacher, slots, small_block
 from speccompile.drafters.dspark.reading import own_shapes
-from speccompile.drafters.formula import Weights, linear, over_target, with_ends
+from speccompile.drafters.formula import Weights, linear, with_ends
 from speccompile.plan.head import HeadPlan
 from speccompile.runtime.devices.engine import Array
 
 
 def teachers(site: DrafterContext) -> list[ReferenceLogits]:
-    """Return one reference: the head, with the target's embedding and output head if it has none."""
-    head, weights = site.head, with_ends(site.head, site.ends())
+    """Return one reference: see `block_teacher`."""
+    return [block_teacher(site, _corrected)]
 
-    @torch.no_grad()
-    def logits(fed: DrafterInputs, drafts: list[int]) -> Logits:
-        hidden, said = slots(fed, head, weights)
-        before = [fed.known[-1], *drafts][: len(said)]  # another interpretation may have one block position less
-        corrected = said[: len(before)] + _corrections(hidden, before, head, weights)
-        return over_target(corrected, head, weights).numpy()
 
-    return [logits]
+def _corrected(hidden: Tensor, logits: Tensor, before: list[int], head: HeadPlan, weights: Weights) -> Tensor:
+    return logits + _corrections(hidden, before, head, weights)
 
 
 def confidences(site: DrafterContext) -> Confidence | None:
@@ -55,7 +49,7 @@ def _corrections(hidden: Tensor, before: list[int], head: HeadPlan, weights: Wei
     if not head.switches["markov_rank"]:
         return torch.zeros(1)
     embedded = functional.embedding(torch.tensor(before), weights["markov_head.markov_w1.weight"])
-    hidden, kind, read = hidden[: len(before)], head.switches["markov_head_type"], embedded
+    kind, read = head.switches["markov_head_type"], embedded
     if kind == "gated":
         gates = linear(torch.cat([hidden, embedded], -1), weights, "markov_head.gate_proj").sigmoid()
         read = gates * embedded

@@ -13,7 +13,7 @@ from speccompile.drafters.hydra.dialects import PREFIX_MLP
 from speccompile.drafters.hydra.drafter import HydraReader, load_reader
 from speccompile.drafters.hydra.reading import head_shapes
 from speccompile.drafters.initialization import random_tensors, renamed, target_sizes, write_head
-from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead
+from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead, rows_at
 from speccompile.plan.head import HeadFolder, HeadPlan
 
 
@@ -36,7 +36,7 @@ class HydraLearner(TrainableHead):
         """See `TrainableDrafter.forward`."""
         reader, last, found = self.network, seen.tokens.shape[1] - 1, list[Tensor]()
         features = self._prefix(seen.features)
-        x = features.gather(1, (anchors - 1)[..., None].expand(-1, -1, features.shape[2]))
+        x = rows_at(features, anchors - 1)
         for head in range(depth):
             if reader.is_grounded:
                 token = seen.tokens.gather(1, (anchors + head).clamp(max=last))

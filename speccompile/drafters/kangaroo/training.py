@@ -14,7 +14,7 @@ from speccompile.drafters.initialization import layer_shape, llama_config, rando
 from speccompile.drafters.kangaroo.drafter import Adapter
 from speccompile.drafters.kangaroo.reading import KEY, THETA, adapter_shapes
 from speccompile.drafters.sizes import HIDDEN, INNER, config_value
-from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead
+from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead, rows_at
 from speccompile.drafters.weights import Head, load_head
 from speccompile.plan.head import HeadPlan
 
@@ -43,8 +43,7 @@ class KangarooLearner(TrainableHead):
         positions = places.expand(batch, -1)
         current.set_positions(positions, positions, (places <= places[:, None]).expand(batch, -1, -1))
         logits = self.last(self.network(seen.features, current, positions))
-        at = ((anchors + draft).clamp(max=length - 1)[..., None] for draft in range(depth))
-        return [logits.gather(1, each.expand(-1, -1, logits.shape[2])) for each in at]
+        return [rows_at(logits, (anchors + draft).clamp(max=length - 1)) for draft in range(depth)]
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:

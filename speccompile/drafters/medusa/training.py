@@ -10,7 +10,7 @@ from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.initialization import target_sizes, write_head
 from speccompile.drafters.medusa.drafter import MedusaReader, load_reader
 from speccompile.drafters.medusa.sizes import PROJECTION, SHARED
-from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead
+from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead, rows_at
 from speccompile.plan.head import HeadPlan
 
 
@@ -31,7 +31,7 @@ class MedusaLearner(TrainableHead):
     def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
         """See `TrainableDrafter.forward`."""
         reader = self.network
-        x = seen.features.gather(1, (anchors - 1)[..., None].expand(-1, -1, seen.features.shape[2]))
+        x = rows_at(seen.features, anchors - 1)
         return [self._known(reader.projection(head)(reader.blocks[head](x))) for head in range(depth)]
 
     def _known(self, logits: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from speccompile.compiler.checkpoints.json_files import CONFIG
 from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.initialization import llama_config
 from speccompile.drafters.saving import write_config
-from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableDrafter
+from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableDrafter, rows_at
 from speccompile.errors import CheckpointError
 
 _TOKENIZER_FILES = (*TOKENIZER_FILES, "added_tokens.json", "tokenizer.model", "vocab.json", "merges.txt")
@@ -44,8 +44,7 @@ class ModelLearner(TrainableDrafter):
         logits = self.network(tokens, attention_mask=seen.attention_mask.long(), use_cache=False).logits[
             ..., : self.size
         ]
-        places = [(anchors + step).clamp(max=last) for step in range(depth)]
-        return [logits.gather(1, each[..., None].expand(-1, -1, self.size)) for each in places]
+        return [rows_at(logits, (anchors + step).clamp(max=last)) for step in range(depth)]
 
     def save(self, folder: Path, dtype: torch.dtype) -> None:
         """Write the model in Hugging Face layout, with its tokenizer."""

@@ -14,7 +14,7 @@ from speccompile.drafters.eagle3.training import beginning, speculators_config
 from speccompile.drafters.initialization import layer_shape, llama_config, mask_token, target_sizes, write_head
 from speccompile.drafters.p_eagle.dialects import MASK
 from speccompile.drafters.p_eagle.drafter import PEagleReader, load_reader
-from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead
+from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead, rows_at
 
 
 def learner(site: DrafterContext, depth: int) -> "PEagleLearner":
@@ -43,16 +43,11 @@ class PEagleLearner(TrainableHead):
         hidden = reader.run(x, reader.embed(tokens), current, reader.rotary(positions)).hidden
         drafting = len(rows) + torch.arange(count * masks, device=anchors.device).view(count, masks)
         places = [last, *drafting.unbind(1)]
-        return [reader.logits(_rows(hidden, each.expand(batch, -1))) for each in places]
+        return [reader.logits(rows_at(hidden, each.expand(batch, -1))) for each in places]
 
     def described(self, config: dict[str, Any]) -> dict[str, Any]:
         """See `TrainableHead.described`."""
         return with_ids(config, self.head.dialect, self.head.taps)
-
-
-def _rows(x: Tensor, places: Tensor) -> Tensor:
-    """Gather x [B, N, h] at places [B, A]: [B, A, h]."""
-    return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:

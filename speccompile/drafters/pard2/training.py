@@ -22,7 +22,7 @@ from speccompile.drafters.model.training import copy_tokenizer
 from speccompile.drafters.pard.reading import KEY
 from speccompile.drafters.pard2.drafter import Pard2Reader, load_reader
 from speccompile.drafters.pard2.reading import DEFAULT_SCALE, IDS, ids_of, model_shapes
-from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead
+from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead, rows_at
 
 
 def learner(site: DrafterContext, depth: int) -> "Pard2Learner":
@@ -43,19 +43,14 @@ class Pard2Learner(TrainableHead):
         behind = (anchors[..., None] + torch.arange(1, depth, device=anchors.device)).flatten(1)
         positions = reader.clamp(torch.cat([rows.expand(batch, -1), behind], 1))
         x = reader.fuse(torch.cat([torch.zeros_like(seen.features[:, :1]), seen.features[:, :-1]], 1))
-        x = torch.cat([x, _rows(x, anchors).repeat_interleave(masks, 1)], 1)
+        x = torch.cat([x, rows_at(x, anchors).repeat_interleave(masks, 1)], 1)
         tokens = torch.cat([seen.tokens, torch.full_like(behind, reader.mask_token)], 1)
         current = TrainingPass(list(reader.shape_of_layers.windows))
         current.set_positions(positions, positions, with_masks_at(rows, anchors, masks))
         hidden = reader.run(x, reader.embed(tokens), current, reader.rotary(positions)).hidden
         drafting = len(rows) + torch.arange(count * masks, device=anchors.device).view(count, masks)
         places = [anchors, *drafting.unbind(1)]
-        return [reader.logits(_rows(hidden, each.expand(batch, -1))) for each in places]
-
-
-def _rows(x: Tensor, places: Tensor) -> Tensor:
-    """Gather x [B, N, h] at places [B, A]: [B, A, h]."""
-    return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
+        return [reader.logits(rows_at(hidden, each.expand(batch, -1))) for each in places]
 
 
 def new(folder: Path, wanted: NewDrafter) -> None:

@@ -18,7 +18,7 @@ from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.initialization import target_sizes, write_head
 from speccompile.drafters.pass_.dialects import EMBEDDINGS
 from speccompile.drafters.pass_.drafter import Masks
-from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead
+from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead, rows_at
 from speccompile.drafters.weights import load_head
 from speccompile.errors import RecipeError
 from speccompile.plan.head import HeadPlan
@@ -50,7 +50,7 @@ class MaskLearner(TrainableHead):
 
     def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
         """See `TrainableDrafter.forward`."""
-        first = seen.logits.gather(1, anchors[..., None].expand(-1, -1, seen.logits.shape[2]))
+        first = rows_at(seen.logits, anchors)
         masks, prefix = self.rows()
         masks = masks[: depth - 1]
         if not len(masks):

@@ -9,7 +9,7 @@ from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.initialization import random_tensors, renamed, target_sizes, write_head
 from speccompile.drafters.redrafter.drafter import ReDrafterReader, load_reader
 from speccompile.drafters.redrafter.reading import RNN, head_shapes
-from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead
+from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableHead, rows_at
 
 
 def learner(site: DrafterContext, depth: int) -> "ReDrafterLearner":
@@ -25,7 +25,7 @@ class ReDrafterLearner(TrainableHead):
     def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
         """See `TrainableDrafter.forward`."""
         reader, last, found = self.network, seen.tokens.shape[1] - 1, list[Tensor]()
-        context = seen.features.gather(1, (anchors - 1)[..., None].expand(-1, -1, seen.features.shape[2]))
+        context = rows_at(seen.features, anchors - 1)
         state = torch.zeros_like(context)
         for draft in range(depth):
             state = reader.follow(seen.tokens.gather(1, (anchors + draft).clamp(max=last)), state)

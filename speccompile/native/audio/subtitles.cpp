@@ -4,26 +4,18 @@
 #include <cstdio>
 
 #include "../text/jinja/builtins.h"
+#include "../words.h"
 
 namespace spc::audio {
 namespace {
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) text.replace(at, from.size(), to);
-  return text;
-}
-
 // A text without empty lines, which would end its block, and without arrows, which are times.
 std::string one_block(std::string text) {
-  text = replaced(std::move(text), "-->", "->");
-  for (const char* const end : {"\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\xC2\x85", "\xE2\x80\xA8", "\xE2\x80\xA9"}) text = replaced(std::move(text), end, "\n");
+  replace_all(text, "-->", "->");
+  for (const char* const end : {"\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\xC2\x85", "\xE2\x80\xA8", "\xE2\x80\xA9"}) replace_all(text, end, "\n");
   std::string found;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    const std::string line = text.substr(at, end - at);
+  for (const std::string& line : split(text, '\n'))
     if (!stripped(line).empty()) found += (found.empty() ? "" : "\n") + line;
-    at = end + 1;
-  }
   return found;
 }
 
@@ -44,7 +36,8 @@ std::string timed_line(const Segment& segment) { return "[" + times_of(segment, 
 
 std::string subtitle(const std::string& form, size_t number, const Segment& segment) {
   if (form == "srt") return std::to_string(number) + "\n" + times_of(segment, ',', true) + "\n" + one_block(shown(segment)) + "\n\n";
-  std::string text = replaced(replaced(replaced(shown(segment), "&", "&amp;"), "<", "&lt;"), ">", "&gt;");
+  std::string text = shown(segment);
+  for (const auto& [from, to] : {std::pair("&", "&amp;"), {"<", "&lt;"}, {">", "&gt;"}}) replace_all(text, from, to);
   return times_of(segment, '.', true) + "\n" + one_block(std::move(text)) + "\n\n";
 }
 

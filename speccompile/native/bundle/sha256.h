@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4): the names of what is kept on a machine.
+// SHA-256 (FIPS 180-4), for the names of cached files.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace spc {
 
-// In hexadecimal digits.
+// Return the digest in hexadecimal digits.
 std::string sha256(std::string_view data);
 
 }  // namespace spc

@@ -6,12 +6,12 @@
 #include "../errors.h"
 #include "../files.h"
 #include "../json.h"
+#include "../words.h"
 #include "exit_codes.h"
 
 namespace spc::cli {
 namespace {
 
-constexpr const char* kBlanks = " \t\n\r\v\f";
 
 // Where something stands.
 struct Line {
@@ -25,12 +25,8 @@ struct Line {
   }
 
   std::string shortened() const {
-    const size_t first = text.find_first_not_of(kBlanks);
-    const std::string whole = text.substr(first, text.find_last_not_of(kBlanks) + 1 - first);
-    size_t at = 0, characters = 0;
-    for (; at < whole.size(); ++at)
-      if ((static_cast<unsigned char>(whole[at]) & 0xC0) != 0x80 && characters++ == static_cast<size_t>(kShownOfLine)) break;
-    return at < whole.size() ? whole.substr(0, at) + "..." : whole;
+    const std::string whole = trimmed(text), shown = first_characters(whole, static_cast<size_t>(kShownOfLine));
+    return shown.size() < whole.size() ? shown + "..." : whole;
   }
 };
 
@@ -108,7 +104,7 @@ std::string read_text(const std::string& path) {
     throw Error(Kind::kPrompt, "received the prompts file '" + path + "', expected a file: " + found,
                 std::string("write one prompt a line: ") + kPromptForms);
   }
-  if (text.rfind("\xEF\xBB\xBF", 0) == 0) text.erase(0, 3);  // a byte order mark
+  remove_byte_order_mark(text);
   const size_t place = first_invalid_utf8(text);
   if (place == std::string::npos) return text;
   const auto before = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(place), '\n');
@@ -126,11 +122,9 @@ std::vector<Question> read_questions(const std::string& given) {
   const std::string path = plain_path(given), text = read_text(path);
   std::vector<Question> questions;
   size_t number = 0;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    const Line line{path, ++number, text.substr(at, end - at)};
-    at = end + 1;
-    if (line.text.find_first_not_of(kBlanks) != std::string::npos) questions.push_back(question_of(line));
+  for (std::string& each : split(text, '\n')) {
+    const Line line{path, ++number, std::move(each)};
+    if (!trimmed(line.text).empty()) questions.push_back(question_of(line));
   }
   if (questions.empty())
     throw Error(Kind::kPrompt, path + ": received no prompts, expected one a line",

@@ -6,6 +6,7 @@
 
 #include "../bundle/reader.h"
 #include "../errors.h"
+#include "../runtime/shipped_prefixes.h"
 #include "../runtime/window_invariance.h"
 #include "../runtime/ort.h"
 #include "../system.h"
@@ -40,22 +41,10 @@ Json found_here(const OpenedBundle& bundle, const std::string& onnxruntime) {
   return here;
 }
 
-// Engine -> names of the prefixes that the bundle ships for it, in order: files prefixes/ENGINE/NAME.session.
+// Engine -> names of the prefixes that the bundle ships for it, in order.
 Json prefixes(const OpenedBundle& bundle) {
-  std::map<std::string, Json::List> names;
-  const std::string folder = std::string(kPrefixes) + "/", end = kPrefixSuffix;
-  std::vector<std::string> paths;
-  for (const auto& [path, file] : bundle.hashes.files) paths.push_back(path);
-  std::sort(paths.begin(), paths.end());
-  for (const std::string& path : paths) {
-    const size_t slash = path.find('/', folder.size());
-    if (path.rfind(folder, 0) != 0 || slash == std::string::npos || path.find('/', slash + 1) != std::string::npos) continue;
-    if (path.size() < slash + 1 + end.size() || path.compare(path.size() - end.size(), end.size(), end) != 0) continue;
-    names[path.substr(folder.size(), slash - folder.size())].push_back(
-        Json(path.substr(slash + 1, path.size() - end.size() - slash - 1)));
-  }
   Json found{Json::Object{}};
-  for (auto& [engine, list] : names) found.set(engine, Json(std::move(list)));
+  for (const auto& [engine, names] : prefix_names(bundle.hashes)) found.set(engine, list_of(names));
   return found;
 }
 

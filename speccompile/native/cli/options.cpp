@@ -43,12 +43,9 @@ std::string see(const std::string& path) { return "see " + path + " --help"; }
 // Return what is wrong with a word that is none of `words`, which have bars between them; "" if nothing is.
 std::string unlike_choices(const std::string& text, const std::string& words) {
   std::string known;
-  for (size_t at = 0; at <= words.size();) {
-    const size_t end = std::min(words.find('|', at), words.size());
-    const std::string word = words.substr(at, end - at);
+  for (const std::string& word : split(words, '|')) {
     if (word == text) return "";
     known += (known.empty() ? "" : ", ") + python_repr(word);
-    at = end + 1;
   }
   return python_repr(text) + (words.find('|') == std::string::npos ? " is not " : " is not one of ") + known + ".";
 }

@@ -30,7 +30,7 @@ std::string read_text(const std::string& option, const std::string& name) {
   } catch (const FileError& error) {
     throw Error(Kind::kPrompt, option + " " + name + ": " + error.reason, "give a file that can be read, or - for stdin");
   }
-  if (text.rfind("\xEF\xBB\xBF", 0) == 0) text.erase(0, 3);  // a byte order mark
+  remove_byte_order_mark(text);
   const size_t place = first_invalid_utf8(text);
   if (place == std::string::npos) return text;
   char byte[8];
@@ -50,11 +50,7 @@ int64_t token_id(const std::string& option, const std::string& text) {
 
 TokenIds token_ids(const std::string& option, const std::string& text) {
   TokenIds ids;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t comma = std::min(text.find(',', at), text.size());
-    ids.push_back(token_id(option, text.substr(at, comma - at)));
-    at = comma + 1;
-  }
+  for (const std::string& part : split(text, ',')) ids.push_back(token_id(option, part));
   return ids;
 }
 

@@ -8,6 +8,7 @@
 #include "../progress.h"
 #include "../serving/http/server.h"
 #include "../system.h"
+#include "../words.h"
 #include "common.h"
 #include "exit_codes.h"
 
@@ -37,20 +38,16 @@ std::vector<std::string> keys_of(const Arguments& given) {
       throw Error(Kind::kUsage, named + ": " + error.reason, "give a file with one key a line");
     }
     if (!is_utf8(text)) throw Error(Kind::kUsage, named + ": received no UTF-8, expected text with one key a line", "save the keys as UTF-8");
+    remove_byte_order_mark(text);
     const std::vector<std::string> read = http::read_keys(text);
     if (read.empty()) throw Error(Kind::kUsage, named + ": found no key, expected one a line", "write one, or leave it out");
     keys.insert(keys.end(), read.begin(), read.end());
   }
-  const std::string variable = environment(kKeys);
-  for (size_t at = 0; !variable.empty() && at <= variable.size();) {
-    const size_t comma = std::min(variable.find(',', at), variable.size());
-    keys.push_back(variable.substr(at, comma - at));
-    at = comma + 1;
-  }
+  if (const std::string variable = environment(kKeys); !variable.empty())
+    for (std::string& key : split(variable, ',')) keys.push_back(std::move(key));
   for (std::string& key : keys) {
-    const size_t first = key.find_first_not_of(" \t\r\n");
-    if (first == std::string::npos) throw Error(Kind::kUsage, "received an empty API key, expected at least one character", "leave it out");
-    key = key.substr(first, key.find_last_not_of(" \t\r\n") - first + 1);
+    key = trimmed(key);
+    if (key.empty()) throw Error(Kind::kUsage, "received an empty API key, expected at least one character", "leave it out");
   }
   return keys;
 }

@@ -3,20 +3,17 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "../words.h"
+
 namespace spc::cli {
 
-size_t width_of(const std::string& text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
-
 std::string left(const std::string& text, size_t width) {
-  const size_t length = width_of(text);
+  const size_t length = character_count(text);
   return length < width ? text + std::string(width - length, ' ') : text;
 }
 
 std::string right(const std::string& text, size_t width) {
-  const size_t length = width_of(text);
+  const size_t length = character_count(text);
   return length < width ? std::string(width - length, ' ') + text : text;
 }
 
@@ -24,7 +21,7 @@ std::vector<std::string> columns(const std::vector<Cells>& rows) {
   std::vector<size_t> widths;
   for (const Cells& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], character_count(row[i]));
   }
   std::vector<std::string> lines;
   for (const Cells& row : rows) {

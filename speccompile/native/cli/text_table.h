@@ -8,8 +8,6 @@ namespace spc::cli {
 
 using Cells = std::vector<std::string>;
 
-// Characters of UTF-8.
-size_t width_of(const std::string& text);
 // Filled up with blanks, behind or before.
 std::string left(const std::string& text, size_t width);
 std::string right(const std::string& text, size_t width);

@@ -10,6 +10,7 @@
 #include "../progress.h"
 #include "../runtime/session.h"
 #include "../runtime/sources.h"
+#include "../words.h"
 #include "common.h"
 #include "exit_codes.h"
 #include "generation_output.h"
@@ -20,12 +21,10 @@ namespace {
 // Return the numbers in a text, between commas. Throws Error(kUsage) where there are other things.
 std::vector<double> numbers_of(const std::string& option, const std::string& text) {
   std::vector<double> found;
-  for (size_t at = 0; at <= text.size();) {
-    const size_t comma = std::min(text.find(',', at), text.size());
-    const std::optional<double> value = read_real(text.substr(at, comma - at));
+  for (const std::string& part : split(text, ',')) {
+    const std::optional<double> value = read_real(part);
     if (!value) throw Error(Kind::kUsage, option + ": received " + python_repr(text) + ", expected numbers", "write them with commas, as in 0,0.2,0.4");
     found.push_back(*value);
-    at = comma + 1;
   }
   return found;
 }

@@ -19,36 +19,23 @@ namespace spc::images {
 #if defined(SPECCOMPILE_HAS_JPEG)
 namespace {
 
-#define SPC_TAKE(name) library.take(#name, name)
-
 struct Libjpeg {
-  Libjpeg() {
-    const std::string name = "libjpeg.so." + std::to_string(JPEG_LIB_VERSION >= 80 ? JPEG_LIB_VERSION / 10 : JPEG_LIB_VERSION);
-    const Library library(name.c_str(), "JPEG", "libjpeg62-turbo, or libjpeg8");
-    SPC_TAKE(jpeg_std_error);
-    SPC_TAKE(jpeg_CreateDecompress);
-    SPC_TAKE(jpeg_destroy_decompress);
-    SPC_TAKE(jpeg_mem_src);
-    SPC_TAKE(jpeg_read_header);
-    SPC_TAKE(jpeg_start_decompress);
-    SPC_TAKE(jpeg_read_scanlines);
-    SPC_TAKE(jpeg_finish_decompress);
-    SPC_TAKE(jpeg_save_markers);
-  }
   static const Libjpeg& get() {
     static const Libjpeg loaded;
     return loaded;
   }
 
-  decltype(::jpeg_std_error)* jpeg_std_error;
-  decltype(::jpeg_CreateDecompress)* jpeg_CreateDecompress;
-  decltype(::jpeg_destroy_decompress)* jpeg_destroy_decompress;
-  decltype(::jpeg_mem_src)* jpeg_mem_src;
-  decltype(::jpeg_read_header)* jpeg_read_header;
-  decltype(::jpeg_start_decompress)* jpeg_start_decompress;
-  decltype(::jpeg_read_scanlines)* jpeg_read_scanlines;
-  decltype(::jpeg_finish_decompress)* jpeg_finish_decompress;
-  decltype(::jpeg_save_markers)* jpeg_save_markers;
+  const std::string name = "libjpeg.so." + std::to_string(JPEG_LIB_VERSION >= 80 ? JPEG_LIB_VERSION / 10 : JPEG_LIB_VERSION);
+  const Library library{name.c_str(), "JPEG", "libjpeg62-turbo, or libjpeg8"};
+  SPC_FUNCTION(jpeg_std_error);
+  SPC_FUNCTION(jpeg_CreateDecompress);
+  SPC_FUNCTION(jpeg_destroy_decompress);
+  SPC_FUNCTION(jpeg_mem_src);
+  SPC_FUNCTION(jpeg_read_header);
+  SPC_FUNCTION(jpeg_start_decompress);
+  SPC_FUNCTION(jpeg_read_scanlines);
+  SPC_FUNCTION(jpeg_finish_decompress);
+  SPC_FUNCTION(jpeg_save_markers);
 };
 
 constexpr size_t kMessage = JMSG_LENGTH_MAX;

@@ -23,14 +23,18 @@ class Library {
     if (!handle_) refuse_format(format_, reason ? reason : name, hint_);
   }
   template <class Function>
-  void take(const char* name, Function*& function) const {
-    function = reinterpret_cast<Function*>(dlsym(handle_, name));
+  Function* take(const char* name) const {
+    auto* const function = reinterpret_cast<Function*>(dlsym(handle_, name));
     if (!function) refuse_format(format_, std::string("it has no ") + name, hint_);
+    return function;
   }
 
  private:
   const std::string format_, hint_;
   void* handle_ = nullptr;
 };
+
+// A member that is a function of the member `library`, with the type that its header declares.
+#define SPC_FUNCTION(name) decltype(::name)* const name = library.take<decltype(::name)>(#name)
 
 }  // namespace spc::images

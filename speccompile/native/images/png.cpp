@@ -15,57 +15,33 @@ namespace spc::images {
 #if defined(SPECCOMPILE_HAS_PNG)
 namespace {
 
-#define SPC_TAKE(name) library.take(#name, name)
-
 struct Libpng {
-  Libpng() {
-    const Library library("libpng16.so.16", "PNG", "libpng16-16");
-    SPC_TAKE(png_create_read_struct);
-    SPC_TAKE(png_create_info_struct);
-    SPC_TAKE(png_destroy_read_struct);
-    SPC_TAKE(png_set_read_fn);
-    SPC_TAKE(png_get_io_ptr);
-    SPC_TAKE(png_get_error_ptr);
-    SPC_TAKE(png_set_longjmp_fn);
-    SPC_TAKE(png_longjmp);
-    SPC_TAKE(png_set_user_limits);
-    SPC_TAKE(png_read_info);
-    SPC_TAKE(png_set_expand);
-    SPC_TAKE(png_set_strip_16);
-    SPC_TAKE(png_set_gray_to_rgb);
-    SPC_TAKE(png_set_add_alpha);
-    SPC_TAKE(png_set_interlace_handling);
-    SPC_TAKE(png_read_update_info);
-    SPC_TAKE(png_read_row);
-    SPC_TAKE(png_read_end);
-    SPC_TAKE(png_error);
-    SPC_TAKE(png_get_rowbytes);
-  }
   static const Libpng& get() {
     static const Libpng loaded;
     return loaded;
   }
 
-  decltype(::png_create_read_struct)* png_create_read_struct;
-  decltype(::png_create_info_struct)* png_create_info_struct;
-  decltype(::png_destroy_read_struct)* png_destroy_read_struct;
-  decltype(::png_set_read_fn)* png_set_read_fn;
-  decltype(::png_get_io_ptr)* png_get_io_ptr;
-  decltype(::png_get_error_ptr)* png_get_error_ptr;
-  decltype(::png_set_longjmp_fn)* png_set_longjmp_fn;
-  decltype(::png_longjmp)* png_longjmp;
-  decltype(::png_set_user_limits)* png_set_user_limits;
-  decltype(::png_read_info)* png_read_info;
-  decltype(::png_set_expand)* png_set_expand;
-  decltype(::png_set_strip_16)* png_set_strip_16;
-  decltype(::png_set_gray_to_rgb)* png_set_gray_to_rgb;
-  decltype(::png_set_add_alpha)* png_set_add_alpha;
-  decltype(::png_set_interlace_handling)* png_set_interlace_handling;
-  decltype(::png_read_update_info)* png_read_update_info;
-  decltype(::png_read_row)* png_read_row;
-  decltype(::png_read_end)* png_read_end;
-  decltype(::png_error)* png_error;
-  decltype(::png_get_rowbytes)* png_get_rowbytes;
+  const Library library{"libpng16.so.16", "PNG", "libpng16-16"};
+  SPC_FUNCTION(png_create_read_struct);
+  SPC_FUNCTION(png_create_info_struct);
+  SPC_FUNCTION(png_destroy_read_struct);
+  SPC_FUNCTION(png_set_read_fn);
+  SPC_FUNCTION(png_get_io_ptr);
+  SPC_FUNCTION(png_get_error_ptr);
+  SPC_FUNCTION(png_set_longjmp_fn);
+  SPC_FUNCTION(png_longjmp);
+  SPC_FUNCTION(png_set_user_limits);
+  SPC_FUNCTION(png_read_info);
+  SPC_FUNCTION(png_set_expand);
+  SPC_FUNCTION(png_set_strip_16);
+  SPC_FUNCTION(png_set_gray_to_rgb);
+  SPC_FUNCTION(png_set_add_alpha);
+  SPC_FUNCTION(png_set_interlace_handling);
+  SPC_FUNCTION(png_read_update_info);
+  SPC_FUNCTION(png_read_row);
+  SPC_FUNCTION(png_read_end);
+  SPC_FUNCTION(png_error);
+  SPC_FUNCTION(png_get_rowbytes);
 };
 
 // Bytes that are read, and the message of the error that ended it.

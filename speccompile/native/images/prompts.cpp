@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../errors.h"
+#include "../words.h"
 
 namespace spc::images {
 namespace {
@@ -12,10 +13,6 @@ constexpr uint32_t kPrivate = 0xE000;  // first character without a meaning (Uni
 // UTF-8 of a character of three bytes.
 std::string utf8(uint32_t code) {
   return {static_cast<char>(0xE0 | code >> 12), static_cast<char>(0x80 | (code >> 6 & 0x3F)), static_cast<char>(0x80 | (code & 0x3F))};
-}
-
-void replace_all(std::string& text, const std::string& from, const std::string& to) {
-  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) text.replace(at, from.size(), to);
 }
 
 // A tokenizer for which placeholders are text.

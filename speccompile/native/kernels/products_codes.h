@@ -6,8 +6,8 @@
 namespace speccompile {
 namespace SPECCOMPILE_PATH {
 
-// A loop that is not unrolled goes over an array in memory. So this one is not that of the sums, which GCC would write there each
-// time that they grow.
+// The loop is not unrolled, so `complete` lies in memory. It must not be the array of the sums: GCC would then store these at
+// every addition.
 template <int M, int C>
 SPC_INLINE void put_block(const Output& out, const Place& at, const Vector (&complete)[M][C]) {
   for (int m = 0; m < M; ++m)

@@ -12,6 +12,7 @@
 #include "../errors.h"
 #include "../files.h"
 #include "../json.h"
+#include "../words.h"
 
 namespace spc {
 namespace {
@@ -21,10 +22,6 @@ constexpr const char* kMerge = "merge it when the bundle is built: target.adapte
 
 [[noreturn]] void refuse(const std::string& where, const std::string& received, const std::string& expected, const std::string& hint) {
   throw Error(Kind::kFailed, where + ": received " + received + ", expected " + expected, hint);
-}
-
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
 // The end of the name of a layer's first or second matrix.

@@ -51,7 +51,7 @@ std::vector<double> seconds_of(const std::vector<Way>& ways, int64_t runs, doubl
 // Return what rounds of one sequence cost, in seconds, in the form of `SpeedupModel::measured_times`; nullopt for a bundle
 // whose draft length does not adapt. runs: maximum number of timed rounds of each kind.
 //
-// What the runs commit lies behind the length of every slot.
+// The runs write their rows behind the committed length of every slot.
 std::optional<Json> measure_times(DecodeLoop& loop, int64_t runs) {
   BoundGraphs& rounds = loop.rounds();
   const bool is_fused = rounds.graph(graph::kStep), has_draft = !is_fused && rounds.graph(graph::kDraft);

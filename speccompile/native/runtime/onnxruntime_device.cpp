@@ -78,7 +78,7 @@ class OnnxRuntimeDeviceEngine : public DeviceEngine {
   }
 
  private:
-  // Those of one number are made once: ONNX Runtime warns of an entry that is set again.
+  // Return the options with an annotation number. They are made once: ONNX Runtime warns of an entry that is set again.
   const OrtRunOptions* options(int number) {
     const std::lock_guard<std::mutex> lock(options_mutex_);
     std::shared_ptr<OrtRunOptions>& found = options_[number];
@@ -100,8 +100,8 @@ class OnnxRuntimeDeviceEngine : public DeviceEngine {
   std::map<int, std::shared_ptr<OrtRunOptions>> options_;
 };
 
-// The engines of a program. One that nobody has any more is lent again, as new: its CUDA graphs, of which ONNX Runtime lets
-// go of none, belong to its buffers.
+// Engines of a program. A released engine is reset and used again: ONNX Runtime never frees its CUDA graphs, which belong to
+// its buffers.
 class Pool {
  public:
   Pool(std::shared_ptr<Sessions> sessions, std::shared_ptr<Device> device)

@@ -6,15 +6,9 @@
 #include "../errors.h"
 #include "../files.h"
 #include "../progress.h"
+#include "../words.h"
 
 namespace spc {
-namespace {
-
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
-}  // namespace
 
 std::map<std::string, std::vector<std::string>> prefix_names(const Hashes& hashes) {
   std::map<std::string, std::vector<std::string>> found;

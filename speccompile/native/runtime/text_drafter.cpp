@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "../words.h"
 #include "session.h"
 
 namespace spc {
@@ -12,11 +13,6 @@ namespace {
 constexpr size_t kLookbehind = 10;                  // tokens of the text that are read again with the drafts
 constexpr const char* kPartial = "\xEF\xBF\xBD";    // U+FFFD: bytes that are no character, or not all of one yet
 
-bool is_partial(const std::string& text) {
-  const std::string mark = kPartial;
-  return text.size() >= mark.size() && text.compare(text.size() - mark.size(), mark.size(), mark) == 0;
-}
-
 class TextDrafter {
  public:
   TextDrafter(std::shared_ptr<const Bundle> writer, std::shared_ptr<const Text> target, int64_t tokens)
@@ -24,7 +20,7 @@ class TextDrafter {
 
   Drafts propose(const TokenIds& tokens) {
     const std::string text = target_->decode(tokens);
-    if (text.empty() || is_partial(text)) return {};
+    if (text.empty() || ends_with(text, kPartial)) return {};
     TokenIds read = writer_->text()->encode(text);
     if (static_cast<int64_t>(read.size()) + tokens_ > writer_->manifest().max_length) return {};
     Request request;
@@ -34,7 +30,7 @@ class TextDrafter {
     session_.start(request);
     while (session_.step()) continue;
     std::string written = session_.result(0)["text"].text();
-    while (is_partial(written)) written.resize(written.size() - std::string(kPartial).size());
+    while (ends_with(written, kPartial)) written.resize(written.size() - std::string(kPartial).size());
     const size_t before = tokens.size() - std::min(kLookbehind, tokens.size());
     Drafts drafts{retokenized(TokenIds(tokens.begin() + static_cast<std::ptrdiff_t>(before), tokens.end()), written), {}};
     for (size_t draft = 0; draft < drafts.tokens.size(); ++draft) drafts.parents.push_back(static_cast<int64_t>(draft) - 1);

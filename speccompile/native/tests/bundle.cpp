@@ -1,4 +1,4 @@
-// What a test asks of native/bundle and its neighbours: one JSON object a line, and an answer for each.
+// Commands of tests for native/bundle and its neighbours: one JSON object a line, and an answer for each.
 //
 //   {"blake3": path, "threads": 2}     {"sha256": text}         {"parse": text}        {"plain_path": text}
 //   {"open": folder, "verify": true}   {"manifest": path}       {"path": [folder, name]}

@@ -1,4 +1,4 @@
-// A policy of widths in turn, which writes down what it is asked and told, but for the seconds: RecordedPolicy of
+// A policy that chooses widths in turn, and records its calls without their seconds: RecordedPolicy of
 // tests/native/slot_operations.py.
 #pragma once
 

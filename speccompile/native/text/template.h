@@ -17,14 +17,14 @@ class Template {
 
  private:
   struct Part {
-    bool text;      // the text itself
-    TokenIds ids;   // or these
+    bool is_text;  // the text's own tokens stand here, and not `ids`
+    TokenIds ids;
   };
 
   void read(const Json& part);
   void read_single(const Json& part);
 
-  std::vector<std::vector<Part>> steps_;  // each around what the ones before made
+  std::vector<std::vector<Part>> steps_;  // each adds tokens around the output of the step before
 };
 
 }  // namespace spc

@@ -6,6 +6,7 @@
 #include "../errors.h"
 #include "../files.h"
 #include "added.h"
+#include "bytes.h"
 #include "decoders.h"
 #include "normalizers.h"
 #include "reading.h"
@@ -142,11 +143,8 @@ class Tokenizer : public Text {
   void find_bytes() {
     const std::optional<uint32_t> letter = id("<0x41>");
     if (!letter || decode({*letter}) != "A") return;
-    for (unsigned byte = 0; byte < 256; ++byte) {
-      char name[8];
-      std::snprintf(name, sizeof name, "<0x%02X>", byte);
-      if (const std::optional<uint32_t> found = id(name)) bytes_.insert(*found);
-    }
+    for (unsigned byte = 0; byte < 256; ++byte)
+      if (const std::optional<uint32_t> found = id(byte_token(byte))) bytes_.insert(*found);
   }
 
   Vocabulary vocabulary_;

@@ -1,9 +1,9 @@
 #include "unigram.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 
+#include "bytes.h"
 #include "reading.h"
 #include "unicode.h"
 
@@ -102,19 +102,9 @@ void Unigram::add(std::string_view text, TokenIds& ids) const {
     ids.push_back(*id);
     return;
   }
-  if (byte_fallback_) {
-    TokenIds bytes;
-    for (const char byte : text) {
-      char name[8];
-      std::snprintf(name, sizeof name, "<0x%02X>", static_cast<unsigned>(static_cast<unsigned char>(byte)));
-      const std::optional<uint32_t> id = ids_.id(name);
-      if (!id) break;
-      bytes.push_back(*id);
-    }
-    if (bytes.size() == text.size()) {
-      ids.insert(ids.end(), bytes.begin(), bytes.end());
-      return;
-    }
+  if (const std::optional<TokenIds> bytes = byte_fallback_ ? byte_tokens(text, ids_) : std::nullopt) {
+    ids.insert(ids.end(), bytes->begin(), bytes->end());
+    return;
   }
   if (!unknown_) throw NoUnknownToken{"unk_id"};
   ids.push_back(*unknown_);

@@ -1,8 +1,8 @@
 #include "vocabulary.h"
 
-#include <cstdio>
 #include <queue>
 
+#include "bytes.h"
 #include "reading.h"
 #include "unicode.h"
 #include "unigram.h"
@@ -48,15 +48,9 @@ class Vocabulary::Word {
 
   // False when some byte is no token.
   bool bytes(std::string_view text) {
-    TokenIds ids;
-    for (const char byte : text) {
-      char name[8];
-      std::snprintf(name, sizeof name, "<0x%02X>", static_cast<unsigned>(static_cast<unsigned char>(byte)));
-      const std::optional<uint32_t> id = of_.id(name);
-      if (!id) return false;
-      ids.push_back(*id);
-    }
-    for (const int64_t id : ids) add(static_cast<uint32_t>(id));
+    const std::optional<TokenIds> ids = byte_tokens(text, of_);
+    if (!ids) return false;
+    for (const int64_t id : *ids) add(static_cast<uint32_t>(id));
     return true;
   }
 

@@ -22,7 +22,7 @@ class Vocabulary : public TokenFinder {
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 
-  // The token ids of one piece, behind those that are there.
+  // Append the token ids of a piece.
   void encode(std::string_view piece, TokenIds& ids) const;
 
   size_t size() const { return ids_.size(); }

@@ -45,12 +45,11 @@ class LongForm:
     condition_on_previous_text: bool = False
     """Let the text of a window depend on that of the windows before it."""
     compression_ratio_threshold: float | None = 1.35
-    """A window whose tokens zlib makes shorter than by this is written again at the next temperature."""
+    """Compression ratio by zlib above which the tokens of a window are decoded again at the next temperature."""
     logprob_threshold: float | None = -1.0
-    """The same for a window whose tokens have a smaller mean log-probability."""
+    """Mean log-probability of its tokens below which a window is decoded again at the next temperature."""
     no_speech_threshold: float | None = 0.6
-    """A window in which nothing is spoken with a larger probability, and whose log-probability is below its threshold,
-    is silent: it has no text."""
+    """Probability of silence above which a window has no text, if its mean log-probability is below its threshold."""
 
     def __post_init__(self) -> None:
         check_flags([(name, getattr(self, name)) for name in ("timestamps", "condition_on_previous_text")])

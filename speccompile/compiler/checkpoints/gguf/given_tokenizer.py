@@ -1,4 +1,4 @@
-"""The tokenizer of the original model, instead of the one in a GGUF file whose way of cutting text is not known."""
+"""Replace the tokenizer in a GGUF file, whose split of text into words is unknown, by the original model's."""
 
 from pathlib import Path
 from typing import Any

@@ -28,9 +28,6 @@ class Parts(NamedTuple):
     offsets: Floats | None = None
 
 
-_K = 256
-"""Numbers in a block of the K types."""
-
 IQ4_LEVELS: NDArray[np.int8] = np.array(
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8
 )  # fmt: skip

@@ -4,6 +4,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "../../words.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -86,8 +88,7 @@ void for_each_delta(Exchange& exchange, const Requests& requests, int ready, con
 void check_type(const RequestHead& head, const std::string& wanted = kJsonMedia) {
   constexpr size_t kShown = 80;
   const std::string* const given = head.find("content-type");
-  std::string kind = given ? given->substr(0, given->find(';')) : kJsonMedia;
-  kind.erase(kind.find_last_not_of(" \t") + 1);
+  const std::string kind = given ? trimmed(given->substr(0, given->find(';'))) : kJsonMedia;
   if (strcasecmp(kind.c_str(), wanted.c_str()) == 0) return;
   throw RequestError(415, "received Content-Type " + python_repr(first_characters(kind, kShown)) + ", expected " + wanted, "", "unsupported_media_type");
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../../errors.h"
+#include "../../words.h"
 #include "errors.h"
 
 namespace spc::http {
@@ -65,15 +66,6 @@ Json plain_message(const Json& message, const std::string& where) {
   return plain;
 }
 
-namespace {
-
-std::string stripped(const std::string& text) {
-  const size_t first = text.find_first_not_of(" \t\n\r\v\f"), last = text.find_last_not_of(" \t\n\r\v\f");
-  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
-}
-
-}  // namespace
-
 std::string chat_text(const Json& fields, const ChatTemplates& templates, const Json& tools, const Json::List* shown) {
   constexpr const char* kContinue = "continue_final_message";
   if (!templates.is_there()) throw RequestError(400, "this model has no chat template", "messages", "", "use /v1/completions");
@@ -93,7 +85,7 @@ std::string chat_text(const Json& fields, const ChatTemplates& templates, const 
     throw RequestError(400, error.message, "messages");
   }
   if (!goes_on) return written;
-  const std::string last = stripped(messages.back()["content"].text());
+  const std::string last = trimmed(messages.back()["content"].text());
   const size_t found = written.rfind(last);
   if (found == std::string::npos) refuse(kContinue, "the chat template changes the last message, so that it cannot be continued");
   return written.substr(0, found + last.size());

@@ -1,6 +1,8 @@
 // The line and headers of a request.
 #include <strings.h>
 
+#include "../../words.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -50,8 +52,7 @@ void read_header(const std::string& line, RequestHead& head) {
   std::string name = line.substr(0, colon);
   if (colon == line.size() || !is_all_tokens(name)) throw malformed("a header of the request is not NAME: VALUE");
   std::transform(name.begin(), name.end(), name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  const size_t begin = std::min(line.find_first_not_of(" \t", colon + 1), line.size()), end = line.find_last_not_of(" \t");
-  std::string value = begin <= end ? line.substr(begin, end + 1 - begin) : "";
+  std::string value = trimmed(std::string_view(line).substr(colon + 1), " \t");
   if (!std::all_of(value.begin(), value.end(), is_text)) throw malformed("the header " + name.substr(0, 80) + " has controls in its value");
   head.headers.emplace_back(std::move(name), std::move(value));
 }
@@ -75,15 +76,8 @@ void read_length(RequestHead& head) {
 }
 
 bool has_word(const std::string* list, const char* word) {
-  for (size_t at = 0; list && at < list->size();) {
-    const size_t end = std::min(list->find(',', at), list->size());
-    std::string each = list->substr(at, end - at);
-    each.erase(0, std::min(each.find_first_not_of(" \t"), each.size()));
-    each.erase(each.find_last_not_of(" \t") + 1);
-    if (strcasecmp(each.c_str(), word) == 0) return true;
-    at = end + 1;
-  }
-  return false;
+  const std::vector<std::string> words = split(list ? *list : "", ',');
+  return std::any_of(words.begin(), words.end(), [&](const std::string& each) { return strcasecmp(trimmed(each, " \t").c_str(), word) == 0; });
 }
 
 }  // namespace

@@ -3,17 +3,13 @@
 #include <strings.h>
 
 #include "../../bundle/sha256.h"
+#include "../../words.h"
 #include "errors.h"
 
 namespace spc::http {
 namespace {
 
 constexpr size_t kShownOfHash = 16;
-
-std::string stripped(const std::string& text) {
-  const size_t first = text.find_first_not_of(" \t\r"), last = text.find_last_not_of(" \t\r");
-  return first == std::string::npos ? "" : text.substr(first, last - first + 1);
-}
 
 // Hashes have one length: the time tells nothing of a key, nor how long it is.
 bool is_equal(const std::string& one, const std::string& other) {
@@ -32,7 +28,7 @@ std::string Keys::authenticate(const std::string* authorization) const {
   if (hashes_.empty()) return "";
   const std::string given = authorization ? *authorization : "";
   const size_t blank = std::min(given.find(' '), given.size());
-  const std::string hash = sha256(stripped(given.substr(blank)));
+  const std::string hash = sha256(trimmed(given.substr(blank)));
   unsigned found = 0;
   for (const std::string& each : hashes_) found |= is_equal(hash, each);
   if (found && strcasecmp(given.substr(0, blank).c_str(), "bearer") == 0) return hash.substr(0, kShownOfHash);
@@ -44,12 +40,8 @@ std::string Keys::authenticate(const std::string* authorization) const {
 
 std::vector<std::string> read_keys(const std::string& text) {
   std::vector<std::string> found;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('\n', at), text.size());
-    const std::string line = stripped(text.substr(at, end - at));
-    if (!line.empty() && line[0] != '#') found.push_back(line);
-    at = end + 1;
-  }
+  for (const std::string& line : split(text, '\n'))
+    if (const std::string key = trimmed(line); !key.empty() && key[0] != '#') found.push_back(key);
   return found;
 }
 

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "../../words.h"
+
 #include "app.h"
 #include "embedded.h"
 
@@ -72,16 +74,12 @@ std::string type_of(const std::string& name) {
 
 // Return whether a client that has a file under these tags has the present one.
 bool is_known(const std::string* tags, const std::string& present) {
-  for (size_t at = 0; tags && at <= tags->size();) {
-    const size_t end = std::min(tags->find(',', at), tags->size());
-    std::string tag = tags->substr(at, end - at);
-    tag.erase(0, std::min(tag.find_first_not_of(" \t"), tag.size()));
-    tag.erase(tag.find_last_not_of(" \t") + 1);
+  const std::vector<std::string> known = split(tags ? *tags : "", ',');
+  return std::any_of(known.begin(), known.end(), [&](const std::string& each) {
+    std::string tag = trimmed(each, " \t");
     if (tag.rfind("W/", 0) == 0) tag.erase(0, 2);
-    if (tag == present || tag == "*") return true;
-    at = end + 1;
-  }
-  return false;
+    return tag == present || tag == "*";
+  });
 }
 
 // Answer with a file of the page; it loads nothing from elsewhere, and the headers forbid it to.

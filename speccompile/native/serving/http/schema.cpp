@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include "../../words.h"
+
 #include "errors.h"
 
 namespace spc::http {
@@ -55,10 +57,6 @@ bool is_same(const Json& value, const Json& other) {
   return is_number(value) && is_number(other) ? compared(value, other) == 0 : value == other;
 }
 
-size_t characters(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
-
 std::vector<const Json*> each_of(const Json& value) {
   std::vector<const Json*> found;
   if (!value.is_list()) return {&value};
@@ -97,8 +95,8 @@ const Rule kRules[] = {
     {"minimum", [](const Json& value, const Json& rule) { return !is_number(value) || compared(value, rule) >= 0; }, "", " or more"},
     {"exclusiveMinimum", [](const Json& value, const Json& rule) { return !is_number(value) || compared(value, rule) > 0; }, "more than ", ""},
     {"maximum", [](const Json& value, const Json& rule) { return !is_number(value) || compared(value, rule) <= 0; }, "at most ", ""},
-    {"minLength", [](const Json& value, const Json& rule) { return !value.is_text() || reaches(characters(value.text()), rule); }, "", " characters or more"},
-    {"maxLength", [](const Json& value, const Json& rule) { return !value.is_text() || within(characters(value.text()), rule); }, "at most ", " characters"},
+    {"minLength", [](const Json& value, const Json& rule) { return !value.is_text() || reaches(character_count(value.text()), rule); }, "", " characters or more"},
+    {"maxLength", [](const Json& value, const Json& rule) { return !value.is_text() || within(character_count(value.text()), rule); }, "at most ", " characters"},
     {"minItems", [](const Json& value, const Json& rule) { return !value.is_list() || reaches(value.list().size(), rule); }, "", " items or more"},
     {"maxItems", [](const Json& value, const Json& rule) { return !value.is_list() || within(value.list().size(), rule); }, "at most ", " items"},
     {"maxProperties", [](const Json& value, const Json& rule) { return !value.is_object() || within(value.object().size(), rule); }, "at most ", " keys"},
@@ -157,7 +155,7 @@ std::string shown(const Json& value) {
   const size_t size = value.is_list() ? value.list().size() : value.object().size();
   if (size > kShown) return (value.is_object() ? "an object of " : "an array of ") + std::to_string(size) + " entries";
   const std::string text = value.dump();
-  return characters(text) <= kShown ? text : first_characters(text, kShown) + "..";
+  return character_count(text) <= kShown ? text : first_characters(text, kShown) + "..";
 }
 
 }  // namespace spc::http

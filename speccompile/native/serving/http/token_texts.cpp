@@ -5,6 +5,7 @@
 
 #include "../../text/bytes.h"
 #include "../../text/unicode.h"
+#include "../../words.h"
 
 namespace spc::http {
 namespace {
@@ -32,9 +33,7 @@ std::optional<std::vector<int64_t>> bytes_of(const std::string& name) {
 
 }  // namespace
 
-int64_t characters(const std::string& text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-}
+int64_t characters(const std::string& text) { return static_cast<int64_t>(character_count(text)); }
 
 TokenTexts::TokenTexts(std::shared_ptr<const Text> tokenizer) : tokenizer_(std::move(tokenizer)) {
   if (!tokenizer_) return;

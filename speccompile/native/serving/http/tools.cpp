@@ -5,6 +5,7 @@
 #include <random>
 
 #include "../../errors.h"
+#include "../../words.h"
 #include "errors.h"
 #include "schema.h"
 
@@ -29,15 +30,9 @@ const ToolCallFormat* format_of(const Bundle& bundle) {
   return found == std::end(kToolCallFormats) ? nullptr : found;
 }
 
-std::string stripped(const std::string& text) {
-  constexpr const char* kBlanks = " \t\n\r\v\f";
-  const size_t first = text.find_first_not_of(kBlanks);
-  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
-}
-
 // Return a text in Lark's form. A special token, which no text can spell, is written by its number.
 std::string literal(const std::string& text, const Bundle& bundle) {
-  const std::string mark = stripped(text);
+  const std::string mark = trimmed(text);
   const auto quoted = [](const std::string& part) { return part.empty() ? "" : Json(part).dump() + " "; };
   const int64_t number = mark.empty() ? -1 : bundle.grammars().special(mark);
   if (number < 0) return quoted(text);
@@ -64,7 +59,7 @@ size_t end_of(const std::string& text, size_t at) {
 
 // Add consecutive values of JSON, lists by their parts; null for the first that is no list or object, which no call is.
 void add_values(const std::string& part, Json::List& found) {
-  for (std::string text = stripped(part); !text.empty();) {
+  for (std::string text = trimmed(part); !text.empty();) {
     const size_t end = text[0] == '{' || text[0] == '[' ? end_of(text, 0) : std::string::npos;
     if (end == std::string::npos) return found.emplace_back(), void();
     try {
@@ -76,7 +71,7 @@ void add_values(const std::string& part, Json::List& found) {
     } catch (const JsonError&) {
       return found.emplace_back(), void();
     }
-    text = stripped(text.substr(end));
+    text = trimmed(text.substr(end));
   }
 }
 
@@ -136,9 +131,9 @@ std::string Tools::grammar(const Bundle& bundle) const {
 
 std::pair<std::string, std::vector<Tools::Call>> Tools::read(const std::string& text) const {
   // special tokens may be missing from the text
-  const std::string begin = stripped(format->begin), end = stripped(format->end);
+  const std::string begin = trimmed(format->begin), end = trimmed(format->end);
   const size_t first = begin.empty() ? std::string::npos : text.find(begin);
-  const std::string said = first == std::string::npos ? "" : stripped(text.substr(0, first));
+  const std::string said = first == std::string::npos ? "" : trimmed(text.substr(0, first));
   Json::List values;
   if (first == std::string::npos || end.empty()) {
     add_values(first == std::string::npos ? text : text.substr(first + begin.size()), values);

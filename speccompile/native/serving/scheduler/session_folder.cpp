@@ -15,6 +15,7 @@
 #include "../../errors.h"
 #include "../../files.h"
 #include "../../progress.h"
+#include "../../words.h"
 
 namespace spc {
 namespace {
@@ -30,10 +31,6 @@ constexpr const char* kSalt = "salt";
 std::string salt_hash(const std::string& salt) { return hex(blake3(salt)); }
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
 
 bool is_session(const std::string& name) { return ends_with(name, kPrefixSuffix) && name[0] != '.'; }
 

@@ -1,12 +1,12 @@
-"""Places that go to the last comer first."""
+"""Semaphore that serves the newest waiting task first."""
 
 import asyncio
 from contextlib import suppress
 
 
 class LastFirst:
-    """Semaphore whose place goes to the task that came last: where many wait, they came at once, and whoever comes
-    behind them does not wait for them all. An `async with` block holds a place."""
+    """Semaphore that gives a free place to the newest waiting task: a burst of tasks does not delay a later one. An
+    `async with` block holds a place."""
 
     def __init__(self, places: int) -> None:
         self._free = places
