@@ -9,9 +9,10 @@ BUNDLE is served with speculation, then without, then by `speccompile-native ser
 a file's own, of real text: random ones misjudge speculation. The machine's load before each run is in the JSON: on a
 busy machine nothing here means much.
 
-Where FOLDER has llama_cpp, the target, a Llama, is then served by llama-server in float32: as many slots as the bundle
-has rows, each as long, as many threads, greedy where the bundle is, all else as it is by default: keys and values in
-float16, for one. With --drafter it is served once more, and that model drafts: recipes/demo/drafter is the demo's.
+Where FOLDER has llama_cpp, the target, a Llama, is then served by llama-server, in float32 or in --weights: as many
+slots as the bundle has rows, each as long, as many threads, greedy where the bundle is, all else as it is by default:
+keys and values in float16, for one. With --drafter it is served once more, and that model drafts: recipes/demo/drafter
+is the demo's.
 
 Columns: requests per second; milliseconds to the first token, median and 95th percentile; milliseconds for each token
 behind the first, median and 95th percentile over requests. `--tool plain` is a client of our own, which needs no
@@ -36,6 +37,7 @@ import tool_guidellm
 import tool_plain
 from figures import Figures, Job
 from servers import Server, serving, serving_llama_cpp
+from write_gguf import WEIGHTS
 
 from speccompile.native.locate import locations
 
@@ -89,6 +91,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=24, help="of each run")
     parser.add_argument("--tokens", type=int, default=64, help="new ones of each request")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--weights", choices=WEIGHTS, default="F32", help="of llama.cpp's matrices; give the bundle's")
     return parser.parse_args()
 
 
@@ -117,19 +120,20 @@ def _modes(arguments: argparse.Namespace, scratch: Path) -> dict[str, Serving]:
 def _llama_cpp(arguments: argparse.Namespace, threads: list[str], scratch: Path) -> dict[str, Serving]:
     environment = arguments.folder / "llama_cpp"
     program, log = environment / "bin" / "llama-server", scratch / "llama_cpp.log"
-    options = [*threads, "--model", _gguf(environment, arguments.tokenizer, scratch / "target.gguf")]
+    options = [*threads, "--model", _gguf(environment, arguments.tokenizer, scratch / "target.gguf", arguments.weights)]
     found: dict[str, Serving] = {"llama.cpp": partial(serving_llama_cpp, program, arguments.bundle, options, log)}
     if arguments.drafter:
-        drafter = _gguf(environment, arguments.drafter, scratch / "drafter.gguf")
+        drafter = _gguf(environment, arguments.drafter, scratch / "drafter.gguf", arguments.weights)
         options = [*options, "--model-draft", drafter, "--spec-type", "draft-simple"]  # without it nothing drafts
         found["llama.cpp, draft"] = partial(serving_llama_cpp, program, arguments.bundle, options, log)
     return found
 
 
-def _gguf(environment: Path, model: Path, file: Path) -> str:
+def _gguf(environment: Path, model: Path, file: Path, weights: str) -> str:
     """Return the file, written."""
     program = Path(__file__).with_name("write_gguf.py")
-    subprocess.run([str(part) for part in (environment / "bin" / "python", program, model, file)], check=True)
+    command = (environment / "bin" / "python", program, model, file, "--weights", weights)
+    subprocess.run([str(part) for part in command], check=True)
     return str(file)
 
 

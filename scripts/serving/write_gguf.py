@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write a Llama and its byte-level tokenizer, a local Hugging Face folder, as GGUF in float32.
+"""Write a Llama and its byte-level tokenizer, a local Hugging Face folder, as GGUF.
 
     build/serving/llama_cpp/bin/python scripts/serving/write_gguf.py recipes/demo/target build/target.gguf
 
@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "peers"))
 
 from peer_llama_cpp import write
 
+WEIGHTS = ("F32", "Q8_0", "Q4_0")
 SPLIT = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
 """The one way of cutting a text into words that is written: GPT-2's."""
 
@@ -24,8 +25,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("file", type=Path)
+    parser.add_argument("--weights", choices=WEIGHTS, default="F32", help="type of every matrix")
     arguments = parser.parse_args()
-    write(arguments.model, arguments.file, "F32", add_vocabulary)
+    write(arguments.model, arguments.file, arguments.weights, add_vocabulary)
 
 
 def add_vocabulary(writer: Any, model: Path) -> None:

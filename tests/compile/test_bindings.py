@@ -1,6 +1,7 @@
 """The bindings of scripts/examples in Rust and Go: compiled, and on a bundle of a tiny model."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.native.test_native_packaging import EXAMPLES, prefix
+from tests.native.toy_onnx import write_arithmetic_bundle
 
 __all__ = ["prefix"]  # a fixture
 
@@ -62,6 +64,20 @@ def test_requests_of_a_queue_have_the_texts_that_they_have_alone(service, bundle
     done = subprocess.run([program, bundle.path, *PROMPTS], env=variables, capture_output=True, timeout=60)
     wanted = "".join(f"{bundle.bundle.generate(prompt, max_new_tokens=64).text}\n" for prompt in PROMPTS)
     assert (done.returncode, done.stdout, done.stderr) == (0, wanted.encode(), b"")
+
+
+def test_the_text_of_every_prompt_is_bound_by_a_constraint(service, onnxruntime_library, tmp_path):
+    program, variables = service
+    variables |= {"SPECCOMPILE_ONNXRUNTIME": str(onnxruntime_library)}
+    folder = write_arithmetic_bundle(tmp_path / "bound", constrained=True)
+    done = subprocess.run(
+        [program, folder, "--regex", "[a-c]{5}(é|x)", *PROMPTS], env=variables, capture_output=True, timeout=60
+    )
+    texts = done.stdout.decode().splitlines()
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [bool(re.fullmatch("[a-c]{5}(é|x)", text)) for text in texts] == [True] * len(PROMPTS)
+    done = subprocess.run([program, folder, "--regex", "(", *PROMPTS], env=variables, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr[:24]) == (2, b"", b"error: constraint regex:")
 
 
 def test_errors_come_with_hint_and_exit_code(service, bundle, onnxruntime_library, tmp_path):

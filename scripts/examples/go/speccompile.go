@@ -108,6 +108,15 @@ func (request *Request) SetInteger(option string, value uint64) error {
 	return check(C.spc_request_set_integer(request.handle, C.SPC_ALL, name, C.uint64_t(value)))
 }
 
+// SetConstraint binds what the new text has to be. kind: regex, json_schema, ..
+func (request *Request) SetConstraint(kind, text string) error {
+	name, content := C.CString(kind), C.CString(text)
+	defer C.free(unsafe.Pointer(name))
+	defer C.free(unsafe.Pointer(content))
+	defer runtime.KeepAlive(request)
+	return check(C.spc_request_set_constraint(request.handle, name, content, C.size_t(len(text))))
+}
+
 // Scheduler is a thread that decodes many requests at once, for any goroutine.
 type Scheduler struct{ handle *C.spc_scheduler }
 

@@ -1,6 +1,6 @@
 // A service in small: all prompts wait in one queue, and their texts are written in the order of the prompts.
 //
-//	service BUNDLE PROMPT...
+//	service BUNDLE [--regex EXPRESSION] PROMPT...
 package main
 
 import (
@@ -23,7 +23,7 @@ func text(submission *speccompile.Submission) (string, error) {
 	}
 }
 
-func answer(folder string, prompts []string) error {
+func answer(folder, regex string, prompts []string) error {
 	bundle, err := speccompile.Open(folder, nil)
 	if err != nil {
 		return err
@@ -37,6 +37,9 @@ func answer(folder string, prompts []string) error {
 		request, err := speccompile.NewRequest(prompt)
 		if err == nil {
 			err = request.SetInteger("max_new_tokens", 64)
+		}
+		if err == nil && regex != "" {
+			err = request.SetConstraint("regex", regex)
 		}
 		if err != nil {
 			return err
@@ -58,11 +61,15 @@ func answer(folder string, prompts []string) error {
 }
 
 func main() {
-	if len(os.Args) < 3 {
-		fmt.Fprintln(os.Stderr, "usage: service BUNDLE PROMPT...")
+	regex, first := "", 2
+	if len(os.Args) > 3 && os.Args[2] == "--regex" {
+		regex, first = os.Args[3], 4
+	}
+	if len(os.Args) <= first {
+		fmt.Fprintln(os.Stderr, "usage: service BUNDLE [--regex EXPRESSION] PROMPT...")
 		os.Exit(2)
 	}
-	err := answer(os.Args[1], os.Args[2:])
+	err := answer(os.Args[1], regex, os.Args[first:])
 	var refused *speccompile.Error
 	if !errors.As(err, &refused) {
 		return

@@ -27,6 +27,7 @@ extern "C" {
     fn spc_request_add_text(request: *mut c_void, text: *const c_char, size: usize) -> *mut c_void;
     fn spc_request_set_number(request: *mut c_void, prompt: usize, name: *const c_char, value: c_double) -> *mut c_void;
     fn spc_request_set_integer(request: *mut c_void, prompt: usize, name: *const c_char, value: u64) -> *mut c_void;
+    fn spc_request_set_constraint(request: *mut c_void, kind: *const c_char, text: *const c_char, size: usize) -> *mut c_void;
     fn spc_scheduler_create(bundle: *const c_void, options: *const *const c_char, out: *mut *mut c_void) -> *mut c_void;
     fn spc_scheduler_free(scheduler: *mut c_void);
     fn spc_scheduler_submit(scheduler: *mut c_void, request: *const c_void, terms: *const *const c_char, out: *mut *mut c_void) -> *mut c_void;
@@ -64,12 +65,8 @@ fn check(error: *mut c_void) -> Result<(), Error> {
     }
     let text = |words: *const c_char| unsafe { CStr::from_ptr(words) }.to_string_lossy().into_owned();
     unsafe {
-        let found = Error {
-            kind: spc_error_kind(error),
-            exit_code: spc_error_exit_code(error),
-            message: text(spc_error_message(error)),
-            hint: text(spc_error_hint(error)),
-        };
+        let (kind, exit_code) = (spc_error_kind(error), spc_error_exit_code(error));
+        let found = Error { kind, exit_code, message: text(spc_error_message(error)), hint: text(spc_error_hint(error)) };
         spc_error_free(error);
         Err(found)
     }
@@ -137,6 +134,12 @@ impl Request {
     /// Set an option that is an integer: max_new_tokens, seed, ..
     pub fn integer(self, option: &str, value: u64) -> Result<Self, Error> {
         check(unsafe { spc_request_set_integer(self.0, ALL, name(option)?.as_ptr(), value) })?;
+        Ok(self)
+    }
+
+    /// Bind what the new text has to be. kind: regex, json_schema, ..
+    pub fn constraint(self, kind: &str, text: &str) -> Result<Self, Error> {
+        check(unsafe { spc_request_set_constraint(self.0, name(kind)?.as_ptr(), text.as_ptr().cast(), text.len()) })?;
         Ok(self)
     }
 }

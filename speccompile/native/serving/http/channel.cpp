@@ -96,6 +96,9 @@ RequestHead Channel::read_head(double seconds) {
   const double deadline = wall_seconds() + seconds;
   int64_t room = limits_.header_bytes;
   std::vector<std::string> lines;
+  while (held_.size() == at_) fill(deadline, "headers", seconds);
+  constexpr char kTlsHandshake = 0x16;  // which has no line, and its client would wait for the end of the time for headers
+  if (held_[at_] == kTlsHandshake) throw malformed("the request is no HTTP: TLS is left to a proxy in front of this server");
   while (true) {
     std::string next = line(deadline, "headers", seconds, room);
     if (next.empty() && lines.empty()) continue;  // some clients send an empty line behind a body

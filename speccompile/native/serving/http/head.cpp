@@ -70,9 +70,9 @@ void read_length(RequestHead& head) {
   if (coding && strcasecmp(coding->c_str(), "chunked") != 0) throw malformed("the Transfer-Encoding of the request is not chunked", 501);
   if (coding) head.length.reset();
   if (!length) return;
-  const bool is_number = !length->empty() && length->size() <= kMostDigits && length->find_first_not_of("0123456789") == std::string::npos;
+  const bool is_number = !length->empty() && length->find_first_not_of("0123456789") == std::string::npos;
   if (!is_number) throw malformed("the Content-Length of the request is no number");
-  head.length = std::stoll(*length);
+  head.length = std::stoll(length->size() > kMostDigits ? std::string(kMostDigits, '9') : *length);  // beyond any limit
 }
 
 bool has_word(const std::string* list, const char* word) {
