@@ -27,7 +27,8 @@ DEFAULTS = {"threads": 1, "prompt-tokens": 128, "new-tokens": 128, "repeats": 1,
 
 @dataclass(frozen=True)
 class Form:
-    """One way to run a peer. column: fp32, bf16, 8-bit, 4-bit or gguf. weights: the name of what `prepare` writes; forms share it.
+    """One way to run a peer. column: fp32, bf16, 8-bit, 4-bit or gguf. weights: the name of what `prepare` writes,
+    which forms share.
 
     conversion, settings: what the peer's own functions take to write it and to run it.
     """

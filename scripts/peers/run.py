@@ -5,8 +5,8 @@
     .venv/bin/python scripts/random_llama.py FOLDER/random    # a model; scripts/agreeing_pair.py writes another
     .venv/bin/python scripts/peers/run.py FOLDER/random FOLDER > figures.json
 
-MODEL is a local Hugging Face folder, or a GGUF file, which is measured as it is: by llama.cpp, and by ours with its codes
-(`precision: stored`). What it is converted to, ours included, is kept in FOLDER/converted:
+MODEL is a local Hugging Face folder, or a GGUF file, which is measured as it is: by llama.cpp, and by ours with its
+codes (`precision: stored`). What it is converted to, ours included, is kept in FOLDER/converted:
 remove that to convert again. Every generation has a process of its own, and every round of all peers
 runs before the next round begins, in the other order, so that a busy moment of the machine meets all. What cannot be
 prepared or run is named with its last words.

@@ -19,7 +19,8 @@ def rope_note(model: ModelPlan, max_length: int) -> str:
         return ""
     return (
         f"'{model.reference}' has longrope: cache.max_length {max_length} is beyond {min(lengths)} positions, so all "
-        f"texts have the factors of long ones, as in vLLM and llama.cpp; cache.max_length {min(lengths)} gives the others"
+        f"texts have the factors of long ones, as in vLLM and llama.cpp; cache.max_length {min(lengths)} gives the "
+        "others"
     )
 
 

@@ -40,7 +40,8 @@ STORED_LAYER_KEYS = ("num_layers_per_stack", *LAYER_KEYS)
 _NO_TOKEN, _LARGEST_ID = -1, 2**31 - 2
 """Token id that configs write for none, and the largest that bundles take."""
 _GATE = "gate_proj"
-"""Part of the name of a weight of experts that is joined with the one of `up_proj`: codes can be, and floats of one type."""
+"""Part of the name of a weight of experts that is joined with that of `up_proj`: codes can be, and floats of one
+type."""
 HIDDEN_KEYS = ("hidden_size", "n_embd", "d_model")
 """Config keys for the width of the residual stream."""
 

@@ -123,7 +123,8 @@ def common_kind(sources: Sequence[LazyWeight]) -> CodeKind | None:
 def codes_as(source: LazyWeight, part: slice, kind: CodeKind | None) -> Codes:
     """Return some rows of a weight in codes of a kind that holds its own."""
     own = source.code_kind
-    assert own is not None and kind is not None, "others have no codes"
+    assert own is not None, "others have no codes"
+    assert kind is not None, "others have no codes"
     return in_kind(source.block_codes(part), own, kind)
 
 
