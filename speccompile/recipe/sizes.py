@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
 
-from speccompile.compiler.checkpoints.gguf.block_types import CODE_KINDS, EXPERTS, QUANTIZED, joined_kind
+from speccompile.compiler.checkpoints.gguf.block_types import CODE_KINDS, EXPERTS, QUANTIZED, CodeKind, joined_kind
 from speccompile.compiler.checkpoints.quantization import Quantization
 from speccompile.compiler.checkpoints.weights import BITS
 from speccompile.plan.plan import EnginePlan
@@ -149,11 +149,17 @@ def _packing(layout: str, word: str, block_size: int, role: str) -> Packing:
 
 def _stored(weight: Weight) -> Packing:
     """Return the packing of a weight of a GGUF file whose codes stay as they are."""
-    kinds = [CODE_KINDS[each] for each in (weight.dtype, weight.beside) if each in CODE_KINDS]
-    if weight.dtype not in CODE_KINDS or weight.role == OTHER:
+    kind = stored_kind(weight)
+    if kind is None:
         return Packing(16 if weight.dtype == "BF16" and weight.role != OTHER else 32, tile=16)
-    kind = joined_kind(kinds)
     return Packing(kind.bits, kind.block_size, kind.block_bytes, tile=16)
+
+
+def stored_kind(weight: Weight) -> CodeKind | None:
+    """Return how such a weight's codes are stored, None for floats."""
+    if weight.dtype not in CODE_KINDS or weight.role == OTHER:
+        return None
+    return joined_kind(CODE_KINDS[each] for each in (weight.dtype, weight.beside) if each in CODE_KINDS)
 
 
 def _native(word: str, block_size: int, role: str) -> Packing:

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from speccompile.cli.plan import command
 from speccompile.errors import CheckpointError, RecipeError, UnsupportedModelError
+from speccompile.measure.predict.work import target_work
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.gguf import DescriptionCache, gguf_folder
 from speccompile.recipe.model_recipe import make_model_recipe
@@ -81,6 +82,15 @@ def test_codes_take_what_they_take(plan):
         estimate_resources(plan({"model": "known.gguf"}, precision={"target": word})) for word in ("stored", "float32")
     )
     assert kept.mapped < plain.mapped / 4
+
+
+def test_a_prediction_counts_the_codes(plan):
+    kept, plain = (
+        target_work(plan({"model": "known.gguf"}, precision={"target": word})) for word in ("stored", "float32")
+    )
+    assert set(kept.weights) == {"codes of 8 bits", "codes of 4 bits"}
+    assert kept.products == plain.products
+    assert plain.weight_bytes / 8 < kept.weight_bytes < plain.weight_bytes / 3
 
 
 @pytest.mark.parametrize(("gates", "word"), [(None, "stored"), ("Q5_1", "stored"), ("F16", "float32")])

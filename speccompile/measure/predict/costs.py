@@ -23,6 +23,9 @@ PRODUCTS_SHARE = 0.25, 1.0
 
 SHEET_RATIO_ERROR = 0.25
 
+_LIKE = {"codes of 8 bits": "int8", "codes of 4 bits": "int4"}
+"""Codes of GGUF files -> precision whose kernels are timed."""
+
 BANDWIDTH, PRODUCTS, OVERHEAD = "bandwidth", "products", "overhead"
 
 
@@ -103,10 +106,14 @@ class ProfileCosts:
         return [log2(each) for each in self.profile.footprints]
 
     def _linear(self, word: str, resident: float, rows: int) -> float:
-        """Return the seconds of a million weights; other formats take bfloat16's time."""
-        table = self.profile.linear.get(word) or self.profile.linear["bfloat16"]
-        by_footprint = [_along(self.profile.rows, times, rows, beyond=True) for times in table]
-        return _along(self._sizes, by_footprint, log2(resident))
+        """Return the seconds of a million weights. Codes take the time of as many bits, by the bytes that are read;
+        other formats take bfloat16's."""
+        near = _LIKE.get(word, word)
+        if near not in self.profile.linear:
+            near = word = "bfloat16"
+        by_footprint = [_along(self.profile.rows, each, rows, beyond=True) for each in self.profile.linear[near]]
+        share = bytes_per_weight(word) / bytes_per_weight(near)
+        return share * _along(self._sizes, by_footprint, log2(resident))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from speccompile.measure.profile.graphs import bytes_per_weight
 from speccompile.plan.plan import ModelPlan, Plan
 from speccompile.recipe.cache_sizes import cache_width, config_number, token_bytes
 from speccompile.recipe.resource_estimate import ModelWeights, PlanWeights
-from speccompile.recipe.sizes import FLOATS, HEAD, LAYER, TABLE, Weight
+from speccompile.recipe.sizes import FLOATS, HEAD, LAYER, TABLE, Weight, stored_kind
+from speccompile.recipe.stored_precision import STORED
 
 NODES_OF_LAYER, NODES_OF_GRAPH = 11, 60
 """Nodes of a layer (four products, norms, rotation, attention, gate, two cache writes) and of the rest of a `verify`,
@@ -112,7 +113,7 @@ def _counted(model: ModelWeights, word: str) -> dict[str, int]:
     found: dict[str, int] = defaultdict(int)
     has_head = any(weight.role == HEAD for weight in model.weights)
     for weight in _products(model.weights, tied=model.tied or not has_head):
-        found[_word(word, weight.role)] += weight.size
+        found[_word(word, weight)] += weight.size
     return dict(found)
 
 
@@ -122,9 +123,13 @@ def _products(weights: Iterable[Weight], *, tied: bool) -> Iterable[Weight]:
             yield weight
 
 
-def _word(word: str, role: str) -> str:
-    """Return the precision of a weight's kernel: heads of int4 models are int8, and float16 is read as bfloat16 is."""
-    if word == "int4" and role != LAYER:
+def _word(word: str, weight: Weight) -> str:
+    """Return the precision of a weight's kernel: heads of int4 models are int8, float16 is read as bfloat16 is, and
+    weights of GGUF files that stay as they are have codes or floats of their own."""
+    if word == STORED:
+        kind = stored_kind(weight)
+        return "bfloat16" if weight.dtype == "BF16" else f"codes of {kind.bits} bits" if kind else "float32"
+    if word == "int4" and weight.role != LAYER:
         return "int8"
     return word if word in (*FLOATS, "int8", "int4") and word != "float16" else "bfloat16"
 

@@ -33,7 +33,9 @@ HEADS, GROUPS, WIDTH = 8, 4, 64
 """Shape of the timed attention: heads of queries, heads of keys and values, numbers of a head."""
 
 _OPERATORS = dict(zip(FORMATS, ("LinearFloat32", "LinearBFloat16", "LinearInt8", "LinearInt4"), strict=True))
-_BYTES = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0, "int4": 0.5 + 3 / BLOCK}
+_BYTES = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0, "int4": 0.5 + 3 / BLOCK,
+          "codes of 8 bits": 1 + 4 / BLOCK, "codes of 4 bits": 0.5 + 8 / BLOCK}  # fmt: skip
+"""Codes of GGUF files: with a scale in each block, those of 4 bits with an offset, as in Q8_0 and Q4_K."""
 _NUMBERS = {"float32": 1, "uint8": 2, "int64": 7, "float16": 10, "bfloat16": 16}
 """Dtype -> its number in onnx.TensorProto.DataType."""
 _PIECE = 1 << 16
