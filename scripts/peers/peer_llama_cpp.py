@@ -10,13 +10,16 @@ from ctypes import c_void_p
 from pathlib import Path
 from typing import Any
 
-from common import Form, Generated, Peer, main, stepwise
+from common import LONGEST, Form, Generated, Peer, main, stepwise
 
 FORMS = {
     "F32": Form("fp32", "F32"),
     "Q8_0": Form("8-bit", "Q8_0"),
     "Q4_0": Form("4-bit", "Q4_0"),
+    "Q4_0, F16 caches": Form("long", "Q4_0", settings={"n_ctx": LONGEST}),
+    "Q4_0, Q8_0 caches": Form("long", "Q4_0", settings={"n_ctx": LONGEST, "type_k": 8, "type_v": 8}),
 }
+"""type_k, type_v: ggml's number of Q8_0. Attention over quantized values needs its fused form, which is the default."""
 
 
 def prepare(model: Path, folder: Path, form: Form) -> None:
@@ -90,7 +93,11 @@ class Session:
         assert self._model, f"llama.cpp cannot load {folder / 'model.gguf'}"
         context = llama_cpp.llama_context_default_params()
         context.n_ctx, context.n_threads, context.n_threads_batch = 512, threads, threads
+        for name, value in form.settings.items():
+            setattr(context, name, value)
+        self._batch = context.n_batch
         self._context = llama_cpp.llama_init_from_model(self._model, context)
+        assert self._context, f"llama.cpp makes no context with {form.settings}"
         self._size = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
 
     def generate(self, prompt: list[int], new_tokens: int) -> Generated:
@@ -106,9 +113,11 @@ class Session:
     def _best_after(self, tokens: list[int]) -> int:
         import numpy as np
 
-        given = (self._library.llama_token * len(tokens))(*tokens)
-        failed = self._library.llama_decode(self._context, self._library.llama_batch_get_one(given, len(tokens)))
-        assert not failed, f"llama_decode returned {failed}"
+        for start in range(0, len(tokens), self._batch):
+            part = tokens[start : start + self._batch]
+            given = (self._library.llama_token * len(part))(*part)
+            failed = self._library.llama_decode(self._context, self._library.llama_batch_get_one(given, len(part)))
+            assert not failed, f"llama_decode returned {failed}"
         logits = self._library.llama_get_logits_ith(self._context, -1)
         return int(np.ctypeslib.as_array(logits, (self._size,)).argmax())
 
