@@ -9,14 +9,15 @@ from scripts.figures.measure import FOLDER, MEASUREMENTS, ROOT, inputs, said_com
 from scripts.figures.plots import PLOTS
 from scripts.figures.tables import TABLES, Measurement, render
 
-PEERS = "peers"
-"""The file of docs/figures that scripts/peers/run.py writes. It takes other runtimes, so nobody asks if it is stale."""
+PEERS = ("peers", "long")
+"""Files of docs/figures that programs of scripts/peers write. They take other runtimes, so nobody asks if they are
+stale."""
 BLOCK = re.compile(r"(<!-- figure: (\S+) -->\n).*?(<!-- /figure -->)", re.DOTALL)
 
 
 def read_measurements(folder: Path = FOLDER) -> dict[str, Measurement]:
     """Return the files of docs/figures by name."""
-    names = (*MEASUREMENTS, PEERS)
+    names = (*MEASUREMENTS, *PEERS)
     return {name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in names}
 
 

@@ -79,8 +79,11 @@ def precision_speed(data: Measurement) -> str:
 
 def peers(data: Measurement) -> str:
     """Return a table for each processor, the one that was measured last first, each with where it comes from."""
-    found = sorted(data["processors"].items(), key=lambda each: each[1]["date"], reverse=True)
-    return "\n\n".join(_peers_of(name, measured) for name, measured in found)
+    return "\n\n".join(_peers_of(name, measured) for name, measured in _latest_first(data))
+
+
+def _latest_first(data: Measurement) -> list[tuple[str, dict[str, Any]]]:
+    return sorted(data["processors"].items(), key=lambda each: each[1]["date"], reverse=True)
 
 
 PEERS = {
@@ -88,6 +91,8 @@ PEERS = {
     "onnxruntime": "onnxruntime-genai", "pace": "AMD PACE",
 }  # fmt: skip
 """Peer of scripts/peers -> its name."""
+OUR_FLOAT = "speccompile: int4, float32 caches"
+"""Form with which those of long contexts are compared."""
 WEIGHTS = {"fp32": "float32", "bf16": "bfloat16"}
 
 
@@ -107,11 +112,43 @@ def _peers_of(name: str, measured: dict[str, Any]) -> str:
         for speed in (row["tokens_per_second"], row["prefill_tokens_per_second"]):
             cells += _beside(speed)
         rows.append((*cells, f"{row['window_of_five']:.2f}"))
+    return f"{_table(head, rows)}\n\n{_measured_by(name, measured, '', 'run.py --all')}"
+
+
+def _measured_by(name: str, measured: dict[str, Any], more: str, command: str) -> str:
+    """Return where a processor's figures beside other runtimes come from. more: said before the versions."""
     versions = ", ".join(f"{PEERS[peer]} {version}" for peer, version in measured["versions"].items())
-    return (
-        f"{_table(head, rows)}\n\nMeasured on {measured['date']} on {name}, medians of {measured['rounds']} rounds; "
-        f"{versions}; by `scripts/peers/run.py --all`."
+    rounds = f"median{'s' * (measured['rounds'] > 1)} of {measured['rounds']} round{'s' * (measured['rounds'] > 1)}"
+    return f"Measured on {measured['date']} on {name}, {rounds}; {more}{versions}; by `scripts/peers/{command}`."
+
+
+def long_contexts(data: Measurement) -> str:
+    """Return a table for each processor: a row a context and form, the speed beside that of our float caches. Nothing
+    before one was measured."""
+    tables = [_contexts_of(name, measured) for name, measured in _latest_first(data)]
+    said = "Whole texts of a Llama of 0.35 B parameters with 4-bit weights, beside llama.cpp:"
+    return "\n\n".join([said, *tables]) if tables else ""
+
+
+def _contexts_of(name: str, measured: dict[str, Any]) -> str:
+    plain = {row["context"]: row["tokens_per_second"] for row in measured["contexts"] if row["form"] == OUR_FLOAT}
+    rows = []
+    for row in measured["contexts"]:
+        peer, form = row["form"].split(": ", 1)
+        ratio = f"{row['tokens_per_second'] / plain[row['context']]:.2f}" if row["context"] in plain else "-"
+        rows.append((
+            f"{row['context']}, {PEERS[peer]}, {form}", f"{row['tokens_per_second']:.1f}", ratio,
+            f"{row['first_token_seconds']:.1f} s", f"{row['anonymous_megabytes']:.0f} MB",
+        ))  # fmt: skip
+    head = (
+        "context, runtime, weights, caches",
+        "tokens/s",
+        "over float caches here",
+        "first token",
+        "anonymous memory",
     )
+    threads = f"{measured['threads']} thread{'s' * (measured['threads'] > 1)}"
+    return f"{_table(head, rows)}\n\n{_measured_by(name, measured, f'{threads}; ', 'long_contexts.py --write')}"
 
 
 TABLES: dict[str, tuple[str, Callable[[Measurement], str]]] = {
@@ -121,6 +158,7 @@ TABLES: dict[str, tuple[str, Callable[[Measurement], str]]] = {
     "window-cost": ("precisions", window_cost),
     "precision-speed": ("precisions", precision_speed),
     "peers": ("peers", peers),
+    "long": ("long", long_contexts),
 }
 """Name of a figure, as pages have it in their marks -> its measurement, and its table."""
 

@@ -24,13 +24,17 @@ from time import perf_counter, process_time
 from typing import Any, Protocol
 
 WARM_UP_TOKENS = 16
+WARM_UP_PROMPT = 128
+"""At most so many: a long prompt of its own would only take time."""
+LONGEST = 33_280
+"""Positions of forms for long contexts: a prompt of 32k, and an answer."""
 DEFAULTS = {"threads": 1, "prompt-tokens": 128, "new-tokens": 128, "repeats": 1, "seed": 0, "vocabulary": 32000}
 
 
 @dataclass(frozen=True)
 class Form:
-    """One way to run a peer. column: fp32, bf16, 8-bit, 4-bit or gguf. weights: the name of what `prepare` writes;
-    forms share it.
+    """One way to run a peer. column: fp32, bf16, 8-bit, 4-bit or gguf; long: of long_contexts.py. weights: the name of
+    what `prepare` writes; forms share it.
 
     conversion, settings: what the peer's own functions take to write it and to run it.
     """
@@ -140,6 +144,17 @@ def with_tokenizer(model: Path, folder: Path) -> Path:
     return folder
 
 
+def with_positions(model: Path, folder: Path, positions: int) -> Path:
+    """Make a folder with the same model for so many positions: the weights of a random one know none."""
+    folder.mkdir()
+    for file in model.iterdir():
+        (folder / file.name).symlink_to(file.resolve())
+    config = json.loads((model / "config.json").read_text()) | {"max_position_embeddings": positions}
+    (folder / "config.json").unlink()
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
 def memory_megabytes() -> dict[str, float]:
     """Resident memory of this process: now, its anonymous part (not mapped from files), and at its peak."""
     rows = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
@@ -182,7 +197,8 @@ def _measure(peer: Peer, options: argparse.Namespace) -> None:
         session = peer.open(options.folder, form, options.threads)
     load_seconds = perf_counter() - start
     for repeat in range(-1, options.repeats):
-        prompt = [chosen.randrange(options.vocabulary) for _ in range(options.prompt_tokens)]
+        size = min(options.prompt_tokens, WARM_UP_PROMPT) if repeat < 0 else options.prompt_tokens
+        prompt = [chosen.randrange(options.vocabulary) for _ in range(size)]
         wall, cpu = perf_counter(), process_time()
         made = session.generate(prompt, WARM_UP_TOKENS if repeat < 0 else options.new_tokens)
         cpus_busy = (process_time() - cpu) / (perf_counter() - wall)

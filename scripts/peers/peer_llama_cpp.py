@@ -11,14 +11,17 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from common import Form, Generated, Pair, Peer, main, side_by_side, stepwise
+from common import LONGEST, Form, Generated, Pair, Peer, main, side_by_side, stepwise
 
 FORMS = {
     "F32": Form("fp32", "F32"),
     "Q8_0": Form("8-bit", "Q8_0"),
     "Q4_0": Form("4-bit", "Q4_0"),
     "its own types": Form("gguf", "gguf"),
+    "Q4_0, F16 caches": Form("long", "Q4_0", settings={"n_ctx": LONGEST}),
+    "Q4_0, Q8_0 caches": Form("long", "Q4_0", settings={"n_ctx": LONGEST, "type_k": 8, "type_v": 8}),
 }
+"""type_k, type_v: ggml's number of Q8_0. Attention over quantized values needs its fused form, which is the default."""
 
 
 def prepare(model: Path, folder: Path, form: Form) -> None:
@@ -85,13 +88,17 @@ def _weights(model: Path, config: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 class Model:
     """A loaded model and its cache, over llama.cpp's low-level functions."""
 
-    def __init__(self, library: Any, file: Path, threads: int) -> None:
+    def __init__(self, library: Any, file: Path, form: Form, threads: int) -> None:
         self._library = library
         self._model = library.llama_model_load_from_file(str(file).encode(), library.llama_model_default_params())
         assert self._model, f"llama.cpp cannot load {file}"
         context = library.llama_context_default_params()
         context.n_ctx, context.n_threads, context.n_threads_batch = 512, threads, threads
+        for name, value in form.settings.items():
+            setattr(context, name, value)
+        self._batch = context.n_batch
         self._context = library.llama_init_from_model(self._model, context)
+        assert self._context, f"llama.cpp makes no context with {form.settings}"
         self._size = library.llama_vocab_n_tokens(library.llama_model_get_vocab(self._model))
         self.length = 0
 
@@ -102,7 +109,14 @@ class Model:
         self.length = length
 
     def best_after(self, tokens: list[int], count: int = 1) -> list[int]:
-        """Read tokens; return the best successor of each of the last `count`."""
+        """Read tokens; return the best successor of each of the last `count`, which one batch holds."""
+        for start in range(0, len(tokens) - self._batch, self._batch):
+            self._read(tokens[start : start + self._batch], 0)
+        rest = (len(tokens) - 1) // self._batch * self._batch
+        return self._read(tokens[rest:], count)
+
+    def _read(self, tokens: list[int], count: int) -> list[int]:
+        """Read one batch of tokens; return the best successor of each of the last `count`."""
         import numpy as np
 
         batch = self._library.llama_batch_init(len(tokens), 0, 1)
@@ -130,8 +144,8 @@ class Session:
         self._log = llama_cpp.llama_log_callback(lambda level, text, data: None)
         llama_cpp.llama_log_set(self._log, c_void_p(0))
         llama_cpp.llama_backend_init()
-        self._target = Model(llama_cpp, folder / "model.gguf", threads)
-        self._drafter = Model(llama_cpp, drafter / "model.gguf", threads) if drafter else None
+        self._target = Model(llama_cpp, folder / "model.gguf", form, threads)
+        self._drafter = Model(llama_cpp, drafter / "model.gguf", form, threads) if drafter else None
         self._drafts = drafts
 
     def generate(self, prompt: list[int], new_tokens: int) -> Generated:

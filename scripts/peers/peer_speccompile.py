@@ -5,8 +5,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from common import Form, Generated, Pair, Peer, main
+from common import LONGEST, Form, Generated, Pair, Peer, main, with_positions
 
+CACHES: dict[str, dict[str, Any]] = {
+    "float32": {},
+    "int8": {"dtype": "int8"},
+    "int8/int4": {"key": "int8", "value": "int4"},
+}
 FORMS = {
     "float32": Form("fp32", "float32"),
     "bfloat16": Form("bf16", "bfloat16"),
@@ -15,6 +20,10 @@ FORMS = {
     "int4, block 64": Form("4-bit", "int4-64"),
     "int4, block 128": Form("4-bit", "int4-128"),
     "stored": Form("gguf", "stored"),
+    **{
+        f"int4, {name} caches": Form("long", f"int4-{name.replace('/', '-')}", {"max_length": LONGEST, **caches})
+        for name, caches in CACHES.items()
+    },
 }
 WIDTHS, COST_REPEATS = (1, 5), 25
 
@@ -29,10 +38,12 @@ def prepare(model: Path, folder: Path, form: Form, drafter: dict[str, Any] | Non
         "name": model.stem,
         "target": {"model": str(model.resolve())},
         "drafter": drafter or {"kind": "none"},
-        "cache": {"max_length": 512},
+        "cache": {"max_length": 512} | form.conversion,
         "precision": _precision(form.weights),
     }
     with TemporaryDirectory() as scratch:
+        if "max_length" in form.conversion:
+            recipe["target"]["model"] = str(with_positions(model.resolve(), Path(scratch) / model.name, LONGEST))
         path = Path(scratch) / "recipe.yaml"
         path.write_text(yaml.safe_dump(recipe))
         build(make_plan(load_recipe(path)), folder, prove=False)
@@ -44,7 +55,7 @@ def prepare_pair(model: Path, drafter: Path, folder: Path, form: Form, drafts: i
 
 def _precision(words: str) -> dict[str, Any]:
     word, _, block = words.partition("-")
-    return {"target": word} | ({"block_size": int(block)} if block else {})
+    return {"target": word} | ({"block_size": int(block)} if block.isdigit() else {})
 
 
 class Session:

@@ -27,6 +27,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import import_module
@@ -80,6 +81,24 @@ class Case:
             self.failed = f"exit status {done.returncode}: {''.join(done.stderr.strip().splitlines()[-1:])}"
         return "" if self.failed else done.stdout
 
+    @property
+    def version(self) -> str:
+        """Return that of the peer's package, empty where nothing was measured."""
+        return self.measured[0]["version"] if self.measured else ""
+
+    def measured_once(self, model: Path, seed: int, *more: object) -> list[dict[str, Any]]:
+        """Measure in a process of its own, and return what it told; nothing, with `failed` set, where it fails."""
+        if self.failed:
+            return []
+        size = vocabulary_size(model)
+        output = self.run("measure", self.folder, self.name, "--threads", self.threads, "--seed", seed,
+                          "--vocabulary", size, "--draft-tokens", self.drafts, *more)  # fmt: skip
+        if self.failed:
+            say(f"{self.title}: {self.failed}")
+        found = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+        self.measured += found
+        return found
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -124,7 +143,7 @@ def main() -> None:
         for number in range(options.rounds):
             say(f"round {number + 1} of {options.rounds}")
             for case in cases if number % 2 == 0 else cases[::-1]:
-                measure(case, options, seed=number)
+                case.measured_once(options.model, number)
     except KeyboardInterrupt:
         say("interrupted: what was measured until now")
     say(render(cases, OURS, options.columns))
@@ -152,7 +171,7 @@ def write_figures(cases: list[Case], rounds: int, root: Path = ROOT) -> None:
         raise SystemExit("peers: nothing of ours was measured, so docs/figures/peers.json stays as it is")
     file = root / "docs" / "figures" / "peers.json"
     figures = json.loads(file.read_text(encoding="utf-8"))
-    versions = {case.peer: case.measured[0]["version"] for case in cases if case.measured}
+    versions = {case.peer: case.version for case in cases if case.version}
     today = datetime.now(UTC).date().isoformat()
     figures["processors"][processor_title()] = {"date": today, "rounds": rounds, "versions": versions, "rows": rows}
     file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
@@ -174,23 +193,35 @@ def named_bundle(text: str) -> tuple[str, Path]:
 def choose(options: argparse.Namespace) -> list[Case]:
     """Return the cases, column by column, peers side by side."""
     bundles = dict(options.bundle)
-    model = options.model.resolve()
-    converted = options.folder / "converted" / f"{model.parent.name}-{model.name}"
     cases = []
     for column in options.columns:
-        for peer in options.peers:
-            python = Path(sys.executable) if peer == OURS else options.folder / peer / "bin" / "python"
-            for name, form in import_module(f"peer_{peer}").FORMS.items():
-                folder = converted / peer / form.weights
-                if peer == OURS and name in bundles:
-                    folder = bundles[name]
-                if form.column != column or name not in options.forms:
-                    continue
-                cases += [Case(peer, name, form, python, folder, threads) for threads in options.threads]
-                if options.drafter and peer in SPECULATES:
-                    drafter, drafts = options.drafter.resolve(), options.draft_tokens
-                    both = folder.with_name(f"{form.weights}+{drafter.parent.name}-{drafter.name}-{drafts}")
-                    cases += [Case(peer, name, form, python, both, threads, drafts) for threads in options.threads]
+        found = cases_of(column, options.peers, options.model, options.folder, options.threads)
+        cases += [case for case in found if case.name in options.forms]
+    for case in cases:
+        if case.peer == OURS and case.name in bundles:
+            case.folder = bundles[case.name]
+    if options.drafter is None:
+        return cases
+    drafter, drafts = options.drafter.resolve(), options.draft_tokens
+    pairs = [(case, _drafted(case, drafter, drafts)) for case in cases]
+    return [each for pair in pairs for each in pair if each.peer in SPECULATES or not each.drafts]
+
+
+def _drafted(case: Case, drafter: Path, drafts: int) -> Case:
+    both = case.folder.with_name(f"{case.form.weights}+{drafter.parent.name}-{drafter.name}-{drafts}")
+    return Case(case.peer, case.name, case.form, case.python, both, case.threads, drafts)
+
+
+def cases_of(column: str, peers: Sequence[str], model: Path, folder: Path, threads: Sequence[int]) -> list[Case]:
+    """Return all forms of a column, peers side by side."""
+    model, cases = model.resolve(), []
+    converted = folder / "converted" / f"{model.parent.name}-{model.name}"
+    for peer in peers:
+        python = Path(sys.executable) if peer == OURS else folder / peer / "bin" / "python"
+        for name, form in import_module(f"peer_{peer}").FORMS.items():
+            if form.column == column:
+                place = converted / peer / form.weights
+                cases += [Case(peer, name, form, python, place, count) for count in threads]
     return cases
 
 
@@ -216,18 +247,6 @@ def convert(case: Case, model: Path, drafter: Path | None) -> None:
         say(f"{case.title}: {case.failed}")
     else:
         unfinished.rename(case.folder)
-
-
-def measure(case: Case, options: argparse.Namespace, seed: int) -> None:
-    if case.failed:
-        return
-    size = vocabulary_size(options.model)
-    output = case.run("measure", case.folder, case.name, "--threads", case.threads, "--seed", seed,
-                      "--vocabulary", size, "--draft-tokens", case.drafts)  # fmt: skip
-    if case.failed:
-        say(f"{case.title}: {case.failed}")
-    else:
-        case.measured += [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
 if __name__ == "__main__":

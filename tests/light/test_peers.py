@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scripts.figures.tables import peers
+from scripts.figures.tables import long_contexts, peers
 
 SCRIPTS = Path(__file__).parents[2] / "scripts" / "peers"
 
@@ -127,3 +127,34 @@ def test_speculation_is_compared_with_the_autoregression_and_speculation_of_peer
         "speculation: ours 2.00x the best peer's speculation (llama_cpp: Q4_0, 3 drafts)",
     ]  # fmt: skip
     assert "tokens/s: ours 0.83x the best peer's (llama_cpp: Q4_0)" in lines, "of autoregression alone"
+
+
+def test_long_contexts_are_measured_in_turns_and_shown_beside_float_caches(
+    run: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "long_contexts", raising=False)
+    program, asked = import_module("long_contexts"), []
+
+    def once(case: Any, model: Path, seed: int, *more: object) -> list[dict[str, Any]]:
+        asked.append((more[1], case.title))
+        case.measured = measured({"float32": 4, "F16": 6}.get(case.name.split()[1], 8), float(str(more[1])) / 100)
+        return case.measured
+
+    monkeypatch.setattr(run.Case, "measured_once", once)
+    monkeypatch.setattr(program, "prepare", lambda *_: None)
+    kept: list[Any] = []
+    monkeypatch.setattr(program, "write", lambda rows, versions, _: kept.extend((rows, versions)))
+    words = ["long_contexts.py", str(tmp_path), str(tmp_path), "--contexts", "50", "100", "--rounds", "1", "--write"]
+    monkeypatch.setattr(sys, "argv", words)
+    program.main()
+    forms = [name for context, name in asked if context == 50]
+    assert asked == [(context, name) for context in (50, 100) for name in forms]
+    assert forms == [
+        "speccompile: int4, float32 caches", "speccompile: int4, int8 caches", "speccompile: int4, int8/int4 caches",
+        "llama_cpp: Q4_0, F16 caches", "llama_cpp: Q4_0, Q8_0 caches",
+    ]  # fmt: skip
+    found = {"date": "2026-01-01", "rounds": 1, "threads": 1, "versions": kept[1], "contexts": kept[0]}
+    shown = long_contexts({"processors": {"mine": found}})
+    assert "| 50, speccompile, int4, int8 caches | 8.0 | 2.00 | 0.5 s | 2 MB |" in shown
+    assert "| 100, llama.cpp, Q4_0, F16 caches | 6.0 | 1.50 | 1.0 s | 2 MB |" in shown
+    assert long_contexts({"processors": {}}) == ""
