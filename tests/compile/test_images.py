@@ -248,6 +248,8 @@ def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
             assert answer.json["usage"]["prompt_tokens"] == len(ids)
             expected = idefics3.bundle.generate(ids, images=[image], max_new_tokens=NEW)
             assert answer.json["choices"][0]["token_ids"] == expected.token_ids
+            shown = {"messages": [{"role": "user", "content": content}]}
+            assert server.ask("POST", "/tokenize", shown).json["tokens"] == ids
             note = {idefics3.token: f"{mark}{idefics3.token}"}  # as descriptions of tools
             more = server.chat(content, max_tokens=1, temperature=0, chat_template_kwargs={"note": note})
             written = len(idefics3.bundle.token_ids(json.dumps(note, ensure_ascii=False)))
@@ -261,7 +263,10 @@ def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
             refused = server.chat([{"type": "image_url", "image_url": part}])
             assert (refused.status, said in refused.error["message"]) == (400, True), refused.json
         refused = server.chat([{"type": "image", "image": "/etc/hostname"}])
-        assert refused.status == 400
+        said = 'messages[0].content[0].type: received "image", expected text, or image_url for an image'
+        assert (refused.status, said in refused.error["message"]) == (400, True), refused.json
+        url = {"url": data_url(WIDE, form), "detail": None}
+        assert server.chat([{"type": "image_url", "image_url": url}], max_tokens=1, temperature=0).status == 200
         assert server.chat(f"a {idefics3.token} b", max_tokens=3, temperature=0).status == 200
 
 

@@ -69,3 +69,10 @@ def test_placeholders_in_variables_of_the_template_are_text(reading):
     assert (found[: len(plain)], token in reading.bundle.text.decode(behind)) == (plain, True)
     assert reading.bundle.text.decode(behind) == json.dumps(note, ensure_ascii=False)
     assert reading.bundle.vision.settings.token_id not in behind
+
+
+@pytest.mark.parametrize("low", [False, True])
+def test_tokens_of_a_conversation_with_pictures_are_those_of_its_request(reading, low):
+    found = json.loads(reading.tokens(body(low)))
+    assert found["tokens"] == reading.request(CHAT, body(low)).prompts[0]
+    assert found["tokens"].count(reading.bundle.vision.settings.token_id) == (4 if low else 12)
