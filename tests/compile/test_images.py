@@ -265,6 +265,10 @@ def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
         refused = server.chat([{"type": "image", "image": "/etc/hostname"}])
         said = 'messages[0].content[0].type: received "image", expected text, or image_url for an image'
         assert (refused.status, said in refused.error["message"]) == (400, True), refused.json
+        for name, value in (("truncate_prompt_tokens", 5), ("continue_final_message", True)):
+            refused = server.chat(content, **{name: value})
+            said = f"{name}: received {value} beside pictures, no part of which can be dropped or continued"
+            assert (refused.status, refused.error["message"][: len(said)]) == (400, said)
         url = {"url": data_url(WIDE, form), "detail": None}
         assert server.chat([{"type": "image_url", "image_url": url}], max_tokens=1, temperature=0).status == 200
         assert server.chat(f"a {idefics3.token} b", max_tokens=3, temperature=0).status == 200
