@@ -235,7 +235,7 @@ def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
             image = vision.picture(*size)
             content = [
                 {"type": "text", "text": f"a {idefics3.token} "},
-                {"type": "image_url", "image_url": {"url": data_url(image, form)}},
+                {"type": "image_url", "image_url": {"url": data_url(image, form), "detail": None}},
             ]
             answer = server.chat(content, max_tokens=NEW, temperature=0, return_token_ids=True)
             assert answer.status == 200, answer.json
@@ -251,9 +251,10 @@ def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
             shown = {"messages": [{"role": "user", "content": content}]}
             assert server.ask("POST", "/tokenize", shown).json["tokens"] == ids
             note = {idefics3.token: f"{mark}{idefics3.token}"}  # as descriptions of tools
-            more = server.chat(content, max_tokens=1, temperature=0, chat_template_kwargs={"note": note})
-            written = len(idefics3.bundle.token_ids(json.dumps(note, ensure_ascii=False)))
-            assert (more.status, more.json["usage"]["prompt_tokens"]) == (200, len(ids) + written), more.json
+            more = server.chat(content, max_tokens=1, chat_template_kwargs={"note": note}).json["usage"][
+                "prompt_tokens"
+            ]
+            assert more == len(ids) + len(idefics3.bundle.token_ids(json.dumps(note, ensure_ascii=False)))
         for part, said in (
             ({"url": "http://localhost/a.png"}, "expected data:image/..;base64"),
             ({"url": "data:image/bmp;base64,aGVsbG8="}, "the picture cannot be decoded"),
@@ -263,14 +264,9 @@ def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
             refused = server.chat([{"type": "image_url", "image_url": part}])
             assert (refused.status, said in refused.error["message"]) == (400, True), refused.json
         refused = server.chat([{"type": "image", "image": "/etc/hostname"}])
-        said = 'messages[0].content[0].type: received "image", expected text, or image_url for an image'
-        assert (refused.status, said in refused.error["message"]) == (400, True), refused.json
-        for name, value in (("truncate_prompt_tokens", 5), ("continue_final_message", True)):
-            refused = server.chat(content, **{name: value})
-            said = f"{name}: received {value} beside pictures, no part of which can be dropped or continued"
-            assert (refused.status, refused.error["message"][: len(said)]) == (400, said)
-        url = {"url": data_url(WIDE, form), "detail": None}
-        assert server.chat([{"type": "image_url", "image_url": url}], max_tokens=1, temperature=0).status == 200
+        assert (refused.status, "expected text, or image_url for an image" in refused.error["message"]) == (400, True)
+        refused = server.chat(content, continue_final_message=True).error["message"]
+        assert refused.startswith("continue_final_message: received True beside pictures, no part of which")
         assert server.chat(f"a {idefics3.token} b", max_tokens=3, temperature=0).status == 200
 
 
