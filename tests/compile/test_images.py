@@ -251,10 +251,10 @@ def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
             shown = {"messages": [{"role": "user", "content": content}]}
             assert server.ask("POST", "/tokenize", shown).json["tokens"] == ids
             note = {idefics3.token: f"{mark}{idefics3.token}"}  # as descriptions of tools
-            more = server.chat(content, max_tokens=1, chat_template_kwargs={"note": note}).json["usage"][
-                "prompt_tokens"
-            ]
-            assert more == len(ids) + len(idefics3.bundle.token_ids(json.dumps(note, ensure_ascii=False)))
+            usage = server.chat(content, max_tokens=1, chat_template_kwargs={"note": note}).json["usage"]
+            assert usage["prompt_tokens"] == len(ids) + len(
+                idefics3.bundle.token_ids(json.dumps(note, ensure_ascii=False))
+            )
         for part, said in (
             ({"url": "http://localhost/a.png"}, "expected data:image/..;base64"),
             ({"url": "data:image/bmp;base64,aGVsbG8="}, "the picture cannot be decoded"),
