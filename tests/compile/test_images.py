@@ -235,23 +235,25 @@ def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
             image = vision.picture(*size)
             content = [
                 {"type": "text", "text": f"a {idefics3.token} "},
-                {"type": "image_url", "image_url": {"url": data_url(image, form)}},
+                {"type": "image_url", "image_url": {"url": data_url(image, form), "detail": None}},
             ]
             answer = server.chat(content, max_tokens=NEW, temperature=0, return_token_ids=True)
             assert answer.status == 200, answer.json
             plain = [{"role": "user", "content": [{"type": "text", "text": "a TYPED "}, {"type": "image"}]}]
             written = tokenizer.apply_chat_template(plain, tokenize=False, add_generation_prompt=True)
-            mark = chr(0xE000)
-            pictures = idefics3.bundle.vision.pictures([image])
+            mark, pictures = chr(0xE000), idefics3.bundle.vision.pictures([image])
             typed = written.replace("TYPED", idefics3.token[0] + mark + idefics3.token[1:])
             ids = idefics3.bundle.vision.prompt(typed, pictures, special_tokens=False, mark=mark).ids
             assert answer.json["usage"]["prompt_tokens"] == len(ids)
             expected = idefics3.bundle.generate(ids, images=[image], max_new_tokens=NEW)
             assert answer.json["choices"][0]["token_ids"] == expected.token_ids
+            asked = {"messages": [{"role": "user", "content": content}]}
+            assert server.ask("POST", "/tokenize", asked).json["tokens"] == ids
             note = {idefics3.token: f"{mark}{idefics3.token}"}  # as descriptions of tools
-            more = server.chat(content, max_tokens=1, temperature=0, chat_template_kwargs={"note": note})
-            written = len(idefics3.bundle.token_ids(json.dumps(note, ensure_ascii=False)))
-            assert (more.status, more.json["usage"]["prompt_tokens"]) == (200, len(ids) + written), more.json
+            usage = server.chat(content, max_tokens=1, chat_template_kwargs={"note": note}).json["usage"]
+            assert usage["prompt_tokens"] == len(ids) + len(
+                idefics3.bundle.token_ids(json.dumps(note, ensure_ascii=False))
+            )
         for part, said in (
             ({"url": "http://localhost/a.png"}, "expected data:image/..;base64"),
             ({"url": "data:image/bmp;base64,aGVsbG8="}, "the picture cannot be decoded"),
@@ -260,8 +262,10 @@ def test_a_server_takes_pictures_as_data_urls(idefics3, request, kind):
         ):
             refused = server.chat([{"type": "image_url", "image_url": part}])
             assert (refused.status, said in refused.error["message"]) == (400, True), refused.json
-        refused = server.chat([{"type": "image", "image": "/etc/hostname"}])
-        assert refused.status == 400
+        refused = server.chat([{"type": "image", "image": "/etc/hostname"}]).error["message"]
+        assert "expected text, or image_url for an image" in refused
+        refused = server.chat(content, continue_final_message=True).error["message"]
+        assert "received True beside pictures, no part of which can be dropped or continued" in refused
         assert server.chat(f"a {idefics3.token} b", max_tokens=3, temperature=0).status == 200
 
 

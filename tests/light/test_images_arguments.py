@@ -33,6 +33,9 @@ def test_parts_of_messages_are_pictures_in_their_order():
          {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
     )  # fmt: skip
     assert sources == [None, b"hello"]
+    for detail in (None, "auto", "high"):
+        part = {"type": "image_url", "image_url": {"url": url, "detail": detail}}
+        assert split_images([{"role": "user", "content": [part]}])[1] == [b"hello"]
     assert plain[0]["content"] == "be brief"
     assert plain[1]["content"] == [{"type": "image"}, {"type": "text", "text": "and"}, {"type": "image"}]
     assert plain[2]["content"] == "a\nb"

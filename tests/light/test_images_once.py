@@ -13,6 +13,7 @@ from speccompile.runtime.images import reader as readers
 from speccompile.runtime.images.encoder import Picture
 from speccompile.runtime.images.reader import ImageReader
 from speccompile.runtime.text.tokenizer import Tokenizer
+from speccompile.serving.http.errors import RequestError
 from speccompile.serving.http.reading.reader import read_image
 from speccompile.serving.http.reading.tasks import CHAT, Reading
 from speccompile.serving.http.requests import TokenizedBody
@@ -69,3 +70,17 @@ def test_placeholders_in_variables_of_the_template_are_text(reading):
     assert (found[: len(plain)], token in reading.bundle.text.decode(behind)) == (plain, True)
     assert reading.bundle.text.decode(behind) == json.dumps(note, ensure_ascii=False)
     assert reading.bundle.vision.settings.token_id not in behind
+
+
+@pytest.mark.parametrize("low", [False, True])
+def test_tokens_of_a_conversation_with_pictures_are_those_of_its_request(reading, low):
+    found = json.loads(reading.tokens(body(low)))
+    assert found["tokens"] == reading.request(CHAT, body(low)).prompts[0]
+    assert found["tokens"].count(reading.bundle.vision.settings.token_id) == (4 if low else 12)
+
+
+@pytest.mark.parametrize(("name", "value"), [("truncate_prompt_tokens", 5), ("continue_final_message", True)])
+def test_pictures_are_neither_dropped_nor_continued(reading, name, value):
+    with pytest.raises(RequestError, match=f"{name}: received {value} beside pictures, no part of which can be"):
+        reading.request(CHAT, body(low=False, **{name: value}))
+    assert reading.request(CHAT, body(low=False, continue_final_message=False)).prompts

@@ -102,9 +102,7 @@ def _part(part: Mapping[str, Any], sources: list[Any], where: str) -> dict[str, 
         return {"type": "text", "text": part["text"]}
     if part["type"] == "image_url":
         given = part.get("image_url")
-        url, detail = (
-            (given.get("url"), given.get("detail", DETAILS[0])) if isinstance(given, Mapping) else (given, DETAILS[0])
-        )
+        url, detail = (given.get("url"), given.get("detail")) if isinstance(given, Mapping) else (given, None)
         picture = data_url(url, where)
         sources.append(LowDetail(picture) if _is_low(detail, where) else picture)
     else:
@@ -113,7 +111,7 @@ def _part(part: Mapping[str, Any], sources: list[Any], where: str) -> dict[str, 
 
 
 def _is_low(detail: Any, where: str) -> bool:
-    if detail not in DETAILS:
+    if detail is not None and detail not in DETAILS:
         raise PromptError(
             f"{where}.image_url.detail: received {detail!r}, expected {', '.join(DETAILS[:-1])} or {DETAILS[-1]}",
             hint="leave it out",

@@ -110,7 +110,7 @@ class _Api:
         client = self._client(http)
         model = self._model
         sees = task == tasks.CHAT and model.bundle.vision is not None
-        data = await (self._pictures if sees else self._bodies).read(http)
+        data = await self._read(http, sees=sees)
         if sees and self.settings.image_hosts.names:
             data = await anyio.to_thread.run_sync(self.settings.image_hosts.inlined, data, limiter=self._fetching)
         reading = partial(model.reader.request, task, data, speculative=self.settings.speculative)
@@ -129,6 +129,10 @@ class _Api:
             for request in requests:
                 request.cancel()
         return Response(status_code=499) if generations is None else Json(answer.full(generations))
+
+    async def _read(self, http: HttpRequest, *, sees: bool) -> bytes:
+        """Return a request's body. sees: it may have pictures."""
+        return await (self._pictures if sees else self._bodies).read(http)
 
     async def transcriptions(self, http: HttpRequest) -> Response:
         return await self._hear(http, TRANSCRIBE)
@@ -162,7 +166,7 @@ class _Api:
 
     async def _answer(self, http: HttpRequest, task: str) -> Response:
         self._client(http)
-        data = await self._bodies.read(http)
+        data = await self._read(http, sees=task == tasks.TOKENIZED and self._model.bundle.vision is not None)
         found = await cancel_on_disconnect(http, partial(self._model.reader.answer, task, data))
         return Response(status_code=499) if found is None else Response(found, media_type=Json.media_type)
 

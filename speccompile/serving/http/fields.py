@@ -97,12 +97,14 @@ _TOOLS: dict[str, Schema] = {
 _PART = {"type": "object", "required": ["type", "text"],
          "properties": {"type": {"enum": ["text"]}, "text": {"type": "string"}}}  # fmt: skip
 _MEDIA = {
-    ("image_url", "image", "input_image"): "images",
-    ("input_audio", "audio", "audio_url"): "audio",
-    ("video_url", "video"): "videos",
-    ("file", "input_file"): "files",
+    ("image_url",): "but this model takes no images: expected text",
+    ("image", "input_image"): "expected text, or image_url for an image",
+    ("input_audio", "audio", "audio_url"): "but this model takes no audio: expected text",
+    ("video_url", "video"): "but this model takes no videos: expected text",
+    ("file", "input_file"): "but this model takes no files: expected text",
 }
-"""Types of parts, as OpenAI and others name them -> media that no bundle takes here."""
+"""Types of parts, as OpenAI and others name them -> what is said about those that are left once images of a model that
+sees are read."""
 _MESSAGE = {
     "type": "object",
     "required": ["role"],
@@ -213,12 +215,12 @@ def _check_parts(messages: Any) -> None:
         content = message.get("content") if isinstance(message, dict) else None
         for index, part in enumerate(content if isinstance(content, list) else ()):
             kind = part.get("type") if isinstance(part, dict) else None
-            medium = next((medium for kinds, medium in _MEDIA.items() if isinstance(kind, str) and kind in kinds), None)
-            if medium is not None:
+            said = next((said for kinds, said in _MEDIA.items() if isinstance(kind, str) and kind in kinds), None)
+            if said is not None:
                 where = f"messages[{number}].content[{index}].type"
                 raise RequestError(
-                    f"{where}: received {shown(kind)}, but this model takes no {medium}: expected text",
-                    param=where, code="unsupported_value", hint="leave the part out",
+                    f"{where}: received {shown(kind)}, {said}", param=where, code="unsupported_value",
+                    hint="leave the part out",
                 )  # fmt: skip
 
 

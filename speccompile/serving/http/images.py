@@ -40,11 +40,12 @@ def shown_messages(body: Any, vision: "ImageReader | None") -> ShownMessages | N
     messages = body.get("messages") if isinstance(body, dict) else None
     if vision is None or not isinstance(messages, list) or not any(_pictures(message) for message in messages):
         return None
-    if body.get("continue_final_message"):
-        raise RequestError(
-            "continue_final_message: received true beside pictures, expected false", param="continue_final_message",
-            code="unsupported_parameter", hint="leave it out",
-        )  # fmt: skip
+    for name in ("continue_final_message", "truncate_prompt_tokens"):
+        if (value := body.get(name)) is not None and value is not False:
+            raise RequestError(
+                f"{name}: received {value!r} beside pictures, no part of which can be dropped or continued", param=name,
+                code="unsupported_parameter", hint="leave it out",
+            )  # fmt: skip
     rest = [
         {**message, "content": [each for each in message["content"] if not _is_picture(each)]}
         if _pictures(message)

@@ -118,11 +118,6 @@ def chat_fields(body: Any, bundle: "Texts") -> TokenizedBody:
     if top is not None and not fields.get("logprobs"):
         raise RequestError(f"top_logprobs: received {top} without logprobs", param="top_logprobs", hint="set logprobs")
     kept = prompts.kept_tokens(fields, bundle, int(fields.get("max_completion_tokens", fields.get("max_tokens", 1))))
-    if kept is not None and with_images is not None and with_images.images:
-        raise RequestError(
-            "truncate_prompt_tokens: received it for messages with pictures, no part of which can be dropped",
-            param="truncate_prompt_tokens", code="unsupported_parameter", hint="leave it out",
-        )  # fmt: skip
     tools = Tools.of(fields, bundle)
     if with_images is not None and bundle.vision is not None:
         with_images = read_pictures(with_images, bundle.vision)

@@ -154,23 +154,28 @@ bool App::answer_origin(Exchange& exchange) const {
   return true;
 }
 
+// Return how long a body may be. shows: it may have pictures.
+int64_t App::most_bytes(const OpenedModel& open, bool shows) const {
+  return std::max(settings_.max_body_bytes, shows && open.bundle->vision() ? kMostPicturesBody : int64_t{0});
+}
+
 // /tokenize and /detokenize.
 void App::tokenize(Exchange& exchange) {
   authenticate(exchange);
   check_type(exchange.head);
-  const std::string data = exchange.read_body(settings_.max_body_bytes);
   const std::shared_ptr<OpenedModel> open = model_->serving();
+  const bool is_tokenize = exchange.head.target == kTokenizeUrl;
+  const std::string data = exchange.read_body(most_bytes(*open, is_tokenize));
   const Json body = parse_body(data);
   if (body["model"].is_text()) model_->check_name(body["model"].text());
-  exchange.answer(200, exchange.head.target == kTokenizeUrl ? read_tokens(body, *open->bundle) : read_text(body, *open->bundle));
+  exchange.answer(200, is_tokenize ? read_tokens(body, *open->bundle) : read_text(body, *open->bundle));
 }
 
 void App::generate(Exchange& exchange, bool is_chat) {
   const std::string client = authenticate(exchange);
   check_type(exchange.head);
   const std::shared_ptr<OpenedModel> open = model_->serving();
-  const int64_t most = is_chat && open->bundle->vision() ? kMostPicturesBody : 0;
-  const std::string data = exchange.read_body(std::max(settings_.max_body_bytes, most));
+  const std::string data = exchange.read_body(most_bytes(*open, is_chat));
   const Json body = parse_body(data);
   if (body["model"].is_text()) model_->check_name(body["model"].text());
   ParsedRequest asked = is_chat ? read_chat(body, *open->bundle, settings_) : read_completion(body, *open->bundle, settings_);

@@ -74,6 +74,7 @@ class App {
   bool page_route(Exchange& exchange);
   void models(Exchange& exchange, const std::string& name);
   void tokenize(Exchange& exchange);
+  int64_t most_bytes(const OpenedModel& open, bool shows) const;
   void generate(Exchange& exchange, bool is_chat);
   void hear(Exchange& exchange, const std::string& task);
   void answer_whole(Exchange& exchange, const ParsedRequest& asked, const std::vector<std::shared_ptr<ServedRequest>>& requests, int ready);

@@ -12,18 +12,20 @@ const Json& unsupported() {
   return read;
 }
 
-// Types of parts, as OpenAI and others name them, and the media that no bundle takes here.
+constexpr const char *kNoAudio = "but this model takes no audio: expected text", *kNoVideos = "but this model takes no videos: expected text",
+                     *kNoFiles = "but this model takes no files: expected text", *kOtherName = "expected text, or image_url for an image";
+// Types of parts, as OpenAI and others name them, and what is said about those that are left once images of a model that sees are read.
 struct Medium {
-  const char *type, *name;
+  const char *type, *said;
 };
-constexpr Medium kMedia[] = {{"image_url", "images"}, {"image", "images"},     {"input_image", "images"}, {"input_audio", "audio"}, {"audio", "audio"},
-                             {"audio_url", "audio"},  {"video_url", "videos"}, {"video", "videos"},       {"file", "files"},        {"input_file", "files"}};
+constexpr Medium kMedia[] = {{"image_url", "but this model takes no images: expected text"},
+                             {"image", kOtherName}, {"input_image", kOtherName}, {"input_audio", kNoAudio}, {"audio", kNoAudio}, {"audio_url", kNoAudio},
+                             {"video_url", kNoVideos}, {"video", kNoVideos}, {"file", kNoFiles}, {"input_file", kNoFiles}};
 
 void check_part(const Json& part, const std::string& where) {
   for (const Medium& medium : kMedia)
     if (part["type"].is_text() && part["type"].text() == medium.type)
-      throw RequestError(400, where + ": received " + shown(part["type"]) + ", but this model takes no " + medium.name + ": expected text", where,
-                         "unsupported_value", "leave the part out");
+      throw RequestError(400, where + ": received " + shown(part["type"]) + ", " + medium.said, where, "unsupported_value", "leave the part out");
 }
 
 // Throws RequestError for the first part of a message that is another medium than text.

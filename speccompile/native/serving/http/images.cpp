@@ -11,6 +11,7 @@
 #include "../../images/reader.h"
 #include "conversation.h"
 #include "errors.h"
+#include "prompts.h"
 
 namespace spc::http {
 namespace {
@@ -111,7 +112,7 @@ std::optional<ShownMessages> shown_messages(const Json& body, const Bundle& bund
   return found;
 }
 
-TokenIds shown_prompt(const Json& body, const Json& fields, ShownMessages& shown, const Bundle& bundle, const Json& tools) {
+TokenIds shown_prompt(const Json& body, const Json& fields, ShownMessages& shown, const Bundle& bundle, const Json& tools, bool fits) {
   Json::List messages;
   for (size_t number = 0; number < body["messages"].list().size(); ++number) {
     Json plain = plain_message(fields["messages"].list()[number], "messages[" + std::to_string(number) + "]");
@@ -128,6 +129,7 @@ TokenIds shown_prompt(const Json& body, const Json& fields, ShownMessages& shown
   if (fields.find(kVariables)) marked_fields.set(kVariables, own.list()[1]);
   try {
     const std::string text = chat_text(marked_fields, bundle.chat(), own.list()[2], &own.list()[0].list());
+    if (fits) check_bytes(text, bundle, "messages");
     const std::vector<images::PicturePtr> pictures = reader.pictures(shown.pictures);
     for (size_t number = 0; number < pictures.size(); ++number) shown.pictures[number].known = pictures[number];
     return reader.prompt(text, pictures, false, mark).ids;

@@ -23,7 +23,7 @@ struct ShownMessages {
 std::optional<ShownMessages> shown_messages(const Json& body, const Bundle& bundle);
 
 // Return the tokens of a conversation with pictures in the bundle's chat template. body: the whole one; fields: of its checked rest;
-// tools: see `chat_text`. The pictures are known to the bundle from now on. Throws RequestError.
-TokenIds shown_prompt(const Json& body, const Json& fields, ShownMessages& shown, const Bundle& bundle, const Json& tools);
+// tools: see `chat_text`; fits: see `chat_prompt`. The pictures are known to the bundle from now on. Throws RequestError.
+TokenIds shown_prompt(const Json& body, const Json& fields, ShownMessages& shown, const Bundle& bundle, const Json& tools, bool fits = true);
 
 }  // namespace spc::http

@@ -7,11 +7,10 @@
 #include "conversation.h"
 #include "errors.h"
 #include "fields.h"
+#include "images.h"
 
 namespace spc::http {
-namespace {
 
-// Throws RequestError, before a text is tokenized, if it is longer than any text of as many tokens as the model takes.
 void check_bytes(const std::string& text, const Bundle& bundle, const char* field) {
   const int64_t capacity = bundle.manifest().max_length, most = tokenizer_of(bundle).longest_token_bytes() * capacity;
   if (most == 0 || static_cast<int64_t>(text.size()) <= most) return;
@@ -19,6 +18,8 @@ void check_bytes(const std::string& text, const Bundle& bundle, const char* fiel
                               " bytes of text at most, and " + field + " has " + std::to_string(text.size()) + " bytes",
                      field, "context_length_exceeded", "shorten it");
 }
+
+namespace {
 
 TokenIds encoded(const std::string& text, const Bundle& bundle, bool special_tokens, const char* field) {
   try {
@@ -111,11 +112,16 @@ std::vector<TokenIds> prompts_of(const Json& prompt, const Bundle& bundle, std::
 }
 
 Json read_tokens(const Json& body, const Bundle& bundle) {
-  const Json fields = validate_tokenize(body);
+  std::optional<ShownMessages> seen = shown_messages(body, bundle);
+  const Json fields = validate_tokenize(seen ? seen->rest : body);
   if (!fields.find("prompt") == !fields.find("messages"))
     throw RequestError(400, "received a prompt and messages, or neither, expected one of them", "prompt");
   const bool adds = !fields.find("add_special_tokens") || fields["add_special_tokens"].boolean();
-  const TokenIds ids = fields.find("messages") ? chat_prompt(fields, bundle, false) : encoded(fields["prompt"].text(), bundle, adds, "prompt");
+  TokenIds ids;
+  if (seen)
+    ids = shown_prompt(body, fields, *seen, bundle, Json(), false);
+  else
+    ids = fields.find("messages") ? chat_prompt(fields, bundle, false) : encoded(fields["prompt"].text(), bundle, adds, "prompt");
   Json::List tokens, names;
   for (const int64_t id : ids) {
     tokens.push_back(id);

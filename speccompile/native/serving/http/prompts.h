@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "../../runtime/bundle.h"
@@ -13,6 +14,8 @@ namespace spc::http {
 // Return a whole number of JSON that a schema has seen, which may be written as 3.0.
 int64_t whole_of(const Json& value);
 
+// Throws RequestError, before a text is tokenized, if it is longer than any text of as many tokens as the model takes.
+void check_bytes(const std::string& text, const Bundle& bundle, const char* field);
 // Throw RequestError, in OpenAI's words, if a prompt leaves no capacity for a new token.
 void check_length(size_t size, const Bundle& bundle, const char* field);
 // Return the tokenizer. Throws RequestError without one.

@@ -13,6 +13,7 @@ from speccompile.runtime.images.encoder import LowDetail
 from speccompile.serving.http import prompts
 from speccompile.serving.http.errors import RequestError
 from speccompile.serving.http.fields import DETOKENIZE, TOKENIZE, validate
+from speccompile.serving.http.images import read_pictures, shown_messages
 from speccompile.serving.http.json_text import dumps, parse
 from speccompile.serving.http.requests import (
     ParsedRequest,
@@ -72,11 +73,15 @@ class Reading:
 
     def tokens(self, data: bytes) -> bytes:
         """Return the answer of /tokenize."""
-        fields = validate(self._json(data), TOKENIZE)
+        body = self._json(data)
+        shown = shown_messages(body, self.bundle.vision)
+        fields = validate(body if shown is None else shown.rest, TOKENIZE)
         if ("prompt" in fields) == ("messages" in fields):
             raise RequestError("received a prompt and messages, or neither, expected one of them", param="prompt")
         if "messages" in fields:
-            tokens = prompts.chat_prompt(fields, self.bundle)
+            if shown is not None and self.bundle.vision is not None:
+                shown = read_pictures(shown, self.bundle.vision)
+            tokens = prompts.chat_prompt(fields, self.bundle, shown=shown)
         else:
             tokens = prompts.encode(fields["prompt"], self.bundle, fields.get("add_special_tokens", True))
         found = {"count": len(tokens), "max_model_len": self.bundle.manifest.max_length, "tokens": tokens}
