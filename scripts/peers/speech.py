@@ -72,6 +72,7 @@ def convert(folder: Path, name: str, target: Path) -> None:
 
     kind = WhisperForConditionalGeneration if name == WHISPER else BartForConditionalGeneration
     model = kind.from_pretrained(folder / name)
+    model.config.normalize_before = False  # which its loader reads of a BART, and newer configs no longer have
     loader = _MODEL_LOADERS[type(model.config).__name__]
     words = [f"<{token}>" for token in range(model.config.vocab_size)]
     spec = loader.get_model_spec(model)
