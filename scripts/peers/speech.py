@@ -140,7 +140,8 @@ def run_theirs(name: str, precision: str, model: Path) -> dict[str, Any]:
         view, more = ctranslate2.StorageView.from_array(features), {"suppress_blank": False, "suppress_tokens": [END]}
 
         def generate(count: int) -> list[int]:
-            made = engine.generate(view, [PROMPT], beam_size=1, max_length=len(PROMPT) + count, **more)
+            most = max(2 * count, len(PROMPT) + count)  # it writes at most half of its length
+            made = engine.generate(view, [PROMPT], beam_size=1, max_length=most, **more)
             found: list[int] = made[0].sequences_ids[0]
             return found
     else:
