@@ -72,6 +72,7 @@ def convert(folder: Path, name: str, target: Path) -> None:
 
     kind = WhisperForConditionalGeneration if name == WHISPER else BartForConditionalGeneration
     model = kind.from_pretrained(folder / name)
+    model.config.normalize_before = False  # which its loader reads of a BART, and newer configs no longer have
     loader = _MODEL_LOADERS[type(model.config).__name__]
     words = [f"<{token}>" for token in range(model.config.vocab_size)]
     spec = loader.get_model_spec(model)
@@ -139,7 +140,8 @@ def run_theirs(name: str, precision: str, model: Path) -> dict[str, Any]:
         view, more = ctranslate2.StorageView.from_array(features), {"suppress_blank": False, "suppress_tokens": [END]}
 
         def generate(count: int) -> list[int]:
-            made = engine.generate(view, [PROMPT], beam_size=1, max_length=len(PROMPT) + count, **more)
+            most = max(2 * count, len(PROMPT) + count)  # it writes at most half of its length
+            made = engine.generate(view, [PROMPT], beam_size=1, max_length=most, **more)
             found: list[int] = made[0].sequences_ids[0]
             return found
     else:

@@ -144,7 +144,7 @@ class Training:
     expected) of an unsupported combination, or None. read_only_dialects: dialects of heads that compile but do not
     train -> the reason. own_text: whether the drafter reads tokens alone, so that it can continue a prompt without the
     target. says_taps: whether the config of a trained head names its taps, even if the original config does not.
-    over_sources: whether it learns from a target with an encoder.
+    source_sizes: sizes of a new drafter for a target with an encoder, None if it does not learn from one.
     """
 
     sizes: Mapping[str, Size] = field(default_factory=dict)
@@ -162,7 +162,7 @@ class Training:
     read_only_dialects: Mapping[str, str] = field(default_factory=dict)
     own_text: bool = False
     says_taps: bool = False
-    over_sources: bool = False
+    source_sizes: Mapping[str, Size] | None = None
 
 
 @dataclass(frozen=True)

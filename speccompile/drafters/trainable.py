@@ -41,6 +41,15 @@ class TeacherBatch:
     logits: Tensor
 
 
+@dataclass(frozen=True)
+class SourcedBatch(TeacherBatch):
+    """A batch of answers of a target with an encoder. sources int64 [B, n]: what it read; is_source bool [B, n]: False
+    for padding, which is on the right."""
+
+    sources: Tensor
+    is_source: Tensor
+
+
 class TrainableDrafter(nn.Module, ABC):
     """A drafter in training. Training updates its parameters that require gradients, in float32.
 

@@ -28,7 +28,7 @@ from speccompile.recipe.training_kind import check_masks, find_training, trained
 from speccompile.recipe.training_output import check_output, check_work
 from speccompile.recipe.training_parts import decide_evaluate, decide_loss, decide_save, decide_schedule, defaults_for
 from speccompile.recipe.training_schema import Train
-from speccompile.recipe.training_sources import check_source_data, check_source_kind
+from speccompile.recipe.training_sources import check_source_begin, check_source_data, check_source_kind
 from speccompile.recipe.vocabulary_match import check_vocabulary_match
 
 
@@ -198,6 +198,7 @@ def _begin_model(
     if read_mask is not None:
         read_mask(folder, model.facts.vocabulary_size)
     check_begin_model(model, origin)
+    check_source_begin(model, target, origin)
     notes = check_vocabulary_match(target, model, "train.begin", origin)
     ours, theirs = model.facts.hidden_size, target.facts.hidden_size
     if ours is not None and theirs is not None and ours > theirs:
@@ -247,7 +248,8 @@ def _new(
         expected = f"{one_of([format_value(each) for each in training.dialects])} for kind {kind}"
         raise origin.refusal("train.save.dialect", format_value(dialect), expected, f"set it to {training.dialects[0]}")
     taps = _taps(written, kind, training, target, origin)
-    sizes = decide_shape(training.sizes, config, written.shape or {}, origin)
+    own_sizes = training.sizes if target.facts.source is None else training.source_sizes or {}
+    sizes = decide_shape(own_sizes, config, written.shape or {}, origin)
     found = training.refusal(dialect, taps, sizes) if training.refusal else None
     if found is not None:
         key, received, expected = found

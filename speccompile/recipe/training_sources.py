@@ -4,7 +4,6 @@ from speccompile.drafters import DRAFTING_METHODS
 from speccompile.plan.plan import ModelPlan
 from speccompile.plan.recipe_source import RecipeSource, format_value, one_of
 from speccompile.plan.training_plan import BUNDLE, GIVEN, PROMPTS, DataPlan, LossPlan
-from speccompile.recipe.training_kind import training_of
 
 
 def check_source_kind(kind: str, target: ModelPlan, origin: RecipeSource) -> None:
@@ -15,10 +14,22 @@ def check_source_kind(kind: str, target: ModelPlan, origin: RecipeSource) -> Non
     if source.audio is not None:
         received = f"a section for '{target.reference}', which hears"
         raise origin.refusal("train", received, "a target that reads texts", "remove the section train")
-    learning = [each for each in DRAFTING_METHODS if (found := training_of(each)) is not None and found.over_sources]
+    learning = [
+        each
+        for each, method in DRAFTING_METHODS.items()
+        if method.reads_sources and method.training is not None and method.training.source_sizes is not None
+    ]
     if kind not in learning:
         received = f"'{kind}' for '{target.reference}', which has an encoder"
         raise origin.refusal("drafter.kind", received, one_of(learning), "choose one of these kinds")
+
+
+def check_source_begin(model: ModelPlan, target: ModelPlan, origin: RecipeSource) -> None:
+    """Raise RecipeError for a language model that is to learn from an encoder-decoder, and the other way round."""
+    words = ["no encoder" if each.facts.source is None else "an encoder" for each in (model, target)]
+    if words[0] != words[1]:
+        received = f"'{model.reference}', which has {words[0]}"
+        raise origin.refusal("train.begin", received, f"a model with {words[1]}, as the target", "give another drafter")
 
 
 def check_source_data(data: DataPlan, loss: LossPlan, target: ModelPlan, origin: RecipeSource) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from speccompile.compiler.models.sourced import SourcedModel
+from speccompile.compiler.models.sourced import SourcedModel, answers_over
 from speccompile.compiler.step.taps import Taps
-from speccompile.drafters.trainable import TeacherBatch
+from speccompile.drafters.trainable import SourcedBatch, TeacherBatch
 from speccompile.plan.plan import ModelPlan
 from speccompile.plan.sources import SourcePlan
 from speccompile.runtime.sources import start_tokens
@@ -33,14 +33,17 @@ class Teacher:
     @torch.no_grad()
     def forward(self, tokens: Tensor, real: Tensor, learnt: Tensor) -> TeacherBatch:
         """Run the target. tokens int64 [B, T]; real, learnt bool [B, T]: attention and loss mask of `TeacherBatch`."""
+        if isinstance(self.model, SourcedModel):
+            sources, (tokens, real, learnt) = split_sources(tokens, real, learnt, self.start)
+            with self.taps.open():
+                logits = answers_over(self.model.whole, *sources, tokens).logits
+            return SourcedBatch(tokens, real, learnt, self._features(logits), logits.float(), *sources)
         with self.taps.open():
-            if isinstance(self.model, SourcedModel):
-                sources, (tokens, real, learnt) = split_sources(tokens, real, learnt, self.start)
-                logits = self.model.over(*sources, tokens).logits
-            else:
-                logits = self.model(tokens, attention_mask=real.long(), use_cache=False).logits
-        features = self.taps.features() if self.taps.names else logits.new_zeros((*tokens.shape, 0))
-        return TeacherBatch(tokens, real, learnt, features.float(), logits.float())
+            logits = self.model(tokens, attention_mask=real.long(), use_cache=False).logits
+        return TeacherBatch(tokens, real, learnt, self._features(logits), logits.float())
+
+    def _features(self, logits: Tensor) -> Tensor:
+        return self.taps.features() if self.taps.names else logits.new_zeros((*logits.shape[:2], 0)).float()
 
     def prompt_length(self, prompt: Sequence[int]) -> int:
         """Return the number of tokens before the first new one in the outputs for a prompt and its continuation."""

@@ -7,6 +7,7 @@ import torch
 import yaml
 
 from speccompile.compiler.models.load import load_model
+from speccompile.drafters.model.training import ModelLearner, write_decoder
 from speccompile.errors import RecipeError
 from speccompile.recipe import load_recipe
 from speccompile.recipe.training import plan_training
@@ -60,6 +61,26 @@ def test_the_teacher_is_transformers_over_each_source(name, tmp_path):
     assert loaded.answer(SOURCES[0], start, 20, [ends])[:20] == generate(model, SOURCES[0], max_new_tokens=20)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["bart", "m2m_100", "t5", "t5gemma"])
+def test_a_new_decoder_has_the_encoder_of_its_target(name, tmp_path):
+    model = make_model(name, tmp_path / "target")
+    number = len(model.get_decoder().layers if name != "t5" else model.get_decoder().block)
+    for count in (1, number):
+        write_decoder(tmp_path / f"{count}", tmp_path / "target", count)
+        learner = ModelLearner(tmp_path / f"{count}", 120, 2)
+        network = learner.network
+        encoders = [each.get_encoder().state_dict() for each in (model, network)]
+        assert all(torch.equal(weight, encoders[1][key]) for key, weight in encoders[0].items())
+        assert not any(weight.requires_grad for weight in network.get_encoder().parameters())
+        assert any(weight.requires_grad for weight in network.get_decoder().parameters())
+        seen = Teacher(load_model(tmp_path / "target", 48), (), START).forward(*samples())
+        anchors = torch.arange(1, 3).expand(len(SOURCES), -1)
+        (logits,) = learner(seen, anchors, 1)
+        is_same = torch.allclose(logits, seen.logits[:, 1:3], atol=1e-4 * float(seen.logits.abs().max()))
+        assert is_same == (count == number)
+
+
 def write_recipe(folder, target, train=None, **keys):
     data = {"kind": "prompts", "files": str(folder / "data.jsonl"), "length": 60, "held_out": 0.2}
     (folder / "data.jsonl").write_text("".join(json.dumps({"token_ids": [5, 6 + n, 2]}) + "\n" for n in range(30)))
@@ -83,7 +104,7 @@ def write_recipe(folder, target, train=None, **keys):
 @pytest.mark.parametrize(
     ("keys", "train", "message"),
     [
-        ({"drafter": {"kind": "eagle3", "model": "new"}}, {}, "'eagle3' for .*which has an encoder, expected "),
+        ({"drafter": {"kind": "eagle3", "model": "new"}}, {}, "'eagle3' for .*an encoder, expected model or medusa"),
         ({}, {"data": {"kind": "text", "files": "data.jsonl"}}, "train.data.kind: received 'text' for"),
         ({}, {"data": {"kind": "prompts", "files": "data.jsonl", "features": "disk"}}, "train.data.features: received"),
         (
@@ -104,12 +125,14 @@ def test_a_target_that_hears_is_refused(tmp_path):
         plan_training(write_recipe(tmp_path, tmp_path / "target"))
 
 
-@pytest.mark.sweep("a training with two builds; its parts are above, and heads are built in tests/compile")
-@pytest.mark.builds(2)
-def test_trained_heads_draft_as_their_training_says(tmp_path, monkeypatch):
+@pytest.mark.sweep("trainings with two builds; their parts are above, and heads are built in tests/compile")
+@pytest.mark.builds(4)
+@pytest.mark.parametrize("kind", ["medusa", "model"])
+def test_what_is_trained_drafts_as_its_training_says(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_model("bart", tmp_path / "target")
-    written = write_recipe(tmp_path, tmp_path / "target")
+    written = write_recipe(tmp_path, tmp_path / "target", drafter={"kind": kind, "model": "new"})
     plan = plan_training(written)
+    assert plan.begin is None
     report = run_training(plan, Source.of(written, (), plan))
     assert report.best["simulated"] == report.best["compiled"] > 1.5

@@ -66,17 +66,6 @@ class SourcedModel(nn.Module):
             found: Tensor = self.whole.get_encoder()(input_ids=source, attention_mask=torch.ones_like(source))[0]
         return found
 
-    def over(self, sources: Tensor, is_source: Tensor, tokens: Tensor) -> Any:
-        """Return transformers' output for tokens int64 [B, T] over sources int64 [B, n], padded where bool [B, n] says
-        False."""
-        mask, places = is_source.long(), torch.arange(tokens.shape[1], device=tokens.device)[None]
-        with counting_positions(self.whole):
-            encoded = self.whole.get_encoder()(input_ids=sources, attention_mask=mask)[0]
-        with counting_positions(self.whole, places):
-            return self.whole(
-                decoder_input_ids=tokens, encoder_outputs=BaseModelOutput(encoded), attention_mask=mask, use_cache=False
-            )
-
     @torch.no_grad()
     def answer(self, source: Sequence[int], begin: Sequence[int], room: int, ends: Sequence[int]) -> list[int]:
         """Return up to `room` new tokens, the most probable ones, after those with which an answer begins. An
@@ -120,6 +109,18 @@ class SourcedModel(nn.Module):
             return self.whole(**given, **more)
         with counting_positions(self.whole, torch.arange(input_ids.shape[1])[None]):  # as with a cache: padding counts
             return self.whole(**given, **more)
+
+
+def answers_over(whole: nn.Module, sources: Tensor, is_source: Tensor, tokens: Tensor) -> Any:
+    """Return the output of an encoder-decoder of transformers for tokens int64 [B, T] over sources int64 [B, n], padded
+    where bool [B, n] says False."""
+    mask, places = is_source.long(), torch.arange(tokens.shape[1], device=tokens.device)[None]
+    with counting_positions(whole):
+        encoded = whole.get_encoder()(input_ids=sources, attention_mask=mask)[0]
+    with counting_positions(whole, places):
+        return whole(
+            decoder_input_ids=tokens, encoder_outputs=BaseModelOutput(encoded), attention_mask=mask, use_cache=False
+        )
 
 
 def sourced(whole: nn.Module, base: type[SourcedModel] = SourcedModel) -> SourcedModel:

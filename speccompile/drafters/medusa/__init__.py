@@ -25,7 +25,7 @@ METHOD = DraftingMethod(
         vocabulary=True,
         max_depth_is_trained=True,
         refusal=require_final_norm,
-        over_sources=True,
+        source_sizes=SIZES,
         read_only_dialects={MEDUSA_2: "its heads lie among the weights of the target, which were trained with them"},
     ),
     runs=ONE_A_ROUND,

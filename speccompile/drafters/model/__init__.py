@@ -1,7 +1,7 @@
 """A smaller language model with the target's vocabulary (Leviathan et al. 2023; Chen et al. 2023)."""
 
 from speccompile.drafters.method import DYNAMIC_TREE_ROWS, ONE_A_DRAFT, OWN, DraftingMethod, Training, greedy_draft_row
-from speccompile.drafters.model.sizes import SIZES
+from speccompile.drafters.model.sizes import SIZES, SOURCE_SIZES
 
 METHOD = DraftingMethod(
     "model",
@@ -11,7 +11,9 @@ METHOD = DraftingMethod(
     weights=OWN,
     with_images=True,
     required_keys={"model": ("the model", "demo/drafter")},
-    training=Training(sizes=SIZES, dialects=("Hugging Face",), is_depth_independent=True, own_text=True),
+    training=Training(
+        sizes=SIZES, dialects=("Hugging Face",), is_depth_independent=True, own_text=True, source_sizes=SOURCE_SIZES
+    ),
     aliases=("draft", "draft_model"),
     elsewhere="and this version drafts for a drafter by looking up in the text alone",
     over_texts=True,

@@ -44,3 +44,22 @@ SIZES = {
     "head_dim": Size(head_dim, min=2, step=2),
 }
 """See `Training.sizes`."""
+
+
+def decoder_layers(config: Config) -> int:
+    """Return the number of layers of an encoder-decoder's decoder."""
+    nested = config.get("decoder")
+    names = ("decoder_layers", "num_decoder_layers", *LAYERS)
+    return config_value(nested if isinstance(nested, Mapping) else config, *names)
+
+
+def _kept(config: Config, found: Mapping[str, int | str]) -> int:
+    return max(1, decoder_layers(config) // _FEWER)
+
+
+def _most(config: Config, found: Mapping[str, int | str]) -> int:
+    return decoder_layers(config)
+
+
+SOURCE_SIZES = {"layers": Size(_kept, max=_most, reason="the target has no more")}
+"""See `Training.source_sizes`: the target's encoder, and some layers of its decoder."""

@@ -6,16 +6,27 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+)
 
 from speccompile.compiler.checkpoints.facts import TOKENIZER_FILES
 from speccompile.compiler.checkpoints.json_files import CONFIG
+from speccompile.compiler.models.sourced import answers_over, sourced
+from speccompile.compiler.step.layers import find_layers
 from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.initialization import llama_config
 from speccompile.drafters.saving import write_config
-from speccompile.drafters.trainable import NewDrafter, TeacherBatch, TrainableDrafter, rows_at
+from speccompile.drafters.trainable import NewDrafter, SourcedBatch, TeacherBatch, TrainableDrafter, rows_at
 from speccompile.errors import CheckpointError
 
+_LAYER_KEYS = ("decoder_layers", "num_decoder_layers", "num_hidden_layers")
+"""Keys of a decoder's number of layers in configs of encoder-decoders."""
 _TOKENIZER_FILES = (*TOKENIZER_FILES, "added_tokens.json", "tokenizer.model", "vocab.json", "merges.txt")
 """Tokenizer files that this project reads, and older ones that other programs read."""
 
@@ -37,13 +48,17 @@ class ModelLearner(TrainableDrafter):
         self.rows = self.network.config.vocab_size
         self.size = min(self.rows, target_size)
         self.vocabulary = torch.arange(self.size) if self.size < target_size else None
+        if self.network.config.is_encoder_decoder:  # the target's: states of equal encoders are equal
+            self.network.get_encoder().requires_grad_(False)
 
     def forward(self, seen: TeacherBatch, anchors: Tensor, depth: int) -> list[Tensor]:
         """See `TrainableDrafter.forward`."""
         tokens, last = seen.tokens.clamp(max=self.rows - 1), seen.tokens.shape[1] - 1
-        logits = self.network(tokens, attention_mask=seen.attention_mask.long(), use_cache=False).logits[
-            ..., : self.size
-        ]
+        if isinstance(seen, SourcedBatch):
+            logits = answers_over(self.network, seen.sources.clamp(max=self.rows - 1), seen.is_source, tokens).logits
+        else:
+            logits = self.network(tokens, attention_mask=seen.attention_mask.long(), use_cache=False).logits
+        logits = logits[..., : self.size]
         return [rows_at(logits, (anchors + step).clamp(max=last)) for step in range(depth)]
 
     def save(self, folder: Path, dtype: torch.dtype) -> None:
@@ -60,9 +75,9 @@ class ModelLearner(TrainableDrafter):
 
 def _load(folder: Path) -> PreTrainedModel:
     """Load a model in float32. Raise CheckpointError for missing tensors, which transformers would fill randomly."""
-    model, found = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, local_files_only=True, output_loading_info=True
-    )
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    kind = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    model, found = kind.from_pretrained(folder, dtype=torch.float32, local_files_only=True, output_loading_info=True)
     lacking = sorted(found["missing_keys"])
     if lacking:
         raise CheckpointError(
@@ -75,12 +90,43 @@ def _load(folder: Path) -> PreTrainedModel:
 def new(folder: Path, wanted: NewDrafter) -> None:
     """Write a new Llama with random weights, tied embeddings and the target's tokenizer."""
     assert wanted.target is not None, "a language model has the target's tokenizer"
+    if wanted.config.get("is_encoder_decoder"):
+        write_decoder(folder, wanted.target, int(wanted.sizes["layers"]))
+        return
     words = {key: value for key, value in llama_config(wanted).items() if value is not None}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(wanted.seed)
         model = LlamaForCausalLM(LlamaConfig(**words | {"tie_word_embeddings": True}))
     model.save_pretrained(folder)
     copy_tokenizer(wanted.target, folder)
+
+
+def write_decoder(folder: Path, target: Path, count: int) -> None:
+    """Write an encoder-decoder with `count` layers of its decoder, evenly spread from the first to the last one, as
+    distil-whisper begins (Gandhi et al. 2023)."""
+    model = _load(target)
+    layers = find_layers(sourced(model))
+    places = [round(number * (len(layers) - 1) / max(count - 1, 1)) for number in range(count)]
+    kept = {f"{place}": number for number, place in enumerate(places)}
+    config = model.config
+    inner = getattr(config, "decoder", None) or config
+    name = next(each for each in _LAYER_KEYS if isinstance(getattr(inner, each, None), int))
+    prefix = next(each for each, module in model.named_modules() if module is layers)
+    weights = {}
+    for key, value in model.state_dict().items():
+        number, _, rest = key.removeprefix(f"{prefix}.").partition(".")
+        if not key.startswith(f"{prefix}."):
+            weights[key] = value
+        elif number in kept:
+            weights[f"{prefix}.{kept[number]}.{rest}"] = value
+    setattr(inner, name, count)
+    if getattr(inner, "layer_types", None):
+        inner.layer_types = [inner.layer_types[place] for place in places]
+    small = type(model)(config)
+    small.load_state_dict(weights)
+    small.generation_config = model.generation_config
+    small.save_pretrained(folder)
+    copy_tokenizer(target, folder)
 
 
 def copy_tokenizer(source: Path, folder: Path) -> None:

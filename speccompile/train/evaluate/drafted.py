@@ -51,7 +51,7 @@ def read(teacher: Teacher, learner: TrainableDrafter, tokens: Tensor, real: Tens
     device."""
     place, where = device_of(teacher.model), device_of(learner)
     seen = teacher.forward(tokens.to(place), real.to(place), learnt.to(place))
-    return TeacherBatch(*(getattr(seen, field.name).to(where) for field in fields(TeacherBatch)))
+    return type(seen)(*(getattr(seen, field.name).to(where) for field in fields(seen)))
 
 
 def draft(learner: TrainableDrafter, seen: TeacherBatch, depth: int, first: int = 1) -> AnchorDrafts:
