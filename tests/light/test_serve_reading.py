@@ -62,6 +62,8 @@ def children(process) -> str:
 
 DEEP = "\n".join(["start: z0", *(f'z{i}: z{i + 1} | "a" z{i + 1}' for i in range(3000)), 'z3000: "b"'])
 """A grammar for which llguidance's own stack is too small."""
+LONG = {"grammar_bytes": 1 << 20}
+"""For a text that is shorter than its limit, so that another one is reached."""
 HOSTILE = {
     "a divisor": ({"guided_json": ENDLESS}, {"seconds": 0.3}, "the limit read_seconds"),
     "little memory": (
@@ -69,9 +71,9 @@ HOSTILE = {
         {"seconds": 20, "memory_mib": 24},
         "the limit read_memory",
     ),
-    "an expression": ({"guided_regex": "(a?b?)" * 20000}, {"seconds": 0.3}, "the limit read_seconds"),
-    "a deep grammar": ({"guided_grammar": DEEP}, {}, "nested too deeply"),
-    "a large grammar": ({"guided_grammar": "start: " + '("a"|"b")? ' * 9000}, {}, "grammar size"),
+    "an expression": ({"guided_regex": "(a?b?)" * 20000}, LONG | {"seconds": 0.3}, "the limit read_seconds"),
+    "a deep grammar": ({"guided_grammar": DEEP}, LONG, "nested too deeply"),
+    "a large grammar": ({"guided_grammar": "start: " + '("a"|"b")? ' * 9000}, LONG, "grammar size"),
     "a large expression": ({"guided_regex": "a|b" * 330000}, {}, "the limit grammar_bytes"),
     "a large schema": ({"structured_outputs": {"json": {"enum": ["a" * 300000]}}}, {}, "the limit grammar_bytes"),
     "many choices": ({"guided_choice": [f"choice {i}" for i in range(64000)]}, {}, "the limit grammar_bytes"),

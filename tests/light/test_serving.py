@@ -1,7 +1,5 @@
 """A service over toy bundles, step by step: who gets a row when, what waits, what ends."""
 
-from contextlib import nullcontext
-
 import pytest
 
 from speccompile.errors import EngineError, OverloadedError, UsageError
@@ -214,18 +212,6 @@ def test_lower_numbers_are_served_earlier():
         order += [number for number, each in enumerate(requests) if each.begun and number not in order]
     assert order == [3, 4, 0, 1, 2]
     finish(made, *requests)
-
-
-def test_a_full_queue_takes_one_batch_of_what_is_more_urgent():
-    """It gets the slot of a running sequence, which waits in its place."""
-    made = scheduler(1, Limits(scheduling_policy="priority", requests=1))
-    taken = [made.submit(PROMPT, priority=5, max_new_tokens=20)]
-    made.step()
-    taken.append(made.submit(PROMPT, priority=5, max_new_tokens=4))
-    for priority, waiting in ((6, "1 requests"), (5, "1 requests"), (1, ""), (0, "2 requests")):
-        with pytest.raises(OverloadedError, match=waiting) if waiting else nullcontext():
-            taken.append(made.submit(PROMPT, priority=priority, max_new_tokens=4))
-    finish(made, *taken)
 
 
 def test_a_priority_is_refused_where_the_queue_has_none():

@@ -1,15 +1,18 @@
-"""Preempted sequences go on from the folder of sessions."""
+"""Preempted sequences go on from the folder of sessions, and a full queue takes those that preempt."""
 
 import time
+from contextlib import nullcontext
 
 import pytest
 
+from speccompile.errors import OverloadedError
 from speccompile.runtime.rounds.decode_loop import DecodeLoop
 from speccompile.runtime.sessions import SessionKey, Sessions
 from speccompile.serving.scheduler import Limits, SessionFolder
 from speccompile.serving.scheduler.scheduler import Scheduler
 from tests.light.fake_bundle import toy_bundle
 from tests.light.test_rows import KINDS
+from tests.light.test_serving import finish, scheduler
 from tests.light.test_session_folder import PROMPT
 
 
@@ -43,3 +46,26 @@ def test_a_preempted_text_goes_on_from_its_file(kind, tmp_path, monkeypatch):
     assert answer.cached_tokens == 0, "what it read itself before it was preempted is no cached part of its prompt"
     assert reused[-1] > len(PROMPT) or "states" in kind  # of these a file serves whole or not at all
     scheduler.close()
+
+
+@pytest.mark.parametrize(
+    ("running", "submitted"),
+    [
+        ([5], [(5, ""), (6, "1 requests"), (5, "1 requests"), (1, ""), (0, "2 requests")]),
+        ([5, 0], [(5, ""), (1, ""), (2, "2 requests"), (-1, "")]),
+    ],
+    ids=["one slot", "two slots"],
+)
+def test_a_full_queue_takes_what_gets_the_slot_of_a_running_sequence(running, submitted):
+    """That one waits in its place, so that no more than one batch waits beyond the limit. Who comes later or is less
+    urgent gets none that another waiting sequence will get."""
+    made = scheduler(len(running), Limits(scheduling_policy="priority", requests=1))
+    taken = [made.submit(PROMPT, priority=priority, max_new_tokens=20) for priority in running[:1]]
+    made.step()
+    taken += [made.submit(PROMPT, priority=priority, max_new_tokens=20) for priority in running[1:]]
+    while made.running < len(running):
+        made.step()
+    for priority, waiting in submitted:
+        with pytest.raises(OverloadedError, match=waiting) if waiting else nullcontext():
+            taken.append(made.submit(PROMPT, priority=priority, max_new_tokens=4))
+    finish(made, *taken)
