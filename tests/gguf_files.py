@@ -10,6 +10,7 @@ from gguf.quants import dequantize, quantize
 from safetensors.torch import load_file, save_file
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
+from speccompile.recipe.gguf import gguf_folder
 from tests.heads.mtp import mtp_target
 
 PARTS = {"llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2,
@@ -84,6 +85,12 @@ def write_gguf(folder, file, types=("F32",), tokenizer=None, keys=(), tensors=()
     writer.write_tensors_to_file()
     writer.close()
     return stored
+
+
+def describe(folder, file, **options):
+    """Write a folder's model as GGUF. Return the folder that describes it, and its weights."""
+    stored = write_gguf(folder, file, **options)
+    return gguf_folder(file), stored
 
 
 def _tensors(folder):
