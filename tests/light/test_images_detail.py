@@ -48,7 +48,7 @@ def test_a_small_picture_keeps_its_rows(tmp_path):
     assert Picture.of(image, family).grid == Picture.of(image, family, is_low=True).grid
 
 
-@pytest.mark.parametrize("detail", ["auto", "high", "low"])
+@pytest.mark.parametrize("detail", ["auto", "high", "low", None])
 def test_detail_comes_with_a_picture(detail):
     part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsbG8=", "detail": detail}}
     _, (source,) = split_images([{"role": "user", "content": [part]}])
@@ -56,7 +56,7 @@ def test_detail_comes_with_a_picture(detail):
     assert tasks.read_image(tasks._written(source)) == source
 
 
-@pytest.mark.parametrize("detail", ["tiny", None, 7, {}])
+@pytest.mark.parametrize("detail", ["tiny", 7, {}])
 def test_another_detail_is_refused(detail: Any):
     part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGVsbG8=", "detail": detail}}
     with pytest.raises(PromptError, match=r"\[0\].image_url.detail: .*, expected auto, high or low"):

@@ -116,9 +116,15 @@ def asked(scripts, tmp_path, monkeypatch):
     write_toy_bundle(tmp_path / "toy", batch_size=3)
     native = Namespace(command=tmp_path / "speccompile-native", onnxruntime=tmp_path / "library")
     monkeypatch.setattr(scripts, "locations", lambda: native)
-    monkeypatch.setattr(scripts, "_gguf", lambda environment, model, file: str(file))
+    monkeypatch.setattr(scripts, "_gguf", lambda environment, model, file, weights: f"{file} {weights}")
     return Namespace(
-        bundle=tmp_path / "toy", folder=tmp_path, tokenizer=tmp_path, drafter=tmp_path, threads=2, mode=None
+        bundle=tmp_path / "toy",
+        folder=tmp_path,
+        tokenizer=tmp_path,
+        drafter=tmp_path,
+        threads=2,
+        mode=None,
+        weights="Q8_0",
     )
 
 
@@ -132,7 +138,7 @@ def test_llama_cpp_has_what_the_bundle_has(scripts, asked, tmp_path):
     assert (values["--parallel"], values["--ctx-size"], values["--threads"]) == ("3", str(3 * length), "2")
     assert (values["--temp"], values["--spec-type"]) == ("0", "draft-simple")
     assert (values["--model"], values["--model-draft"]) == (
-        str(tmp_path / "target.gguf"), str(tmp_path / "drafter.gguf")
+        f"{tmp_path / 'target.gguf'} Q8_0", f"{tmp_path / 'drafter.gguf'} Q8_0"
     )  # fmt: skip
 
 

@@ -74,7 +74,9 @@ def _write_all(
         for name, ids in prefixes.items():
             file = folder / prefix_file(engine, name)
             file.parent.mkdir(parents=True, exist_ok=True)
-            bundle.generate(ids, max_new_tokens=1)
+            bundle.generate(
+                ids, max_new_tokens=1, adaptive=False
+            )  # so that the drafter reads it, whatever drafts cost here
             bundle.save_session(file)
             file.chmod(0o644)  # like the bundle's other files: it holds the recipe's text
             tried = [ids, *([*ids, *prompt] for prompt in prompts if len(ids) + len(prompt) < room)] if prompts else []
