@@ -10,17 +10,12 @@ docs/figures/long.json beside those of other processors, and the tables into the
 
 import argparse
 import json
-import subprocess
-import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from common import say
-from run import OURS, ROOT, cases_of, prepare
-
-from speccompile.machine.system import processor_title
+from run import OURS, cases_of, keep_figures, prepare
 
 PEERS = (OURS, "llama_cpp")
 NEW_TOKENS = 64
@@ -57,7 +52,9 @@ def main() -> None:
     say("\n".join([render(figures), *(f"{case.title}: {case.failed}" for case in cases if case.failed)]))
     print(json.dumps(figures))
     if options.write:
-        write(figures, {case.peer: case.version for case in cases if case.version}, options)
+        versions = {case.peer: case.version for case in cases if case.version}
+        facts = {"rounds": options.rounds, "threads": options.threads, "versions": versions}
+        keep_figures("long", facts | {"contexts": figures})
 
 
 def medians(found: list[dict[str, Any]]) -> dict[str, float]:
@@ -78,18 +75,6 @@ def render(figures: list[dict[str, Any]]) -> str:
         )
         lines.append(f"{row['context']:>8} {row['form']:<32}{speed:>10.1f}{first:>10.1f}{memory:>14.0f}")
     return "\n".join(lines)
-
-
-def write(rows: list[dict[str, Any]], versions: dict[str, str], options: argparse.Namespace) -> None:
-    """Put them into docs/figures/long.json as those of this processor, and the table into its page."""
-    file = ROOT / "docs" / "figures" / "long.json"
-    figures = json.loads(file.read_text(encoding="utf-8"))
-    today = datetime.now(UTC).date().isoformat()
-    figures["processors"][processor_title()] = {
-        "date": today, "rounds": options.rounds, "threads": options.threads, "versions": versions, "contexts": rows,
-    }  # fmt: skip
-    file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    subprocess.run([sys.executable, "-m", "scripts.figures"], cwd=ROOT, check=True)
 
 
 if __name__ == "__main__":

@@ -169,11 +169,15 @@ def write_figures(cases: list[Case], rounds: int, root: Path = ROOT) -> None:
     rows = summary(cases, OURS, COLUMNS)
     if not rows:
         raise SystemExit("peers: nothing of ours was measured, so docs/figures/peers.json stays as it is")
-    file = root / "docs" / "figures" / "peers.json"
-    figures = json.loads(file.read_text(encoding="utf-8"))
     versions = {case.peer: case.version for case in cases if case.version}
-    today = datetime.now(UTC).date().isoformat()
-    figures["processors"][processor_title()] = {"date": today, "rounds": rounds, "versions": versions, "rows": rows}
+    keep_figures("peers", {"rounds": rounds, "versions": versions, "rows": rows}, root)
+
+
+def keep_figures(name: str, measured: dict[str, Any], root: Path = ROOT) -> None:
+    """Put what was measured today on this processor into docs/figures/NAME.json, and the tables into their pages."""
+    file = root / "docs" / "figures" / f"{name}.json"
+    figures = json.loads(file.read_text(encoding="utf-8"))
+    figures["processors"][processor_title()] = {"date": datetime.now(UTC).date().isoformat(), **measured}
     file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     subprocess.run([sys.executable, "-m", "scripts.figures"], cwd=root, check=True)
 

@@ -23,7 +23,8 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # of scripts.examples, which makes the corrector
+ROOT = str(Path(__file__).resolve().parents[2])
+sys.path.insert(0, ROOT)  # of scripts.examples, which makes the corrector
 
 TOKENS, SOURCE = 96, 100
 VOCABULARY, END, START, PROMPT = 51865, 50257, 50258, [50258, 50363]
@@ -203,8 +204,7 @@ def start(folder: Path, case: int, *more: str) -> str:
     """Run a case in a process of its own. CTranslate2's environment reads this one's packages for its conversion."""
     theirs = CASES[case][1] == "ctranslate2"
     python = folder / "ctranslate2" / "bin" / "python" if theirs else Path(sys.executable)
-    root = str(Path(__file__).resolve().parents[2])
-    paths = [root, *([sysconfig.get_path("purelib")] if more and theirs else [])]
+    paths = [ROOT, *([sysconfig.get_path("purelib")] if more and theirs else [])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
     line = [str(python), __file__, str(folder), "--case", str(case), *more]
     return subprocess.run(line, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout

@@ -167,7 +167,7 @@ def test_what_was_won_pays_for_stretches_that_lose_and_for_little_more():
 
 @pytest.mark.parametrize("usual", [0.6, 0.95])
 def test_a_text_whose_first_drafts_fail_is_tried_again_where_drafts_pay_as_a_rule(usual):
-    """As a small model's texts are: hard to predict at first, and soon repeating themselves."""
+    """Generate as small models do: hard to predict at first, and soon repeating itself."""
 
     def chance(place: int) -> float:
         return 0.95 if place >= 24 else 0.0

@@ -143,7 +143,7 @@ def test_long_contexts_are_measured_in_turns_and_shown_beside_float_caches(
     monkeypatch.setattr(run.Case, "measured_once", once)
     monkeypatch.setattr(program, "prepare", lambda *_: None)
     kept: list[Any] = []
-    monkeypatch.setattr(program, "write", lambda rows, versions, _: kept.extend((rows, versions)))
+    monkeypatch.setattr(program, "keep_figures", lambda name, facts: kept.extend((name, facts)))
     words = ["long_contexts.py", str(tmp_path), str(tmp_path), "--contexts", "50", "100", "--rounds", "1", "--write"]
     monkeypatch.setattr(sys, "argv", words)
     program.main()
@@ -153,7 +153,9 @@ def test_long_contexts_are_measured_in_turns_and_shown_beside_float_caches(
         "speccompile: int4, float32 caches", "speccompile: int4, int8 caches", "speccompile: int4, int8/int4 caches",
         "llama_cpp: Q4_0, F16 caches", "llama_cpp: Q4_0, Q8_0 caches",
     ]  # fmt: skip
-    found = {"date": "2026-01-01", "rounds": 1, "threads": 1, "versions": kept[1], "contexts": kept[0]}
+    name, facts = kept
+    assert (name, facts["rounds"], facts["threads"]) == ("long", 1, 1)
+    found = {"date": "2026-01-01", **facts}
     shown = long_contexts({"processors": {"mine": found}})
     assert "| 50, speccompile, int4, int8 caches | 8.0 | 2.00 | 0.5 s | 2 MB |" in shown
     assert "| 100, llama.cpp, Q4_0, F16 caches | 6.0 | 1.50 | 1.0 s | 2 MB |" in shown

@@ -43,7 +43,7 @@ ENDLESS: dict[str, str] = CASES["endless"] | {
     "x" * 2**18 + "x": "expected at most 262144",
 }
 LARGE = [template for template, said in ENDLESS.items() if "seconds" not in said]
-"""Those that a size ends."""
+"""Templates that a size ends."""
 
 
 @pytest.fixture(scope="module")

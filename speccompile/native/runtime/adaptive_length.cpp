@@ -67,9 +67,11 @@ bool AdaptiveDraftLength::resumes(int64_t lag) {
   const double price = model_.trial_cost(lag), left = expected_tokens() - new_tokens_;
   const bool pays = (gain > 1 + kTrialShare && price <= (1 - 1 / gain) * autoregressive() * left) ||
                     (begins && gain > 1 - kFirstMargin);
-  const bool first = begins && gain > 1 - kFirstTrial && price <= kFirstBudgets * budget();
-  const bool may_try = first || trial_loss_ + price <= budget();
-  if (!pays && !may_try) {
+  const auto may_try = [&, gain = gain] {
+    const double most = budget();
+    return (begins && gain > 1 - kFirstTrial && price <= kFirstBudgets * most) || trial_loss_ + price <= most;
+  };
+  if (!pays && !may_try()) {
     gap_ = std::min(2 * gap_, kLongestGap);
     waited_ = 0;
     return false;

@@ -220,9 +220,7 @@ class AdaptiveDraftLength:
         price, left = self._model.trial_cost(lag), self._expected_tokens - self._new_tokens
         pays = gain > 1 + TRIAL_SHARE and price <= (1 - 1 / gain) * self._model.autoregressive.typical * left
         pays = pays or (begins and gain > 1 - FIRST_MARGIN)
-        first = begins and gain > 1 - FIRST_TRIAL and price <= FIRST_BUDGETS * self._budget
-        may_try = first or self._trial_loss + price <= self._budget
-        if not pays and not may_try:
+        if not pays and not self._may_try(gain, price, begins=begins):
             self._gap, self._waited = min(2 * self._gap, LONGEST_GAP), 0
             return False
         self._recent_loss, self._on_trial = 0.0, not pays
@@ -232,6 +230,13 @@ class AdaptiveDraftLength:
         self._width, self._tried, self._paused, self._loss_since_resume = self._model.full, False, False, 0.0
         self._since_decision = 0 if width == self._width else DECISION_ROUNDS  # one round shows what all widths accept
         return True
+
+    def _may_try(self, gain: float, price: float, *, begins: bool) -> bool:
+        """Return whether a trial that costs `price` seconds is allowed, where drafts seem to make decoding `gain` times
+        as fast. begins: at the beginning of a generation."""
+        budget = self._budget
+        first = begins and gain > 1 - FIRST_TRIAL and price <= FIRST_BUDGETS * budget
+        return first or self._trial_loss + price <= budget
 
     @property
     def _expected_tokens(self) -> float:

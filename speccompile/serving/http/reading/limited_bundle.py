@@ -29,7 +29,7 @@ def warm_up(texts: "Texts") -> None:
     """Do now what would else make the first request slow, and each child again: open the tokenizer for grammars, bound
     the text of tokens, compile the chat template."""
     if texts.grammars.is_supported:
-        with suppress(BundleError):  # no constraint goes with this tokenizer: who asks for one is told so
+        with suppress(BundleError):  # of a tokenizer without constraints: a request for one is refused
             texts.grammars.warm()
     if texts.text is not None:
         texts.text.most_bytes(1)
