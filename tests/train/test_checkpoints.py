@@ -198,7 +198,7 @@ def started(folder, **keys):
 
 
 def test_a_disk_that_is_full_leaves_the_checkpoint_before(tmp_path):
-    """By a limit of the size of files, which is what a quota gives."""
+    """A limit on the size of files stands for the full disk, as a quota does."""
     stopped_at(tmp_path, 5)
     before, limits = names(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))

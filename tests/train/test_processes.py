@@ -32,7 +32,7 @@ def tensors(folder):
 
 
 def assert_alike(one, other, rtol=1e-3, atol=1e-5):
-    """Weights and losses to rounding; a step of Adam divides by numbers near zero, which widens it."""
+    """Compare weights and losses to rounding; a step of Adam divides by numbers near zero, which widens it."""
     ours, theirs = tensors(one), tensors(other)
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
@@ -178,7 +178,7 @@ def test_a_precision_of_the_launch_is_refused(monkeypatch):
 
 
 def test_fsdp_without_devices_is_refused(monkeypatch):
-    """accelerate leaves it out without a word."""
+    """accelerate ignores the option silently."""
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     monkeypatch.setenv("FSDP_VERSION", "2")
     with pytest.raises(UsageError, match="FSDP, for which accelerate has no way with NO"):
