@@ -64,6 +64,14 @@ def save(folder, kind, **changes):
     return folder
 
 
+def write_parts(writer, file=None):
+    """Write what a writer has been given, and close its files."""
+    writer.write_header_to_file(file)
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def write_gguf(folder, file, types=("F32",), tokenizer=None, keys=(), tensors=(), split=0, rope_freqs=None, gates=None):
     """Write the model in a Hugging Face folder as GGUF. types: of its matrices, in turn. tokenizer: called with the
     writer. keys: (method of the writer, value) beside those of the converter. tensors: name -> array beside the
@@ -80,10 +88,7 @@ def write_gguf(folder, file, types=("F32",), tokenizer=None, keys=(), tensors=()
     _write_tensors(writer, arch, config, stored, types, dict(tensors), gates)
     if rope_freqs is not None:
         writer.add_tensor("rope_freqs.weight", np.asarray(rope_freqs, np.float32))
-    writer.write_header_to_file(Path(file))
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_parts(writer, Path(file))
     return stored
 
 

@@ -118,6 +118,18 @@ def fail(part: int) -> float:
     raise Stopped
 
 
+def run_until_it_fails(folder, step=10, *, learner=None, save_every=0, **keys):
+    """Run a training that ends in the middle of the step after `step`."""
+    learner = learner or Toy()
+    weigh = ToyWeigh(learner, 8)
+    weigh.before[step] = fail
+    try:
+        run(folder, learner=learner, weigh=weigh, save_every=save_every, **keys)
+    except Stopped:
+        return
+    raise AssertionError("the training did not stop")
+
+
 def share_weights() -> None:
     """FSDP2 without devices: accelerate has it only for those, while torch has it for processors as well."""
     from accelerate import FullyShardedDataParallelPlugin
