@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
 from speccompile.recipe.gguf import gguf_folder
+from tests.gguf_writer import write_parts
 from tests.heads.mtp import mtp_target
 
 PARTS = {"llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2,
@@ -62,14 +63,6 @@ def save(folder, kind, **changes):
         parameter.data += 0.1 * torch.randn_like(parameter)
     model.save_pretrained(folder)
     return folder
-
-
-def write_parts(writer, file=None):
-    """Write what a writer has been given, and close its files."""
-    writer.write_header_to_file(file)
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
 
 
 def write_gguf(folder, file, types=("F32",), tokenizer=None, keys=(), tensors=(), split=0, rope_freqs=None, gates=None):

@@ -8,7 +8,7 @@ import numpy as np
 from gguf.quants import dequantize, quantize
 from safetensors.torch import load_file
 
-from tests.gguf_files import write_parts
+from tests.gguf_writer import write_parts
 
 ENDS = {"fc.weight": "fc.weight", "norm.weight": "output_norm.weight", "lm_head.weight": "output.weight",
         "embed_tokens.weight": "token_embd.weight", "input_norm.weight": "enc.output_norm.weight",

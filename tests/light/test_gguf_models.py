@@ -17,7 +17,8 @@ from speccompile.errors import CheckpointError, SpeccompileError, UnsupportedMod
 from speccompile.recipe.gguf import gguf_folder
 from speccompile.recipe.model_recipe import make_model_recipe
 from speccompile.recipe.model_request import ModelRequest
-from tests.gguf_files import MODELS, describe, qwen_with_mtp, save, save_reference, write_gguf, write_parts
+from tests.gguf_files import MODELS, describe, qwen_with_mtp, save, save_reference, write_gguf
+from tests.gguf_writer import write_parts
 
 QUANTIZED = ("Q8_0", "Q4_0", "Q5_1", "F16", "BF16", "Q4_1", "Q5_0")
 

@@ -17,7 +17,7 @@ from speccompile.compiler.checkpoints.gguf.reader import read_gguf
 from speccompile.compiler.checkpoints.gguf.splits import find_gguf, read_split
 from speccompile.compiler.weights.gguf.dequantize import dequantize
 from speccompile.errors import CheckpointError, SpeccompileError
-from tests.gguf_files import write_parts
+from tests.gguf_writer import write_parts
 
 FUZZED = 400
 """Damaged files in a run; 10,000 were tried once."""

@@ -17,7 +17,8 @@ from speccompile.compiler.checkpoints.gguf.reader import read_gguf
 from speccompile.compiler.checkpoints.gguf.text_splits import TEXT_SPLITS
 from speccompile.compiler.checkpoints.gguf.tokenizer import make_tokenizer
 from speccompile.errors import SpeccompileError, UnsupportedModelError
-from tests.gguf_files import add_byte_level, write_parts
+from tests.gguf_files import add_byte_level
+from tests.gguf_writer import write_parts
 
 SOURCES = sorted(Path(__file__).parents[2].glob("speccompile/*/*.py"))[:60]
 ODD = (
