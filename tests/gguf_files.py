@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
 from speccompile.recipe.gguf import gguf_folder
+from tests.gguf_writer import write_parts
 from tests.heads.mtp import mtp_target
 
 PARTS = {"llama": gguf.MODEL_ARCH.LLAMA, "mistral": gguf.MODEL_ARCH.LLAMA, "qwen2": gguf.MODEL_ARCH.QWEN2,
@@ -80,10 +81,7 @@ def write_gguf(folder, file, types=("F32",), tokenizer=None, keys=(), tensors=()
     _write_tensors(writer, arch, config, stored, types, dict(tensors), gates)
     if rope_freqs is not None:
         writer.add_tensor("rope_freqs.weight", np.asarray(rope_freqs, np.float32))
-    writer.write_header_to_file(Path(file))
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_parts(writer, Path(file))
     return stored
 
 

@@ -8,6 +8,8 @@ import numpy as np
 from gguf.quants import dequantize, quantize
 from safetensors.torch import load_file
 
+from tests.gguf_writer import write_parts
+
 ENDS = {"fc.weight": "fc.weight", "norm.weight": "output_norm.weight", "lm_head.weight": "output.weight",
         "embed_tokens.weight": "token_embd.weight", "input_norm.weight": "enc.output_norm.weight",
         "hidden_norm.weight": "enc.output_norm.weight", "markov_head.markov_w1.weight": "markov_w1.weight",
@@ -44,10 +46,7 @@ def write_head(folder, file, architecture, kind="F32", *, keys=(), without=(), t
             stored[name] = _write(writer, found, tensor.numpy(), kind, config if architecture == "eagle3" else None)
     for name, array in dict(tensors).items():
         writer.add_tensor(name, array)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_parts(writer)
     return stored
 
 

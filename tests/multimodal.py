@@ -1,6 +1,5 @@
 """Tiny random models that read images beside text, in the layouts in which such checkpoints are published."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -121,14 +120,6 @@ def save(built: PreTrainedModel, folder: Path, layout: str = "saved", *, tokeniz
 
 def renamed(name: str, prefixes: dict[str, str]) -> str:
     return next((new + name.removeprefix(old) for old, new in prefixes.items() if name.startswith(old)), name)
-
-
-def edit_config(folder: Path, edit: Any) -> None:
-    """Change config.json: `edit` is given the object that it holds."""
-    path = folder / "config.json"
-    config = json.loads(path.read_text())
-    edit(config)
-    path.write_text(json.dumps(config))
 
 
 def tensor_names(folder: Path) -> list[str]:

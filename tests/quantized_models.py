@@ -1,6 +1,5 @@
 """Models of the zoo, quantized by the published layouts of GPTQ, AWQ, compressed-tensors, fp8 and MXFP4."""
 
-import json
 from pathlib import Path
 
 import torch
@@ -8,6 +7,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests import zoo
+from tests.json_files import merge_json
 
 GROUP = 32
 CONFIGS = {
@@ -58,8 +58,7 @@ def pack_experts(folder: Path) -> None:
 
 
 def _say(folder: Path, quantization: dict) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": quantization}))
+    merge_json(folder / "config.json", {"quantization_config": quantization})
 
 
 def _grouped(weight: Tensor, *, symmetric: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:

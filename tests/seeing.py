@@ -1,6 +1,7 @@
 """Bundles of tiny targets that see pictures, beside transformers' whole models."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +116,12 @@ PROMPTS = [
 def native(seeing: Seeing, native_library: Path, onnxruntime_library: Path) -> NativeBundle:
     """Return the module's bundle `seeing`, opened by the runtime in C++."""
     return NativeBundle(seeing.path, library=native_library, onnxruntime=onnxruntime_library, threads=1)
+
+
+@contextmanager
+def opened(name: str, drafter: Any, folders: pytest.TempPathFactory, **cache: Any) -> Iterator[Seeing]:
+    """Yield the bundle of a family, which is built. cache: keys of its recipe's section `cache`."""
+    folder = folders.mktemp(name)
+    seeing = Seeing(name, made(name, drafter, folder, **cache), folder)
+    yield seeing
+    seeing.bundle.close()

@@ -10,6 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from speccompile.drafters.token_map import Tokenizer as Side
 from speccompile.drafters.token_map import TokenizerPair, make_token_map
+from tests.json_files import merge_json
 
 ENGLISH = [
     "the quick brown fox jumps over the lazy dog and the other dogs jump over the fox",
@@ -80,8 +81,7 @@ def save_pair(folder: Path, noise: float = 0.02) -> None:
         for parameter in drafter.parameters():
             parameter += noise * parameter.std() * torch.randn(parameter.shape)
     _saved(drafter, tokenizer, folder / "drafter", eos=2)
-    config = folder / "drafter" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"pard_token": SIZE - 1}))
+    merge_json(folder / "drafter" / "config.json", {"pard_token": SIZE - 1})
 
 
 def _model(seed: int) -> LlamaForCausalLM:

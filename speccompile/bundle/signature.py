@@ -36,7 +36,7 @@ class PublicKey:
 
     @property
     def name(self) -> str:
-        """The number as minisign prints it."""
+        """Return the number as minisign prints it."""
         return self.number[::-1].hex().upper()
 
     def to_text(self) -> str:

@@ -18,12 +18,12 @@ _FOREIGN = (
 
 
 def read_layers(
-    keys: Keys, tensors: dict[str, TensorSource], count: int | None = None, first: int = 0, known: Collection[str] = ()
+    keys: Keys, tensors: dict[str, TensorSource], count: int | None = None, known: Collection[str] = ()
 ) -> LayerShape:
     """Return the decoder layers that a config describes. Layers have a bias if the config or the file has one.
 
-    tensors: by normalised names. count: number of layers, instead of the config's. first: index of the first layer.
-    known: keys of other formulas that mean something else in this config. Raise CheckpointError.
+    tensors: by normalised names. count: number of layers, instead of the config's. known: keys of other formulas that
+    mean something else in this config. Raise CheckpointError.
     """
     for key in _FOREIGN:
         if key not in known:
@@ -33,7 +33,7 @@ def read_layers(
     layers = count or keys.count("num_hidden_layers", default=1)
     model_type = str(keys.values.get("model_type") or "llama")
     bias = keys.flag("attention_bias", "qkv_bias", default=False)
-    own = f"layers.{first}.self_attn."
+    own = "layers.0.self_attn."
     keys.ignore("num_hidden_layers", "vocab_size", "max_seq_len")
     head_dim = keys.count("head_dim", default=max(1, hidden // heads))
     return LayerShape(

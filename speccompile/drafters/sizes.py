@@ -84,12 +84,12 @@ def head_dim(config: Config, found: Mapping[str, int | str]) -> int:
     return config_value(config, "head_dim", default=even) if same else even
 
 
-def layer_sizes(layers: int, most_layers: int | None = None, *, narrow: bool = False) -> dict[str, Size]:
+def layer_sizes(layers: int, *, narrow: bool = False) -> dict[str, Size]:
     """Return the sizes of Llama-like decoder layers. narrow: the hidden size may be smaller than the target's."""
     wider = "a head that is wider than its target costs more than it can save"
     width = {"hidden_size": Size(hidden_size, max=hidden_size, reason=wider, step=2)} if narrow else {}
     return {
-        "layers": Size(layers, max=most_layers, reason="the dialect has room for no more"),
+        "layers": Size(layers),
         **width,
         "intermediate_size": Size(intermediate_size),
         "heads": Size(heads),

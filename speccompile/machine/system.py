@@ -43,8 +43,8 @@ def trim_heap() -> None:
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """Pause garbage collection, for imports: torch and transformers make half a million objects, and collections while
-    they do so take a quarter of their time (measured: 0.9 of 3.5 s)."""
+    """Pause garbage collection, as for imports: torch and transformers make half a million objects, and collections
+    while they do so take a quarter of their time (measured: 0.9 of 3.5 s)."""
     enabled = gc.isenabled()
     gc.disable()
     try:

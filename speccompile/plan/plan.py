@@ -202,7 +202,7 @@ class DrafterPlan:
 
     @property
     def own(self) -> "DrafterPlan":
-        """The drafter without its cascade."""
+        """Return the drafter without its cascade."""
         if self.cascade is None:
             return self
         tree = self.cascade.tree

@@ -28,7 +28,7 @@ def fetch_snapshot(repository: str, revision: str | None, patterns: tuple[str, .
     from huggingface_hub import snapshot_download
 
     with log_step(f"look for {repository} on the Hub"):
-        failure = _failure_to_answer(repository, revision)
+        failure = failure_to_answer("model", repository, revision)
         try:
             folder = snapshot_download(
                 repository,
@@ -46,12 +46,12 @@ def fetch_snapshot(repository: str, revision: str | None, patterns: tuple[str, .
     return Path(folder), Path(folder).name
 
 
-def _failure_to_answer(repository: str, revision: str | None) -> Exception | None:
-    """Return the error of a request for this revision, or None if the Hub has it."""
+def failure_to_answer(kind: str, repository: str, revision: str | None) -> Exception | None:
+    """Return the error of a single request for this revision of a "model" or a "dataset", or None if the Hub has it."""
     from huggingface_hub import HfApi
 
     try:
-        HfApi().model_info(repository, revision=revision, timeout=PATIENCE)
+        HfApi().repo_info(repository, revision=revision, repo_type=kind, timeout=PATIENCE)
     except _hub_errors() as error:
         return error
     return None

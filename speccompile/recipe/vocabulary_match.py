@@ -5,9 +5,7 @@ tokenizer may belong to models with different vocabularies (Qwen2.5: 152064 rows
 drafts among the rows that both have.
 """
 
-import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +18,7 @@ from speccompile.compiler.checkpoints.facts import (
 from speccompile.compiler.checkpoints.json_files import read_json_object
 from speccompile.drafters.token_map import MAP
 from speccompile.errors import CheckpointError
+from speccompile.machine.system import collection_paused
 from speccompile.plan.plan import ModelPlan
 from speccompile.plan.recipe_source import RecipeSource
 from speccompile.recipe.tokenizers import KEY, describe_overlap
@@ -120,7 +119,7 @@ def _read_tokens(path: Path) -> _Tokens:
 
     The file is read as JSON, because the tokenizers library raises bare Exception for files that it cannot read.
     """
-    with _without_gc():
+    with collection_paused():  # JSON has no cycles, and a collection takes longer than reading a million merges
         data = read_json_object(path) or {}
     try:
         vocabulary = data["model"]["vocab"]
@@ -135,19 +134,6 @@ def _read_tokens(path: Path) -> _Tokens:
             f"{path}: received no vocabulary in model.vocab, expected the file of a `tokenizers` tokenizer",
             hint="save the tokenizer again with transformers: tokenizer.save_pretrained(FOLDER)",
         ) from None
-
-
-@contextmanager
-def _without_gc() -> Iterator[None]:
-    """Context manager that disables Python's cyclic garbage collector: JSON has no cycles, and collection would take
-    longer than reading a million merges."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _shown(vocabulary: Mapping[int, str], token_id: int) -> str:

@@ -25,7 +25,6 @@ UNTOUCHED = 77
 """What stands in the lines of rows that are not run."""
 
 _OFF = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
-_COUNTS = ("window", "path", "n_given", "n_total", "length", "n_path")
 
 Lines = dict[str, Array]
 """Buffer -> a row's line."""

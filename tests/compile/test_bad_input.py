@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from speccompile.bundle import hashes
 from tests import zoo
 from tests.compile.tiny_bundles import contents, save
+from tests.json_files import merge_json
 
 pytestmark = pytest.mark.builds(8)
 
@@ -59,8 +60,7 @@ def refused(cli, recipe):
 
 
 def edit_config(folder: Path, **keys: object) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
+    merge_json(folder / "config.json", keys)
 
 
 def edit_weights(folder: Path, edit) -> None:
@@ -170,8 +170,7 @@ def test_an_architecture_that_is_no_language_model(recipe, refused):
 
 @pytest.mark.parametrize("wrong", [{"pre_tokenizer": {"type": "Nonesuch"}}, {"added_tokens": 1}])
 def test_a_tokenizer_that_is_none(recipe, refused, wrong):
-    path = recipe / "target" / "tokenizer.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | wrong))
+    merge_json(recipe / "target" / "tokenizer.json", wrong)
     code, err = refused("--set", "drafter={kind: none}")
     assert code == 1
     assert "target: the tokenizer cannot be loaded: " in err

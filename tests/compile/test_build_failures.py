@@ -4,7 +4,6 @@ import contextlib
 import errno
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from speccompile.drafters.prompt_lookup.drafter import PromptLookup
 from speccompile.errors import BuildError
 from tests import zoo
 from tests.compile.tiny_bundles import contents
+from tests.full_disk import largest_file
 
 pytestmark = pytest.mark.builds(8)
 
@@ -93,19 +93,6 @@ def failure(cli, built, output, *arguments: object, cached: bool = False) -> tup
     assert out == ""
     assert "Traceback" not in err
     return code, err
-
-
-@contextlib.contextmanager
-def full_disk(limit):
-    """Limit the size of files, which stands for the full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, ignored)
 
 
 def test_drafts_that_are_accepted_wrongly_fail_the_proof(
@@ -190,7 +177,7 @@ def test_a_module_that_cannot_be_traced_is_told(cli, built, output, kept_traces,
 def test_a_full_disk_is_told(cli, built, output, kept_traces, limit):
     """Of the tokenizer's file, then of the weights'."""
     kept_traces("verify", "draft")
-    with full_disk(limit):
+    with largest_file(limit):
         code, err = failure(cli, built, output, "--skip-prove", cached=True)
     assert code == 1
     what = rf"(the bundle could not be written to {output}: File too large|target\..*weights could not be written: .*)"
@@ -247,7 +234,7 @@ def test_a_full_disk_is_told_when_numpy_writes(tmp_path):
     weight = ir.Value(name="weight", const_value=ir.tensor(np.ones((90, 90), np.float32)))
     graph = ir.Graph([], [], nodes=[], initializers=[weight], opset_imports={"": 24})
     message = r"target\.float16\.weights could not be written: 8100 requested and \d+ written"
-    with full_disk(9000), pytest.raises(BuildError, match=message) as raised:
+    with largest_file(9000), pytest.raises(BuildError, match=message) as raised:
         files.save(ir.Model(graph, ir_version=10), tmp_path / "verify.onnx", "target.float16.weights")
     assert raised.value.hint == "free some disk space, or give another --output"
 

@@ -2,12 +2,9 @@
 
 import errno
 import json
-import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +17,7 @@ from speccompile.errors import EngineError
 from tests.compile import tiny_graphs
 from tests.compile.engine_builds import LIMITS, build, refusal, wait_for, when_it_builds, worker_in_the_build, workers
 from tests.compile.tiny_graphs import Tiny, slow
+from tests.full_disk import largest_file
 
 BUILD = """
 import json, sys
@@ -61,17 +59,6 @@ def test_a_builder_that_takes_too_much_memory(tmp_path):
     assert "the builder took more than 0.06 GB of memory (nine tenths of " in str(error)
     assert "choose a precision with fewer bits, give the builder more with $SPECCOMPILE_BUILDER_MEMORY_GB" in error.hint
     assert workers(tmp_path) == []
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Make every write beyond that size fail, here and in the processes that are started."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("size", [100_000, 100])

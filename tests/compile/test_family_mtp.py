@@ -21,6 +21,7 @@ from tests import multimodal, quantized_models, zoo
 from tests.compile.eager_rounds import check_generation, check_rounds
 from tests.compile.tiny_bundles import save
 from tests.heads.mtp import LAYERS, behind, mtp_head, mtp_target
+from tests.json_files import edit_config
 
 CACHE = "cache: {max_length: 96, prefill_chunk: 16, batch_size: 2}"
 
@@ -127,7 +128,7 @@ def test_beside_the_text_decoder_of_a_multimodal_checkpoint(tmp_path):
     tensors = load_file(tmp_path / "target" / "model.safetensors")
     tensors |= {name: each for name, each in layers.items() if name.startswith("mtp.")}
     save_file(tensors, tmp_path / "target" / "model.safetensors", {"format": "pt"})
-    multimodal.edit_config(tmp_path / "target", lambda config: config["text_config"].update(mtp_num_hidden_layers=1))
+    edit_config(tmp_path / "target", lambda config: config["text_config"].update(mtp_num_hidden_layers=1))
     check_rounds(plan_of(tmp_path))
 
 

@@ -1,11 +1,10 @@
 """PARD: its drafter against transformers' forward over text and mask tokens, and bundles."""
 
-import json
-
 import pytest
 
 from tests.compile.eager_rounds import check_generation, check_rounds, plan_of
 from tests.compile.tiny_bundles import noisy, save
+from tests.json_files import merge_json
 
 MASK = 9
 
@@ -13,8 +12,7 @@ MASK = 9
 def pard(folder, target):
     """Write a language model like the target, whose config names a mask token."""
     save(noisy("llama", 0.02), folder, tokenizer=False)
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"pard_token": MASK}))
+    merge_json(folder / "config.json", {"pard_token": MASK})
 
 
 @pytest.mark.parametrize("tokens", [4, 1])

@@ -29,7 +29,7 @@ from tests import vision
 from tests.light.serve_example import Running, serving
 from tests.light.test_cli_serve import ready
 from tests.native.served import started
-from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made, native
+from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, native, opened
 from tests.suite.selection import sweep_but
 
 __all__ = ["native"]  # a fixture
@@ -39,29 +39,28 @@ pytestmark = pytest.mark.builds(3)
 
 @pytest.fixture(scope="module")
 def idefics3(tmp_path_factory) -> Iterator[Seeing]:
-    folder = tmp_path_factory.mktemp("idefics3")
-    drafter = {"kind": "prompt_lookup", "ngram": 1, "tokens": 3}
-    seeing = Seeing("idefics3", made("idefics3", drafter, folder, batch_size=2), folder)
-    yield seeing
-    seeing.bundle.close()
+    with opened(
+        "idefics3",
+        {"kind": "prompt_lookup", "ngram": 1, "tokens": 3},
+        tmp_path_factory,
+        batch_size=2,
+    ) as seeing:
+        yield seeing
 
 
 @pytest.fixture(scope="module")
 def internvl(tmp_path_factory) -> Iterator[Seeing]:
-    folder = tmp_path_factory.mktemp("internvl")
-    seeing = Seeing("internvl", made("internvl", {"kind": "layer_skip", "layers": [0], "tokens": 3}, folder), folder)
-    yield seeing
-    seeing.bundle.close()
+    with opened("internvl", {"kind": "layer_skip", "layers": [0], "tokens": 3}, tmp_path_factory) as seeing:
+        yield seeing
 
 
 @pytest.fixture(scope="module")
 def gemma3(tmp_path_factory) -> Iterator[Seeing]:
     """Rows of a picture see each other: 16, more than a window of its sliding layers, and as many as a chunk."""
-    folder = tmp_path_factory.mktemp("gemma3")
-    drafter = {"kind": "layer_skip", "layers": [2, 3], "tokens": 3}
-    seeing = Seeing("gemma3", made("gemma3", drafter, folder, batch_size=2), folder)
-    yield seeing
-    seeing.bundle.close()
+    with opened(
+        "gemma3", {"kind": "layer_skip", "layers": [2, 3], "tokens": 3}, tmp_path_factory, batch_size=2
+    ) as seeing:
+        yield seeing
 
 
 @pytest.fixture(params=sweep_but({"idefics3"}, ["idefics3", "internvl", "gemma3"], "a build each"))

@@ -17,7 +17,7 @@ from speccompile.errors import ProofError
 from speccompile.runtime import Bundle
 from speccompile.runtime.images.families import FAMILIES
 from speccompile.runtime.rounds.media_inputs import MediaInputs
-from tests import multimodal, vision, zoo
+from tests import vision, zoo
 from tests.heads.assistant import assistant
 from tests.heads.dflash import specforge, zlab
 from tests.heads.eagle import eagle
@@ -26,6 +26,7 @@ from tests.heads.hydra import hydra
 from tests.heads.medusa import faster_decoding
 from tests.heads.mtp import mtp_target
 from tests.heads.p_eagle import p_eagle
+from tests.json_files import edit_config
 from tests.native.native_api import NativeBundle
 from tests.seeing import NEW, PROMPTS, WIDE, Seeing, made, planned
 
@@ -120,7 +121,7 @@ def written(name: str, kind: str, folder: Path) -> dict[str, str]:
         tensors = load_file(folder / name / "model.safetensors")
         tensors |= {name: each for name, each in layers.items() if name.startswith("mtp.")}
         save_file(tensors, folder / name / "model.safetensors", {"format": "pt"})
-        multimodal.edit_config(folder / name, lambda config: config["text_config"].update(mtp_num_hidden_layers=1))
+        edit_config(folder / name, lambda config: config["text_config"].update(mtp_num_hidden_layers=1))
     return {"model": str(head)} if head.exists() else {}
 
 

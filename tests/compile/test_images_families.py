@@ -11,7 +11,7 @@ from speccompile.bundle.prompts import read_questions
 from speccompile.measure.bench import measure
 from speccompile.serving.scheduler.scheduler import Scheduler
 from tests import vision
-from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made, native
+from tests.seeing import NEW, PROMPTS, TALL, WIDE, native, opened
 from tests.suite.selection import sweep_but
 
 __all__ = ["native"]  # a fixture
@@ -32,11 +32,10 @@ DRAFTERS = {
 
 @pytest.fixture(scope="module", params=sweep_but({"qwen3_5"}, list(DRAFTERS), "more families"))
 def seeing(request, tmp_path_factory):
-    folder, name = tmp_path_factory.mktemp(request.param), request.param
-    chunk = 72 if name == "gemma4" else 16
-    seeing = Seeing(name, made(name, DRAFTERS[name], folder, batch_size=2, prefill_chunk=chunk), folder)
-    yield seeing
-    seeing.bundle.close()
+    name = request.param
+    cache = {"batch_size": 2, "prefill_chunk": 72 if name == "gemma4" else 16}
+    with opened(name, DRAFTERS[name], tmp_path_factory, **cache) as seeing:
+        yield seeing
 
 
 @pytest.mark.parametrize(("text", "images"), PROMPTS, ids=["two", "first", "last", "none"])

@@ -16,7 +16,7 @@ from speccompile.errors import PromptError, ProofError, UsageError
 from speccompile.runtime.images.media import SequenceMedia
 from tests import vision
 from tests.native.native_service import NativeService
-from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, made, native
+from tests.seeing import NEW, PROMPTS, TALL, WIDE, Seeing, native, opened
 
 __all__ = ["native"]  # a fixture
 
@@ -28,20 +28,19 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def qwen2_5_vl(tmp_path_factory) -> Iterator[Seeing]:
-    folder = tmp_path_factory.mktemp("qwen2_5_vl")
-    drafter = {"kind": "prompt_lookup", "ngram": 1, "tree": [2, 1, 1]}
-    seeing = Seeing("qwen2_5_vl", made("qwen2_5_vl", drafter, folder), folder)
-    yield seeing
-    seeing.bundle.close()
+    with opened("qwen2_5_vl", {"kind": "prompt_lookup", "ngram": 1, "tree": [2, 1, 1]}, tmp_path_factory) as seeing:
+        yield seeing
 
 
 @pytest.fixture(scope="module")
 def qwen3_vl(tmp_path_factory) -> Iterator[Seeing]:
-    folder = tmp_path_factory.mktemp("qwen3_vl")
-    drafter = {"kind": "prompt_lookup", "ngram": 1, "tokens": 3}
-    seeing = Seeing("qwen3_vl", made("qwen3_vl", drafter, folder, batch_size=2), folder)
-    yield seeing
-    seeing.bundle.close()
+    with opened(
+        "qwen3_vl",
+        {"kind": "prompt_lookup", "ngram": 1, "tokens": 3},
+        tmp_path_factory,
+        batch_size=2,
+    ) as seeing:
+        yield seeing
 
 
 @pytest.fixture(params=["qwen2_5_vl", "qwen3_vl"])

@@ -81,15 +81,16 @@ def test_attention(op, data):
     same_bits(found, reference.attend(**plain, **settings, scales=scales), "the kernels and the reference")
 
 
-@pytest.mark.parametrize("op", neutral.INT8_ATTENDS.values())
+@pytest.mark.parametrize("op", [*neutral.INT8_ATTENDS.values(), *neutral.INT4_ATTENDS.values()])
 def test_the_bodies_give_what_the_kernels_do(op):
-    random = np.random.default_rng(3)
+    random, is_int4 = np.random.default_rng(3), op in neutral.INT4_ATTENDS.values()
+    width = 18 if is_int4 else 16  # of values
     feeds = {
         "query": random.standard_normal((2, 5, 4 * 24)), "key_rows": random.standard_normal((2, 2, 5, 24)),
-        "value_rows": random.standard_normal((2, 2, 5, 16)), "key_cache": random.standard_normal((2, 2, 30, 24)),
-        "value_cache": random.standard_normal((2, 2, 30, 16)), "bias": np.zeros((2, 1, 5, 5)),
+        "value_rows": random.standard_normal((2, 2, 5, width)), "key_cache": random.standard_normal((2, 2, 30, 24)),
+        "value_cache": random.standard_normal((2, 2, 30, width)), "bias": np.zeros((2, 1, 5, 5)),
     } | ({"sinks": random.standard_normal(4)} if "Sinks" in op else {})  # fmt: skip
-    feeds = fed({name: array.astype(np.float32) for name, array in feeds.items()})
+    feeds = (fed_int4 if is_int4 else fed)({name: array.astype(np.float32) for name, array in feeds.items()})
     feeds |= {"length": np.array([7, 0]), "positions": np.array([[7, 8, 9, 10, 11], [0, 1, 2, 3, 4]])}
     (found,), (body,) = KernelRuns(model(op)).run(feeds), run_bodies(model(op), feeds)
     np.testing.assert_allclose(found, body, rtol=1e-5, atol=1e-5)
@@ -178,20 +179,6 @@ def test_attention_over_values_in_four_bits(op, data):
     floats = {name: ops.quantize(torch.tensor(feeds[name])).numpy() for name in ("key_rows", "key_cache")}
     expected = reference.attend(**(feeds | floats | values), **settings)
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4)
-
-
-@pytest.mark.parametrize("op", neutral.INT4_ATTENDS.values())
-def test_the_bodies_of_four_bits_give_what_the_kernels_do(op):
-    random = np.random.default_rng(5)
-    feeds = {
-        "query": random.standard_normal((2, 5, 4 * 24)), "key_rows": random.standard_normal((2, 2, 5, 24)),
-        "value_rows": random.standard_normal((2, 2, 5, 18)), "key_cache": random.standard_normal((2, 2, 30, 24)),
-        "value_cache": random.standard_normal((2, 2, 30, 18)), "bias": np.zeros((2, 1, 5, 5)),
-    } | ({"sinks": random.standard_normal(4)} if "Sinks" in op else {})  # fmt: skip
-    feeds = fed_int4({name: array.astype(np.float32) for name, array in feeds.items()})
-    feeds |= {"length": np.array([7, 0]), "positions": np.array([[7, 8, 9, 10, 11], [0, 1, 2, 3, 4]])}
-    (found,), (body,) = KernelRuns(model(op)).run(feeds), run_bodies(model(op), feeds)
-    np.testing.assert_allclose(found, body, rtol=1e-5, atol=1e-5)
 
 
 def test_a_row_of_four_bits_is_the_same_in_the_window_and_in_the_cache():

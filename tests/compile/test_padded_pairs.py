@@ -1,6 +1,5 @@
 """Pairs whose vocabularies differ in padding alone: what is drafted, proven, generated and drawn, either way round."""
 
-import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -28,6 +27,7 @@ from speccompile.tree import chain, from_branching
 from tests import zoo
 from tests.compile.drafter_graphs import MAX_LENGTH, decoder, driven, model
 from tests.compile.tiny_bundles import save
+from tests.json_files import merge_json
 
 pytestmark = pytest.mark.builds(5)
 
@@ -126,8 +126,7 @@ def pair(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("padded")
     for name, rows, noise in (("target", TARGET, 0.0), ("smaller", SMALLER, 0.01), ("larger", LARGER, 0.01)):
         save(with_rows(rows, noise), folder / name)
-    path = folder / "larger" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"pard_token": LARGER - 1}))
+    merge_json(folder / "larger" / "config.json", {"pard_token": LARGER - 1})
     return folder
 
 

@@ -13,13 +13,13 @@ import pytest
 from onnx import helper, numpy_helper
 
 from speccompile.compiler.diagnose import compare
-from speccompile.compiler.diagnose.compare import compare_engine, compare_graphs
+from speccompile.compiler.diagnose.compare import compare_graphs
 from speccompile.compiler.lower import static_cache
 from speccompile.compiler.lower.compose import compose_step, step_graph
 from speccompile.compiler.lower.files import neutral_file, write_neutral
 from speccompile.compiler.prove.schedule import Schedule
 from speccompile.contract import Graph
-from speccompile.errors import EngineError, ProofError
+from speccompile.errors import ProofError
 from tests import zoo
 from tests.compile.test_masked import Case, draft, export_case, lookup, verify
 
@@ -211,20 +211,6 @@ def test_one_graph_is_open_at_a_time(case, monkeypatch):
     made = case("verify")
     check(made, made.folder / made.write("float32"))
     assert len(opened) == 2
-
-
-def test_the_other_flavour_of_tensorrt_is_refused(case):
-    from polygraphy import config
-
-    mine, other = ("tensorrt_rtx", "tensorrt") if config.USE_TENSORRT_RTX else ("tensorrt", "tensorrt_rtx")
-    made = case("verify")
-    with pytest.raises(
-        EngineError, match=f"polygraphy works with {mine} in this process, the engine is one of {other}"
-    ):
-        compare_engine(
-            made.folder / neutral_file(made.graph), Path("e"), made.graph, script(1), backend=other, level="engine",
-            tolerance=1e-2, exact=False,
-        )  # fmt: skip
 
 
 def test_the_masked_lowering_is_what_is_compared(case):

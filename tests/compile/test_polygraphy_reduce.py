@@ -28,7 +28,6 @@ from tests.compile.tiny_graphs import insert
 pytestmark = pytest.mark.sweep("builds an engine for each graph that it tries")
 
 LIMITS = Limits(seconds=300, memory=8_000_000_000)
-SEGMENTATION_FAULT = 139
 POLYGRAPHY = "import sys; from polygraphy.tools import main; sys.exit(main())"
 
 

@@ -44,7 +44,7 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def folder(built) -> Path:
-    """Whose generations go on for long enough to be stopped."""
+    """Return a bundle whose generations last long enough to be stopped."""
     return built("lookup_3").path
 
 
@@ -58,7 +58,7 @@ def run(*arguments: object) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def address(folder):
-    """Return that of two replicas."""
+    """Return the address of two replicas."""
     from speccompile.serving.cluster.serving import Deployment, deploy
 
     manifest = Bundle.open(folder, threads=1).manifest
@@ -198,7 +198,7 @@ def test_what_a_task_raises_comes_back():
 
 
 def _meet(folder: str, mine: int, alone: bool) -> bool:
-    """Return whether the other is there, too, meanwhile: alone nobody is."""
+    """Return whether another task runs at the same time."""
     import time
 
     (Path(folder) / str(mine)).touch()

@@ -1,4 +1,4 @@
-"""Builds remember: what is taken from the cache, what is not, and that the bundle is the same."""
+"""The build cache: which steps are taken from it, which are not, and that the bundle is the same."""
 
 import json
 import shutil
@@ -46,7 +46,7 @@ class Project:
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     def said(self, name: str, *options: str) -> str:
-        """Build here, and return what that says."""
+        """Build in this process, and return its messages."""
         self.capsys.readouterr()
         code = exit_codes.run(group, self.arguments(name, *options))
         said = self.capsys.readouterr().err

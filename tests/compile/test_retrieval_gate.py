@@ -90,7 +90,7 @@ def test_in_cpp(cli, recipe, answers, tmp_path, kind, native_library, onnxruntim
 
 
 class Fixed:
-    """Says the same of every other text, and nothing of the others."""
+    """Proposes the same drafts for every second text, and none for the others."""
 
     def __init__(self, answer: list[int]) -> None:
         self.answer, self.asked = answer, 0

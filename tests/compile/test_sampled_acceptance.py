@@ -39,7 +39,7 @@ MORE = "20,000 rounds for each tree and setting; two trees, one with every setti
 
 
 def tables(seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Logits float32 [V, V] after every token: the target's, and those of a drafter that is somewhat like it."""
+    """Return logits float32 [V, V] after every token: the target's, and those of a drafter that resembles it."""
     random = torch.Generator().manual_seed(seed)
     target = torch.randn(VOCABULARY, VOCABULARY, generator=random) * 1.5
     return target, target + torch.randn(VOCABULARY, VOCABULARY, generator=random)
@@ -61,7 +61,7 @@ class Drafts:
 
 
 def drawn(tree: Tree, sampling: SamplingParams) -> Drafts:
-    """Children drawn in torch's own way, without replacement, from the candidates of the drafter's table."""
+    """Draw children by torch's own sampling without replacement, from the candidates of the drafter's table."""
     torch.manual_seed(1)
     shaped = candidates(
         (tables()[1] / sampling.temperature)[None].expand(ROUNDS, -1, -1), CANDIDATES, settings(sampling)
@@ -80,7 +80,7 @@ def drawn(tree: Tree, sampling: SamplingParams) -> Drafts:
 
 
 def best(tree: Tree) -> Tensor:
-    """int64 [B, N + 1]: the children of each node are the drafter's best tokens."""
+    """Return int64 [B, N + 1]: the children of every node are the drafter's best tokens."""
     tokens = torch.full((ROUNDS, tree.drafts + 1), ROOT)
     for node, children in enumerate(tree.children):
         if children:
@@ -168,7 +168,7 @@ def test_certain_drafts_leave_the_target_s_distribution(name, sampling):
 
 @pytest.mark.parametrize("sampling", SETTINGS, ids=range(len(SETTINGS)))
 def test_certain_drafts_may_be_verified_as_if_they_were_drawn(sampling):
-    """Each from a distribution with all its mass on one token."""
+    """Every draft then comes from a distribution with all its mass on one token."""
     tree = TREES["chain"]
     acceptance = Acceptance(Exact(), Speculative(tree))
     tokens, counts = run(acceptance, tree, sampling, Drafts(best(tree), None, None))
@@ -226,7 +226,7 @@ def constraint() -> Tensor:
 @pytest.mark.parametrize("sampling", SETTINGS, ids=range(len(SETTINGS)))
 @pytest.mark.parametrize("name", TREES)
 def test_constrained_rows_have_the_distribution_of_the_masked_target(name, sampling, is_drawn):
-    """Drafts that are not allowed among them: the drafter knows of no constraint."""
+    """Some drafts are not allowed, since the drafter ignores constraints."""
     tree, follow = TREES[name], constraint()
     acceptance = Acceptance(Exact(), Speculative(tree) if is_drawn else None)
     drafts = drawn(tree, sampling) if is_drawn else Drafts(best(tree), None, None)
@@ -317,7 +317,7 @@ def tried(p: Tensor, q: Tensor, tokens: list[int], uniforms: list[float], unifor
 
 
 def test_what_the_target_never_says_is_never_accepted():
-    """Not even by the smallest number."""
+    """A uniform number of 0 accepts nothing either."""
     p = torch.tensor([0.0, 0.0, 0.75, 0.25])
     assert tried(p, torch.tensor([0.5, 0.5]), [0, 1], [0.0, 0.0], 0.0) == ([False, False], 2)
     assert tried(p, torch.tensor([1.0, 0.0]), [0, 0], [0.0, 0.0], ALMOST_ONE) == ([False, False], 3)
@@ -340,7 +340,7 @@ def test_where_nothing_is_left_the_target_s_own_distribution_is_drawn_from():
 
 
 def test_the_token_behind_the_path_is_drawn_by_the_number_of_its_depth():
-    """Not by that of its last node, which is the third in a tree of depth one."""
+    """The number of the path's last node, the third in a tree of depth one, is not used."""
     p, uniforms = torch.full((3, 2), 0.5), torch.tensor([0.25, 0.75, 0.25])
     ids, untouched = torch.tensor([[[0], [0]]]), AcceptanceTest(torch.zeros(1, 3).bool(), torch.full((1, 2, 1), 0.5))
     last, depth = torch.tensor([2]), torch.tensor([1])

@@ -77,7 +77,7 @@ class Turning(torch.nn.Module):
 
 
 class Cutting(torch.nn.Module):
-    """As Llama 4 does."""
+    """Rows turned as Llama 4 turns them."""
 
     def forward(self, x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
         turns = torch.polar(torch.ones_like(angles), angles)[:, :, None, :]

@@ -26,7 +26,7 @@ class Trie(NamedTuple):
     followed: list[Path]
 
     def ranked_children(self, path: Path) -> list[Path]:
-        """Return those with most votes first; of equals, the one that followed the best occurrence."""
+        """Return the children with most votes first; of equals, the one that followed the best occurrence."""
         votes = Counter(each[: len(path) + 1] for each in self.followed if each[: len(path)] == path)
         return [child for child, _ in votes.most_common()]  # a Counter keeps the order in which they came
 
@@ -117,7 +117,7 @@ def test_looking_again_is_one_vote_after_the_other(text: list[int], tokens: int,
 
 
 def test_looking_again_follows_other_occurrences() -> None:
-    """Behind 7 8 stood 1 2 alone; behind 1 2, in most places, something else than there."""
+    """Only 1 2 followed 7 8; after 1 2, most places continue otherwise than after 7 8 1 2."""
     text = [1, 2, 3, 4, 9, 1, 2, 3, 5, 9, 7, 8, 1, 2, 6, 9, 7, 8]
     policy = SuffixPolicy(2, 0.0, 9.0, 0.0)
     assert drafts(read(suffix_chain(4, policy), text)) == [1, 2, 6, 9]
@@ -125,7 +125,7 @@ def test_looking_again_follows_other_occurrences() -> None:
 
 
 def test_many_that_agree_outvote_longer_matches_that_do_not() -> None:
-    """0 1 2 stood twice, before 9 and before 8; 1 2 stood often, before 5 6 7."""
+    """9 and 8 followed 0 1 2 once each; 5 6 7 often followed 1 2."""
     text = [3, 1, 2, 5, 6, 7] * 5 + [0, 1, 2, 9, 9, 9, 0, 1, 2, 8, 8, 8] + [0, 1, 2]
     assert drafts(read(suffix_chain(3), text)) == [5, 6, 7]
     assert drafts(read(suffix_chain(3), [*text[:-9], 0, 1, 2])) == [9, 9, 9]

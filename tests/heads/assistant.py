@@ -1,6 +1,5 @@
 """Assistants as transformers' own class for those of Gemma 4 writes them."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +62,3 @@ def _text(target: PretrainedConfig, layers: int) -> dict[str, Any]:
         "num_global_key_value_heads": full.num_key_value_heads, "attention_k_eq_v": True,
         "rope_parameters": target.rope_parameters,
     }  # fmt: skip
-
-
-def edit(folder: Path, change: Any) -> None:
-    """Change config.json: `change` is given the object that it holds."""
-    path = folder / "config.json"
-    config = json.loads(path.read_text())
-    change(config)
-    path.write_text(json.dumps(config))

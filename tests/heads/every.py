@@ -1,6 +1,5 @@
 """One head, or model with mask tokens, for each kind that was made for a target: any target of two layers or more."""
 
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests.heads.mtp import mtp_head
 from tests.heads.p_eagle import p_eagle
 from tests.heads.pard2 import pard2
 from tests.heads.redrafter import redrafter
+from tests.json_files import merge_json
 
 MASK = 5
 
@@ -26,8 +26,7 @@ MASK = 5
 def pard(folder: Path, target: PretrainedConfig) -> Path:
     """Return a language model like the target, whose config names a mask token."""
     AutoModelForCausalLM.from_config(target).save_pretrained(folder)
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"pard_token": MASK}))
+    merge_json(folder / "config.json", {"pard_token": MASK})
     return folder
 
 

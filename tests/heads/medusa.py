@@ -1,6 +1,5 @@
 """Medusa heads in the dialects of FasterDecoding, text-generation-inference and vLLM, and inside a Medusa-2 model."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from tests.heads import random_tensors, write
+from tests.json_files import merge_json
 
 HEADS, LAYERS = 3, 2
 
@@ -75,6 +75,5 @@ def into_model(folder: Path, target: PretrainedConfig, *, heads: int = HEADS, la
     own = _numbered(target, heads, layers, 0, projections=True)
     tensors = load_file(folder / "model.safetensors") | {f"medusa_head.{name}": each for name, each in own.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"medusa_num_heads": heads, "medusa_num_layers": layers}))
+    merge_json(folder / "config.json", {"medusa_num_heads": heads, "medusa_num_layers": layers})
     return folder

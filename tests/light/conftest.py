@@ -130,6 +130,17 @@ def refused(written: Callable[..., Recipe]) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return the toy bundles' tokenizer, open."""
+    from speccompile.runtime.text.tokenizer import Tokenizer
+    from tests.light.fake_bundle import toy_tokenizer
+
+    file = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    toy_tokenizer().save(str(file))
+    return Tokenizer(file)
+
+
+@pytest.fixture(scope="session")
 def driver() -> Iterator[Any]:
     """Chromium without a window, for the tests of a page."""
     from tests.light.page_example import chromium

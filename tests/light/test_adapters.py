@@ -1,6 +1,5 @@
 """Adapters merged into weights, beside peft: forward passes of its unmerged models in float32."""
 
-import json
 import shutil
 
 import numpy as np
@@ -12,6 +11,7 @@ from speccompile.compiler.models.load import load_model
 from speccompile.errors import CheckpointError, SpeccompileError, UnsupportedModelError
 from speccompile.recipe.adapter import adapted_folder
 from tests.adapters import write
+from tests.json_files import merge_json
 
 LINEAR = ["q_proj", "v_proj", "down_proj"]
 CASES = {
@@ -41,8 +41,7 @@ CASES = {
 
 
 def change(folder, **keys):
-    path = folder / "adapter/adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | keys))
+    merge_json(folder / "adapter/adapter_config.json", keys)
 
 
 def change_tensors(folder, act):

@@ -104,20 +104,18 @@ def riff(kind, channels, bits, data, rate=16_000, more=b""):
 
 
 VALUES = np.array([[0.5, -0.25], [-1.0, 0.75]])
+FORMS = [
+    (1, 8, (VALUES * 128 + 128).astype(np.uint8).tobytes(), b""),
+    (1, 16, (VALUES * 2**15).astype("<i2").tobytes(), b""),
+    (1, 24, b"".join(int(v * 2**23).to_bytes(3, "little", signed=True) for v in VALUES.ravel()), b""),
+    (1, 32, (VALUES * 2**31).astype("<i4").tobytes(), b""),
+    (3, 32, VALUES.astype("<f4").tobytes(), b""),
+    (3, 64, VALUES.astype("<f8").tobytes(), b""),
+    (0xFFFE, 16, (VALUES * 2**15).astype("<i2").tobytes(), struct.pack("<HHIH14x", 22, 16, 3, 1)),
+]
 
 
-@pytest.mark.parametrize(
-    ("kind", "bits", "data", "more"),
-    [
-        (1, 8, (VALUES * 128 + 128).astype(np.uint8).tobytes(), b""),
-        (1, 16, (VALUES * 2**15).astype("<i2").tobytes(), b""),
-        (1, 24, b"".join(int(v * 2**23).to_bytes(3, "little", signed=True) for v in VALUES.ravel()), b""),
-        (1, 32, (VALUES * 2**31).astype("<i4").tobytes(), b""),
-        (3, 32, VALUES.astype("<f4").tobytes(), b""),
-        (3, 64, VALUES.astype("<f8").tobytes(), b""),
-        (0xFFFE, 16, (VALUES * 2**15).astype("<i2").tobytes(), struct.pack("<HHIH14x", 22, 16, 3, 1)),
-    ],
-)
+@pytest.mark.parametrize(("kind", "bits", "data", "more"), FORMS)
 def test_samples_of_every_form_are_read(kind, bits, data, more):
     found = parse_sound(riff(kind, 2, bits, data, more=more), "a")
     assert (found.samples.tolist(), found.rate) == ([0.125, -0.125], 16_000)  # the mean of two channels

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import json
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from speccompile.bundle import open_bundle
 from speccompile.bundle.hashes import hash_folder, write_hashes
 from speccompile.bundle.signature import SIGNATURE, check_signature, make_keys, read_public_key, sign
 from speccompile.errors import BundleError, MissingPackageError, UsageError
+from tests.json_files import merge_json
 from tests.light.bundle_example import write_bundle
 
 SIGNED = b"what is signed\n"
@@ -82,8 +82,7 @@ def test_a_signed_bundle_opens_and_no_other(bundle, keys, tmp_path, caplog):
     other = make_keys(tmp_path / "other")
     with pytest.raises(BundleError, match=f"the signature is by key {made.name}, expected {other.name}"):
         open_bundle(bundle, signed_by=tmp_path / "other.pub")
-    proof = bundle / "proof.json"
-    proof.write_text(json.dumps(json.loads(proof.read_text()) | {"speculative": "all"}))
+    merge_json(bundle / "proof.json", {"speculative": "all"})
     write_hashes(bundle, hash_folder(bundle))
     open_bundle(bundle)
     with pytest.raises(BundleError, match=r"is not of hashes\.json"):

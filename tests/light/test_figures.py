@@ -1,6 +1,5 @@
 """Figures of README and pages: as they were measured, of the commands and files that there are now."""
 
-import json
 import re
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from scripts.figures.measure import FOLDER, MEASUREMENTS, ROOT
 from scripts.figures.pages import filled, read_measurements, stale, write
 from scripts.figures.plots import PLOTS
 from scripts.figures.tables import TABLES, render
+from tests.json_files import edited_json
 
 MARKED = "# A page\n\n<!-- figure: speedup -->\n<!-- /figure -->\n"
 
@@ -45,11 +45,9 @@ def test_figures_are_written_where_they_are_shown(copy: Path) -> None:
 
 def test_a_changed_command_or_file_makes_a_measurement_stale(copy: Path) -> None:
     write(copy)
-    file = copy / "docs" / "figures" / "methods.json"
-    data = json.loads(file.read_text())
-    data["commands"][0] += " --set drafter.tokens=2"
-    data["inputs"]["recipes/demo/prompts.jsonl"] = "0" * 64
-    file.write_text(json.dumps(data))
+    with edited_json(copy / "docs" / "figures" / "methods.json") as data:
+        data["commands"][0] += " --set drafter.tokens=2"
+        data["inputs"]["recipes/demo/prompts.jsonl"] = "0" * 64
     found = list(stale(copy))
     assert len(found) == 2
     assert "measured by other commands" in found[0]

@@ -18,6 +18,7 @@ from speccompile.recipe.gguf import gguf_folder
 from speccompile.recipe.model_recipe import make_model_recipe
 from speccompile.recipe.model_request import ModelRequest
 from tests.gguf_files import MODELS, describe, qwen_with_mtp, save, save_reference, write_gguf
+from tests.gguf_writer import write_parts
 
 QUANTIZED = ("Q8_0", "Q4_0", "Q5_1", "F16", "BF16", "Q4_1", "Q5_0")
 
@@ -170,10 +171,7 @@ def write_only(file, architecture, *keys):
     for method, value in keys:
         getattr(writer, method)(value)
     writer.add_tensor("token_embd.weight", np.zeros((8, 32), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_parts(writer)
 
 
 def test_other_architectures_are_refused_by_name(tmp_path):

@@ -17,6 +17,7 @@ from speccompile.compiler.checkpoints.gguf.reader import read_gguf
 from speccompile.compiler.checkpoints.gguf.splits import find_gguf, read_split
 from speccompile.compiler.weights.gguf.dequantize import dequantize
 from speccompile.errors import CheckpointError, SpeccompileError
+from tests.gguf_writer import write_parts
 
 FUZZED = 400
 """Damaged files in a run; 10,000 were tried once."""
@@ -28,10 +29,7 @@ def write(file, tensors, keys=(), **options):
         getattr(writer, method)(*values)
     for name, array, kind in tensors:
         writer.add_tensor(name, gguf.quants.quantize(array, kind), raw_dtype=kind)
-    writer.write_header_to_file(file)
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_parts(writer, file)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from speccompile.compiler.checkpoints.gguf.text_splits import TEXT_SPLITS
 from speccompile.compiler.checkpoints.gguf.tokenizer import make_tokenizer
 from speccompile.errors import SpeccompileError, UnsupportedModelError
 from tests.gguf_files import add_byte_level
+from tests.gguf_writer import write_parts
 
 SOURCES = sorted(Path(__file__).parents[2].glob("speccompile/*/*.py"))[:60]
 ODD = (
@@ -35,10 +36,7 @@ def described(folder, add, architecture="llama", model_type="llama"):
     writer = gguf.GGUFWriter(folder / "model.gguf", "llama")
     add(writer)
     writer.add_tensor("t", np.zeros(1, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_parts(writer)
     values = read_gguf(folder / "model.gguf").metadata
     metadata = Metadata(folder / "model.gguf", values)
     made = make_tokenizer(metadata, architecture, len(values.get("tokenizer.ggml.tokens", ())))

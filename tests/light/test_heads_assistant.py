@@ -12,7 +12,8 @@ from speccompile.drafters.assistant.network import load_assistant
 from speccompile.errors import CheckpointError
 from speccompile.recipe import Plan, load_recipe, make_plan
 from tests import zoo
-from tests.heads.assistant import CENTROIDS, TOP_K, assistant, edit
+from tests.heads.assistant import CENTROIDS, TOP_K, assistant
+from tests.json_files import edit_config
 from tests.multimodal import model as multimodal
 from tests.multimodal import save as save_multimodal
 
@@ -86,7 +87,7 @@ def test_configs_of_before_layers_had_their_own(plan: Callable[..., Plan], tmp_p
         del config["text_config"]["per_layer_config"]
         config["text_config"] |= {"global_head_dim": 24, "num_global_key_value_heads": 1}
 
-    edit(tmp_path / "head", old)
+    edit_config(tmp_path / "head", old)
     head = plan().drafter.head
     assert head is not None
     assert expected is not None
@@ -151,7 +152,7 @@ def test_what_is_wrong_with_the_folder(
     plan: Callable[..., Plan], tmp_path: Path, change: Callable[[dict[str, Any]], Any], message: str
 ) -> None:
     assistant(tmp_path / "head", zoo.config("gemma4_text"), sparse=True)
-    edit(tmp_path / "head", change)
+    edit_config(tmp_path / "head", change)
     with pytest.raises(CheckpointError, match=message):
         plan()
 

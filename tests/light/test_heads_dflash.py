@@ -1,18 +1,17 @@
 """Folders of DFlash heads, in every dialect -> one description; and what is refused, by file and name."""
 
-import json
+from functools import partial
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
-from speccompile.drafters.find import find_head, find_kind, read_head
+from speccompile.drafters.find import find_head, find_kind
 from speccompile.drafters.folder import read_folder
 from speccompile.errors import CheckpointError, RecipeError
-from speccompile.plan.head import HeadRequest, HeadTarget
-from speccompile.plan.recipe_source import RecipeSource
 from tests.heads import dflash as heads
+from tests.light.read_heads import change_config, read_as
 
 TARGET = LlamaConfig(vocab_size=96, hidden_size=64, num_hidden_layers=4)
 SLIDING = {"layer_types": ["sliding_attention", "full_attention"], "use_sliding_window": True, "sliding_window": 6}
@@ -24,28 +23,8 @@ PLAIN = {
 
 
 @pytest.fixture
-def read(tmp_path):
-    """Return the head in a folder, for a target of these sizes."""
-
-    def read(folder, taps=(), switches=None, **sizes):
-        known = {"hidden_size": 64, "vocabulary_size": 96, "layers": 4} | sizes
-        target = HeadTarget("some/target", **known)
-        request = HeadRequest("dflash", target, RecipeSource(tmp_path / "recipe.yaml"), taps, switches or {})
-        return read_head(folder, request)
-
-    return read
-
-
-def change(folder, section="", **more):
-    """Change keys of a config, or of a section of it, None to leave one out."""
-    path = folder / "config.json"
-    config = json.loads(path.read_text())
-    its = config[section] if section else config
-    its.update(more)
-    for key in [key for key, value in its.items() if value is None]:
-        del its[key]
-    path.write_text(json.dumps(config))
-    return folder
+def read():
+    return partial(read_as, "dflash")
 
 
 def with_tensor(folder, name, shape=(4,)):
@@ -108,7 +87,7 @@ def test_an_own_vocabulary_and_an_own_mask_row(read, tmp_path):
             {"causal_sliding": False},
         ),
         (
-            lambda folder: change(
+            lambda folder: change_config(
                 heads.zlab(folder, TARGET, use_sliding_window=True, sliding_window=6, max_window_layers=1),
                 layer_types=None,
             ),
@@ -148,7 +127,7 @@ def test_the_recipe_may_say_otherwise(read, tmp_path):
     taps = ("layers.0.output", "layers.3.output")
     head = read(folder, taps, {"sample_from_anchor": True, "block_size": 4})
     assert (head.taps, head.tokens) == (taps, 4)
-    change(folder, "dflash_config", target_layer_ids=None)
+    change_config(folder, "dflash_config", target_layer_ids=None)
     assert read(folder, taps).taps == taps
     with pytest.raises(RecipeError, match=r"drafter.switches.norm_output: received an unknown switch, expected one of"):
         read(folder, taps, {"norm_output": True})
@@ -184,7 +163,7 @@ def test_other_targets_are_refused(read, tmp_path):
     ],
 )
 def test_configs_are_refused_by_file_and_key(read, tmp_path, section, more, message):
-    folder = change(heads.zlab(tmp_path / "head", TARGET), section, **more)
+    folder = change_config(heads.zlab(tmp_path / "head", TARGET), section, **more)
     with pytest.raises(CheckpointError, match=message):
         read(folder)
 
@@ -209,7 +188,7 @@ def test_tensors_are_refused_by_file_and_name(read, tmp_path):
 @pytest.mark.parametrize(
     ("change_folder", "message"),
     [
-        (lambda folder: change(folder, architectures=["Gemma4DSparkModel"]), "DeepSpec for Gemma 4 .*Gemma's"),
+        (lambda folder: change_config(folder, architectures=["Gemma4DSparkModel"]), "DeepSpec for Gemma 4 .*Gemma's"),
         (lambda folder: with_tensor(folder, "layers.0.self_attn.sinks"), "attention sinks of a drafter are not"),
         (lambda folder: with_tensor(folder, "layers.0.self_attn.qkv_proj.weight"), "fused projections"),
         (lambda folder: with_tensor(folder, "layers.0.self_attn.g_proj.weight"), "gated attention"),

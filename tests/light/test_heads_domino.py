@@ -3,11 +3,10 @@
 import pytest
 from transformers import LlamaConfig
 
-from speccompile.drafters.find import find_kind, read_head
+from speccompile.drafters.find import find_kind
 from speccompile.errors import CheckpointError
-from speccompile.plan.head import HeadRequest, HeadTarget
-from speccompile.plan.recipe_source import RecipeSource
 from tests.heads import dflash as heads
+from tests.light.read_heads import read_as
 
 TARGET = LlamaConfig(vocab_size=96, hidden_size=64, num_hidden_layers=4)
 WRITERS = {
@@ -21,12 +20,7 @@ WRITERS = {
 
 @pytest.fixture
 def read(tmp_path):
-    def read(writer, kind="domino", **own):
-        folder = WRITERS[writer](tmp_path / "head", TARGET, own=own)
-        target, origin = HeadTarget("some/target", 96, 64, 4), RecipeSource(tmp_path / "recipe.yaml")
-        return read_head(folder, HeadRequest(kind, target, origin, (), {}, None))
-
-    return read
+    return lambda writer, kind="domino", **own: read_as(kind, WRITERS[writer](tmp_path / "head", TARGET, own=own))
 
 
 @pytest.mark.parametrize("writer", WRITERS)

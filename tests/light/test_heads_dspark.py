@@ -1,15 +1,15 @@
 """Folders of DSpark heads, in every dialect -> one description; and what is refused, by file and name."""
 
 import json
+from functools import partial
 
 import pytest
 from transformers import LlamaConfig
 
-from speccompile.drafters.find import find_kind, read_head
+from speccompile.drafters.find import find_kind
 from speccompile.errors import CheckpointError, RecipeError
-from speccompile.plan.head import HeadRequest, HeadTarget
-from speccompile.plan.recipe_source import RecipeSource
 from tests.heads import dflash as heads
+from tests.light.read_heads import read_as
 
 TARGET = LlamaConfig(vocab_size=96, hidden_size=64, num_hidden_layers=4)
 SWITCHES = {
@@ -25,13 +25,8 @@ WRITERS = {
 
 
 @pytest.fixture
-def read(tmp_path):
-    def read(folder, switches=None, threshold=None):
-        target = HeadTarget("some/target", 96, 64, 4)
-        origin = RecipeSource(tmp_path / "recipe.yaml")
-        return read_head(folder, HeadRequest("dspark", target, origin, (), switches or {}, threshold))
-
-    return read
+def read():
+    return partial(read_as, "dspark")
 
 
 @pytest.mark.parametrize("dialect", WRITERS)
@@ -61,7 +56,7 @@ def test_a_recurrent_head_needs_the_anchor_s_slot(read, tmp_path):
 
 def test_the_slots_that_speak_may_be_said_otherwise(read, tmp_path):
     assert read(WRITERS["speculators"](tmp_path / "fill", sample_from_anchor=False)).tokens == 4
-    assert read(WRITERS["SpecForge"](tmp_path / "head"), {"sample_from_anchor": False}).tokens == 4
+    assert read(WRITERS["SpecForge"](tmp_path / "head"), switches={"sample_from_anchor": False}).tokens == 4
 
 
 def test_a_threshold_needs_a_confidence_head(read, tmp_path):

@@ -1,39 +1,24 @@
 """Folders of EAGLE heads, in every dialect -> one description; and what is refused, by file and name."""
 
-import json
+from functools import partial
 
 import pytest
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
-from speccompile.drafters.find import find_head, find_kind, read_head
+from speccompile.drafters.find import find_head, find_kind
 from speccompile.drafters.folder import read_folder
 from speccompile.errors import CheckpointError, RecipeError
-from speccompile.plan.head import HeadRequest, HeadTarget
-from speccompile.plan.recipe_source import RecipeSource
 from tests.heads.eagle import eagle, enorm
+from tests.light.read_heads import change_config, read_as
 
 TARGET = LlamaConfig(vocab_size=96, hidden_size=64, num_hidden_layers=4)
 DIALECTS = {"safeailab": "SafeAILab", "vllm": "vLLM", "nested": "vLLM, converted", "speculators": "speculators"}
 
 
 @pytest.fixture
-def read(tmp_path):
-    """Return the head in a folder, for a target of these sizes."""
-
-    def read(folder, taps=(), **sizes):
-        known = {"hidden_size": 64, "vocabulary_size": 96, "layers": 4} | sizes
-        target = HeadTarget("some/target", **known)
-        return read_head(folder, HeadRequest("eagle", target, RecipeSource(tmp_path / "recipe.yaml"), taps))
-
-    return read
-
-
-def change(folder, **more):
-    """Change keys of a config, None to leave one out."""
-    path = folder / "config.json"
-    config = json.loads(path.read_text()) | more
-    path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+def read():
+    return partial(read_as, "eagle")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -55,11 +40,11 @@ def test_a_bias_is_there_where_the_file_has_one(read, tmp_path):
     assert "fc.bias" not in read(eagle(tmp_path / "none", TARGET, bias=False)).tensors
     silent = eagle(tmp_path / "silent", TARGET, "vllm")
     assert "fc.bias" in read(silent).tensors
-    change(silent, bias=False)
+    change_config(silent, bias=False)
     with pytest.raises(CheckpointError, match=r"model.safetensors: received the tensor 'fc.bias', which nothing"):
         read(silent)
     lacking = eagle(tmp_path / "lacking", TARGET, "vllm", bias=False)
-    change(lacking, bias=True)
+    change_config(lacking, bias=True)
     with pytest.raises(CheckpointError, match=r"received no tensor 'fc.bias' in model.safetensors, expected one of"):
         read(lacking)
 
@@ -99,7 +84,7 @@ def test_other_targets_are_refused(read, tmp_path):
 )
 def test_what_the_config_says_and_is_not_compiled(read, tmp_path, dialect, more, message):
     folder = eagle(tmp_path / "head", TARGET, dialect)
-    change(folder, **more)
+    change_config(folder, **more)
     with pytest.raises(CheckpointError) as caught:
         read(folder)
     assert message in str(caught.value)

@@ -1,6 +1,5 @@
 """EAGLE-3 heads in every dialect become one description; what is wrong with one is said by file and key."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -13,6 +12,7 @@ from speccompile.cli.heads import found_rows
 from speccompile.errors import CheckpointError, RecipeError, SpeccompileError
 from speccompile.recipe import load_recipe, make_plan
 from tests.heads.eagle3 import DIALECTS, eagle3, of_norms
+from tests.json_files import merge_json
 
 VOCABULARY, DRAFTED = 8, 6
 TARGET = LlamaConfig(hidden_size=32, num_hidden_layers=8, vocab_size=VOCABULARY)
@@ -225,8 +225,7 @@ def test_a_pickle_of_more_than_tensors_is_refused(plan, written, tmp_path):
 )
 def test_what_is_not_compiled_is_refused_by_name(plan, written, tmp_path, config, message):
     written("SpecForge")
-    path = tmp_path / "head" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    merge_json(tmp_path / "head" / "config.json", config)
     error = refusal(plan, kind="auto")
     assert message in str(error)
     assert "which this version does not compile" in str(error)

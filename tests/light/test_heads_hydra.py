@@ -1,6 +1,5 @@
 """Folders of Hydra and Hydra++ heads -> their description; and what is refused, by file and name."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ from speccompile.drafters.weights import read_tensors
 from speccompile.recipe import Plan, load_recipe, make_plan
 from tests.heads import WIDTH
 from tests.heads.hydra import hydra
+from tests.json_files import merge_json
 
 SIZES = {"hidden_size": WIDTH, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "rope_theta": 5e5,
          "intermediate_size": 48, "rms_norm_eps": 1e-5, "num_hidden_layers": 4}  # fmt: skip
@@ -131,6 +131,5 @@ def test_other_forms_are_refused_by_name(arch: str, refusal: Any, tmp_path: Path
 def test_what_is_not_these_heads_is_refused(
     form: dict[str, Any], config: dict[str, Any], expected: str, refusal: Any, tmp_path: Path
 ) -> None:
-    path = hydra(tmp_path / "head", TARGET, **form) / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    merge_json(hydra(tmp_path / "head", TARGET, **form) / "config.json", config)
     assert expected in refusal()

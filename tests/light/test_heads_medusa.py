@@ -1,6 +1,5 @@
 """Folders of Medusa heads, in every dialect -> one description; and what is refused, by file and name."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,7 @@ from speccompile.plan.head import HeadPlan
 from speccompile.recipe import Plan, load_recipe, make_plan
 from tests.heads import WIDTH
 from tests.heads.medusa import faster_decoding, into_model, vllm
+from tests.json_files import merge_json
 
 TARGET = SimpleNamespace(hidden_size=WIDTH, vocab_size=8)
 BLOCKS = {
@@ -159,7 +159,7 @@ def test_trees_are_no_deeper_than_the_heads(refusal: Any, plan: Callable[..., Pl
 def _changed(folder: Path, tensors: dict[str, Any] | None = None, **config: Any) -> None:
     """Change a folder in safetensors; None leaves a tensor out."""
     path, weights = folder / "config.json", folder / "model.safetensors"
-    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    merge_json(path, config)
     made = load_file(weights) | (tensors or {})
     save_file({name: tensor for name, tensor in made.items() if tensor is not None}, weights)
 

@@ -1,17 +1,14 @@
 """Folders of P-EAGLE heads, in every dialect -> one description; and what is refused, by file and name."""
 
-import json
-
 import pytest
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
-from speccompile.drafters.find import find_kind, read_head
+from speccompile.drafters.find import find_kind
 from speccompile.errors import CheckpointError, RecipeError
-from speccompile.plan.head import HeadRequest, HeadTarget
-from speccompile.plan.recipe_source import RecipeSource
 from tests.heads import WIDTH
 from tests.heads.p_eagle import p_eagle
+from tests.light.read_heads import change_config, read_as
 
 TARGET = LlamaConfig(vocab_size=96, hidden_size=WIDTH, num_hidden_layers=2)
 DIALECTS = {"speculators": "speculators", "vllm": "vLLM", "specforge": "SpecForge"}
@@ -24,21 +21,8 @@ TAPS = {
 
 
 @pytest.fixture
-def read(tmp_path):
-    """Return the head in a folder, for a target of these sizes."""
-
-    def read(folder, **switches):
-        target = HeadTarget("some/target", 96, WIDTH, 2)
-        return read_head(folder, HeadRequest("p_eagle", target, RecipeSource(tmp_path / "recipe.yaml"), (), switches))
-
-    return read
-
-
-def change(folder, **more):
-    """Change keys of a config, None to leave one out."""
-    path = folder / "config.json"
-    config = json.loads(path.read_text()) | more
-    path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+def read():
+    return lambda folder, **switches: read_as("p_eagle", folder, switches=switches, hidden_size=WIDTH, layers=2)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -77,18 +61,18 @@ def test_the_mask_token_is_looked_up_in_the_order_of_vllm(read, tmp_path):
             {"dflash_config": {"mask_token_id": 4}},
         )
     ):
-        change(folder, **said)
+        change_config(folder, **said)
         assert read(folder).switches["mask_token"] == token
     assert read(folder, mask_token=9).switches["mask_token"] == 9
     assert read(folder, norm_before_residual=True).switches["norm_before_residual"] is True
-    change(folder, dflash_config={"mask_token_id": 4, "target_layer_ids": [1]})
+    change_config(folder, dflash_config={"mask_token_id": 4, "target_layer_ids": [1]})
     with pytest.raises(CheckpointError, match=r"received the unknown switch dflash_config"):
         read(folder)
 
 
 def test_where_nothing_is_said_the_residual_is_not_normed(read, tmp_path):
     folder = p_eagle(tmp_path / "head", TARGET)
-    change(folder, norm_before_residual=None)
+    change_config(folder, norm_before_residual=None)
     assert read(folder).switches["norm_before_residual"] is False
 
 
@@ -103,7 +87,7 @@ def test_where_nothing_is_said_the_residual_is_not_normed(read, tmp_path):
 )
 def test_mask_tokens_that_are_none(read, tmp_path, token, message):
     folder = p_eagle(tmp_path / "head", TARGET)
-    change(folder, mask_token_id=token)
+    change_config(folder, mask_token_id=token)
     with pytest.raises(CheckpointError) as caught:
         read(folder)
     assert message in str(caught.value)
@@ -131,7 +115,7 @@ def test_the_hidden_state_of_the_mask_is_checked(read, tmp_path):
 
 def test_a_head_that_drafts_token_by_token_is_another(read, tmp_path):
     folder = p_eagle(tmp_path / "head", TARGET)
-    change(folder, speculators_model_type="eagle3")
+    change_config(folder, speculators_model_type="eagle3")
     path = folder / "model.safetensors"
     tensors = load_file(path)
     del tensors["mask_hidden"]

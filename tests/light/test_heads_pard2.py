@@ -6,13 +6,12 @@ import pytest
 import torch
 from transformers import LlamaConfig
 
-from speccompile.drafters.find import find_kind, read_head
+from speccompile.drafters.find import find_kind
 from speccompile.drafters.pard2.reading import default_taps, ids_of, taps_of
 from speccompile.errors import CheckpointError, RecipeError
-from speccompile.plan.head import HeadRequest, HeadTarget
-from speccompile.plan.recipe_source import RecipeSource
 from tests.heads import random_tensors
 from tests.heads.pard2 import pard2
+from tests.light.read_heads import read_as
 
 TARGET = LlamaConfig(vocab_size=96, hidden_size=64, num_hidden_layers=4)
 
@@ -23,10 +22,7 @@ def read(tmp_path):
         folder = tmp_path / "head"
         if not folder.exists():
             pard2(folder, TARGET, **form)
-        target = HeadTarget("some/target", 96, hidden_size, 4)
-        return read_head(
-            folder, HeadRequest("pard2", target, RecipeSource(tmp_path / "recipe.yaml"), taps, switches or {})
-        )
+        return read_as("pard2", folder, taps, switches, hidden_size=hidden_size)
 
     return read
 

@@ -3,11 +3,10 @@
 import pytest
 from transformers import LlamaConfig
 
-from speccompile.drafters.find import find_kind, read_head
+from speccompile.drafters.find import find_kind
 from speccompile.errors import CheckpointError, RecipeError
-from speccompile.plan.head import HeadRequest, HeadTarget
-from speccompile.plan.recipe_source import RecipeSource
 from tests.heads.redrafter import redrafter
+from tests.light.read_heads import read_as
 
 TARGET = LlamaConfig(vocab_size=96, hidden_size=64, num_hidden_layers=4)
 
@@ -15,9 +14,7 @@ TARGET = LlamaConfig(vocab_size=96, hidden_size=64, num_hidden_layers=4)
 @pytest.fixture
 def read(tmp_path):
     def read(hidden_size=64, **form):
-        folder = redrafter(tmp_path / "head", TARGET, **form)
-        target = HeadTarget("some/target", 96, hidden_size, 4)
-        return read_head(folder, HeadRequest("redrafter", target, RecipeSource(tmp_path / "recipe.yaml"), (), {}, None))
+        return read_as("redrafter", redrafter(tmp_path / "head", TARGET, **form), hidden_size=hidden_size)
 
     return read
 

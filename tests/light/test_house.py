@@ -54,7 +54,7 @@ def nodes(file: Path) -> list[ast.AST]:
 
 
 def imported_modules(file: Path) -> set[str]:
-    """Top-level names of every module that a file imports, at any depth of its code."""
+    """Return the top-level names of all modules that a file imports, at any depth of its code."""
     found = set()
     for node in nodes(file):
         if isinstance(node, ast.Import):
@@ -198,7 +198,7 @@ def test_every_room_has_a_layer_and_says_what_it_is_for() -> None:
 
 
 def test_no_modules_import_each_other() -> None:
-    """Not even for types."""
+    """Imports for types alone count as well."""
     graph = grimp.build_graph("speccompile", cache_dir=None)
     left = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     while free := {module for module, imported in left.items() if not imported & left.keys()}:

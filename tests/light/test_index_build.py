@@ -12,6 +12,7 @@ from speccompile.index import build
 from speccompile.index.build import build_index
 from speccompile.index.files import find_tokenizer, read_header
 from speccompile.index.search import Index
+from tests.json_files import merge_json
 from tests.light.index_example import documents_of, make_index, save_tokenizer, write_documents
 
 DOCUMENTS = ["".join("abcdefgh"[(i * j) % 8] for i in range(5 + 7 * j % 23)) for j in range(60)]
@@ -248,8 +249,7 @@ def test_a_damaged_index_is_refused_by_name(tmp_path, damage, message):
 
 
 def change(folder: Path, **fields: object) -> None:
-    data = json.loads((folder / "index.json").read_text())
-    (folder / "index.json").write_text(json.dumps(data | fields))
+    merge_json(folder / "index.json", fields)
 
 
 def test_content_that_was_edited_is_found_where_it_is_asked_for(tmp_path):

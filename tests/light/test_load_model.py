@@ -12,6 +12,7 @@ from speccompile.compiler.models.tokenizer import write_tokenizer
 from speccompile.errors import CheckpointError
 from speccompile.runtime.text.chat import read_chat
 from tests import zoo
+from tests.json_files import merge_json
 
 TEXT = torch.arange(9, 9 + 40 * 6, 6)[None]
 HEAD, TABLE = "lm_head.weight", "model.embed_tokens.weight"
@@ -54,8 +55,7 @@ def test_a_head_is_tied_where_transformers_ties_it(tmp_path, content, is_tied):
     if content == "no table":
         del tensors[TABLE]
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"tie_word_embeddings": is_tied}))
+    merge_json(tmp_path / "config.json", {"tie_word_embeddings": is_tied})
     ties = [each.lm_head.weight is each.model.embed_tokens.weight for each in assert_as_transformers(tmp_path)]
     assert ties[0] == ties[1] == (is_tied and content != "other")
 
@@ -107,8 +107,7 @@ def test_a_build_says_that_no_template_is_the_default(tmp_path, caplog):
 )
 def test_a_config_over_which_transformers_stumbles_is_refused(tmp_path, config, said):
     zoo.model("llama").save_pretrained(tmp_path)
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    merge_json(tmp_path / "config.json", config)
     with pytest.raises(CheckpointError, match=said):
         load_model(tmp_path, 128)
 

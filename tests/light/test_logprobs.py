@@ -7,8 +7,7 @@ import pytest
 
 from speccompile.errors import UsageError
 from speccompile.runtime.logprobs import find_logprobs
-from speccompile.runtime.text.tokenizer import Tokenizer
-from tests.light.fake_bundle import toy_bundle, toy_tokenizer
+from tests.light.fake_bundle import toy_bundle
 from tests.light.toy_models import autoregressive, logits
 
 PROMPT = [3, 1, 4, 1, 5]
@@ -30,13 +29,6 @@ def expected(prompt, tokens):
         found.append(scores[token] - math.log(math.fsum(math.exp(score) for score in scores)))
         text.append(token)
     return found
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    file = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    toy_tokenizer().save(str(file))
-    return Tokenizer(file)
 
 
 @pytest.mark.parametrize("name", BUNDLES)

@@ -1,7 +1,5 @@
 """Drafters with another tokenizer: tables between tokens, what a plan says, and what is refused."""
 
-import json
-
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -10,6 +8,7 @@ from speccompile.drafters.token_map import Tokenizer as Side
 from speccompile.drafters.token_map import TokenizerPair, make_token_map, overlap_of, split
 from speccompile.errors import CheckpointError, RecipeError
 from speccompile.recipe import load_recipe, make_plan
+from tests.json_files import merge_json
 from tests.tokenizer_pairs import SIZE, byte_level, with_signs
 
 
@@ -114,7 +113,7 @@ def test_one_tokenizer_may_be_mapped_too(plan, pair):
 
 
 def changed(path, **parts):
-    path.write_text(json.dumps(json.loads(path.read_text()) | parts))
+    merge_json(path, parts)
 
 
 def test_tokens_without_bytes_are_refused_by_the_name_of_their_tokenizer(plan, pair):

@@ -11,6 +11,7 @@ from speccompile.compiler.step.decoder import CacheShape
 from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.recipe import load_recipe, make_plan
 from tests import multimodal, zoo
+from tests.json_files import edit_config
 
 TEXT = torch.arange(9, 9 + 40 * 6, 6)[None]
 LAYOUTS = [(name, layout) for name in multimodal.NAMES for layout in ("saved", "published", "inner")]
@@ -50,7 +51,7 @@ def test_facts_are_the_decoder_s(tmp_path, name, layout):
 def test_what_a_config_leaves_to_transformers_is_read_off_the_weights(tmp_path):
     """Gemma 3's published text_config says neither its vocabulary nor its positions."""
     folder = multimodal.save(multimodal.model("gemma3"), tmp_path, "published")
-    multimodal.edit_config(folder, lambda config: [config["text_config"].pop(key) for key in (
+    edit_config(folder, lambda config: [config["text_config"].pop(key) for key in (
         "vocab_size", "max_position_embeddings")])  # fmt: skip
     _, facts = read_checkpoint(folder)
     assert (facts.vocabulary_size, facts.positions) == (zoo.VOCABULARY, None)
@@ -66,8 +67,8 @@ def test_what_a_config_leaves_to_transformers_is_read_off_the_weights(tmp_path):
 )
 def test_ends_are_those_of_generation_of_the_whole_then_of_the_decoder(tmp_path, outer, inner, generation, expected):
     folder = multimodal.save(multimodal.model("gemma3"), tmp_path)
-    multimodal.edit_config(folder, lambda config: config.update(eos_token_id=outer))
-    multimodal.edit_config(folder, lambda config: config["text_config"].update(eos_token_id=inner))
+    edit_config(folder, lambda config: config.update(eos_token_id=outer))
+    edit_config(folder, lambda config: config["text_config"].update(eos_token_id=inner))
     (folder / "generation_config.json").write_text("{}" if generation is None else f'{{"eos_token_id": {generation}}}')
     assert read_checkpoint(folder)[1].eos_token_ids == expected
 
@@ -78,7 +79,7 @@ def test_the_whole_model_s_word_ties_the_head(tmp_path, is_tied):
     """Mistral 3's config says it beside text_config, whose own default is another."""
     whole = multimodal.model("ministral3" if is_tied else "mistral3")
     folder = multimodal.save(whole, tmp_path)
-    multimodal.edit_config(folder, lambda config: config["text_config"].update(tie_word_embeddings=not is_tied))
+    edit_config(folder, lambda config: config["text_config"].update(tie_word_embeddings=not is_tied))
     decoder = load_model(folder, 128)
     torch.testing.assert_close(decoder(input_ids=TEXT).logits, whole(input_ids=TEXT).logits, rtol=0, atol=1e-5)
 

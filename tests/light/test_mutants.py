@@ -33,7 +33,8 @@ def test_it_can_be_made_and_its_tests_are_there(mutant):
         file, _, name = test.partition("::")
         text = (ROOT / file).read_text()
         assert not name or f"def {name}(" in text, test
-        assert "pytest.mark.sweep" not in text.partition("\ndef ")[0], f"{file} is no test of the first tier"
+        head = re.split(r"^(?:def |@)", text, maxsplit=1, flags=re.M)[0]
+        assert "pytest.mark.sweep" not in head, f"{file} is no test of the first tier"
 
 
 def made(**changes: object) -> Mutant:

@@ -159,7 +159,7 @@ def test_fields_and_buttons_have_names():
 
 
 def test_it_also_comes_from_a_replica_of_a_cluster():
-    """A front of `speccompile ray serve` hands everything but /metrics to a replica, and its messages back."""
+    """The proxy of `speccompile ray serve` forwards everything but /metrics to a replica, and returns its messages."""
 
     class Handle:
         def __init__(self, replica):

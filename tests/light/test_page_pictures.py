@@ -26,7 +26,7 @@ document.getElementById("text").dispatchEvent(new (kind === "paste" ? ClipboardE
 
 
 class Sight:
-    """Stands for the reader of a bundle that sees; the model is the test's."""
+    """Stands for the reader of a bundle with images; the test is the model."""
 
     settings = SimpleNamespace(placeholders=("<image>",))
 

@@ -1,5 +1,5 @@
-"""Files are what they are supposed to be: no links out of a bundle, pipes, devices or files without end, in both
-programs; recipes within limits."""
+"""Only regular files are read: no links out of a bundle, pipes, devices or endless files, in both programs; recipes
+within limits."""
 
 import os
 import socket

@@ -12,6 +12,7 @@ from speccompile.errors import RecipeError
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.decide import sampling_cost
 from tests.heads.mtp import mtp_target
+from tests.json_files import merge_json
 
 RTX = {"backend": "tensorrt_rtx", "compute_capability": "8.9"}
 
@@ -46,7 +47,7 @@ def test_layers_that_are_not_compiled_are_named(tmp_path):
     path, weights = tmp_path / "target/config.json", tmp_path / "target/model.safetensors"
     tensors = {name: tensor for name, tensor in load_file(weights).items() if "mtp" not in name}
     save_file(tensors | {"model.mtp.layers.0.eh_proj.weight": torch.zeros(4, 8)}, weights)
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "longcat_flash"}))
+    merge_json(path, {"model_type": "longcat_flash"})
     (tmp_path / "recipe.yaml").write_text(json.dumps({"name": "t", "target": {"model": "target"}}))
     found = make_plan(load_recipe(tmp_path))
     assert found.drafter.kind == "prompt_lookup"

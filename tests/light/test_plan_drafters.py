@@ -2,7 +2,6 @@
 
 import pytest
 
-from speccompile.errors import RecipeError
 from speccompile.plan.layers import LayersPlan
 from speccompile.recipe import TreePlan, load_recipe, make_plan
 
@@ -22,17 +21,6 @@ def plan(make_recipe, make_checkpoint, tmp_path):
         return make_plan(load_recipe(path, overrides))
 
     return plan
-
-
-@pytest.fixture
-def refusal(plan):
-    def refusal(*arguments, **keys):
-        with pytest.raises(RecipeError) as caught:
-            plan(*arguments, **keys)
-        assert caught.value.hint
-        return str(caught.value)
-
-    return refusal
 
 
 def test_several_models_draft_one_tree_each(plan):

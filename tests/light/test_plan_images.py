@@ -24,6 +24,7 @@ from tests import multimodal, vision, zoo
 from tests.heads.eagle import eagle
 from tests.heads.eagle3 import eagle3
 from tests.heads.mtp import mtp_head
+from tests.json_files import merge_json
 
 
 @pytest.fixture(scope="module")
@@ -132,8 +133,7 @@ WRONG = [
 @pytest.mark.parametrize(("file", "changes", "said"), WRONG)
 def test_a_processor_that_does_something_else_is_refused(tmp_path, file, changes, said):
     vision.save(vision.model("idefics3"), "idefics3", tmp_path / "target")
-    path = tmp_path / "target" / file
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    merge_json(tmp_path / "target" / file, changes)
     with pytest.raises((CheckpointError, UnsupportedModelError), match=said):
         planned(tmp_path)
 
@@ -145,17 +145,16 @@ def test_crops_of_gemma3_are_refused(tmp_path):
         ({"do_pan_and_scan": True}, "received do_pan_and_scan True, expected False: crops"),
         ({"size": {"height": 28, "width": 56}}, r"received size \[28, 56\], expected the image_size of the vision"),
     ):
-        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+        merge_json(path, changes)
         with pytest.raises(UnsupportedModelError, match=said):
             planned(tmp_path)
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"do_pan_and_scan": False}))
+        merge_json(path, {"do_pan_and_scan": False})
 
 
 @pytest.mark.parametrize("changes", [{"patch_size": 14}, {"merge_size": 4}])
 def test_other_patches_of_qwen_are_refused(tmp_path, changes):
     vision.save(vision.model("qwen3_vl"), "qwen3_vl", tmp_path / "target")
-    path = tmp_path / "target" / "preprocessor_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    merge_json(tmp_path / "target" / "preprocessor_config.json", changes)
     with pytest.raises(UnsupportedModelError, match=r"received \w+_size \d+, expected the \w+ of the vision tower, \d"):
         planned(tmp_path)
 
@@ -167,8 +166,7 @@ def test_a_chunk_holds_a_picture_whose_rows_see_each_other(folder):
 
 def test_another_size_of_internvl_is_refused(tmp_path):
     vision.save(vision.model("internvl"), "internvl", tmp_path / "target")
-    path = tmp_path / "target" / "preprocessor_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"size": {"height": 28, "width": 56}}))
+    merge_json(tmp_path / "target" / "preprocessor_config.json", {"size": {"height": 28, "width": 56}})
     with pytest.raises(UnsupportedModelError, match=r"received size \[28, 56\], expected the image_size of the vision"):
         planned(tmp_path)
 

@@ -103,7 +103,7 @@ def test_families_are_transformers_own(model_type):
 
 @pytest.mark.parametrize("name", zoo.ROWS)
 def test_the_config_tells_what_the_probe_finds(name, tmp_path: Path):
-    """By what transformers writes into config.json, and by the lists that its classes make of it."""
+    """config.json names the layers, or transformers' classes derive them from it."""
     configuration = zoo.config(name)
     configuration.save_pretrained(tmp_path)
     written = json.loads((tmp_path / "config.json").read_text())

@@ -32,7 +32,7 @@ FLAT = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0, "int4": 0.6}
 
 
 def make_profile(threads=1, slope=0.1, **changes):
-    """A profile by formula: a million weights take their bytes / 10 GB/s, and `slope` more for every further row."""
+    """Return a profile by formula: weights take their bytes / 10 GB/s, and `slope` more for every further row."""
     rows, footprints = (1, 2, 8), (1 << 20, 1 << 26)
     linear = {
         name: tuple(tuple(size * 1e-4 * (1 + slope * (each - 1)) for each in rows) for _ in footprints)
@@ -124,7 +124,7 @@ def test_a_data_sheet_gives_the_ceiling_and_its_share_of_bandwidth(plan):
 
 
 def cache_width(found, plan):
-    """Numbers in the caches of a token, from the demo's config: layers x (keys and values) x heads x size."""
+    """Return how many numbers a token has in the caches, by the config: layers x (keys and values) x heads x size."""
     config = json.loads((plan.target.folder / "config.json").read_text())
     heads = config.get("num_key_value_heads", config["num_attention_heads"])
     size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]

@@ -24,7 +24,7 @@ nodes = st.lists(st.tuples(st.integers(-1, 10), st.booleans()), max_size=10)
 
 
 class Oracle:
-    """Proposes trees of any form: a node is what the target says behind its parent, or one more."""
+    """Proposes trees of any form: a node is the token that the target adds after its parent, or that token plus one."""
 
     def __init__(self, forms: Sequence[Sequence[tuple[int, bool]]]) -> None:
         self.forms, self.texts, self.answers = forms, list[list[int]](), list[tuple[list[int], list[int]]]()
@@ -62,7 +62,7 @@ def chains(length: int):
 
 
 def accepted(text: Sequence[int], answer: tuple[list[int], list[int]], most: int = NODES, depth: int = DEPTH) -> int:
-    """Drafts on the longest path that the target agrees with, of those that a window takes."""
+    """Return the number of drafts on the longest accepted path, of those that fit into a window."""
     good, kept = {-1: 0}, 0
     right = autoregressive(text, depth)
     depths = {-1: 0}

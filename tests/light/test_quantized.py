@@ -1,6 +1,5 @@
 """Quantized weights against what the formats' own libraries and transformers make of them."""
 
-import json
 import re
 
 import numpy as np
@@ -19,6 +18,7 @@ from speccompile.errors import CheckpointError, UnsupportedModelError
 from speccompile.plan.plan import CheckpointFacts
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.recipe.stored_precision import stored_precision
+from tests.json_files import merge_json
 from tests.light.quantized_checkpoints import CONFIGS, LAYER, LIBRARIES, SETTLED, gptq, graph_of, layer, write
 
 PARTS = (slice(0, 32), slice(3, 21), slice(8, 9), slice(31, 32))
@@ -215,8 +215,7 @@ def test_a_graph_on_disk_holds_the_numbers(tmp_path, name):
 def planned(folder, quantization, *settings):
     """Return the plan for a checkpoint whose config says so, as `make_checkpoint` writes its tensors."""
     (folder / "recipe.yaml").write_text("name: quantized\ntarget: {model: target}\n")
-    config = folder / "target" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"quantization_config": quantization}))
+    merge_json(folder / "target" / "config.json", {"quantization_config": quantization})
     return make_plan(load_recipe(folder / "recipe.yaml", settings))
 
 

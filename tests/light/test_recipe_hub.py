@@ -29,7 +29,7 @@ def hub(monkeypatch, tmp_path):
         download = tmp_path / COMMIT
         asked = None
 
-        def model_info(self, repository, *, revision, timeout):
+        def repo_info(self, repository, *, revision, repo_type, timeout):
             if self.answer is not None:
                 raise self.answer
 

@@ -31,7 +31,7 @@ def section(title: str) -> str:
 
 
 def rows(title: str) -> dict[str, list[str]]:
-    """First cell of each row of a section's table, without its marks -> the other cells."""
+    """Return the rows of a section's table: first cell, without its marks -> the other cells."""
     lines = [line for line in section(title).splitlines() if line.startswith("| ")][1:]
     cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))] for line in lines]
     return {first.strip("`"): others for first, *others in cells}

@@ -111,7 +111,7 @@ def test_more_rows_reach_further_back(planned):
 
 
 def test_a_ring_holds_what_nobody_has_overwritten():
-    """Against a ring that is written row by row."""
+    """Compare with a ring that is written row by row."""
     rows, window = 40, 9
     reach = RingReach(toy_manifest())
     assert not reach

@@ -43,7 +43,7 @@ def test_every_token_is_given_and_none_but_the_last_few_again(size, overlap, len
 
 
 class Bound:
-    """An engine that remembers what was bound."""
+    """An engine that records its bindings."""
 
     supports_batch_slices = True
 

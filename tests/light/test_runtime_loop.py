@@ -20,13 +20,6 @@ prompts = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=20)
 sizes = st.integers(1, 9)
 
 
-@pytest.fixture(scope="module")
-def text(tmp_path_factory) -> Tokenizer:
-    file = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    toy_tokenizer().save(str(file))
-    return Tokenizer(file)
-
-
 @given(st.lists(prompts, min_size=1, max_size=4), sizes, sizes, st.integers(1, 30), st.integers(0, 2), st.booleans())
 @settings(max_examples=150)
 def test_every_row_gets_the_targets_own_tokens(rows, tokens, chunk, count, idle_rows, fused):

@@ -3,10 +3,9 @@
 import pytest
 
 from speccompile.errors import EngineError, OverloadedError, UsageError
-from speccompile.runtime.text.tokenizer import Tokenizer
 from speccompile.serving.scheduler import Limits, Observer
 from speccompile.serving.scheduler.scheduler import Scheduler
-from tests.light.fake_bundle import toy_bundle, toy_tokenizer
+from tests.light.fake_bundle import toy_bundle
 from tests.light.toy_models import autoregressive
 
 PROMPT = [3, 1, 4, 1, 5]
@@ -34,13 +33,6 @@ class Counted(Observer):
 
     def of(self, name):
         return [values for called, *values in self.calls if called == name]
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory) -> Tokenizer:
-    file = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    toy_tokenizer().save(str(file))
-    return Tokenizer(file)
 
 
 def scheduler(rows=2, limits=None, clock=None, text=None, **changes):

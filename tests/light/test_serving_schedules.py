@@ -5,10 +5,9 @@ import threading
 import pytest
 
 from speccompile.errors import EngineError, OverloadedError
-from speccompile.runtime.text.tokenizer import Tokenizer
 from speccompile.serving.scheduler import Limits
 from speccompile.serving.scheduler.scheduler import Scheduler
-from tests.light.fake_bundle import toy_bundle, toy_tokenizer
+from tests.light.fake_bundle import toy_bundle
 from tests.light.toy_models import autoregressive
 from tests.serving_schedules import Preemptions, play
 
@@ -28,13 +27,6 @@ KINDS = {
     "fused drawn": {"sampling": True, "sample": True, "fused": True},
 }
 PROMPT = [3, 1, 4, 1, 5]
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory) -> Tokenizer:
-    file = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    toy_tokenizer().save(str(file))
-    return Tokenizer(file)
 
 
 @pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 12), marks=pytest.mark.sweep("more schedules"))])

@@ -73,7 +73,7 @@ def test_hub_name(tmp_path, monkeypatch):
         return datasets.Dataset.from_list([{"text": text, "other": None} for text in TEXTS])
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda *args, **options: None)
+    monkeypatch.setattr("huggingface_hub.HfApi.repo_info", lambda *args, **options: None)
     assert both(prepare(plan(["owner/name@main"]), tokenizer(), tmp_path / "work")) == sorted(TEXTS)
     assert set(asked) == {("owner/name", "main", "train")}
     with pytest.raises(RecipeError, match=r"'owner/other': no such file, .*: no such data set$"):
@@ -92,7 +92,7 @@ def test_hub_that_does_not_answer(tmp_path, monkeypatch, caplog):
         return datasets.Dataset.from_list([{"text": text} for text in TEXTS])
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", no_answer)
+    monkeypatch.setattr("huggingface_hub.HfApi.repo_info", no_answer)
     before = datasets.config.HF_HUB_OFFLINE
     assert both(prepare(plan(["owner/name"]), tokenizer(), tmp_path / "work")) == sorted(TEXTS)
     assert "owner/name: taken from the local cache: Name or service not known" in caplog.text

@@ -16,7 +16,7 @@ from speccompile.runtime.audio.resample import resample
 from speccompile.runtime.audio.segments import Segment, compression_ratio, cut_at_times, previous_tokens
 from speccompile.runtime.audio.sound_files import read_sound
 from speccompile.runtime.audio.subtitles import srt_block, timed_line, vtt_block
-from tests.light.test_audio import AUDIO, SECTION, VALUES, riff
+from tests.light.test_audio import AUDIO, FORMS, SECTION, riff
 from tests.light.test_transcripts import END, FIRST, SIZE, processor
 from tests.native.bundle_lines import Lines, outcome
 
@@ -61,17 +61,6 @@ def read_both(native: AudioLines, data: bytes) -> tuple[Any, Any]:
         return found.samples.tolist(), found.rate
 
     return outcome(ours), outcome(theirs)
-
-
-FORMS = [
-    (1, 8, (VALUES * 128 + 128).astype(np.uint8).tobytes(), b""),
-    (1, 16, (VALUES * 2**15).astype("<i2").tobytes(), b""),
-    (1, 24, b"".join(int(v * 2**23).to_bytes(3, "little", signed=True) for v in VALUES.ravel()), b""),
-    (1, 32, (VALUES * 2**31).astype("<i4").tobytes(), b""),
-    (3, 32, VALUES.astype("<f4").tobytes(), b""),
-    (3, 64, VALUES.astype("<f8").tobytes(), b""),
-    (0xFFFE, 16, (VALUES * 2**15).astype("<i2").tobytes(), struct.pack("<HHIH14x", 22, 16, 3, 1)),
-]
 
 
 @pytest.mark.parametrize(("kind", "bits", "data", "more"), FORMS)

@@ -1,7 +1,6 @@
 """Signatures in both runtimes: the same bundles open, and others are refused in the same words."""
 
 import base64
-import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from speccompile.bundle import open_bundle
 from speccompile.bundle.hashes import HASHES, hash_folder, write_hashes
 from speccompile.bundle.signature import SIGNATURE, PublicKey, make_keys, read_public_key, sign
+from tests.json_files import merge_json
 from tests.light.bundle_example import write_bundle
 from tests.light.test_bundle_signature import HASHED, PUBLIC, SECRET, public_of
 from tests.native.bundle_lines import Lines, outcome
@@ -34,8 +34,7 @@ def seal(folder: Path) -> None:
 
 
 def edit(folder: Path) -> None:
-    proof = folder / "proof.json"
-    proof.write_text(json.dumps(json.loads(proof.read_text()) | {"speculative": "all"}))
+    merge_json(folder / "proof.json", {"speculative": "all"})
     seal(folder)
 
 

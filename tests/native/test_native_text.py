@@ -19,6 +19,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from speccompile.runtime.text.tokenizer import IncrementalDetokenizer, Tokenizer
 from tests.light.fake_bundle import toy_tokenizer
 from tests.light.odd_tokenizers import ODD
+from tests.light.test_text import grouped
 from tests.native.tokenizers_of_families import CORPUS, FAMILIES, SENTENCES
 from tests.suite.selection import sweep_but
 
@@ -97,14 +98,6 @@ def pair(request, program, tmp_path_factory) -> tuple[Tokenizer, FastTokenizer, 
     MADE[request.param]().save(str(path))
     assert program.ask(open=str(path)) == {"opened": True}
     return Tokenizer(path), FastTokenizer.from_file(str(path)), program
-
-
-def grouped(ids: list[int], sizes: list[int]) -> list[list[int]]:
-    groups, start = [], 0
-    for size in sizes:
-        groups.append(ids[start : start + size])
-        start += size
-    return [*groups, ids[start:]]
 
 
 def check_text(pair: tuple[Tokenizer, FastTokenizer, Program], source: str) -> None:

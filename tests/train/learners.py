@@ -1,7 +1,6 @@
 """A family's learner against its reference: what it says at anchors of whole texts, how it learns, what it leaves."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -134,7 +133,3 @@ def check_saved(plan: Plan, learner: TrainableDrafter, depth: int) -> Plan:
         assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
     assert left.drafter.head.dialect == plan.drafter.head.dialect
     return left
-
-
-def files_of(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())

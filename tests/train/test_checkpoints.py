@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -19,22 +18,14 @@ from speccompile.bundle.folders import lock_folder
 from speccompile.errors import CheckpointError, RecipeError, TrainingError
 from speccompile.train import checkpoints as module
 from speccompile.train.checkpoints import Checkpoints, load_learner
-from tests.train.toy_training import Stopped, Toy, ToyWeigh, fail, run
+from tests.full_disk import largest_file
+from tests.train.toy_training import Toy, ToyWeigh, run, run_until_it_fails
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def names(folder):
     return sorted(path.name for path in (folder / "checkpoints").iterdir())
-
-
-def stopped_at(folder, step, **keys):
-    learner = Toy()
-    weigh = ToyWeigh(learner, 8)
-
-    weigh.before[step] = fail
-    with pytest.raises(Stopped):
-        run(folder, learner=learner, weigh=weigh, save_every=0, **keys)
 
 
 def test_the_last_ones_stay_and_the_best(tmp_path):
@@ -48,7 +39,7 @@ def test_the_last_ones_stay_and_the_best(tmp_path):
 
 
 def test_the_best_is_remembered_where_a_training_goes_on(tmp_path):
-    stopped_at(tmp_path, 10, judge_every=0, scores={4: 2.5}, keep=1)
+    run_until_it_fails(tmp_path, 10, judge_every=0, scores={4: 2.5}, keep=1)
     (tmp_path / "checkpoints/best").unlink()  # as a kill between two renames leaves it
     trained, _ = run(tmp_path, judge_every=1e9, keep=1)
     assert trained.best.name == "step-0000000004"
@@ -59,7 +50,7 @@ def test_the_best_is_remembered_where_a_training_goes_on(tmp_path):
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path):
-    stopped_at(tmp_path, 5)
+    run_until_it_fails(tmp_path, 5)
     for name in (".step-0000000006.part", ".step-0000000001.old"):
         (tmp_path / "checkpoints" / name).mkdir()
         (tmp_path / "checkpoints" / name / "learner.safetensors").write_bytes(b"half")
@@ -83,7 +74,7 @@ def test_one_process_trains_in_a_folder(tmp_path):
 
 def test_another_plan_is_refused_with_all_that_differs(tmp_path):
     plan = {"loss": {"kind": "fkl", "decay": 0.8}, "data": {"files": ["a.jsonl"]}, "seed": 0}
-    stopped_at(tmp_path, 5, plan=plan)
+    run_until_it_fails(tmp_path, 5, plan=plan)
     before = names(tmp_path)
     other = {
         "loss": {"kind": "tvd", "decay": 0.8},
@@ -127,7 +118,7 @@ def damaged(folder, change):
     ],
 )
 def test_weights_load_strictly(tmp_path, change, words):
-    stopped_at(tmp_path, 5)
+    run_until_it_fails(tmp_path, 5)
     damaged(tmp_path, change)
     with pytest.raises(CheckpointError, match=words):
         run(tmp_path)
@@ -135,7 +126,7 @@ def test_weights_load_strictly(tmp_path, change, words):
 
 @pytest.mark.parametrize("name", ["learner.safetensors", "optimizers.safetensors", "state.json"])
 def test_a_file_that_is_cut_is_named(tmp_path, name):
-    stopped_at(tmp_path, 5)
+    run_until_it_fails(tmp_path, 5)
     path = tmp_path / "checkpoints/latest" / name
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(CheckpointError, match=name) as caught:
@@ -144,7 +135,7 @@ def test_a_file_that_is_cut_is_named(tmp_path, name):
 
 
 def test_optimizers_of_another_kind_are_refused(tmp_path):
-    stopped_at(tmp_path, 5)
+    run_until_it_fails(tmp_path, 5)
     with pytest.raises(CheckpointError, match=r"has .* of adamw for back.weight, which muon trains"):
         run(tmp_path, matrix_rate=0.02)
 
@@ -198,15 +189,11 @@ def started(folder, **keys):
 
 
 def test_a_disk_that_is_full_leaves_the_checkpoint_before(tmp_path):
-    """By a limit of the size of files, which is what a quota gives."""
-    stopped_at(tmp_path, 5)
-    before, limits = names(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
-    try:
-        with pytest.raises(TrainingError, match="could not be written: the disk is full"):
-            run(tmp_path, save_every=0)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    """A limit on the size of files stands for the full disk, as a quota does."""
+    run_until_it_fails(tmp_path, 5)
+    before = names(tmp_path)
+    with largest_file(2000), pytest.raises(TrainingError, match="could not be written: the disk is full"):
+        run(tmp_path, save_every=0)
     assert names(tmp_path) == before
     assert run(tmp_path)[0].steps == 20
 
@@ -256,7 +243,7 @@ def json_step(folder):
 
 
 def test_a_step_that_is_judged_after_it_was_saved_is_saved_once_more(tmp_path):
-    stopped_at(tmp_path, 19)
+    run_until_it_fails(tmp_path, 19)
     run(tmp_path, save_every=0, judge_every=1e9)
     state = json.loads((tmp_path / "checkpoints/latest/state.json").read_text())
     assert (state["step"], state["score"], state["best"]) == (20, -20.0, {"step": 20, "score": -20.0})

@@ -12,7 +12,7 @@ import pytest
 from speccompile.errors import MissingPackageError
 from speccompile.train.curves import POINTS, MetricsAccumulator, MetricsLog, read_curves
 from speccompile.train.curves_page import _smooth, make_page
-from tests.train.toy_training import Stopped, Toy, ToyWeigh, fail, run
+from tests.train.toy_training import run, run_until_it_fails
 
 
 class Clock:
@@ -70,11 +70,7 @@ def test_lines_are_means_by_weight_and_count(tmp_path):
 
 
 def test_every_step_is_told_once_also_where_a_training_goes_on(tmp_path):
-    learner = Toy()
-    weigh = ToyWeigh(learner, 8)
-    weigh.before[10] = fail
-    with pytest.raises(Stopped):
-        run(tmp_path, learner=learner, weigh=weigh, save_every=1e9, with_curves=True)
+    run_until_it_fails(tmp_path, save_every=1e9, with_curves=True)
     with (tmp_path / "curves.jsonl").open("a") as file:
         file.write('{"kind": "steps", "step": 1')  # as a kill leaves it
     assert len(read_curves(tmp_path / "curves.jsonl")) == 10
@@ -86,11 +82,7 @@ def test_every_step_is_told_once_also_where_a_training_goes_on(tmp_path):
 
 
 def test_lines_before_the_checkpoint_stay_as_they_are(tmp_path):
-    learner = Toy()
-    weigh = ToyWeigh(learner, 8)
-    weigh.before[10] = fail
-    with pytest.raises(Stopped):
-        run(tmp_path, learner=learner, weigh=weigh, save_every=0, with_curves=True)
+    run_until_it_fails(tmp_path, with_curves=True)
     before = (tmp_path / "curves.jsonl").read_bytes()
     run(tmp_path, with_curves=True)
     after = (tmp_path / "curves.jsonl").read_bytes()

@@ -20,7 +20,16 @@ from speccompile.train import precision
 from speccompile.train.loop import checkpoint_activations, parts_of
 from speccompile.train.optimizers import Optimizers, rate_share
 from tests import zoo
-from tests.train.toy_training import SCHEDULE, SEED, TOKENS, Stopped, Toy, ToyWeigh, fail, run, texts
+from tests.train.toy_training import (
+    SCHEDULE,
+    SEED,
+    TOKENS,
+    Toy,
+    ToyWeigh,
+    run,
+    run_until_it_fails,
+    texts,
+)
 
 
 def files(folder: Path, step: int) -> dict[str, torch.Tensor]:
@@ -78,11 +87,7 @@ def test_parts_give_the_step_of_the_whole(tmp_path, accumulate):
 @pytest.mark.parametrize("settings", [{}, {"matrix_rate": 0.02}, {"precision": "bfloat16"}, {"accumulate": 2}])
 def test_a_training_that_stops_goes_on_to_the_same_bits(tmp_path, settings):
     run(tmp_path / "straight", learner=Toy(dropout=0.3), **settings)
-    learner = Toy(dropout=0.3)
-    weigh = ToyWeigh(learner, 8)
-    weigh.before[10] = fail
-    with pytest.raises(Stopped):
-        run(tmp_path / "broken", learner=learner, weigh=weigh, save_every=0, **settings)
+    run_until_it_fails(tmp_path / "broken", learner=Toy(dropout=0.3), **settings)
     torch.manual_seed(99)  # what else draws between the two must not matter
     run(tmp_path / "broken", learner=Toy(dropout=0.3), save_every=1e9, **settings)
     straight, broken = files(tmp_path / "straight", 20), files(tmp_path / "broken", 20)
@@ -107,12 +112,8 @@ def test_a_training_that_is_done_does_nothing_more(tmp_path):
 
 
 def test_a_budget_of_time_counts_on_from_the_checkpoint(tmp_path):
-    learner = Toy()
-    weigh = ToyWeigh(learner, 8)
-    weigh.before[4] = fail
     budget = {"steps": None, "seconds": 0.5}
-    with pytest.raises(Stopped):
-        run(tmp_path, learner=learner, weigh=weigh, save_every=0, **budget)
+    run_until_it_fails(tmp_path, 4, **budget)
     before = (tmp_path / "checkpoints/latest/state.json").read_text()
     assert '"step": 4' in before
     trained, _ = run(tmp_path, **budget)

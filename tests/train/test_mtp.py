@@ -16,6 +16,7 @@ from tests import multimodal, quantized_models, zoo
 from tests.compile.eager_rounds import check_generation
 from tests.compile.tiny_bundles import save
 from tests.heads.mtp import mtp_head, mtp_target
+from tests.json_files import edit_config
 from tests.train.learners import ANCHORS, BUILT, check_computed_again, check_learns, check_said, learner_of, seen_by
 
 CACHE = "cache: {max_length: 96, prefill_chunk: 16, batch_size: 2}"
@@ -104,7 +105,7 @@ def test_beside_the_text_decoder_of_a_multimodal_checkpoint(tmp_path):
     own = {name: each for name, each in load_file(tmp_path / "text" / path.name).items() if name.startswith("mtp.")}
     before = load_file(path) | own
     save_file(before, path, {"format": "pt"})
-    multimodal.edit_config(tmp_path / "target", lambda config: config["text_config"].update(mtp_num_hidden_layers=1))
+    edit_config(tmp_path / "target", lambda config: config["text_config"].update(mtp_num_hidden_layers=1))
     trained = learner(drafter_context(open_round(plan_of(tmp_path)).draft), 2)
     trained.save(tmp_path / "left", torch.float32)
     after = load_file(tmp_path / "left" / OWN)

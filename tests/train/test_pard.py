@@ -1,7 +1,5 @@
 """PARD as it learns: what it says, what learns, and the language model that it leaves."""
 
-import json
-
 import pytest
 import torch
 
@@ -9,6 +7,7 @@ from speccompile.recipe import load_recipe, make_plan
 from tests import zoo
 from tests.compile.eager_rounds import check_generation
 from tests.heads.every import MASK
+from tests.json_files import merge_json
 from tests.train import sites
 from tests.train.learners import ANCHORS, check_computed_again, check_learns, check_said, learner_of, seen_by
 
@@ -21,8 +20,7 @@ def plan_of(folder, architecture="llama", **settings):
     """Return a recipe that drafts with a language model of its own beside a tiny target."""
     sites.target(folder)
     zoo.save(architecture, folder / "head", **settings)
-    path = folder / "head" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"pard_token": MASK}))
+    merge_json(folder / "head" / "config.json", {"pard_token": MASK})
     recipe = "name: tiny\ntarget: {model: target}\ndrafter: {kind: pard, model: head, tokens: 2}\n"
     (folder / "recipe.yaml").write_text(recipe + "cache: {max_length: 64, prefill_chunk: 16}\n")
     return make_plan(load_recipe(folder))

@@ -11,7 +11,7 @@ from speccompile.errors import MissingPackageError, SpeccompileError, UsageError
 from speccompile.train.curves import read_curves
 from speccompile.train.processes import Processes
 from tests.train.launching import launch
-from tests.train.toy_training import Stopped, Toy, ToyWeigh, fail, run
+from tests.train.toy_training import run, run_until_it_fails
 
 PAIR = "a pair of processes, each of which imports torch and accelerate"
 
@@ -32,7 +32,7 @@ def tensors(folder):
 
 
 def assert_alike(one, other, rtol=1e-3, atol=1e-5):
-    """Weights and losses to rounding; a step of Adam divides by numbers near zero, which widens it."""
+    """Compare weights and losses to rounding; a step of Adam divides by numbers near zero, which widens it."""
     ours, theirs = tensors(one), tensors(other)
     assert ours.keys() == theirs.keys()
     for name, value in ours.items():
@@ -54,21 +54,12 @@ def alone(tmp_path_factory):
     return folder
 
 
-def stop_at_ten(folder):
-    """Run a training by one process that ends in its 11th step."""
-    learner = Toy()
-    weigh = ToyWeigh(learner, 8)
-    weigh.before[10] = fail
-    with pytest.raises(Stopped):
-        run(folder, learner=learner, weigh=weigh, with_curves=True, save_every=0)
-
-
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
     """Return what two processes did, which were started once: a training in parts, one that goes on from one process's
     with shared weights, and one whose loss is none, which ends them. Their folders, and what they said."""
     folder = tmp_path_factory.mktemp("together")
-    stop_at_ten(folder / "on")
+    run_until_it_fails(folder / "on", with_curves=True)
     done = several(
         (
             {"folder": str(folder / "parts"), "with_curves": True, "accumulate": 4},
@@ -152,7 +143,7 @@ def test_muon_under_fsdp_sees_whole_matrices(tmp_path, alone):
 @pytest.mark.parametrize(("first", "sharded"), [(1, False), (2, True), (2, False)])
 def test_another_number_of_processes_goes_on(tmp_path, alone, first, sharded):
     if first == 1:
-        stop_at_ten(tmp_path)
+        run_until_it_fails(tmp_path, with_curves=True)
         launched(tmp_path, with_curves=True, sharded=sharded)
     else:
         done = launched(tmp_path, check=False, with_curves=True, sharded=sharded, save_every=0, fail_at=10)
@@ -178,7 +169,7 @@ def test_a_precision_of_the_launch_is_refused(monkeypatch):
 
 
 def test_fsdp_without_devices_is_refused(monkeypatch):
-    """accelerate leaves it out without a word."""
+    """accelerate ignores the option silently."""
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     monkeypatch.setenv("FSDP_VERSION", "2")
     with pytest.raises(UsageError, match="FSDP, for which accelerate has no way with NO"):

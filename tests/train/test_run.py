@@ -1,7 +1,6 @@
 """`speccompile train`, whole: from a recipe and some texts to a folder that `build` takes."""
 
 import json
-import resource
 import shutil
 import sys
 from pathlib import Path
@@ -24,6 +23,7 @@ from speccompile.train import run
 from speccompile.train.curves import read_curves
 from speccompile.train.run import Report, Source, run_training
 from tests import quantized_models, zoo
+from tests.full_disk import largest_file
 from tests.heads.mtp import mtp_target
 
 pytestmark = pytest.mark.builds(1)
@@ -154,12 +154,8 @@ def test_a_full_disk_is_one_error_and_the_rest_goes_on(recipe, tmp_path, monkeyp
     path, real = recipe("medusa"), getattr(owner, name)
 
     def limited(*arguments):
-        before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
-        try:
+        with largest_file(50_000):
             return real(*arguments)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, limited)

@@ -37,7 +37,7 @@ SCHEDULE = SchedulePlan(
 
 
 class Toy(nn.Module):
-    """Tokens in, logits of the token behind out."""
+    """A drafter from a token to the logits of the next one."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Toy(nn.Module):
 
 
 def texts(step: int, part: int, parts: int, size: int) -> np.ndarray:
-    """Return which samples a part has."""
+    """Return the samples of a part."""
     return np.random.default_rng((SEED, step)).integers(0, TEXTS, size)[part::parts]
 
 
@@ -111,11 +111,23 @@ def run(
 
 
 class Stopped(Exception):
-    """What ends a training in the middle of a step."""
+    """Error that ends a training in the middle of a step."""
 
 
 def fail(part: int) -> float:
     raise Stopped
+
+
+def run_until_it_fails(folder, step=10, *, learner=None, save_every=0, **keys):
+    """Run a training that ends in the middle of the step after `step`."""
+    learner = learner or Toy()
+    weigh = ToyWeigh(learner, 8)
+    weigh.before[step] = fail
+    try:
+        run(folder, learner=learner, weigh=weigh, save_every=save_every, **keys)
+    except Stopped:
+        return
+    raise AssertionError("the training did not stop")
 
 
 def share_weights() -> None:
@@ -135,7 +147,7 @@ def share_weights() -> None:
 
 
 def train_once(wanted: dict) -> None:
-    """Trains as `wanted` says. kill_at, fail_at, nan_at: a step, and how it ends.
+    """Run one training as `wanted` says. kill_at, fail_at, nan_at: a step, and how it ends.
     largest_file: bytes. sharded: by FSDP2."""
     folder = Path(wanted.pop("folder"))
     if limit := wanted.pop("largest_file", None):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.bundle.writer import check_output
+from speccompile.compiler.from_recipe import build_plan
 from speccompile.errors import SpeccompileError, UsageError
 from speccompile.machine.executor import Executor, Task
 from speccompile.recipe import load_recipe, make_plan
@@ -84,15 +85,7 @@ def build_cells(
 
 def _build(recipe: Path, overrides: Sequence[str], output: Path, prove: bool, remember: bool) -> None:
     """Build one variant, on the machine that runs the task."""
-    from speccompile.compiler.build import build  # imports torch
-    from speccompile.compiler.models.load import quiet_transformers
-    from speccompile.recipe.resources import check_resources, find_resources
-
-    plan = make_plan(load_recipe(recipe, overrides))
-    check_resources(estimate_resources(plan), find_resources(output))
-    quiet_transformers()
-    output.parent.mkdir(parents=True, exist_ok=True)
-    build(plan, output, prove=prove, remember=remember)
+    build_plan(make_plan(load_recipe(recipe, overrides)), output, notes=(), prove=prove, remember=remember)
 
 
 def _name(settings: Sequence[str]) -> str:

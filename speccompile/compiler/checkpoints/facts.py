@@ -54,13 +54,7 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
     an unsupported kind, an unknown kind of layer, a multimodal checkpoint whose decoder is not supported, and an
     unsupported quantization method.
     """
-    config = read_json_object(folder / CONFIG)
-    refuse_other_kinds(folder, config)
-    if config is None:
-        raise CheckpointError(
-            f"{folder}: received a folder without {CONFIG}, expected a model in Hugging Face layout",
-            hint="give the folder that holds config.json, model.safetensors and tokenizer.json",
-        )
+    config = _read_config(folder)
     source = read_source_facts(config, folder) if is_encoder_decoder(config) else None
     stored, decoder = stored_tensors(folder), text_config(config, folder)
     tensors = stored if decoder is None else decoder_tensors(stored, folder)
@@ -98,6 +92,18 @@ def read_checkpoint(folder: Path) -> tuple[tuple[Path, ...], CheckpointFacts]:
         *_merged_adapter(folder),
         *_present(folder, *TOKENIZER_FILES, *_named_templates(folder)),
     ), facts
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """Return the content of config.json. Raise CheckpointError without one, and as `refuse_other_kinds`."""
+    config = read_json_object(folder / CONFIG)
+    refuse_other_kinds(folder, config)
+    if config is None:
+        raise CheckpointError(
+            f"{folder}: received a folder without {CONFIG}, expected a model in Hugging Face layout",
+            hint="give the folder that holds config.json, model.safetensors and tokenizer.json",
+        )
+    return config
 
 
 def _merged_adapter(folder: Path) -> tuple[Path, ...]:

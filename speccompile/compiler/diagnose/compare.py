@@ -26,7 +26,7 @@ from speccompile.contract import (
     is_recurrent_state,
     with_fixed_batch,
 )
-from speccompile.errors import EngineError, ProofError
+from speccompile.errors import ProofError
 from speccompile.machine.system import available_cores
 from speccompile.runtime.devices.sessions import AS_WRITTEN, session_options
 
@@ -43,32 +43,25 @@ def compare_graphs(
     dtype. Return counts: equal graphs give equal ones. Raise ProofError naming graph, output, window, difference,
     tolerance.
     """
-    return _compare(_cpu(reference), _cpu(candidate), graph, script, level, tolerance, exact=exact)
+    from polygraphy.comparator import Comparator
 
-
-def compare_engine(
-    reference: Path, engine: Path, graph: Graph, script: Schedule, *,
-    backend: str, level: str, tolerance: float, exact: bool,
-) -> dict[str, Any]:  # fmt: skip
-    """Compare the engine of a graph, which runs on this machine's GPU by polygraphy's TrtRunner, as `compare_graphs`
-    does.
-
-    Raise EngineError if polygraphy has been imported in this process for TensorRT's other flavour. Not run yet: no GPU
-    was available.
-    """
-    from polygraphy import config
-
-    if (backend == "tensorrt_rtx") != config.USE_TENSORRT_RTX:
-        raise EngineError(
-            f"polygraphy works with {'tensorrt_rtx' if config.USE_TENSORRT_RTX else 'tensorrt'} in this process, "
-            f"the engine is one of {backend}",
-            hint="set POLYGRAPHY_USE_TENSORRT_RTX to 1 for tensorrt_rtx, to 0 for tensorrt, before polygraphy is used",
-        )
-    from polygraphy.backend.common import BytesFromPath
-    from polygraphy.backend.trt import EngineFromBytes, TrtRunner
-
-    candidate = TrtRunner(EngineFromBytes(BytesFromPath(str(engine))), name=engine.name)
-    return _compare(_cpu(reference), candidate, graph, script, level, tolerance, exact=exact)
+    checker, graph = _Checker(tolerance, exact=exact), with_fixed_batch(graph, len(script.texts))
+    with quiet():
+        fed = list(windows(graph, script, drafts=exact))
+        expected, states = _reference(_cpu(reference), graph, fed)
+        got = _candidate(_cpu(candidate), graph, fed, states)
+        with closing(got):
+            streams = [_stream("expected", expected), _stream("got", got)]
+            (result,) = Comparator.compare_accuracy(streams, compare_func=checker, fail_fast=True)
+    (verdicts,) = result.values()
+    for step, outputs in enumerate(verdicts):
+        for name, verdict in outputs.items():
+            if not verdict:
+                where = f"{graph.name}, {level}, {name} after window {step}"
+                raise ProofError(f"{where}: {checker.describe(name, verdict)}", hint=_HINT)
+    assert len(verdicts) == len(fed), "polygraphy compared other windows than the script has"
+    counts = {"values": checker.values, "tolerance": tolerance}
+    return {"graph": graph.name, "level": level, **counts, "tokens": checker.tokens, "same_tokens": checker.same_tokens}
 
 
 def _cpu(onnx: Path) -> Any:
@@ -83,30 +76,6 @@ def _cpu(onnx: Path) -> Any:
         return ort.InferenceSession(str(onnx), options, providers=providers, disabled_optimizers=AS_WRITTEN)
 
     return OnnxrtRunner(open_session, name=onnx.name)
-
-
-def _compare(
-    reference: Any, candidate: Any, graph: Graph, script: Schedule, level: str, tolerance: float, *, exact: bool
-) -> dict[str, Any]:
-    from polygraphy.comparator import Comparator
-
-    checker, graph = _Checker(tolerance, exact=exact), with_fixed_batch(graph, len(script.texts))
-    with quiet():
-        fed = list(windows(graph, script, drafts=exact))
-        expected, states = _reference(reference, graph, fed)
-        got = _candidate(candidate, graph, fed, states)
-        with closing(got):
-            streams = [_stream("expected", expected), _stream("got", got)]
-            (result,) = Comparator.compare_accuracy(streams, compare_func=checker, fail_fast=True)
-    (verdicts,) = result.values()
-    for step, outputs in enumerate(verdicts):
-        for name, verdict in outputs.items():
-            if not verdict:
-                where = f"{graph.name}, {level}, {name} after window {step}"
-                raise ProofError(f"{where}: {checker.describe(name, verdict)}", hint=_HINT)
-    assert len(verdicts) == len(fed), "polygraphy compared other windows than the script has"
-    counts = {"values": checker.values, "tolerance": tolerance}
-    return {"graph": graph.name, "level": level, **counts, "tokens": checker.tokens, "same_tokens": checker.same_tokens}
 
 
 _HINT = "the graph computes something else than its reference: please report it with the recipe"

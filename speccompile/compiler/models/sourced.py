@@ -39,7 +39,7 @@ class SourcedModel(nn.Module):
 
     @property
     def decoder_part(self) -> nn.Module:
-        """The module with the layers of the decoder alone."""
+        """Return the module with the layers of the decoder alone."""
         found: nn.Module = self.whole.get_decoder()
         return found
 

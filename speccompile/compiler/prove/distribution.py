@@ -66,12 +66,10 @@ def make_prompt(bundle: Bundle, prompt: Sequence[int], source: list[int] | None 
     )
 
 
-def draw_all(
-    bundle: Bundle, prompt: list[int], request: Request, seed: int = 0, source: list[int] | None = None
-) -> list[Drawn]:
+def draw_all(bundle: Bundle, prompt: list[int], request: Request, source: list[int] | None = None) -> list[Drawn]:
     """Sample the bundle after a prompt, for each of the settings; equal bundles give equal samples."""
     return [
-        draw(bundle, prompt, sampling, request, seed + number * 1_000_000, source)
+        draw(bundle, prompt, sampling, request, number * 1_000_000, source)
         for number, sampling in enumerate(request.settings)
     ]
 

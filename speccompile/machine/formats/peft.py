@@ -104,7 +104,7 @@ class Adapter:
 
     @property
     def kind(self) -> str:
-        """Its kind in words of the literature."""
+        """Return its kind in words of the literature."""
         return "DoRA" if any(each.magnitude for each in self.low_rank) else "LoRA"
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from speccompile.compiler.from_recipe import build_plan
 from speccompile.measure.compare.methods import Method
 from speccompile.measure.compare.subprocess_job import Subprocess, Watch, run_apart, serve
 from speccompile.measure.tune.space import TunedRecipe
@@ -58,17 +59,8 @@ def _job(source: TunedRecipe, method: Method, output: Path, *, remember: bool) -
 
 
 def _build(job: dict[str, Any], tell: Watch) -> None:
-    from speccompile.compiler.build import build  # imports torch
-    from speccompile.compiler.models.load import quiet_transformers
-    from speccompile.recipe.resource_estimate import estimate_resources
-    from speccompile.recipe.resources import check_resources, find_resources
-
-    output = Path(job["output"])
     plan = TunedRecipe.of(Path(job["recipe"]), job["overrides"], job["engine"]).planned(*job["settings"])
-    check_resources(estimate_resources(plan), find_resources(output))
-    quiet_transformers()
-    output.parent.mkdir(parents=True, exist_ok=True)
-    build(plan, output, prove=False, remember=job["remember"])
+    build_plan(plan, Path(job["output"]), notes=(), prove=False, remember=job["remember"])
 
 
 if __name__ == "__main__":

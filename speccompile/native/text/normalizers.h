@@ -15,7 +15,7 @@ class Normalizer {
   virtual NormalizedString apply(const NormalizedString& line) const = 0;
 };
 
-// In order; none for null. Throws NoTokenizer or NoPart.
+// Return the normalizers in order; none for null. Throws NoTokenizer or NoPart.
 using Normalizers = std::vector<std::unique_ptr<const Normalizer>>;
 Normalizers read_normalizers(const Json& part);
 

@@ -1,14 +1,9 @@
 """Sounds for targets that hear.
 
-wav         samples of a WAV file
-resample    samples at another rate
-mel         log-mel features of samples
-reader      sounds of a call, in whatever form, to features
+wav         samples of a WAV file; `resample`: at another rate; `mel`: their log-mel features
+reader      sounds of a call, in whatever form, to features; `examples`: features without a sound
 rules       tokens that a transcript may have
-segments    parts of a text between its times
-long_form   transcription window by window
-transcript  the whole text
+segments    parts of a text between its times; `subtitles`: these as srt and vtt
+long_form   transcription window by window; `transcript`: the whole text
 transcribe  transcribing with an open bundle
-subtitles   segments as text with times, srt and vtt
-examples    features without a sound, for proofs and measurements
 """

@@ -93,16 +93,13 @@ class OnnxRuntimeDeviceEngine(DeviceEngine):
         session = self._session(binding.graph)
         bound = session.bind(binding)
 
-        def run() -> None:
+        def launch() -> None:
             again = self._repeats.again(binding)
-            for host, address in binding.uploads:
-                self._device.upload(host, address)
             self._device.synchronize()
             session.run(bound, binding, again)
-            for written, read, size in binding.copies:
-                self._device.copy(written, read, size)
-            for address, host in binding.downloads:
-                self._device.download(address, host)
+
+        def run() -> None:
+            self._with_copies(binding, launch)
             self._device.synchronize()
 
         return run

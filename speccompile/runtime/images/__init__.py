@@ -3,12 +3,8 @@
 In: paths, bytes of files or arrays, and `plan.images` of a manifest. Out: an encoder's rows for the windows of a round.
 Imported by `runtime` and what is above; needs numpy, and Pillow for files.
 
-limits    largest files, pictures and numbers of them
-decode    files and arrays -> uint8 [height, width, 3]
-resize    Pillow's resampling in integers
-tiles     families: pictures -> tiles and the text that stands for them
-prompts   placeholders of prompts, expanded or escaped
-encoder   tiles -> rows, kept by content
-media     rows, places and identity of one sequence
+decode    files and arrays -> uint8 [height, width, 3], within `limits`; `resize`: Pillow's resampling in integers
+tiles     families: pictures -> tiles and the text that stands for them; `prompts`: placeholders, expanded or escaped
+encoder   tiles -> rows, kept by content; `media`: rows, places and identity of one sequence
 reader    all of it for an open bundle
 """

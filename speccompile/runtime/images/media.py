@@ -68,7 +68,7 @@ class SequenceMedia:
 
     @cached_property
     def blocks(self) -> NDArray[np.int64]:
-        """For each token of the prompt 0, or the number of the picture whose row stands in its place, from 1 on."""
+        """Return, for every token of the prompt, the number from 1 on of the picture whose row replaces it, else 0."""
         return np.where(self.places > 0, np.searchsorted(self._ends, self.places - 1, "right") + 1, 0)
 
     @cached_property

@@ -68,7 +68,7 @@ class Slot:
 
     @property
     def sequence(self) -> SequenceState:
-        """The sequence; the slot must not be free."""
+        """Return the sequence; the slot must not be free."""
         assert self.sequence_or_none is not None, f"slot {self.index} is free"
         return self.sequence_or_none
 

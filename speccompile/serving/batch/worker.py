@@ -106,7 +106,7 @@ class _Pending:
             request.on_ready(lambda: woken.put(self))
 
     def result(self) -> Result | None:
-        """The answer, where all has come."""
+        """Return the answer; None until all of it has come."""
         try:
             come = [_drained(*each) for each in zip(self._requests, self._ended, strict=True)]
             if not all(come):

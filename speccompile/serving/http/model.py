@@ -73,7 +73,7 @@ class ServedModel:
 
     @property
     def bundle(self) -> Bundle:
-        """The bundle. Raise RequestError with 503 unless it is open; the properties below do the same."""
+        """Return the bundle. Raise RequestError with 503 unless it is open; the properties below do the same."""
         return self._open.bundle
 
     @property

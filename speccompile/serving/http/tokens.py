@@ -48,7 +48,7 @@ class TokenTexts:
 
     @cached_property
     def _before(self) -> list[int]:
-        """A token of plain text, as context: decoders drop the space before the first word of a text."""
+        """Return a token of plain text, as context: decoders drop the space before the first word of a text."""
         assert self.tokenizer is not None
         return self.tokenizer.encode("a", special_tokens=False)[:1]
 

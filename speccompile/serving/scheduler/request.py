@@ -126,8 +126,8 @@ class Request:
         self.__exit__(kind, error, trace)
 
     def deliver(self, piece: OutputDelta | BaseException) -> None:
-        """For the service: deliver a delta or an exception, which ends the request. A listener that raises cancels
-        it."""
+        """Deliver a delta, or an exception, which ends the request: the service does so. A listener that raises
+        cancels it."""
         self._pieces.put(piece)
         with self._lock:
             wake = self._listener

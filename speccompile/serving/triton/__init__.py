@@ -1,7 +1,6 @@
 """Bundles in NVIDIA's Triton Inference Server: its model repository, and the model that answers its requests.
 
-tensors.py     tensors of a request and of its answer
-config.py      config.pbtxt
+tensors.py     tensors of a request and of its answer, which config.py writes into config.pbtxt
 repository.py  a repository's folder, written completely or not at all
 native.py      libraries of the native backend
 model.py       loaded by the server's Python backend: a copy lies in the repository

@@ -15,7 +15,7 @@ from speccompile.compiler.step.monkeypatch import patched_attribute
 from speccompile.errors import RecipeError
 from speccompile.index.corpus import START, Corpus
 from speccompile.progress import LOGGER
-from speccompile.recipe.hub import PATIENCE
+from speccompile.recipe.hub import failure_to_answer
 from speccompile.recipe.training_files import JSON, JSON_LINES, PARQUET, Files, library
 
 KEY_BYTES = 8
@@ -137,7 +137,7 @@ def _load(name: str) -> Any:
     datasets = library("datasets")
     repository, _, revision = name.partition("@")
     datasets.disable_progress_bars()
-    failure = _failure_to_answer(repository, revision or None)
+    failure = failure_to_answer("dataset", repository, revision or None)
     try:
         with patched_attribute(
             datasets.config, "HF_HUB_OFFLINE", failure is not None or datasets.config.HF_HUB_OFFLINE
@@ -152,15 +152,3 @@ def _load(name: str) -> Any:
     if failure is not None:
         LOGGER.warning("%s: taken from the local cache: %s", name, str(failure).partition("\n")[0])
     return found
-
-
-def _failure_to_answer(repository: str, revision: str | None) -> Exception | None:
-    """Return the error of a single request to the Hub, or None. Like `recipe.hub`, it avoids many retries offline."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HTTPError
-
-    try:
-        HfApi().dataset_info(repository, revision=revision, timeout=PATIENCE)
-    except (HTTPError, OSError, ValueError) as error:
-        return error
-    return None

@@ -1,13 +1,9 @@
 """Evaluate a checkpoint: acceptance by depth on held-out samples, simulated rounds, and compiled rounds.
 
-    texts        held-out samples and prompts
-    drafted      drafts of a drafter at all anchors of samples
-    depths       acceptance by depth, as counts
-    rounds       simulated rounds over the target's own continuations
+    depths       acceptance by depth, as counts, of drafts at all anchors (`drafted`) of held-out samples (`texts`)
+    rounds       simulated rounds over the target's own continuations; `compiled`: the same, compiled and run
     checkpoint   a folder that training has written, as a recipe compiles it
-    compiled     the same rounds, compiled and run (`subprocess_job`: in a separate process)
-    differences  differences between the two, and whether float noise explains them
-    evaluated    a line of curves.jsonl, and the best of them
+    differences  between the two, and whether float noise explains them; `evaluated`: a line of curves.jsonl
 
 For a greedy chain simulated and compiled rounds are equal: after a bonus token, the target accepts exactly the drafts
 that equal its own text, and they are drafted from that text. A head for a tree is evaluated as a chain, in `simulated`

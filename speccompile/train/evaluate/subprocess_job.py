@@ -8,19 +8,14 @@ from speccompile.measure.compare.subprocess_job import serve
 
 
 def _run(job: dict[str, Any]) -> dict[str, Any]:
-    from speccompile.compiler.build import build  # imports torch
-    from speccompile.compiler.models.load import quiet_transformers
+    from speccompile.compiler.from_recipe import build_plan
     from speccompile.recipe import load_recipe, make_plan
-    from speccompile.recipe.resource_estimate import estimate_resources
-    from speccompile.recipe.resources import check_resources, find_resources
     from speccompile.runtime import Bundle
 
     plan = make_plan(load_recipe(Path(job["recipe"]), job["settings"]))
-    quiet_transformers()
     with TemporaryDirectory(prefix="compiled-", dir=job["work"]) as work:
         output = Path(work) / "bundle"
-        check_resources(estimate_resources(plan), find_resources(output))
-        build(plan, output, prove=False, remember=job["remember"])
+        build_plan(plan, output, notes=(), prove=False, remember=job["remember"])
         bundle = Bundle.open(output, verify=False)
         settings = {"max_new_tokens": job["max_new_tokens"], "adaptive": False}
         read = [{"prompt": each} if plan.source is None else {"source": each} for each in job["prompts"]]

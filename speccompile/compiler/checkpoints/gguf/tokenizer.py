@@ -129,8 +129,8 @@ def _pair(metadata: Metadata, merge: str, vocab: dict[str, int]) -> list[str]:
 
 
 def _sentence_piece(metadata: Metadata, vocabulary: Vocabulary, architecture: str) -> tuple[Json, bool]:
-    """As `_byte_level`. Every text, also one behind a special token, begins with a space, where the file does not say
-    otherwise."""
+    """Return the same as `_byte_level`. Every text, also one after a special token, begins with a space unless the
+    file says otherwise."""
     metadata.require("tokenizer.ggml.pre", "default", "llama-spm", "gemma")
     metadata.require("tokenizer.ggml.remove_extra_whitespaces", False)
     scores = metadata.items("tokenizer.ggml.scores", float, len(vocabulary.tokens))

@@ -1,32 +1,12 @@
 """Drafters: given the accepted path, propose the next window. Shared parts of the drafting methods; each method is a
 folder in `speccompile.drafters`.
 
-network     autoregressive drafters with caches: `language`: a language model, `paired`: from features,
-            `target_layers`: some of the target's layers over its caches
+network     autoregressive drafters with caches: `language` models, `paired` with features, `target_layers`
 fixed       drafts of a constant shape; `dynamic`: a tree that grows
 cascade     a lookup added to any drafter; `vertical`: a language model for which a lookup drafts
 block       all drafts in one pass, by a block; `masked`: by mask rows after the text
-children    from logits to drafts: the best tokens, or sampled ones; `vocabulary`: a drafter's own
+children    from logits to drafts, the best tokens or sampled ones; `vocabulary`: a drafter's own; `layers` of heads
 lookup      earlier occurrences in the text; `occurrences`: in the text and in a `ring` of answers; `votes` of them
-layers      transformer layers of heads, with the attention hook
-
-A drafter is a module with this interface, which is all that the export and the runtime know of it:
-
-tokens      drafts per round, N
-n_unaccepted_rows  rows of the target's window after the drafts, never accepted, whose features it reads
-catch_up    width of its catch-up when decoding; 0 without own caches
-is_recurrent  true with recurrent states: it reads whole paths, one token more than other drafters when decoding
-pairs_next_token  true if its rows hold a feature and the next token
-taps        hidden states of the target that it reads: names as in `step.taps`
-target_top_k  number of the target's best tokens after every row that it reads, K
-shape       constant tree of its drafts, a chain included, or None if it makes the tree
-candidates  C, among which it samples each draft; 0 if its drafts are deterministic
-states      its buffers, which keep their content between rounds: (name, dtype, shape, is_batched)
-reads_whole_batch  true if it reads all batch slots of a state in every run, and needs the slots of the run's rows
-target_caches  caches of the target that it reads, after the round's commit
-reads_source  true if it attends to a source, whose states it reads alone; source_rows: E, if it looks up in one
-media       rows of pictures as it reads them, None if it reads none
-forward     (Accepted, states and target caches) -> Drafted
 """
 
 from abc import ABC, abstractmethod
@@ -98,7 +78,24 @@ class Drafted(NamedTuple):
 
 
 class Drafter(nn.Module, ABC):
-    """Base of all drafters; see the module's docstring."""
+    """Base of all drafters; see the module's docstring.
+
+    tokens      drafts per round, N
+    n_unaccepted_rows  rows of the target's window after the drafts, never accepted, whose features it reads
+    catch_up    width of its catch-up when decoding; 0 without own caches
+    is_recurrent  true with recurrent states: it reads whole paths, one token more than other drafters when decoding
+    pairs_next_token  true if its rows hold a feature and the next token
+    taps        hidden states of the target that it reads: names as in `step.taps`
+    target_top_k  number of the target's best tokens after every row that it reads, K
+    shape       constant tree of its drafts, a chain included, or None if it makes the tree
+    candidates  C, among which it samples each draft; 0 if its drafts are deterministic
+    states      its buffers, which keep their content between rounds: (name, dtype, shape, is_batched)
+    reads_whole_batch  true if it reads all batch slots of a state in every run, and needs the slots of the run's rows
+    target_caches  caches of the target that it reads, after the round's commit
+    reads_source  true if it attends to a source, whose states it reads alone; source_rows: E, if it looks up in one
+    media       rows of pictures as it reads them, None if it reads none
+    forward     (Accepted, states and target caches) -> Drafted
+    """
 
     tokens: int
     n_unaccepted_rows: int = 0

@@ -108,10 +108,10 @@ def make_mlp(layers: LayerShape) -> LlamaMLP:
     )
 
 
-def layer_states(layers: LayerShape, shape: CacheShape, prefix: str = "drafter") -> list[State]:
-    """Return the caches of the layers: `<prefix>.key.0`, `<prefix>.value.0`, `<prefix>.key.1`, .."""
+def layer_states(layers: LayerShape, shape: CacheShape) -> list[State]:
+    """Return the caches of the layers: `drafter.key.0`, `drafter.value.0`, `drafter.key.1`, .."""
     size = (shape.batch_size, layers.kv_heads, shape.rows, layers.head_dim)
-    names = (f"{prefix}.{kind}.{index}" for index in range(layers.count) for kind in ("key", "value"))
+    names = (f"drafter.{kind}.{index}" for index in range(layers.count) for kind in ("key", "value"))
     return [State(name, torch.float32, size) for name in names]
 
 
