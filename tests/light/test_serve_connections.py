@@ -115,7 +115,7 @@ def test_a_connection_of_the_reserve_has_less_time(monkeypatch):
     monkeypatch.setattr("speccompile.serving.http.connection._RESERVE_SECONDS", 0.2)
     model = ServedModel("toy")
     model.start(chat_bundle())
-    limits = ConnectionLimits(header_seconds=60, connections=1)
+    limits = ConnectionLimits(header_seconds=10, connections=1)
     with serving(model, connections=limits) as full, connect(full) as first:
         first.sendall(GET)
         assert b"did not come within 0.2 seconds" in answer(full, GET)
