@@ -50,3 +50,12 @@ def test_slots_that_catch_up_in_turn_cost_a_sum(in_turn, expected, monkeypatch):
 def test_what_a_drafter_paired_with_another_token_is_read_again(kind, kept):
     drafting = toy_bundle(**KINDS[kind])._loop.drafting
     assert drafting.kept_length(SimpleNamespace(drafter_length=9), 5) == kept
+
+
+def test_a_window_is_as_wide_as_the_drafts_of_its_slots():
+    """A graph also counts drafts of slots that use none."""
+    drafting = toy_bundle(batch_size=3)._loop.drafting
+    drafting._rounds.n_total[:] = [5, 3, 2]
+    slots = [SimpleNamespace(index=index, has_drafts=index > 0) for index in range(3)]
+    assert [drafting.width(slots, wanted) for wanted in (5, 2, 1)] == [3, 2, 1]
+    assert drafting.width(slots[:1], 5) == 1
