@@ -77,8 +77,8 @@ def own_engine(**changes: Any) -> Change:
     return lambda made: replace(made, engines=(replace(made.engines[0], **changes), *made.engines[1:]))
 
 
-def seeing(*, encodes: bool) -> Change:
-    """Let a bundle see pictures with an engine of TensorRT. encodes: the engine has the encoder."""
+def seeing(*, encodes: bool, where: str = "tensorrt_rtx") -> Change:
+    """Let a bundle see pictures with an engine of one backend. encodes: the engine has the encoder."""
     rows = (
         Tensor(MEDIA, "float32", (MEDIA, 8), MEDIA, "io"),
         Tensor(MEDIA_ROWS, "int64", (1, "window"), MEDIA_ROWS, "io"),
@@ -94,8 +94,9 @@ def seeing(*, encodes: bool) -> Change:
         files, own = entry.files, graphs
         if encodes:
             files, own = files | {ENCODE_IMAGE: files["verify"]}, (*graphs, encoder)
-        build, where = TensorRTBuild("", {}, {}, {}), {"backend": "tensorrt_rtx", "provider": "cuda"}
-        engine = replace(entry, graphs=own, files=files, build=build, compute_capability="8.9", **where)
+        built = {"build": TensorRTBuild("", {}, {}, {}), "compute_capability": "8.9", "provider": "cuda"}
+        mine = built if where != entry.backend else {}
+        engine = replace(entry, graphs=own, files=files, backend=where, **mine)  # type: ignore[arg-type]
         return replace(manifest, graphs=graphs, engines=(engine,))
 
     return change
@@ -165,6 +166,12 @@ def test_what_agrees_is_taken(kind):
     check_consistency(made, "manifest.json")
     own = tuple(with_tensorrt_states(graph) for graph in made.graphs)
     check_consistency(replace(made, engines=(replace(made.engines[0], graphs=own),)), "manifest.json")
+
+
+def test_only_engines_of_tensorrt_have_the_encoder_of_pictures():
+    """ONNX Runtime runs the encoder as a graph of its own file, which is not among an engine's."""
+    for where, encodes in (("onnxruntime", False), ("tensorrt_rtx", True)):
+        check_consistency(seeing(encodes=encodes, where=where)(toy_manifest()), "manifest.json")
 
 
 @pytest.mark.parametrize(("kind", "change", "message"), CONTRADICTIONS)

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tokenizers import Tokenizer as FastTokenizer
+from tokenizers.models import BPE
 
 from speccompile.compiler.models.tokenizer import write_tokenizer
 from speccompile.errors import CheckpointError, UsageError
 from speccompile.runtime.constraints import GrammarCompiler
+from speccompile.runtime.constraints.fitted_tokenizer import fitted
 from speccompile.runtime.text.tokenizer import IncrementalDetokenizer, Tokenizer
 from tests.light.odd_tokenizers import ODD, added, odd_tokenizer
 from tests.light.test_constraints import manifest
@@ -97,3 +99,12 @@ def test_added_tokens_that_get_other_ids_than_their_file_says_are_told(tmp_path,
         "tokenizer.json names the ids '<x>' 300, '<y>' 400, and the tokenizers library gives them 260, 261"
         in caplog.text
     )
+
+
+def test_words_that_go_on_are_still_merged():
+    """A tokenizer of BPE whose later parts have a prefix, with one token more than the model has rows."""
+    names = ["a", "b", "##b", "##c", "ab", "abc", "x"]
+    pairs = [("a", "##b"), ("ab", "##c")]
+    fast = FastTokenizer(BPE({name: index for index, name in enumerate(names)}, pairs, continuing_subword_prefix="##"))
+    assert fast.encode("abc").tokens == ["abc"]
+    assert FastTokenizer.from_str(fitted(fast.to_str(), len(names) - 1)).encode("abc").tokens == ["abc"]

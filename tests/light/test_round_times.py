@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from speccompile.bundle.result_cache import ResultCache
+from speccompile.runtime import first_times
 from speccompile.runtime.round_times import NAME, PROCESSES, RecordedTimes
 from speccompile.runtime.rounds.adaptive_length import AdaptiveDraftLength
 
@@ -167,3 +168,16 @@ def test_nothing_is_kept_without_a_cache(cache, monkeypatch):
     RecordedTimes(KEY).update(TIMES)
     assert not cache.exists()
     assert RecordedTimes(KEY).known is None
+
+
+def test_no_turn_begins_that_would_end_behind_the_limit(monkeypatch):
+    """Each run takes a second; the first turn of two ways has a run of each, later ones have two."""
+    seconds = [0.0]
+
+    def run() -> None:
+        seconds[0] += 1
+
+    monkeypatch.setattr(first_times, "perf_counter", lambda: seconds[0])
+    monkeypatch.setattr(first_times, "clock", lambda *, on_device: lambda: seconds[0])
+    assert first_times._seconds([[run], [run]], 9, 13.0) == [[1.0], [1.0]]
+    assert seconds == [2.0 + 4 + 4]  # 14 after one more

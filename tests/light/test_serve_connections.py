@@ -110,6 +110,17 @@ def test_monitoring_gets_in_where_all_connections_are_taken(server):
         assert time.monotonic() < deadline
 
 
+def test_a_connection_of_the_reserve_has_less_time(monkeypatch):
+    """Half a request must not keep monitoring out for as long as others may take for their headers."""
+    monkeypatch.setattr("speccompile.serving.http.connection._RESERVE_SECONDS", 0.2)
+    model = ServedModel("toy")
+    model.start(chat_bundle())
+    limits = ConnectionLimits(header_seconds=10, connections=1)
+    with serving(model, connections=limits) as full, connect(full) as first:
+        first.sendall(GET)
+        assert b"did not come within 0.2 seconds" in answer(full, GET)
+
+
 class Ended:
     """A connection that notes its end."""
 

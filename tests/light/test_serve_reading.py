@@ -6,6 +6,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tokenizers import Tokenizer as FastTokenizer
@@ -15,7 +16,7 @@ from speccompile.contract import Tensor
 from speccompile.errors import OverloadedError
 from speccompile.runtime.text_bundle import TextBundle
 from speccompile.serving.http.errors import RequestError
-from speccompile.serving.http.reading import tasks
+from speccompile.serving.http.reading import limited_bundle, tasks
 from speccompile.serving.http.reading.last_first import LastFirst
 from speccompile.serving.http.reading.limits import ReadLimits
 from speccompile.serving.http.reading.processes import ReaderProcesses
@@ -221,6 +222,40 @@ def test_the_last_comer_goes_first():
             return order
 
     assert asyncio.run(come()) == [0, 4, 2, 1]
+
+
+def test_a_place_that_came_to_who_leaves_goes_on():
+    async def come() -> None:
+        places = LastFirst(1)
+
+        async def visit() -> None:
+            async with places:
+                pass
+
+        async with places:
+            visitor = asyncio.create_task(visit())
+            await asyncio.sleep(0)
+        visitor.cancel()  # it has the place, and has not run since
+        with pytest.raises(asyncio.CancelledError):
+            await visitor
+        await asyncio.wait_for(visit(), 5)
+
+    asyncio.run(come())
+
+
+def test_constraints_that_nobody_asks_for_are_forgotten_first(monkeypatch):
+    monkeypatch.setattr(limited_bundle, "_KEPT", 2)
+    compiled = list[str]()
+
+    class Grammars:
+        def compile(self, kind: str, text: str) -> SimpleNamespace:
+            compiled.append(text)
+            return SimpleNamespace(has_failed=False)
+
+    kept = limited_bundle.ConstraintCache(Grammars)  # type: ignore[arg-type]
+    for text in ("a", "b", "a", "c", "a", "c", "b"):
+        kept.compile("regex", text, keep=True)
+    assert compiled == ["a", "b", "c", "b"]
 
 
 def test_a_tokenizer_that_constraints_do_not_take_is_no_reason_not_to_serve(tmp_path, monkeypatch):

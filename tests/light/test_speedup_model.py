@@ -96,3 +96,29 @@ def test_evidence_of_a_text_ages_towards_that_of_all_texts():
     assert expected[1] > expected[0] + 0.1
     assert acceptance.usual_tokens()[DRAFTS] == pytest.approx(expected[-1], rel=0.01)
     assert expected[0] < 0.8 * expected[-1]
+
+
+def test_the_usual_gain_is_that_of_all_texts_and_not_of_this_one():
+    model = SpeedupModel(CHAIN, fused=False)
+    for times, seconds in ((model.autoregressive, 1.0), (model.windows[5], 1.2), (model.drafting, 0.3)):
+        times.add(seconds)
+    model.acceptance.expect(MeasuredAcceptance(100, 100, (100, 80, 64, 51), (80, 64, 51, 41)))
+    usual = model.usual_gain
+    assert usual == pytest.approx((1 + 0.8 + 0.64 + 0.51 + 0.41) / 1.5, rel=0.02)
+    for _ in range(8):
+        model.acceptance.add([0], DRAFTS, 0)
+    assert model.usual_gain == pytest.approx(usual, rel=0.1)
+    assert model.best(5)[0] < 0.8 * usual
+
+
+def test_expected_times_hold_until_one_sequence_was_decoded_without_drafts():
+    model = SpeedupModel(CHAIN, fused=False)
+    model.expect_times({"autoregressive": 1.0, "windows": {"5": 2.0}, "drafting": 0.5, "catch_up": 0.0})
+    model.windows[5].add(9.0)
+    assert model.windows[5].typical == 2.0
+    model.set_batch_size(2)
+    model.add_autoregressive(1.5)
+    model.set_batch_size(1)
+    assert (model.windows[5].typical, model.autoregressive.typical) == (2.0, 1.0)
+    model.add_autoregressive(1.5)
+    assert (model.windows[5].typical, model.autoregressive.typical) == (9.0, 1.5)
