@@ -54,6 +54,8 @@ TRUNCATE: dict[str, Any] = {
     "help": "Drop the first tokens of a prompt that leaves no room for the new ones; by default it is refused.",
 }
 """Settings of the option --truncate of every command that takes one prompt."""
+
+
 def _session_path(_context: click.Context, _option: click.Parameter, given: str | None) -> Path | None:
     """Return the file of a session. Raise UsageError for "", which as a path would be the working folder."""
     if given == "":
