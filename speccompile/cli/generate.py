@@ -110,6 +110,8 @@ def command(
       seed               of the random numbers, null for greedy decoding
       logprobs           of each new token, at temperature 1; with --logprobs
       truncated_tokens   prompt tokens that were dropped; with --truncate
+      cached_tokens      prompt tokens that were not read, because a session or
+                         a prefix of the bundle holds them; where there are any
       encode_seconds     time of encoding the pictures; with --image
 
     \b

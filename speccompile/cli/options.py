@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from speccompile.errors import UsageError
+
 
 class Option(click.Option):
     """An option such as -n, --max-new-tokens. aliases: other spellings that are accepted and not in the help."""
@@ -52,9 +54,19 @@ TRUNCATE: dict[str, Any] = {
     "help": "Drop the first tokens of a prompt that leaves no room for the new ones; by default it is refused.",
 }
 """Settings of the option --truncate of every command that takes one prompt."""
+
+
+def _session_path(_context: click.Context, _option: click.Parameter, given: str | None) -> Path | None:
+    """Return the file of a session. Raise UsageError for "", which as a path would be the working folder."""
+    if given == "":
+        raise UsageError("session: received '', expected the path of a file", hint="leave it out for none")
+    return None if given is None else Path(given)
+
+
 SESSION: dict[str, Any] = {
     "metavar": "FILE",
-    "type": click.Path(path_type=Path),
+    "type": click.Path(),
+    "callback": _session_path,
     "help": "Go on from the text that this file holds, where it is there, and keep the text here at the end.",
 }
 """Settings of the option --session of every command that takes one prompt."""

@@ -83,7 +83,8 @@ class Generation:
     encode_seconds: float | None = field(kw_only=True, default=None)
     """Seconds of encoding the prompt's pictures, part of the prefill. In JSON, and a number, where it has any."""
     cached_tokens: int = field(kw_only=True, default=0)
-    """Number of prompt tokens that were not read, because this batch slot, another or a session held them."""
+    """Number of prompt tokens that were not read, because this batch slot, another, a session or a prefix of the
+    bundle held them. In JSON where it is not 0."""
     queue_seconds: float = field(kw_only=True, default=0.0)
     """Seconds of waiting for a batch slot, before `seconds`."""
     first_token_seconds: float | None = field(kw_only=True, default=None)
@@ -137,7 +138,8 @@ class Generation:
         fields = [f.name for f in dataclasses.fields(self) if not f.kw_only]
         shown = {JSON_NAMES.get(name, name): getattr(self, name) for name in fields}
         shown = {name: each for name, each in shown.items() if each is not None or name not in _WHERE_ASKED}
-        more = {"truncated_tokens": self.truncated_tokens or None, "encode_seconds": self.encode_seconds}
+        more: dict[str, Any] = {name: getattr(self, name) or None for name in ("truncated_tokens", "cached_tokens")}
+        more["encode_seconds"] = self.encode_seconds
         return shown | {name: each for name, each in more.items() if each is not None}
 
 

@@ -118,6 +118,8 @@ def check_session(asked: object, sequences: int, *, side_by_side: bool) -> Path 
         raise UsageError(
             f"session {path}: received {received}, expected one sequence that runs alone", hint="use Bundle.generate"
         )
+    if path.is_dir():
+        raise UsageError(f"session {path}: received a folder, expected a file", hint=f"give {path / 'text.session'}")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         problem = "nothing may be written in" if path.parent.is_dir() else "there is no folder"
         raise UsageError(f"session {path}: {problem} {path.parent}", hint="create it, or give another file")

@@ -85,9 +85,10 @@ def test_a_restored_text_continues_in_memory_and_once(tmp_path):
     assert tokens == said[: len(tokens)]
     found = bundle.generate([*said, 1, 2], max_new_tokens=9)
     assert found.token_ids == expected.token_ids
-    assert found.cached_tokens > 0
+    assert found.to_json()["cached_tokens"] == found.cached_tokens > 0
     again = bundle.generate([*said, 1, 2], max_new_tokens=9)
     assert (again.token_ids, again.cached_tokens) == (expected.token_ids, 0)
+    assert "cached_tokens" not in again.to_json()
 
 
 def test_another_text_is_read_whole_and_replaces_the_session(tmp_path):
@@ -132,7 +133,7 @@ REFUSED = {
     "several sequences": (lambda bundle, path: bundle.generate_batch([[1], [2]], session=path), "2 sequences"),
     "no path": (lambda bundle, path: bundle.generate([1], session=7), "received 7, expected the path"),
     "no folder": (lambda bundle, path: bundle.generate([1], session=path / "a" / "b"), "there is no folder"),
-    "a folder": (lambda bundle, path: bundle.generate([1], session=path), "cannot be read: Is a directory"),
+    "a folder": (lambda bundle, path: bundle.generate([1], session=path), "received a folder, expected a file"),
     "nothing said": (lambda bundle, path: bundle.save_session(path / "s"), "no session to save"),
     "no file": (lambda bundle, path: bundle.load_session(path / "s"), "cannot be read: No such file"),
 }

@@ -85,6 +85,13 @@ std::string load_adapter(Session& session, const std::string& given) {
   return given.substr(0, equals);
 }
 
+// Return the file of a session, "" for none.
+std::string session_path(const Arguments& given) {
+  if (!given.has("--session")) return "";
+  if (given.text("--session").empty()) throw Error(Kind::kUsage, "session: received '', expected the path of a file", "leave it out for none");
+  return plain_path(given.text("--session"));
+}
+
 // Go on from the text of a session, where it is there. Throws Error(kUsage) for several sequences and wrong files.
 void go_on(Session& session, const std::string& path, const Value& sequences, const std::string& adapter) {
   check_session(path, static_cast<int64_t>(sequences.number));
@@ -121,7 +128,7 @@ void generate(const Arguments& given) {
   const std::string state = given.has("--state") ? plain_path(given.text("--state")) : "";
   if (given.has("--state")) begin_kept(session, state, given.has("--reset"));
   if (given.has("--adapter")) request.adapter = load_adapter(session, given.text("--adapter"));
-  const std::string saved = given.has("--session") ? plain_path(given.text("--session")) : "";
+  const std::string saved = session_path(given);
   if (given.has("--session")) go_on(session, saved, sequences, request.adapter);
   session.start(request);
   if (is_json || sequences.number != 1)

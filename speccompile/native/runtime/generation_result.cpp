@@ -30,6 +30,7 @@ Json generation_json(const Bundle& bundle, const SequenceState& row, const Gener
   if (row.wants_logprobs) found.set("logprobs", list_of(row.logprobs));
   if (row.n_best) found.set("top_logprobs", to_json(row.top_logprobs));
   if (row.truncated_tokens) found.set("truncated_tokens", row.truncated_tokens);
+  if (spent.cached_tokens) found.set("cached_tokens", spent.cached_tokens);
   if (row.media) found.set("encode_seconds", row.media->encode_seconds);
   found.set("prefill_seconds", spent.prefill);
   found.set("cached_tokens", spent.cached_tokens);

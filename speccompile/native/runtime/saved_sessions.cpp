@@ -142,6 +142,7 @@ void check_session(const std::string& path, int64_t sequences) {
     refuse("session " + path + ": received " + std::to_string(sequences) + " sequences, expected one sequence that runs alone", "use Bundle.generate");
   const std::string folder = parent_path(path);
   std::error_code error;
+  if (std::filesystem::is_directory(path, error)) refuse("session " + path + ": received a folder, expected a file", "give " + join_path(path, "text.session"));
   const bool is_there = std::filesystem::is_directory(folder, error);
   if (!is_there || access(folder.c_str(), W_OK) != 0)
     refuse("session " + path + ": " + (is_there ? "nothing may be written in " : "there is no folder ") + folder, "create it, or give another file");
