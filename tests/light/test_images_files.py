@@ -151,6 +151,16 @@ def test_what_is_no_picture_is_refused(source, said):
     assert caught.value.hint
 
 
+def test_a_want_of_memory_is_no_damage_of_a_picture(monkeypatch):
+    def lacking(image: PngImageFile) -> None:
+        raise MemoryError
+
+    data = encoded(Image.new("RGB", (9, 9)))
+    monkeypatch.setattr(PngImageFile, "load", lacking)
+    with pytest.raises(MemoryError):
+        read_picture(data)
+
+
 def test_too_many_bytes_are_refused_before_they_are_read(monkeypatch, tmp_path):
     monkeypatch.setattr(decode, "MAX_BYTES", 10)
     path = tmp_path / "large.png"

@@ -126,7 +126,7 @@ def _decoded(opened: "Callable[[], Image]", where: str) -> Pixels:
             image.load()
             turned = ImageOps.exif_transpose(image)
             return np.array(_flattened(_of_8_bits(turned)), np.uint8)
-    except PromptError:
+    except (PromptError, MemoryError):  # the picture may be whole: who limits memory says how much it was
         raise
     except UnidentifiedImageError:  # whose message names an object of Python's
         raise PromptError(f"{where}: the picture cannot be decoded: its format is unknown", hint=_hint()) from None
