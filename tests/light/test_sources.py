@@ -147,6 +147,23 @@ def test_the_longest_source_is_decided(planned):
     plan = planned(drafter={"kind": "prompt_lookup", "over": "source", "begin": False})
     assert plan.drafter.options == {"over": "source", "begin": False}
     assert planned(target={"model": "llama"}).source is None
+    skipped = planned(drafter={"kind": "layer_skip", "layers": [0], "tokens": 2})
+    assert (skipped.graphs, skipped.drafter.layers.halves) == ("separate", 2)
+
+
+def test_rules_of_generate_that_a_bundle_lacks_are_noted(planned, tmp_path):
+    assert not planned().notes
+    rules = {
+        "num_beams": 4,
+        "no_repeat_ngram_size": 0,
+        "forced_eos_token_id": 2,
+        "min_length": 5,
+        "early_stopping": True,
+    }
+    (tmp_path / "bart" / "generation_config.json").write_text(json.dumps(rules | {"repetition_penalty": 1.0}))
+    (note,) = planned().notes
+    assert "for num_beams: 4, forced_eos_token_id: 2, min_length: 5: a bundle has no such rules" in note
+    assert not planned(target={"model": "llama"}).notes
 
 
 def test_caches_of_layers_that_see_a_window_are_full(planned, make_checkpoint, tmp_path):
@@ -169,8 +186,11 @@ def test_caches_of_layers_that_see_a_window_are_full(planned, make_checkpoint, t
             {"target": {"model": "llama"}, "drafter": {"kind": "model", "model": "bart"}},
             r"drafter\.model: received 'bart', which has an encoder",
         ),
-        ({"drafter": {"kind": "suffix"}}, r"drafter\.kind: received 'suffix' for a target with an encoder"),
-        ({"drafter": {"kind": "layer_skip", "layers": [0]}}, r"drafter\.kind: received 'layer_skip'"),
+        (
+            {"drafter": {"kind": "layer_skip", "layers": {"attention": [0], "mlp": [0, 1]}}},
+            r"drafter\.layers: received halves of layers of a target with an encoder",
+        ),
+        ({"drafter": {"kind": "models", "models": ["bart", "bart"]}}, r"drafter\.kind: received 'models' for a"),
         ({"drafter": {"kind": "prompt_lookup", "begin": True}}, r"drafter\.begin: received true, expected it only wi"),
         (
             {"drafter": {"kind": "prompt_lookup", "over": "source", "tree": [2, 1]}},
