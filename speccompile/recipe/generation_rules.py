@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from speccompile.compiler.checkpoints.json_files import CONFIG, GENERATION_CONFIG
+from speccompile.compiler.checkpoints.json_files import CONFIG, generation_rules
 from speccompile.machine.formats.json_files import read_json_object
 from speccompile.plan.plan import ModelPlan
 
@@ -41,8 +41,8 @@ def generation_rules_note(target: ModelPlan) -> str:
 
 
 def _unread(target: ModelPlan) -> Iterator[str]:
-    """Yield rules as `name: value`. A checkpoint without a generation_config.json has them in its config.json."""
-    written = read_json_object(target.folder / GENERATION_CONFIG) or read_json_object(target.folder / CONFIG) or {}
+    """Yield rules as `name: value`."""
+    written = generation_rules(target.folder, read_json_object(target.folder / CONFIG) or {})
     hears = target.facts.source is not None and target.facts.source.audio is not None
     for name, neutral in _WITHOUT_EFFECT.items():
         value = written.get(name)

@@ -105,6 +105,14 @@ def test_facts_are_those_of_the_decoder(tmp_path, make_checkpoint):
     assert "source" not in plain.to_json()
 
 
+def test_a_generation_config_alone_says_how_answers_begin(tmp_path, make_checkpoint):
+    folder = make_checkpoint(tmp_path / "bart", **BART | {"forced_bos_token_id": 5})
+    assert read_checkpoint(folder)[1].source.forced_bos == 5
+    (folder / "generation_config.json").write_text(json.dumps({"bos_token_id": 3}))  # transformers reads this alone
+    source = read_checkpoint(folder)[1].source
+    assert (source.start, source.forced_bos) == (3, None)
+
+
 def test_languages_are_tokens_of_the_tokenizer(tmp_path, make_checkpoint):
     folder = make_checkpoint(tmp_path / "mbart", **BART | {"model_type": "mbart"})
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
