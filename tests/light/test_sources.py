@@ -13,6 +13,7 @@ from speccompile.bundle.sources import round_only
 from speccompile.compiler.checkpoints.facts import read_checkpoint
 from speccompile.contract import ENCODE_SOURCE, Graph, Tensor
 from speccompile.errors import BundleError, CheckpointError, PromptError, RecipeError, UnsupportedModelError, UsageError
+from speccompile.measure.tune.run import Job
 from speccompile.plan.caches import CachePlan
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime.generation_options import GenerationOptions
@@ -253,3 +254,10 @@ def test_a_wrong_section_is_named(changed, message):
     data = manifest().to_json() | {"source": SECTION | changed}
     with pytest.raises(BundleError, match=message):
         Manifest.from_json(data)
+
+
+def test_tuning_over_sources_is_refused(planned, tmp_path):
+    planned(drafter={"kind": "layer_skip", "layers": [0], "tokens": 2})
+    with pytest.raises(RecipeError, match="has an encoder, expected a language model: tuning gives prompts") as caught:
+        Job.read(tmp_path / "recipe.yaml")
+    assert caught.value.hint
