@@ -7,12 +7,14 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import DynamicCache, LlamaConfig, PreTrainedModel, Qwen2_5_VLTextConfig
+from transformers import DynamicCache, EncoderDecoderCache, LlamaConfig, PreTrainedModel, Qwen2_5_VLTextConfig
 from transformers.activations import ACT2FN
+from transformers.cache_utils import Cache
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLRotaryEmbedding
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextRotaryEmbedding
 
+from speccompile.compiler.models.sourced import has_source, read_source
 from speccompile.compiler.prove.drafts import DrafterInputs
 from speccompile.compiler.prove.reference import whole_caches
 from speccompile.drafters.weights import TargetEmbeddings, read_tensors
@@ -123,9 +125,11 @@ def places_of(fed: DrafterInputs, count: int, layers: LayerShape) -> Tensor:
     return torch.tensor(pictures.positions[:, :count])
 
 
-def committed_caches(model: PreTrainedModel, fed: DrafterInputs) -> DynamicCache:
-    """Return transformers' caches of a model over the committed tokens, pictures among them."""
-    caches, committed = whole_caches(model), fed.known[:-1]
+def committed_caches(model: PreTrainedModel, fed: DrafterInputs) -> Cache:
+    """Return transformers' caches of a model over the committed tokens, pictures among them, behind its source."""
+    committed = fed.known[:-1]
+    read_source(model, fed.source)
+    caches = EncoderDecoderCache(DynamicCache(), DynamicCache()) if has_source(model) else whole_caches(model)
     if fed.pictures is None:
         model(input_ids=torch.tensor([committed]), use_cache=True, cache=caches)
     else:

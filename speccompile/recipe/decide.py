@@ -17,6 +17,7 @@ from speccompile.recipe.caches import cache_notes, decide_caches
 from speccompile.recipe.cascade import decide_cascade
 from speccompile.recipe.drafter import decide_draft, decide_models, drafter_kind, is_silent, is_untrained, with_kind
 from speccompile.recipe.engines import PRECISION, Word, decide_engines
+from speccompile.recipe.generation_rules import generation_rules_note
 from speccompile.recipe.images import check_images, decide_images, least_chunk, with_processor
 from speccompile.recipe.over_texts import check_text_engines
 from speccompile.recipe.prefixes import decide_prefixes
@@ -97,6 +98,7 @@ def make_plan(recipe: Recipe) -> Plan:
     check_images(recipe, images, caches, max_length, chunk, least)
     caches = decide_rings(recipe, caches, target, engines, max_length, spare_rows(chunk, draft.tokens))
     notes += [*cache_notes(caches, prove), *ring_note(caches)]
+    notes += filter(None, (generation_rules_note(target),))
     notes += filter(None, (rope_note(model, max_length) for model in (target, *draft.models)))
     return Plan(
         name=recipe.name,

@@ -110,6 +110,9 @@ def _drafter_refusals(draft: DrafterPlan) -> Iterator[Refused]:
     ):
         if given:
             yield key, "it for a target with an encoder", "it for language models alone", f"remove {key}"
+    if draft.layers is not None and draft.layers.attention != draft.layers.mlp:
+        received = "halves of layers of a target with an encoder, whose layers have a third part, for the source"
+        yield "drafter.layers", received, "whole layers", "name whole layers, for example `layers: [0, 2]`"
     for model in draft.models:
         if model.facts.source is None:
             received = f"'{model.reference}', which has no encoder"

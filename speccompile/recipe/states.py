@@ -15,8 +15,9 @@ CHAINS = "a chain, in which each token follows one"
 
 
 def graphs_beside(target: ModelPlan, recipe: Recipe, graphs: str) -> str:
-    """Return `graphs`, or by default "separate" if the target has recurrent state."""
-    return "separate" if target.facts.states and recipe.graphs is None else graphs
+    """Return `graphs`, or by default "separate" if the target has recurrent state or an encoder."""
+    apart = target.facts.states or target.facts.source is not None
+    return "separate" if apart and recipe.graphs is None else graphs
 
 
 def check_states(recipe: Recipe, target: ModelPlan, draft: DrafterPlan, graphs: str) -> None:

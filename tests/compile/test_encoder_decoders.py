@@ -107,6 +107,15 @@ def test_distances_beyond_the_table_have_its_last_bias(name, tmp_path):
         start += width
 
 
+@torch.no_grad()
+def test_the_padding_token_of_an_answer_is_a_token(tmp_path):
+    model, tokens = make_model("t5gemma", tmp_path), torch.tensor([[1, 9, 0, 7, 0, 8]])
+    loaded, source = load_model(tmp_path, 32), torch.tensor([[5, 6, 7]])
+    loaded.read(source[0].tolist())
+    expected = model(input_ids=source, decoder_input_ids=tokens, use_cache=True).logits  # as `generate` has it
+    assert torch.allclose(loaded(input_ids=tokens, use_cache=False).logits, expected, atol=1e-6)
+
+
 def recipe(target, **keys):
     cache = {"max_length": 100, "prefill_chunk": 8}
     return {

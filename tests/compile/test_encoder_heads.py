@@ -54,6 +54,20 @@ def check_tokens(built, model):
     assert accepted > 0
 
 
+def check_transcripts(folder, model, drafter):
+    """Build a bundle of a Whisper in `folder / "target"`, and compare what it writes with transformers'."""
+    keys = {"cache": {"max_length": 48, "prefill_chunk": 8}, "prove": {"max_new_tokens": 12}}
+    given = {"name": "demo", "target": {"model": str(folder / "target")}, "drafter": drafter}
+    built = build(given | keys, folder / "bundle")
+    with Bundle.open(built) as bundle:
+        for number, size in enumerate((1, 2000, SOUND)):
+            sound = noise(size, number)
+            asked = {"audio": sound, "source_language": "de", "max_new_tokens": 30}
+            ours = bundle.generate(**asked, adaptive=False)
+            assert ours.token_ids == bundle.generate(**asked, autoregressive=True).token_ids
+            assert ours.token_ids == transcribe(model, sound)
+
+
 def test_heads_draft_behind_a_source_in_both_runtimes(tmp_path, native_library, onnxruntime_library):
     model = make_model("bart", tmp_path / "target")
     built = make_bundle(tmp_path, model)
@@ -76,13 +90,4 @@ def test_heads_read_what_the_head_of_a_tied_t5_reads(decoding, tmp_path):
 @pytest.mark.sweep("as BART, behind an encoder that hears")
 def test_heads_draft_transcripts(tmp_path):
     model = make_whisper(tmp_path / "target")
-    keys = {"cache": {"max_length": 48, "prefill_chunk": 8}, "prove": {"max_new_tokens": 12}}
-    given = {"name": "demo", "target": {"model": str(tmp_path / "target")}}
-    built = build(given | keys | {"drafter": make_heads(model, tmp_path / "heads")}, tmp_path / "bundle")
-    with Bundle.open(built) as bundle:
-        for number, size in enumerate((1, 2000, SOUND)):
-            sound = noise(size, number)
-            asked = {"audio": sound, "source_language": "de", "max_new_tokens": 30}
-            ours = bundle.generate(**asked, adaptive=False)
-            assert ours.token_ids == bundle.generate(**asked, autoregressive=True).token_ids
-            assert ours.token_ids == transcribe(model, sound)
+    check_transcripts(tmp_path, model, make_heads(model, tmp_path / "heads"))

@@ -66,8 +66,9 @@ def check_refusals(both: TwoCommands, bundle: Path, folder: Path) -> None:
         assert both.same("transcribe", bundle, sound, *asked).code == 2
     assert both.same("transcribe", bundle).code == 2
     (folder / "empty.wav").write_bytes(b"")
-    (folder / "cut.wav").write_bytes(sound.read_bytes()[:30])
-    assert both.same("transcribe", bundle, folder / "cut.wav").code == 2
+    for end in (30, -10):
+        (folder / "cut.wav").write_bytes(sound.read_bytes()[:end])
+        assert both.same("transcribe", bundle, folder / "cut.wav").code == 2
     for name in ("empty.wav", "none.wav"):
         refused = both.native("transcribe", bundle, folder / name)
         assert (refused.returncode, refused.stdout, b"hint: " in refused.stderr) == (2, b"", True)

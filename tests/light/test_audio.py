@@ -128,6 +128,12 @@ def test_a_file_of_the_standard_library_is_read(tmp_path):
     assert read_sound(tmp_path / "a.wav").samples.tolist() == [0.0, 0.5]
 
 
+def test_a_file_that_was_written_to_a_pipe_is_read():
+    whole = riff(1, 1, 16, bytes(40))
+    piped = whole[:-44] + struct.pack("<I", 0xFFFFFFFF) + whole[-40:]  # as ffmpeg does
+    assert len(parse_sound(piped, "a.wav").samples) == 20
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -141,6 +147,7 @@ def test_a_file_of_the_standard_library_is_read(tmp_path):
         (riff(6, 1, 8, b"ab"), "received samples of format 6 with 8 bits"),
         (riff(1, 0, 16, b"ab"), "0 channels, 16 bits: damaged"),
         (riff(3, 1, 32, struct.pack("<f", float("nan"))), "some samples are no finite numbers"),
+        (riff(1, 1, 16, bytes(40))[:-8], "received 32 of 40 bytes of samples: it is cut off"),
     ],
 )
 def test_what_is_no_sound_is_refused(data, message):

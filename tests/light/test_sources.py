@@ -13,6 +13,7 @@ from speccompile.bundle.sources import round_only
 from speccompile.compiler.checkpoints.facts import read_checkpoint
 from speccompile.contract import ENCODE_SOURCE, Graph, Tensor
 from speccompile.errors import BundleError, CheckpointError, PromptError, RecipeError, UnsupportedModelError, UsageError
+from speccompile.measure.tune.run import Job
 from speccompile.plan.caches import CachePlan
 from speccompile.recipe import load_recipe, make_plan
 from speccompile.runtime.generation_options import GenerationOptions
@@ -105,6 +106,14 @@ def test_facts_are_those_of_the_decoder(tmp_path, make_checkpoint):
     assert "source" not in plain.to_json()
 
 
+def test_a_generation_config_alone_says_how_answers_begin(tmp_path, make_checkpoint):
+    folder = make_checkpoint(tmp_path / "bart", **BART | {"forced_bos_token_id": 5})
+    assert read_checkpoint(folder)[1].source.forced_bos == 5
+    (folder / "generation_config.json").write_text(json.dumps({"bos_token_id": 3}))  # transformers reads this alone
+    source = read_checkpoint(folder)[1].source
+    assert (source.start, source.forced_bos) == (3, None)
+
+
 def test_languages_are_tokens_of_the_tokenizer(tmp_path, make_checkpoint):
     folder = make_checkpoint(tmp_path / "mbart", **BART | {"model_type": "mbart"})
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
@@ -147,6 +156,23 @@ def test_the_longest_source_is_decided(planned):
     plan = planned(drafter={"kind": "prompt_lookup", "over": "source", "begin": False})
     assert plan.drafter.options == {"over": "source", "begin": False}
     assert planned(target={"model": "llama"}).source is None
+    skipped = planned(drafter={"kind": "layer_skip", "layers": [0], "tokens": 2})
+    assert (skipped.graphs, skipped.drafter.layers.halves) == ("separate", 2)
+
+
+def test_rules_of_generate_that_a_bundle_lacks_are_noted(planned, tmp_path):
+    assert not planned().notes
+    rules = {
+        "num_beams": 4,
+        "no_repeat_ngram_size": 0,
+        "forced_eos_token_id": 2,
+        "min_length": 5,
+        "early_stopping": True,
+    }
+    (tmp_path / "bart" / "generation_config.json").write_text(json.dumps(rules | {"repetition_penalty": 1.0}))
+    (note,) = planned().notes
+    assert "for num_beams: 4, forced_eos_token_id: 2, min_length: 5: a bundle has no such rules" in note
+    assert not planned(target={"model": "llama"}).notes
 
 
 def test_caches_of_layers_that_see_a_window_are_full(planned, make_checkpoint, tmp_path):
@@ -169,8 +195,11 @@ def test_caches_of_layers_that_see_a_window_are_full(planned, make_checkpoint, t
             {"target": {"model": "llama"}, "drafter": {"kind": "model", "model": "bart"}},
             r"drafter\.model: received 'bart', which has an encoder",
         ),
-        ({"drafter": {"kind": "suffix"}}, r"drafter\.kind: received 'suffix' for a target with an encoder"),
-        ({"drafter": {"kind": "layer_skip", "layers": [0]}}, r"drafter\.kind: received 'layer_skip'"),
+        (
+            {"drafter": {"kind": "layer_skip", "layers": {"attention": [0], "mlp": [0, 1]}}},
+            r"drafter\.layers: received halves of layers of a target with an encoder",
+        ),
+        ({"drafter": {"kind": "models", "models": ["bart", "bart"]}}, r"drafter\.kind: received 'models' for a"),
         ({"drafter": {"kind": "prompt_lookup", "begin": True}}, r"drafter\.begin: received true, expected it only wi"),
         (
             {"drafter": {"kind": "prompt_lookup", "over": "source", "tree": [2, 1]}},
@@ -225,3 +254,10 @@ def test_a_wrong_section_is_named(changed, message):
     data = manifest().to_json() | {"source": SECTION | changed}
     with pytest.raises(BundleError, match=message):
         Manifest.from_json(data)
+
+
+def test_tuning_over_sources_is_refused(planned, tmp_path):
+    planned(drafter={"kind": "layer_skip", "layers": [0], "tokens": 2})
+    with pytest.raises(RecipeError, match="has an encoder, expected a language model: tuning gives prompts") as caught:
+        Job.read(tmp_path / "recipe.yaml")
+    assert caught.value.hint

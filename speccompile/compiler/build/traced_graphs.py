@@ -173,7 +173,7 @@ def _proven(
     def prove() -> dict[str, Any]:
         with log_step(f"proving {graph.name}: {EAGER}"):
             if isinstance(of, DraftInputs):
-                return {"rounds": script.rounds, "rows": [_check_draft(of, inputs, drive)]}
+                return {"rounds": script.rounds, "rows": [_check_draft(of, inputs, drive, encoders)]}
             engine = neutral_engine([(each, neutral_file(each)) for each in (graph, *encoders.values())], folder)
             whole = scripts.with_rounds(engine, script, graph)
             del engine
@@ -202,12 +202,14 @@ def _check_verify(
 
 
 def _check_draft(
-    draft: DraftInputs, inputs: EagerProofInputs, drive: Callable[[scripts.Schedule], scripts.Outputs]
-) -> dict[str, Any]:
+    draft: DraftInputs, inputs: EagerProofInputs, drive: Callable[[scripts.Schedule], scripts.Outputs],
+    encoders: Mapping[str, Graph],
+) -> dict[str, Any]:  # fmt: skip
     graphs, script = inputs.graphs, inputs.schedule
     if len(graphs) == 1:
         return check_draft(draft, scripts.Recording(graphs[0], EAGER, script, drive(script)))
-    engine = neutral_engine([(graph, neutral_file(graph)) for graph in graphs], inputs.files.folder)
+    run = [*graphs, *encoders.values()]
+    engine = neutral_engine([(graph, neutral_file(graph)) for graph in run], inputs.files.folder)
     driven = scripts.Recording(graphs[-1], EAGER, script, scripts.drive(engine, script, graphs), graphs)
     del engine
     free_memory()

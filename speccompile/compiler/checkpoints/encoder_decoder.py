@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.compiler.checkpoints import speech
-from speccompile.compiler.checkpoints.json_files import CONFIG, GENERATION_CONFIG
+from speccompile.compiler.checkpoints.json_files import CONFIG, generation_rules
 from speccompile.errors import UnsupportedModelError
 from speccompile.machine.formats.json_files import read_json_object, wrong
 from speccompile.plan.sources import SourceFacts
@@ -70,11 +70,11 @@ def read_source_facts(config: Mapping[str, Any], folder: Path) -> SourceFacts:
         )
     if model_type in speech.TYPES:
         return speech.read_speech_facts(config, folder)
-    written = {**config, **(read_json_object(folder / GENERATION_CONFIG) or {})}
+    written = generation_rules(folder, config)
     languages = _languages(folder) if model_type in OF_LANGUAGES else {}
-    start = _token(written, "decoder_start_token_id", folder)
-    if start is None:
-        start = _token(written, "bos_token_id", folder)
+    keys = ("decoder_start_token_id", "bos_token_id")
+    found = (_token(read, key, folder) for read in (written, config) for key in keys)
+    start = next((token for token in found if token is not None), None)
     if start is None:
         raise wrong(folder / CONFIG, "no decoder_start_token_id", "the token with which answers begin")
     encoder = config.get("encoder")

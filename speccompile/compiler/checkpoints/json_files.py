@@ -1,5 +1,9 @@
 """JSON files of a checkpoint: their names, and how they are read."""
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 from speccompile.machine.formats.json_files import (
     COPY_AGAIN,
     RepeatedKeyError,
@@ -13,3 +17,9 @@ __all__ = [
 ]  # fmt: skip
 
 CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
+
+
+def generation_rules(folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what says how a checkpoint writes: its generation_config.json, or, without one, its config. transformers
+    reads one of both alone."""
+    return read_json_object(folder / GENERATION_CONFIG) or config

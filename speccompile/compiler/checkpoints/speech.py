@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from speccompile.compiler.checkpoints.json_files import CONFIG, GENERATION_CONFIG
+from speccompile.compiler.checkpoints.json_files import CONFIG, GENERATION_CONFIG, generation_rules
 from speccompile.errors import UnsupportedModelError
 from speccompile.machine.formats.json_files import read_json_object, wrong
 from speccompile.plan.sources import AudioFacts, SourceFacts
@@ -23,7 +23,7 @@ _ALTERED = {"dither": 0.0, "do_normalize": False, "padding_value": 0.0}
 def read_speech_facts(config: Mapping[str, Any], folder: Path) -> SourceFacts:
     """Return the facts about a Whisper in `folder`. Raise UnsupportedModelError for features that are made otherwise,
     CheckpointError for files with other values than numbers."""
-    written = {**config, **(read_json_object(folder / GENERATION_CONFIG) or {})}
+    written = generation_rules(folder, config)
     settings = _settings(folder)
     rows, mels = (_count(config.get(key), key, folder / CONFIG) for key in ("max_source_positions", "num_mel_bins"))
     for key, value in _ALTERED.items():
@@ -38,7 +38,8 @@ def read_speech_facts(config: Mapping[str, Any], folder: Path) -> SourceFacts:
     rate, hop, window = (
         _count(settings.get(key, default), key, folder / PREPROCESSOR) for key, default in _DEFAULTS.items()
     )
-    start = _token(written.get("decoder_start_token_id"), "decoder_start_token_id", folder)
+    key = "decoder_start_token_id"
+    start = _token(written.get(key, config.get(key)), key, folder)
     languages = _named(written, "lang_to_id", folder)
     audio = AudioFacts(
         rate, window, hop, mels, _FRAMES_PER_ROW * rows, _named(written, "task_to_id", folder),

@@ -105,6 +105,8 @@ class SourcedModel(nn.Module):
         assert self.encoded is not None, "a source is read before a text"
         encoded = self.encoded.expand(input_ids.shape[0], -1, -1)  # one source of several texts
         given = {"decoder_input_ids": input_ids, "encoder_outputs": BaseModelOutput(encoded), "cache": cache}
+        if cache is None:  # else T5Gemma hides the padding token in a text, which it does not hide as it generates
+            given["decoder_attention_mask"] = torch.ones_like(input_ids)
         if positions is not None:
             return self.whole(**given, **more)
         with counting_positions(self.whole, torch.arange(input_ids.shape[1])[None]):  # as with a cache: padding counts
@@ -119,8 +121,9 @@ def answers_over(whole: nn.Module, sources: Tensor, is_source: Tensor, tokens: T
         encoded = whole.get_encoder()(input_ids=sources, attention_mask=mask)[0]
     with counting_positions(whole, places):
         return whole(
-            decoder_input_ids=tokens, encoder_outputs=BaseModelOutput(encoded), attention_mask=mask, use_cache=False
-        )
+            decoder_input_ids=tokens, decoder_attention_mask=torch.ones_like(tokens),
+            encoder_outputs=BaseModelOutput(encoded), attention_mask=mask, use_cache=False,
+        )  # fmt: skip
 
 
 def sourced(whole: nn.Module, base: type[SourcedModel] = SourcedModel) -> SourcedModel:

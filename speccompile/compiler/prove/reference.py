@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import DynamicCache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionCacheLayerMixin
+from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
+from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer, LinearAttentionCacheLayerMixin
 
 from speccompile.bundle.manifest import EngineEntry
 from speccompile.compiler.models.eager import attend_eagerly
@@ -52,9 +52,10 @@ def whole_caches(model: PreTrainedModel) -> DynamicCache:
     return caches
 
 
-def carries_states(caches: DynamicCache) -> bool:
+def carries_states(caches: Cache) -> bool:
     """Return whether some caches hold recurrent states: a model then continues one token at a time, or loses them."""
-    return any(isinstance(each, LinearAttentionCacheLayerMixin) for each in caches.layers)
+    own = caches.self_attention_cache if isinstance(caches, EncoderDecoderCache) else caches
+    return any(isinstance(each, LinearAttentionCacheLayerMixin) for each in own.layers)
 
 
 @torch.no_grad()

@@ -178,6 +178,8 @@ class CachedPass(RecurrentStates, CrossRows, RelativeBias, Cache):
     def attend(self, query: Tensor, asked: "AttentionCall") -> Tensor:
         """Attend: [B, N, T, D] -> [B, N, T, E], see `ops.attend`; this cache has just received the rows."""
         rows, window = self.layers[asked.source], self.windows[asked.layer]
+        if asked.by_distance:  # its table may serve later layers, though it is skipped itself
+            self.keep_relative(asked.by_distance, self.named[f"key.{self.kept[0]}"].shape[2])
         if asked.layer in self.skipped:
             return query.new_zeros((*query.shape[:3], (rows.keys if asked.is_latent else rows.values).shape[3]))
         keys, values = self.named[f"key.{asked.source}"], self.named[f"value.{asked.source}"]

@@ -53,12 +53,14 @@ class CrossRows:
 
 
 class SourcedCache(EncoderDecoderCache):
-    """A pass and the rows of its source as transformers' layers expect them: the latter are complete."""
+    """A pass and the rows of its source as transformers' layers expect them: the latter are complete. A layer that is
+    skipped has none, and reads those of another for an output that is unused."""
 
     def __init__(self, current: Any) -> None:
         self.self_attention_cache: Cache = current
-        self.cross_attention_cache: Any = _Layers(current.cross)
-        self.is_updated = dict.fromkeys(range(len(current.layers)), True)
+        every, unused = range(len(current.layers)), next(iter(current.cross.values()))
+        self.cross_attention_cache: Any = _Layers({layer: current.cross.get(layer, unused) for layer in every})
+        self.is_updated = dict.fromkeys(every, True)
 
 
 class _Layers:

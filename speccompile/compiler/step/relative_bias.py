@@ -28,9 +28,6 @@ class RelativeBias:
     ) -> Tensor:
         """Attend: query [B, N, T, D] to committed rows [B, N, S, D] and in-step rows [B, N, R, D] -> [B, N, T, D].
         module: the attention, which has a table or uses that of a layer before it."""
-        rows = caches[0].shape[2]
-        if module.has_relative_attention_bias:
-            self.relative = self._bias(module, rows)
         assert self.relative is not None, "the first layer has a table"
         batch, heads, tokens, width = query.shape
         keys, values = (torch.cat(pair, 2).flatten(0, 1)[:, None] for pair in zip(caches, own, strict=True))
@@ -42,6 +39,11 @@ class RelativeBias:
             query.flatten(0, 1)[:, None], keys, values, nothing, nothing, none, places, bias, scale, 0.0, 0
         )
         return found.reshape(batch, heads, tokens, width)
+
+    def keep_relative(self, module: nn.Module, rows: int) -> None:
+        """Compute the bias of an attention with a table, for it and the layers after it, over caches of `rows` rows."""
+        if module.has_relative_attention_bias:
+            self.relative = self._bias(module, rows)
 
     def _bias(self: Any, module: nn.Module, rows: int) -> Tensor:
         """Return float32 [B, N, T, S + R]: the bias of all rows, hidden ones included."""

@@ -9,4 +9,5 @@ METHOD = DraftingMethod(
     GREEDY_CHAIN_ROWS,
     target_top_k=1,
     compare_variants=(CompareVariant("jacobi-4", {"tokens": 4}),),
+    reads_sources=True,
 )

@@ -18,6 +18,7 @@ METHOD = DraftingMethod(
     weights=TARGET,
     with_images=True,
     reads_images=True,
+    reads_sources=True,
     required_keys={"layers": ("the layers of the target", "[0, 2]")},
     graphs="fused",
     compare_variants=(

@@ -8,6 +8,7 @@ from speccompile.compiler.models.load import load_model
 from speccompile.compiler.prove.drafts import DrafterInputs, ReferenceLogits
 from speccompile.compiler.prove.reference import Logits, carries_states
 from speccompile.compiler.step.layers import skipping
+from speccompile.compiler.step.positions import at_positions
 from speccompile.drafters.context import DrafterContext
 from speccompile.drafters.formula import committed_caches
 
@@ -30,7 +31,8 @@ def teachers(site: DrafterContext) -> list[ReferenceLogits]:
         with skipping(model, attentions, mlps):
             for start in range(0, len(read), size):
                 part, its = torch.tensor([read[start : start + size]]), places[..., start : start + size]
-                found.append(model(input_ids=part, position_ids=its, use_cache=True, cache=caches).logits[0])
+                with at_positions(model, its):
+                    found.append(model(input_ids=part, position_ids=its, use_cache=True, cache=caches).logits[0])
         return torch.cat(found).float().numpy()
 
     return [logits]

@@ -14,4 +14,5 @@ METHOD = DraftingMethod(
         for window, level, guesses in ((2, 3, 2), (2, 4, 1), (3, 3, 3), (4, 4, 4), (7, 5, 7))
     ),
     compare_variants=(CompareVariant("lookahead"),),
+    reads_sources=True,
 )

@@ -23,4 +23,5 @@ METHOD = DraftingMethod(
         CompareVariant("suffix-answers", {"tokens": 8, "remember": 4096}),
     ),
     runs=NO_RUN,
+    reads_sources=True,
 )

@@ -21,4 +21,5 @@ METHOD = DraftingMethod(
     compare_variants=(CompareVariant("token_recycling-24", {"nodes": 24}),),
     runs=NO_RUN,
     with_images=True,
+    reads_sources=True,
 )

@@ -113,6 +113,11 @@ class Job:
     def read(cls, path: Path, overrides: Sequence[str] = (), options: Options | None = None) -> "Job":
         """Read and check a tuning, quickly and without torch. Raise RecipeError, UsageError or PromptError."""
         options, source = options or Options(), TunedRecipe.read(path, overrides)
+        if source.plan.source is not None:
+            raise source.recipe.origin.refusal(
+                "target", f"'{source.plan.target.reference}', which has an encoder",
+                "a language model: tuning gives prompts, and no sources", "measure drafters with speccompile compare",
+            )  # fmt: skip
         if options.temperature and source.plan.decoding == "greedy":
             raise UsageError(
                 f"--temperature: received {options.temperature:g}, expected 0: the recipe's decoding is greedy",

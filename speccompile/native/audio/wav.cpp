@@ -103,6 +103,8 @@ Sound parse_wav(std::string_view data, const std::string& where) {
     const std::string_view content = data.substr(place + kHead, size);  // what is there of it
     if (name == "fmt ") form = content;
     if (name == "data") samples = content;
+    if (name == "data" && content.size() < size && size <= static_cast<size_t>(kMostSoundBytes))  // who writes to a pipe states a size beyond all files
+      refuse(where, "received " + std::to_string(content.size()) + " of " + std::to_string(size) + " bytes of samples: it is cut off", "give a whole file");
     has_samples = name == "data";
     place += kHead + size + size % 2;
   }

@@ -10,10 +10,17 @@ from numpy.typing import NDArray
 
 from speccompile.errors import PromptError
 from speccompile.extras import missing_package
-from speccompile.runtime.audio.wav import CONVERT, MOST_RATE, MOST_SECONDS, Sound, is_wav, parse_wav, too_long
+from speccompile.runtime.audio.wav import (
+    CONVERT,
+    MOST_BYTES,
+    MOST_RATE,
+    MOST_SECONDS,
+    Sound,
+    is_wav,
+    parse_wav,
+    too_long,
+)
 
-MOST_BYTES = 2**30
-"""Largest file that is read."""
 MOST_SAMPLES = MOST_SECONDS * 48_000
 """Most samples of a channel that are decoded: a small file may hold very many."""
 

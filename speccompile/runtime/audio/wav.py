@@ -15,6 +15,8 @@ _SUBFORMAT = 24
 
 MOST_SECONDS = 4 * 3600
 """Longest sound that is read."""
+MOST_BYTES = 2**30
+"""Largest file of a sound."""
 MOST_RATE = 768_000
 """Highest rate of samples a second."""
 
@@ -42,6 +44,11 @@ def parse_wav(data: bytes, where: str) -> Sound:
         name, size = _CHUNK.unpack_from(data, place)
         chunks[name] = data[place + _CHUNK.size : place + _CHUNK.size + size]
         place += _CHUNK.size + size + size % 2
+        found = len(chunks[name])
+        if name == b"data" and found < size <= MOST_BYTES:  # who writes to a pipe states a size beyond all files
+            raise PromptError(
+                f"{where}: received {found} of {size} bytes of samples: it is cut off", hint="give a whole file"
+            )
     if len(chunks.get(b"fmt ", b"")) < _FORMAT.size or b"data" not in chunks:
         raise PromptError(f"{where}: the WAV file has no format or no samples: it is damaged", hint=CONVERT)
     return _decode(chunks[b"fmt "], chunks[b"data"], where)
