@@ -1,4 +1,4 @@
-"""What scripts/wheels refuses before it makes anything; what it makes is tried out in tests/compile/test_wheels.py."""
+"""What scripts/wheels and scripts/tar refuse before they make anything; tests/compile tries out what they make."""
 
 import fcntl
 import subprocess
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts/wheels"
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 
 @pytest.mark.parametrize(
@@ -16,19 +16,22 @@ SCRIPT = Path(__file__).resolve().parents[2] / "scripts/wheels"
         (["FOLDER", "x86_64", "riscv64"], "received the machine 'riscv64', expected x86_64 or aarch64"),
     ],
 )
-def test_wrong_words_are_refused(words: list[str], told: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("script", ["wheels", "tar"])
+def test_wrong_words_are_refused(script: str, words: list[str], told: str, tmp_path: Path) -> None:
     folder = tmp_path / "wheels"
     run = subprocess.run(
-        [SCRIPT, *(str(folder) if word == "FOLDER" else word for word in words)], capture_output=True, text=True
+        [SCRIPTS / script, *(str(folder) if word == "FOLDER" else word for word in words)],
+        capture_output=True,
+        text=True,
     )
     assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr.startswith(f"wheels: {told}\nwheels: hint: ")
+    assert run.stderr.startswith(f"{script}: {told}\n{script}: hint: ")
     assert not folder.exists()
 
 
 def test_folder_in_which_another_run_works_is_refused(tmp_path: Path) -> None:
     with (tmp_path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        run = subprocess.run([SCRIPT, tmp_path], capture_output=True, text=True)
+        run = subprocess.run([SCRIPTS / "wheels", tmp_path], capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (1, "")
     assert run.stderr.startswith(f"wheels: another run is at work in {tmp_path}\nwheels: hint: ")

@@ -10,10 +10,10 @@
 #include <cerrno>
 #include <filesystem>
 #include <mutex>
-#include <random>
 #include <system_error>
 #include <vector>
 
+#include "../entropy.h"
 #include "../errors.h"
 #include "../progress.h"
 #include "../system.h"
@@ -257,9 +257,8 @@ FileDescriptor FolderCache::alone() const {
 }
 
 std::string FolderCache::part_of(const std::string& digest) const {
-  std::random_device random;
   std::string digits;
-  for (int i = 0; i < 8; ++i) digits += kHexadecimal[random() % 16];
+  for (int i = 0; i < 8; ++i) digits += kHexadecimal[random_bits() % 16];
   return join_path(folder_, "." + digest + "." + std::to_string(getpid()) + "-" + digits + kCachePart);
 }
 

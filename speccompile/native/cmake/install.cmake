@@ -1,5 +1,4 @@
 # What is installed, all of it relocatable: the folder can be moved, and packed into a wheel.
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(packages ${CMAKE_INSTALL_LIBDIR}/cmake/speccompile)
 

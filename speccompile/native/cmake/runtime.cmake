@@ -1,6 +1,7 @@
 # The runtime: the library with the C ABI, the command, and what servers load. ONNX Runtime is found when a bundle is
 # opened; nothing here links with it.
 find_package(Threads REQUIRED)
+include(GNUInstallDirs)
 set(native ${PROJECT_SOURCE_DIR})
 
 # Compiled once for the library, the command and the tests.
@@ -53,6 +54,9 @@ if(CMAKE_SYSTEM_NAME STREQUAL Linux)
     target_link_options(speccompile PRIVATE -Wl,--no-undefined -static-libstdc++ -static-libgcc)
     target_link_options(speccompile-native PRIVATE -static-libstdc++ -static-libgcc)
   endif()
+  # ONNX Runtime is looked for beside the library as well: an unpacked archive that has both runs where it lies.
+  set_target_properties(speccompile-native PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}" BUILD_WITH_INSTALL_RPATH ON)
+  set_target_properties(speccompile PROPERTIES INSTALL_RPATH "$ORIGIN" BUILD_WITH_INSTALL_RPATH ON)
 elseif(APPLE)
   target_link_options(speccompile PRIVATE -Wl,-exported_symbol,_spc_*)
 endif()

@@ -1,7 +1,8 @@
 #include "random.h"
 
 #include <cstring>
-#include <random>
+
+#include "../entropy.h"
 
 namespace spc {
 namespace {
@@ -45,8 +46,8 @@ uint64_t Uniforms::raw() {
 }
 
 uint64_t fresh_seed() {
-  std::random_device system;
-  return ((static_cast<uint64_t>(system()) << 32) | system()) >> 11;
+  const uint64_t high = random_bits();
+  return ((high << 32) | random_bits()) >> 11;
 }
 
 }  // namespace spc

@@ -30,23 +30,23 @@ TokenIds encoded(const std::string& text, const Bundle& bundle, bool special_tok
   }
 }
 
-void check_tokens(const TokenIds& tokens, int64_t size, const char* field) {
-  for (const int64_t id : tokens)
-    if (id >= size || id < 0)
-      throw RequestError(400, std::string(field) + ": token id " + std::to_string(id) + " is out of range: expected 0 to " + std::to_string(size - 1), field);
-}
-
-TokenIds ids_of(const Json& list) {
+// Return token ids below a size. Throws RequestError with the first that is none.
+TokenIds ids_of(const Json& list, int64_t size, const char* field) {
   TokenIds found;
-  for (const Json& id : list.list()) found.push_back(whole_of(id));
+  for (const Json& id : list.list()) {
+    found.push_back(whole_of(id));
+    if (found.back() < 0 || found.back() >= size)
+      throw RequestError(400,
+                         std::string(field) + ": token id " + (id.type() == Json::Type::kBig ? id.repr() : std::to_string(found.back())) +
+                             " is out of range: expected 0 to " + std::to_string(size - 1),
+                         field);
+  }
   return found;
 }
 
 TokenIds tokens_of(const Json& ids, const Bundle& bundle, bool is_whole) {
   if (is_whole) check_length(ids.list().size(), bundle, "prompt");
-  TokenIds found = ids_of(ids);
-  check_tokens(found, bundle.manifest().vocabulary_size, "prompt");
-  return found;
+  return ids_of(ids, bundle.manifest().vocabulary_size, "prompt");
 }
 
 TokenIds text_prompt(const std::string& text, const Bundle& bundle, bool is_whole) {
@@ -103,7 +103,7 @@ TokenIds last_tokens(TokenIds ids, std::optional<size_t> kept) {
 }
 
 std::vector<TokenIds> prompts_of(const Json& prompt, const Bundle& bundle, std::optional<size_t> kept) {
-  const bool is_several = prompt.is_list() && !prompt.list()[0].is_number();
+  const bool is_several = prompt.is_list() && (prompt.list()[0].is_list() || prompt.list()[0].is_text());
   std::vector<TokenIds> found;
   for (const Json& each : is_several ? prompt.list() : Json::List{prompt})
     found.push_back(last_tokens(each.is_text() ? text_prompt(each.text(), bundle, !kept) : tokens_of(each, bundle, !kept), kept));
@@ -133,9 +133,9 @@ Json read_tokens(const Json& body, const Bundle& bundle) {
 }
 
 Json read_text(const Json& body, const Bundle& bundle) {
-  const TokenIds ids = ids_of(validate_detokenize(body)["tokens"]);
+  const Json fields = validate_detokenize(body);
   const Text& text = tokenizer_of(bundle);
-  check_tokens(ids, std::max(bundle.manifest().vocabulary_size, text.size()), "tokens");  // all that `read_tokens` gives
+  const TokenIds ids = ids_of(fields["tokens"], std::max(bundle.manifest().vocabulary_size, text.size()), "tokens");  // all that `read_tokens` gives
   return Json::Object{{"prompt", text.decode(ids)}};
 }
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
-#include <random>
 #include <tuple>
 
+#include "../../entropy.h"
 #include "errors.h"
 
 namespace spc::http {
@@ -14,9 +14,8 @@ namespace {
 constexpr double kImpossible = -9999.0;  // OpenAI's value for a log-probability that JSON cannot express
 
 std::string fresh_id(const char* kind) {
-  std::random_device system;
   char digits[33];
-  for (int part = 0; part < 4; ++part) std::snprintf(digits + 8 * part, 9, "%08x", system());
+  for (int part = 0; part < 4; ++part) std::snprintf(digits + 8 * part, 9, "%08x", random_bits());
   return std::string(kind) + "-" + digits;
 }
 

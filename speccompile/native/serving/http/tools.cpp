@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <random>
 
+#include "../../entropy.h"
 #include "../../errors.h"
 #include "../../words.h"
 #include "errors.h"
@@ -164,9 +164,8 @@ std::optional<Tools::Call> Tools::call_of(const Json& value) const {
 }
 
 Json Tools::Call::to_json() const {
-  std::random_device system;
   char digits[25];
-  for (int part = 0; part < 3; ++part) std::snprintf(digits + 8 * part, 9, "%08x", system());
+  for (int part = 0; part < 3; ++part) std::snprintf(digits + 8 * part, 9, "%08x", random_bits());
   return Json::Object{{"id", "call_" + std::string(digits)}, {"type", "function"}, {"function", Json::Object{{"name", name}, {"arguments", arguments}}}};
 }
 
