@@ -107,7 +107,7 @@ def four_bits(pair) -> Path:
 
 
 @pytest.mark.sweep("a bundle with its proof; kernels and bodies of these codes are in the first tier")
-def test_values_in_four_bits(four_bits, pair, tmp_path, native_library, onnxruntime_library):
+def test_values_in_four_bits(four_bits, pair, tmp_path, native_library, onnxruntime_library, monkeypatch):
     bundle, prompt, path = Bundle.open(four_bits, threads=1), prompts()[2], tmp_path / "session"
     assert [cache_dtype(bundle.manifest.graphs, part) for part in ("target", "drafter")] == [INT4_VALUES] * 2
     ways = ({"adaptive": False}, {}, {"autoregressive": True})
@@ -124,6 +124,10 @@ def test_values_in_four_bits(four_bits, pair, tmp_path, native_library, onnxrunt
     assert found.token_ids == Bundle.open(four_bits).generate(longer, max_new_tokens=NEW).token_ids
     with pytest.raises(UsageError, match=r"cache\.dtype 'int8 keys and int4 values', expected 'int8'"):
         Bundle.open(pair / "bundle").load_session(path)
+    monkeypatch.setenv("SPECCOMPILE_KERNELS", "none")  # standard operators, which meet caches without rows
+    assert Bundle.open(four_bits).generate(prompt, max_new_tokens=NEW).token_ids == reference(
+        pair, prompt, FourBitsLayer
+    )
 
 
 def test_windows_chunks_and_threads_give_the_same_bits(pair):

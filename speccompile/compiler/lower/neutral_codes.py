@@ -53,7 +53,11 @@ ENCODE_INT4 = """
     quotients = Div (above, divisors)
     rounded = Round (quotients)
     clipped = Clip (rounded, zero, most)
-    to_pairs = Constant <value_ints = [0, 0, 0, -1, 2]> ()
+    sizes = Shape (rows)
+    halves = Constant <value_ints = [1, 1, 1, 2]> ()
+    of_bytes = Div (sizes, halves)
+    two = Constant <value_ints = [2]> ()
+    to_pairs = Concat <axis = 0> (of_bytes, two)
     pairs = Reshape (clipped, to_pairs)
     places = Constant <value_floats = [1.0, 16.0]> ()
     placed = Mul (pairs, places)
@@ -75,7 +79,9 @@ DECODE_INT4 = """
     low_5d_{0} = Unsqueeze (low_{0}, end_{0})
     high_5d_{0} = Unsqueeze (high_{0}, end_{0})
     pairs_{0} = Concat <axis = -1> (low_5d_{0}, high_5d_{0})
-    to_rows_{0} = Constant <value_ints = [0, 0, 0, -1]> ()
+    sizes_{0} = Shape ({0})
+    twice_{0} = Constant <value_ints = [1, 1, 1, 2]> ()
+    to_rows_{0} = Mul (sizes_{0}, twice_{0})
     numbers_{0} = Reshape (pairs_{0}, to_rows_{0})
     floats_{0} = Cast <to = 1> (numbers_{0})
     steps_{0}, least_{0} = Split <axis = -1, num_outputs = 2> ({1})
@@ -83,7 +89,7 @@ DECODE_INT4 = """
     {2} = Add (scaled_{0}, least_{0})
 """
 """Bodies of EncodeInt4 and DecodeInt4: step/ops.py, quantize. Of a byte the low four bits are the first column, and its
-sign bit is turned."""
+sign bit is turned. Sizes are computed: an empty cache has no rows, from which no size of -1 can be inferred."""
 
 ROUND_FP8 = """
     one = Constant <value_float = 1.0> ()
