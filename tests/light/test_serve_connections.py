@@ -54,6 +54,12 @@ REFUSED = {
     "a long address": (b"GET /" + b"y" * 4096 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b"431", b"the limit header_bytes"),
     "a header without end": (GET + b"X: " + b"y" * 4096, b"431", b"the limit header_bytes"),
     "many headers": (GET + b"X: y\r\n" * 30 + b"\r\n", b"400", b"the limit headers"),
+    "more headers than bytes": (GET + b"X: y\r\n" * 5000 + b"\r\n", b"431", b"the limit header_bytes"),
+    "an endless chunk": (
+        POST + b"Transfer-Encoding: chunked\r\n\r\n7fffffffffffffff\r\n{}",
+        b"400",
+        b"size of a chunk",
+    ),
     "trailers without end": (CHUNKED + b"0\r\n" + b"X: y\r\n" * 800, b"431", b"the limit header_bytes"),
     "another protocol": (b"\x16\x03\x01\r\n\r\n", b"400", b"illegal request line"),
 }

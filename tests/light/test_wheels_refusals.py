@@ -1,7 +1,9 @@
 """What scripts/wheels and scripts/tar refuse before they make anything; tests/compile tries out what they make."""
 
 import fcntl
+import re
 import subprocess
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -35,3 +37,12 @@ def test_folder_in_which_another_run_works_is_refused(tmp_path: Path) -> None:
         run = subprocess.run([SCRIPTS / "wheels", tmp_path], capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (1, "")
     assert run.stderr.startswith(f"wheels: another run is at work in {tmp_path}\nwheels: hint: ")
+
+
+def test_archives_for_devices_in_the_same_folder_are_no_source_distributions() -> None:
+    """They would be deleted, and taken for what wheels are made of."""
+    patterns = re.findall(r"/(speccompile-\S*\.tar\.gz)", (SCRIPTS / "wheels").read_text())
+    assert len(patterns) == 3
+    for pattern in patterns:
+        assert fnmatch("speccompile-0.1.0.tar.gz", pattern)
+        assert not fnmatch("speccompile-native-0.1.0-x86_64.tar.gz", pattern)

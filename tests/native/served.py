@@ -45,7 +45,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = tmp_path_factory.mktemp("bundles")
     return {
         "greedy": write_arithmetic_bundle(made / "greedy", chat=TEMPLATE),
-        "sampling": write_arithmetic_bundle(made / "sampling", chat=TEMPLATE, samples=True, rows=4),
+        "sampling": write_arithmetic_bundle(made / "sampling", chat=TEMPLATE, samples=True, rows=4, constrained=True),
     }
 
 

@@ -140,6 +140,28 @@ WRONG = [
 ]
 
 
+def nested(depth: int) -> dict[str, Any]:
+    """Return mappings inside each other."""
+    return {"a": nested(depth - 1)} if depth > 1 else {}
+
+
+DEEP = [
+    *((name, CHAT, {"messages": HELLO, "max_tokens": 1, "chat_template_kwargs": {"x": nested(depth)}}, status)
+      for name in ("greedy", "sampling") for depth, status in ((200, 200), (201, 400), (300, 400))),
+    *(("sampling", COMPLETIONS, {"prompt": "x", "max_tokens": 1} | asked(nested(depth)), status)
+      for asked in (lambda schema: {"guided_json": schema}, lambda schema: {"guided_json": json.dumps(schema)},
+                    lambda schema: {"guided_json": {"properties": schema}})
+      for depth, status in ((100, 200), (300, 400))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "path", "body", "status"), DEEP)
+def test_both_bound_the_nesting_of_values(servers, name, path, body, status):
+    """Also of those that neither a template nor a schema's keywords read."""
+    found = [servers[kind, name].ask("POST", path, body).status for kind in KINDS]
+    assert found == [status, status]
+
+
 def shown(body: Any) -> str:
     return json.dumps(body)[:60]
 
@@ -227,7 +249,8 @@ def test_both_refuse_bytes_and_numbers_that_json_lacks_in_the_same_words(servers
 
 
 ROUTES = [("GET", "/nothing"), ("GET", CHAT), ("POST", "/health"), ("GET", "/v1/models/"), ("GET", "/v1/modelsx"),
-          ("DELETE", "/v1/models"), ("GET", "/v1/models/%74oy"), ("GET", "/version"), ("GET", "/health?x=1"),
+          ("DELETE", "/v1/models"), ("GET", "/v1/models/%74oy"), ("GET", "/v1/%63ompletions"), ("POST", "/%68ealth"),
+          ("GET", "/v1%2Fmodels"), ("GET", "/%2568ealth"), ("GET", "/%zz"), ("GET", "/version"), ("GET", "/health?x=1"),
           ("GET", "/v1/models/toy")]  # fmt: skip
 
 

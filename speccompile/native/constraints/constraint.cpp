@@ -14,11 +14,24 @@ namespace spc::constraints {
 namespace {
 
 constexpr size_t kShown = 300;
+constexpr int kDeepestSchema = 124;  // of llguidance's reader, also where nothing reads it, as in unknown keys
 // Blanks between the parts of a JSON text: as Python's runtime allows them.
 constexpr char kBlank[] = " |\\n{1,2}[ \\t]{0,20}";
 
 [[noreturn]] void refuse(const std::string& kind, const std::string& what, const std::string& hint) {
   throw Error(Kind::kUsage, "constraint " + kind + ": " + what, hint);
+}
+
+// Return how many lists and objects are inside each other. Json bounds it.
+int depth_of(const Json& json) {
+  int deepest = 0;
+  if (json.is_list())
+    for (const Json& each : json.list()) deepest = std::max(deepest, depth_of(each));
+  else if (json.is_object())
+    for (const auto& [name, each] : json.object()) deepest = std::max(deepest, depth_of(each));
+  else
+    return 0;
+  return deepest + 1;
 }
 
 Json schema_of(const std::string& kind, const Json& given) {
@@ -33,6 +46,7 @@ Json schema_of(const std::string& kind, const Json& given) {
   if (schema.is_bool()) schema = schema.boolean() ? Json(Json::Object{}) : Json(Json::Object{{"not", Json(Json::Object{})}});
   if (!schema.is_object())
     refuse(kind, std::string("received ") + schema.python_type() + ", expected a JSON schema, which is an object", "give one such as {\"type\": \"object\"}");
+  if (depth_of(schema) > kDeepestSchema) throw Refused{"it is nested too deeply"};
   if (const Json* const given_options = schema.find("x-guidance"))
     refuse(kind, "received x-guidance: " + first_characters(given_options->dump(), 100) + ", which this runtime does not read", "leave it out");
   return schema;

@@ -82,11 +82,14 @@ def apply_chat_template(
     from jinja2 import TemplateError
 
     from speccompile.runtime.text.template_limits import line_of, render
+    from speccompile.runtime.text.template_sizes import check_depth
 
     try:
         # through JSON, so that the template gets plain values: the sandbox does not know the methods of other types
         plain = json.loads(json.dumps(list(messages)))
-        return render(compiled, given | {"messages": plain})
+        given["messages"] = plain
+        check_depth(given.values())
+        return render(compiled, given)
     except (TemplateError, *_TEMPLATE_FAULTS) as error:
         line, said = line_of(error), str(error) or type(error).__name__
         raise PromptError(

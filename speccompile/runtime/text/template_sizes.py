@@ -89,6 +89,19 @@ def written_size(value: object) -> int:
     raise TemplateRuntimeError(f"it nests values more than {_DEPTH} deep")
 
 
+def check_depth(values: Collection[object]) -> None:
+    """Raise TemplateRuntimeError if one of the values that a template is given is nested too deep, used or not."""
+    level = _containers(values)
+    for _ in range(_DEPTH):
+        level = _containers([part for each in level for part in _parts(each)])
+    if level:
+        raise TemplateRuntimeError(f"it has values that are nested deeper than {_DEPTH}")
+
+
+def _containers(values: Collection[object]) -> list[object]:
+    return [each for each in values if isinstance(each, Mapping | list | tuple)]
+
+
 def check_operands(operator: str, left: Any, right: Any) -> None:
     """Raise TemplateRuntimeError if a binary operator would make a value that is too large."""
     if operator == "+":

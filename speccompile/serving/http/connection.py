@@ -24,6 +24,8 @@ _UNANSWERED = (h11.IDLE, h11.SEND_RESPONSE)
 """States in which no answer has begun."""
 _LONGEST = 200
 """Maximum number of characters of h11's message in an answer."""
+_MOST_CHUNK = 0xFFFF_FFFF
+"""Largest size of a chunk: more is no body of anyone's, and would be waited for until its time has passed."""
 _RESERVE_SECONDS = 2.0
 """Seconds for the headers of a connection of the reserve."""
 
@@ -175,6 +177,7 @@ class _CheckedConnection(h11.Connection):
             event = super().next_event()
             if isinstance(event, h11.Request):
                 self._check(event)
+            self._check_chunk()
         except h11.RemoteProtocolError as error:
             said, status = str(error)[:_LONGEST], error.error_status_hint
             if status == 431:
@@ -183,6 +186,11 @@ class _CheckedConnection(h11.Connection):
             self.refused = (status, said)
             raise
         return event
+
+    def _check_chunk(self) -> None:
+        if getattr(self._reader, "_bytes_in_chunk", 0) > _MOST_CHUNK:
+            said = "the size of a chunk is no number of one to eight hexadecimal digits"
+            raise h11.RemoteProtocolError(said, error_status_hint=400)
 
     def _check(self, request: h11.Request) -> None:
         size = len(request.target) + sum(len(name) + len(value) + 4 for name, value in request.headers)

@@ -104,8 +104,6 @@ RequestHead Channel::read_head(double seconds) {
     if (next.empty() && lines.empty()) continue;  // some clients send an empty line behind a body
     if (next.empty()) break;
     lines.push_back(std::move(next));
-    if (static_cast<int64_t>(lines.size()) > limits_.headers + 1)
-      throw malformed("the request has more than " + std::to_string(limits_.headers) + " headers: the limit headers");
   }
   return parse_head(lines, limits_);
 }

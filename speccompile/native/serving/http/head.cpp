@@ -4,6 +4,7 @@
 #include "../../words.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 
 #include "channel.h"
@@ -25,14 +26,27 @@ bool is_visible(char c) { return static_cast<unsigned char>(c) > 0x20 && static_
 // Letters of the value of a header: all but controls.
 bool is_text(char c) { return c == '\t' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7F); }
 
-// Return the path of a target: servers take the form with a scheme as well.
+// A path without its escapes, as %3A; what is no escape stays.
+std::string unquoted(const std::string& path) {
+  const auto digit = [&](size_t at) { return at < path.size() ? std::string("0123456789abcdef").find(static_cast<char>(std::tolower(static_cast<unsigned char>(path[at])))) : std::string::npos; };
+  std::string found;
+  for (size_t at = 0; at < path.size(); ++at) {
+    const bool is_escape = path[at] == '%' && digit(at + 1) != std::string::npos && digit(at + 2) != std::string::npos;
+    found += is_escape ? static_cast<char>(16 * digit(at + 1) + digit(at + 2)) : path[at];
+    if (is_escape) at += 2;
+  }
+  if (is_utf8(found)) return found;
+  throw malformed("the path of the request is no UTF-8");
+}
+
+// Return the path of a target, without escapes: servers take the form with a scheme as well.
 std::string path_of(std::string target) {
   const size_t scheme = target.find("://");
   if (!target.empty() && target[0] != '/' && scheme != std::string::npos) {
     const size_t path = target.find('/', scheme + 3);
     target = path == std::string::npos ? "/" : target.substr(path);
   }
-  return target.substr(0, std::min(target.find_first_of("?#"), target.size()));
+  return unquoted(target.substr(0, std::min(target.find_first_of("?#"), target.size())));
 }
 
 void read_line(const std::string& line, RequestHead& head) {

@@ -1,6 +1,5 @@
 // Routes that read: what is served, how it is, and the page to talk to it (serving/http/app.py, capabilities.py, page_files.py).
 #include <algorithm>
-#include <cctype>
 
 #include "../../words.h"
 
@@ -17,19 +16,6 @@ constexpr const char* kProbe = "a system prompt 1f0b";  // text that no chat tem
 constexpr const char* kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'";
-
-// A path without its escapes, as %3A; what is no escape stays.
-std::string unquoted(const std::string& path) {
-  const auto digit = [&](size_t at) { return at < path.size() ? std::string("0123456789abcdef").find(static_cast<char>(std::tolower(static_cast<unsigned char>(path[at])))) : std::string::npos; };
-  std::string found;
-  for (size_t at = 0; at < path.size(); ++at) {
-    const bool is_escape = path[at] == '%' && digit(at + 1) != std::string::npos && digit(at + 2) != std::string::npos;
-    found += is_escape ? static_cast<char>(16 * digit(at + 1) + digit(at + 2)) : path[at];
-    if (is_escape) at += 2;
-  }
-  if (is_utf8(found)) return found;
-  throw RequestError(400, "the path of the request is no UTF-8");
-}
 
 Json described(const std::string& name, const ServedModel& model, int64_t max_length) {
   Json found = Json::Object{{"id", name}, {"object", "model"}, {"created", model.created}, {"owned_by", "speccompile"}};
@@ -132,7 +118,7 @@ void App::models(Exchange& exchange, const std::string& name) {
   authenticate(exchange);
   const int64_t max_length = model_->opened()->bundle->manifest().max_length;
   if (!name.empty()) {
-    const std::string wanted = unquoted(name.substr(1));
+    const std::string wanted = name.substr(1);
     model_->check_name(wanted);
     return exchange.answer(200, described(wanted, *model_, max_length));
   }
@@ -144,7 +130,7 @@ void App::models(Exchange& exchange, const std::string& name) {
 // Its routes need no API key: the page asks for it, and sends it to the API.
 bool App::page_route(Exchange& exchange) {
   const std::string& target = exchange.head.target;
-  const std::string name = target.rfind(kPage, 0) == 0 ? unquoted(target.substr(std::string(kPage).size())) : "";
+  const std::string name = target.rfind(kPage, 0) == 0 ? target.substr(std::string(kPage).size()) : "";
   const bool is_file = !name.empty() && name.find('/') == std::string::npos, is_icon = target == "/favicon.ico";
   if (target != "/" && !is_file && !is_icon) return false;
   check_method(exchange.head, "GET");
