@@ -18,7 +18,9 @@ from speccompile.compiler.step.decoder import CacheShape
 from speccompile.errors import PromptError, SpeccompileError, UsageError
 from speccompile.runtime import Bundle
 from tests.compile.transcripts_both import (
+    add_tokenizer,
     check_client,
+    check_refusal_without_tokenizer,
     check_refusals,
     check_servers,
     check_timed,
@@ -290,7 +292,7 @@ def test_commands_hear(listener, cli, tmp_path):
     code, _, err = cli("transcribe", listener / "bundle", tmp_path / "a.wav", "--task", "sing")
     assert (code, "task: received 'sing', expected one of transcribe, translate" in err) == (2, True)
     code, _, err = cli("transcribe", listener / "bundle", tmp_path / "a.wav", "--language", "fr")
-    assert (code, "source_language: received 'fr', expected one of this bundle's 2 languages: de, en" in err) == (
+    assert (code, "--language: received 'fr', expected one of this bundle's 2 languages: de, en" in err) == (
         2,
         True,
     )
@@ -346,5 +348,9 @@ def test_openais_client_hears(listener, tmp_path, native_build, onnxruntime_libr
 def test_both_servers_hear_alike(timed, tmp_path, native_build, onnxruntime_library):
     sound = write_noise(tmp_path / "a.wav", 15_000).read_bytes()
     with ExitStack() as held:
-        kinds = [heard_by(kind, timed[1], native_build, onnxruntime_library) for kind in ("native", "python")]
-        check_servers([held.enter_context(each) for each in kinds], sound)
+        for bundle, check in (
+            (add_tokenizer(timed[1], tmp_path / "bundle"), check_servers),
+            (timed[1], check_refusal_without_tokenizer),
+        ):
+            kinds = [heard_by(kind, bundle, native_build, onnxruntime_library) for kind in ("native", "python")]
+            check([held.enter_context(each) for each in kinds], sound)
