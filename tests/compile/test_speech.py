@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -18,11 +17,9 @@ from speccompile.compiler.step.decoder import CacheShape
 from speccompile.errors import PromptError, SpeccompileError, UsageError
 from speccompile.runtime import Bundle
 from tests.compile.transcripts_both import (
-    add_tokenizer,
+    check_both_servers,
     check_client,
-    check_refusal_without_tokenizer,
     check_refusals,
-    check_servers,
     check_timed,
     heard_by,
     same_report,
@@ -347,10 +344,4 @@ def test_openais_client_hears(listener, tmp_path, native_build, onnxruntime_libr
 
 def test_both_servers_hear_alike(timed, tmp_path, native_build, onnxruntime_library):
     sound = write_noise(tmp_path / "a.wav", 15_000).read_bytes()
-    with ExitStack() as held:
-        for bundle, check in (
-            (add_tokenizer(timed[1], tmp_path / "bundle"), check_servers),
-            (timed[1], check_refusal_without_tokenizer),
-        ):
-            kinds = [heard_by(kind, bundle, native_build, onnxruntime_library) for kind in ("native", "python")]
-            check([held.enter_context(each) for each in kinds], sound)
+    check_both_servers(timed[1], tmp_path, sound, native_build, onnxruntime_library)

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +170,17 @@ def add_tokenizer(bundle: Path, to: Path) -> Path:
     (to / HASHES).unlink()
     write_hashes(to, hash_folder(to))
     return to
+
+
+def check_both_servers(bundle: Path, folder: Path, sound: bytes, build: Path, library: Path) -> None:
+    """Check that servers of both kinds answer alike over a bundle without a tokenizer, and over its copy with one."""
+    with ExitStack() as held:
+        for each, check in (
+            (add_tokenizer(bundle, folder / "bundle"), check_servers),
+            (bundle, check_refusal_without_tokenizer),
+        ):
+            kinds = [heard_by(kind, each, build, library) for kind in ("native", "python")]
+            check([held.enter_context(kind) for kind in kinds], sound)
 
 
 def without_logarithms(data: bytes) -> bytes:
